@@ -1,0 +1,58 @@
+# Everything that is done with elrun's source. "make help" lists the targets.
+#
+# Go and make are all that is needed, but for "make race" (a C compiler) and
+# "make differential" (Open MPI).
+
+.POSIX:
+
+GO       = go
+CC       = cc
+N        = 4
+ARGS     =
+FUZZTIME = 10s
+BENCH    = .
+PACKAGES = ./...
+
+# Left out of "make race": tests that look at files or compare results, and run no
+# code concurrently that the tests of other packages do not run.
+RACELESS = /internal/lint$$|/testing/differential$$|/scripts/
+
+.PHONY: help build data run test race lint fuzz bench differential clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+
+# The version control stamp is left out: it fails where git does not trust the folder.
+build: ## bin/elrun and bin/mnist
+	@mkdir -p bin
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/mnist ./examples/mnist
+
+data: ## MNIST into data/mnist, unless it is there
+	@GO="$(GO)" scripts/mnist.sh data/mnist
+
+run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
+	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
+
+test: data ## all tests, and a summary
+	@CGO_ENABLED=0 $(GO) run ./scripts/gotest $(PACKAGES)
+
+race: data ## the tests under the race detector; needs a C compiler
+	@command -v $(CC) >/dev/null || { \
+		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
+	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
+
+lint: ## import rules, format, vet, staticcheck, documentation, sizes
+	@CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint
+
+fuzz: ## every fuzz target, for FUZZTIME=10s each
+	@GO="$(GO)" CGO_ENABLED=0 FUZZTIME="$(FUZZTIME)" scripts/fuzz.sh
+
+bench: ## the benchmarks (BENCH=regexp)
+	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
+
+differential: ## the collectives against Open MPI; needs mpicc and mpirun
+	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
+
+clean: ## remove what the build made; the data stays
+	@rm -rf bin

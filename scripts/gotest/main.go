@@ -1,0 +1,72 @@
+// Command gotest runs "go test -json" with its arguments and makes the outcome
+// readable: the closing line of each package as it ends, the whole output of what
+// failed and of nothing else, and a summary that names each skipped test with its
+// reason, which plain "go test" hides.
+//
+//	go run ./scripts/gotest ./...
+//
+// With ELRUN_CI set a skipped test counts as a failure: there everything that a test
+// needs is installed, and a test that never runs proves nothing. The exit status is
+// 0 when all is well and 1 otherwise.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+func main() {
+	s := newSummary(os.Stdout)
+	err := run(s, os.Args[1:])
+	ok := s.close(os.Getenv("ELRUN_CI") != "")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+// run starts the go command and feeds its events to s. The command's own failure is
+// an error even where no test failed, as with a package that does not compile.
+func run(s *summary, args []string) error {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("pipe of go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start go test: %w", err)
+	}
+	readErr := read(s, out)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return readErr
+}
+
+// read feeds one event per line of r to s. A line that is no event is passed on: the
+// go command prints some of its own complaints as plain text.
+func read(s *summary, r io.Reader) error {
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadBytes('\n')
+		var e event
+		if len(line) > 0 && json.Unmarshal(line, &e) == nil {
+			s.add(e)
+		} else {
+			s.print(string(line))
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+	}
+}

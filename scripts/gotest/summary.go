@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// event is a line of "go test -json", as far as it is used here (see "go doc
+// test2json"). Test is empty in the events of a whole package.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// test names one test of one package.
+type test struct{ pkg, name string }
+
+// summary collects events. It is not safe for concurrent use.
+type summary struct {
+	out     io.Writer
+	pending map[test][]string // output of tests that have not ended
+	passed  int
+	failed  []test
+	skipped []skip
+}
+
+// skip is a test that did not run, and its reason.
+type skip struct {
+	test
+	reason string
+}
+
+// newSummary returns an empty summary that prints to out.
+func newSummary(out io.Writer) *summary {
+	return &summary{out: out, pending: map[test][]string{}}
+}
+
+func (s *summary) print(text string) { io.WriteString(s.out, text) }
+
+// add takes the next event.
+func (s *summary) add(e event) {
+	t := test{e.Package, e.Test}
+	switch e.Action {
+	case "output":
+		s.output(t, e.Output)
+	case "build-output":
+		s.print(e.Output)
+	case "fail":
+		s.fail(t)
+	case "pass":
+		if t.name != "" {
+			s.passed++
+		}
+		delete(s.pending, t)
+	case "skip":
+		if t.name != "" {
+			s.skipped = append(s.skipped, skip{t, reason(s.pending[t])})
+		}
+		delete(s.pending, t)
+	}
+}
+
+// output keeps what a test prints until it is known whether anybody wants to see it.
+// What a package prints is its closing line, or something that went badly wrong.
+func (s *summary) output(t test, text string) {
+	switch {
+	case t.name != "":
+		s.pending[t] = append(s.pending[t], text)
+	case text != "PASS\n" && text != "FAIL\n":
+		s.print(text)
+	}
+}
+
+// fail shows the output of a failed test. When a package fails, that of its tests
+// which never came to an end is shown: one of them took the process with it.
+func (s *summary) fail(t test) {
+	if t.name != "" {
+		s.failed = append(s.failed, t)
+		s.show(t)
+		return
+	}
+	for other := range s.pending {
+		if other.pkg == t.pkg {
+			s.failed = append(s.failed, other)
+			s.show(other)
+		}
+	}
+}
+
+func (s *summary) show(t test) {
+	for _, text := range s.pending[t] {
+		s.print(text)
+	}
+	delete(s.pending, t)
+}
+
+// reason finds the reason of a skip in the output of the test: its last line that
+// is not one of the frame, "=== RUN" or "--- SKIP".
+func reason(output []string) string {
+	for i := len(output) - 1; i >= 0; i-- {
+		text := strings.TrimSpace(output[i])
+		if text != "" && !strings.HasPrefix(text, "===") && !strings.HasPrefix(text, "---") {
+			return text
+		}
+	}
+	return "no reason given"
+}
+
+// close prints the summary and reports whether all is well. With strict a skipped
+// test is not.
+func (s *summary) close(strict bool) bool {
+	for _, k := range s.skipped {
+		s.print(fmt.Sprintf("skipped: %s %s: %s\n", k.pkg, k.name, k.reason))
+	}
+	for _, t := range s.failed {
+		s.print(fmt.Sprintf("failed: %s %s\n", t.pkg, t.name))
+	}
+	s.print(fmt.Sprintf("tests: %d passed, %d failed, %d skipped\n", s.passed, len(s.failed), len(s.skipped)))
+	if strict && len(s.skipped) > 0 {
+		s.print("a skipped test counts as a failure where ELRUN_CI is set\n")
+		return false
+	}
+	return len(s.failed) == 0
+}
