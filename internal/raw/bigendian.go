@@ -1,0 +1,8 @@
+//go:build armbe || arm64be || m68k || mips || mips64 || mips64p32 || ppc || ppc64 || s390 || s390x || shbe || sparc || sparc64
+
+package raw
+
+// The bytes of a vector are its wire form (see Bytes), which is little-endian. On
+// the machines named above vectors would be exchanged with their bytes reversed,
+// so the build ends here, with the reason in the compiler's message.
+var _ int = "elrun needs a little-endian machine: vectors go onto the wire as they lie in memory"

@@ -1,0 +1,28 @@
+package raw
+
+// FromFloat64 returns x as an element of T. It is meant for values that T holds
+// exactly: integers are cut towards zero, and what does not fit them is undefined;
+// Float16 and BFloat16 round twice, through float32.
+func FromFloat64[T Number](x float64) T {
+	var z T
+	switch p := any(&z).(type) {
+	case *Float16:
+		*p = ToFloat16(float32(x))
+	case *BFloat16:
+		*p = ToBFloat16(float32(x))
+	default:
+		z = T(x)
+	}
+	return z
+}
+
+// ToFloat64 returns the value of x, rounded for 64-bit integers beyond 2^53.
+func ToFloat64[T Number](x T) float64 {
+	switch x := any(x).(type) {
+	case Float16:
+		return float64(x.Float32())
+	case BFloat16:
+		return float64(x.Float32())
+	}
+	return float64(x)
+}

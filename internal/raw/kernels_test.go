@@ -1,0 +1,287 @@
+package raw
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// kernel is an exported kernel and its slow twin on single values.
+type kernel[T Number] struct {
+	name string
+	fold func(dst, a, b []T)
+	twin func(a, b T) T
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// viaFloat makes a twin that computes in float64: exact for the sums and products
+// of float16, bfloat16 and small integers, and rounded right for float32.
+func viaFloat[T Number](f func(a, b float64) float64) func(a, b T) T {
+	return func(a, b T) T {
+		x := f(ToFloat64(a), ToFloat64(b))
+		switch any(a).(type) {
+		case Float16:
+			x = halfFormat().round(x)
+		case BFloat16:
+			x = brainFormat().round(x)
+		}
+		return FromFloat64[T](x)
+	}
+}
+
+// orNaN mends math.Min and math.Max, for which infinities outdo NaN.
+func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
+	return func(a, b float64) float64 {
+		if a != a || b != b {
+			return math.NaN()
+		}
+		return f(a, b)
+	}
+}
+
+// logicKernels are those whose results float64 holds exactly for all types.
+func logicKernels[T Number]() []kernel[T] {
+	return []kernel[T]{
+		{"and", And[T], viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 && b != 0) })},
+		{"or", Or[T], viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 || b != 0) })},
+		{"xor", Xor[T], viaFloat[T](func(a, b float64) float64 { return boolean((a != 0) != (b != 0)) })},
+	}
+}
+
+func floatKernels[T Number]() []kernel[T] {
+	return append(logicKernels[T](), []kernel[T]{
+		{"add", Add[T], viaFloat[T](func(a, b float64) float64 { return a + b })},
+		{"mul", Mul[T], viaFloat[T](func(a, b float64) float64 { return a * b })},
+		{"min", Min[T], viaFloat[T](orNaN(math.Min))},
+		{"max", Max[T], viaFloat[T](orNaN(math.Max))},
+	}...)
+}
+
+func integerKernels[T Integer]() []kernel[T] {
+	return append(logicKernels[T](), []kernel[T]{
+		// The low bits of a sum or product do not depend on signs.
+		{"add", Add[T], func(a, b T) T { return T(uint64(a) + uint64(b)) }},
+		{"mul", Mul[T], func(a, b T) T { return T(uint64(a) * uint64(b)) }},
+		{"min", Min[T], func(a, b T) T {
+			if b < a {
+				return b
+			}
+			return a
+		}},
+		{"max", Max[T], func(a, b T) T {
+			if b > a {
+				return b
+			}
+			return a
+		}},
+		{"bitand", BitAnd[T], func(a, b T) T { return ^(^a | ^b) }},
+		{"bitor", BitOr[T], func(a, b T) T { return a + b - a&b }},
+		{"bitxor", BitXor[T], func(a, b T) T { return a&^b + b&^a }},
+	}...)
+}
+
+// equal compares bits, but takes one NaN for another.
+func equal[T Number](a, b T) bool {
+	x, y := ToFloat64(a), ToFloat64(b)
+	if x != x || y != y {
+		return x != x && y != y
+	}
+	return a == b && math.Signbit(x) == math.Signbit(y)
+}
+
+// edges are values at the borders of T, which is what random ones miss.
+func edges[T Number]() []T {
+	var edges []T
+	for _, x := range []float64{0, 1, 2, 3, 100, 127} {
+		edges = append(edges, FromFloat64[T](x))
+	}
+	switch e := any(&edges).(type) {
+	case *[]int8:
+		*e = append(*e, -1, math.MinInt8)
+	case *[]int32:
+		*e = append(*e, -1, math.MinInt32, math.MaxInt32)
+	case *[]int64:
+		*e = append(*e, -1, math.MinInt64, math.MaxInt64)
+	case *[]uint64:
+		*e = append(*e, math.MaxUint64, 1<<63)
+	default:
+		for _, x := range []float64{math.Copysign(0, -1), -1, 0.1, -0.1, math.NaN(), math.Inf(1), math.Inf(-1), 65504, 0x1p-24, 1e38} {
+			if TypeOf[T]() >= F32 {
+				edges = append(edges, FromFloat64[T](x))
+			}
+		}
+	}
+	return edges
+}
+
+// elements draws any bit pattern of T, or an edge.
+func elements[T Number](n int) *rapid.Generator[[]T] {
+	return rapid.Custom(func(t *rapid.T) []T {
+		e := edges[T]()
+		v := make([]T, n)
+		bytes := Bytes(v)
+		copy(bytes, rapid.SliceOfN(rapid.Byte(), len(bytes), len(bytes)).Draw(t, "bytes"))
+		for i := range v {
+			if k := rapid.IntRange(0, 2*len(e)).Draw(t, "edge"); k < len(e) {
+				v[i] = e[k]
+			}
+		}
+		return v
+	})
+}
+
+func testKernel[T Number](t *testing.T, k kernel[T]) {
+	t.Run(k.name, func(t *testing.T) {
+		e := edges[T]()
+		var a, b []T
+		for _, x := range e { // all pairs of edges
+			for _, y := range e {
+				a, b = append(a, x), append(b, y)
+			}
+		}
+		k.check(t, a, b)
+		rapid.Check(t, func(t *rapid.T) {
+			n := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 33}).Draw(t, "n")
+			k.check(t, elements[T](n).Draw(t, "a"), elements[T](n).Draw(t, "b"))
+		})
+	})
+}
+
+// check compares the kernel with its twin, into a slice of its own, into a, and
+// into b.
+func (k kernel[T]) check(t rapid.TB, a, b []T) {
+	t.Helper()
+	dst, inA, inB := make([]T, len(a)), append([]T(nil), a...), append([]T(nil), b...)
+	k.fold(dst, a, b)
+	k.fold(inA, inA, b)
+	k.fold(inB, a, inB)
+	for i := range dst {
+		want := k.twin(a[i], b[i])
+		if !equal(dst[i], want) || !equal(inA[i], want) || !equal(inB[i], want) {
+			t.Fatalf("%s %v: %v and %v give %v, in place %v and %v, want %v", k.name, TypeOf[T](),
+				ToFloat64(a[i]), ToFloat64(b[i]), ToFloat64(dst[i]), ToFloat64(inA[i]), ToFloat64(inB[i]), ToFloat64(want))
+		}
+	}
+}
+
+func testIntegers[T Integer](t *testing.T) {
+	t.Run(TypeOf[T]().String(), func(t *testing.T) {
+		for _, k := range integerKernels[T]() {
+			testKernel(t, k)
+		}
+		testLengths[T](t)
+	})
+}
+
+func testFloats[T Number](t *testing.T) {
+	t.Run(TypeOf[T]().String(), func(t *testing.T) {
+		for _, k := range floatKernels[T]() {
+			testKernel(t, k)
+		}
+		testLengths[T](t)
+	})
+}
+
+func TestKernels(t *testing.T) {
+	testIntegers[int8](t)
+	testIntegers[int32](t)
+	testIntegers[int64](t)
+	testIntegers[uint8](t)
+	testIntegers[uint32](t)
+	testIntegers[uint64](t)
+	testFloats[float32](t)
+	testFloats[float64](t)
+	testFloats[Float16](t)
+	testFloats[BFloat16](t)
+}
+
+// testLengths: half types are combined by blocks; no length may fall between them.
+func testLengths[T Number](t *testing.T) {
+	one := FromFloat64[T](1)
+	for _, n := range []int{block - 1, block, block + 1, 3*block + 7} {
+		v := make([]T, n+1)
+		for i := range v {
+			v[i] = one
+		}
+		Add(v[:n], v[:n], v[:n])
+		DivideBy(v[:n], 2)
+		Add(v[:n], v[:n], v[:n])
+		for i, x := range v[:n] {
+			if x != FromFloat64[T](2) {
+				t.Fatalf("length %d: element %d is %v, want 2", n, i, ToFloat64(x))
+			}
+		}
+		if v[n] != one {
+			t.Fatalf("length %d: the element after the end was written", n)
+		}
+	}
+}
+
+func TestLengthsDiffer(t *testing.T) {
+	v := make([]float32, 3)
+	w := make([]Float16, 3)
+	i := make([]int32, 3)
+	for k, f := range []func(){
+		func() { Add(v, v[:2], v) },
+		func() { Add(v[:2], v, v) },
+		func() { Mul(v, v, v[:2]) },
+		func() { Min(w, w, w[:2]) },
+		func() { Max(w[:2], w, w) },
+		func() { And(v[:2], v, v) },
+		func() { Or(v, v[:2], v) },
+		func() { Xor(v, v[:2], v) },
+		func() { BitAnd(i, i[:2], i) },
+		func() { BitOr(i[:2], i, i) },
+		func() { BitXor(i, i, i[:2]) },
+		func() { DivideBy(v, 0) },
+		func() { DivideBy(i, -1) },
+	} {
+		if message := panicOf(f); message == "" {
+			t.Errorf("case %d: no panic", k)
+		}
+	}
+}
+
+func panicOf(f func()) (message string) {
+	defer func() {
+		if p := recover(); p != nil {
+			message = fmt.Sprint(p)
+		}
+	}()
+	f()
+	return ""
+}
+
+func TestDivideBy(t *testing.T) {
+	testDivide(t, []int8{7, -7, -128, 127}, 2, []int8{3, -3, -64, 63})
+	testDivide(t, []int8{7, -7, -128, 127}, 128, []int8{0, 0, -1, 0})
+	testDivide(t, []int8{7, -7, -128, 127}, 257, []int8{0, 0, 0, 0}) // int8(257) is 1
+	testDivide(t, []uint8{255, 254, 3}, 255, []uint8{1, 0, 0})
+	testDivide(t, []int32{math.MinInt32, 9}, 3, []int32{-715827882, 3})
+	testDivide(t, []uint32{math.MaxUint32, 9}, 2, []uint32{math.MaxInt32, 4})
+	testDivide(t, []int64{math.MinInt64, math.MaxInt64}, 2, []int64{-1 << 62, 1<<62 - 1})
+	testDivide(t, []uint64{math.MaxUint64, 1}, 2, []uint64{1<<63 - 1, 0})
+	testDivide(t, []float32{1, -2, 0}, 3, []float32{1.0 / 3, -2.0 / 3, 0})
+	testDivide(t, []float64{1, -2}, 3, []float64{1.0 / 3, -2.0 / 3})
+	testDivide(t, []Float16{ToFloat16(1)}, 3, []Float16{ToFloat16(1.0 / 3)})
+	testDivide(t, []BFloat16{ToBFloat16(1)}, 3, []BFloat16{ToBFloat16(1.0 / 3)})
+}
+
+func testDivide[T Number](t *testing.T, v []T, n int, want []T) {
+	t.Helper()
+	got := append([]T(nil), v...)
+	DivideBy(got, n)
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("%v: %v / %d is %v, want %v", TypeOf[T](), v[i], n, got[i], want[i])
+		}
+	}
+}

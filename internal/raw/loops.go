@@ -1,0 +1,114 @@
+package raw
+
+// The loops: one per operation, over vectors whose lengths the caller has
+// compared. Each begins by cutting a and b to the length of dst, from which the
+// compiler sees that no index is out of bounds.
+
+// native lists the types that Go computes with as elrun means it.
+type native interface {
+	Integer | float32 | float64
+}
+
+func add[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] + b[i]
+	}
+}
+
+func mul[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] * b[i]
+	}
+}
+
+// lesser relies on Go's min, which treats NaN and -0 as Min says.
+func lesser[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = min(a[i], b[i])
+	}
+}
+
+func greater[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = max(a[i], b[i])
+	}
+}
+
+func and[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = truth[T](a[i] != 0 && b[i] != 0)
+	}
+}
+
+func or[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = truth[T](a[i] != 0 || b[i] != 0)
+	}
+}
+
+func xor[T Number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = truth[T]((a[i] != 0) != (b[i] != 0))
+	}
+}
+
+func truth[T Number](b bool) T {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func divide[T native](v []T, by T) {
+	for i := range v {
+		v[i] /= by
+	}
+}
+
+// divideNarrow divides in int64, which holds every v[i] and every n.
+func divideNarrow[T int8 | int32 | uint8 | uint32](v []T, n int) {
+	by := int64(n)
+	for i := range v {
+		v[i] = T(int64(v[i]) / by)
+	}
+}
+
+// operation names a loop, for code that combines float32 blocks. A switch is used
+// rather than a function value so that the blocks can stay on the stack.
+type operation int
+
+const (
+	opAdd operation = iota
+	opMul
+	opMin
+	opMax
+	opAnd
+	opOr
+	opXor
+)
+
+func (op operation) fold(dst, a, b []float32) {
+	switch op {
+	case opAdd:
+		add(dst, a, b)
+	case opMul:
+		mul(dst, a, b)
+	case opMin:
+		lesser(dst, a, b)
+	case opMax:
+		greater(dst, a, b)
+	case opAnd:
+		and(dst, a, b)
+	case opOr:
+		or(dst, a, b)
+	case opXor:
+		xor(dst, a, b)
+	}
+}

@@ -1,0 +1,131 @@
+package raw
+
+import (
+	"bytes"
+	"testing"
+)
+
+func TestTypes(t *testing.T) {
+	for i, ty := range Types() {
+		if int(ty) != i+1 {
+			t.Errorf("%v has wire value %d, want %d", ty, ty, i+1)
+		}
+		if got, err := ParseType(ty.String()); got != ty || err != nil {
+			t.Errorf("ParseType(%q) is %v, %v", ty.String(), got, err)
+		}
+	}
+	if ty, err := ParseType("float8"); err == nil {
+		t.Errorf("ParseType of an unknown name gives %v", ty)
+	}
+	if s := Type(77).String(); s != "type(77)" {
+		t.Errorf("type 77 is called %q", s)
+	}
+}
+
+func testType[T Number](t *testing.T, name string, size int) {
+	t.Helper()
+	if got := TypeOf[T]().String(); got != name {
+		t.Errorf("TypeOf %s is %s", name, got)
+	}
+	if got := Size[T](); got != size {
+		t.Errorf("Size of %s is %d, want %d", name, got, size)
+	}
+	v := []T{FromFloat64[T](1), FromFloat64[T](2)}
+	if b := Bytes(v); len(b) != 2*size || &Bytes(v[1:])[0] != &b[size] {
+		t.Errorf("%s: Bytes of 2 elements is not their memory", name)
+	}
+	for _, x := range []float64{0, 1, 2, 17, 127} {
+		if got := ToFloat64(FromFloat64[T](x)); got != x {
+			t.Errorf("%s: %v comes back as %v", name, x, got)
+		}
+	}
+	for _, n := range []int{0, 1, 7, 8, 9} {
+		words := make([]uint64, Words[T](n))
+		view := View[T](words, n)
+		for i := range view {
+			view[i] = FromFloat64[T](1)
+		}
+		if len(view) != n || 8*len(words) < n*size || 8*len(words) >= n*size+8 {
+			t.Errorf("%s: view of %d elements has %d, in %d words", name, n, len(view), len(words))
+		}
+	}
+}
+
+func TestTypeOf(t *testing.T) {
+	testType[int8](t, "int8", 1)
+	testType[int32](t, "int32", 4)
+	testType[int64](t, "int64", 8)
+	testType[uint8](t, "uint8", 1)
+	testType[uint32](t, "uint32", 4)
+	testType[uint64](t, "uint64", 8)
+	testType[float32](t, "float32", 4)
+	testType[float64](t, "float64", 8)
+	testType[Float16](t, "float16", 2)
+	testType[BFloat16](t, "bfloat16", 2)
+}
+
+func TestBytes(t *testing.T) {
+	if b := Bytes([]float64{}); b != nil {
+		t.Errorf("bytes of an empty vector: %v", b)
+	}
+	v := []uint32{0x04030201, 0x08070605}
+	if b := Bytes(v); !bytes.Equal(b, []byte{1, 2, 3, 4, 5, 6, 7, 8}) {
+		t.Errorf("bytes are %v, not little-endian", b)
+	}
+}
+
+func TestViewTooLong(t *testing.T) {
+	if panicOf(func() { View[int32](make([]uint64, 1), 3) }) == "" {
+		t.Error("no panic")
+	}
+}
+
+// The kernels allocate nothing, whatever the type.
+func TestNoAllocation(t *testing.T) {
+	testNoAllocation[float32](t)
+	testNoAllocation[Float16](t)
+	testNoAllocation[BFloat16](t)
+	testNoAllocation[int8](t)
+}
+
+func testNoAllocation[T Number](t *testing.T) {
+	t.Helper()
+	v := make([]T, 1000)
+	n := testing.AllocsPerRun(10, func() {
+		Add(v, v, v)
+		Min(v, v, v)
+		Xor(v, v, v)
+		DivideBy(v, 3)
+	})
+	if n != 0 {
+		t.Errorf("%v: %v allocations", TypeOf[T](), n)
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	benchmarkAdd[int8](b)
+	benchmarkAdd[int32](b)
+	benchmarkAdd[int64](b)
+	benchmarkAdd[uint8](b)
+	benchmarkAdd[uint32](b)
+	benchmarkAdd[uint64](b)
+	benchmarkAdd[float32](b)
+	benchmarkAdd[float64](b)
+	benchmarkAdd[Float16](b)
+	benchmarkAdd[BFloat16](b)
+}
+
+// benchmarkAdd adds segments of 64 KiB, which stay in the cache.
+func benchmarkAdd[T Number](b *testing.B) {
+	b.Run(TypeOf[T]().String(), func(b *testing.B) {
+		n := 64 << 10 / Size[T]()
+		dst, x, y := make([]T, n), make([]T, n), make([]T, n)
+		for i := range x {
+			x[i], y[i] = FromFloat64[T](float64(i%50)), FromFloat64[T](float64(i%3))
+		}
+		b.SetBytes(int64(n * Size[T]()))
+		for b.Loop() {
+			Add(dst, x, y)
+		}
+	})
+}

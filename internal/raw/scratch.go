@@ -1,0 +1,18 @@
+package raw
+
+import "unsafe"
+
+// Words returns how many 64-bit words hold n elements of T.
+func Words[T Number](n int) int { return (n*Size[T]() + 7) / 8 }
+
+// View returns the first n elements of T in the memory of words, without a copy. It
+// panics if they do not fit.
+func View[T Number](words []uint64, n int) []T {
+	if Words[T](n) > len(words) {
+		panic("raw: view: vector longer than its memory")
+	}
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
