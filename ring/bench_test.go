@@ -1,0 +1,51 @@
+package ring
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// The allocations of a call do not depend on how many elements or segments it has.
+func TestAllocations(t *testing.T) {
+	short, long := allocations(t, 1e3), allocations(t, 1e6)
+	// The counts are those of the whole program. A few more come and go with the
+	// runtime's own, for waiting goroutines; one for each segment would be 1000.
+	if long > short+8 {
+		t.Errorf("%v allocations for 1000 elements, %v for a million", short, long)
+	}
+	if short > 4*30 {
+		t.Errorf("%v allocations at 4 ranks", short)
+	}
+}
+
+func allocations(t *testing.T, n int) float64 {
+	rings := newRings(4, 0, 1000)
+	vectors := inputs[float32](len(rings), n)
+	return testing.AllocsPerRun(5, func() {
+		mustEveryRank(t, rings, func(ctx context.Context, r Ring) error {
+			return AllReduce(ctx, r, vectors[r.Rank], vectors[r.Rank], Max[float32]())
+		})
+	})
+}
+
+func BenchmarkAllReduce(b *testing.B) {
+	for _, size := range []int{2, 4, 8} {
+		for _, n := range []int{1 << 8, 1 << 14, 1 << 20, 1 << 24} {
+			b.Run(fmt.Sprintf("ranks=%d/bytes=%d", size, 4*n), func(b *testing.B) {
+				rings := newRings(size, 0, 256<<10)
+				vectors := make([][]float32, size)
+				for i := range vectors {
+					vectors[i] = make([]float32, n)
+				}
+				b.SetBytes(int64(4 * n))
+				b.ReportAllocs()
+				for b.Loop() {
+					mustEveryRank(b, rings, func(ctx context.Context, r Ring) error {
+						return AllReduce(ctx, r, vectors[r.Rank], vectors[r.Rank], Sum[float32]())
+					})
+				}
+			})
+		}
+	}
+}

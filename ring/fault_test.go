@@ -1,0 +1,230 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+var errInjected = errors.New("injected")
+
+// faulty is a Link that fails at its k-th Send or Recv, counted from 0.
+type faulty struct {
+	Link
+	send, recv int // -1: never
+	sent, got  int
+}
+
+func (f *faulty) Send(ctx context.Context, buf []byte) error {
+	f.sent++
+	if f.sent-1 == f.send {
+		return errInjected
+	}
+	return f.Link.Send(ctx, buf)
+}
+
+func (f *faulty) Recv(ctx context.Context, buf []byte) error {
+	f.got++
+	if f.got-1 == f.recv {
+		return errInjected
+	}
+	return f.Link.Recv(ctx, buf)
+}
+
+// A link error at any rank and message: that rank returns it, each other one
+// returns an error or the right result, none hangs (the bubble would end), and no
+// sender is left behind (the bubble waits for it).
+func TestLinkErrors(t *testing.T) {
+	for _, depth := range []int{0, 2} {
+		for size := 2; size <= 4; size++ {
+			messages := 2 * (size - 1) * 2 // chunks of two segments
+			for rank := range size {
+				for k := range 2 * messages {
+					f := &faulty{send: k, recv: -1}
+					if k >= messages {
+						f = &faulty{send: -1, recv: k - messages}
+					}
+					synctest.Test(t, func(t *testing.T) { testLinkError(t, f, size, depth, rank) })
+				}
+			}
+		}
+	}
+}
+
+func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
+	rings := newRings(size, depth, 12)
+	f.Link = rings[rank].Link
+	rings[rank].Link = f
+	all := inputs[int32](size, 6*size)
+	want := reduced(all, Sum[int32]())
+	errs := everyRank(rings, func(ctx context.Context, r Ring) error {
+		dst := make([]int32, 6*size)
+		err := AllReduce(ctx, r, dst, all[r.Rank], Sum[int32]())
+		if err == nil && !same(dst, want) {
+			t.Errorf("rank %d: no error and a wrong result", r.Rank)
+		}
+		return err
+	})
+	if !errors.Is(errs[rank], errInjected) {
+		t.Errorf("%d ranks, %+v: rank %d returns %v", size, f, rank, errs[rank])
+	}
+	for i, err := range errs {
+		// Nobody can be done while every rank still needs something of the first.
+		if first := f.send == 0 || f.recv == 0; first && err == nil {
+			t.Errorf("%d ranks, %+v at rank %d: rank %d returns nil", size, f, rank, i)
+		}
+	}
+}
+
+// The other calls, with an error in the middle.
+func TestLinkErrorOfOtherCalls(t *testing.T) {
+	bounds := []int{0, 6, 12, 18}
+	for name, call := range map[string]func(ctx context.Context, r Ring) error{
+		"reducescatter": func(ctx context.Context, r Ring) error {
+			return ReduceScatter(ctx, r, make([]int32, 6), make([]int32, 18), bounds, Sum[int32]())
+		},
+		"allgather": func(ctx context.Context, r Ring) error {
+			return AllGather(ctx, r, make([]int32, 18), bounds)
+		},
+		"broadcast": func(ctx context.Context, r Ring) error {
+			return Broadcast(ctx, r, make([]int32, 18), 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rings := newRings(3, 0, 8)
+				rings[1].Link = &faulty{Link: rings[1].Link, send: 1, recv: -1}
+				errs := everyRank(rings, call)
+				if !errors.Is(errs[1], errInjected) || errs[2] == nil {
+					t.Errorf("errors %v", errs)
+				}
+			})
+		})
+	}
+}
+
+// A cancelled context ends the call at every rank that waits.
+func TestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		rings := newRings(4, 1, 8)
+		errs := make([]error, len(rings))
+		var ranks sync.WaitGroup
+		for i, r := range rings[1:] { // rank 0 never comes
+			ranks.Go(func() {
+				v := input[float32](i, 100)
+				errs[i+1] = AllReduce(ctx, r, v, v, Sum[float32]())
+			})
+		}
+		synctest.Wait()
+		cancel(errInjected)
+		ranks.Wait()
+		for i, err := range errs[1:] {
+			if !errors.Is(err, errInjected) {
+				t.Errorf("rank %d returns %v", i+1, err)
+			}
+		}
+	})
+}
+
+// halfOpen is a Link whose Send blocks, and whose Recv fails once it does.
+type halfOpen struct{}
+
+func (halfOpen) Send(ctx context.Context, buf []byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (halfOpen) Recv(ctx context.Context, buf []byte) error {
+	synctest.Wait()
+	return errInjected
+}
+
+// An error of one side interrupts the other in its link. It is what the call
+// returns, not what the other side makes of the interruption.
+func TestFirstError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Ring{Link: halfOpen{}, Rank: 0, Size: 2, Segment: 8}
+		v := make([]int32, 10)
+		err := AllReduce(t.Context(), r, v, v, Sum[int32]())
+		if want := "ring: receive chunk 1 at hop 0: injected"; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
+}
+
+// A Fold that panics takes the sender with it.
+func TestFoldPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := NewOp("bad", true, func(dst, a, b []int32) { panic("fold") })()
+		errs := everyRank(newRings(3, 0, 8), func(ctx context.Context, r Ring) (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = fmt.Errorf("panic: %v", p)
+				}
+			}()
+			v := make([]int32, 100)
+			return AllReduce(ctx, r, v, v, bad)
+		})
+		for i, err := range errs {
+			if err == nil {
+				t.Errorf("rank %d returns nil", i)
+			}
+		}
+	})
+}
+
+// lazy is a Link whose Send goes on reading its buffer after the neighbour has the
+// message, until the test lets it return.
+type lazy struct {
+	Link
+	hold  chan struct{}
+	early atomic.Bool // a buffer changed before its Send returned
+}
+
+func (l *lazy) Send(ctx context.Context, buf []byte) error {
+	before := append([]byte(nil), buf...)
+	if err := l.Link.Send(ctx, buf); err != nil {
+		return err
+	}
+	<-l.hold
+	if !same(before, buf) {
+		l.early.Store(true)
+	}
+	return nil
+}
+
+// A rank never writes memory that a Send may still read, though the result of
+// that Send has come back around the ring.
+func TestSendBufferIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, n = 3, 9
+		rings := newRings(size, 1, 4)
+		links := make([]*lazy, size)
+		for i := range rings {
+			links[i] = &lazy{Link: rings[i].Link, hold: make(chan struct{})}
+			rings[i].Link = links[i]
+		}
+		var test sync.WaitGroup
+		test.Go(func() { // lets one Send return at a time, when nothing else moves
+			for range 2 * 2 * (size - 1) * n / size {
+				for _, l := range links {
+					synctest.Wait()
+					l.hold <- struct{}{}
+				}
+			}
+		})
+		all := inputs[int32](size, n)
+		testAllReduce(t, rings, all, Sum[int32]())
+		test.Wait()
+		for i, l := range links {
+			if l.early.Load() {
+				t.Errorf("rank %d wrote a buffer before its Send returned", i)
+			}
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package ring
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// wire is one direction between two neighbours in memory. With no buffers a Send
+// returns when the message has been received, which is the least a Link may do for
+// its sender. With buffers it returns at once as long as one is free.
+type wire struct {
+	depth    int
+	messages chan []byte
+	taken    chan struct{} // closes the exchange where depth is 0
+}
+
+func newWire(depth int) *wire {
+	return &wire{depth: depth, messages: make(chan []byte, depth), taken: make(chan struct{})}
+}
+
+func (w *wire) send(ctx context.Context, buf []byte) error {
+	message := buf
+	if w.depth > 0 {
+		message = append([]byte(nil), buf...)
+	}
+	select {
+	case w.messages <- message:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if w.depth == 0 {
+		<-w.taken // the receiver copies and does not stop in between
+	}
+	return nil
+}
+
+func (w *wire) recv(ctx context.Context, buf []byte) error {
+	select {
+	case message := <-w.messages:
+		n := copy(buf, message)
+		if w.depth == 0 {
+			w.taken <- struct{}{}
+		}
+		if n != len(message) || n != len(buf) {
+			return fmt.Errorf("message of %d bytes, want %d", len(message), len(buf))
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// memory is the Link of one rank.
+type memory struct{ left, right *wire }
+
+func (m memory) Send(ctx context.Context, buf []byte) error { return m.right.send(ctx, buf) }
+func (m memory) Recv(ctx context.Context, buf []byte) error { return m.left.recv(ctx, buf) }
+
+// newRings returns the places of all ranks of a ring in memory.
+func newRings(size, depth, segment int) []Ring {
+	wires := make([]*wire, size) // wires[i] leads to rank i
+	for i := range wires {
+		wires[i] = newWire(depth)
+	}
+	rings := make([]Ring, size)
+	for i := range rings {
+		link := memory{left: wires[i], right: wires[(i+1)%size]}
+		rings[i] = Ring{Link: link, Rank: i, Size: size, Segment: segment}
+	}
+	return rings
+}
+
+// everyRank runs f at all ranks at once. As a communicator would, it stops the
+// others when one fails. It returns the errors by rank.
+func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	errs := make([]error, len(rings))
+	var ranks sync.WaitGroup
+	for i, r := range rings {
+		ranks.Go(func() {
+			errs[i] = f(ctx, r)
+			if errs[i] != nil {
+				cancel(fmt.Errorf("rank %d failed: %w", i, errs[i]))
+			}
+		})
+	}
+	ranks.Wait()
+	return errs
+}
+
+// mustEveryRank is everyRank where no rank may fail.
+func mustEveryRank(t rapid.TB, rings []Ring, f func(ctx context.Context, r Ring) error) {
+	t.Helper()
+	for i, err := range everyRank(rings, f) {
+		if err != nil {
+			t.Fatalf("rank %d of %d: %v", i, len(rings), err)
+		}
+	}
+}
+
+// counter is a Link that counts what is sent. One goroutine sends at a time.
+type counter struct {
+	Link
+	messages, bytes, longest int
+}
+
+func (c *counter) Send(ctx context.Context, buf []byte) error {
+	c.messages++
+	c.bytes += len(buf)
+	c.longest = max(c.longest, len(buf))
+	return c.Link.Send(ctx, buf)
+}
+
+// value is element i of rank. They all differ where T can hold so many numbers;
+// where it cannot, they stay so small that the sum over nine ranks is exact.
+func value[T Number](rank, i int) T {
+	x := rank*1009 + i + 1
+	switch raw.TypeOf[T]() {
+	case raw.F16:
+		x %= 227
+	case raw.BF16, raw.Int8, raw.Uint8:
+		x %= 28
+	}
+	return raw.FromFloat64[T](float64(x))
+}
+
+// input is the vector of rank.
+func input[T Number](rank, n int) []T {
+	v := make([]T, n)
+	for i := range v {
+		v[i] = value[T](rank, i)
+	}
+	return v
+}
+
+// inputs are the vectors of all ranks.
+func inputs[T Number](size, n int) [][]T {
+	all := make([][]T, size)
+	for rank := range all {
+		all[rank] = input[T](rank, n)
+	}
+	return all
+}
+
+// reduced is the slow twin of AllReduce: it folds the vectors in the order of the
+// ranks. The result is that of the ring where the order does not matter.
+func reduced[T Number](all [][]T, op Reduction[T]) []T {
+	v := append([]T{}, all[0]...)
+	for _, other := range all[1:] {
+		op.Fold(v, v, other)
+	}
+	if op.Finish != nil {
+		op.Finish(v, len(all))
+	}
+	return v
+}

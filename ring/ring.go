@@ -1,0 +1,204 @@
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Link carries messages from the left neighbour, rank-1, and to the right one,
+// rank+1 (modulo the number of ranks).
+//
+// Messages arrive whole and in the order of the Sends, and Recv is called with the
+// length that was sent. One Send and one Recv may be pending at a time, from two
+// goroutines. Both return nil or an error, and do so soon after ctx is done or the
+// neighbour is lost.
+type Link interface {
+	// Send sends buf to the right neighbour. It returns when buf may be reused, and
+	// may block until the neighbour calls Recv.
+	Send(ctx context.Context, buf []byte) error
+	// Recv fills buf with the next message of the left neighbour. It returns when
+	// buf is no longer written to.
+	Recv(ctx context.Context, buf []byte) error
+}
+
+// Ring is the place of one rank in a ring. Size and Segment must be the same at
+// all ranks. It serves one call at a time.
+type Ring struct {
+	Link Link // unused where Size is 1
+	Rank int  // 0 <= Rank < Size
+	Size int  // the number of ranks
+	// Segment is the greatest length of a message in bytes. Segments hold whole
+	// elements: at least one, however small Segment is.
+	Segment int
+}
+
+var (
+	// ErrNotCommutative: the ring sums chunks in different orders of the ranks,
+	// which the reduction does not allow.
+	ErrNotCommutative = errors.New("reduction is not commutative")
+	// ErrArgument: a length, bound, rank or segment size does not fit the call.
+	// Nothing was sent.
+	ErrArgument = errors.New("bad argument")
+)
+
+// AllReduce sets dst at every rank to the reduction of the src of all ranks. dst
+// and src have the same length at all ranks; dst may be src, and must not overlap
+// it otherwise.
+func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction[T]) error {
+	if err := r.checkReduction(op.Name, op.Commutative); err != nil {
+		return err
+	}
+	if len(dst) != len(src) {
+		return fmt.Errorf("ring: %w: len(dst) is %d, len(src) is %d", ErrArgument, len(dst), len(src))
+	}
+	if r.Size == 1 {
+		copy(dst, src)
+	} else {
+		p := pipeline[T]{
+			schedule: allReduce(r.Rank, Chunks(len(src), r.Size), segmentOf[T](r)),
+			link:     r.Link, dst: dst, src: src, fold: op.Fold,
+		}
+		if err := p.run(ctx); err != nil {
+			return err
+		}
+	}
+	finish(op, dst, r.Size)
+	return nil
+}
+
+// ReduceScatter reduces the src of all ranks and leaves chunk i of the result at
+// rank i, in dst: chunk i is [bounds[i], bounds[i+1]). bounds has Size+1 elements,
+// the first 0 and the last len(src), none less than the one before, and is the
+// same at all ranks. len(dst) is the length of the own chunk; dst may be that very
+// part of src, and must not overlap src otherwise.
+//
+// src stays intact. With more than two ranks the call allocates twice the longest
+// chunk for sums under way.
+func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds []int, op Reduction[T]) error {
+	if err := r.checkReduction(op.Name, op.Commutative); err != nil {
+		return err
+	}
+	if err := r.checkBounds(bounds, len(src)); err != nil {
+		return err
+	}
+	if own := bounds[r.Rank+1] - bounds[r.Rank]; len(dst) != own {
+		return fmt.Errorf("ring: %w: len(dst) is %d, chunk %d has %d elements", ErrArgument, len(dst), r.Rank, own)
+	}
+	if r.Size == 1 {
+		copy(dst, src)
+	} else {
+		p := pipeline[T]{
+			schedule: reduceScatter(r.Rank, bounds, segmentOf[T](r)),
+			link:     r.Link, dst: dst, src: src, fold: op.Fold, scattered: true,
+		}
+		if err := p.run(ctx); err != nil {
+			return err
+		}
+	}
+	finish(op, dst, r.Size)
+	return nil
+}
+
+// AllGather fills dst at every rank with the chunks of all ranks. Rank i has put
+// its own in place before, in dst[bounds[i]:bounds[i+1]]. bounds is as for
+// ReduceScatter, with len(dst) last; chunks may be empty.
+func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	if err := r.checkBounds(bounds, len(dst)); err != nil {
+		return err
+	}
+	if r.Size == 1 {
+		return nil
+	}
+	p := pipeline[T]{
+		schedule: allGather(r.Rank, bounds, segmentOf[T](r)),
+		link:     r.Link, dst: dst, src: dst,
+	}
+	return p.run(ctx)
+}
+
+// Broadcast copies dst of rank root to dst of all ranks, which have one length.
+// The segments pass along the ring from root to its left neighbour.
+func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	if root < 0 || root >= r.Size {
+		return fmt.Errorf("ring: %w: root %d of %d ranks", ErrArgument, root, r.Size)
+	}
+	if r.Size == 1 {
+		return nil
+	}
+	distance := modulo(r.Rank-root, r.Size)
+	p := pipeline[T]{
+		schedule: broadcast(distance, r.Size, len(dst), segmentOf[T](r)),
+		link:     r.Link, dst: dst, src: dst,
+	}
+	return p.run(ctx)
+}
+
+// Chunks cuts n elements into size chunks whose lengths differ by at most one, the
+// longer ones first. It returns size+1 bounds: chunk i is [bounds[i], bounds[i+1]).
+func Chunks(n, size int) []int {
+	bounds := make([]int, size+1)
+	for i := range size {
+		bounds[i+1] = bounds[i] + n/size
+		if i < n%size {
+			bounds[i+1]++
+		}
+	}
+	return bounds
+}
+
+func (r Ring) check() error {
+	switch {
+	case r.Size < 1 || r.Rank < 0 || r.Rank >= r.Size:
+		return fmt.Errorf("ring: %w: rank %d of %d", ErrArgument, r.Rank, r.Size)
+	case r.Segment < 1:
+		return fmt.Errorf("ring: %w: segments of %d bytes", ErrArgument, r.Segment)
+	case r.Link == nil && r.Size > 1:
+		return fmt.Errorf("ring: %w: no link to the other %d ranks", ErrArgument, r.Size-1)
+	}
+	return nil
+}
+
+// checkReduction is check and, so that a program fails at any number of ranks or
+// at none, refuses the operation for a ring of one, too.
+func (r Ring) checkReduction(op string, commutative bool) error {
+	if !commutative {
+		return fmt.Errorf("ring: %q: %w", op, ErrNotCommutative)
+	}
+	return r.check()
+}
+
+func (r Ring) checkBounds(bounds []int, n int) error {
+	if len(bounds) != r.Size+1 {
+		return fmt.Errorf("ring: %w: %d bounds for %d ranks", ErrArgument, len(bounds), r.Size)
+	}
+	if bounds[0] != 0 || bounds[r.Size] != n {
+		return fmt.Errorf("ring: %w: bounds from %d to %d, vector of %d elements",
+			ErrArgument, bounds[0], bounds[r.Size], n)
+	}
+	for i := range r.Size {
+		if bounds[i] > bounds[i+1] {
+			return fmt.Errorf("ring: %w: chunk %d from %d to %d", ErrArgument, i, bounds[i], bounds[i+1])
+		}
+	}
+	return nil
+}
+
+// segmentOf returns the elements of T in a segment.
+func segmentOf[T Number](r Ring) int {
+	return max(1, r.Segment/raw.Size[T]())
+}
+
+func finish[T Number](op Reduction[T], v []T, n int) {
+	if op.Finish != nil {
+		op.Finish(v, n)
+	}
+}
