@@ -1,0 +1,113 @@
+// Package event defines the event log: what peers report about a job, one JSON
+// object a line. The names and fields are fixed for scripts outside the project.
+//
+// A part that has something to report holds a Sink and emits an Event with one of
+// the bodies of this package:
+//
+//	sink.Emit(event.Event{Time: now, Peer: id, Epoch: 1, Step: 7, Body: event.Step{Loss: 0.3}})
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Body is the part of an event that depends on its kind.
+type Body interface {
+	// Name is the "event" field of the log.
+	Name() string
+}
+
+// Event is one line of the log.
+type Event struct {
+	Time  time.Time
+	Peer  string // short ID of the emitter
+	Index int    // its local index
+	Epoch uint64 // 0 where none applies
+	Step  int64  // 0 where none applies; the first step is 1
+	Body  Body
+}
+
+// Sink takes events. Emit is safe for concurrent use, does not block for long and
+// reports no error: a log that cannot be written must not stop the training.
+type Sink interface {
+	Emit(Event)
+}
+
+// Discard is a Sink that drops everything.
+type Discard struct{}
+
+// Emit drops e.
+func (Discard) Emit(Event) {}
+
+// header is the part that all events have.
+type header struct {
+	Time  time.Time `json:"time"`
+	Event string    `json:"event"`
+	Peer  string    `json:"peer"`
+	Index int       `json:"index"`
+	Epoch uint64    `json:"epoch,omitempty"`
+	Step  int64     `json:"step,omitempty"`
+}
+
+// MarshalJSON writes the header and the fields of the body as one flat object.
+func (e Event) MarshalJSON() ([]byte, error) {
+	if e.Body == nil {
+		return nil, fmt.Errorf("event: marshal: no body")
+	}
+	head, err := json.Marshal(header{e.Time.UTC(), e.Body.Name(), e.Peer, e.Index, e.Epoch, e.Step})
+	if err != nil {
+		return nil, fmt.Errorf("event: marshal %s: %w", e.Body.Name(), err)
+	}
+	body, err := json.Marshal(e.Body)
+	if err != nil {
+		return nil, fmt.Errorf("event: marshal %s: %w", e.Body.Name(), err)
+	}
+	if bytes.Equal(body, []byte("{}")) {
+		return head, nil
+	}
+	return append(append(head[:len(head)-1], ','), body[1:]...), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote. An event of an unknown name becomes
+// an Other, so that a newer peer's log stays readable.
+func (e *Event) UnmarshalJSON(b []byte) error {
+	var h header
+	if err := json.Unmarshal(b, &h); err != nil {
+		return fmt.Errorf("event: unmarshal: %w", err)
+	}
+	body, err := decodeBody(h.Event, b)
+	if err != nil {
+		return fmt.Errorf("event: unmarshal %q: %w", h.Event, err)
+	}
+	*e = Event{h.Time, h.Peer, h.Index, h.Epoch, h.Step, body}
+	return nil
+}
+
+func decodeBody(name string, b []byte) (Body, error) {
+	switch name {
+	case View{}.Name():
+		return decode[View](b)
+	case Step{}.Name():
+		return decode[Step](b)
+	case Lost{}.Name():
+		return decode[Lost](b)
+	case Stall{}.Name():
+		return decode[Stall](b)
+	case Path{}.Name():
+		return decode[Path](b)
+	case Done{}.Name():
+		return decode[Done](b)
+	}
+	return Other{name, append(json.RawMessage(nil), b...)}, nil
+}
+
+func decode[B Body](b []byte) (Body, error) {
+	var body B
+	if err := json.Unmarshal(b, &body); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
