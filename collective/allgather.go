@@ -1,0 +1,81 @@
+package collective
+
+import (
+	"context"
+	"slices"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/ring"
+)
+
+// AllGather puts the vectors src of all ranks, all of one length, one after the
+// other into dst at every rank, which has n times that length. dst may contain src
+// at its place.
+//
+// Costs for S bytes in all: ring n-1 steps and (n-1)/n S bytes sent; recursive
+// doubling, where n is a power of two, lg n steps and as many bytes; tree, a gather
+// and a broadcast.
+func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
+	return c.run(ctx, planAllGather(c, dst, src, evenly(c.size, len(src)), false))
+}
+
+// IAllGather starts AllGather.
+func IAllGather[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
+	return c.start(ctx, planAllGather(c, dst, src, evenly(c.size, len(src)), false))
+}
+
+// AllGatherV is AllGather for vectors of different lengths: rank i gives counts[i]
+// elements, and dst has the sum. All ranks pass the same counts.
+func AllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
+	return c.run(ctx, planAllGather(c, dst, src, counts, true))
+}
+
+// IAllGatherV starts AllGatherV.
+func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
+	return c.start(ctx, planAllGather(c, dst, src, counts, true))
+}
+
+func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
+	p := planParts[T](c, KindAllGather, counts, varied, none)
+	if p.err == nil {
+		p.check("src", len(src), counts[c.rank])
+	}
+	p.check("dst", len(dst), int(p.call.Count))
+	p.closing = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
+	p.body = func(o *operation) error {
+		b := bounds(counts)
+		copy(dst[b[o.rank]:b[o.rank+1]], src)
+		return allGatherInPlace(o, dst, b)
+	}
+	return p
+}
+
+// allGatherInPlace completes v, of which each rank has its part between bounds.
+func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
+	if o.size == 1 {
+		return nil
+	}
+	switch {
+	case o.env.Call.Algorithm == Tree:
+		if err := gatherTree(o, v, v[b[o.rank]:b[o.rank+1]], b, 0); err != nil {
+			return err
+		}
+		return broadcastTree(o, raw.Bytes(v), 0)
+	case o.env.Call.Algorithm == RecursiveDoubling && isPowerOfTwo(o.size):
+		return allGatherDoubling(o, v, b)
+	}
+	return ring.AllGather(context.Background(), o.ring(), v, b)
+}
+
+// allGatherDoubling exchanges blocks of 1, 2, 4, ... parts.
+func allGatherDoubling[T Number](o *operation, v []T, b []int) error {
+	for d := 1; d < o.size; d *= 2 {
+		partner := o.rank ^ d
+		mine, theirs := o.rank&^(d-1), partner&^(d-1)
+		out, in := v[b[mine]:b[mine+d]], v[b[theirs]:b[theirs+d]]
+		if err := o.exchange(partner, raw.Bytes(out), partner, raw.Bytes(in)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

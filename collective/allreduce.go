@@ -1,0 +1,172 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/ring"
+)
+
+// AllReduce combines the vectors src of all ranks, element by element, into dst at
+// every rank, where the result has the same bits. dst and src have one length, the
+// same at all ranks; dst may be src.
+//
+// Costs for n ranks and S bytes: ring 2(n-1) steps and 2(n-1)/n S bytes sent;
+// recursive doubling lg n steps and S lg n bytes; Rabenseifner 2 lg n steps and
+// 2(n-1)/n S bytes; tree 2 lg n steps. Where n is no power of two the two in the
+// middle send S bytes twice more.
+func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
+	return c.run(ctx, planAllReduce(c, dst, src, op))
+}
+
+// IAllReduce starts AllReduce.
+func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
+	return c.start(ctx, planAllReduce(c, dst, src, op))
+}
+
+func planAllReduce[T Number](c *Comm, dst, src []T, op Op[T]) plan {
+	red := op()
+	p := c.planFor(vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+		root: none, op: red.Name, ordered: !red.Commutative})
+	p.check("dst", len(dst), len(src))
+	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
+	p.body = func(o *operation) error {
+		if o.env.Call.Algorithm == Ring && o.size > 1 {
+			return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
+		}
+		copy(dst, src)
+		if err := allReduceInPlace(o, dst, red); err != nil {
+			return err
+		}
+		finish(red, dst, o.size)
+		return nil
+	}
+	return p
+}
+
+// allReduceInPlace combines v over all ranks by any algorithm but the ring. Every
+// fold takes the vector of the lower ranks first, at both partners: so reductions
+// that do not commute come out right, and all ranks get the same bits.
+func allReduceInPlace[T Number](o *operation, v []T, red Reduction[T]) error {
+	if o.size == 1 {
+		return nil
+	}
+	switch o.env.Call.Algorithm {
+	case RecursiveDoubling:
+		return inPowerOfTwo(o, v, red, func(g subgroup) error { return doubling(o, g, v, red) })
+	case Rabenseifner:
+		return inPowerOfTwo(o, v, red, func(g subgroup) error { return halving(o, g, v, red) })
+	}
+	if err := reduceTree(o, v, red, 0); err != nil {
+		return err
+	}
+	return broadcastTree(o, raw.Bytes(v), 0)
+}
+
+// subgroup is the largest power of two of ranks, each of which stands for itself
+// and perhaps its left neighbour.
+type subgroup struct {
+	rank, size int
+	paired     int // ranks below it come in pairs, whose odd one is in the subgroup
+}
+
+// real returns the rank of the communicator of member i.
+func (g subgroup) real(i int) int {
+	if i < g.paired/2 {
+		return 2*i + 1
+	}
+	return i + g.paired/2
+}
+
+// inPowerOfTwo lets the first ranks hand their vectors to their right neighbours, so
+// that a power of two is left and the order of ranks is kept, runs reduce among
+// those, and hands the results back.
+func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
+	g := subgroup{size: 1}
+	for 2*g.size <= o.size {
+		g.size *= 2
+	}
+	g.paired = 2 * (o.size - g.size)
+	if o.rank >= g.paired {
+		g.rank = o.rank - g.paired/2
+		return reduce(g)
+	}
+	if o.rank%2 == 0 {
+		if err := o.send(o.rank+1, raw.Bytes(v)); err != nil {
+			return err
+		}
+		return o.recv(o.rank+1, raw.Bytes(v))
+	}
+	lower := scratch[T](o, len(v))
+	if err := o.recv(o.rank-1, raw.Bytes(lower)); err != nil {
+		return err
+	}
+	red.Fold(v, lower, v)
+	g.rank = o.rank / 2
+	if err := reduce(g); err != nil {
+		return err
+	}
+	return o.send(o.rank-1, raw.Bytes(v))
+}
+
+// doubling exchanges whole vectors with members at distance 1, 2, 4, ...: after
+// each step a block of twice as many members has one result.
+func doubling[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
+	other := scratch[T](o, len(v))
+	for d := 1; d < g.size; d *= 2 {
+		partner := g.real(g.rank ^ d)
+		if err := o.exchange(partner, raw.Bytes(v), partner, raw.Bytes(other)); err != nil {
+			return err
+		}
+		foldOrdered(red, v, other, partner < o.rank)
+	}
+	return nil
+}
+
+// halving gives each member a smaller and smaller window of the vector to reduce,
+// at distance 1, 2, 4, ..., and gathers the windows on the way back (Rabenseifner
+// 2004; distances doubled so that blocks of members stay contiguous).
+func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
+	other := scratch[T](o, (len(v)+1)/2)
+	var windows [][]T
+	w := v
+	for d := 1; d < g.size; d *= 2 {
+		partner := g.real(g.rank ^ d)
+		keep, give := halve(w, g.rank&d != 0)
+		in := other[:len(keep)]
+		if err := o.exchange(partner, raw.Bytes(give), partner, raw.Bytes(in)); err != nil {
+			return err
+		}
+		foldOrdered(red, keep, in, partner < o.rank)
+		windows = append(windows, w)
+		w = keep
+	}
+	for d := g.size / 2; d >= 1; d /= 2 {
+		partner := g.real(g.rank ^ d)
+		last := len(windows) - 1
+		keep, give := halve(windows[last], g.rank&d != 0)
+		if err := o.exchange(partner, raw.Bytes(keep), partner, raw.Bytes(give)); err != nil {
+			return err
+		}
+		windows = windows[:last]
+	}
+	return nil
+}
+
+// halve splits w into the half to keep and the half to give away.
+func halve[T any](w []T, upper bool) (keep, give []T) {
+	mid := (len(w) + 1) / 2
+	if upper {
+		return w[mid:], w[:mid]
+	}
+	return w[:mid], w[mid:]
+}
+
+// foldOrdered folds other into v, the vector of the lower ranks first.
+func foldOrdered[T Number](red Reduction[T], v, other []T, otherIsLower bool) {
+	if otherIsLower {
+		red.Fold(v, other, v)
+		return
+	}
+	red.Fold(v, v, other)
+}

@@ -1,0 +1,15 @@
+package collective
+
+import "context"
+
+// Barrier returns when all ranks have called it: ceil(lg n) steps of empty messages.
+func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
+
+// IBarrier starts Barrier.
+func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBarrier(c)) }
+
+func planBarrier(c *Comm) plan {
+	p := c.planFor(vector{kind: KindBarrier, root: none})
+	p.body = (*operation).disseminate
+	return p
+}

@@ -1,0 +1,60 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/ring"
+)
+
+// Broadcast copies buf of root into buf of every rank; all have one length.
+//
+// Costs for S bytes: tree lg n steps of S bytes; ring n-2 steps of a segment and S
+// bytes sent by a rank, pipelined. Both and a round of empty messages.
+func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
+	return c.run(ctx, planBroadcast(c, buf, root))
+}
+
+// IBroadcast starts Broadcast.
+func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Handle {
+	return c.start(ctx, planBroadcast(c, buf, root))
+}
+
+func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
+	p := c.planFor(vector{kind: KindBroadcast, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(buf), root: root})
+	p.closing = true
+	p.body = func(o *operation) error {
+		if o.size == 1 {
+			return nil
+		}
+		if o.env.Call.Algorithm == Tree {
+			return broadcastTree(o, raw.Bytes(buf), root)
+		}
+		return ring.Broadcast(context.Background(), o.ring(), buf, root)
+	}
+	return p
+}
+
+// broadcastTree sends buf down a binomial tree, to the farthest ranks first.
+func broadcastTree(o *operation, buf []byte, root int) error {
+	place := (o.rank - root + o.size) % o.size
+	d := 1
+	for ; d < o.size; d *= 2 {
+		if place&d == 0 {
+			continue
+		}
+		if err := o.recv((o.rank-d+o.size)%o.size, buf); err != nil {
+			return err
+		}
+		break
+	}
+	for d /= 2; d >= 1; d /= 2 {
+		if place+d >= o.size {
+			continue
+		}
+		if err := o.send((o.rank+d)%o.size, buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package collective
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Kind is the operation of a call. The values are part of the wire format.
+type Kind uint8
+
+// The operations.
+const (
+	KindAllReduce Kind = iota + 1
+	KindReduceScatter
+	KindAllGather
+	KindBroadcast
+	KindReduce
+	KindGather
+	KindScatter
+	KindAllToAll
+	KindScan
+	KindExScan
+	KindBarrier
+	KindSplit
+	KindPoint // Send or Recv
+)
+
+// String returns the name used in errors, logs and flags.
+func (k Kind) String() string {
+	names := [...]string{"none", "allreduce", "reducescatter", "allgather", "broadcast", "reduce",
+		"gather", "scatter", "alltoall", "scan", "exscan", "barrier", "split", "send/recv"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Call describes one call. All ranks of a communicator must make the same calls
+// in the same order; two Calls are the same when they are ==.
+type Call struct {
+	Kind      Kind
+	Type      raw.Type  // zero where there are no elements
+	Algorithm Algorithm // as chosen, never Auto
+	Op        [16]byte  // name of the reduction, cut or padded with zeros
+	Root      int32     // -1 where there is none
+	Layout    uint32    // hash of the counts of the ranks, 0 where they are equal
+	Count     uint64    // elements of the whole vector
+	Segment   uint32    // bytes in which chunks are pipelined
+}
+
+// CallSize is the length of an encoded Call in bytes.
+const CallSize = 40
+
+// Append appends the encoded call to b.
+func (c Call) Append(b []byte) []byte {
+	b = append(b, byte(c.Kind), byte(c.Type), byte(c.Algorithm), 0)
+	b = append(b, c.Op[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.Root))
+	b = binary.LittleEndian.AppendUint32(b, c.Layout)
+	b = binary.LittleEndian.AppendUint64(b, c.Count)
+	return binary.LittleEndian.AppendUint32(b, c.Segment)
+}
+
+// DecodeCall reads what Append wrote. Any CallSize bytes decode: a call that no
+// rank could make differs from every real one, which is what it is compared for.
+func DecodeCall(b []byte) (Call, error) {
+	if len(b) < CallSize {
+		return Call{}, fmt.Errorf("collective: decode call: %d bytes, want %d", len(b), CallSize)
+	}
+	c := Call{Kind: Kind(b[0]), Type: raw.Type(b[1]), Algorithm: Algorithm(b[2])}
+	copy(c.Op[:], b[4:20])
+	c.Root = int32(binary.LittleEndian.Uint32(b[20:]))
+	c.Layout = binary.LittleEndian.Uint32(b[24:])
+	c.Count = binary.LittleEndian.Uint64(b[28:])
+	c.Segment = binary.LittleEndian.Uint32(b[36:])
+	return c, nil
+}
+
+// String describes the call in the words of its caller, as in
+// "reduce float32[1000] sum to 2".
+func (c Call) String() string {
+	var s strings.Builder
+	s.WriteString(c.Kind.String())
+	if c.Type != 0 {
+		fmt.Fprintf(&s, " %v[%d]", c.Type, c.Count)
+	}
+	if op := strings.TrimRight(string(c.Op[:]), "\x00"); op != "" {
+		fmt.Fprintf(&s, " %s", strings.ToValidUTF8(op, "?"))
+	}
+	if c.Root >= 0 {
+		fmt.Fprintf(&s, " root %d", c.Root)
+	}
+	if c.Layout != 0 {
+		fmt.Fprintf(&s, " counts #%08x", c.Layout)
+	}
+	if c.Algorithm != Auto {
+		fmt.Fprintf(&s, " by %v", c.Algorithm)
+	}
+	return s.String()
+}

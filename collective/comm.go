@@ -1,0 +1,171 @@
+package collective
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options configure a communicator and those made from it. All ranks must give
+// equal ones, but for OnStall.
+type Options struct {
+	// Segment is the size in bytes of the pieces in which large transfers are
+	// pipelined; a multiple of 8; 0 means 256 KiB.
+	Segment int
+	// Cost is what Auto reckons with; the zero value means DefaultCost.
+	Cost Cost
+	// OnStall, if set, is told of calls that wait unusually long, from a goroutine
+	// of the communicator. It must not call the communicator and should be quick.
+	OnStall func(Stall)
+}
+
+// maxSegment bounds a segment: no message of a transport is longer.
+const maxSegment = 16 << 20
+
+// Comm is a communicator: a group of ranks and their common sequence of calls.
+type Comm struct {
+	*world
+	seq       *sequence
+	id        uint64
+	rank      int
+	size      int
+	ranks     []int // ranks of the transport, by rank here; nil if they are the same
+	algorithm Algorithm
+}
+
+// world is what all communicators over one transport share.
+type world struct {
+	t       Transport
+	self    int // rank in the transport
+	opts    Options
+	started time.Time // origin of the times below
+	stop    chan struct{}
+	working sync.WaitGroup // the watch and all calls in progress
+
+	mu     sync.Mutex
+	closed bool
+	cause  error                   // of the first revocation seen here
+	calls  map[*operation]struct{} // in progress
+	seqs   map[uint64]*sequence    // by communicator
+
+	longest atomic.Int64 // wait for a message that ended well, in nanoseconds
+	memory  sync.Pool    // of *[]uint64
+}
+
+// sequence counts the collective calls that one communicator has begun. Its number
+// is taken modulo pointBit, so it may wrap.
+type sequence = atomic.Uint32
+
+// pointBit marks the Seq of point-to-point messages; below it are the user's tag,
+// or the number of a collective call.
+const pointBit = 1 << 31
+
+// New returns the communicator of all size ranks over t, of which the caller is
+// rank. It owns t from now on; Close ends both.
+func New(t Transport, rank, size int, o Options) (*Comm, error) {
+	if size < 1 || rank < 0 || rank >= size {
+		return nil, fmt.Errorf("collective: new: %w: rank %d of %d", ErrArgument, rank, size)
+	}
+	if o.Segment == 0 {
+		o.Segment = 256 << 10
+	}
+	if o.Segment < 8 || o.Segment > maxSegment || o.Segment%8 != 0 {
+		return nil, fmt.Errorf("collective: new: %w: segment of %d bytes, want a multiple of 8 from 8 to %d", ErrArgument, o.Segment, maxSegment)
+	}
+	if o.Cost == (Cost{}) {
+		o.Cost = DefaultCost()
+	}
+	w := &world{
+		t: t, self: rank, opts: o,
+		started: time.Now(), stop: make(chan struct{}),
+		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
+	}
+	c := &Comm{world: w, seq: w.sequence(0), rank: rank, size: size}
+	w.working.Add(1)
+	go func() {
+		defer w.working.Done()
+		w.watch()
+	}()
+	return c, nil
+}
+
+// sequence returns the counter of communicator id, which it makes if need be.
+func (w *world) sequence(id uint64) *sequence {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.seqs[id]
+	if s == nil {
+		s = new(sequence)
+		w.seqs[id] = s
+	}
+	return s
+}
+
+// Rank returns the caller's rank, from 0 to Size()-1.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size returns the number of ranks.
+func (c *Comm) Size() int { return c.size }
+
+// Using returns the same communicator with another way to carry out calls: they
+// take their places in the same sequence. A call that cannot be done by a is an
+// ErrArgument; Auto, the default, chooses for each call.
+func (c *Comm) Using(a Algorithm) *Comm {
+	d := *c
+	d.algorithm = a
+	return &d
+}
+
+// Revoke makes every pending and later call fail at every rank that can be reached,
+// on this communicator and all others over the same transport. Only the first
+// cause counts. It does not wait.
+func (c *Comm) Revoke(cause error) { c.revoke(cause) }
+
+// Err returns why the communicator was revoked, as far as a call here has seen it,
+// or nil.
+func (c *Comm) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// Close ends the communicator, all others over the same transport, and the
+// transport: what was sent is handed over, pending calls fail with ErrClosed, and
+// all goroutines have ended when it returns. Closing again does nothing.
+func (c *Comm) Close() error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if !first {
+		return nil
+	}
+	close(c.stop)
+	err := c.t.Close()
+	c.working.Wait()
+	if err != nil {
+		return fmt.Errorf("collective: close: %w", err)
+	}
+	return nil
+}
+
+// revoke passes on the cause itself where it is one that other ranks understand,
+// and otherwise the text of what happened here.
+func (w *world) revoke(err error) {
+	cause := causeOf(w.self, err)
+	w.mu.Lock()
+	if w.cause == nil {
+		w.cause = cause
+	}
+	w.mu.Unlock()
+	w.t.Revoke(cause)
+}
+
+// inWorld translates a rank of c to one of the transport.
+func (c *Comm) inWorld(rank int) int {
+	if c.ranks == nil {
+		return rank
+	}
+	return c.ranks[rank]
+}

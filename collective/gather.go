@@ -1,0 +1,139 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Gather puts the vectors src of all ranks, all of one length, one after the other
+// into dst at root, which has n times that length. Elsewhere dst is not used and
+// may be nil. dst may contain src at its place.
+//
+// Costs for S bytes in all: tree lg n steps, at most S/2 lg n bytes sent; direct n-1
+// steps at root, S/n bytes sent by each other rank. Both and a round of empty
+// messages.
+func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
+	return c.run(ctx, planGather(c, dst, src, evenly(c.size, len(src)), false, root))
+}
+
+// IGather starts Gather.
+func IGather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
+	return c.start(ctx, planGather(c, dst, src, evenly(c.size, len(src)), false, root))
+}
+
+// GatherV is Gather for vectors of different lengths: rank i gives counts[i]
+// elements, and dst has the sum. All ranks pass the same counts.
+func GatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
+	return c.run(ctx, planGather(c, dst, src, counts, true, root))
+}
+
+// IGatherV starts GatherV.
+func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	return c.start(ctx, planGather(c, dst, src, counts, true, root))
+}
+
+func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
+	p := planParts[T](c, KindGather, counts, varied, root)
+	if p.err == nil {
+		p.check("src", len(src), counts[c.rank])
+	}
+	if c.rank == root {
+		p.check("dst", len(dst), int(p.call.Count))
+	}
+	p.body = func(o *operation) error {
+		if o.env.Call.Algorithm == Tree {
+			return gatherTree(o, dst, src, bounds(counts), root)
+		}
+		return gatherDirect(o, dst, src, bounds(counts), root)
+	}
+	return p
+}
+
+// planParts describes a gather, scatter or allgather of one part per rank.
+func planParts[T Number](c *Comm, kind Kind, counts []int, varied bool, root int) plan {
+	sum, err := c.total(counts)
+	v := vector{kind: kind, typ: raw.TypeOf[T](), size: raw.Size[T](), count: sum, root: root}
+	if varied {
+		v.counts = counts
+	}
+	p := c.planFor(v)
+	p.closing = root != none
+	if err != nil {
+		p.err = err
+	}
+	return p
+}
+
+// gatherDirect lets every rank send its part, between bounds b[rank] and b[rank+1],
+// to root.
+func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
+	if o.rank != root {
+		return o.send(root, raw.Bytes(src))
+	}
+	copy(dst[b[root]:b[root+1]], src)
+	for rank := range o.size {
+		if rank == root {
+			continue
+		}
+		if err := o.recv(rank, raw.Bytes(dst[b[rank]:b[rank+1]])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gatherTree sends the parts up a binomial tree whose blocks of ranks, counted from
+// root, grow by doubling.
+func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
+	t := newBlockTree(o, b, root)
+	buf := scratch[T](o, t.width(t.extent))
+	copy(buf, src)
+	for d := 1; d < t.extent; d *= 2 {
+		if t.place+d >= o.size {
+			break
+		}
+		part := buf[t.width(d):t.width(min(2*d, t.extent))]
+		if err := o.recv((o.rank+d)%o.size, raw.Bytes(part)); err != nil {
+			return err
+		}
+	}
+	if o.rank != root {
+		return o.send((o.rank-t.parent+o.size)%o.size, raw.Bytes(buf))
+	}
+	n := copy(dst[b[root]:], buf) // ranks from root up, then from 0
+	copy(dst, buf[n:])
+	return nil
+}
+
+// blockTree is a rank's place in a binomial tree in which each rank stands for a
+// block of ranks, itself first, in order from root and around.
+type blockTree struct {
+	o      *operation
+	b      []int
+	place  int // rank counted from root
+	extent int // ranks in the block
+	parent int // distance to the parent, 0 at root
+}
+
+func newBlockTree(o *operation, b []int, root int) blockTree {
+	t := blockTree{o: o, b: b, place: (o.rank - root + o.size) % o.size, extent: o.size}
+	for d := 1; d < o.size; d *= 2 {
+		if t.place&d != 0 {
+			t.parent = d
+			t.extent = min(d, o.size-t.place)
+			break
+		}
+	}
+	return t
+}
+
+// width returns the elements of the first n ranks of the block.
+func (t blockTree) width(n int) int {
+	sum := 0
+	for i := range n {
+		rank := (t.o.rank + i) % t.o.size
+		sum += t.b[rank+1] - t.b[rank]
+	}
+	return sum
+}

@@ -1,0 +1,272 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// errPanicked is passed on to the other ranks when the goroutine of a call unwinds.
+var errPanicked = errors.New("panic in a call")
+
+// plan is a call that has not begun: its description, and what this rank does.
+type plan struct {
+	call Call
+	tag  uint32                 // of a KindPoint
+	peer int                    // of a KindPoint, else -1
+	err  error                  // the arguments do not fit
+	body func(*operation) error // sends and receives
+	// closing is set for calls that can end at one rank before another has begun:
+	// they finish with a round of empty messages through all ranks.
+	closing bool
+}
+
+// operation is a call in progress at this rank.
+type operation struct {
+	*Comm
+	env      Envelope
+	peer     int           // rank of the transport at the other end of a KindPoint, else -1
+	blocking bool          // the caller waits in it: no other call can begin meanwhile
+	begun    time.Duration // since world.started
+	progress atomic.Int64  // when a message last went or came, since world.started
+	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
+	scratch  []*[]uint64   // pooled memory, given back at the end
+	roll     rollCall      // owned by the watch
+}
+
+// run carries out a blocking call.
+func (c *Comm) run(ctx context.Context, p plan) error {
+	o, err := c.begin(p, true)
+	if err != nil {
+		return err
+	}
+	return o.carryOut(ctx, p)
+}
+
+// start begins a call and returns; a goroutine carries it out, and Close waits for it.
+func (c *Comm) start(ctx context.Context, p plan) *Handle {
+	h := &Handle{done: make(chan struct{})}
+	o, err := c.begin(p, false)
+	if err != nil {
+		h.err = err
+		close(h.done)
+		return h
+	}
+	go func() {
+		h.err = o.carryOut(ctx, p)
+		close(h.done)
+	}()
+	return h
+}
+
+// Handle is a call in progress.
+type Handle struct {
+	done chan struct{}
+	err  error
+}
+
+// Done is closed when the call has ended and its slices are the caller's again.
+func (h *Handle) Done() <-chan struct{} { return h.done }
+
+// Wait waits for the end of the call and returns its error. If ctx ends first, Wait
+// returns that error and the call goes on, still using its slices.
+func (h *Handle) Wait(ctx context.Context) error {
+	select {
+	case <-h.done:
+		return h.err
+	default:
+	}
+	select {
+	case <-h.done:
+		return h.err
+	case <-ctx.Done():
+		return fmt.Errorf("collective: wait: %w", context.Cause(ctx))
+	}
+}
+
+// begin gives the call its place in the sequence and makes it known to the watch.
+func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
+	o := &operation{Comm: c, peer: -1, blocking: blocking, begun: time.Since(c.started)}
+	o.env = Envelope{Comm: c.id, Seq: p.tag | pointBit, Call: p.call}
+	o.progress.Store(int64(o.begun))
+	if p.call.Kind == KindPoint && p.err == nil {
+		o.peer = c.inWorld(p.peer)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
+	}
+	if p.call.Kind != KindPoint {
+		o.env.Seq = c.seq.Add(1) &^ pointBit
+	}
+	c.calls[o] = struct{}{}
+	c.working.Add(1)
+	return o, nil
+}
+
+// carryOut runs the call to its end. An error of any kind revokes, as does a panic of
+// a user's reduction: the other ranks wait for this one, and must not wait in vain.
+func (o *operation) carryOut(ctx context.Context, p plan) error {
+	panicked := true
+	defer func() {
+		if panicked {
+			o.revoke(errPanicked)
+		}
+		o.end()
+	}()
+	err := o.attempt(ctx, p)
+	panicked = false
+	if err != nil {
+		o.revoke(err)
+	}
+	return err
+}
+
+// attempt carries out the call unless it is known to be in vain, and says of an error
+// which call it ended.
+func (o *operation) attempt(ctx context.Context, p plan) error {
+	err := p.err
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = o.perform(ctx, p)
+	}
+	if err == nil {
+		return nil
+	}
+	if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
+		err = fmt.Errorf("%w: %w", why, err)
+	}
+	return &callError{fmt.Errorf("%v (call %d): %w", o.env.Call, o.env.Seq&^pointBit, err)}
+}
+
+// perform runs the body under ctx. The transport sees no context: the end of ctx
+// revokes, once for the whole call, which spares every message the cost of
+// watching it.
+func (o *operation) perform(ctx context.Context, p plan) error {
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { o.revoke(context.Cause(ctx)) })
+		defer stop()
+	}
+	if o.size == 1 || !p.closing {
+		return p.body(o)
+	}
+	if err := p.body(o); err != nil {
+		return err
+	}
+	return o.disseminate()
+}
+
+func (o *operation) end() {
+	for _, words := range o.scratch {
+		o.memory.Put(words)
+	}
+	o.mu.Lock()
+	delete(o.calls, o)
+	o.mu.Unlock()
+	o.working.Done()
+}
+
+// callError marks every error of a call as ErrRevoked, whatever its cause.
+type callError struct{ error }
+
+func (e *callError) Unwrap() error { return e.error }
+
+func (e *callError) Is(target error) bool { return target == ErrRevoked }
+
+// send sends buf to a rank of the communicator, in pieces of a segment: one message
+// if it is empty. The receiver asks for the same pieces.
+func (o *operation) send(to int, buf []byte) error {
+	return o.pieces(buf, func(piece []byte) error { return o.sendPiece(context.Background(), to, piece) })
+}
+
+// recv is the other side of send.
+func (o *operation) recv(from int, buf []byte) error {
+	return o.pieces(buf, func(piece []byte) error { return o.recvPiece(from, piece) })
+}
+
+func (o *operation) pieces(buf []byte, do func([]byte) error) error {
+	for {
+		n := min(len(buf), o.opts.Segment)
+		if err := do(buf[:n:n]); err != nil {
+			return err
+		}
+		if buf = buf[n:]; len(buf) == 0 {
+			return nil
+		}
+	}
+}
+
+func (o *operation) sendPiece(ctx context.Context, to int, buf []byte) error {
+	if err := o.t.Send(ctx, o.inWorld(to), o.env, buf); err != nil {
+		return err
+	}
+	o.moved()
+	return nil
+}
+
+func (o *operation) recvPiece(from int, buf []byte) error {
+	peer := o.inWorld(from)
+	o.waiting.Store(int32(peer + 1))
+	if err := o.t.Recv(context.Background(), peer, o.env, buf); err != nil {
+		return err
+	}
+	o.waiting.Store(0)
+	o.moved()
+	return nil
+}
+
+// moved notes that a message went or came.
+func (o *operation) moved() {
+	now := int64(time.Since(o.started))
+	if wait := now - o.progress.Swap(now); wait > o.longest.Load() {
+		o.longest.Store(wait)
+	}
+}
+
+// exchange sends out and receives in at the same time: a transport may hold a Send
+// back until its receiver asks, so two ranks that both sent first would wait for
+// ever.
+func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
+	sent := make(chan error, 1)
+	go func() { sent <- o.send(to, out) }()
+	err := o.recv(from, in)
+	if err != nil {
+		o.revoke(err) // or the send might wait for a rank that has given up
+	}
+	if serr := <-sent; err == nil {
+		err = serr
+	}
+	return err
+}
+
+// disseminate sends empty messages such that no rank returns before all have begun:
+// ceil(lg n) steps (Hensgen, Finkel, Manber 1988).
+func (o *operation) disseminate() error {
+	for d := 1; d < o.size; d *= 2 {
+		to, from := (o.rank+d)%o.size, (o.rank-d+o.size)%o.size
+		if err := o.exchange(to, nil, from, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scratch returns n elements of unspecified value that live until the call ends.
+func scratch[T Number](o *operation, n int) []T {
+	need := raw.Words[T](n)
+	words, _ := o.memory.Get().(*[]uint64)
+	if words == nil || cap(*words) < need {
+		words = new([]uint64)
+		*words = make([]uint64, need)
+	}
+	*words = (*words)[:cap(*words)]
+	o.scratch = append(o.scratch, words)
+	return raw.View[T](*words, n)
+}

@@ -1,0 +1,135 @@
+package collective
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/ring"
+)
+
+// none is the root of a call that has none.
+const none = -1
+
+// vector says what a call does to its vector; planFor makes the description and
+// chooses the algorithm.
+type vector struct {
+	kind  Kind
+	typ   raw.Type
+	size  int // bytes of an element
+	count int // elements of the whole vector
+	root  int
+	op    string // name of the reduction
+	// ordered is set for a reduction that does not commute.
+	ordered bool
+	counts  []int // of the ranks, where they may differ
+}
+
+// planFor describes the call. What does not fit becomes the plan's error, so that
+// the call can revoke: the other ranks are waiting for it.
+func (c *Comm) planFor(v vector) plan {
+	p := plan{peer: -1}
+	p.call = Call{Kind: v.kind, Type: v.typ, Root: int32(v.root), Count: uint64(v.count), Segment: uint32(c.opts.Segment)}
+	copy(p.call.Op[:], v.op)
+	p.call.Layout = layout(v.counts)
+	n := need{kind: v.kind, ranks: c.size, bytes: float64(v.count) * float64(v.size), commutative: !v.ordered}
+	p.call.Algorithm, p.err = choose(c.algorithm, n, c.opts.Cost)
+	if v.root != none && (v.root < 0 || v.root >= c.size) {
+		p.fail("root %d of %d ranks", v.root, c.size)
+	}
+	return p
+}
+
+// fail notes that the arguments do not fit; the first reason stays.
+func (p *plan) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: %s", ErrArgument, fmt.Sprintf(format, args...))
+	}
+}
+
+// check fails the plan unless a slice has the length that the call wants.
+func (p *plan) check(name string, got, want int) {
+	if got != want {
+		p.fail("%s has %d elements, want %d", name, got, want)
+	}
+}
+
+// layout hashes counts for comparison between ranks; 0 stands for equal counts.
+func layout(counts []int) uint32 {
+	if counts == nil {
+		return 0
+	}
+	h := fnv.New32a()
+	for _, n := range counts {
+		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+	return max(h.Sum32(), 1)
+}
+
+// total checks counts, one for each rank, and returns their sum.
+func (c *Comm) total(counts []int) (int, error) {
+	if len(counts) != c.size {
+		return 0, fmt.Errorf("%w: %d counts for %d ranks", ErrArgument, len(counts), c.size)
+	}
+	sum := 0
+	for rank, n := range counts {
+		if n < 0 {
+			return 0, fmt.Errorf("%w: count %d of rank %d", ErrArgument, n, rank)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// evenly returns n equal counts.
+func evenly(n, count int) []int {
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = count
+	}
+	return counts
+}
+
+// bounds returns where the parts of the given lengths begin, and the end.
+func bounds(counts []int) []int {
+	b := make([]int, len(counts)+1)
+	for i, n := range counts {
+		b[i+1] = b[i] + n
+	}
+	return b
+}
+
+// Chunk returns the part [first, end) of a vector of length elements that rank of
+// size ranks gets from ReduceScatter: lengths differ by at most one, longer first.
+func Chunk(length, size, rank int) (first, end int) {
+	bounds := ring.Chunks(length, size)
+	return bounds[rank], bounds[rank+1]
+}
+
+// ring returns the two neighbours of this rank as package ring wants them.
+func (o *operation) ring() ring.Ring {
+	return ring.Ring{Link: ringLink{o}, Rank: o.rank, Size: o.size, Segment: o.opts.Segment}
+}
+
+// ringLink sends to the right neighbour and receives from the left.
+type ringLink struct{ o *operation }
+
+// Send sends to the right neighbour. It heeds the context of the ring, which ends
+// when the receiving side panics: a Send that nobody wants would wait for ever.
+func (l ringLink) Send(ctx context.Context, buf []byte) error {
+	return l.o.sendPiece(ctx, (l.o.rank+1)%l.o.size, buf)
+}
+
+// Recv receives from the left neighbour. Whatever else ends the ring has revoked.
+func (l ringLink) Recv(_ context.Context, buf []byte) error {
+	return l.o.recvPiece((l.o.rank-1+l.o.size)%l.o.size, buf)
+}
+
+// finish applies the reduction's last step for a result of n ranks.
+func finish[T Number](red Reduction[T], v []T, n int) {
+	if red.Finish != nil {
+		red.Finish(v, n)
+	}
+}

@@ -1,0 +1,152 @@
+package collective
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Chunk against its twin: elements are dealt out one by one, round and round.
+func TestChunk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length, size := rapid.IntRange(0, 300).Draw(t, "length"), rapid.IntRange(1, 40).Draw(t, "size")
+		dealt := make([]int, size)
+		for i := range length {
+			dealt[i%size]++
+		}
+		at := 0
+		for rank, want := range dealt {
+			first, end := Chunk(length, size, rank)
+			if first != at || end-first != want {
+				t.Fatalf("rank %d: [%d, %d), want [%d, %d)", rank, first, end, at, at+want)
+			}
+			at = end
+		}
+	})
+}
+
+func TestBounds(t *testing.T) {
+	if got := bounds([]int{2, 0, 3}); !slices.Equal(got, []int{0, 2, 2, 5}) {
+		t.Errorf("got %v", got)
+	}
+	if got := bounds(evenly(3, 4)); !slices.Equal(got, []int{0, 4, 8, 12}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Different counts have different layouts, also where their sums agree.
+func TestLayout(t *testing.T) {
+	if layout(nil) != 0 {
+		t.Error("a layout without counts")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.SliceOfN(rapid.IntRange(0, 5), 1, 6).Draw(t, "a")
+		b := rapid.SliceOfN(rapid.IntRange(0, 5), 1, 6).Draw(t, "b")
+		if layout(a) == 0 || (layout(a) == layout(b)) != slices.Equal(a, b) {
+			t.Fatalf("%v: %x, %v: %x", a, layout(a), b, layout(b))
+		}
+	})
+}
+
+func TestTotal(t *testing.T) {
+	c := &Comm{size: 3}
+	if got, err := c.total([]int{1, 0, 4}); got != 5 || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
+	for _, counts := range [][]int{nil, {1, 2}, {1, 2, 3, 4}, {1, -1, 3}} {
+		if _, err := c.total(counts); !errors.Is(err, ErrArgument) {
+			t.Errorf("%v: %v", counts, err)
+		}
+	}
+}
+
+// Communicators made from one parent by different calls, or for different colors,
+// have different identities, and none that of the first.
+func TestChildIDs(t *testing.T) {
+	seen := map[uint64]bool{0: true}
+	for _, parent := range []uint64{0, 1, 1 << 63} {
+		for seq := range uint32(40) {
+			for color := range 40 {
+				id := childID(parent, seq, color)
+				if seen[id] {
+					t.Fatalf("child of %d by call %d for color %d: %d stands twice", parent, seq, color, id)
+				}
+				seen[id] = true
+			}
+		}
+	}
+}
+
+// The members of the subgroup stand in the order of the ranks, and each stands for
+// itself and the left neighbour that is not a member.
+func TestSubgroup(t *testing.T) {
+	for n := 1; n <= 70; n++ {
+		g := subgroup{size: 1}
+		for 2*g.size <= n {
+			g.size *= 2
+		}
+		g.paired = 2 * (n - g.size)
+		next := 0
+		for i := range g.size {
+			rank := g.real(i)
+			if rank != next && (rank != next+1 || rank >= g.paired) {
+				t.Fatalf("n=%d: member %d is rank %d after %d", n, i, rank, next-1)
+			}
+			next = rank + 1
+		}
+		if next != n {
+			t.Fatalf("n=%d: the last member is rank %d", n, next-1)
+		}
+	}
+}
+
+// The blocks of a blockTree are made of the root's block and those of its children,
+// down to single ranks: every rank is in the tree once, below its parent.
+func TestBlockTree(t *testing.T) {
+	for n := 1; n <= 33; n++ {
+		for root := range n {
+			owned := make([]int, n) // how many blocks a rank begins
+			visitBlocks(t, n, root, root, owned)
+			if slices.Min(owned) != 1 || slices.Max(owned) != 1 {
+				t.Fatalf("n=%d root=%d: %v", n, root, owned)
+			}
+		}
+	}
+}
+
+// visitBlocks walks down from rank and returns the number of ranks in its block.
+func visitBlocks(t *testing.T, n, root, rank int, owned []int) int {
+	o := &operation{Comm: &Comm{rank: rank, size: n}}
+	tree := newBlockTree(o, bounds(evenly(n, 1)), root)
+	owned[rank]++
+	extent := 1
+	for d := 1; d < tree.extent; d *= 2 {
+		if extent != d {
+			t.Fatalf("n=%d root=%d rank=%d: child at distance %d after %d ranks", n, root, rank, d, extent)
+		}
+		extent += visitBlocks(t, n, root, (rank+d)%n, owned)
+	}
+	if extent != tree.extent || tree.width(extent) != extent {
+		t.Fatalf("n=%d root=%d rank=%d: block of %d ranks, want %d", n, root, rank, extent, tree.extent)
+	}
+	return extent
+}
+
+func TestHalve(t *testing.T) {
+	for n := range 10 {
+		w := make([]int, n)
+		for i := range w {
+			w[i] = i
+		}
+		low, high := halve(w, false)
+		high2, low2 := halve(w, true)
+		if !slices.Equal(append(slices.Clone(low), high...), w) || !slices.Equal(low, low2) || !slices.Equal(high, high2) {
+			t.Errorf("%v became %v and %v, or %v and %v", w, low, high, low2, high2)
+		}
+		if len(low)-len(high) != n%2 {
+			t.Errorf("%d elements became %d and %d", n, len(low), len(high))
+		}
+	}
+}

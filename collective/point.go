@@ -1,0 +1,58 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// MaxTag is the largest tag of Send and Recv.
+const MaxTag = pointBit - 1
+
+// Send sends src to rank to, which may be the caller's own if a Recv is in progress.
+// Messages of one tag between two ranks arrive in the order of the Sends. It
+// returns when src may be reused, perhaps before the message is received. tag is
+// from 0 to MaxTag.
+func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
+	return c.run(ctx, planSend(c, to, tag, src))
+}
+
+// ISend starts Send.
+func ISend[T Number](ctx context.Context, c *Comm, to, tag int, src []T) *Handle {
+	return c.start(ctx, planSend(c, to, tag, src))
+}
+
+// Recv receives from rank from a message of exactly len(dst) elements of T.
+func Recv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) error {
+	return c.run(ctx, planRecv(c, from, tag, dst))
+}
+
+// IRecv starts Recv. Of several in progress with one tag and rank the order is
+// undefined.
+func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Handle {
+	return c.start(ctx, planRecv(c, from, tag, dst))
+}
+
+func planSend[T Number](c *Comm, to, tag int, src []T) plan {
+	p := planPoint[T](c, to, tag, len(src))
+	p.body = func(o *operation) error { return o.send(to, raw.Bytes(src)) }
+	return p
+}
+
+func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
+	p := planPoint[T](c, from, tag, len(dst))
+	p.body = func(o *operation) error { return o.recv(from, raw.Bytes(dst)) }
+	return p
+}
+
+func planPoint[T Number](c *Comm, peer, tag, count int) plan {
+	p := c.Using(Auto).planFor(vector{kind: KindPoint, typ: raw.TypeOf[T](), size: raw.Size[T](), count: count, root: none})
+	if tag < 0 || tag > MaxTag {
+		p.fail("tag %d, want 0 to %d", tag, MaxTag)
+	}
+	if peer < 0 || peer >= c.size {
+		p.fail("rank %d of %d", peer, c.size)
+	}
+	p.tag, p.peer = uint32(tag), peer
+	return p
+}

@@ -1,0 +1,147 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/ring"
+)
+
+// Reduce is AllReduce with the result at root only. dst may be src; elsewhere than
+// at root dst is not used and may be nil.
+//
+// Costs: tree lg n steps of S bytes; ring 2(n-1) steps and at most 2(n-1)/n S bytes
+// sent by a rank. Both and a round of empty messages.
+func Reduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) error {
+	return c.run(ctx, planReduce(c, dst, src, op, root))
+}
+
+// IReduce starts Reduce.
+func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) *Handle {
+	return c.start(ctx, planReduce(c, dst, src, op, root))
+}
+
+func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
+	red := op()
+	p := c.planFor(vector{kind: KindReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+		root: root, op: red.Name, ordered: !red.Commutative})
+	p.closing = true
+	if c.rank == root {
+		p.check("dst", len(dst), len(src))
+	}
+	p.body = func(o *operation) error {
+		v := dst
+		if o.rank != root {
+			v = scratch[T](o, len(src))
+		}
+		if o.env.Call.Algorithm == Ring && o.size > 1 {
+			return reduceRing(o, v, src, red, root)
+		}
+		copy(v, src)
+		if err := reduceTree(o, v, red, root); err != nil {
+			return err
+		}
+		if o.rank == root {
+			finish(red, v, o.size)
+		}
+		return nil
+	}
+	return p
+}
+
+// reduceTree combines v up a binomial tree of blocks of neighbouring ranks. v of the
+// other ranks is destroyed. A tree that is turned so that root is its top would mix
+// the order of ranks, so one that must not goes to rank 0 and takes a step more.
+func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error {
+	top := root
+	if !red.Commutative {
+		top = 0
+	}
+	place := (o.rank - top + o.size) % o.size
+	other := scratch[T](o, len(v))
+	for d := 1; d < o.size; d *= 2 {
+		if place&d != 0 {
+			if err := o.send((o.rank-d+o.size)%o.size, raw.Bytes(v)); err != nil {
+				return err
+			}
+			break
+		}
+		if place+d >= o.size {
+			continue
+		}
+		if err := o.recv((o.rank+d)%o.size, raw.Bytes(other)); err != nil {
+			return err
+		}
+		red.Fold(v, v, other)
+	}
+	return o.move(top, root, raw.Bytes(v))
+}
+
+// move takes buf from one rank to another, unless they are the same.
+func (o *operation) move(from, to int, buf []byte) error {
+	switch {
+	case from == to:
+		return nil
+	case o.rank == from:
+		return o.send(to, buf)
+	case o.rank == to:
+		return o.recv(from, buf)
+	}
+	return nil
+}
+
+// reduceRing is a reduce-scatter whose chunks are then gathered at root.
+func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) error {
+	b := ring.Chunks(len(src), o.size)
+	mine := v[b[o.rank]:b[o.rank+1]]
+	if err := ring.ReduceScatter(context.Background(), o.ring(), mine, src, b, red); err != nil {
+		return err
+	}
+	return gatherDirect(o, v, mine, b, root)
+}
+
+// ReduceScatter combines the vectors src of all ranks and leaves to each rank its
+// Chunk of the result: dst has that length. dst may be the part of src where that
+// chunk stands, but not another.
+//
+// Costs: ring n-1 steps and (n-1)/n S bytes sent; tree 2 lg n steps, up and down.
+func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
+	return c.run(ctx, planReduceScatter(c, dst, src, op))
+}
+
+// IReduceScatter starts ReduceScatter.
+func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
+	return c.start(ctx, planReduceScatter(c, dst, src, op))
+}
+
+func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
+	red := op()
+	p := c.planFor(vector{kind: KindReduceScatter, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+		root: none, op: red.Name, ordered: !red.Commutative})
+	first, end := Chunk(len(src), c.size, c.rank)
+	p.check("dst", len(dst), end-first)
+	// Of an empty chunk a ring sends nothing, so it ties no rank to the others.
+	p.closing = p.call.Algorithm == Tree || len(src) < c.size
+	p.body = func(o *operation) error {
+		b := ring.Chunks(len(src), o.size)
+		if o.size == 1 {
+			copy(dst, src)
+		} else if o.env.Call.Algorithm == Ring {
+			return ring.ReduceScatter(context.Background(), o.ring(), dst, src, b, red)
+		} else if err := reduceThenScatter(o, dst, src, red, b); err != nil {
+			return err
+		}
+		finish(red, dst, o.size)
+		return nil
+	}
+	return p
+}
+
+func reduceThenScatter[T Number](o *operation, dst, src []T, red Reduction[T], b []int) error {
+	v := scratch[T](o, len(src))
+	copy(v, src)
+	if err := reduceTree(o, v, red, 0); err != nil {
+		return err
+	}
+	return scatterTree(o, dst, v, b, 0)
+}

@@ -1,0 +1,90 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Scan combines the vectors src of ranks 0 to the caller's into dst. dst may be src.
+//
+// Costs for S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a round of
+// empty messages.
+func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
+	return c.run(ctx, planScan(c, KindScan, dst, src, op))
+}
+
+// IScan starts Scan.
+func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
+	return c.start(ctx, planScan(c, KindScan, dst, src, op))
+}
+
+// ExScan combines the vectors src of the ranks before the caller into dst. dst may be
+// src. At rank 0 dst stays as it is. Costs are those of Scan.
+func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
+	return c.run(ctx, planScan(c, KindExScan, dst, src, op))
+}
+
+// IExScan starts ExScan.
+func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
+	return c.start(ctx, planScan(c, KindExScan, dst, src, op))
+}
+
+func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
+	red := op()
+	p := c.planFor(vector{kind: kind, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+		root: none, op: red.Name, ordered: !red.Commutative})
+	p.check("dst", len(dst), len(src))
+	p.closing = true
+	p.body = func(o *operation) error {
+		with, before := scratch[T](o, len(src)), scratch[T](o, len(src))
+		copy(with, src)
+		if err := scanDoubling(o, with, before, red); err != nil {
+			return err
+		}
+		if kind == KindScan {
+			copy(dst, with)
+			finish(red, dst, o.rank+1)
+		} else if o.rank > 0 {
+			copy(dst, before)
+			finish(red, dst, o.rank)
+		}
+		return nil
+	}
+	return p
+}
+
+// scanDoubling leaves in with the result up to this rank and in before the one
+// without it: after the step of distance d both cover the last 2d ranks.
+func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) error {
+	in := scratch[T](o, len(with))
+	for d := 1; d < o.size; d *= 2 {
+		if err := o.shift(d, raw.Bytes(with), raw.Bytes(in)); err != nil {
+			return err
+		}
+		if o.rank < d {
+			continue
+		}
+		if d == 1 {
+			copy(before, in)
+		} else {
+			red.Fold(before, in, before)
+		}
+		red.Fold(with, in, with)
+	}
+	return nil
+}
+
+// shift sends out d ranks up and receives in from d ranks down, where there are such.
+func (o *operation) shift(d int, out, in []byte) error {
+	up, down := o.rank+d, o.rank-d
+	switch {
+	case up < o.size && down >= 0:
+		return o.exchange(up, out, down, in)
+	case up < o.size:
+		return o.send(up, out)
+	case down >= 0:
+		return o.recv(down, in)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package collective
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Scatter sends rank i the i-th of n equal parts of src at root, into dst. Elsewhere
+// src is not used and may be nil. dst may be the caller's own part of src.
+//
+// Costs are those of Gather.
+func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
+	return c.run(ctx, planScatter(c, dst, src, evenly(c.size, len(dst)), false, root))
+}
+
+// IScatter starts Scatter.
+func IScatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
+	return c.start(ctx, planScatter(c, dst, src, evenly(c.size, len(dst)), false, root))
+}
+
+// ScatterV is Scatter for parts of different lengths: rank i gets counts[i]
+// elements, and src has the sum. All ranks pass the same counts.
+func ScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
+	return c.run(ctx, planScatter(c, dst, src, counts, true, root))
+}
+
+// IScatterV starts ScatterV.
+func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
+	return c.start(ctx, planScatter(c, dst, src, counts, true, root))
+}
+
+func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
+	p := planParts[T](c, KindScatter, counts, varied, root)
+	if p.err == nil {
+		p.check("dst", len(dst), counts[c.rank])
+	}
+	if c.rank == root {
+		p.check("src", len(src), int(p.call.Count))
+	}
+	p.body = func(o *operation) error {
+		if o.env.Call.Algorithm == Tree {
+			return scatterTree(o, dst, src, bounds(counts), root)
+		}
+		return scatterDirect(o, dst, src, bounds(counts), root)
+	}
+	return p
+}
+
+// scatterDirect lets root send every rank its part.
+func scatterDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
+	if o.rank != root {
+		return o.recv(root, raw.Bytes(dst))
+	}
+	for rank := range o.size {
+		if rank == root {
+			continue
+		}
+		if err := o.send(rank, raw.Bytes(src[b[rank]:b[rank+1]])); err != nil {
+			return err
+		}
+	}
+	copy(dst, src[b[root]:b[root+1]])
+	return nil
+}
+
+// scatterTree sends the parts of whole blocks of ranks down the tree of gatherTree.
+func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error {
+	t := newBlockTree(o, b, root)
+	buf := scratch[T](o, t.width(t.extent))
+	if o.rank == root {
+		n := copy(buf, src[b[root]:])
+		copy(buf[n:], src)
+	} else if err := o.recv((o.rank-t.parent+o.size)%o.size, raw.Bytes(buf)); err != nil {
+		return err
+	}
+	d := 1
+	for 2*d < t.extent {
+		d *= 2
+	}
+	for ; d >= 1; d /= 2 {
+		if d >= t.extent {
+			continue
+		}
+		part := buf[t.width(d):t.width(min(2*d, t.extent))]
+		if err := o.send((o.rank+d)%o.size, raw.Bytes(part)); err != nil {
+			return err
+		}
+	}
+	copy(dst, buf)
+	return nil
+}
