@@ -1,0 +1,72 @@
+package lint
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+	"unicode"
+)
+
+// checkDeclarations reports init functions and package variables: state that nobody
+// passed in, and that tests running side by side would share.
+func checkDeclarations(f *File) []Problem {
+	var found []Problem
+	for _, d := range f.Syntax.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil && d.Name.Name == "init" {
+				found = append(found, f.problem(d.Pos(), "no init functions: do it in a constructor, or in main"))
+			}
+		case *ast.GenDecl:
+			if d.Tok == token.VAR {
+				found = append(found, checkVars(f, d)...)
+			}
+		}
+	}
+	return found
+}
+
+// checkVars reports the variables of a declaration that are of no allowed sort.
+func checkVars(f *File, d *ast.GenDecl) []Problem {
+	var found []Problem
+	for _, s := range d.Specs {
+		spec := s.(*ast.ValueSpec)
+		if embedded(d.Doc) || embedded(spec.Doc) {
+			continue
+		}
+		for i, name := range spec.Names {
+			if name.Name != "_" && !(i < len(spec.Values) && sentinel(f, name.Name, spec.Values[i])) {
+				found = append(found, f.problem(name.Pos(),
+					"no package variable %s: make it a constant, a function that returns it, or a field; only errors made by errors.New or fmt.Errorf, //go:embed and \"var _ Interface\" may stand here", name.Name))
+			}
+		}
+	}
+	return found
+}
+
+// embedded reports whether a comment is a directive to fill the variable with a file.
+func embedded(doc *ast.CommentGroup) bool {
+	if doc == nil {
+		return false
+	}
+	for _, c := range doc.List {
+		if strings.HasPrefix(c.Text, "//go:embed ") {
+			return true
+		}
+	}
+	return false
+}
+
+// sentinel reports whether a variable is an error to compare with: its name is ErrX
+// or errX, and its value comes from errors.New or fmt.Errorf.
+func sentinel(f *File, name string, value ast.Expr) bool {
+	rest, ok := strings.CutPrefix(name, "Err")
+	if !ok {
+		rest, ok = strings.CutPrefix(name, "err")
+	}
+	if !ok || rest == "" || unicode.IsLower(rune(rest[0])) {
+		return false
+	}
+	call, ok := value.(*ast.CallExpr)
+	return ok && matches(f.callee(call), "errors.New", "fmt.Errorf")
+}

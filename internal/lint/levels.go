@@ -1,0 +1,177 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+)
+
+// layer is a level of the design: its packages may import those of lower layers.
+type layer struct {
+	Level    string
+	Packages []string
+}
+
+// layers lists every package of the module from the bottom up (docs/design.md,
+// section 3). Packages of one layer do not import each other, but for those below
+// one pattern with "...", where a package may import what lies in folders below its own.
+func layers() []layer {
+	return []layer{
+		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
+		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "loadbal"}},
+		// Algorithms that know two neighbours and no network.
+		{"level 1", []string{"ring"}},
+		// The calls of users, over a Transport that someone hands in.
+		{"level 2", []string{"collective"}},
+		// Membership, over a Control and a Connector that someone hands in.
+		{"level 3", []string{"elastic"}},
+		// What several transports share is below them.
+		{"level 4, common to transports", []string{"internal/transport/mailbox"}},
+		// What the training loop uses: optimisers and schedules, data files.
+		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx"}},
+		// The transports, and, knowing nothing of them, the training loop.
+		{"level 4", []string{"internal/transport/...", "trainer"}},
+		// Models implement the trainer's interfaces.
+		{"level 4, above the trainer", []string{"trainer/nn"}},
+		// The one place where concrete transports meet the rest.
+		{"level 5", []string{"launch/..."}},
+		// Commands. Nothing imports them.
+		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
+		// What only tests use may know everything.
+		{"tests", []string{"internal/lint", "testing/..."}},
+	}
+}
+
+// confinement says that an import may stand in few places only.
+type confinement struct {
+	Import  []string // patterns of import paths
+	Allowed []string // patterns of packages, or names of files
+	Instead string
+}
+
+// confinements lists imports that must not spread.
+func confinements() []confinement {
+	return []confinement{
+		{
+			// A C compiler is not needed to build elrun, nor a libc to run it.
+			Import:  []string{"C"},
+			Instead: "write it in Go: elrun builds with CGO_ENABLED=0",
+		},
+		{
+			// What can corrupt memory stays small enough to be read as a whole.
+			Import:  []string{"unsafe"},
+			Allowed: []string{"internal/raw", "internal/transport/shm"},
+			Instead: "use the views and kernels of internal/raw, or add one there",
+		},
+		{
+			// A change of libp2p must not reach further than this, and everything else
+			// must be testable without it.
+			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
+			Allowed: []string{"internal/transport/p2p", "launch"},
+			Instead: "use collective.Transport, elastic.Control or elastic.Connector; internal/transport/p2p implements them",
+		},
+		{
+			// Its releases lag behind Go's, so it has to be replaceable in one file.
+			Import:  []string{"gorgonia.org/..."},
+			Allowed: []string{"trainer/tensor.go", "trainer/tensor_test.go"},
+			Instead: "use the adapter in trainer/tensor.go",
+		},
+		{
+			// A library that reads flags takes them away from the program that uses it.
+			Import:  []string{"github.com/alecthomas/kong/..."},
+			Allowed: []string{"cmd/...", "examples/..."},
+			Instead: "take an options struct; flags are read in package main",
+		},
+	}
+}
+
+// ban says that some packages must not import some others, tests apart.
+type ban struct {
+	Packages []string
+	Imports  []string // patterns of import paths
+	Instead  string
+}
+
+// bans lists what packages must do without though the layers would allow it.
+func bans() []ban {
+	return []ban{
+		{
+			// Only without clock, network and chance do the same inputs give the same
+			// decisions at every rank, and in every replay of a test.
+			Packages: []string{"internal/member", "internal/wire", "loadbal", "ring"},
+			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
+			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
+		},
+		{
+			// So that a whole group can run in a test on virtual time.
+			Packages: []string{"elastic"},
+			Imports:  []string{"net/..."},
+			Instead:  "reach the network through elastic.Control and elastic.Connector",
+		},
+		{
+			// A program that only wants the collectives must not carry the trainer.
+			Packages: []string{"launch/..."},
+			Imports:  []string{Module + "/trainer/..."},
+			Instead:  "launch starts any program; let the program bring launch and trainer together",
+		},
+	}
+}
+
+// exemption lets one file break one rule in one way.
+type exemption struct {
+	Rule string
+	File string
+	Text string // part of the problem's text
+	Why  string
+}
+
+// exemptions lists every exception there is. The test complains about entries that
+// are no longer needed.
+func exemptions() []exemption {
+	return nil
+}
+
+// covers reports whether the exemption is for p.
+func (e exemption) covers(p Problem) bool {
+	return e.Rule == p.Rule && e.File == p.File && strings.Contains(p.Text, e.Text)
+}
+
+// exempt reports whether some exemption is for p.
+func exempt(p Problem) bool {
+	return slices.ContainsFunc(exemptions(), func(e exemption) bool { return e.covers(p) })
+}
+
+// UnusedExemptions returns the files of exemptions that no problem of packages needs.
+func UnusedExemptions(packages []*Package) []string {
+	var problems []Problem
+	for _, r := range Rules() {
+		problems = append(problems, r.problems(packages)...)
+	}
+	var unused []string
+	for _, e := range exemptions() {
+		if !slices.ContainsFunc(problems, e.covers) {
+			unused = append(unused, e.File)
+		}
+	}
+	return unused
+}
+
+// place is where a package stands among the layers.
+type place struct {
+	height  int // index of the layer
+	level   string
+	pattern string // that named the package
+}
+
+// placeOf finds the place of a package by the pattern that says most about it, so
+// that a folder can be given a layer apart from the rest of its tree.
+func placeOf(dir string) (found place, ok bool) {
+	for i, l := range layers() {
+		for _, pattern := range l.Packages {
+			better := pattern == dir || len(pattern) > len(found.pattern) && found.pattern != dir
+			if matches(dir, pattern) && better {
+				found, ok = place{i, l.Level, pattern}, true
+			}
+		}
+	}
+	return found, ok
+}

@@ -1,0 +1,229 @@
+// Package lint checks elrun's own source: who may import whom, what may stand at
+// package level, documentation, format and size. It runs as a test,
+//
+//	make lint        # or: go test ./internal/lint
+//
+// and every problem says what to write instead.
+//
+// The rules read syntax only, so that they see every file of the tree whatever its
+// build constraints, and work on code that does not compile. What needs types is
+// left to go vet and staticcheck, which the test runs as well. The tables are in
+// levels.go; a new package gets its line there.
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Module is the path of the module whose source is checked.
+const Module = "github.com/elrun/elrun"
+
+// File is one parsed Go file.
+type File struct {
+	// Name is the path of the file from the root of the module, with slashes.
+	Name   string
+	Source []byte
+	Syntax *ast.File
+	fset   *token.FileSet
+}
+
+// Package is a folder with Go files, its tests among them.
+type Package struct {
+	// Dir is the path of the folder from the root of the module, with slashes. It
+	// is "." at the root.
+	Dir   string
+	Files []*File
+}
+
+// Problem is one breach of a rule.
+type Problem struct {
+	Rule string
+	File string
+	Line int // 0 where the file as a whole is meant
+	Text string
+}
+
+// String returns the problem in the form of a compiler's message.
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return fmt.Sprintf("%s: %s", p.File, p.Text)
+	}
+	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Text)
+}
+
+// Rule checks one package at a time.
+type Rule struct {
+	Name  string
+	Check func(p *Package) []Problem
+}
+
+// Rules lists all rules. Each has a name, by which an exemption refers to it, and
+// sees one package at a time: no rule is about two packages at once, since all that
+// is about a pair is in tables.
+func Rules() []Rule {
+	return []Rule{
+		{"imports", checkImports},
+		{"declarations", eachFile(checkDeclarations)},
+		{"calls", eachFile(checkCalls)},
+		{"documentation", checkDocs},
+		{"size", eachFile(checkSize)},
+		{"format", eachFile(checkFormat)},
+	}
+}
+
+// Run applies a rule to packages and returns its problems, without those that
+// exemptions() lists, in the order of the files.
+func Run(r Rule, packages []*Package) []Problem {
+	return slices.DeleteFunc(r.problems(packages), exempt)
+}
+
+// problems applies the rule to packages without regard to exemptions.
+func (r Rule) problems(packages []*Package) []Problem {
+	var found []Problem
+	for _, p := range packages {
+		for _, problem := range r.Check(p) {
+			problem.Rule = r.Name
+			found = append(found, problem)
+		}
+	}
+	return found
+}
+
+// Load parses all Go files below root, the folder of go.mod, in the order of their
+// names. Like the go command it leaves out testdata, nested modules, and names that
+// start with a dot or an underscore.
+func Load(root string) ([]*Package, error) {
+	var packages []*Package
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name != root && (ignored(d.Name()) || nested(name)) {
+			return filepath.SkipDir
+		}
+		p, err := loadPackage(root, name)
+		if p != nil {
+			packages = append(packages, p)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lint: load %s: %w", root, err)
+	}
+	return packages, nil
+}
+
+func ignored(name string) bool {
+	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+}
+
+// nested reports whether dir is the root of another module, such as an adapter that
+// has dependencies of its own and is checked by its own means.
+func nested(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// loadPackage parses the Go files of one folder. It returns nil where there are none.
+func loadPackage(root, dir string) (*Package, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	rel, err := filepath.Rel(root, dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Package{Dir: filepath.ToSlash(rel)}
+	for _, name := range names {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		f, err := Parse(path.Join(p.Dir, filepath.Base(name)), source)
+		if err != nil {
+			return nil, err
+		}
+		p.Files = append(p.Files, f)
+	}
+	return p, nil
+}
+
+// Parse makes a File of source. name is its path from the root of the module.
+func Parse(name string, source []byte) (*File, error) {
+	fset := token.NewFileSet()
+	syntax, err := parser.ParseFile(fset, name, source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &File{Name: name, Source: source, Syntax: syntax, fset: fset}, nil
+}
+
+// Test reports whether the file belongs to a test.
+func (f *File) Test() bool { return strings.HasSuffix(f.Name, "_test.go") }
+
+// External reports whether the file is part of an external test package, which is
+// built apart and so may import packages above its own.
+func (f *File) External() bool {
+	return f.Test() && strings.HasSuffix(f.Syntax.Name.Name, "_test")
+}
+
+// line returns the line of pos.
+func (f *File) line(pos token.Pos) int { return f.fset.Position(pos).Line }
+
+// problem describes a breach at pos.
+func (f *File) problem(pos token.Pos, format string, args ...any) Problem {
+	return Problem{File: f.Name, Line: f.line(pos), Text: fmt.Sprintf(format, args...)}
+}
+
+// imported returns the path that a name of the file stands for, or "" if it is not
+// the name of an import. A name without an alias is taken from the path's last
+// element that is no version.
+func (f *File) imported(name string) string {
+	for _, spec := range f.Syntax.Imports {
+		p := importPath(spec)
+		local := path.Base(p)
+		if len(local) > 1 && local[0] == 'v' && strings.Trim(local[1:], "0123456789") == "" {
+			local = path.Base(path.Dir(p))
+		}
+		if spec.Name != nil {
+			local = spec.Name.Name
+		}
+		if local == name {
+			return p
+		}
+	}
+	return ""
+}
+
+// importPath returns the path of an import without its quotes.
+func importPath(spec *ast.ImportSpec) string { return strings.Trim(spec.Path.Value, "\"`") }
+
+// eachFile makes a rule for packages of one for files.
+func eachFile(check func(f *File) []Problem) func(p *Package) []Problem {
+	return func(p *Package) []Problem {
+		var all []Problem
+		for _, f := range p.Files {
+			all = append(all, check(f)...)
+		}
+		return all
+	}
+}
+
+// matches reports whether name, a package or a file, is one of patterns. A pattern
+// that ends in "/..." stands for a folder and all below it.
+func matches(name string, patterns ...string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		dir, tree := strings.CutSuffix(pattern, "/...")
+		return name == dir || tree && strings.HasPrefix(name, dir+"/")
+	})
+}

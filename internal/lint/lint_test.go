@@ -1,0 +1,78 @@
+package lint_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/lint"
+)
+
+// root is the folder of go.mod: a test runs in the folder of its package.
+const root = "../.."
+
+// TestTree applies every rule to every Go file of the module.
+func TestTree(t *testing.T) {
+	packages, err := lint.Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range lint.Rules() {
+		t.Run(rule.Name, func(t *testing.T) {
+			for _, p := range lint.Run(rule, packages) {
+				t.Error(p)
+			}
+		})
+	}
+	t.Run("exemptions", func(t *testing.T) {
+		for _, file := range lint.UnusedExemptions(packages) {
+			t.Errorf("an exemption of %s is not needed any more: remove it from exemptions()", file)
+		}
+	})
+}
+
+// TestVet runs go vet, as it is, over the module.
+func TestVet(t *testing.T) {
+	check(t, goCommand("vet", "./..."))
+}
+
+// TestStaticcheck runs staticcheck over the module. The tool and what it needs are
+// in tools.mod, so that nobody who imports elrun gets them into their module graph.
+func TestStaticcheck(t *testing.T) {
+	tool := []string{"tool", "-modfile=internal/lint/tools.mod", "staticcheck"}
+	if out, err := goCommand(append(tool, "-version")...).CombinedOutput(); err != nil {
+		unavailable(t, "cannot build staticcheck, which needs a module proxy the first time: %v\n%s", err, out)
+	}
+	check(t, goCommand(append(tool, "./...")...))
+}
+
+// goCommand prepares the go command at the root of the module.
+func goCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = root
+	return cmd
+}
+
+// check runs a command and reports each line that it prints when it fails.
+func check(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(string(bytes.TrimSpace(out))) {
+		t.Error(strings.TrimSuffix(line, "\n"))
+	}
+	t.Errorf("%v: %v", cmd.Args, err)
+}
+
+// unavailable skips a test that lacks a tool, but in CI, where all are there, fails it.
+func unavailable(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("ELRUN_CI") != "" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
