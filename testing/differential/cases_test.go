@@ -1,0 +1,98 @@
+package differential_test
+
+import "fmt"
+
+// testCase is one collective call. count is the number of elements of a rank's part:
+// of the whole vector in allreduce and scan, of the result in reducescatter, of the
+// source in allgather, of what goes from one rank to another in alltoall.
+type testCase struct {
+	collective string
+	typ        string
+	op         string // "none" where nothing is reduced
+	count      int
+	seed       uint64
+}
+
+// String returns the case as a line of the list that testdata/openmpi.c reads.
+func (c testCase) String() string {
+	return fmt.Sprintf("%s %s %s %d %d", c.collective, c.typ, c.op, c.count, c.seed)
+}
+
+// lengths returns the elements of the source and of the result among n ranks.
+func (c testCase) lengths(n int) (src, dst int) {
+	switch c.collective {
+	case "reducescatter":
+		return c.count * n, c.count
+	case "allgather":
+		return c.count, c.count * n
+	case "alltoall":
+		return c.count * n, c.count * n
+	}
+	return c.count, c.count
+}
+
+// allCases lists every collective with every type, operation and count, each with a
+// seed of its own: short vectors for all, and for some types and operations one that
+// both sides send in several pieces.
+func allCases() []testCase {
+	const long = 50021
+	var all []testCase
+	add := func(collective, typ, op string, counts ...int) {
+		for _, count := range counts {
+			all = append(all, testCase{collective, typ, op, count, uint64(len(all) + 1)})
+		}
+	}
+	for _, collective := range []string{"allreduce", "reducescatter", "scan"} {
+		for _, typ := range types() {
+			for _, op := range opsOf(typ) {
+				add(collective, typ, op, 0, 1, 3, 500)
+			}
+		}
+		add(collective, "float32", "sum", long)
+		add(collective, "int64", "max", long)
+	}
+	for _, collective := range []string{"allgather", "alltoall"} {
+		for _, typ := range types() {
+			add(collective, typ, "none", 0, 1, 3, 500)
+		}
+		add(collective, "int32", "none", long)
+	}
+	return all
+}
+
+// types lists the element types that both sides have: Open MPI lacks 16-bit floats.
+func types() []string {
+	return []string{"int8", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64"}
+}
+
+// opsOf lists the operations that both sides have for a type: MPI has the logical
+// ones for integers only.
+func opsOf(typ string) []string {
+	arithmetic := []string{"sum", "prod", "min", "max"}
+	if typ == "float32" || typ == "float64" {
+		return arithmetic
+	}
+	return append(arithmetic, "and", "or", "xor", "bitand", "bitor", "bitxor")
+}
+
+// input returns the integer at an index of a rank's source, which is then converted
+// to the element type: small where products must stay exact in floats, often zero
+// where only that matters, and otherwise of 20 bits, so that float32 sums of eight
+// are exact. It is the same function as in testdata/openmpi.c.
+func (c testCase) input(rank, index int) int64 {
+	h := mix((c.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
+	switch c.op {
+	case "prod":
+		return int64(h%9) - 4
+	case "and", "or", "xor":
+		return int64(h % 3)
+	}
+	return int64(h%(1<<20)) - 1<<19
+}
+
+// mix is the output function of splitmix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
