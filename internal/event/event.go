@@ -57,6 +57,9 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event: marshal: no body")
 	}
+	if o, ok := e.Body.(Other); ok {
+		return o.Raw, nil // as it came
+	}
 	head, err := json.Marshal(header{e.Time.UTC(), e.Body.Name(), e.Peer, e.Index, e.Epoch, e.Step})
 	if err != nil {
 		return nil, fmt.Errorf("event: marshal %s: %w", e.Body.Name(), err)

@@ -1,0 +1,135 @@
+package event
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func ptr(x float64) *float64 { return &x }
+
+// bodies has one of each kind, with every field set.
+func bodies() []Body {
+	return []Body{
+		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
+		Step{Attempt: 1, Microbatches: [][2]int{{0, 3}}, ShareSamples: 48, Samples: 512, Loss: 0.25, Digest: "ff",
+			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, Of: 100},
+		Lost{Who: "a", Cause: "reset", DetectMS: 3},
+		Stall{Culprit: "a,b", Phase: "not in the call", What: "barrier", SinceMS: 2000},
+		Path{Who: "a", Kind: "p2p", Addr: "/ip4/127.0.0.1/tcp/1", Encrypted: true},
+		Done{Steps: 7, Peers: 4, Accuracy: ptr(0.97), Loss: ptr(0.1), SHA256: "aa"},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, body := range bodies() {
+		want := Event{Time: time.Unix(1, 2).UTC(), Peer: "peer", Index: 3, Epoch: 4, Step: 5, Body: body}
+		b, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Event
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", body.Name(), got, want)
+		}
+	}
+}
+
+// Scripts read the log as flat objects with fixed names.
+func TestFields(t *testing.T) {
+	b, err := json.Marshal(Event{Time: time.Unix(1, 2), Peer: "p", Index: 0, Epoch: 1, Step: 2, Body: Lost{Who: "q", Cause: "exit"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"time":"1970-01-01T00:00:01.000000002Z","event":"lost","peer":"p","index":0,"epoch":1,"step":2,` +
+		`"who":"q","cause":"exit","detect_ms":0}`
+	if string(b) != want {
+		t.Errorf("got  %s\nwant %s", b, want)
+	}
+}
+
+func TestUnknownEvent(t *testing.T) {
+	const line = `{"time":"1970-01-01T00:00:01Z","event":"later","peer":"p","index":0,"extra":[1]}`
+	var e Event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		t.Fatal(err)
+	}
+	o, ok := e.Body.(Other)
+	if !ok || o.Name() != "later" || string(o.Raw) != line {
+		t.Errorf("got %+v", e)
+	}
+	b, err := json.Marshal(e)
+	if err != nil || string(b) != line {
+		t.Errorf("marshal: got %s, %v; want the line as it came", b, err)
+	}
+}
+
+func TestNoBody(t *testing.T) {
+	if _, err := json.Marshal(Event{}); err == nil {
+		t.Error("an event without a body was written")
+	}
+}
+
+func TestDoneLine(t *testing.T) {
+	for _, c := range []struct {
+		done Done
+		want string
+	}{
+		{Done{Steps: 1, Peers: 2, SHA256: "ab"}, "done steps=1 peers=2 sha256=ab"},
+		{Done{Steps: 1, Peers: 2, Accuracy: ptr(0.98765), Loss: ptr(0.0123456789), SHA256: "ab"},
+			"done steps=1 peers=2 accuracy=0.9877 loss=0.0123457 sha256=ab"},
+	} {
+		if got := c.done.Line(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestStepRoundTripProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		body := Step{Loss: rapid.Float64Range(-1e9, 1e9).Draw(t, "loss"), Samples: rapid.Int().Draw(t, "samples"),
+			Digest: rapid.String().Draw(t, "digest"), Microbatches: [][2]int{}}
+		b, err := json.Marshal(Event{Peer: rapid.String().Draw(t, "peer"), Body: body})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsRune(string(b), '\n') {
+			t.Fatalf("an event of more than one line: %s", b)
+		}
+		var got Event
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		want := body
+		want.Digest = strings.ToValidUTF8(body.Digest, "\ufffd")
+		if g := got.Body.(Step); g.Loss != want.Loss || g.Samples != want.Samples || g.Digest != want.Digest {
+			t.Fatalf("got %+v, want %+v", g, want)
+		}
+	})
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, body := range bodies() {
+		b, err := json.Marshal(Event{Body: body})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e Event
+		if json.Unmarshal(b, &e) != nil {
+			return
+		}
+		if _, err := json.Marshal(e); err != nil && e.Time.Year() < 10000 && e.Time.Year() >= 0 {
+			t.Fatalf("%q was read and cannot be written: %v", b, err)
+		}
+	})
+}
