@@ -1,0 +1,61 @@
+package mailbox
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// Messages are pooled with their memory, in classes of powers of two. What no pool
+// has is left to the garbage collector, which also empties the pools by and by: their
+// size is bounded by what was recently in use.
+const (
+	minClass = 8  // 256 bytes
+	maxClass = 26 // 64 MiB; longer ones are not pooled
+)
+
+// pool holds messages by the class of their memory. Each Box has its own, so that what
+// one epoch used is garbage when it ends.
+type pool struct {
+	bare    sync.Pool // of *Message without store
+	classes [maxClass - minClass + 1]sync.Pool
+}
+
+// class returns the index of the smallest class that holds size bytes, which may be
+// beyond the last.
+func class(size int) int { return max(bits.Len(uint(size-1)), minClass) - minClass }
+
+// get returns a message whose Buf has size bytes of any content; nil for 0.
+func (p *pool) get(size int) *Message {
+	from, capacity := &p.bare, 0
+	if size > 0 {
+		c := class(size)
+		if c >= len(p.classes) {
+			m := &Message{store: make([]byte, size)}
+			m.Buf = m.store
+			return m
+		}
+		from, capacity = &p.classes[c], 1<<(c+minClass)
+	}
+	m, _ := from.Get().(*Message)
+	if m == nil {
+		m = &Message{}
+		if capacity > 0 {
+			m.store = make([]byte, capacity)
+		}
+	}
+	m.Buf = m.store[:size]
+	return m
+}
+
+// put takes back a message that nobody uses any more.
+func (p *pool) put(m *Message) {
+	store := m.store
+	*m = Message{store: store}
+	if store == nil {
+		p.bare.Put(m)
+		return
+	}
+	if c := class(len(store)); c < len(p.classes) {
+		p.classes[c].Put(m)
+	}
+}

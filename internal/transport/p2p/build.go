@@ -1,0 +1,225 @@
+package p2p
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/core/transport"
+	"github.com/libp2p/go-libp2p/gologshim"
+	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
+	"github.com/libp2p/go-libp2p/p2p/security/noise"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	"github.com/libp2p/go-libp2p/x/rate"
+	"github.com/multiformats/go-multiaddr"
+)
+
+// The protocols of the streams.
+const (
+	controlProtocol protocol.ID = "/elrun/control/1"
+	dataProtocol    protocol.ID = "/elrun/data/1"
+)
+
+// build puts libp2p together from its parts: a swarm with one transport, and the host
+// that negotiates protocols per stream. The usual constructor would add identify,
+// reachability probes, metrics and address observers, of which a closed group of known
+// addresses has no use. What was built before an error is Close's to release.
+func (h *Host) build(cfg Config, key crypto.PrivKey) error {
+	store, err := h.store(key)
+	if err != nil {
+		return err
+	}
+	limits, err := resources()
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	h.below = append(h.below, limits)
+	bus := eventbus.NewBus()
+	h.swarm, err = swarm.NewSwarm(h.gate.self, store, bus,
+		swarm.WithConnectionGater(h.gate),
+		swarm.WithResourceManager(limits),
+		swarm.WithDialRanker(swarm.NoDelayDialRanker),
+		// Few dials fail in a group, but those that do are retried until they succeed.
+		swarm.WithUDPBlackHoleSuccessCounter(nil),
+		swarm.WithIPv6BlackHoleSuccessCounter(nil))
+	if err != nil {
+		return fmt.Errorf("make swarm: %w", err)
+	}
+	h.host = blankhost.NewBlankHost(h.swarm, blankhost.WithEventBus(bus))
+	t, err := h.transport(cfg, key, limits)
+	if err != nil {
+		return err
+	}
+	if err := h.swarm.AddTransport(t); err != nil {
+		return fmt.Errorf("add transport: %w", err)
+	}
+	// Handlers come first, so that nobody finds a host without them.
+	h.host.SetStreamHandler(controlProtocol, h.handle(h.acceptControl))
+	h.host.SetStreamHandler(dataProtocol, h.handle(h.acceptData))
+	return h.listenOn(cfg)
+}
+
+// store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
+func (h *Host) store(key crypto.PrivKey) (peerstore.Peerstore, error) {
+	store, err := pstoremem.NewPeerstore()
+	if err != nil {
+		return nil, fmt.Errorf("make peerstore: %w", err)
+	}
+	h.below = append(h.below, store)
+	if err := store.AddPrivKey(h.gate.self, key); err != nil {
+		return nil, fmt.Errorf("store identity: %w", err)
+	}
+	if err := store.AddPubKey(h.gate.self, key.GetPublic()); err != nil {
+		return nil, fmt.Errorf("store identity: %w", err)
+	}
+	return store, nil
+}
+
+// transport makes the TCP or QUIC transport that cfg asks for.
+func (h *Host) transport(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
+	switch cfg.Transport {
+	case "", "tcp":
+		return h.tcp(cfg, key, limits)
+	case "quic":
+		return h.quic(key, limits)
+	}
+	return nil, fmt.Errorf("unknown transport %q (tcp or quic)", cfg.Transport)
+}
+
+// tcp makes the TCP transport, which a security protocol and yamux turn into streams.
+func (h *Host) tcp(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
+	security, err := secure(cfg.Security, key, muxers)
+	if err != nil {
+		return nil, err
+	}
+	up, err := upgrader.New(security, muxers, nil, limits, h.gate)
+	if err != nil {
+		return nil, fmt.Errorf("make upgrader: %w", err)
+	}
+	// A dial from the port that listens could collide with a dial the other way.
+	return tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+}
+
+// muxer is yamux with windows that are large from the start: on a local network the
+// round trip is too short for them to grow.
+func muxer() *yamux.Transport {
+	m := *yamux.DefaultTransport
+	m.InitialStreamWindowSize = 4 << 20
+	return &m
+}
+
+// secure returns the security protocols of that name, in order of preference: TLS comes
+// first as the standard library does AES in hardware.
+func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]sec.SecureTransport, error) {
+	var all []sec.SecureTransport
+	if name == "" || name == "tls" {
+		t, err := libp2ptls.New(libp2ptls.ID, key, muxers)
+		if err != nil {
+			return nil, fmt.Errorf("make TLS: %w", err)
+		}
+		all = append(all, t)
+	}
+	if name == "" || name == "noise" {
+		t, err := noise.New(noise.ID, key, muxers)
+		if err != nil {
+			return nil, fmt.Errorf("make Noise: %w", err)
+		}
+		all = append(all, t)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("unknown security %q (tls or noise)", name)
+	}
+	return all, nil
+}
+
+// quic makes the QUIC transport, which brings its own security and streams.
+func (h *Host) quic(key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
+	var reset, token [32]byte
+	for _, b := range [][]byte{reset[:], token[:]} {
+		if _, err := rand.Read(b); err != nil {
+			return nil, fmt.Errorf("make QUIC keys: %w", err)
+		}
+	}
+	manager, err := quicreuse.NewConnManager(reset, token)
+	if err != nil {
+		return nil, fmt.Errorf("make QUIC: %w", err)
+	}
+	h.below = append(h.below, manager)
+	return libp2pquic.NewTransport(key, manager, nil, h.gate, limits)
+}
+
+// resources limits what a peer can take: few connections and streams each, as only
+// members get past the gate. The defaults would allow 8 connections per address, and
+// so 8 peers per host.
+func resources() (network.ResourceManager, error) {
+	const peers, perPeer = 1024, 8
+	partial := rcmgr.PartialLimitConfig{
+		Transient: rcmgr.ResourceLimits{Conns: peers, Streams: peers},
+		PeerDefault: rcmgr.ResourceLimits{
+			Conns: perPeer, ConnsInbound: perPeer, ConnsOutbound: perPeer,
+			Streams: 8 * perPeer, StreamsInbound: 8 * perPeer, StreamsOutbound: 8 * perPeer,
+		},
+	}
+	return rcmgr.NewResourceManager(
+		rcmgr.NewFixedLimiter(partial.Build(rcmgr.InfiniteLimits)),
+		rcmgr.WithMetricsDisabled(),
+		rcmgr.WithLimitPerSubnet(
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: peers}},
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: peers}}),
+		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
+}
+
+// listenOn starts to listen.
+func (h *Host) listenOn(cfg Config) error {
+	addrs := cfg.ListenAddrs
+	if len(addrs) == 0 {
+		addrs = []string{"/ip4/0.0.0.0/tcp/0"}
+		if cfg.Transport == "quic" {
+			addrs = []string{"/ip4/0.0.0.0/udp/0/quic-v1"}
+		}
+	}
+	for _, text := range addrs {
+		a, err := multiaddr.NewMultiaddr(text)
+		if err != nil {
+			return fmt.Errorf("address %q: %w", text, err)
+		}
+		if err := h.swarm.Listen(a); err != nil {
+			return fmt.Errorf("address %q: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// quiet keeps libp2p from writing its log to standard error, unless the user has asked
+// for it by libp2p's own variable: what matters comes back as an error.
+func quiet() {
+	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
+		gologshim.SetDefaultHandler(slog.DiscardHandler)
+	}
+}
+
+// idOf returns the libp2p form of an ID.
+func idOf(text string) (peer.ID, error) {
+	id, err := peer.Decode(text)
+	if err != nil {
+		return "", fmt.Errorf("peer ID %q: %w", text, err)
+	}
+	return id, nil
+}

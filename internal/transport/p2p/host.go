@@ -1,0 +1,164 @@
+package p2p
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/wire"
+)
+
+// Config says how a Host listens. Only Job is required.
+type Config struct {
+	// Job is compared when data connections are made; at most wire.MaxJob bytes.
+	Job string
+	// Security is "tls", "noise" or "" for both, TLS preferred. QUIC has its own TLS.
+	Security string
+	// Transport is "tcp" (also "") or "quic".
+	Transport string
+	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. Empty means all IPv4
+	// interfaces and a free port.
+	ListenAddrs []string
+}
+
+// Host is this process on the network of its job. It is its own elastic.Control and
+// elastic.Connector. All methods are safe for concurrent use.
+type Host struct {
+	job   string
+	id    elastic.ID
+	host  *blankhost.BlankHost
+	swarm *swarm.Swarm
+	below []io.Closer // what libp2p is made of, closed after it in order
+	gate  *gate
+	links *links
+
+	done    chan struct{}  // closed by Close
+	working sync.WaitGroup // handlers and readers of streams
+
+	mu       sync.Mutex
+	closed   bool
+	controls map[peer.ID][]*controlStream // that can be written to
+	opening  map[peer.ID]chan struct{}    // closed when a control stream was opened or not
+	attempts map[[32]byte]*attempt        // Connects in progress, by hash of the view
+	parked   []*parkedStream              // for views that this host has not entered, oldest first
+	floor    uint64                       // epochs below it are over
+}
+
+// Listen makes an identity and starts to listen. ctx bounds only the start.
+func Listen(ctx context.Context, cfg Config) (*Host, error) {
+	h, err := listen(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("p2p: listen: %w", err)
+	}
+	return h, nil
+}
+
+// listen makes the host in steps; Close releases what the steps before an error made.
+func listen(ctx context.Context, cfg Config) (*Host, error) {
+	if len(cfg.Job) > wire.MaxJob {
+		return nil, fmt.Errorf("job name of %d bytes, at most %d", len(cfg.Job), wire.MaxJob)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	quiet()
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make identity: %w", err)
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("make identity: %w", err)
+	}
+	h := &Host{
+		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id),
+		done:     make(chan struct{}),
+		controls: make(map[peer.ID][]*controlStream),
+		opening:  make(map[peer.ID]chan struct{}),
+		attempts: make(map[[32]byte]*attempt),
+	}
+	h.links = newLinks(h.down)
+	if err := h.build(cfg, key); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// ID returns the text form of the libp2p peer ID.
+func (h *Host) ID() elastic.ID { return h.id }
+
+// Addrs returns the multiaddrs under which others may reach the host, those of
+// loopback last.
+func (h *Host) Addrs() []string {
+	all := h.host.Addrs()
+	var near, far []string
+	for _, a := range all {
+		if manet.IsIPLoopback(a) {
+			near = append(near, a.String())
+		} else {
+			far = append(far, a.String())
+		}
+	}
+	return slices.Concat(far, near)
+}
+
+// handle lets f handle the streams that peers open for protocol p, until Close.
+func (h *Host) handle(f func(network.Stream)) network.StreamHandler {
+	return func(s network.Stream) {
+		if !h.begin() {
+			_ = s.Reset() // the connection is about to close
+			return
+		}
+		defer h.working.Done()
+		f(s)
+	}
+}
+
+// begin counts a goroutine for which Close waits, unless the host is closed.
+func (h *Host) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.working.Add(1)
+	return true
+}
+
+// Close ends all connections at once and waits for the host's goroutines. Close the
+// transports that Connect returned first: those left open see a crash.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	first := !h.closed
+	h.closed = true
+	h.mu.Unlock()
+	if !first {
+		return nil
+	}
+	close(h.done)
+	var errs []error
+	if h.host != nil {
+		errs = append(errs, h.host.Close())
+	}
+	for _, c := range h.below {
+		errs = append(errs, c.Close())
+	}
+	h.links.stop()
+	h.working.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("p2p: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package p2p
+
+import (
+	"sync"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// maxEvents is how many events wait for their reader before the readers of control
+// streams pause.
+const maxEvents = 256
+
+// links counts the control streams per peer and puts what happens on them into one
+// order. A peer is up from its first stream to the end of its last.
+type links struct {
+	onDown func(elastic.ID) // told of each PeerDown, without locks held
+	out    chan elastic.PeerEvent
+	gone   chan struct{} // closed by stop
+	pump   sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond         // queue or stopped
+	open    map[elastic.ID]int // streams; the key stays when they have ended
+	queue   []elastic.PeerEvent
+	stopped bool
+}
+
+// newLinks starts the goroutine that hands out the events; stop ends it.
+func newLinks(onDown func(elastic.ID)) *links {
+	l := &links{onDown: onDown, out: make(chan elastic.PeerEvent), gone: make(chan struct{}),
+		open: make(map[elastic.ID]int)}
+	l.changed = sync.NewCond(&l.mu)
+	l.pump.Go(l.run)
+	return l
+}
+
+// up counts one more stream with id.
+func (l *links) up(id elastic.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[id]++; l.open[id] == 1 {
+		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerUp})
+	}
+}
+
+// down counts one stream less, which ended with err.
+func (l *links) down(id elastic.ID, err error) {
+	l.mu.Lock()
+	l.open[id]--
+	last := l.open[id] == 0
+	if last {
+		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
+	}
+	l.mu.Unlock()
+	if last {
+		l.onDown(id)
+	}
+}
+
+// seen reports whether id was ever up.
+func (l *links) seen(id elastic.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.open[id]
+	return ok
+}
+
+// lost reports whether id was up and is down.
+func (l *links) lost(id elastic.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, ok := l.open[id]
+	return ok && n == 0
+}
+
+// message queues a message, and waits while the queue is full.
+func (l *links) message(id elastic.ID, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) >= maxEvents && !l.stopped {
+		l.changed.Wait()
+	}
+	l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
+}
+
+// pushLocked queues an event. Ups and downs never wait, as few can pile up.
+func (l *links) pushLocked(e elastic.PeerEvent) {
+	l.queue = append(l.queue, e)
+	l.changed.Broadcast()
+}
+
+// run hands the queue to the reader of Events.
+func (l *links) run() {
+	defer close(l.out)
+	for {
+		batch := l.take()
+		if batch == nil {
+			return
+		}
+		for _, e := range batch {
+			select {
+			case l.out <- e:
+			case <-l.gone:
+				return
+			}
+		}
+	}
+}
+
+// take waits for events, and returns nil after stop.
+func (l *links) take() []elastic.PeerEvent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.queue) == 0 && !l.stopped {
+		l.changed.Wait()
+	}
+	if l.stopped {
+		return nil
+	}
+	batch := l.queue
+	l.queue = nil
+	l.changed.Broadcast()
+	return batch
+}
+
+// stop drops what nobody has read and closes the events.
+func (l *links) stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.changed.Broadcast()
+	l.mu.Unlock()
+	close(l.gone)
+	l.pump.Wait()
+}

@@ -1,0 +1,100 @@
+package p2p_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/testing/transporttest"
+)
+
+// configs are the ways of connecting that all must work alike.
+func configs() map[string]p2p.Config {
+	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
+	return map[string]p2p.Config{
+		"tls":   {Job: "test", Security: "tls", ListenAddrs: tcp},
+		"noise": {Job: "test", Security: "noise", ListenAddrs: tcp},
+		"quic":  {Job: "test", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}},
+	}
+}
+
+// hosts starts n hosts and closes them at the end of the test.
+func hosts(t testing.TB, n int, cfg p2p.Config) ([]*p2p.Host, elastic.View) {
+	t.Helper()
+	v := elastic.View{Epoch: 1}
+	var hs []*p2p.Host
+	for i := range n {
+		h, err := p2p.Listen(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := h.Close(); err != nil {
+				t.Errorf("close host %d: %v", i, err)
+			}
+		})
+		hs = append(hs, h)
+		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
+		v.Voters = append(v.Voters, h.ID())
+	}
+	return hs, v
+}
+
+// connect connects all members of v; hs are in rank order.
+func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []collective.Transport {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ts, err := tryConnect(ctx, hs, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]collective.Transport, error) {
+	ts := make([]collective.Transport, len(hs))
+	errs := make([]error, len(hs))
+	var all sync.WaitGroup
+	for rank, h := range hs {
+		all.Go(func() { ts[rank], errs[rank] = h.Connect(ctx, v, rank) })
+	}
+	all.Wait()
+	return ts, errors.Join(errs...)
+}
+
+func TestConformance(t *testing.T) {
+	for name, cfg := range configs() {
+		t.Run(name, func(t *testing.T) {
+			owner := make(map[collective.Transport]*p2p.Host)
+			transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+				hs, v := hosts(t, n, cfg)
+				ts := connect(t, hs, v)
+				for rank, e := range ts {
+					owner[e] = hs[rank]
+				}
+				return ts
+			}, transporttest.Options{Kill: func(e collective.Transport) {
+				if err := owner[e].Close(); err != nil {
+					t.Error(err)
+				}
+			}})
+		})
+	}
+}
+
+func BenchmarkTransport(b *testing.B) {
+	for _, name := range []string{"tls", "noise", "quic"} {
+		b.Run(name, func(b *testing.B) {
+			transporttest.Benchmark(b, func(b *testing.B) []collective.Transport {
+				hs, v := hosts(b, 2, configs()[name])
+				return connect(b, hs, v)
+			})
+		})
+	}
+}

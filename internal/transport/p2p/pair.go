@@ -1,0 +1,337 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mailbox"
+	"github.com/elrun/elrun/internal/wire"
+)
+
+// How long a pair waits for its peer. Each is reached only when the peer's process is
+// stopped or its network is cut.
+const (
+	// verdictTime: after the data stream broke, for the urgent stream to tell why.
+	verdictTime = 2 * time.Second
+	// turnTime: at Close, for a Send or signal that is still being written.
+	turnTime = 2 * time.Second
+	// urgentTime: to write a frame on the urgent stream.
+	urgentTime = time.Second
+	// closeTime: for a peer to answer bye.
+	closeTime = 5 * time.Second
+)
+
+// signalQueue is how many signals wait to be written before new ones are lost.
+const signalQueue = 64
+
+// errProtocol: an authenticated member sends what no version of this program would.
+var errProtocol = errors.New("broke the protocol")
+
+// pair is the connection with one other rank.
+type pair struct {
+	t            *Transport
+	rank         int
+	name         string // short ID
+	data, urgent *stream
+	signals      chan []byte
+
+	left     chan struct{} // closed when the peer has said bye
+	told     chan struct{} // closed when the urgent stream has ended
+	settled  chan struct{} // closed when the peer needs nothing more of this rank
+	settling sync.Once
+}
+
+// newPair takes over the streams to one rank; its goroutines are for newTransport to start.
+func newPair(t *Transport, rank int, name string, s [streamsPerPair]network.Stream) *pair {
+	return &pair{
+		t: t, rank: rank, name: name,
+		data: newStream(s[dataStream]), urgent: newStream(s[urgentStream]),
+		signals: make(chan []byte, signalQueue),
+		left:    make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
+	}
+}
+
+// settle notes that Close need not wait for the peer any more.
+func (p *pair) settle() { p.settling.Do(func() { close(p.settled) }) }
+
+// lost returns the loss of the peer.
+func (p *pair) lost(why string) error {
+	return &collective.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
+}
+
+// verdict returns what to revoke with after the data stream broke with err. It waits
+// for a revocation that may be under way on the urgent stream, and then is the cause
+// that stays, so that nobody is blamed for passing on the bad news.
+func (p *pair) verdict(err error) error {
+	select {
+	case <-p.t.host:
+		return fmt.Errorf("%w: host closed", collective.ErrClosed)
+	case <-p.left:
+		return p.lost("closed")
+	default:
+	}
+	if errors.Is(err, errProtocol) {
+		return p.lost(err.Error())
+	}
+	timer := time.NewTimer(verdictTime)
+	defer timer.Stop()
+	select {
+	case <-p.t.box.Failed():
+	case <-p.told:
+	case <-timer.C:
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return p.lost("connection closed")
+	}
+	if errors.Is(err, network.ErrReset) {
+		return p.lost("connection reset")
+	}
+	return p.lost(err.Error())
+}
+
+// send writes one message. The error is for a revocation.
+func (p *pair) send(ctx context.Context, e collective.Envelope, buf []byte) error {
+	if err := p.takeTurn(ctx); err != nil {
+		return err
+	}
+	h := wire.Header{Kind: wire.Data, Comm: e.Comm, Seq: e.Seq}
+	e.Call.Append(h.Call[:0])
+	err := p.writeUntil(ctx, &h, buf)
+	<-p.data.turn
+	if err != nil {
+		return p.verdict(err)
+	}
+	return nil
+}
+
+// takeTurn waits for the data stream.
+func (p *pair) takeTurn(ctx context.Context) error {
+	select {
+	case p.data.turn <- struct{}{}:
+	case <-ctx.Done():
+		return mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank))
+	case <-p.t.box.Failed():
+		return p.t.box.Cause()
+	case <-p.left:
+		return p.lost("closed")
+	}
+	if cause := p.t.box.Cause(); cause != nil {
+		<-p.data.turn
+		return cause
+	}
+	return nil
+}
+
+// writeUntil writes a frame; the end of ctx revokes, which ends the writing.
+func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
+	if ctx.Done() == nil {
+		return p.data.write(h, buf)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		p.t.Revoke(mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank)))
+	})
+	defer stop()
+	return p.data.write(h, buf)
+}
+
+// writeSignals writes signals behind the messages that were sent before them.
+func (p *pair) writeSignals() {
+	for {
+		select {
+		case msg := <-p.signals:
+			if p.takeTurn(context.Background()) != nil {
+				return
+			}
+			err := p.data.write(&wire.Header{Kind: wire.Signal}, msg)
+			<-p.data.turn
+			if err != nil {
+				return // the reader finds out why
+			}
+		case <-p.t.box.Failed():
+			return
+		case <-p.left:
+			return
+		}
+	}
+}
+
+// readData fills the mailbox until the peer says bye or the stream breaks. After a
+// failure of the mailbox it reads on and throws away, as what comes may be a bye.
+func (p *pair) readData() {
+	err := p.readFrames()
+	if err != nil {
+		p.t.Revoke(p.verdict(err)) // of no effect if this rank has been revoked or closed
+		p.settle()
+		return
+	}
+	p.t.box.End(p.rank, p.lost("closed"))
+	close(p.left)
+	p.settle()
+	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
+	if p.t.box.Cause() == nil {
+		// What is still being sent to the peer will not be read: end the Sends.
+		_ = p.data.raw.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// readFrames returns nil after a bye.
+func (p *pair) readFrames() error {
+	var signal [collective.MaxSignal]byte
+	for {
+		_ = p.t.box.WaitRoom(p.rank, nil, nil)
+		h, err := p.data.next()
+		switch {
+		case err == nil:
+		case errors.Is(err, wire.ErrMagic), errors.Is(err, wire.ErrVersion),
+			errors.Is(err, wire.ErrFormat), errors.Is(err, wire.ErrLimit):
+			return fmt.Errorf("%w: %w", errProtocol, err)
+		default:
+			return err
+		}
+		switch h.Kind {
+		case wire.Data:
+			err = p.readMessage(h)
+		case wire.Signal:
+			var msg []byte
+			if msg, err = p.data.small(h, signal[:]); err == nil {
+				p.t.box.Signal(p.rank, msg)
+			}
+		case wire.Bye:
+			return nil
+		default:
+			err = fmt.Errorf("%w: %v on the data stream", errProtocol, h.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readMessage reads the payload of a message to where the mailbox wants it. When that has
+// failed the payload is thrown away, as a bye may follow.
+func (p *pair) readMessage(h wire.Header) error {
+	call, err := collective.DecodeCall(h.Call[:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	m, err := p.t.box.Accept(p.rank, collective.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
+	if err != nil {
+		_, err = io.CopyN(io.Discard, p.data.raw, int64(h.Length))
+		return err
+	}
+	if _, err := io.ReadFull(p.data.raw, m.Buf); err != nil {
+		m.Abort()
+		return err
+	}
+	m.Done()
+	return nil
+}
+
+// readUrgent takes in revocations and answers to bye until the stream ends. A bye here
+// announces the one on the data stream.
+func (p *pair) readUrgent() {
+	defer close(p.told)
+	defer p.settle()
+	// A paused reader of the data stream must see that this has ended, too.
+	defer p.t.box.Unbound(p.rank)
+	var cause [collective.MaxSignal]byte
+	for {
+		h, err := p.urgent.next()
+		if err != nil {
+			return
+		}
+		switch h.Kind {
+		case wire.Revoke:
+			text, err := p.urgent.small(h, cause[:])
+			if err != nil {
+				return
+			}
+			p.t.Revoke(collective.DecodeCause(p.rank, text))
+			p.settle()
+		case wire.Ack:
+			p.settle()
+		case wire.Bye:
+			// The peer waits until all it sent is taken in, which is not much more.
+			p.t.box.Unbound(p.rank)
+		default:
+			p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, h.Kind)))
+			return
+		}
+	}
+}
+
+// finish ends the pair: it waits for the mailbox to fail, tells the peer, and at Close
+// waits until the peer has what it needs.
+func (p *pair) finish() {
+	<-p.t.box.Failed()
+	cause := p.t.box.Cause()
+	if cause != p.t.ended {
+		p.passOn(cause)
+	}
+	<-p.t.closing
+	timer := time.NewTimer(closeTime)
+	defer timer.Stop()
+	if cause == p.t.ended {
+		p.sayBye()
+	}
+	select {
+	case <-p.settled:
+	case <-timer.C:
+	}
+	// What is written arrives before the end of the streams.
+	_ = p.data.raw.Close()
+	_ = p.urgent.raw.Close()
+}
+
+// sayBye ends the data stream in good order. The announcement on the urgent stream makes
+// the peer read on, so that what is being written does get through; if it does not, the
+// peer lacks half a message and is revoked.
+func (p *pair) sayBye() {
+	select {
+	case <-p.left:
+		return
+	default:
+	}
+	p.writeUrgent(wire.Header{Kind: wire.Bye}, nil)
+	timer := time.NewTimer(turnTime)
+	defer timer.Stop()
+	select {
+	case <-p.left:
+		return
+	case p.data.turn <- struct{}{}:
+		defer func() { <-p.data.turn }()
+	case <-timer.C:
+		p.passOn(&collective.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
+		return
+	}
+	if p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) != nil {
+		_ = p.data.raw.Reset()
+	}
+}
+
+// passOn tells the peer the cause of a revocation, then breaks the data stream, which
+// ends what this rank reads and writes on it.
+func (p *pair) passOn(cause error) {
+	select {
+	case <-p.t.host:
+		return // its connections end one by one, and those still open must not blame others
+	default:
+	}
+	p.writeUrgent(wire.Header{Kind: wire.Revoke}, collective.EncodeCause(p.t.self, cause))
+	_ = p.data.raw.Reset()
+}
+
+// writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
+// that cannot be told sees the streams end.
+func (p *pair) writeUrgent(h wire.Header, payload []byte) {
+	p.urgent.turn <- struct{}{}
+	_ = p.urgent.writeWithin(urgentTime, h, payload)
+	<-p.urgent.turn
+}
