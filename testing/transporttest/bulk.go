@@ -1,0 +1,80 @@
+package transporttest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// bulkChecks moves enough to fill every buffer on the way, in both directions.
+func bulkChecks() []check {
+	return []check{
+		{"large messages both ways at once", 2, largeBothWays},
+		{"many messages both ways at once", 2, manyBothWays},
+		{"ring", 4, ring},
+	}
+}
+
+// largeBothWays sends messages larger than the windows and limits on their way.
+func largeBothWays(g *group) error {
+	return g.stream(2, func(int) int { return 8 << 20 })
+}
+
+// manyBothWays sends messages of all sizes, around those at which implementations change
+// their way of sending.
+func manyBothWays(g *group) error {
+	return g.stream(120, func(i int) int { return i * i * 7 % (100 << 10) })
+}
+
+// stream sends count messages from each of two ranks to the other, all at once.
+func (g *group) stream(count int, size func(i int) int) error {
+	return g.each(func(rank int) error {
+		peer := 1 - rank
+		sent := begin(func() error {
+			for i := range count {
+				if err := g.ts[rank].Send(g.ctx, peer, tag(uint32(i)), pattern(size(i), rank, peer, i)); err != nil {
+					return fmt.Errorf("send %d: %w", i, err)
+				}
+			}
+			return nil
+		})
+		for i := range count {
+			buf := make([]byte, size(i))
+			if err := g.ts[rank].Recv(g.ctx, peer, tag(uint32(i)), buf); err != nil {
+				return fmt.Errorf("receive %d: %w", i, err)
+			}
+			if !bytes.Equal(buf, pattern(size(i), peer, rank, i)) {
+				return fmt.Errorf("message %d is not what was sent", i)
+			}
+		}
+		return <-sent
+	})
+}
+
+// ring passes segments around as collectives do: each rank sends on what it received
+// while it receives the next.
+func ring(g *group) error {
+	const segments, size = 20, 64 << 10
+	n := len(g.ts)
+	return g.each(func(rank int) error {
+		next, before := (rank+1)%n, (rank+n-1)%n
+		var errs []error
+		for hop := range n - 1 {
+			origin := (rank - hop + n) % n
+			sent := begin(func() error {
+				for i := range segments {
+					if err := g.ts[rank].Send(g.ctx, next, tag(uint32(hop)), pattern(size, origin, 0, i)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			for i := range segments {
+				want := pattern(size, (rank-hop-1+n)%n, 0, i)
+				errs = append(errs, g.want(rank, before, tag(uint32(hop)), string(want)))
+			}
+			errs = append(errs, <-sent)
+		}
+		return errors.Join(errs...)
+	})
+}

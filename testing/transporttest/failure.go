@@ -1,0 +1,260 @@
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// failureChecks covers items 4, 5 and 7 of the contract.
+func failureChecks() []check {
+	return []check{
+		{"4 cancelled Recv", 3, cancelledRecv},
+		{"4 cancelled Send", 3, cancelledSend},
+		{"4 deadline", 2, deadline},
+		{"4 Recv ended by a revocation elsewhere", 3, remoteRevocation},
+		{"4 Send ended by a revocation elsewhere", 3, blockedSendRevoked},
+		{"5 causes arrive as they were", 3, causesArrive},
+		{"5 a cause of the user's", 3, plainCause},
+		{"5 first cause stays", 2, firstCauseStays},
+		{"5 many revoke at once", 4, manyRevoke},
+		{"5 death of a peer", 4, death},
+		{"5 death while sending to it", 3, deathWhileSending},
+		{"7 send buffer stays intact", 2, sendBufferIntact},
+	}
+}
+
+// pending begins a Recv at every rank that nobody will answer.
+func (g *group) pending() []<-chan error {
+	var out []<-chan error
+	for rank := range g.ts {
+		out = append(out, begin(func() error { return g.ts[rank].Recv(g.ctx, (rank+1)%len(g.ts), tag(77), make([]byte, 9)) }))
+	}
+	return out
+}
+
+// flood sends from rank from to rank to, where nobody asks, until an error. It tells
+// started after the first message; no transport has memory for all that follow.
+func (g *group) flood(ctx context.Context, from, to int, started chan<- struct{}) error {
+	buf := pattern(1<<20, from, to, 0)
+	for i := range 512 {
+		if err := g.ts[from].Send(ctx, to, tag(1), buf); err != nil {
+			if !bytes.Equal(buf, pattern(1<<20, from, to, 0)) {
+				return fmt.Errorf("the send buffer has changed: %w", err)
+			}
+			return err
+		}
+		if i == 0 {
+			close(started)
+		}
+	}
+	return errors.New("512 MiB were sent that nobody asked for")
+}
+
+// wantAborted expects that all of pending end with an *AbortError of rank from, whose
+// cause mentions why.
+func wantAborted(from int, why string, pending ...<-chan error) error {
+	var errs []error
+	for i, done := range pending {
+		err := <-done
+		var a *collective.AbortError
+		if !errors.As(err, &a) || a.Rank != from || !strings.Contains(a.Cause, why) || !errors.Is(err, collective.ErrRevoked) {
+			errs = append(errs, fmt.Errorf("call %d got %v, want it revoked by rank %d: %s", i, err, from, why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cancelledRecv ends a Recv by its ctx: to the caller that is the error of the ctx, to
+// the others a revocation.
+func cancelledRecv(g *group) error {
+	ctx, cancel := context.WithCancel(g.ctx)
+	others := g.pending()
+	done := begin(func() error { return g.ts[0].Recv(ctx, 1, tag(1), make([]byte, 5)) })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("cancelled receive: %v", err)
+	}
+	return wantAborted(0, "canceled", others...)
+}
+
+// cancelledSend does the same to a Send that may be halfway through a message.
+func cancelledSend(g *group) error {
+	ctx, cancel := context.WithCancel(g.ctx)
+	others := g.pending()[1:] // rank 0 would ask rank 1, not the other way round
+	started := make(chan struct{})
+	done := begin(func() error { return g.flood(ctx, 0, 2, started) })
+	<-started
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("cancelled send: %v", err)
+	}
+	return wantAborted(0, "canceled", others...)
+}
+
+// deadline ends a Recv by a deadline; calls that begin later see the revocation.
+func deadline(g *group) error {
+	ctx, cancel := context.WithTimeout(g.ctx, 10*time.Millisecond)
+	defer cancel()
+	if err := g.ts[0].Recv(ctx, 1, tag(1), nil); !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("got %v", err)
+	}
+	return wantAborted(0, "deadline", g.pending()...)
+}
+
+// remoteRevocation revokes at a rank for which nobody waits.
+func remoteRevocation(g *group) error {
+	waiting := g.pending()
+	g.ts[2].Revoke(errors.New("enough"))
+	return wantAborted(2, "enough", waiting[:2]...)
+}
+
+// blockedSendRevoked has a Send blocked by a rank that does not receive, while a
+// third rank revokes.
+func blockedSendRevoked(g *group) error {
+	started := make(chan struct{})
+	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
+	<-started
+	g.ts[2].Revoke(errors.New("enough"))
+	return wantAborted(2, "enough", done)
+}
+
+// causesArrive revokes with each of the typed errors; the other ranks must see
+// equal ones.
+func causesArrive(g *group) error {
+	cause := &collective.MismatchError{RankA: 1, RankB: 2, A: tag(1).Call, B: collective.Call{Kind: collective.KindScan}, Detail: "why"}
+	waiting := g.pending()
+	g.ts[1].Revoke(fmt.Errorf("wrapped: %w", cause))
+	var errs []error
+	for rank, done := range waiting {
+		var got *collective.MismatchError
+		if err := <-done; !errors.As(err, &got) || !reflect.DeepEqual(got, cause) {
+			errs = append(errs, fmt.Errorf("rank %d got %v, want %v", rank, err, cause))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// plainCause revokes with an error of no special type: the rank itself gets that very
+// error, the others an *AbortError with its text.
+func plainCause(g *group) error {
+	cause := errors.New("disk full")
+	waiting := g.pending()
+	g.ts[0].Revoke(cause)
+	if err := <-waiting[0]; !errors.Is(err, cause) {
+		return fmt.Errorf("at the rank itself: %v", err)
+	}
+	for _, done := range waiting[1:] {
+		var got *collective.AbortError
+		if err := <-done; !errors.As(err, &got) || *got != (collective.AbortError{Rank: 0, Cause: "disk full"}) {
+			return fmt.Errorf("at another rank: %v", err)
+		}
+	}
+	return nil
+}
+
+// firstCauseStays revokes again at each rank, after it has seen the first revocation.
+func firstCauseStays(g *group) error {
+	first := &collective.AbortError{Rank: 0, Cause: "first"}
+	waiting := g.pending()
+	g.ts[0].Revoke(first)
+	for rank, done := range waiting {
+		<-done
+		g.ts[rank].Revoke(errors.New("second"))
+	}
+	return g.each(func(rank int) error {
+		for _, err := range []error{
+			g.ts[rank].Recv(g.ctx, 0, tag(1), nil),
+			g.ts[rank].Send(g.ctx, 1, tag(1), nil),
+		} {
+			var got *collective.AbortError
+			if !errors.As(err, &got) || *got != *first {
+				return fmt.Errorf("later call: %v, want %v", err, first)
+			}
+		}
+		return nil
+	})
+}
+
+// manyRevoke lets all ranks revoke at the same time: each keeps one cause, of any
+// rank, and nothing hangs.
+func manyRevoke(g *group) error {
+	waiting := g.pending()
+	err := g.each(func(rank int) error {
+		g.ts[rank].Revoke(&collective.AbortError{Rank: rank, Cause: "all at once"})
+		return nil
+	})
+	for rank, done := range waiting {
+		var first, again *collective.AbortError
+		if got := <-done; !errors.As(got, &first) {
+			return fmt.Errorf("rank %d got %v", rank, got)
+		}
+		if got := g.ts[rank].Recv(g.ctx, 0, tag(2), nil); !errors.As(got, &again) || *again != *first {
+			return fmt.Errorf("rank %d got %v, then %v", rank, first, got)
+		}
+	}
+	return err
+}
+
+// wantLost expects a *PeerError that names dead.
+func wantLost(err error, dead int) error {
+	var p *collective.PeerError
+	if !errors.As(err, &p) || p.Rank != dead || !errors.Is(err, collective.ErrRevoked) {
+		return fmt.Errorf("got %v, want the loss of rank %d", err, dead)
+	}
+	return nil
+}
+
+// death kills rank 1, for which only rank 0 waits.
+func death(g *group) error {
+	if err := g.each(func(rank int) error { return g.exchange(rank, 1) }); err != nil {
+		return err
+	}
+	waiting := g.pending()
+	g.kill(g.ts[1])
+	<-waiting[1] // with any error: nobody is there to see it
+	var errs []error
+	for _, rank := range []int{0, 2, 3} {
+		errs = append(errs, wantLost(<-waiting[rank], 1))
+	}
+	return errors.Join(errs...)
+}
+
+// exchange sends a message to every rank, and receives one.
+func (g *group) exchange(rank int, seq uint32) error {
+	for to := range g.ts {
+		if err := g.send(rank, to, tag(seq), "hello"); err != nil {
+			return err
+		}
+	}
+	for from := range g.ts {
+		if err := g.want(rank, from, tag(seq), "hello"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deathWhileSending kills a rank that does not take what is sent to it.
+func deathWhileSending(g *group) error {
+	started := make(chan struct{})
+	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
+	<-started
+	g.kill(g.ts[1])
+	return wantLost(<-done, 1)
+}
+
+// sendBufferIntact interrupts sends; flood compares the buffer.
+func sendBufferIntact(g *group) error {
+	started := make(chan struct{})
+	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
+	<-started
+	g.ts[0].Revoke(&collective.AbortError{Rank: 0, Cause: "test"})
+	return wantAborted(0, "test", done)
+}

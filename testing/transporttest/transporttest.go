@@ -1,0 +1,168 @@
+// Package transporttest checks that an implementation of collective.Transport keeps
+// the contract written above that interface. Every transport runs it:
+//
+//	func TestConformance(t *testing.T) {
+//		transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+//			...
+//		}, transporttest.Options{Kill: func(t collective.Transport) { ... }})
+//	}
+//
+// The subtests are named after the items of the contract.
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// Options say what the tests may do with the transport.
+type Options struct {
+	// Kill ends one rank's transport as the death of its process does. Required.
+	Kill func(collective.Transport)
+	// Bubble runs each subtest in a synctest bubble, where a call that hangs is found
+	// at once. Goroutines blocked on real I/O are not possible there.
+	Bubble bool
+}
+
+// hang is how long a subtest may take: long enough for a machine that is busy with
+// other things.
+const hang = 60 * time.Second
+
+// check is one subtest: what it returns is how the transport breaks the contract.
+type check struct {
+	name  string
+	ranks int
+	run   func(*group) error
+}
+
+// checks lists all subtests in the order of the contract.
+func checks() []check {
+	var all []check
+	for _, part := range [][]check{messageChecks(), failureChecks(), signalChecks(), closeChecks(), bulkChecks()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Run checks the transports that make returns: the endpoints of ranks 0..n-1 of one
+// epoch, not used before. Whatever else they need is released by t.Cleanup; Run
+// closes them, and then no goroutine may be left.
+func Run(t *testing.T, make func(t *testing.T, n int) []collective.Transport, o Options) {
+	for _, c := range checks() {
+		t.Run(c.name, func(t *testing.T) {
+			one := func(t *testing.T) {
+				if err := runOne(t, c, func() []collective.Transport { return make(t, c.ranks) }, o); err != nil {
+					t.Error(err)
+				}
+			}
+			if o.Bubble {
+				synctest.Test(t, one)
+				return
+			}
+			goleakAtEnd(t)
+			one(t)
+		})
+	}
+}
+
+// goleakAtEnd expects that the test, with its other cleanups, leaves no goroutine.
+func goleakAtEnd(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// runOne carries out c and closes its transports, all at once as real ranks do.
+func runOne(t testing.TB, c check, make func() []collective.Transport, o Options) error {
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	g := &group{ctx: ctx, ts: make(), kill: o.Kill}
+	err := c.run(g)
+	closed := g.each(func(rank int) error { return g.ts[rank].Close() })
+	return errors.Join(err, closed)
+}
+
+// group is what a check works with: the transports of all ranks of one epoch.
+type group struct {
+	ctx  context.Context // ends when the check hangs
+	ts   []collective.Transport
+	kill func(collective.Transport)
+}
+
+// each calls f for every rank at the same time, and joins the errors.
+func (g *group) each(f func(rank int) error) error {
+	return errors.Join(g.errors(f)...)
+}
+
+// errors calls f for every rank at the same time, and returns the errors by rank,
+// each with its rank in front.
+func (g *group) errors(f func(rank int) error) []error {
+	errs := make([]error, len(g.ts))
+	var all sync.WaitGroup
+	for rank := range g.ts {
+		all.Go(func() {
+			if err := f(rank); err != nil {
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}
+
+// send sends text and describes the error.
+func (g *group) send(from, to int, e collective.Envelope, text string) error {
+	if err := g.ts[from].Send(g.ctx, to, e, []byte(text)); err != nil {
+		return fmt.Errorf("send %.20q from %d to %d: %w", text, from, to, err)
+	}
+	return nil
+}
+
+// want receives at rank at a message from rank from and compares it.
+func (g *group) want(at, from int, e collective.Envelope, text string) error {
+	buf := make([]byte, len(text))
+	if err := g.ts[at].Recv(g.ctx, from, e, buf); err != nil {
+		return fmt.Errorf("receive %.20q at %d from %d: %w", text, at, from, err)
+	}
+	if string(buf) != text {
+		return fmt.Errorf("received %.20q at %d from %d, want %.20q", buf, at, from, text)
+	}
+	return nil
+}
+
+// begin runs f in a goroutine and returns the channel of its error.
+func begin(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// tag returns the envelope of tests for one tag.
+func tag(seq uint32) collective.Envelope {
+	return collective.Envelope{Comm: 3, Seq: seq, Call: collective.Call{Kind: collective.KindPoint, Root: -1, Count: 5}}
+}
+
+// pattern returns n bytes that depend on all arguments, so that bytes which go to
+// the wrong place are seen: a random block again and again, whose odd length keeps
+// segments from looking alike.
+func pattern(n, from, to, round int) []byte {
+	b := make([]byte, n)
+	x := uint32(from*7919+to*104729+round*1299709) | 1
+	block := b[:min(n, 1021)]
+	for i := range block {
+		x = x*1664525 + 1013904223
+		block[i] = byte(x >> 24)
+	}
+	for filled := len(block); filled < n; {
+		filled += copy(b[filled:], b[:filled])
+	}
+	return b
+}

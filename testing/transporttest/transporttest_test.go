@@ -1,0 +1,185 @@
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// broken is a transport in memory with one planted mistake.
+type broken struct {
+	*mem.Transport
+	send   func(ctx context.Context, to int, e collective.Envelope, buf []byte) error
+	recv   func(ctx context.Context, from int, e collective.Envelope, buf []byte) error
+	signal func(to int, msg []byte)
+	revoke func(cause error)
+	close  func() error
+}
+
+func (b *broken) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	return b.send(ctx, to, e, buf)
+}
+
+func (b *broken) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+	return b.recv(ctx, from, e, buf)
+}
+
+func (b *broken) Signal(to int, msg []byte) { b.signal(to, msg) }
+func (b *broken) Revoke(cause error)        { b.revoke(cause) }
+func (b *broken) Close() error              { return b.close() }
+
+func newBroken(t *mem.Transport) *broken {
+	return &broken{Transport: t, send: t.Send, recv: t.Recv, signal: t.Signal, revoke: t.Revoke, close: t.Close}
+}
+
+// mistake is what the suite must find, and in which check.
+type mistake struct {
+	plant func(b *broken)
+	found string
+}
+
+func messageMistakes() map[string]mistake {
+	return map[string]mistake{
+		"none": {func(*broken) {}, ""},
+		"messages are swapped": {func(b *broken) {
+			var held []byte
+			send := b.send
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				if held == nil {
+					held = append([]byte{}, buf...)
+					return nil
+				}
+				first := held
+				held = nil
+				return errors.Join(send(ctx, to, e, buf), send(ctx, to, e, first))
+			}
+		}, "2 order within a tag"},
+		"empty messages are lost": {func(b *broken) {
+			send := b.send
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				if len(buf) == 0 {
+					return nil
+				}
+				return send(ctx, to, e, buf)
+			}
+		}, "2 zero length"},
+		"one message at a time": {func(b *broken) {
+			send, turn := b.send, make(chan struct{}, 1)
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				select {
+				case turn <- struct{}{}:
+					defer func() { <-turn }()
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				for range len(buf) >> 20 { // and it waits until it is asked for
+					if err := send(ctx, to, tag(1000), nil); err != nil {
+						return err
+					}
+					<-ctx.Done()
+				}
+				return send(ctx, to, e, buf)
+			}
+		}, "2 an unasked-for message blocks no other"},
+		"the last byte is wrong": {func(b *broken) {
+			recv := b.recv
+			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+				err := recv(ctx, from, e, buf)
+				if len(buf) > 1000 {
+					buf[len(buf)-1]++
+				}
+				return err
+			}
+		}, "ring"},
+	}
+}
+
+func envelopeMistakes() map[string]mistake {
+	return map[string]mistake{
+		"communicators are mixed up": {func(b *broken) {
+			send, recv := b.send, b.recv
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				e.Comm = 0
+				return send(ctx, to, e, buf)
+			}
+			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+				e.Comm = 0
+				return recv(ctx, from, e, buf)
+			}
+		}, "6 epochs are separate"},
+		"calls are not compared": {func(b *broken) {
+			send, recv := b.send, b.recv
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				e.Call = collective.Call{}
+				return send(ctx, to, e, buf)
+			}
+			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+				e.Call = collective.Call{}
+				return recv(ctx, from, e, buf)
+			}
+		}, "1 other call is a mismatch"},
+	}
+}
+
+func endMistakes() map[string]mistake {
+	return map[string]mistake{
+		"a revocation stays local": {func(b *broken) { b.revoke = func(error) {} },
+			"4 Recv ended by a revocation elsewhere"},
+		"causes lose their type": {func(b *broken) {
+			revoke := b.revoke
+			b.revoke = func(cause error) { revoke(errors.New(cause.Error())) }
+		}, "5 causes arrive as they were"},
+		"signals are lost": {func(b *broken) { b.signal = func(int, []byte) {} }, "8 signals arrive in order"},
+		"close is a crash": {func(b *broken) {
+			b.close = func() error {
+				b.Kill()
+				return nil
+			}
+		}, "9 what was sent before Close arrives"},
+		"close does nothing": {func(b *broken) { b.close = func() error { return nil } },
+			"9 waiting for a closed rank"},
+	}
+}
+
+func TestPlantedMistakes(t *testing.T) {
+	all := messageMistakes()
+	maps.Copy(all, envelopeMistakes())
+	maps.Copy(all, endMistakes())
+	for name, m := range all {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range checks() {
+				if m.found != "" && !strings.HasSuffix(c.name, m.found) {
+					continue
+				}
+				synctest.Test(t, func(t *testing.T) {
+					err := runOne(t, c, func() []collective.Transport { return plant(c.ranks, m.plant) }, Options{Kill: func(e collective.Transport) {
+						e.(*broken).Kill()
+					}})
+					if (err != nil) != (m.found != "") {
+						t.Errorf("%s: %v", c.name, err)
+					}
+				})
+			}
+		})
+	}
+}
+
+func plant(n int, mistake func(*broken)) []collective.Transport {
+	out := make([]collective.Transport, n)
+	for i, t := range mem.New(n) {
+		b := newBroken(t)
+		mistake(b)
+		out[i] = b
+	}
+	return out
+}
