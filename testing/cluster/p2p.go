@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/p2p"
+)
+
+// RunP2P is Run over libp2p: every rank has a host of its own, that listens at a free
+// TCP port of the loopback interface.
+func RunP2P(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
+	t.Helper()
+	hosts, err := listen(t.Context(), t.Name(), n)
+	defer func() {
+		if err := closeHosts(hosts); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts, err := connect(t.Context(), hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(RunOver(t, ts, collective.Options{}, f)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen starts n hosts of one job. On an error those that listen are returned, too.
+func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
+	var hosts []*p2p.Host
+	for i := range n {
+		h, err := p2p.Listen(ctx, p2p.Config{
+			Job: job[:min(len(job), 255)], ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"},
+		})
+		if err != nil {
+			return hosts, fmt.Errorf("host %d: %w", i, err)
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// connect makes a view of all hosts and returns its transports by rank. On an error
+// none stays open.
+func connect(ctx context.Context, hosts []*p2p.Host) ([]collective.Transport, error) {
+	v := elastic.View{Epoch: 1}
+	for i, h := range hosts {
+		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
+		v.Voters = append(v.Voters, h.ID())
+	}
+	ts := make([]collective.Transport, len(hosts))
+	err := errors.Join(each(len(hosts), func(rank int) error {
+		if err := hosts[rank].AddPeers(v.Members); err != nil {
+			return err
+		}
+		t, err := hosts[rank].Connect(ctx, v, rank)
+		if err == nil {
+			ts[rank] = t
+		}
+		return err
+	})...)
+	if err == nil {
+		return ts, nil
+	}
+	for _, t := range ts {
+		if t != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}
+	return nil, err
+}
+
+func closeHosts(hosts []*p2p.Host) error {
+	var errs []error
+	for _, h := range hosts {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/launch"
+)
+
+// RunProcesses calls f at ranks 0..n-1, each in a process of its own over libp2p, and
+// fails t with their output unless all return nil. The processes are this test
+// binary, told to run t alone: they do whatever stands in the test before this call
+// once more, and end after f.
+func RunProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
+	t.Helper()
+	if launch.Launched() {
+		if err := join(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+		t.SkipNow() // what follows in the test is the first process's
+	}
+	var out output
+	result, err := launch.Run(t.Context(), launch.Options{
+		Program: os.Args[0], Args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"},
+		Peers: n, Stdout: &out, Stderr: &out,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Status != 0 {
+		t.Fatalf("%d processes ended with status %d and said:\n%s", n, result.Status, out.String())
+	}
+}
+
+// join is what the processes do.
+func join(ctx context.Context, f func(ctx context.Context, c *collective.Comm) error) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := g.Next(ctx, 0)
+	if err == nil {
+		err = f(ctx, s.Comm)
+	}
+	return errors.Join(err, g.Close())
+}
+
+// pattern matches the test of this name and its subtests only.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// output collects what the processes write.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write adds to the output.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(b)
+}
+
+// String returns all output so far.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
