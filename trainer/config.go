@@ -1,0 +1,129 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// Defaults of Config.
+const (
+	// DefaultMicrobatch is large enough for matrix products to be efficient and small
+	// enough to be shared out evenly.
+	DefaultMicrobatch = 16
+	// DefaultBucketBytes is so large that bytes and not messages make up the cost.
+	DefaultBucketBytes = 256 << 10
+)
+
+// Config says what to train and how. It must be the same at every peer, but for
+// the functions that only report.
+type Config struct {
+	// Samples is the size of the training set: the model is asked for the samples
+	// 0 to Samples-1, each once in a pass.
+	Samples int
+	// GlobalBatch is the samples of a step, over all peers. The last step of a pass
+	// has what is left.
+	GlobalBatch int
+	// Microbatch is the most samples that the model is given at once, and the unit
+	// in which peers share a step; 0 means 16.
+	Microbatch int
+	// Passes over the data, or else Steps, says when training ends.
+	Passes int
+	Steps  int64
+	// Seed selects the order of the samples.
+	Seed uint64
+	// Optimizer and Schedule turn the mean gradient of a step into new parameters.
+	Optimizer optim.Optimizer
+	Schedule  optim.Schedule
+	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
+	Clip float64
+	// BucketBytes is how many bytes of gradients are reduced together, at least one
+	// parameter; 0 means 256 KiB.
+	BucketBytes int
+
+	// Evaluate, if set, is called once at every peer when training has ended, and
+	// returns the score on one of so many parts of the test set. The parts add up to
+	// the score that every peer reports.
+	Evaluate func(ctx context.Context, part, parts int) (Score, error)
+	// OnStep, if set, is told of every step when it is stable, in order.
+	OnStep func(StepReport)
+	// Done, if set, is told the result when the job is finished at this peer.
+	Done func(Result)
+}
+
+// StepReport describes a stable step as one peer saw it.
+type StepReport struct {
+	Epoch        uint64   // in which it was committed
+	Step, Of     int64    // from 1, and the steps of the whole job
+	Peers        int      // members of the epoch
+	Microbatches [][2]int // [first, end) of those this peer computed
+	ShareSamples int      // samples this peer computed
+	Samples      int      // samples of all peers
+	Recomputed   int      // microbatches this peer computed more than once
+	Loss         float64  // mean over Samples, before the step
+	Digest       string   // of the parameters after the step, in hexadecimal
+	// Compute is the time in the model, Comm the time spent waiting for peers
+	// afterwards, Total that from the beginning to the new parameters.
+	Compute, Comm, Total time.Duration
+}
+
+// Result is the outcome of a finished job, the same at every peer.
+type Result struct {
+	Steps  int64
+	Peers  int    // members at the last step
+	Score  *Score // nil without Config.Evaluate
+	SHA256 string // of the parameters in declaration order, little-endian, in hexadecimal
+}
+
+// String returns the job's last line, in the form in which elrun prints it.
+func (r Result) String() string { return r.done().Line() }
+
+// done puts the result into the form of the event log.
+func (r Result) done() event.Done {
+	d := event.Done{Steps: r.Steps, Peers: r.Peers, SHA256: r.SHA256}
+	if r.Score != nil {
+		accuracy, loss := r.Score.Accuracy(), r.Score.MeanLoss()
+		d.Accuracy, d.Loss = &accuracy, &loss
+	}
+	return d
+}
+
+// TotalSteps returns the steps of the whole job, which schedules may need: Steps, or
+// those of all passes. It is 0 if sizes are missing.
+func (c Config) TotalSteps() int64 {
+	if c.Passes < 1 || c.Samples < 1 || c.GlobalBatch < 1 {
+		return c.Steps
+	}
+	return newPlan(c).steps
+}
+
+// withDefaults returns the configuration with its zeros replaced, or says which
+// field makes no sense.
+func (c Config) withDefaults() (Config, error) {
+	if c.Microbatch == 0 {
+		c.Microbatch = DefaultMicrobatch
+	}
+	if c.BucketBytes == 0 {
+		c.BucketBytes = DefaultBucketBytes
+	}
+	switch {
+	case c.Samples < 1:
+		return c, fmt.Errorf("trainer: Samples is %d, want the size of the training set", c.Samples)
+	case c.GlobalBatch < 1:
+		return c, fmt.Errorf("trainer: GlobalBatch is %d, want at least 1", c.GlobalBatch)
+	case c.Microbatch < 1:
+		return c, fmt.Errorf("trainer: Microbatch is %d, want at least 1", c.Microbatch)
+	case c.Passes < 0 || c.Steps < 0 || (c.Passes == 0) == (c.Steps == 0):
+		return c, fmt.Errorf("trainer: Passes is %d and Steps %d, want one of them above 0 and the other 0", c.Passes, c.Steps)
+	case c.Optimizer == nil || c.Schedule == nil:
+		return c, fmt.Errorf("trainer: Optimizer and Schedule must be set")
+	case !(c.Clip >= 0):
+		return c, fmt.Errorf("trainer: Clip is %v, want 0 or more", c.Clip)
+	case c.BucketBytes < 1:
+		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
+	}
+	return c, c.Optimizer.Check()
+}

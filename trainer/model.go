@@ -1,0 +1,37 @@
+package trainer
+
+// Model is what a user trains. Its parameters must be the same at every peer when
+// Run begins, which an initialisation from a common seed gives.
+type Model interface {
+	// Params returns the parameters in declaration order. Number, names, shapes and
+	// memory stay the same for the whole run; Run writes to Data between steps.
+	Params() []Param
+	// Accumulate adds, for the samples with the given indices, the sum over the
+	// samples of d loss / d parameter i to grad[i], which is as long as
+	// Params()[i].Data. It calls done(i) once for each i, after its last write to
+	// grad[i] and before it returns, from its own goroutine; in any order, but the
+	// earlier the better, as the reduction of grad[i] begins then. It returns the sum
+	// of the samples' losses.
+	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
+}
+
+// Param is one parameter of a model: a named vector with a shape.
+type Param struct {
+	Name  string
+	Shape []int     // row-major; its product is len(Data)
+	Data  []float32 // the model's own memory
+}
+
+// Score is the result of a model on some samples. Scores of parts add up to the
+// score of the whole.
+type Score struct {
+	Samples int
+	Correct int     // of Samples
+	Loss    float64 // sum over Samples
+}
+
+// Accuracy is the share of correct samples; NaN of none.
+func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(s.Samples) }
+
+// MeanLoss is the loss per sample; NaN of none.
+func (s Score) MeanLoss() float64 { return s.Loss / float64(s.Samples) }

@@ -1,0 +1,58 @@
+package nn
+
+import "fmt"
+
+// Data is a set of labelled samples, each a vector of one length.
+type Data interface {
+	// Len returns the number of samples.
+	Len() int
+	// Sample writes the inputs of sample i to dst and returns its class.
+	Sample(dst []float32, i int) (class int)
+}
+
+// Table is Data held in memory.
+type Table struct {
+	Inputs  [][]float32
+	Classes []int // one per element of Inputs
+}
+
+// Len returns the number of samples.
+func (t Table) Len() int { return len(t.Inputs) }
+
+// Sample copies the inputs of sample i to dst and returns its class.
+func (t Table) Sample(dst []float32, i int) int {
+	copy(dst, t.Inputs[i])
+	return t.Classes[i]
+}
+
+// batch holds some samples in the order in which they were asked for.
+type batch struct {
+	inputs  []float32 // len(classes) vectors
+	classes []int
+}
+
+// load fills the batch with the given samples of d, each of size inputs.
+func (b *batch) load(d Data, samples []int, size, classes int) error {
+	b.inputs = grow(b.inputs, len(samples)*size)
+	b.classes = b.classes[:0]
+	for k, i := range samples {
+		if i < 0 || i >= d.Len() {
+			return fmt.Errorf("nn: sample %d of %d asked for", i, d.Len())
+		}
+		class := d.Sample(b.inputs[k*size:(k+1)*size], i)
+		if class < 0 || class >= classes {
+			return fmt.Errorf("nn: sample %d is of class %d, the model has %d", i, class, classes)
+		}
+		b.classes = append(b.classes, class)
+	}
+	return nil
+}
+
+// grow returns a slice of n elements, in the memory of buf if it is large enough.
+// The contents are undefined.
+func grow[T any](buf []T, n int) []T {
+	if cap(buf) < n {
+		return make([]T, n)
+	}
+	return buf[:n]
+}

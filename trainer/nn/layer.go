@@ -1,0 +1,125 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/trainer"
+)
+
+// Shape is the form of one sample between two layers: channels of rows and
+// columns. A plain vector is Shape{C: n, H: 1, W: 1}.
+type Shape struct{ C, H, W int }
+
+// Size returns the number of elements.
+func (s Shape) Size() int { return s.C * s.H * s.W }
+
+// String returns the sides, as in 8x12x12.
+func (s Shape) String() string { return fmt.Sprintf("%dx%dx%d", s.C, s.H, s.W) }
+
+// Layer describes a layer of New: made by Dense, Conv, Pool or ReLU.
+type Layer func(b builder) (layer, Shape, error)
+
+// builder is what a Layer is made from.
+type builder struct {
+	in   Shape  // of one sample
+	name string // prefix of the parameters' names
+	rng  *random
+}
+
+// layer is a layer with its parameters and its work space. It is not safe for
+// concurrent use.
+type layer interface {
+	params() []trainer.Param
+	// forward returns the outputs of n samples. They, and x, are used again by
+	// backward, and may be changed by the layer after.
+	forward(x []float32, n int) []float32
+	// backward takes d loss / d outputs of the last forward, adds to grad[i] the
+	// gradient of params()[i], and returns d loss / d x if wanted, else nil. It may
+	// change dy and may return it.
+	backward(dy []float32, grad [][]float32, wantDX bool) []float32
+}
+
+// dense is y = x W + b with W of inputs rows and outputs columns, so that zeros
+// in x, of which images and ReLU have many, are skipped by the product.
+type dense struct {
+	in, out int
+	w, b    trainer.Param
+	x       []float32 // of the last forward; not owned
+	y, dx   []float32
+	n       int
+}
+
+// Dense is a fully connected layer of so many outputs.
+func Dense(outputs int) Layer {
+	return func(b builder) (layer, Shape, error) {
+		if outputs < 1 {
+			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs", b.name, outputs)
+		}
+		in := b.in.Size()
+		l := &dense{in: in, out: outputs,
+			w: b.rng.weights(b.name+".weight", in, in, outputs),
+			b: trainer.Param{Name: b.name + ".bias", Shape: []int{outputs}, Data: make([]float32, outputs)},
+		}
+		return l, Shape{C: outputs, H: 1, W: 1}, nil
+	}
+}
+
+func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
+
+// forward starts from the bias, so that the product has only to be added.
+func (l *dense) forward(x []float32, n int) []float32 {
+	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
+	for i := range n {
+		copy(l.y[i*l.out:], l.b.Data)
+	}
+	addMul(matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out))
+	return l.y
+}
+
+// backward: dW = x^T dy, db = sum of dy over the samples, dx = dy W^T.
+func (l *dense) backward(dy []float32, grad [][]float32, wantDX bool) []float32 {
+	delta := matrix(dy, l.n, l.out)
+	addTransMul(matrix(grad[0], l.in, l.out), matrix(l.x, l.n, l.in), delta)
+	for i := range l.n {
+		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
+	}
+	if !wantDX {
+		return nil
+	}
+	l.dx = grow(l.dx, l.n*l.in)
+	clear(l.dx)
+	addMulTrans(matrix(l.dx, l.n, l.in), delta, matrix(l.w.Data, l.in, l.out))
+	return l.dx
+}
+
+// relu is y = max(x, 0), in place.
+type relu struct{ y []float32 }
+
+// ReLU is the rectifier, max(x, 0).
+func ReLU() Layer {
+	return func(b builder) (layer, Shape, error) { return &relu{}, b.in, nil }
+}
+
+func (l *relu) params() []trainer.Param { return nil }
+
+// forward keeps NaN, which must be seen by the loss.
+func (l *relu) forward(x []float32, _ int) []float32 {
+	for i, v := range x {
+		if v < 0 {
+			x[i] = 0
+		}
+	}
+	l.y = x
+	return x
+}
+
+// backward stops the gradient where the output was cut off. At exactly zero the
+// derivative is taken as 0.
+func (l *relu) backward(dy []float32, _ [][]float32, _ bool) []float32 {
+	for i, y := range l.y[:len(dy)] {
+		if y == 0 {
+			dy[i] = 0
+		}
+	}
+	return dy
+}

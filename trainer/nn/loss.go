@@ -1,0 +1,46 @@
+package nn
+
+import "math"
+
+// crossEntropy returns the summed loss of the samples' logits, log(sum exp) minus
+// the logit of the right class, and how many samples have that logit as their
+// largest. It replaces the logits by the gradient, softmax minus 1 at the class.
+// The largest logit is taken off before exp, so that nothing overflows.
+func crossEntropy(logits []float32, classes []int) (loss float64, correct int) {
+	if len(classes) == 0 {
+		return 0, 0
+	}
+	width := len(logits) / len(classes)
+	for i, class := range classes {
+		row := logits[i*width : (i+1)*width]
+		l, best := sampleLoss(row, class)
+		loss += l
+		if best == class {
+			correct++
+		}
+	}
+	return loss, correct
+}
+
+// sampleLoss is crossEntropy of one sample; best is the class with the largest
+// logit, the first of equals.
+func sampleLoss(row []float32, class int) (loss float64, best int) {
+	for j, v := range row {
+		if v > row[best] {
+			best = j
+		}
+	}
+	top, right := float64(row[best]), float64(row[class])
+	total := 0.0
+	for j, v := range row {
+		e := math.Exp(float64(v) - top)
+		total += e
+		row[j] = float32(e)
+	}
+	scale := float32(1 / total)
+	for j := range row {
+		row[j] *= scale
+	}
+	row[class]--
+	return math.Log(total) + top - right, best
+}

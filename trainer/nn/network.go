@@ -1,0 +1,158 @@
+package nn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elrun/elrun/trainer"
+)
+
+// Network is a chain of layers that ends in a softmax. It implements
+// trainer.Model. It is not safe for concurrent use.
+type Network struct {
+	data    Data
+	in      Shape
+	classes int
+	layers  []layer
+	first   []int // index of each layer's first parameter; one more at the end
+	params  []trainer.Param
+	batch   batch
+}
+
+// New builds a network for the samples of data, whose inputs have the shape in.
+// The weights depend on the seed alone, biases are zero. The size of the last
+// layer is the number of classes. Names of parameters begin with the number of
+// their layer, from 0.
+func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
+	if len(layers) == 0 || in.C < 1 || in.H < 1 || in.W < 1 {
+		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
+	}
+	n := &Network{data: data, in: in, first: []int{0}}
+	shape := in
+	for i, build := range layers {
+		// Each layer has a generator of its own, so that it does not depend on others.
+		rng := &random{state: seed ^ uint64(i)<<56}
+		rng.state = rng.next()
+		l, out, err := build(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng})
+		if err != nil {
+			return nil, err
+		}
+		n.layers, shape = append(n.layers, l), out
+		n.params = append(n.params, l.params()...)
+		n.first = append(n.first, len(n.params))
+	}
+	n.classes = shape.Size()
+	return n, nil
+}
+
+// Softmax is multinomial logistic regression: one dense layer.
+func Softmax(data Data, in Shape, classes int, seed uint64) (*Network, error) {
+	return New(data, in, seed, Dense(classes))
+}
+
+// MLP is a multi-layer perceptron with ReLU after each hidden layer.
+func MLP(data Data, in Shape, hidden []int, classes int, seed uint64) (*Network, error) {
+	var layers []Layer
+	for _, h := range hidden {
+		layers = append(layers, Dense(h), ReLU())
+	}
+	return New(data, in, seed, append(layers, Dense(classes))...)
+}
+
+// CNN is a convolutional network after LeNet: for each element of filters a layer
+// of so many 5 x 5 kernels, pooling and ReLU; then a hidden and a last dense layer.
+func CNN(data Data, in Shape, filters []int, hidden, classes int, seed uint64) (*Network, error) {
+	var layers []Layer
+	for _, f := range filters {
+		layers = append(layers, Conv(f, 5), Pool(), ReLU())
+	}
+	return New(data, in, seed, append(layers, Dense(hidden), ReLU(), Dense(classes))...)
+}
+
+// Params returns the parameters, weight and bias of each layer in order.
+func (n *Network) Params() []trainer.Param { return n.params }
+
+// Accumulate adds the gradient sums of the samples to grad, as trainer.Model says,
+// and returns the sum of their losses. It fails, before grad is touched, if an
+// index is out of range or a class unknown.
+func (n *Network) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
+	if len(grad) != len(n.params) {
+		return 0, fmt.Errorf("nn: accumulate: %d gradients for %d parameters", len(grad), len(n.params))
+	}
+	if len(samples) == 0 { // gonum takes no matrices without rows
+		for p := len(n.params) - 1; p >= 0; p-- {
+			done(p)
+		}
+		return 0, nil
+	}
+	delta, err := n.forward(n.data, samples)
+	if err != nil {
+		return 0, err
+	}
+	loss, _ := crossEntropy(delta, n.batch.classes)
+	for i := len(n.layers) - 1; i >= 0; i-- {
+		first, end := n.first[i], n.first[i+1]
+		// Layers before the first parameter need no gradient of their inputs.
+		delta = n.layers[i].backward(delta, grad[first:end], first > 0)
+		for p := end - 1; p >= first; p-- {
+			done(p)
+		}
+		if first == 0 {
+			break
+		}
+	}
+	return loss, nil
+}
+
+// forward returns the logits of samples of d.
+func (n *Network) forward(d Data, samples []int) ([]float32, error) {
+	if err := n.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
+		return nil, err
+	}
+	x := n.batch.inputs
+	for _, l := range n.layers {
+		x = l.forward(x, len(samples))
+	}
+	return x, nil
+}
+
+// evalBatch is how many samples Evaluate computes together.
+const evalBatch = 32
+
+// Evaluate returns the score on the samples [first, end) of d, which may be other
+// data than that of New, of the same form.
+func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
+	score := trainer.Score{}
+	samples := make([]int, 0, evalBatch)
+	for first < end {
+		if err := ctx.Err(); err != nil {
+			return score, fmt.Errorf("nn: evaluate: %w", context.Cause(ctx))
+		}
+		samples = samples[:0]
+		for ; first < end && len(samples) < evalBatch; first++ {
+			samples = append(samples, first)
+		}
+		logits, err := n.forward(d, samples)
+		if err != nil {
+			return score, err
+		}
+		loss, correct := crossEntropy(logits, n.batch.classes)
+		score.Loss += loss
+		score.Correct += correct
+		score.Samples += len(samples)
+	}
+	return score, nil
+}
+
+// Predict returns the most likely class of one sample's inputs. They are copied.
+func (n *Network) Predict(inputs []float32) (int, error) {
+	if len(inputs) != n.in.Size() {
+		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
+	}
+	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0})
+	if err != nil {
+		return 0, err
+	}
+	_, best := sampleLoss(logits, 0)
+	return best, nil
+}

@@ -1,0 +1,40 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/elrun/elrun/trainer"
+)
+
+// random is the generator SplitMix64 (Steele, Lea, Flood: Fast splittable
+// pseudorandom number generators, 2014). It gives the same numbers on every
+// machine and in every version of Go.
+type random struct{ state uint64 }
+
+// next returns the next 64 bits.
+func (r *random) next() uint64 {
+	r.state += 0x9e3779b97f4a7c15
+	z := r.state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// symmetric returns a number evenly spread over [-1, 1).
+func (r *random) symmetric() float64 { return float64(int64(r.next())>>11) / (1 << 52) }
+
+// weights returns a parameter with He's initialisation in its uniform form: the
+// variance 2/fanIn keeps activations of one size from layer to layer under ReLU.
+// Nothing but exact operations and square roots is used, which every processor
+// rounds alike.
+func (r *random) weights(name string, fanIn int, shape ...int) trainer.Param {
+	size := 1
+	for _, side := range shape {
+		size *= side
+	}
+	data, limit := make([]float32, size), math.Sqrt(6/float64(fanIn))
+	for i := range data {
+		data[i] = float32(limit * r.symmetric())
+	}
+	return trainer.Param{Name: name, Shape: shape, Data: data}
+}

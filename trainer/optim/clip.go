@@ -1,0 +1,46 @@
+package optim
+
+import "math"
+
+// Norm returns the Euclidean norm of all vectors taken as one, summed in float64 in
+// their order. It is NaN or infinite if an element is.
+func Norm(vectors [][]float32) float64 {
+	total := 0.0
+	for _, v := range vectors {
+		// Four sums let the processor overlap the additions; their order is fixed.
+		var s [4]float64
+		for len(v) >= 4 {
+			a, b, c, d := float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3])
+			s[0] += float64(a * a)
+			s[1] += float64(b * b)
+			s[2] += float64(c * c)
+			s[3] += float64(d * d)
+			v = v[4:]
+		}
+		for _, x := range v {
+			s[0] += float64(float64(x) * float64(x))
+		}
+		total += (s[0] + s[1]) + (s[2] + s[3])
+	}
+	return math.Sqrt(total)
+}
+
+// Clip scales all vectors by one factor so that their Norm is at most limit, and
+// returns the Norm they had. Shorter gradients, and those whose norm is not
+// finite, are left alone. It panics unless limit > 0.
+func Clip(vectors [][]float32, limit float64) float64 {
+	if !(limit > 0) {
+		panic("optim: Clip needs a limit above zero")
+	}
+	norm := Norm(vectors)
+	if !(norm > limit) || math.IsInf(norm, 1) {
+		return norm
+	}
+	factor := float32(limit / norm)
+	for _, v := range vectors {
+		for i := range v {
+			v[i] *= factor
+		}
+	}
+	return norm
+}

@@ -1,0 +1,224 @@
+// Package optim holds the rules that turn a gradient into new parameters,
+// learning-rate schedules, and gradient clipping.
+//
+// Everything is a pure function of its arguments: a rule keeps its memory in
+// vectors that the caller owns, and a schedule depends on the step number alone.
+// So peers that start alike stay alike to the bit, and a checkpoint is complete
+// with the parameters, the state and the step:
+//
+//	rule := optim.SGD{Momentum: 0.9, Nesterov: true}
+//	rate := optim.Warmup(50, optim.Cosine(0.1, 0.001, 1000))
+//	state := optim.NewState(rule, len(params))
+//	for step := int64(1); step <= 1000; step++ {
+//		optim.Clip([][]float32{grad}, 5)
+//		rule.Update(step, rate(step), params, grad, state)
+//	}
+package optim
+
+import (
+	"fmt"
+	"math"
+)
+
+// Optimizer is a rule that updates parameters. It treats every element alike and
+// on its own, so a vector may be updated in parts, each with its part of the state.
+type Optimizer interface {
+	// Slots is the number of state vectors, each as long as the parameters.
+	Slots() int
+	// Check reports a setting that makes no sense.
+	Check() error
+	// Update makes step, counted from 1, with the learning rate given. param, grad
+	// and every element of state have one length; grad is left alone. State starts
+	// as zeros. It panics if lengths differ.
+	Update(step int64, rate float64, param, grad []float32, state [][]float32)
+}
+
+// NewState returns zeroed state vectors of rule for n parameters.
+func NewState(rule Optimizer, n int) [][]float32 {
+	state := make([][]float32, rule.Slots())
+	for i := range state {
+		state[i] = make([]float32, n)
+	}
+	return state
+}
+
+// SGD is stochastic gradient descent:
+//
+//	g = grad + WeightDecay * param
+//	v = Momentum * v + g
+//	param -= rate * v                     or, with Nesterov, rate * (g + Momentum * v)
+//
+// It keeps v only if Momentum is not zero.
+type SGD struct {
+	Momentum    float64
+	Nesterov    bool
+	WeightDecay float64 // L2, added to the gradient
+}
+
+// Slots is 1 with momentum and 0 without.
+func (o SGD) Slots() int {
+	if o.Momentum == 0 {
+		return 0
+	}
+	return 1
+}
+
+// Check wants a momentum in [0, 1), and one that is not zero for Nesterov.
+func (o SGD) Check() error {
+	if err := below1("momentum", o.Momentum); err != nil {
+		return err
+	}
+	if o.Nesterov && o.Momentum == 0 {
+		return fmt.Errorf("optim: Nesterov needs a momentum")
+	}
+	return notNegative("weight decay", o.WeightDecay)
+}
+
+// Update makes one step. The step number does not matter to SGD.
+func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(o, param, grad, state)
+	lr, decay, mu := float32(rate), float32(o.WeightDecay), float32(o.Momentum)
+	if o.Momentum == 0 {
+		for i, g := range grad {
+			param[i] -= float32(lr * (g + float32(decay*param[i])))
+		}
+		return
+	}
+	for i, v := range state[0] {
+		g := grad[i] + float32(decay*param[i])
+		v = float32(mu*v) + g
+		state[0][i] = v
+		if o.Nesterov {
+			v = g + float32(mu*v)
+		}
+		param[i] -= float32(lr * v)
+	}
+}
+
+// Adam is the rule of Kingma and Ba, with WeightDecay as L2, that is as a part of
+// the gradient. Zero fields stand for 0.9, 0.999 and 1e-8.
+type Adam struct {
+	Beta1, Beta2, Epsilon float64
+	WeightDecay           float64
+}
+
+// Slots is 2: the running means of the gradient and of its square.
+func (Adam) Slots() int { return 2 }
+
+// Check wants Beta1 and Beta2 in [0, 1).
+func (o Adam) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
+
+// Update makes one step; the step number corrects the bias of the young means.
+func (o Adam) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(o, param, grad, state)
+	newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon).update(param, grad, state, float32(o.WeightDecay), 0)
+}
+
+// AdamW is the rule of Loshchilov and Hutter: Adam with a weight decay that acts
+// on the parameters themselves, rate * WeightDecay * param a step. Zero fields but
+// WeightDecay stand for 0.9, 0.999 and 1e-8.
+type AdamW struct {
+	Beta1, Beta2, Epsilon float64
+	WeightDecay           float64
+}
+
+// Slots is 2: the running means of the gradient and of its square.
+func (AdamW) Slots() int { return 2 }
+
+// Check wants Beta1 and Beta2 in [0, 1).
+func (o AdamW) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
+
+// Update makes one step; the step number corrects the bias of the young means.
+func (o AdamW) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(o, param, grad, state)
+	m := newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon)
+	m.update(param, grad, state, 0, float32(rate*o.WeightDecay))
+}
+
+// moments holds the constants of one step of Adam, with both bias corrections
+// folded into the rate and epsilon as in section 2 of the paper:
+//
+//	rate * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)  =  lr * m / (sqrt(v) + eps)
+type moments struct {
+	b1, b2, lr, eps float32
+}
+
+// newMoments fills in the defaults and computes the constants of a step.
+func newMoments(step int64, rate, b1, b2, eps float64) moments {
+	b1, b2, eps = or(b1, 0.9), or(b2, 0.999), or(eps, 1e-8)
+	root := math.Sqrt(1 - math.Pow(b2, float64(step)))
+	return moments{
+		b1: float32(b1), b2: float32(b2),
+		lr:  float32(rate * root / (1 - math.Pow(b1, float64(step)))),
+		eps: float32(eps * root),
+	}
+}
+
+// update applies the rule. The conversions keep compilers of other machines from
+// fusing multiplication and addition, which would round differently.
+func (c moments) update(param, grad []float32, state [][]float32, l2, shrink float32) {
+	mean, square := state[0], state[1][:len(state[0])]
+	for i, m := range mean {
+		p := param[i]
+		g := grad[i] + float32(l2*p)
+		m = float32(c.b1*m) + float32((1-c.b1)*g)
+		v := float32(c.b2*square[i]) + float32((1-c.b2)*float32(g*g))
+		mean[i], square[i] = m, v
+		p -= float32(shrink * p)
+		param[i] = p - float32(c.lr*m/(sqrt(v)+c.eps))
+	}
+}
+
+// sqrt is exact to the last bit on every machine.
+func sqrt(v float32) float32 { return float32(math.Sqrt(float64(v))) }
+
+// or returns v, or what a zero stands for.
+func or(v, zero float64) float64 {
+	if v == 0 {
+		return zero
+	}
+	return v
+}
+
+// checkMoments checks the settings that Adam and AdamW share.
+func checkMoments(b1, b2, eps, decay float64) error {
+	if err := below1("beta1", b1); err != nil {
+		return err
+	}
+	if err := below1("beta2", b2); err != nil {
+		return err
+	}
+	if err := notNegative("epsilon", eps); err != nil {
+		return err
+	}
+	return notNegative("weight decay", decay)
+}
+
+// below1 wants v in [0, 1); NaN is not.
+func below1(name string, v float64) error {
+	if !(v >= 0 && v < 1) {
+		return fmt.Errorf("optim: %s %v is not in [0, 1)", name, v)
+	}
+	return nil
+}
+
+// notNegative wants a finite v of 0 or more.
+func notNegative(name string, v float64) error {
+	if !(v >= 0) || math.IsInf(v, 1) {
+		return fmt.Errorf("optim: %s %v is negative or not finite", name, v)
+	}
+	return nil
+}
+
+// checkLengths panics on the mistakes of callers that would corrupt state.
+func checkLengths(rule Optimizer, param, grad []float32, state [][]float32) {
+	if len(param) != len(grad) || len(state) != rule.Slots() {
+		panic(fmt.Sprintf("optim: %d parameters, %d gradients, %d of %d state vectors",
+			len(param), len(grad), len(state), rule.Slots()))
+	}
+	for _, s := range state {
+		if len(s) != len(param) {
+			panic(fmt.Sprintf("optim: %d parameters, state of %d", len(param), len(s)))
+		}
+	}
+}

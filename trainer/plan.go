@@ -1,0 +1,53 @@
+package trainer
+
+// plan says which samples each step has. It is pure: the same at every peer, at
+// any time.
+type plan struct {
+	samples int // of a pass
+	global  int // of a step
+	micro   int
+	perPass int64 // steps of a pass
+	steps   int64 // of the job
+	seed    uint64
+}
+
+// newPlan makes the plan of a configuration with its defaults filled in.
+func newPlan(c Config) plan {
+	p := plan{samples: c.Samples, global: c.GlobalBatch, micro: c.Microbatch, steps: c.Steps, seed: c.Seed}
+	p.perPass = int64(ceilDiv(c.Samples, c.GlobalBatch))
+	if c.Passes > 0 {
+		p.steps = p.perPass * int64(c.Passes)
+	}
+	return p
+}
+
+// stepPlan is the part of the plan for one step: the positions [first, end) in the
+// order of the pass, cut into microbatches of which the last may be short.
+type stepPlan struct {
+	step         int64 // from 1
+	order        order
+	first, end   int
+	micro        int
+	microbatches int
+}
+
+// step returns the plan of step s >= 1, which may lie behind the end of the job.
+func (p plan) step(s int64) stepPlan {
+	pass, within := (s-1)/p.perPass, (s-1)%p.perPass
+	first := int(within) * p.global
+	end := min(first+p.global, p.samples)
+	return stepPlan{step: s, order: newOrder(p.seed, pass, p.samples), first: first, end: end,
+		micro: p.micro, microbatches: ceilDiv(end-first, p.micro)}
+}
+
+// appendSamples appends the indices of the samples of microbatch k to dst.
+func (s stepPlan) appendSamples(dst []int, k int) []int {
+	first := s.first + k*s.micro
+	for i := first; i < min(first+s.micro, s.end); i++ {
+		dst = append(dst, s.order.at(i))
+	}
+	return dst
+}
+
+// ceilDiv divides and rounds up; a >= 0, b > 0.
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -1,0 +1,432 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+	"go.uber.org/goleak"
+)
+
+// counter is a model whose gradients are small integers that depend on the sample
+// and the element, so that float32 sums are exact in any order, and the weights
+// after any run have a closed form.
+type counter struct {
+	params []trainer.Param
+	seen   []int                                       // samples in the order in which they came
+	hook   func(grad [][]float32, samples []int) error // called before done
+}
+
+func newCounter(sizes ...int) *counter {
+	m := &counter{}
+	for i, n := range sizes {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *counter) Params() []trainer.Param { return m.params }
+
+// element is d loss / d element j of parameter i for a sample.
+func element(sample, i, j int) float32 { return float32((sample*31+i*17+j*7)%23 - 11) }
+
+func (m *counter) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	m.seen = append(m.seen, samples...)
+	loss := 0.0
+	for _, s := range samples {
+		loss += float64(s % 5)
+		for i, g := range grad {
+			for j := range g {
+				g[j] += element(s, i, j)
+			}
+		}
+	}
+	if m.hook != nil {
+		if err := m.hook(grad, samples); err != nil {
+			return 0, err
+		}
+	}
+	for i := len(grad) - 1; i >= 0; i-- {
+		done(i)
+	}
+	return loss, nil
+}
+
+// log collects events of all members.
+type log struct {
+	mu     sync.Mutex
+	events []event.Event
+}
+
+func (l *log) Emit(e event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+// of returns the bodies of one kind that member i emitted, in order.
+func of[B event.Body](l *log, index int) []B {
+	var out []B
+	for _, e := range l.events {
+		if b, ok := e.Body.(B); ok && e.Index == index {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func counting(passes int) trainer.Config {
+	return trainer.Config{Samples: 100, GlobalBatch: 32, Microbatch: 5, Passes: passes, Seed: 9, BucketBytes: 24,
+		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
+}
+
+// outcome is what a run left behind at one rank.
+type outcome struct {
+	model  *counter
+	steps  []trainer.StepReport
+	result *trainer.Result
+	err    error
+}
+
+// train runs cfg at n ranks; change may alter the model or the configuration of one.
+func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int, m *counter, c *trainer.Config)) []outcome {
+	t.Helper()
+	out := make([]outcome, n)
+	cluster.RunGroups(t, n, l, func(ctx context.Context, g *elastic.Group) error {
+		rank := g.Self().Index
+		o := &out[rank]
+		o.model = newCounter(3, 4, 1, 6)
+		cfg := cfg
+		cfg.OnStep = func(r trainer.StepReport) { o.steps = append(o.steps, r) }
+		cfg.Done = func(r trainer.Result) { o.result = &r }
+		if change != nil {
+			change(rank, o.model, &cfg)
+		}
+		o.err = trainer.Run(ctx, g, o.model, cfg)
+		return nil
+	})
+	return out
+}
+
+// replay is the twin of Run: one process, no microbatches, no buckets.
+func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
+	m := newCounter(3, 4, 1, 6)
+	var weights, velocity [][]float32
+	for _, p := range m.params {
+		weights, velocity = append(weights, p.Data), append(velocity, make([]float32, len(p.Data)))
+	}
+	for pass := range passes {
+		for _, step := range passOf(pass) {
+			for i, w := range weights {
+				for j := range w {
+					sum := float32(0)
+					for _, s := range step {
+						sum += element(s, i, j)
+					}
+					mean := sum * float32(1/float64(len(step)))
+					velocity[i][j] = 0.5*velocity[i][j] + mean
+					w[j] -= 0.25 * velocity[i][j]
+				}
+			}
+		}
+	}
+	return weights
+}
+
+// Any number of peers, also more than there are microbatches, gives the weights of
+// the twin to the bit, counts every sample once a pass, and agrees on all reports.
+func TestRunAtManySizes(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var steps [][]int // of the run at one rank, where the order is plain to see
+	for _, n := range []int{1, 2, 3, 4, 9} {
+		out := train(t, n, counting(2), &log{}, nil)
+		if n == 1 {
+			steps = cut(out[0].model.seen)
+		}
+		want := replay(2, func(pass int) [][]int { return steps[pass*4 : pass*4+4] })
+		var seen []int
+		for rank, o := range out {
+			if o.err != nil {
+				t.Fatalf("%d ranks: rank %d: %v", n, rank, o.err)
+			}
+			seen = append(seen, o.model.seen...)
+			for i, p := range o.model.params {
+				if !slices.Equal(p.Data, want[i]) {
+					t.Errorf("%d ranks: rank %d has %s = %v, twin %v", n, rank, p.Name, p.Data, want[i])
+				}
+			}
+			checkReports(t, n, o, out[0])
+		}
+		slices.Sort(seen)
+		for i, s := range seen {
+			if len(seen) != 200 || s != i/2 {
+				t.Fatalf("%d ranks: %d samples computed, want each of 100 twice", n, len(seen))
+			}
+		}
+	}
+}
+
+// cut divides the samples of two passes into steps of 32, the last of a pass short.
+func cut(seen []int) [][]int {
+	var steps [][]int
+	for len(seen) > 0 {
+		n := min(32, (len(seen)-1)%100+1)
+		steps, seen = append(steps, seen[:n]), seen[n:]
+	}
+	return steps
+}
+
+func checkReports(t *testing.T, n int, o, first outcome) {
+	t.Helper()
+	if len(o.steps) != 8 || o.result == nil || *o.result != *first.result {
+		t.Fatalf("%d ranks: %d steps, result %+v, rank 0 has %+v", n, len(o.steps), o.result, first.result)
+	}
+	if r := o.result; r.Steps != 8 || r.Peers != n || r.Score != nil || len(r.SHA256) != 64 {
+		t.Errorf("%d ranks: result %+v", n, *r)
+	}
+	for i, s := range o.steps {
+		f := first.steps[i]
+		if s.Step != int64(i+1) || s.Of != 8 || s.Peers != n || s.Epoch != 1 || s.Samples != []int{32, 32, 32, 4}[i%4] {
+			t.Errorf("%d ranks: report %d is %+v", n, i, s)
+		}
+		if s.Digest != f.Digest || s.Loss != f.Loss {
+			t.Errorf("%d ranks: step %d has digest %s, loss %v; at rank 0 %s, %v", n, s.Step, s.Digest, s.Loss, f.Digest, f.Loss)
+		}
+	}
+}
+
+func TestEventsOfARun(t *testing.T) {
+	l := &log{}
+	out := train(t, 3, counting(1), l, func(_ int, _ *counter, c *trainer.Config) {
+		c.Evaluate = func(_ context.Context, part, parts int) (trainer.Score, error) {
+			return trainer.Score{Samples: 10 * (part + 1), Correct: 5 + part, Loss: float64(parts)}, nil
+		}
+	})
+	for rank, o := range out {
+		steps, done := of[event.Step](l, rank), of[event.Done](l, rank)
+		if len(steps) != 4 || len(done) != 1 {
+			t.Fatalf("rank %d emitted %d steps, %d done", rank, len(steps), len(done))
+		}
+		for i, s := range steps {
+			if r := o.steps[i]; s.Digest != r.Digest || s.Loss != r.Loss || s.Of != 4 || s.ShareSamples != r.ShareSamples {
+				t.Errorf("rank %d: event %+v, report %+v", rank, s, r)
+			}
+		}
+		d := done[0]
+		if d.Steps != 4 || d.Peers != 3 || *d.Accuracy != 18.0/60 || *d.Loss != 9.0/60 || d.SHA256 != o.result.SHA256 {
+			t.Errorf("rank %d: done event %+v", rank, d)
+		}
+		if want := "done steps=4 peers=3 accuracy=0.3000 loss=0.15 sha256=" + d.SHA256; o.result.String() != want {
+			t.Errorf("rank %d: last line %q, want %q", rank, o.result, want)
+		}
+		if *o.result.Score != (trainer.Score{Samples: 60, Correct: 18, Loss: 9}) {
+			t.Errorf("rank %d: score %+v", rank, *o.result.Score)
+		}
+	}
+	// The last step has one microbatch, which is rank 0's; the log shows empty lists.
+	if a, b := of[event.Step](l, 0)[3].Microbatches, of[event.Step](l, 2)[3].Microbatches; !slices.Equal(a, [][2]int{{0, 1}}) || b == nil || len(b) != 0 {
+		t.Errorf("microbatches of the last step: %v at rank 0, %v at rank 2", a, b)
+	}
+}
+
+// expectAll wants an error with all parts at every rank.
+func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
+	t.Helper()
+	for rank, o := range out {
+		if o.err == nil || is != nil && !errors.Is(o.err, is) {
+			t.Errorf("rank %d: error %v, want %v", rank, o.err, is)
+			continue
+		}
+		for _, p := range parts {
+			if !strings.Contains(o.err.Error(), p) {
+				t.Errorf("rank %d: error %q lacks %q", rank, o.err, p)
+			}
+		}
+		if o.result != nil {
+			t.Errorf("rank %d reported a result", rank)
+		}
+	}
+}
+
+func TestModelErrorReachesEveryRank(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	out := train(t, 3, counting(1), &log{}, func(rank int, m *counter, _ *trainer.Config) {
+		if rank == 1 {
+			m.hook = func(_ [][]float32, samples []int) error {
+				if len(m.seen) > 20 {
+					return errors.New("out of paper")
+				}
+				return nil
+			}
+		}
+	})
+	expectAll(t, out, nil, "out of paper", "after step 2 of 4")
+	for _, rank := range []int{0, 2} {
+		if !strings.Contains(out[rank].err.Error(), "revoked by rank 1") || !errors.Is(out[rank].err, elastic.ErrNoView) {
+			t.Errorf("rank %d: error %v, want one that blames rank 1", rank, out[rank].err)
+		}
+	}
+}
+
+func TestNotFiniteIsNamed(t *testing.T) {
+	nan := float32(math.NaN())
+	out := train(t, 3, counting(1), &log{}, func(rank int, m *counter, _ *trainer.Config) {
+		m.hook = func(grad [][]float32, _ []int) error {
+			if rank == 2 && len(m.seen) > 10 {
+				grad[1][2] = nan
+			}
+			return nil
+		}
+	})
+	expectAll(t, out, trainer.ErrNotFinite, "gradient of p1 at rank 2 (member-2)", "step 2")
+}
+
+// Finite at every rank, infinite in the sum.
+func TestOverflowOfTheSumIsNamed(t *testing.T) {
+	out := train(t, 3, counting(1), &log{}, func(_ int, m *counter, _ *trainer.Config) {
+		m.hook = func(grad [][]float32, _ []int) error {
+			grad[3][0] = math.MaxFloat32
+			return nil
+		}
+	})
+	expectAll(t, out, trainer.ErrNotFinite, "gradient of p3 summed over all peers")
+}
+
+func TestDivergedPeerIsNamed(t *testing.T) {
+	out := train(t, 4, counting(1), &log{}, func(rank int, m *counter, c *trainer.Config) {
+		if rank == 1 {
+			report := c.OnStep
+			c.OnStep = func(r trainer.StepReport) {
+				report(r)
+				m.params[0].Data[0]++ // at the next digest everybody sees it
+			}
+		}
+	})
+	expectAll(t, out, trainer.ErrDiverged, "rank 1 (member-1)", "after step 2")
+	if steps := len(out[0].steps); steps != 1 {
+		t.Errorf("%d steps reported, want only the first, as the second never became stable", steps)
+	}
+}
+
+func TestDifferentStartIsNamed(t *testing.T) {
+	out := train(t, 3, counting(1), &log{}, func(rank int, m *counter, _ *trainer.Config) {
+		if rank == 0 {
+			m.params[2].Data[0] = 1
+		}
+	})
+	expectAll(t, out, trainer.ErrDiverged, "rank 0 (member-0)", "after step 0")
+}
+
+func TestForgottenDoneIsNamed(t *testing.T) {
+	cluster.RunGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
+		err := trainer.Run(ctx, g, silent{newCounter(2, 2)}, counting(1))
+		if err == nil || !strings.Contains(err.Error(), "did not call done") {
+			t.Errorf("error %v, want one about done", err)
+		}
+		return nil
+	})
+}
+
+// silent is a model that never calls done.
+type silent struct{ *counter }
+
+func (s silent) Accumulate(grad [][]float32, samples []int, _ func(int)) (float64, error) {
+	return s.counter.Accumulate(grad, samples, func(int) {})
+}
+
+func TestFailedEvaluationReachesEveryRank(t *testing.T) {
+	out := train(t, 3, counting(1), &log{}, func(rank int, _ *counter, c *trainer.Config) {
+		c.Evaluate = func(context.Context, int, int) (trainer.Score, error) {
+			if rank == 2 {
+				return trainer.Score{}, errors.New("no test set")
+			}
+			return trainer.Score{Samples: 1}, nil
+		}
+	})
+	expectAll(t, out[:2], nil, "evaluate: rank 2 (member-2) failed")
+	expectAll(t, out[2:], nil, "no test set")
+}
+
+func TestCancelEndsEveryRank(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	why := errors.New("enough")
+	for _, who := range []int{0, 2} {
+		cluster.RunGroups(t, 3, nil, func(ctx context.Context, g *elastic.Group) error {
+			ctx, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			cfg := counting(50)
+			cfg.OnStep = func(r trainer.StepReport) {
+				if g.Self().Index == who && r.Step == 3 {
+					cancel(why)
+				}
+			}
+			err := trainer.Run(ctx, g, newCounter(3, 4), cfg)
+			if err == nil || g.Self().Index == who && !errors.Is(err, why) {
+				t.Errorf("rank %d: error %v", g.Self().Index, err)
+			}
+			return nil
+		})
+	}
+}
+
+func TestClipLimitsTheStep(t *testing.T) {
+	cluster.RunGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
+		cfg := counting(0)
+		cfg.Steps, cfg.Clip, cfg.Optimizer = 1, 0.5, optim.SGD{}
+		m := newCounter(30)
+		if err := trainer.Run(ctx, g, m, cfg); err != nil {
+			return err
+		}
+		if norm := optim.Norm([][]float32{m.params[0].Data}); math.Abs(norm-0.5*0.25) > 1e-6 {
+			t.Errorf("weights moved by %v, want the limit 0.5 times the rate 0.25", norm)
+		}
+		return nil
+	})
+}
+
+func TestBadConfigurations(t *testing.T) {
+	tests := map[string]func(c *trainer.Config){
+		"Samples is 0":                func(c *trainer.Config) { c.Samples = 0 },
+		"GlobalBatch is -1":           func(c *trainer.Config) { c.GlobalBatch = -1 },
+		"Microbatch is -2":            func(c *trainer.Config) { c.Microbatch = -2 },
+		"Passes is 0 and Steps 0":     func(c *trainer.Config) { c.Passes = 0 },
+		"Passes is 1 and Steps 5":     func(c *trainer.Config) { c.Steps = 5 },
+		"Passes is 1 and Steps -5":    func(c *trainer.Config) { c.Steps = -5 },
+		"Optimizer and Schedule":      func(c *trainer.Config) { c.Optimizer = nil },
+		"Clip is NaN":                 func(c *trainer.Config) { c.Clip = math.NaN() },
+		"BucketBytes is -1":           func(c *trainer.Config) { c.BucketBytes = -1 },
+		"momentum 2 is not in [0, 1)": func(c *trainer.Config) { c.Optimizer = optim.SGD{Momentum: 2} },
+		"learning rate NaN":           func(c *trainer.Config) { c.Schedule = optim.Constant(math.NaN()) },
+	}
+	for want, change := range tests {
+		out := train(t, 1, counting(1), &log{}, func(_ int, _ *counter, c *trainer.Config) { change(c) })
+		expectAll(t, out, nil, want)
+	}
+}
+
+func TestBadModels(t *testing.T) {
+	tests := map[string][]trainer.Param{
+		"no parameters":                   {},
+		"has 3 elements in the shape [2]": {{Name: "w", Shape: []int{2}, Data: make([]float32, 3)}},
+		"has 0 elements in the shape [0]": {{Name: "w", Shape: []int{0}}},
+	}
+	for want, params := range tests {
+		cluster.RunGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
+			err := trainer.Run(ctx, g, &counter{params: params}, counting(1))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+			return nil
+		})
+	}
+}

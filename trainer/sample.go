@@ -1,0 +1,59 @@
+package trainer
+
+import "math/bits"
+
+// order is the order of the samples in one pass: a permutation of [0, n) that is a
+// pure function of the seed and the pass, with random access and without a table.
+// Every peer can tell which samples any microbatch of any step has.
+//
+// It is a Feistel network on the smallest even number of bits that holds n-1,
+// walked until the value falls below n (Black and Rogaway: Ciphers with arbitrary
+// finite domains, 2002); as the network permutes fewer than 4n values, that takes
+// fewer than 4 rounds of it on average.
+type order struct {
+	n    uint64
+	half uint // bits of each half
+	keys [feistelRounds]uint64
+}
+
+// feistelRounds is more than the 4 that make a Feistel network of random functions
+// look random: the functions here are simple and small domains are hard.
+const feistelRounds = 7
+
+// newOrder returns the order of n >= 1 samples.
+func newOrder(seed uint64, pass int64, n int) order {
+	o := order{n: uint64(n), half: uint(bits.Len64(uint64(n-1))+1) / 2}
+	state := mix(seed) + uint64(pass)
+	for i := range o.keys {
+		state = mix(state + 0x9e3779b97f4a7c15)
+		o.keys[i] = state
+	}
+	return o
+}
+
+// at returns which sample stands at position i of the pass, for i in [0, n).
+func (o order) at(i int) int {
+	v := o.permute(uint64(i))
+	for v >= o.n {
+		v = o.permute(v)
+	}
+	return int(v)
+}
+
+// permute is a bijection of the values of 2*half bits.
+func (o order) permute(v uint64) uint64 {
+	mask := uint64(1)<<o.half - 1
+	left, right := v>>o.half, v&mask
+	for _, k := range o.keys {
+		left, right = right, left^(mix(right+k)&mask)
+	}
+	return left<<o.half | right
+}
+
+// mix is the output function of SplitMix64, a bijection in which every bit of the
+// result depends on every bit of v.
+func mix(v uint64) uint64 {
+	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return v ^ v>>31
+}
