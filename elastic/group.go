@@ -100,7 +100,21 @@ func (g *Group) enter(ctx context.Context, v View) error {
 	}
 	g.session = &Session{View: v, Rank: rank, Comm: comm}
 	g.Emit(v.Epoch, 0, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: "start"})
+	if p, ok := t.(Pather); ok {
+		g.reportPaths(v, rank, p)
+	}
 	return nil
+}
+
+// reportPaths writes how each other member is reached.
+func (g *Group) reportPaths(v View, self int, p Pather) {
+	for rank, m := range v.Members {
+		if rank != self {
+			path := p.Path(rank)
+			path.Who = m.ID.Short()
+			g.Emit(v.Epoch, 0, path)
+		}
+	}
 }
 
 // Next returns the session of the first view after epoch, 0 at the start. Where there

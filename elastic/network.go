@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
 )
 
 // Control carries membership messages between processes that know each other's
@@ -46,4 +47,11 @@ type Connector interface {
 	// about the same time. The caller owns the Transport and closes it. An error of
 	// which a member is the cause is a *collective.PeerError that names it.
 	Connect(ctx context.Context, v View, self int) (collective.Transport, error)
+}
+
+// Pather is what a Transport may implement to tell the event log how it reaches the
+// others.
+type Pather interface {
+	// Path describes the way to another rank; the caller fills in Who.
+	Path(rank int) event.Path
 }

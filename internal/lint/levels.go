@@ -32,6 +32,8 @@ func layers() []layer {
 		{"level 4", []string{"internal/transport/...", "trainer"}},
 		// Models implement the trainer's interfaces.
 		{"level 4, above the trainer", []string{"trainer/nn"}},
+		// What "elrun bench" measures, as the launcher's peers run it.
+		{"level 4, over the calls", []string{"internal/bench"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
 		// Commands. Nothing imports them.

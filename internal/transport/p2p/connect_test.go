@@ -52,6 +52,19 @@ func TestConnectMany(t *testing.T) {
 	closeAll(t, ts)
 }
 
+// A path names the other end, as that calls it.
+func TestPath(t *testing.T) {
+	hs, v := hosts(t, 2, configs()["tls"])
+	ts := connect(t, hs, v)
+	for rank, e := range ts {
+		path := e.(elastic.Pather).Path(1 - rank)
+		if path.Kind != "p2p" || !path.Encrypted || !strings.HasPrefix(path.Addr, "/ip4/127.0.0.1/tcp/") {
+			t.Errorf("rank %d: path %+v", rank, path)
+		}
+	}
+	closeAll(t, ts)
+}
+
 func TestConnectAlone(t *testing.T) {
 	hs, v := hosts(t, 1, configs()["tls"])
 	ts := connect(t, hs, v)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )
@@ -58,6 +59,12 @@ func newTransport(host <-chan struct{}, v elastic.View, self int, streams [][str
 		t.working.Go(p.finish)
 	}
 	return t
+}
+
+// Path implements elastic.Pather.
+func (t *Transport) Path(rank int) event.Path {
+	addr := t.pairs[rank].data.raw.Conn().RemoteMultiaddr()
+	return event.Path{Kind: "p2p", Addr: addr.String(), Encrypted: true}
 }
 
 // Send implements collective.Transport.
