@@ -45,7 +45,8 @@ const (
 	Revoke
 	// Bye says that its sender sends no more Data. It has no payload.
 	Bye
-	// Ack answers Bye: all that came before it was taken in. It has no payload.
+	// Ack answers Bye and Revoke: they, and all that came before, were taken in. It has
+	// no payload.
 	Ack
 )
 

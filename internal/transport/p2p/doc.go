@@ -29,5 +29,7 @@
 //
 // A rank that closes writes bye behind its messages and waits for the answer, which
 // says that the peer has taken them in: a connection that is closed with bytes under
-// way may lose them, as libp2p closes TCP with a reset.
+// way may lose them, as libp2p closes TCP with a reset. For the same reason a rank that
+// was revoked waits, before it closes, until each peer has answered the revocation or
+// sent its own: one that saw only the end would blame the messenger.
 package p2p

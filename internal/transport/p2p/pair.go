@@ -167,8 +167,9 @@ func (p *pair) writeSignals() {
 func (p *pair) readData() {
 	err := p.readFrames()
 	if err != nil {
-		p.t.Revoke(p.verdict(err)) // of no effect if this rank has been revoked or closed
-		p.settle()
+		// Of no effect if this rank has been revoked or closed. The urgent stream settles
+		// the pair: the peer may still need the cause that is on its way there.
+		p.t.Revoke(p.verdict(err))
 		return
 	}
 	p.t.box.End(p.rank, p.lost("closed"))
@@ -234,8 +235,8 @@ func (p *pair) readMessage(h wire.Header) error {
 	return nil
 }
 
-// readUrgent takes in revocations and answers to bye until the stream ends. A bye here
-// announces the one on the data stream.
+// readUrgent takes in revocations and answers to bye or revocation until the stream
+// ends. A bye here announces the one on the data stream.
 func (p *pair) readUrgent() {
 	defer close(p.told)
 	defer p.settle()
@@ -254,6 +255,7 @@ func (p *pair) readUrgent() {
 				return
 			}
 			p.t.Revoke(collective.DecodeCause(p.rank, text))
+			p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
 			p.settle()
 		case wire.Ack:
 			p.settle()
