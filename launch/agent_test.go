@@ -1,0 +1,188 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// launcher is the other side of an agent.
+type launcher struct {
+	*pipe
+	exited chan int
+}
+
+// newTestAgent returns an agent whose launcher is the test. Call it in a bubble.
+func newTestAgent() (*agent, launcher) {
+	here, there := net.Pipe()
+	l := launcher{newPipe(there), make(chan int, 1)}
+	return newAgent(here, func(status int) { l.exited <- status }), l
+}
+
+// serve reads hello and sends answer, then n messages.
+func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
+	t.Helper()
+	out := make(chan []message, 1)
+	go func() {
+		var got []message
+		if _, err := l.receive(); err == nil {
+			err = l.send(answer)
+			for range n {
+				var m message
+				if m, err = l.receive(); err == nil {
+					got = append(got, m)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		out <- got
+	}()
+	return out
+}
+
+func TestAgentJoinsAndReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, 2)
+		peers, err := a.hello(t.Context(), "job", memberAt(0))
+		if err != nil || len(peers) != 1 {
+			t.Fatalf("got %v, %v", peers, err)
+		}
+		a.Emit(viewOf(1, peerID(0).Short()))
+		a.Emit(event.Event{Step: 4, Body: event.Step{}})
+		for i, m := range <-got {
+			if !strings.Contains(string(m.Event), []string{`"view"`, `"step"`}[i]) {
+				t.Errorf("message %d: %+v", i, m)
+			}
+		}
+		if s := a.status(); s.Step != 4 || s.Job != "job" {
+			t.Errorf("status %+v", s)
+		}
+		if err := errors.Join(a.Close(), a.Close()); err != nil {
+			t.Error(err)
+		}
+		a.Emit(event.Event{Body: event.Done{}}) // must not hang or panic
+		<-time.After(time.Minute)
+		select {
+		case <-l.exited:
+			t.Error("exit while the launcher lives")
+		default:
+		}
+		_ = l.conn.Close() // the launcher dies after the group was closed
+		if status := <-l.exited; status != 1 {
+			t.Errorf("exit %d", status)
+		}
+	})
+}
+
+// Close sends what was emitted before it, also when the launcher is slow.
+func TestAgentFlushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		const n = eventQueue / 2
+		got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, n)
+		if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			a.Emit(event.Event{Step: int64(i + 1), Body: event.Step{}})
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range <-got {
+			if want := fmt.Sprintf(`"step":%d,`, i+1); !strings.Contains(string(m.Event), want) {
+				t.Fatalf("event %d is %s", i, m.Event)
+			}
+		}
+		_ = l.conn.Close()
+	})
+}
+
+// A launcher that does not read delays an event for a bounded time.
+func TestAgentLauncherStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		<-heard(l, a, t)
+		begin := time.Now()
+		for range eventQueue + 10 {
+			a.Emit(event.Event{Body: event.Step{}})
+		}
+		if took := time.Since(begin); took > 10*emitPatience {
+			t.Errorf("emitting took %v", took)
+		}
+		_ = l.conn.Close()
+		_ = a.Close()
+	})
+}
+
+// heard lets a join and returns when it has.
+func heard(l launcher, a *agent, t *testing.T) <-chan []message {
+	got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, 0)
+	if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestAgentLauncherDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		<-heard(l, a, t)
+		begin := time.Now()
+		_ = l.conn.Close()
+		<-a.gone.Done()
+		if status := <-l.exited; status != 1 || time.Since(begin) != orphanPeriod {
+			t.Errorf("exit %d after %v", status, time.Since(begin))
+		}
+		_ = a.Close()
+	})
+}
+
+func TestAgentToldToGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		l.serve(t, message{Abort: "peer 1 exited with status 3"}, 0)
+		_, err := a.hello(t.Context(), "job", memberAt(0))
+		if !errors.Is(err, ErrLauncher) || !strings.Contains(err.Error(), "status 3") {
+			t.Errorf("got %v", err)
+		}
+		_ = a.Close()
+		_ = l.conn.Close()
+	})
+}
+
+func TestAgentHelloCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			_, _ = l.receive()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.hello(ctx, "job", memberAt(0)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		<-read
+		_ = a.Close()
+		_ = l.conn.Close()
+	})
+}
+
+func TestOpenAgentBadFD(t *testing.T) {
+	if _, err := openAgent(1 << 19); err == nil || !strings.Contains(err.Error(), "ELRUN_FD") {
+		t.Errorf("got %v, want an error that names the variable", err)
+	}
+}

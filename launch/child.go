@@ -1,0 +1,285 @@
+package launch
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Exit says how a peer's process ended.
+type Exit struct {
+	Index  int            // local index
+	PID    int            // of the process
+	Code   int            // exit status, -1 if a signal ended it
+	Signal syscall.Signal // 0 if none did
+	at     time.Time      // when the launcher learned of it
+}
+
+// Failed reports whether the process did not end with status 0.
+func (e Exit) Failed() bool { return e.Code != 0 }
+
+// String says how, as in "exited with status 3".
+func (e Exit) String() string {
+	if e.Signal != 0 {
+		return fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("exited with status %d", e.Code)
+}
+
+// compareCause orders exits so that the likely cause of the others comes first: deaths
+// by a signal, then by time. A killed process's sockets close before its parent can
+// wait for it, so that its group may well be gone by then.
+func compareCause(a, b Exit) int {
+	bySignal := func(e Exit) int {
+		if e.Signal != 0 {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(bySignal(a), bySignal(b)), a.at.Compare(b.at))
+}
+
+// notice is what a child's goroutines tell the launcher's loop; one field besides
+// from is set.
+type notice struct {
+	from int
+	msg  *message
+	err  error // the child does not keep to the protocol, or its log cannot be written
+	exit *Exit // the last notice of a child
+}
+
+// child is one process from the launcher's side. Its life:
+//
+//	startChild   makes two pipes and a socket pair, and starts the process in a process
+//	             group of its own
+//	supervise    reads output and messages in three goroutines, and waits
+//	             1. for the process,
+//	             2. after killing what is left of its group, for the ends of the
+//	                streams, which come at once unless somebody else holds them open,
+//	             3. and then tells the launcher's loop, as the last it does
+//
+// So when the loop hears of the end, all that the peer said has been passed on.
+type child struct {
+	index int
+	cmd   *exec.Cmd
+	pipe  *pipe
+	files [2]*os.File // our ends of its output, by target
+	log   *os.File    // nil without --log-dir
+}
+
+const (
+	// childFD is the first descriptor after the standard ones.
+	childFD = 3
+	// leftover is how long a child's output stays open for processes that left its
+	// group and outlive it.
+	leftover = time.Second
+)
+
+// startChild starts cmd, which has everything but descriptors and attributes. The
+// child's ends of pipes and socket are closed here once it has them: a launcher that
+// kept them would never see the streams end.
+func startChild(index int, cmd *exec.Cmd, logDir string) (*child, error) {
+	c := &child{index: index, cmd: cmd}
+	theirs, err := c.open(logDir)
+	if err == nil {
+		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
+		cmd.SysProcAttr = processAttributes()
+		err = cmd.Start()
+	}
+	for _, f := range theirs {
+		_ = f.Close()
+	}
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("launch: start peer %d: %w", index, err)
+	}
+	return c, nil
+}
+
+// open makes the pipes and the socket; it returns the child's ends, also on an error.
+func (c *child) open(logDir string) (theirs []*os.File, err error) {
+	for i := range c.files {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return theirs, err
+		}
+		c.files[i] = r
+		theirs = append(theirs, w)
+	}
+	conn, f, err := socketPair()
+	if err != nil {
+		return theirs, err
+	}
+	c.pipe = newPipe(conn)
+	theirs = append(theirs, f)
+	if logDir != "" {
+		c.log, err = os.OpenFile(filepath.Join(logDir, strconv.Itoa(c.index)+".log"),
+			os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o644)
+	}
+	return theirs, err
+}
+
+// socketPair returns two connected stream sockets, one of them for a child.
+func socketPair() (net.Conn, *os.File, error) {
+	syscall.ForkLock.RLock() // nobody may fork until both are close-on-exec
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	// The child's end stays in blocking mode, as any program expects it that gets it;
+	// FileConn puts only ours into the poller, which deadlines need.
+	ours := os.NewFile(uintptr(fds[0]), "launcher")
+	defer ours.Close() // FileConn duplicates it
+	theirs := os.NewFile(uintptr(fds[1]), "peer")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return conn, theirs, nil
+}
+
+// close gives back our ends.
+func (c *child) close() {
+	for _, f := range []*os.File{c.files[0], c.files[1], c.log} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	if c.pipe != nil {
+		_ = c.pipe.conn.Close()
+	}
+}
+
+// signal sends sig to the child's process group. A nil child, which was not started or
+// has ended, has none.
+func (c *child) signal(sig syscall.Signal) {
+	if c != nil {
+		_ = syscall.Kill(-c.cmd.Process.Pid, sig)
+	}
+}
+
+// supervise passes on output and messages until the process has ended and all of
+// them have been read, and then says how it ended.
+func (c *child) supervise(con *console, plain bool, notices chan<- notice) {
+	var streams sync.WaitGroup
+	for i, f := range c.files {
+		streams.Go(func() {
+			if err := c.copyOutput(f, target(i), con, plain); err != nil {
+				notices <- notice{from: c.index, err: err}
+			}
+		})
+	}
+	streams.Go(func() { c.readMessages(con, notices) })
+	exit := c.wait()
+	// What the program started and left behind ends with it. A process group keeps its
+	// number from being used again as long as it has members.
+	c.signal(syscall.SIGKILL)
+	limit := time.Now().Add(leftover)
+	_ = c.pipe.conn.SetReadDeadline(limit)
+	for _, f := range c.files {
+		_ = f.SetReadDeadline(limit)
+	}
+	streams.Wait()
+	c.close()
+	notices <- notice{from: c.index, exit: &exit}
+}
+
+// wait returns how the process ended.
+func (c *child) wait() Exit {
+	_ = c.cmd.Wait() // an error only repeats what the state says
+	e := Exit{Index: c.index, PID: c.cmd.Process.Pid, Code: -1, at: time.Now()}
+	if s := c.cmd.ProcessState; s != nil {
+		e.Code = s.ExitCode()
+		if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = ws.Signal()
+		}
+	}
+	return e
+}
+
+// readMessages passes on what the child sends. A child that sends something else
+// loses its connection and so believes that the launcher died.
+func (c *child) readMessages(con *console, notices chan<- notice) {
+	for {
+		m, err := c.pipe.receive()
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case err != nil:
+			_ = c.pipe.conn.Close()
+			notices <- notice{from: c.index, err: err}
+			return
+		}
+		if m.Event != nil {
+			con.send(block{append(bytes.Clone(m.Event), '\n'), toEvents})
+		}
+		notices <- notice{from: c.index, msg: &m}
+	}
+}
+
+// copyOutput passes on one output stream in blocks of whole lines. An error concerns
+// the log file; the stream is read to its end all the same.
+func (c *child) copyOutput(r *os.File, to target, con *console, plain bool) error {
+	lines := splitter{prefix: fmt.Sprintf("[%d] ", c.index), max: maxLine}
+	if plain {
+		lines.prefix = ""
+	}
+	logged := splitter{max: maxLine}
+	var logErr error
+	// The log gets lines without a prefix. Both streams share the file; blocks of whole
+	// lines appended by one write each do not mix.
+	emit := func(shown, log []byte) {
+		if len(log) > 0 && logErr == nil {
+			_, logErr = c.log.Write(log)
+		}
+		if len(shown) > 0 {
+			con.send(block{shown, to})
+		}
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n, err = lastRead(r, buf)
+		}
+		var log []byte
+		if c.log != nil {
+			log = logged.feed(buf[:n])
+		}
+		emit(lines.feed(buf[:n]), log)
+		if err != nil {
+			emit(lines.flush(), logged.flush())
+			return logErr
+		}
+	}
+}
+
+// lastRead reads once more from a stream whose deadline has passed: output may still
+// be in the pipe if the console was slow. It ends the stream, with an error, when the
+// pipe is empty.
+func lastRead(r *os.File, buf []byte) (int, error) {
+	if err := r.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		return 0, err
+	}
+	n, err := r.Read(buf)
+	if err == nil {
+		err = r.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	}
+	return n, err
+}

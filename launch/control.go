@@ -1,0 +1,265 @@
+package launch
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxRequest    = 4 << 10         // bytes of a request line
+	maxReply      = 16 << 20        // bytes of an answer
+	maxControls   = 16              // requests served at a time
+	controlPeriod = 2 * time.Second // for one request and its answer
+)
+
+// request is what may be asked on a control socket.
+type request struct {
+	Request string `json:"request"`
+}
+
+// reply is the answer; one field is set.
+type reply struct {
+	Status *Status `json:"status,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// decodeRequest reads one line.
+func decodeRequest(line []byte) (request, error) {
+	var r request
+	if err := json.Unmarshal(line, &r); err != nil {
+		return request{}, fmt.Errorf("launch: decode request: %w", err)
+	}
+	return r, nil
+}
+
+// answer returns the reply to a request line.
+func answer(line []byte, status func() Status) reply {
+	r, err := decodeRequest(line)
+	if err != nil {
+		return reply{Error: err.Error()}
+	}
+	switch r.Request {
+	case "status":
+		s := status()
+		return reply{Status: &s}
+	}
+	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
+}
+
+// control serves a peer's control socket. Close ends it.
+//
+// One goroutine accepts, one serves each connection; there are at most maxControls of
+// these at a time, each ends after controlPeriod, and further ones wait in the
+// kernel's queue. So whoever is let in cannot make a peer hold much.
+type control struct {
+	listener net.Listener
+	status   func() Status
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+}
+
+// serveControl opens the socket of peer index and answers on it until Close.
+// status is called from several goroutines at once.
+func serveControl(at socketName, status func() Status) (*control, error) {
+	l, err := listenControl(at)
+	if err != nil {
+		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.job, err)
+	}
+	c := &control{listener: l, status: status}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.work.Go(c.accept)
+	return c, nil
+}
+
+// accept takes connections until the listener is closed.
+func (c *control) accept() {
+	slots := make(chan struct{}, maxControls)
+	for {
+		conn, err := c.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select { // out of descriptors, say: the job matters more
+			case <-time.After(controlPeriod):
+				continue
+			case <-c.ctx.Done():
+				return
+			}
+		}
+		select {
+		case slots <- struct{}{}:
+			c.work.Go(func() {
+				c.serve(conn)
+				<-slots
+			})
+		case <-c.ctx.Done():
+			_ = conn.Close()
+		}
+	}
+}
+
+// serve answers one request. What goes wrong here concerns only the one who asked.
+func (c *control) serve(conn net.Conn) {
+	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	defer stop()
+	defer conn.Close()
+	if sameUser(conn) != nil || conn.SetDeadline(time.Now().Add(controlPeriod)) != nil {
+		return
+	}
+	line, err := bufio.NewReaderSize(conn, maxRequest).ReadSlice('\n')
+	if err != nil {
+		return
+	}
+	b, err := json.Marshal(answer(line, c.status))
+	if err != nil {
+		return
+	}
+	_, _ = conn.Write(append(b, '\n'))
+}
+
+// Close removes the socket and waits for the requests that are being answered.
+func (c *control) Close() error {
+	c.cancel()
+	err := c.listener.Close()
+	c.work.Wait()
+	return err
+}
+
+// socketName is what is in the address of a control socket.
+type socketName struct {
+	job   string
+	index int
+	pid   int
+}
+
+// String is the last part of the address: job/index.pid with a separator that no
+// job name contains.
+func (n socketName) String() string { return fmt.Sprintf("%s/%d.%d", n.job, n.index, n.pid) }
+
+// parseSocketName is the inverse of String.
+func parseSocketName(s string) (socketName, error) {
+	job, rest, ok := strings.Cut(s, "/")
+	index, pid, ok2 := strings.Cut(rest, ".")
+	i, err := strconv.Atoi(index)
+	p, err2 := strconv.Atoi(pid)
+	if !ok || !ok2 || err != nil || err2 != nil || validJob(job) != nil || i < 0 || i >= maxPeers || p <= 0 {
+		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
+	}
+	n := socketName{job, i, p}
+	if n.String() != s {
+		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
+	}
+	return n, nil
+}
+
+// Jobs returns the status of every job of this user that has peers on this host,
+// by name. Peers that do not answer in time are left out. No launcher needs to run:
+// it is the peers that are asked, all at once.
+func Jobs(ctx context.Context) ([]Status, error) {
+	names, err := listControls()
+	if err != nil {
+		return nil, fmt.Errorf("launch: list jobs: %w", err)
+	}
+	reports := make([]*Status, len(names))
+	var work sync.WaitGroup
+	for i, n := range names {
+		work.Go(func() { reports[i], _ = ask(ctx, n) })
+	}
+	work.Wait()
+	byJob := map[string][]Status{}
+	for i, r := range reports {
+		if r != nil {
+			byJob[names[i].job] = append(byJob[names[i].job], *r)
+		}
+	}
+	out := []Status{}
+	for _, reports := range byJob {
+		out = append(out, mergeStatus(reports))
+	}
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Job, b.Job) })
+	return out, nil
+}
+
+// ErrNoJob: there is no job of that name, or none at all.
+var ErrNoJob = errors.New("no such job")
+
+// QueryStatus returns the status of the named job, or of the only one if job is empty.
+func QueryStatus(ctx context.Context, job string) (Status, error) {
+	all, err := Jobs(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	var names []string
+	for _, s := range all {
+		if s.Job == job || job == "" && len(all) == 1 {
+			return s, nil
+		}
+		names = append(names, s.Job)
+	}
+	switch {
+	case len(all) == 0:
+		return Status{}, fmt.Errorf("%w: none is running on this host", ErrNoJob)
+	case job == "":
+		return Status{}, fmt.Errorf("%w: name one of %s", ErrNoJob, strings.Join(names, ", "))
+	}
+	return Status{}, fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(names, ", "))
+}
+
+// ask requests the status from one peer.
+func ask(ctx context.Context, at socketName) (*Status, error) {
+	conn, err := dialControl(ctx, at)
+	if err != nil {
+		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	defer conn.Close()
+	if err := errors.Join(sameUser(conn), conn.SetDeadline(time.Now().Add(controlPeriod))); err != nil {
+		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	if _, err := conn.Write([]byte("{\"request\":\"status\"}\n")); err != nil {
+		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	b, err := io.ReadAll(io.LimitReader(conn, maxReply))
+	if err != nil {
+		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	s, err := decodeReply(b)
+	if err != nil {
+		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	return s, nil
+}
+
+// decodeReply reads the answer to a status request.
+func decodeReply(b []byte) (*Status, error) {
+	var r reply
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("decode reply: %w", err)
+	}
+	if r.Error != "" {
+		return nil, errors.New(r.Error)
+	}
+	if r.Status == nil {
+		return nil, errors.New("decode reply: no status in it")
+	}
+	return r.Status, nil
+}
+
+// splitIDs and join turn a comma-separated list into its parts and back.
+func splitIDs(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func join(parts []string) string { return strings.Join(parts, ",") }

@@ -1,0 +1,137 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Names of the environment variables; doc.go says what they mean.
+const (
+	envJob       = "ELRUN_JOB"
+	envIndex     = "ELRUN_INDEX"
+	envPeers     = "ELRUN_NP"
+	envFD        = "ELRUN_FD"
+	envTransport = "ELRUN_TRANSPORT"
+)
+
+const (
+	maxPeers   = 4096 // processes of one launcher
+	maxJobName = 40   // bytes; the name is part of a socket address of at most 104
+)
+
+// environment is what a launcher tells a process that it starts.
+type environment struct {
+	job       string
+	index     int
+	peers     int
+	fd        int
+	transport string
+}
+
+// list returns the variables as os/exec wants them.
+func (e environment) list() []string {
+	return []string{
+		envJob + "=" + e.job,
+		envIndex + "=" + strconv.Itoa(e.index),
+		envPeers + "=" + strconv.Itoa(e.peers),
+		envFD + "=" + strconv.Itoa(e.fd),
+		envTransport + "=" + e.transport,
+	}
+}
+
+// parseEnvironment reads what list wrote. It reports false where none of the
+// variables is set; a half-set or senseless environment is an error, because
+// to go on alone would train another model than the user asked for.
+func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, error) {
+	values := map[string]string{}
+	var missing []string
+	for _, name := range []string{envJob, envIndex, envPeers, envFD, envTransport} {
+		v, ok := lookup(name)
+		if !ok {
+			missing = append(missing, name)
+		}
+		values[name] = v
+	}
+	if len(values) == len(missing) {
+		return environment{}, false, nil
+	}
+	if len(missing) > 0 {
+		return environment{}, false, fmt.Errorf("launch: environment: %s not set, though other ELRUN_ variables are",
+			strings.Join(missing, ", "))
+	}
+	e := environment{job: values[envJob], transport: values[envTransport]}
+	var errs [4]error
+	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
+	e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
+	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
+	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport))
+	if err := errors.Join(errs[:]...); err != nil {
+		return environment{}, false, fmt.Errorf("launch: environment: %w", err)
+	}
+	return e, true, nil
+}
+
+// parseInt reads the named value, which must lie in [lo, hi].
+func parseInt(values map[string]string, name string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(values[name])
+	if err != nil || n < lo || n > hi {
+		return 0, fmt.Errorf("%s=%q: want a number from %d to %d", name, values[name], lo, hi)
+	}
+	return n, nil
+}
+
+// validTransport reports a transport that this version does not have.
+func validTransport(name string) error {
+	switch name {
+	case "auto", "p2p":
+		return nil
+	}
+	return fmt.Errorf("unknown transport %q (auto or p2p)", name)
+}
+
+// validJob reports a name that cannot be part of a socket address, a file name
+// and a shell word alike.
+func validJob(name string) error {
+	if name == "" || len(name) > maxJobName {
+		return fmt.Errorf("job name %q: want 1 to %d characters", name, maxJobName)
+	}
+	for i, r := range name {
+		if !nameRune(r) || i == 0 && (r == '-' || r == '.') {
+			return fmt.Errorf("job name %q: only letters, digits, '.', '_' and '-', the first no '-' or '.'", name)
+		}
+	}
+	return nil
+}
+
+// nameRune reports whether r may stand in a job name.
+func nameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+}
+
+// jobName makes a job's name of the program's base name and a suffix, which
+// tells two jobs of the same program apart.
+func jobName(program, suffix string) string {
+	base := strings.Map(func(r rune) rune {
+		if nameRune(r) {
+			return r
+		}
+		return '_'
+	}, filepath.Base(program))
+	base = strings.TrimLeft(base, "-.")
+	if base == "" {
+		base = "job"
+	}
+	return base[:min(len(base), maxJobName-1-len(suffix))] + "-" + suffix
+}
+
+// Launched reports whether this process was started by a launcher, so that Init
+// will join a job and not return a group of one. A launcher prints the job's
+// last line itself; a program that runs alone may want to.
+func Launched() bool {
+	_, ok := os.LookupEnv(envJob)
+	return ok
+}

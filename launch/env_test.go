@@ -1,0 +1,100 @@
+package launch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// lookupIn returns a look-up function over variables as os/exec writes them.
+func lookupIn(vars []string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, v := range vars {
+			if k, value, _ := strings.Cut(v, "="); k == name {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+func TestEnvironmentRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, maxPeers).Draw(t, "peers")
+		want := environment{
+			job:       rapid.StringMatching(`[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,39}`).Draw(t, "job"),
+			index:     rapid.IntRange(0, n-1).Draw(t, "index"),
+			peers:     n,
+			fd:        rapid.IntRange(3, 1000).Draw(t, "fd"),
+			transport: rapid.SampledFrom([]string{"auto", "p2p"}).Draw(t, "transport"),
+		}
+		got, ok, err := parseEnvironment(lookupIn(want.list()))
+		if err != nil || !ok || got != want {
+			t.Fatalf("got %+v, %v, %v, want %+v", got, ok, err, want)
+		}
+	})
+}
+
+func TestEnvironmentAlone(t *testing.T) {
+	if _, ok, err := parseEnvironment(lookupIn([]string{"PATH=/bin"})); ok || err != nil {
+		t.Errorf("got %v, %v, want no environment", ok, err)
+	}
+}
+
+func TestEnvironmentBad(t *testing.T) {
+	good := environment{job: "j", index: 1, peers: 2, fd: 3, transport: "p2p"}.list()
+	for i, v := range good {
+		name, _, _ := strings.Cut(v, "=")
+		rest := slices.Delete(slices.Clone(good), i, i+1)
+		if _, _, err := parseEnvironment(lookupIn(rest)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: got %v, want an error that names it", name, err)
+		}
+	}
+	for _, bad := range []string{"ELRUN_JOB=", "ELRUN_JOB=a/b", "ELRUN_INDEX=2", "ELRUN_INDEX=-1", "ELRUN_INDEX=x",
+		"ELRUN_NP=0", "ELRUN_NP=5000", "ELRUN_FD=2", "ELRUN_FD=99999999", "ELRUN_TRANSPORT=pigeon"} {
+		if _, _, err := parseEnvironment(lookupIn(append([]string{bad}, good...))); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+}
+
+func TestJobName(t *testing.T) {
+	for program, want := range map[string]string{
+		"./train": "train-x1", "/a b/my prog.py": "my_prog.py-x1", "..": "job-x1", "-rf": "rf-x1", "é": "_-x1",
+		strings.Repeat("a", 100): strings.Repeat("a", 37) + "-x1",
+	} {
+		got := jobName(program, "x1")
+		if got != want {
+			t.Errorf("%q: got %q, want %q", program, got, want)
+		}
+		if err := validJob(got); err != nil {
+			t.Errorf("%q: %v", program, err)
+		}
+	}
+	for _, bad := range []string{"", "-a", ".a", "a b", "a/b", "a\n", strings.Repeat("a", 41)} {
+		if validJob(bad) == nil {
+			t.Errorf("%q is accepted as a name", bad)
+		}
+	}
+}
+
+func TestJobNameAlwaysValid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		if err := validJob(jobName(rapid.String().Draw(t, "program"), "ab12c")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestChildEnvironment(t *testing.T) {
+	e := environment{job: "j", peers: 1 << 10, fd: 3, transport: "auto"}
+	if got := childEnvironment([]string{"A=b"}, e); !slices.Contains(got, "GOMAXPROCS=1") || got[0] != "A=b" {
+		t.Errorf("got %v", got)
+	}
+	got := childEnvironment([]string{"GOMAXPROCS=7"}, e)
+	if slices.Contains(got, "GOMAXPROCS=1") || !slices.Contains(got, "ELRUN_NP=1024") {
+		t.Errorf("GOMAXPROCS that was set: got %v", got)
+	}
+}

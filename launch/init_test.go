@@ -1,0 +1,67 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+)
+
+func TestInitAlone(t *testing.T) {
+	if Launched() {
+		t.Skip("this test was itself started by elrun")
+	}
+	g, err := Init(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := g.Next(t.Context(), 0)
+	if err != nil || s.Comm.Size() != 1 {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	if err := collective.Barrier(t.Context(), s.Comm); err != nil {
+		t.Error(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestInitHalfSet(t *testing.T) {
+	t.Setenv(envJob, "job")
+	if _, err := Init(t.Context()); err == nil || !strings.Contains(err.Error(), envFD) {
+		t.Errorf("got %v, want an error that names what is missing", err)
+	}
+}
+
+// A child of a peer inherits the environment, and not the socket.
+func TestInitWithoutSocket(t *testing.T) {
+	for _, v := range (environment{job: "job", peers: 1, fd: 1 << 19, transport: "auto"}).list() {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	if _, err := Init(t.Context()); err == nil || !strings.Contains(err.Error(), "not a socket to a launcher") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func ExampleInit() {
+	ctx := context.Background()
+	g, err := Init(ctx) // a group of one, since no launcher started this
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer g.Close()
+	s, err := g.Next(ctx, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	v := []float32{1, 2, 3}
+	err = collective.AllReduce(ctx, s.Comm, v, v, collective.Sum[float32])
+	fmt.Println(v, err)
+	// Output: [1 2 3] <nil>
+}

@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+func TestPipe(t *testing.T) {
+	here, there := net.Pipe()
+	sent := []message{
+		{Hello: &elastic.Member{ID: "a", Index: 1, Host: "h", Addrs: []string{"/ip4/127.0.0.1/tcp/1"}}},
+		{Event: json.RawMessage(`{"event":"x"}`)},
+		{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}},
+		{Abort: "a\nreason"},
+	}
+	errs := make(chan error, 1)
+	go func() {
+		p := newPipe(here)
+		var all []error
+		for _, m := range sent {
+			all = append(all, p.send(m))
+		}
+		errs <- errors.Join(append(all, here.Close())...)
+	}()
+	p := newPipe(there)
+	for _, want := range sent {
+		got, err := p.receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _ := json.Marshal(got)
+		b, _ := json.Marshal(want)
+		if !bytes.Equal(a, b) {
+			t.Errorf("got %s, want %s", a, b)
+		}
+	}
+	if _, err := p.receive(); err != io.EOF {
+		t.Errorf("at the end: %v, want EOF", err)
+	}
+	if err := <-errs; err != nil {
+		t.Error(err)
+	}
+}
+
+// A line that does not end must cost bounded memory and become an error.
+func TestPipeEndlessLine(t *testing.T) {
+	here, there := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		part := bytes.Repeat([]byte("x"), 1<<16)
+		for {
+			if _, err := here.Write(part); err != nil {
+				return
+			}
+		}
+	}()
+	if _, err := newPipe(there).receive(); err == nil || err == io.EOF || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("got %v, want an error about the length", err)
+	}
+	_ = there.Close()
+	<-done
+}
+
+func TestDecodeMessageBad(t *testing.T) {
+	many := func(n int) string { return strings.Repeat(`{"id":"a"},`, n-1) + `{"id":"a"}` }
+	for _, bad := range []string{"", "x", "{}", "[]", `{"abort":""}`, `{"abort":"a","event":{}}`, `{"hello":{}}`,
+		`{"peers":[{}]}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
+		`{"peers":[` + many(maxPeers+1) + `]}`} {
+		if m, err := decodeMessage([]byte(bad)); err == nil {
+			t.Errorf("%.60q: got %+v, want an error", bad, m)
+		}
+	}
+	if _, err := decodeMessage([]byte(`{"peers":[` + many(maxPeers) + `]}`)); err != nil {
+		t.Errorf("%d peers: %v", maxPeers, err)
+	}
+}
+
+func TestSendTooLong(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	defer here.Close()
+	if err := newPipe(here).send(message{Abort: strings.Repeat("x", maxMessage)}); err == nil {
+		t.Error("a message longer than a reader takes was sent")
+	}
+}
+
+// Whatever decodes is what encoding it and decoding it again gives.
+func FuzzDecodeMessage(f *testing.F) {
+	for _, s := range []string{`{"hello":{"id":"a","index":1,"host":"h","addrs":["/ip4/1.2.3.4/tcp/5"]}}`,
+		`{"event":{"event":"step","step":3}}`, `{"peers":[{"id":"a"}]}`, `{"abort":"why"}`, `{"event":null}`, `{`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		m, err := decodeMessage(line)
+		if err != nil {
+			return
+		}
+		b, err := json.Marshal(m)
+		if err != nil {
+			t.Fatalf("decoded %+v does not encode: %v", m, err)
+		}
+		again, err := decodeMessage(b)
+		if err != nil {
+			t.Fatalf("%s does not decode again: %v", b, err)
+		}
+		c, _ := json.Marshal(again)
+		if !bytes.Equal(b, c) {
+			t.Fatalf("first %s, then %s", b, c)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// findProgram returns the path of the program, from PATH where name has no slash. Its
+// errors are for the user who typed the name.
+func findProgram(name string) (string, error) {
+	if name == "" {
+		return "", errors.New("launch: no program given")
+	}
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	why := err.Error()
+	switch {
+	case errors.Is(err, syscall.EISDIR) || isDir(name):
+		why = "it is a directory"
+	case errors.Is(err, fs.ErrPermission):
+		why = "it is not executable"
+	case strings.Contains(name, "/"):
+		why = "no such file"
+	case errors.Is(err, exec.ErrNotFound):
+		why = "not found in PATH"
+		if _, err := os.Stat(name); err == nil {
+			why += "; for the file in this directory write ./" + name
+		}
+	}
+	return "", fmt.Errorf("launch: cannot run %q: %s", name, why)
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return strings.Contains(name, "/") && err == nil && info.IsDir()
+}
+
+// startError words what the system said when it was to run an existing file.
+func startError(name string, err error) error {
+	if errors.Is(err, syscall.ENOEXEC) {
+		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)", name, err)
+	}
+	return err
+}
+
+// childEnvironment adds to base what a peer needs. Without a bound every peer would run
+// as many threads as there are cores, which makes n peers fight for them.
+func childEnvironment(base []string, e environment) []string {
+	env := append(append([]string{}, base...), e.list()...)
+	for _, v := range base {
+		if strings.HasPrefix(v, "GOMAXPROCS=") {
+			return env
+		}
+	}
+	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.NumCPU()/e.peers)))
+}

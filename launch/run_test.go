@@ -1,0 +1,295 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// runShell runs a shell script as every peer and returns what it printed.
+func runShell(t *testing.T, script string, o Options) (res Result, stdout, stderr string) {
+	t.Helper()
+	var out, err buffer
+	if o.Stdout == nil {
+		o.Stdout = &out
+	}
+	o.Stderr = &err
+	o.Program, o.Args = "sh", []string{"-c", script}
+	res, e := Run(t.Context(), o)
+	if e != nil {
+		t.Fatal(e)
+	}
+	return res, out.String(), err.String()
+}
+
+// sorted returns the lines of s in order, for output of several peers.
+func sorted(s string) []string {
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+// expecting is a writer that closes seen when what was written has text in it.
+type expecting struct {
+	buffer
+	text string
+	seen chan struct{}
+}
+
+func newExpecting(text string) *expecting { return &expecting{text: text, seen: make(chan struct{})} }
+
+// Write is called by one goroutine, the console's.
+func (e *expecting) Write(p []byte) (int, error) {
+	before := strings.Contains(e.String(), e.text)
+	n, err := e.buffer.Write(p)
+	if !before && strings.Contains(e.String(), e.text) {
+		close(e.seen)
+	}
+	return n, err
+}
+
+// alive reports whether a process exists and is not a zombie.
+func alive(pid int) bool {
+	if runtime.GOOS != "linux" {
+		return syscall.Kill(pid, 0) == nil
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !bytes.Contains(stat, []byte(") Z ")) && !bytes.Contains(stat, []byte(") X "))
+}
+
+func TestRunOutput(t *testing.T) {
+	dir := t.TempDir()
+	res, out, err := runShell(t, `echo "out $ELRUN_INDEX of $ELRUN_NP"; echo "err" >&2; printf last`, Options{Peers: 2, LogDir: dir})
+	if want := []string{"[0] last", "[0] out 0 of 2", "[1] last", "[1] out 1 of 2"}; !slices.Equal(sorted(out), want) {
+		t.Errorf("stdout %q", out)
+	}
+	if want := []string{"[0] err", "[1] err"}; !slices.Equal(sorted(err), want) {
+		t.Errorf("stderr %q", err)
+	}
+	if res.Status != 0 || len(res.Exits) != 2 || res.Done != nil || !strings.HasPrefix(res.Job, "sh-") {
+		t.Errorf("result %+v", res)
+	}
+	for i := range 2 {
+		log, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("%d.log", i)))
+		if want := []string{"err", "last", fmt.Sprintf("out %d of 2", i)}; err != nil || !slices.Equal(sorted(string(log)), want) {
+			t.Errorf("log %d is %q, %v", i, log, err)
+		}
+	}
+}
+
+func TestRunPlain(t *testing.T) {
+	_, out, _ := runShell(t, `echo x`, Options{Peers: 1, Plain: true})
+	if out != "x\n" {
+		t.Errorf("stdout %q", out)
+	}
+}
+
+func TestRunStatus(t *testing.T) {
+	res, _, err := runShell(t, `[ $ELRUN_INDEX = 1 ] && exit 3; exit 0`, Options{Peers: 3})
+	if res.Status != 1 || !strings.Contains(err, "peer 1 (pid ") || !strings.Contains(err, "exited with status 3") {
+		t.Errorf("status %d, stderr %q", res.Status, err)
+	}
+	res, _, err = runShell(t, `kill -9 $$`, Options{Peers: 1})
+	if res.Status != 1 || res.Exits[0].Signal != syscall.SIGKILL || !strings.Contains(err, "was killed by signal 9 (killed)") {
+		t.Errorf("result %+v, stderr %q", res, err)
+	}
+}
+
+// The shell can speak the protocol itself.
+const sayHello = `printf '{"hello":{"id":"peer-%s"}}\n' $ELRUN_INDEX >&3; read -r answer <&3; `
+
+func TestRunPeersMeet(t *testing.T) {
+	res, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2})
+	if res.Status != 0 || err != "" || strings.Count(out, `"id":"peer-0"`) != 2 || strings.Count(out, `"index":1`) != 2 {
+		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
+	}
+}
+
+func TestRunEndsBeforeJoining(t *testing.T) {
+	for _, status := range []int{0, 3} {
+		script := fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && exit %d; `, status) + sayHello + `echo "$answer"; exit 1`
+		res, out, err := runShell(t, script, Options{Peers: 3})
+		if res.Status != 1 || strings.Count(out, "abort") != 2 || strings.Contains(out, "peers") {
+			t.Errorf("status %d: result %+v, stdout %q", status, res, out)
+		}
+		if want := fmt.Sprintf("exited with status %d", status); !strings.Contains(err, want) || !strings.Contains(err, "are told to end") {
+			t.Errorf("status %d: stderr %q", status, err)
+		}
+	}
+}
+
+const sayDone = `printf '{"event":{"time":"2026-01-02T03:04:05Z","event":"done","peer":"peer-%s","index":0,"steps":9,"peers":2,"sha256":"%s"}}\n' $ELRUN_INDEX `
+
+func TestRunDone(t *testing.T) {
+	var events buffer
+	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, Options{Peers: 2, Events: &events})
+	if res.Status != 0 || !strings.HasSuffix(out, "after\ndone steps=9 peers=2 sha256=abcd\n") || strings.Count(out, "done") != 1 {
+		t.Errorf("result %+v, stdout %q", res, out)
+	}
+	if n := strings.Count(events.String(), `"sha256":"abcd"}`+"\n"); n != 2 {
+		t.Errorf("%d events logged: %q", n, events.String())
+	}
+}
+
+func TestRunDoneDiffers(t *testing.T) {
+	res, out, err := runShell(t, sayHello+sayDone+`sha$ELRUN_INDEX >&3`, Options{Peers: 2})
+	if res.Status != 1 || out != "" || !strings.Contains(err, "sha0") || !strings.Contains(err, "sha1") {
+		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
+	}
+}
+
+func TestRunGarbageMessage(t *testing.T) {
+	res, _, err := runShell(t, `echo garbage >&3; read -r x <&3; exit 4`, Options{Peers: 1})
+	if res.Status != 1 || !strings.Contains(err, "decode message") || !strings.Contains(err, "exited with status 4") {
+		t.Errorf("result %+v, stderr %q", res, err)
+	}
+}
+
+// A flooding peer loses nothing and does not keep a quiet one from being heard.
+func TestRunFlood(t *testing.T) {
+	const lines = 200_000
+	res, out, _ := runShell(t, fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && { echo quiet; exit; }
+		yes 0123456789 | head -n %d; head -c 300000 /dev/zero | tr '\0' x`, lines), Options{Peers: 2})
+	if n := strings.Count(out, "[0] 0123456789\n"); res.Status != 0 || n != lines || strings.Count(out, "[1] quiet\n") != 1 {
+		t.Errorf("result %+v, %d lines of %d", res, n, lines)
+	}
+	if n := strings.Count(out, "x"); n != 300000 {
+		t.Errorf("%d bytes of the endless line, want 300000", n)
+	}
+	for line := range strings.Lines(out) {
+		if len(line) > maxLine+len("[0] \n") || !strings.HasPrefix(line, "[") {
+			t.Fatalf("line of %d bytes: %.40q", len(line), line)
+		}
+	}
+}
+
+// What a program started in the background ends with the program.
+func TestRunLeavesNoGrandchildren(t *testing.T) {
+	_, out, _ := runShell(t, `sleep 300 & echo $!`, Options{Peers: 1, Plain: true})
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); alive(pid); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d is still there", pid)
+		}
+	}
+}
+
+// interrupted runs a script at 2 peers and sends signals, the first when both have
+// printed "ready", the next when the launcher has told of the one before.
+func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (Result, string) {
+	t.Helper()
+	out := newExpecting("[1] ready")
+	told := newExpecting("passed on")
+	c := make(chan os.Signal)
+	o.Peers, o.Stdout, o.Stderr, o.Signals = 2, out, told, c
+	o.Program, o.Args = "sh", []string{"-c", `[ $ELRUN_INDEX = 1 ] || exec sleep 300; ` + script}
+	go func() {
+		<-out.seen
+		for _, s := range signals {
+			c <- s
+			<-told.seen
+		}
+	}()
+	res, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range res.Exits {
+		if alive(e.PID) {
+			t.Errorf("peer %d is still there", e.Index)
+		}
+	}
+	return res, told.String()
+}
+
+func TestRunInterrupted(t *testing.T) {
+	res, _ := interrupted(t, `echo ready; exec sleep 300`, Options{}, syscall.SIGINT)
+	if res.Status != 130 {
+		t.Errorf("result %+v, want 130", res)
+	}
+}
+
+// deaf ignores signals. Its sleep ends with the process group.
+const deaf = `trap '' INT TERM; echo ready; while :; do sleep 300; done`
+
+func TestRunSecondSignalKills(t *testing.T) {
+	res, err := interrupted(t, deaf, Options{Grace: time.Hour}, syscall.SIGTERM, syscall.SIGTERM)
+	if res.Status != 143 || !strings.Contains(err, "second signal") {
+		t.Errorf("result %+v, stderr %q", res, err)
+	}
+}
+
+func TestRunGraceEnds(t *testing.T) {
+	res, err := interrupted(t, deaf, Options{Grace: 10 * time.Millisecond}, syscall.SIGTERM)
+	if res.Status != 143 || !strings.Contains(err, "killing them") {
+		t.Errorf("result %+v, stderr %q", res, err)
+	}
+}
+
+func TestRunCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out := newExpecting("ready")
+	stop := context.AfterFunc(t.Context(), cancel)
+	defer stop()
+	go func() {
+		<-out.seen
+		cancel()
+	}()
+	res, err := Run(ctx, Options{Program: "sh", Args: []string{"-c", "echo ready; exec sleep 300"}, Peers: 1, Stdout: out})
+	if err != nil || res.Status != 143 {
+		t.Errorf("got %+v, %v, want status 143", res, err)
+	}
+}
+
+// Output that cannot be written ends the job as a pipeline ends.
+func TestRunBrokenOutput(t *testing.T) {
+	res, err := Run(t.Context(), Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Stdout: failing{}})
+	if err != nil || res.Status != 128+int(syscall.SIGPIPE) {
+		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
+func TestRunCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for program, want := range map[string]string{
+		"":                            "no program",
+		"elrun-no-such-program":       "not found in PATH",
+		filepath.Join(dir, "missing"): "no such file",
+		dir:                           "is a directory",
+		write("plain", "x", 0o644):    "not executable",
+		write("bad", "neither ELF nor #!", 0o755): "neither a program",
+	} {
+		res, err := Run(t.Context(), Options{Program: program, Peers: 2})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %+v, %v, want %q", program, res, err, want)
+		}
+	}
+}
+
+func TestRunBadOptions(t *testing.T) {
+	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"}, {Peers: 1, Transport: "pigeon"}} {
+		o.Program = "true"
+		if _, err := Run(t.Context(), o); err == nil {
+			t.Errorf("%+v: no error", o)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package launch
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/transport/mem"
+)
+
+// solo returns a group of one in this process, without a network, so that a program
+// for elrun also runs alone.
+func solo(ctx context.Context, sink event.Sink, closers ...io.Closer) (*elastic.Group, error) {
+	host, _ := os.Hostname() // only for people; an unknown name stays empty
+	self := elastic.Member{ID: "solo", Host: host}
+	network := mem.NewNetwork()
+	return elastic.Join(ctx, elastic.Config{
+		Self: self, Peers: []elastic.Member{self}, Sink: sink,
+		Control: network.Control(self.ID), Connector: network.Connector(self.ID),
+		Closers: append([]io.Closer{network}, closers...),
+	})
+}

@@ -1,0 +1,182 @@
+package launch
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// Status is the state of a job as its peers on this host tell it.
+type Status struct {
+	Job     string         `json:"job"`
+	Epoch   uint64         `json:"epoch"`
+	Step    int64          `json:"step"` // last stable step
+	Members []MemberStatus `json:"members"`
+	// WaitingFor holds the short IDs of the peers for which others wait unusually long.
+	WaitingFor []string `json:"waiting_for"`
+}
+
+// MemberStatus is one peer of a Status. Of a peer that did not answer only ID, Rank and
+// State are known.
+type MemberStatus struct {
+	ID        string  `json:"id"`    // short
+	Index     int     `json:"index"` // local index at its launcher, -1 if not known
+	Host      string  `json:"host"`
+	Rank      int     `json:"rank"`       // -1 while it is in no view
+	State     string  `json:"state"`      // joining, running, waiting, done, unknown
+	Share     int     `json:"share"`      // microbatches in the last step
+	Speed     float64 `json:"speed"`      // samples per second of computing
+	ComputeMS float64 `json:"compute_ms"` // of the last step
+	CommMS    float64 `json:"comm_ms"`    // of the last step
+	Path      string  `json:"path"`       // kinds of the paths to others: shm, direct, p2p, ...
+}
+
+// reducer keeps one peer's Status up to date from the events that the peer itself
+// emits. It is pure and not safe for concurrent use.
+//
+// A peer knows the view and its own figures, and not those of others: the figures are
+// joined by whoever asks all peers. Its state follows from the latest event:
+//
+//	joining --view--> running --stall--> waiting --step, view--> running --done--> done
+type reducer struct {
+	status  Status
+	self    MemberStatus
+	paths   []string
+	stalled []string // whom this peer waits for
+	done    bool
+}
+
+func newReducer(job string, self elastic.Member) *reducer {
+	return &reducer{
+		status: Status{Job: job},
+		self:   MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Rank: -1},
+	}
+}
+
+// apply takes the next event.
+func (r *reducer) apply(e event.Event) {
+	switch b := e.Body.(type) {
+	case event.View:
+		r.view(e.Epoch, b)
+	case event.Step:
+		r.step(e.Step, b)
+	case event.Stall:
+		r.stalled = splitIDs(b.Culprit)
+	case event.Path:
+		if !slices.Contains(r.paths, b.Kind) {
+			r.paths = append(r.paths, b.Kind)
+			slices.Sort(r.paths)
+		}
+	case event.Done:
+		r.done, r.stalled = true, nil
+		r.status.Step = max(r.status.Step, b.Steps)
+	}
+}
+
+// view starts an epoch: ranks are new and nobody is waited for.
+func (r *reducer) view(epoch uint64, v event.View) {
+	r.status.Epoch, r.stalled = epoch, nil
+	r.status.Members = nil
+	r.self.Rank = slices.Index(v.Members, r.self.ID)
+	for rank, id := range v.Members {
+		r.status.Members = append(r.status.Members, MemberStatus{ID: id, Index: -1, Rank: rank, State: stateUnknown})
+	}
+}
+
+// step notes the figures of a stable step.
+func (r *reducer) step(n int64, s event.Step) {
+	r.status.Step, r.stalled = n, nil
+	r.self.Share = 0
+	for _, m := range s.Microbatches {
+		r.self.Share += m[1] - m[0]
+	}
+	r.self.ComputeMS, r.self.CommMS = s.ComputeMS, s.CommMS
+	if s.ComputeMS > 0 {
+		r.self.Speed = float64(s.ShareSamples) / s.ComputeMS * 1000
+	}
+}
+
+// States of a member.
+const (
+	stateUnknown = "unknown"
+	stateJoining = "joining"
+	stateRunning = "running"
+	stateWaiting = "waiting"
+	stateDone    = "done"
+)
+
+// report returns the status in which this peer's own entry is filled in. The
+// result shares nothing with r.
+func (r *reducer) report() Status {
+	s := r.status
+	self := r.self
+	self.Path = join(r.paths)
+	switch {
+	case r.done:
+		self.State = stateDone
+	case self.Rank < 0:
+		self.State = stateJoining
+	case len(r.stalled) > 0:
+		self.State = stateWaiting
+	default:
+		self.State = stateRunning
+	}
+	s.Members = slices.Clone(s.Members)
+	if i := self.Rank; i >= 0 {
+		s.Members[i] = self
+	} else {
+		s.Members = append(s.Members, self)
+	}
+	s.WaitingFor = slices.Clone(r.stalled)
+	return s
+}
+
+// mergeStatus combines what peers of one job reported: the latest view, in which
+// each member is as it described itself. During a change of membership the reports
+// may be of two epochs; then peers outside the later view come last. The order of
+// reports does not matter.
+func mergeStatus(reports []Status) Status {
+	var out Status
+	own := map[string]MemberStatus{}
+	var base []MemberStatus
+	for i, s := range reports {
+		if i == 0 || s.Epoch > out.Epoch {
+			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
+		}
+		out.Step = max(out.Step, s.Step)
+		out.WaitingFor = append(out.WaitingFor, s.WaitingFor...)
+		for _, m := range s.Members {
+			if m.State != stateUnknown {
+				own[m.ID] = m
+			}
+		}
+	}
+	out.Members = []MemberStatus{}
+	for _, m := range base {
+		if o, ok := own[m.ID]; ok {
+			m = o
+		}
+		delete(own, m.ID)
+		out.Members = append(out.Members, m)
+	}
+	for _, m := range own { // not in the latest view, or not yet
+		out.Members = append(out.Members, m)
+	}
+	slices.SortFunc(out.Members, compareMembers)
+	slices.Sort(out.WaitingFor)
+	out.WaitingFor = append([]string{}, slices.Compact(out.WaitingFor)...)
+	return out
+}
+
+// compareMembers orders by rank, members without one last, by index.
+func compareMembers(a, b MemberStatus) int {
+	rank := func(m MemberStatus) int {
+		if m.Rank < 0 {
+			return maxPeers
+		}
+		return m.Rank
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
+}

@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+func viewOf(epoch uint64, ids ...string) event.Event {
+	return event.Event{Epoch: epoch, Body: event.View{Members: ids, Reason: "start"}}
+}
+
+func newTestReducer(id string, index int) *reducer {
+	return newReducer("job", elastic.Member{ID: elastic.ID(id), Index: index, Host: "h"})
+}
+
+func TestReducerStates(t *testing.T) {
+	r := newTestReducer("aaaaaaaa", 0)
+	state := func() string {
+		for _, m := range r.report().Members {
+			if m.ID == "aaaaaaaa" {
+				return m.State
+			}
+		}
+		return "missing"
+	}
+	for _, step := range []struct {
+		e    event.Event
+		want string
+	}{
+		{event.Event{Body: event.Path{Who: "x", Kind: "p2p"}}, stateJoining},
+		{viewOf(1, "bbbbbbbb", "aaaaaaaa"), stateRunning},
+		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb"}}, stateWaiting},
+		{event.Event{Step: 1, Body: event.Step{}}, stateRunning},
+		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb"}}, stateWaiting},
+		{viewOf(2, "aaaaaaaa"), stateRunning},
+		{event.Event{Body: event.Done{Steps: 9}}, stateDone},
+	} {
+		r.apply(step.e)
+		if got := state(); got != step.want {
+			t.Errorf("after %s: %s, want %s", step.e.Body.Name(), got, step.want)
+		}
+	}
+	if s := r.report(); s.Step != 9 || s.Epoch != 2 {
+		t.Errorf("got step %d, epoch %d", s.Step, s.Epoch)
+	}
+}
+
+func TestReducerFigures(t *testing.T) {
+	r := newTestReducer("aaaaaaaa", 3)
+	r.apply(viewOf(1, "bbbbbbbb", "aaaaaaaa"))
+	r.apply(event.Event{Body: event.Path{Kind: "shm"}})
+	r.apply(event.Event{Body: event.Path{Kind: "p2p"}})
+	r.apply(event.Event{Body: event.Path{Kind: "shm"}})
+	r.apply(event.Event{Step: 7, Body: event.Step{Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5}})
+	want := Status{Job: "job", Epoch: 1, Step: 7, Members: []MemberStatus{
+		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown},
+		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5, Path: "p2p,shm"},
+	}}
+	if got := r.report(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A report must stay as it was when the reducer goes on.
+func TestReportIsACopy(t *testing.T) {
+	r := newTestReducer("aaaaaaaa", 0)
+	r.apply(viewOf(1, "aaaaaaaa"))
+	before := r.report()
+	r.apply(event.Event{Step: 5, Body: event.Step{ComputeMS: 3}})
+	r.apply(event.Event{Body: event.Stall{Culprit: "x,y"}})
+	if before.Members[0].ComputeMS != 0 || before.Members[0].State != stateRunning || before.WaitingFor != nil {
+		t.Errorf("report changed: %+v", before)
+	}
+}
+
+func TestMergeStatus(t *testing.T) {
+	ids := []string{"aaaaaaaa", "bbbbbbbb", "cccccccc"}
+	var reports []Status
+	for i, id := range ids[:2] { // the third does not answer
+		r := newTestReducer(id, i)
+		r.apply(viewOf(4, ids...))
+		r.apply(event.Event{Step: int64(10 + i), Body: event.Step{}})
+		r.apply(event.Event{Body: event.Stall{Culprit: "cccccccc"}})
+		reports = append(reports, r.report())
+	}
+	late := newTestReducer("dddddddd", 3) // has no view yet
+	reports = append(reports, late.report())
+	s := mergeStatus(reports)
+	if s.Job != "job" || s.Epoch != 4 || s.Step != 11 || !slices.Equal(s.WaitingFor, []string{"cccccccc"}) {
+		t.Errorf("got %+v", s)
+	}
+	var states []string
+	for _, m := range s.Members {
+		states = append(states, m.ID[:1]+" "+m.State)
+	}
+	if want := []string{"a waiting", "b waiting", "c unknown", "d joining"}; !slices.Equal(states, want) {
+		t.Errorf("members %v, want %v", states, want)
+	}
+}
+
+// The order in which peers answer does not matter.
+func TestMergeOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var reports []Status
+		for i := range rapid.IntRange(1, 5).Draw(t, "peers") {
+			r := newTestReducer(string(peerID(i)), i)
+			epoch := uint64(rapid.IntRange(1, 2).Draw(t, "epoch"))
+			if rapid.Bool().Draw(t, "in") { // views differ by epoch only
+				r.apply(viewOf(epoch, peerID(0).Short(), peerID(int(epoch)).Short()))
+			}
+			reports = append(reports, r.report())
+		}
+		want := mergeStatus(slices.Clone(reports))
+		if got := mergeStatus(rapid.Permutation(reports).Draw(t, "order")); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}
