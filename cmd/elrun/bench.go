@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/launch"
+)
+
+// benchFlags say what is measured; bench passes them on to its peers.
+type benchFlags struct {
+	Collective string `arg:"" help:"allreduce, reducescatter, allgather, broadcast, reduce, gather, scatter, alltoall, scan, exscan, barrier or sendrecv."`
+	Sizes      string `default:"4,1K,64K,1M,16M,64M" placeholder:"LIST" help:"Bytes, with K, M, G (${default})."`
+	DType      string `name:"dtype" default:"float32" help:"Element type (${default})."`
+	Op         string `default:"sum" help:"Operation (${default})."`
+	Algorithm  string `default:"auto" help:"Algorithm (${default})."`
+	Iters      int    `placeholder:"N" help:"Timed calls of each size (default: 10 to 200, by size)."`
+	InPlace    bool   `help:"Use one vector as source and destination."`
+	JSON       bool   `name:"json" help:"One JSON object a size."`
+	Transport  string `enum:"auto,p2p" default:"auto" help:"How data travels: auto or p2p."`
+}
+
+// Validate is called by kong; its errors are usage errors.
+func (f *benchFlags) Validate() error {
+	_, err := f.config()
+	return err
+}
+
+// config reads the flags.
+func (f *benchFlags) config() (bench.Config, error) {
+	cfg := bench.Config{Collective: f.Collective, Op: f.Op, Iters: f.Iters, InPlace: f.InPlace}
+	if f.Collective == "" {
+		return cfg, fmt.Errorf("no collective given (one of %v)", bench.Collectives())
+	}
+	if !slices.Contains(bench.Collectives(), f.Collective) {
+		return cfg, fmt.Errorf("unknown collective %q (one of %v)", f.Collective, bench.Collectives())
+	}
+	if f.Iters < 0 {
+		return cfg, fmt.Errorf("--iters %d: want a positive number", f.Iters)
+	}
+	var err error
+	if cfg.Bytes, err = bench.ParseSizes(f.Sizes); err != nil {
+		return cfg, err
+	}
+	if cfg.Type, err = raw.ParseType(f.DType); err != nil {
+		return cfg, err
+	}
+	cfg.Algorithm, err = collective.ParseAlgorithm(f.Algorithm)
+	return cfg, err
+}
+
+// args writes the flags as the arguments of a peer.
+func (f *benchFlags) args() []string {
+	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
+		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
+		"--json=" + strconv.FormatBool(f.JSON), "--transport=" + f.Transport, f.Collective}
+}
+
+// benchCommand is elrun bench. It is a job like any other, whose program is elrun itself
+// with the hidden command bench-peer.
+type benchCommand struct {
+	benchFlags
+	Peers int `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+}
+
+// Run starts the peers, of which that of rank 0 shows the results.
+func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the program of the peers: %w", err)
+	}
+	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: peers(c.Peers),
+		Transport: c.Transport, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
+}
+
+// benchPeerCommand is one peer of elrun bench.
+type benchPeerCommand struct{ benchFlags }
+
+// Run measures together with the other peers.
+func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
+	cfg, err := c.config()
+	if err != nil {
+		return err
+	}
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	s, err := g.Next(ctx, 0)
+	if err != nil {
+		return err
+	}
+	report := func(bench.Result) error { return nil }
+	if s.Rank == 0 {
+		if report, err = c.reporter(t, len(s.View.Members)); err != nil {
+			return err
+		}
+	}
+	if err := bench.Run(ctx, s.Comm, cfg, report); err != nil {
+		return err
+	}
+	// A peer that leaves early would be a loss for those still in the last call.
+	if err := collective.Barrier(ctx, s.Comm); err != nil {
+		return err
+	}
+	return g.Close()
+}
+
+// reporter returns what shows each result.
+func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) error, error) {
+	const transport = "p2p" // what auto chooses, too
+	if c.JSON {
+		e := json.NewEncoder(t.stdout)
+		return func(r bench.Result) error {
+			r.Transport = transport
+			return e.Encode(r)
+		}, nil
+	}
+	if _, err := fmt.Fprintf(t.stdout, "%s, %d peers, %s, transport %s, algorithm %s; bandwidths in GB/s\n",
+		c.Collective, n, c.Op, transport, c.Algorithm); err != nil {
+		return nil, err
+	}
+	if err := bench.WriteHeader(t.stdout); err != nil {
+		return nil, err
+	}
+	return func(r bench.Result) error { return r.WriteRow(t.stdout) }, nil
+}

@@ -1,0 +1,102 @@
+// Elrun starts the peers of a data-parallel training job on this host, connects them
+// and passes on what they say:
+//
+//	elrun -n 4 ./train --lr 0.1
+//
+// It also looks at running jobs (ps, status) and measures collectives (bench). elrun
+// --help lists all commands and flags.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// Exit statuses besides those of launch.Result.
+const (
+	statusFailed = 1
+	statusUsage  = 2
+)
+
+// commands are the flags and subcommands.
+type commands struct {
+	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
+	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
+	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
+	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
+	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
+}
+
+// exitStatus ends a command with a status whose reason has been shown already: peers
+// failed, or a signal came.
+type exitStatus int
+
+// Error is for errors.As only; nobody is shown it.
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// terminal is where a command's output goes and its signals come from. Commands take
+// it as an argument, so that tests can run them in one process.
+type terminal struct {
+	stdout, stderr *os.File
+	signals        <-chan os.Signal
+}
+
+func main() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// A reader that goes away must become a failed write, not the end of the process
+	// before its peers have ended.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, signals}))
+}
+
+// run carries out one command line and returns the exit status. Kong only parses: what it
+// would print or exit with is decided here, so that the statuses are those that scripts
+// rely on.
+func run(args []string, t *terminal) int {
+	exited := -1
+	var c commands
+	parser, err := kong.New(&c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
+		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Exit(func(code int) { exited = code }),
+		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
+	if err != nil {
+		return report(t.stderr, err)
+	}
+	k, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]; elrun --help shows all\n", err)
+		return statusUsage
+	}
+	return report(t.stderr, k.Run())
+}
+
+// report shows an error and returns the status that stands for it.
+func report(w io.Writer, err error) int {
+	var s exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &s):
+		return int(s)
+	}
+	fmt.Fprintf(w, "elrun: %s\n", strings.TrimPrefix(err.Error(), "launch: "))
+	if errors.Is(err, launch.ErrOptions) {
+		return statusUsage
+	}
+	return statusFailed
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/bench"
+)
+
+// command runs one command line inside this process.
+func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	status = run(args, &terminal{stdout: files[0], stderr: files[1], signals: make(chan os.Signal)})
+	var texts [2]string
+	for i, f := range files {
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(b)
+	}
+	return texts[0], texts[1], status
+}
+
+func TestUsageErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                "expected",
+		"--no-such-flag ls":               "unknown flag",
+		"-n x ls":                         "--np",
+		"--np=-1 ls":                      "at least one peer",
+		"-n 99999 ls":                     "99999 peers",
+		"--transport pigeon ls":           "--transport",
+		"--name a/b ls":                   "job name",
+		"run --":                          "no program",
+		"status a b":                      "unexpected",
+		"bench":                           "no collective",
+		"bench nonsense":                  "unknown collective",
+		"bench allreduce --sizes 1T":      "size",
+		"bench allreduce --dtype int7":    "int7",
+		"bench allreduce --algorithm zap": "zap",
+		"bench allreduce --iters=-1":      "--iters",
+	} {
+		if _, stderr, status := command(t, strings.Fields(line)...); status != statusUsage || !strings.Contains(stderr, want) {
+			t.Errorf("elrun %s: status %d, stderr %q, want %q in it", line, status, stderr, want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	stdout, _, status := command(t, "--help")
+	for _, want := range []string{"run", "ps", "status", "bench"} {
+		if status != 0 || !strings.Contains(stdout, "  "+want+" ") {
+			t.Errorf("status %d, no %s in:\n%s", status, want, stdout)
+		}
+	}
+	if strings.Contains(stdout, "bench-peer") {
+		t.Error("the help shows a hidden command")
+	}
+}
+
+func TestRun(t *testing.T) {
+	events := filepath.Join(t.TempDir(), "events")
+	for _, line := range []string{"-n 2 --events " + events + " echo -n --np x", "run -n 2 -- echo -n --np x", "-n 2 -- echo -n --np x"} {
+		stdout, stderr, status := command(t, strings.Fields(line)...)
+		if status != 0 || strings.Count(stdout, "] --np x\n") != 2 || stderr != "" {
+			t.Errorf("elrun %s: status %d, stdout %q, stderr %q", line, status, stdout, stderr)
+		}
+	}
+	if b, err := os.ReadFile(events); err != nil || len(b) != 0 {
+		t.Errorf("events of a program that sends none: %q, %v", b, err)
+	}
+	if _, stderr, status := command(t, "-n", "1", "false"); status != statusFailed || !strings.Contains(stderr, "exited with status 1") {
+		t.Errorf("false: status %d, stderr %q", status, stderr)
+	}
+	if _, stderr, status := command(t, "--events", "/no/such/dir/x", "true"); status != statusFailed || !strings.Contains(stderr, "event log") {
+		t.Errorf("bad event log: status %d, stderr %q", status, stderr)
+	}
+}
+
+func TestStatusOfNoJob(t *testing.T) {
+	if _, stderr, status := command(t, "status", "no-such-job"); status != statusFailed || !strings.Contains(stderr, "no such job") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+	stdout, _, status := command(t, "ps", "--json")
+	var jobs []any
+	if err := json.Unmarshal([]byte(stdout), &jobs); err != nil || status != 0 {
+		t.Errorf("ps --json: status %d, %q", status, stdout)
+	}
+	if stdout, _, status = command(t, "ps"); status != 0 || !strings.HasPrefix(stdout, "JOB ") {
+		t.Errorf("ps: status %d, %q", status, stdout)
+	}
+}
+
+// The flags of bench reach its peers as they are.
+func TestBenchArguments(t *testing.T) {
+	f := benchFlags{Collective: "scan", Sizes: "4,1K", DType: "int8", Op: "max", Algorithm: "auto", Iters: 3,
+		InPlace: true, JSON: true, Transport: "p2p"}
+	stdout, stderr, status := command(t, f.args()...) // alone, as a group of one
+	if status != 0 || strings.Count(stdout, "\n") != 2 {
+		t.Fatalf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	for line := range strings.Lines(stdout) {
+		var r bench.Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Collective != "scan" || r.Type != "int8" || r.Op != "max" || r.Iters != 3 || r.N != 1 || r.Wrong != 0 {
+			t.Errorf("got %+v", r)
+		}
+	}
+}

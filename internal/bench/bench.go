@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Config says what is measured. All ranks pass equal ones.
+type Config struct {
+	Collective string               // one of Collectives
+	Bytes      []int                // lengths of the caller's vector; see Result.Bytes
+	Type       raw.Type             // of the elements
+	Op         string               // sum, prod, min, max, average, and, or, xor, bitand, bitor, bitxor
+	Algorithm  collective.Algorithm // Auto chooses
+	Iters      int                  // timed calls of each size; 0 chooses by size
+	InPlace    bool                 // let destination and source be one vector
+}
+
+// Result is the measurement of one size.
+type Result struct {
+	Collective string `json:"collective"`
+	N          int    `json:"n"` // ranks
+	// Bytes is the length of the caller's vector at each rank; where parts of several
+	// ranks make up one vector, the length of that. Rounded to what n ranks can share.
+	Bytes     int     `json:"bytes"`
+	Type      string  `json:"dtype"`
+	Op        string  `json:"op"`
+	Transport string  `json:"transport"` // for the caller to fill in
+	Algorithm string  `json:"algorithm"` // as asked for
+	Iters     int     `json:"iters"`
+	Min       float64 `json:"us_min"`
+	P50       float64 `json:"us_p50"`
+	Mean      float64 `json:"us_mean"`
+	P99       float64 `json:"us_p99"`
+	AlgBW     float64 `json:"algbw_gbs"` // Bytes / mean time, in 1e9 bytes/s
+	BusBW     float64 `json:"busbw_gbs"` // with the factor of nccl-tests
+	Wrong     int64   `json:"wrong"`     // elements that differ from the closed form, over all ranks and iterations
+}
+
+// warmup is the number of calls before the first timed one.
+const warmup = 3
+
+// Run measures each size in turn and hands its result to report, at every rank. An
+// error of report ends it at this rank only.
+func Run(ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+	switch cfg.Type {
+	case raw.Int8:
+		return runInteger[int8](ctx, c, cfg, report)
+	case raw.Int32:
+		return runInteger[int32](ctx, c, cfg, report)
+	case raw.Int64:
+		return runInteger[int64](ctx, c, cfg, report)
+	case raw.Uint8:
+		return runInteger[uint8](ctx, c, cfg, report)
+	case raw.Uint32:
+		return runInteger[uint32](ctx, c, cfg, report)
+	case raw.Uint64:
+		return runInteger[uint64](ctx, c, cfg, report)
+	case raw.F32:
+		return runNumber[float32](ctx, c, cfg, report)
+	case raw.F64:
+		return runNumber[float64](ctx, c, cfg, report)
+	case raw.F16:
+		return runNumber[raw.Float16](ctx, c, cfg, report)
+	case raw.BF16:
+		return runNumber[raw.BFloat16](ctx, c, cfg, report)
+	}
+	return fmt.Errorf("bench: unknown element type %v", cfg.Type)
+}
+
+func runInteger[T raw.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+	op, ok := bitOp[T](cfg.Op)
+	if !ok {
+		return runNumber[T](ctx, c, cfg, report)
+	}
+	return run(ctx, c, cfg, op, report)
+}
+
+func runNumber[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+	op, ok := numberOp[T](cfg.Op)
+	if !ok {
+		return fmt.Errorf("bench: no operation %q for %v", cfg.Op, cfg.Type)
+	}
+	return run(ctx, c, cfg, op, report)
+}
+
+// run measures all sizes for one element type.
+func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
+	// The figures of a size are exchanged with an algorithm of their own choosing, on
+	// the same communicator.
+	timed := c.Using(cfg.Algorithm)
+	for _, bytes := range cfg.Bytes {
+		if cfg.Collective == "barrier" {
+			bytes = 0
+		}
+		k, err := newCase(cfg, timed, bytes, op)
+		if err != nil {
+			return err
+		}
+		m := measurement[T]{call: k, values: newValues[T](cfg.Op, c.Size()), comm: c, iters: iterations(cfg.Iters, bytes)}
+		r, err := m.run(ctx)
+		if err != nil {
+			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
+		}
+		r.Collective, r.N, r.Type, r.Op = cfg.Collective, c.Size(), cfg.Type.String(), cfg.Op
+		r.Algorithm = cfg.Algorithm.String()
+		if err := report(r); err != nil {
+			return fmt.Errorf("bench: report: %w", err)
+		}
+		if cfg.Collective == "barrier" {
+			break // it has one size
+		}
+	}
+	return nil
+}
+
+// iterations returns asked, or where that is 0 a number that keeps a size's time
+// within seconds.
+func iterations(asked, bytes int) int {
+	switch {
+	case asked > 0:
+		return asked
+	case bytes <= 64<<10:
+		return 200
+	case bytes <= 1<<20:
+		return 50
+	}
+	return 10
+}
+
+// measurement is the work of one size. All ranks make the same calls in the same order.
+type measurement[T raw.Number] struct {
+	call   kase[T]
+	values values[T]
+	comm   *collective.Comm
+	iters  int
+}
+
+// run makes all calls and combines the figures of all ranks.
+func (m *measurement[T]) run(ctx context.Context) (Result, error) {
+	times := make([]float64, 0, m.iters)
+	wrong := []int64{0}
+	for i := range warmup + m.iters {
+		took, bad, err := m.iterate(ctx, i)
+		if err != nil {
+			return Result{}, err
+		}
+		wrong[0] += bad
+		if i >= warmup {
+			times = append(times, float64(took)/float64(time.Microsecond))
+		}
+	}
+	// A call is as slow as its slowest rank; only now, so that nothing is exchanged
+	// between two timed calls but the barrier.
+	if err := collective.AllReduce(ctx, m.comm, times, times, collective.Max[float64]); err != nil {
+		return Result{}, err
+	}
+	if err := collective.AllReduce(ctx, m.comm, wrong, wrong, collective.Sum[int64]); err != nil {
+		return Result{}, err
+	}
+	r := Result{Bytes: m.call.whole * raw.Size[T](), Iters: m.iters, Wrong: wrong[0]}
+	r.summarise(times, m.call.factor)
+	return r, nil
+}
+
+// iterate makes iteration t: change the input, meet, call, check. Ranks leave the
+// barrier at different times; one that left early waits for others inside the call,
+// and this is part of its time.
+func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration, wrong int64, err error) {
+	k := &m.call
+	m.values.spoil(k.dst) // first: src may be part of it
+	m.values.fill(k.src, m.values.start(m.comm.Rank(), 0, t))
+	if err := collective.Barrier(ctx, m.comm); err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	if err := k.do(ctx, k.dst, k.src); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(begin)
+	for _, s := range k.spans {
+		wrong += m.values.check(k.dst[s.first:s.end], s, t)
+	}
+	return took, wrong, nil
+}
+
+// summarise fills in the figures that follow from the times, in microseconds.
+func (r *Result) summarise(times []float64, factor float64) {
+	slices.Sort(times)
+	sum := 0.0
+	for _, t := range times {
+		sum += t
+	}
+	r.Mean = sum / float64(len(times))
+	r.Min, r.P50, r.P99 = times[0], quantile(times, 0.5), quantile(times, 0.99)
+	if r.Mean > 0 {
+		r.AlgBW = float64(r.Bytes) / r.Mean / 1000
+	}
+	r.BusBW = r.AlgBW * factor
+}
+
+// quantile returns the smallest of the sorted times that at least q of them do not
+// exceed.
+func quantile(times []float64, q float64) float64 {
+	i := int(q*float64(len(times))+0.999999) - 1
+	return times[min(max(i, 0), len(times)-1)]
+}

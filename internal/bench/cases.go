@@ -1,0 +1,223 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Collectives lists the calls that can be measured.
+func Collectives() []string {
+	return []string{"allreduce", "reducescatter", "allgather", "broadcast", "reduce", "gather", "scatter",
+		"alltoall", "scan", "exscan", "barrier", "sendrecv"}
+}
+
+// root is the rank that sends or receives in rooted calls.
+const root = 0
+
+// kase is one call with its buffers at this rank and what it must compute.
+type kase[T raw.Number] struct {
+	dst, src []T // may overlap
+	spans    []span
+	whole    int     // elements of the vector that Result.Bytes speaks of
+	factor   float64 // bus bandwidth by algorithm bandwidth, as in nccl-tests
+	do       func(ctx context.Context, dst, src []T) error
+}
+
+// caser builds cases of one communicator and size.
+type caser[T raw.Number] struct {
+	c       *collective.Comm
+	op      collective.Op[T]
+	n, rank int
+	count   int // elements asked for
+	inPlace bool
+}
+
+// newCase builds the call that cfg names, for vectors of about the given bytes. Every rank
+// must get the same lengths, so vectors that are divided among the ranks are rounded
+// down, to one element each at least.
+func newCase[T raw.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (kase[T], error) {
+	if !slices.Contains(Collectives(), cfg.Collective) {
+		return kase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
+	}
+	b := caser[T]{c: c, op: op, n: c.Size(), rank: c.Rank(), count: max(1, bytes/raw.Size[T]()), inPlace: cfg.InPlace}
+	var k kase[T]
+	switch cfg.Collective {
+	case "allreduce", "reduce", "scan", "exscan", "reducescatter":
+		k = b.reduction(cfg.Collective)
+	case "allgather", "gather", "scatter", "alltoall":
+		k = b.parts(cfg.Collective)
+	default:
+		k = b.others(cfg.Collective)
+	}
+	if k.do == nil {
+		return k, fmt.Errorf("bench: %s cannot work in place", cfg.Collective)
+	}
+	return k, nil
+}
+
+// share is what a rank leaves to the others of a vector it has a part of.
+func (b *caser[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
+
+// pair returns vectors of the given lengths, dst not longer than src; in place, one is
+// the beginning of the other.
+func (b *caser[T]) pair(dst, src int) (d, s []T) {
+	s = make([]T, src)
+	if b.inPlace {
+		return s[:dst], s
+	}
+	return make([]T, dst), s
+}
+
+// reduction builds the calls with an operation.
+func (b *caser[T]) reduction(name string) kase[T] {
+	k := kase[T]{whole: b.count, factor: 1}
+	k.dst, k.src = b.pair(b.count, b.count)
+	k.spans = []span{{end: b.count, ranks: b.n}}
+	switch name {
+	case "allreduce":
+		k.factor = 2 * b.share()
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllReduce(ctx, b.c, dst, src, b.op) }
+	case "reduce":
+		if b.rank != root {
+			k.spans = nil
+		}
+		k.do = func(ctx context.Context, dst, src []T) error {
+			return collective.Reduce(ctx, b.c, dst, src, b.op, root)
+		}
+	case "scan":
+		k.spans[0].ranks = b.rank + 1
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scan(ctx, b.c, dst, src, b.op) }
+	case "exscan":
+		if k.spans[0].ranks = b.rank; b.rank == 0 {
+			k.spans = nil
+		}
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, b.c, dst, src, b.op) }
+	case "reducescatter":
+		first, end := collective.Chunk(b.count, b.n, b.rank)
+		k.factor = b.share()
+		if k.dst = k.dst[:end-first]; b.inPlace {
+			k.dst = k.src[first:end]
+		}
+		k.spans = []span{{end: end - first, offset: first, ranks: b.n}}
+		k.do = func(ctx context.Context, dst, src []T) error {
+			return collective.ReduceScatter(ctx, b.c, dst, src, b.op)
+		}
+	}
+	return k
+}
+
+// parts builds the calls in which each rank has an equal part of a vector, and of
+// which the n parts together are what Result.Bytes counts, as in nccl-tests.
+func (b *caser[T]) parts(name string) kase[T] {
+	part := max(1, b.count/b.n)
+	whole := part * b.n
+	k := kase[T]{whole: whole, factor: b.share()}
+	switch name {
+	case "allgather", "gather":
+		k.dst, k.src = make([]T, whole), make([]T, part)
+		if b.inPlace {
+			k.src = k.dst[b.rank*part : (b.rank+1)*part]
+		}
+		for r := range b.n {
+			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, from: r})
+		}
+		if name == "allgather" {
+			k.do = func(ctx context.Context, dst, src []T) error { return collective.AllGather(ctx, b.c, dst, src) }
+			return k
+		}
+		if b.rank != root {
+			k.spans = nil
+		}
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Gather(ctx, b.c, dst, src, root) }
+	case "scatter":
+		k.dst, k.src = b.pair(part, whole)
+		k.spans = []span{{end: part, offset: b.rank * part, from: root}}
+		if b.inPlace && b.rank != root { // only root has its part in the vector
+			k.dst = make([]T, part)
+		}
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scatter(ctx, b.c, dst, src, root) }
+	case "alltoall":
+		if b.inPlace {
+			return kase[T]{}
+		}
+		k.dst, k.src = b.pair(whole, whole)
+		for r := range b.n {
+			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, offset: b.rank * part, from: r})
+		}
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllToAll(ctx, b.c, dst, src) }
+	}
+	return k
+}
+
+// others builds the calls without an operation whose vectors are whole.
+func (b *caser[T]) others(name string) kase[T] {
+	k := kase[T]{whole: b.count, factor: 1}
+	switch name {
+	case "barrier":
+		k.whole = 0
+		k.do = func(ctx context.Context, _, _ []T) error { return collective.Barrier(ctx, b.c) }
+	case "broadcast": // always in place; root's vector is the source
+		k.dst = make([]T, b.count)
+		if b.rank == root {
+			k.src = k.dst
+		}
+		k.spans = []span{{end: b.count, from: root}}
+		k.do = func(ctx context.Context, dst, _ []T) error { return collective.Broadcast(ctx, b.c, dst, root) }
+	case "sendrecv":
+		if b.inPlace {
+			return kase[T]{}
+		}
+		k.dst, k.src = b.pair(b.count, b.count)
+		k.spans = []span{{end: b.count, from: (b.rank + b.n - 1) % b.n}}
+		k.do = b.sendRecv
+	}
+	return k
+}
+
+// sendRecv passes a vector to the right neighbour and takes one from the left.
+func (b *caser[T]) sendRecv(ctx context.Context, dst, src []T) error {
+	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
+	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)
+	return errors.Join(err, h.Wait(ctx))
+}
+
+// numberOp returns the named operation for any element type.
+func numberOp[T raw.Number](name string) (collective.Op[T], bool) {
+	switch name {
+	case "sum":
+		return collective.Sum[T], true
+	case "prod":
+		return collective.Prod[T], true
+	case "min":
+		return collective.Min[T], true
+	case "max":
+		return collective.Max[T], true
+	case "average":
+		return collective.Average[T], true
+	case "and":
+		return collective.And[T], true
+	case "or":
+		return collective.Or[T], true
+	case "xor":
+		return collective.Xor[T], true
+	}
+	return nil, false
+}
+
+// bitOp returns the named operation that only integers have.
+func bitOp[T raw.Integer](name string) (collective.Op[T], bool) {
+	switch name {
+	case "bitand":
+		return collective.BitAnd[T], true
+	case "bitor":
+		return collective.BitOr[T], true
+	case "bitxor":
+		return collective.BitXor[T], true
+	}
+	return nil, false
+}

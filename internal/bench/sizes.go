@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// maxBytes bounds a size: 16 GiB.
+const maxBytes = 16 << 30
+
+// ParseSizes reads a list as in "4,1K,64M": bytes, with K, M and G for powers of
+// 1024.
+func ParseSizes(list string) ([]int, error) {
+	var out []int
+	for s := range strings.SplitSeq(list, ",") {
+		n, err := parseSize(strings.TrimSpace(s))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func parseSize(s string) (int, error) {
+	digits, shift := s, 0
+	if s != "" {
+		if i := strings.IndexByte("KMG", s[len(s)-1]&^0x20); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 40)
+	if err != nil || n == 0 || n > maxBytes>>shift {
+		return 0, fmt.Errorf("bench: size %q: want a number of bytes from 1 to 16G, as in 64K", s)
+	}
+	return int(n) << shift, nil
+}
+
+// WriteHeader writes the column names of WriteRow.
+func WriteHeader(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%12s %9s %6s %10s %10s %10s %10s %9s %9s %6s\n",
+		"bytes", "dtype", "iters", "us_min", "us_p50", "us_mean", "us_p99", "algbw", "busbw", "wrong")
+	return err
+}
+
+// WriteRow writes r as a line of a table; bandwidths are in 1e9 bytes/s.
+func (r Result) WriteRow(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%12d %9s %6d %10.1f %10.1f %10.1f %10.1f %9.3f %9.3f %6d\n",
+		r.Bytes, r.Type, r.Iters, r.Min, r.P50, r.Mean, r.P99, r.AlgBW, r.BusBW, r.Wrong)
+	return err
+}

@@ -1,0 +1,184 @@
+package bench
+
+import "github.com/elrun/elrun/internal/raw"
+
+// values makes inputs and knows results; see the package comment.
+type values[T raw.Number] struct {
+	op     string
+	n      int // ranks
+	period int
+	input  []T         // by (7r + 3i + 5t) mod period
+	tables map[int][]T // results of reduced
+}
+
+// span is a part of a result: elements [first, end) of the destination are what one
+// rank gave, or what several gave, reduced.
+type span struct {
+	first, end int
+	offset     int // index of the first element in the vectors it comes from
+	from       int // rank whose input it is, where it is not reduced
+	ranks      int // reduced over ranks [0, ranks), 0 if not
+}
+
+// newValues prepares inputs for op over n ranks.
+func newValues[T raw.Number](op string, n int) values[T] {
+	v := values[T]{op: op, n: n, period: period(raw.TypeOf[T]()), tables: map[int][]T{}}
+	v.input = make([]T, v.period)
+	for x := range v.input {
+		v.input[x] = fromInt[T](v.integer(x))
+	}
+	return v
+}
+
+// period returns P: 16 numbers below it have an exact sum, or one that wraps.
+func period(t raw.Type) int {
+	switch t {
+	case raw.BF16:
+		return 13
+	case raw.Int8, raw.Uint8, raw.F16:
+		return 127
+	}
+	return 1021
+}
+
+// integer returns the input at x = 7r + 3i + 5t as a whole number.
+func (v *values[T]) integer(x int) int64 {
+	x %= v.period
+	if v.op == "prod" {
+		return int64(1 + x%2)
+	}
+	return int64(x)
+}
+
+// start returns x for element i of rank r in iteration t.
+func (v *values[T]) start(r, i, t int) int {
+	return (7*r + 3*(i%v.period) + 5*(t%v.period)) % v.period
+}
+
+// fill sets dst to the inputs from x on.
+func (v *values[T]) fill(dst []T, x int) {
+	for i := range dst {
+		dst[i] = v.input[x]
+		if x += 3; x >= v.period {
+			x -= v.period
+		}
+	}
+}
+
+// spoil sets dst to something that no result is, as far as T allows.
+func (v *values[T]) spoil(dst []T) {
+	bad := fromInt[T](113)
+	for i := range dst {
+		dst[i] = bad
+	}
+}
+
+// check counts the elements of got that differ from s in iteration t.
+func (v *values[T]) check(got []T, s span, t int) (wrong int64) {
+	table := v.input
+	x := v.start(s.from, s.offset, t)
+	if s.ranks > 0 {
+		table = v.reduced(s.ranks)
+		x = v.start(0, s.offset, t)
+	}
+	for _, g := range got {
+		if g != table[x] {
+			wrong++
+		}
+		if x += 3; x >= v.period {
+			x -= v.period
+		}
+	}
+	return wrong
+}
+
+// reduced returns the results of reducing ranks [0, ranks), by 3i + 5t mod period.
+func (v *values[T]) reduced(ranks int) []T {
+	if table, ok := v.tables[ranks]; ok {
+		return table
+	}
+	table := make([]T, v.period)
+	v.tables[ranks] = table
+	for x := range table {
+		acc := v.integer(x)
+		for r := 1; r < ranks; r++ {
+			acc = foldInt(v.op, acc, v.integer(x+7*r))
+		}
+		table[x] = fromInt[T](acc)
+		if v.op == "average" {
+			table[x] = divide(table[x], ranks)
+		}
+	}
+	return table
+}
+
+// foldInt is the operation on whole numbers. Wrapping can wait until the end:
+// the inputs never are negative, and low bits depend on low bits only.
+func foldInt(op string, a, b int64) int64 {
+	switch op {
+	case "sum", "average":
+		return a + b
+	case "prod":
+		return a * b
+	case "min":
+		return min(a, b)
+	case "max":
+		return max(a, b)
+	case "and":
+		return truth(a != 0 && b != 0)
+	case "or":
+		return truth(a != 0 || b != 0)
+	case "xor":
+		return truth((a != 0) != (b != 0))
+	case "bitand":
+		return a & b
+	case "bitor":
+		return a | b
+	}
+	return a ^ b
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// fromInt converts, wrapping where T is too small an integer.
+func fromInt[T raw.Number](x int64) T {
+	var z T
+	switch p := any(&z).(type) {
+	case *int8:
+		*p = int8(x)
+	case *int32:
+		*p = int32(x)
+	case *int64:
+		*p = x
+	case *uint8:
+		*p = uint8(x)
+	case *uint32:
+		*p = uint32(x)
+	case *uint64:
+		*p = uint64(x)
+	default:
+		z = raw.FromFloat64[T](float64(x))
+	}
+	return z
+}
+
+// divide returns x / n in T: truncated towards zero for integers, rounded once for
+// floating point.
+func divide[T raw.Number](x T, n int) T {
+	switch v := any(x).(type) {
+	case int64:
+		return fromInt[T](v / int64(n))
+	case uint64:
+		return fromInt[T](int64(v / uint64(n)))
+	case int8, int32, uint8, uint32:
+		return fromInt[T](int64(raw.ToFloat64(x)) / int64(n))
+	case float64:
+		return raw.FromFloat64[T](v / float64(n))
+	}
+	return raw.FromFloat64[T](float64(float32(raw.ToFloat64(x)) / float32(n)))
+}
