@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// mnist builds bin/mnist and returns its path and that of the data.
+func mnist(t *testing.T) (program, data string) {
+	t.Helper()
+	data, err := filepath.Abs("../../data/mnist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("no MNIST in data/mnist: make data fetches it")
+	}
+	program = filepath.Join(t.TempDir(), "mnist")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/elrun/elrun/examples/mnist").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program, data
+}
+
+// train runs steps steps of MNIST and returns the step events of each peer, in the
+// order of the steps.
+func train(t *testing.T, peers, steps int) [][]event.Step {
+	t.Helper()
+	program, data := mnist(t)
+	log := filepath.Join(t.TempDir(), "events.jsonl")
+	_, stderr, status := elrunCommand(t, "-n", strconv.Itoa(peers), "--events", log, "--",
+		program, "--data", data, "--steps", strconv.Itoa(steps))
+	if status != 0 {
+		t.Fatalf("status %d\n%s", status, stderr)
+	}
+	f, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := make([][]event.Step, peers)
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var e event.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		body, ok := e.Body.(event.Step)
+		if !ok {
+			continue
+		}
+		if e.Step != int64(len(all[e.Index])+1) {
+			t.Fatalf("peer %d reports step %d after %d", e.Index, e.Step, len(all[e.Index]))
+		}
+		all[e.Index] = append(all[e.Index], body)
+	}
+	for i, s := range all {
+		if len(s) != steps {
+			t.Fatalf("peer %d of %d reported %d of %d steps", i, peers, len(s), steps)
+		}
+	}
+	return all
+}
+
+// The number of peers changes the order of the sums and nothing else; and all peers
+// hold the same bits after every step.
+func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
+	const steps, tolerance = 100, 1e-4
+	alone, group := train(t, 1, steps)[0], train(t, 4, steps)
+	worst := 0.0
+	for i := range alone {
+		for peer := range group {
+			if group[peer][i].Digest != group[0][i].Digest {
+				t.Errorf("step %d: digest %s at peer %d, %s at peer 0", i+1, group[peer][i].Digest, peer, group[0][i].Digest)
+			}
+		}
+		worst = max(worst, math.Abs(group[0][i].Loss-alone[i].Loss)/alone[i].Loss)
+		if err := accounted(group, i); err != nil {
+			t.Errorf("step %d: %v", i+1, err)
+		}
+	}
+	t.Logf("losses of %d steps differ by at most %.2g of their value", steps, worst)
+	if worst > tolerance {
+		t.Errorf("losses differ by %g of their value, want at most %g", worst, tolerance)
+	}
+}
+
+// accounted says whether the peers contributed every microbatch of a step once.
+func accounted(group [][]event.Step, i int) error {
+	var ranges [][2]int
+	samples := 0
+	for _, steps := range group {
+		ranges = append(ranges, steps[i].Microbatches...)
+		samples += steps[i].ShareSamples
+	}
+	slices.SortFunc(ranges, func(a, b [2]int) int { return a[0] - b[0] })
+	end := 0
+	for _, r := range ranges {
+		if r[0] != end {
+			return fmt.Errorf("microbatches %v leave a gap or overlap", ranges)
+		}
+		end = r[1]
+	}
+	if samples != group[0][i].Samples {
+		return fmt.Errorf("peers contributed %d samples, the step has %d", samples, group[0][i].Samples)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/launch"
+)
+
+// roleVariable names the role in which the test binary is started again.
+const roleVariable = "E2E_ROLE"
+
+// roles are the programs of the tests, by name.
+func roles() map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
+		"early": early, "flood": flood, "stall": stall,
+	}
+}
+
+// play is the program of a role; it returns the exit status.
+func play(role string) int {
+	f, ok := roles()[role]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "no role %q\n", role)
+		return 2
+	}
+	if err := f(context.Background()); err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	return 0
+}
+
+// join enters the job and says so.
+func join(ctx context.Context) (*elastic.Group, *elastic.Session, error) {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := g.Next(ctx, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, g.Close())
+	}
+	fmt.Printf("joined rank=%d pid=%d id=%s addrs=%v\n", s.Rank, os.Getpid(), g.Self().ID.Short(), g.Self().Addrs)
+	return g, s, nil
+}
+
+// barrier joins, does one barrier and ends.
+func barrier(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
+}
+
+// loop sums until something goes wrong, and checks each sum.
+func loop(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	v := make([]int64, 1000)
+	for i := int64(0); ; i++ {
+		for k := range v {
+			v[k] = i
+		}
+		if err := collective.AllReduce(ctx, s.Comm, v, v, collective.Sum[int64]); err != nil {
+			return err
+		}
+		if want := i * int64(s.Comm.Size()); v[0] != want || v[999] != want {
+			return fmt.Errorf("sum %d is %d and %d, want %d", i, v[0], v[999], want)
+		}
+		if i%1000 == 999 {
+			fmt.Println("sums", i+1)
+		}
+	}
+}
+
+// deaf is a loop that takes no notice of signals, and none of errors.
+func deaf(ctx context.Context) error {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGPIPE)
+	fmt.Println("error:", loop(ctx))
+	select {}
+}
+
+// half: peer 0 joins, the others only say that they run.
+func half(ctx context.Context) error {
+	if index() == 0 {
+		fmt.Println("waiting")
+		return loop(ctx)
+	}
+	fmt.Println("idle")
+	select {}
+}
+
+// early: peer 1 ends with the status in E2E_STATUS before it joins.
+func early(ctx context.Context) error {
+	if index() == 1 {
+		status, err := strconv.Atoi(os.Getenv("E2E_STATUS"))
+		if err != nil {
+			return err
+		}
+		os.Exit(status)
+	}
+	return loop(ctx)
+}
+
+// steps reports steps and a result, as a trainer does. In the role disagree the results
+// differ.
+func steps(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	for i := int64(1); i <= 20; i++ {
+		if err := collective.Barrier(ctx, s.Comm); err != nil {
+			return errors.Join(err, g.Close())
+		}
+		g.Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i), Of: 20})
+	}
+	sha := "abcd"
+	if os.Getenv(roleVariable) == "disagree" {
+		sha += strconv.Itoa(index())
+	}
+	g.Emit(s.View.Epoch, 20, event.Done{Steps: 20, Peers: s.Comm.Size(), SHA256: sha})
+	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
+}
+
+// flood: peer 0 prints without end while the others work.
+func flood(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	line := make([]byte, 99)
+	for i := range line {
+		line[i] = 'x'
+	}
+	for i := range 200 {
+		if s.Rank == 0 {
+			for range 1000 {
+				fmt.Println(string(line))
+			}
+		}
+		if err := collective.Barrier(ctx, s.Comm); err != nil {
+			return errors.Join(err, g.Close())
+		}
+		if i == 100 {
+			fmt.Println("half of it")
+		}
+	}
+	return g.Close()
+}
+
+// stall: the last rank does not take part in a barrier until it is signalled.
+func stall(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR1)
+	defer stop()
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	if s.Rank == s.Comm.Size()-1 {
+		<-ctx.Done()
+	}
+	return errors.Join(collective.Barrier(context.WithoutCancel(ctx), s.Comm), g.Close())
+}
+
+// index is the local index that elrun gave.
+func index() int {
+	i, err := strconv.Atoi(os.Getenv("ELRUN_INDEX"))
+	if err != nil {
+		return -1
+	}
+	return i
+}
