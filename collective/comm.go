@@ -49,8 +49,8 @@ type world struct {
 	calls  map[*operation]struct{} // in progress
 	seqs   map[uint64]*sequence    // by communicator
 
-	longest atomic.Int64 // wait for a message that ended well, in nanoseconds
-	memory  sync.Pool    // of *[]uint64
+	longest atomic.Int64  // wait for a message that ended well, in nanoseconds
+	memory  [64]sync.Pool // of *[]uint64 of 1<<i words
 }
 
 // sequence counts the collective calls that one communicator has begun. Its number

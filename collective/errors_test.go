@@ -47,16 +47,21 @@ func checkUnreadable(t *rapid.T, b []byte) {
 
 // However long the texts, a cause fits into a signal and can be read.
 func TestCauseFits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		cause := drawCause(t, 1000)
-		b := EncodeCause(0, cause)
-		if len(b) > MaxSignal {
-			t.Fatalf("%d bytes, at most %d", len(b), MaxSignal)
+	for _, length := range []int{0, 1, maxText - 1, maxText, maxText + 1, 255, 256, 257, 1000} {
+		text := strings.Repeat("x", length)
+		cut := text[:min(length, maxText)]
+		for _, test := range []struct{ cause, want error }{
+			{&MismatchError{Detail: text}, &MismatchError{Detail: cut}},
+			{&PeerError{Peer: text, Cause: text}, &PeerError{Peer: cut, Cause: cut}},
+			{&AbortError{Cause: text}, &AbortError{Cause: cut}},
+			{errors.New(text), &AbortError{Rank: 6, Cause: cut}},
+		} {
+			b := EncodeCause(6, test.cause)
+			if got := DecodeCause(0, b); len(b) > MaxSignal || !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%T of %d: %d bytes that say %v", test.cause, length, len(b), got)
+			}
 		}
-		if got := DecodeCause(0, b); reflect.TypeOf(got) != reflect.TypeOf(cause) {
-			t.Fatalf("%T became %v", cause, got)
-		}
-	})
+	}
 }
 
 // The cut of a long text may fall into the middle of a character.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -165,7 +166,7 @@ func (o *operation) perform(ctx context.Context, p plan) error {
 
 func (o *operation) end() {
 	for _, words := range o.scratch {
-		o.memory.Put(words)
+		o.memory[sizeClass(len(*words))].Put(words)
 	}
 	o.mu.Lock()
 	delete(o.calls, o)
@@ -183,7 +184,7 @@ func (e *callError) Is(target error) bool { return target == ErrRevoked }
 // send sends buf to a rank of the communicator, in pieces of a segment: one message
 // if it is empty. The receiver asks for the same pieces.
 func (o *operation) send(to int, buf []byte) error {
-	return o.pieces(buf, func(piece []byte) error { return o.sendPiece(context.Background(), to, piece) })
+	return o.pieces(buf, func(piece []byte) error { return o.sendPiece(to, piece) })
 }
 
 // recv is the other side of send.
@@ -203,8 +204,8 @@ func (o *operation) pieces(buf []byte, do func([]byte) error) error {
 	}
 }
 
-func (o *operation) sendPiece(ctx context.Context, to int, buf []byte) error {
-	if err := o.t.Send(ctx, o.inWorld(to), o.env, buf); err != nil {
+func (o *operation) sendPiece(to int, buf []byte) error {
+	if err := o.t.Send(context.Background(), o.inWorld(to), o.env, buf); err != nil {
 		return err
 	}
 	o.moved()
@@ -260,13 +261,20 @@ func (o *operation) disseminate() error {
 
 // scratch returns n elements of unspecified value that live until the call ends.
 func scratch[T Number](o *operation, n int) []T {
-	need := raw.Words[T](n)
-	words, _ := o.memory.Get().(*[]uint64)
-	if words == nil || cap(*words) < need {
-		words = new([]uint64)
-		*words = make([]uint64, need)
-	}
-	*words = (*words)[:cap(*words)]
-	o.scratch = append(o.scratch, words)
-	return raw.View[T](*words, n)
+	return raw.View[T](o.words(raw.Words[T](n)), n)
 }
+
+// words returns pooled memory of at least n words that lives until the call ends.
+func (o *operation) words(n int) []uint64 {
+	class := sizeClass(n)
+	w, _ := o.memory[class].Get().(*[]uint64)
+	if w == nil {
+		memory := make([]uint64, 1<<class)
+		w = &memory
+	}
+	o.scratch = append(o.scratch, w)
+	return *w
+}
+
+// sizeClass returns the exponent of the least power of two that is not below n.
+func sizeClass(n int) int { return bits.Len(uint(max(n, 1) - 1)) }

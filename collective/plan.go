@@ -110,20 +110,32 @@ func Chunk(length, size, rank int) (first, end int) {
 
 // ring returns the two neighbours of this rank as package ring wants them.
 func (o *operation) ring() ring.Ring {
-	return ring.Ring{Link: ringLink{o}, Rank: o.rank, Size: o.size, Segment: o.opts.Segment}
+	return ring.Ring{Link: &ringLink{o: o}, Rank: o.rank, Size: o.size, Segment: o.opts.Segment, Memory: o.words}
 }
 
 // ringLink sends to the right neighbour and receives from the left.
-type ringLink struct{ o *operation }
+type ringLink struct {
+	o       *operation
+	watched bool // the sending side's
+}
 
-// Send sends to the right neighbour. It heeds the context of the ring, which ends
-// when the receiving side panics: a Send that nobody wants would wait for ever.
-func (l ringLink) Send(ctx context.Context, buf []byte) error {
-	return l.o.sendPiece(ctx, (l.o.rank+1)%l.o.size, buf)
+// Send sends to the right neighbour. The context of the ring ends with a cause of its
+// own when the other side fails or panics: that revokes, or a Send that nobody wants
+// would wait for ever. It is watched once, which spares the messages the cost.
+func (l *ringLink) Send(ctx context.Context, buf []byte) error {
+	if !l.watched {
+		l.watched = true
+		context.AfterFunc(ctx, func() {
+			if cause := context.Cause(ctx); cause != context.Canceled { // which is how success ends it
+				l.o.revoke(cause)
+			}
+		})
+	}
+	return l.o.sendPiece((l.o.rank+1)%l.o.size, buf)
 }
 
 // Recv receives from the left neighbour. Whatever else ends the ring has revoked.
-func (l ringLink) Recv(_ context.Context, buf []byte) error {
+func (l *ringLink) Recv(_ context.Context, buf []byte) error {
 	return l.o.recvPiece((l.o.rank-1+l.o.size)%l.o.size, buf)
 }
 

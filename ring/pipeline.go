@@ -18,6 +18,7 @@ var errUnwound = errors.New("reduction panicked")
 type pipeline[T Number] struct {
 	schedule
 	link     Link
+	memory   func(words int) []uint64 // may be nil
 	dst, src []T
 	fold     func(dst, a, b []T)
 	// scattered: dst is the chunk of the last hop, not the whole vector.
@@ -49,15 +50,23 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 	return p.progress.err
 }
 
-// allocate makes the buffers, whose number and length of scratch do not depend on
-// the length of the vector.
+// allocate takes the buffers. Their number does not depend on the length of the
+// vector, nor does the length of scratch.
 func (p *pipeline[T]) allocate() {
 	if p.folds > 0 {
-		p.scratch = make([]T, min(p.segment, p.longest()))
+		p.scratch = p.vector(min(p.segment, p.longest()))
 	}
 	if p.scattered && p.hops > 1 {
-		p.work = make([]T, 2*p.longest())
+		p.work = p.vector(2 * p.longest())
 	}
+}
+
+// vector returns n elements of the caller's memory, or of new memory.
+func (p *pipeline[T]) vector(n int) []T {
+	if p.memory == nil {
+		return make([]T, n)
+	}
+	return raw.View[T](p.memory(raw.Words[T](n)), n)
 }
 
 // send sends the first chunk from src and then every received segment but those

@@ -33,6 +33,10 @@ type Ring struct {
 	// Segment is the greatest length of a message in bytes. Segments hold whole
 	// elements: at least one, however small Segment is.
 	Segment int
+	// Memory, if set, provides working memory of at least the given number of 64-bit
+	// words, which the call uses until it returns: at most a segment, and for
+	// ReduceScatter twice the longest chunk besides. Without it calls allocate that.
+	Memory func(words int) []uint64
 }
 
 var (
@@ -59,7 +63,7 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 	} else {
 		p := pipeline[T]{
 			schedule: allReduce(r.Rank, Chunks(len(src), r.Size), segmentOf[T](r)),
-			link:     r.Link, dst: dst, src: src, fold: op.Fold,
+			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold,
 		}
 		if err := p.run(ctx); err != nil {
 			return err
@@ -75,8 +79,8 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 // same at all ranks. len(dst) is the length of the own chunk; dst may be that very
 // part of src, and must not overlap src otherwise.
 //
-// src stays intact. With more than two ranks the call allocates twice the longest
-// chunk for sums under way.
+// src stays intact. With more than two ranks the call takes memory for twice the
+// longest chunk, for sums under way.
 func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds []int, op Reduction[T]) error {
 	if err := r.checkReduction(op.Name, op.Commutative); err != nil {
 		return err
@@ -92,7 +96,7 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 	} else {
 		p := pipeline[T]{
 			schedule: reduceScatter(r.Rank, bounds, segmentOf[T](r)),
-			link:     r.Link, dst: dst, src: src, fold: op.Fold, scattered: true,
+			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold, scattered: true,
 		}
 		if err := p.run(ctx); err != nil {
 			return err
@@ -117,7 +121,7 @@ func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) err
 	}
 	p := pipeline[T]{
 		schedule: allGather(r.Rank, bounds, segmentOf[T](r)),
-		link:     r.Link, dst: dst, src: dst,
+		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
 	}
 	return p.run(ctx)
 }
@@ -137,7 +141,7 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 	distance := modulo(r.Rank-root, r.Size)
 	p := pipeline[T]{
 		schedule: broadcast(distance, r.Size, len(dst), segmentOf[T](r)),
-		link:     r.Link, dst: dst, src: dst,
+		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
 	}
 	return p.run(ctx)
 }

@@ -311,3 +311,29 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// With Memory calls take what they need from the caller, and no more than documented.
+func TestMemory(t *testing.T) {
+	const n, segment = 1000, 256
+	for name, limit := range map[string]int{"allreduce": segment, "reduce-scatter": segment + 8*2*((n+2)/3)} {
+		rings := newRings(3, 0, segment)
+		var taken [3]int // bytes, by rank
+		mustEveryRank(t, rings, func(ctx context.Context, r Ring) error {
+			r.Memory = func(words int) []uint64 {
+				taken[r.Rank] += 8 * words
+				return make([]uint64, words)
+			}
+			src, dst := input[int64](r.Rank, n), make([]int64, n)
+			if name == "allreduce" {
+				return AllReduce(ctx, r, dst, src, Sum[int64]())
+			}
+			b := Chunks(n, r.Size)
+			return ReduceScatter(ctx, r, dst[b[r.Rank]:b[r.Rank+1]], src, b, Sum[int64]())
+		})
+		for rank, bytes := range taken {
+			if bytes == 0 || bytes > limit {
+				t.Errorf("%s: rank %d took %d bytes of memory, want at most %d", name, rank, bytes, limit)
+			}
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package collective_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+)
+
+// gates is a transport in memory on which some messages of rank 0 are slow and, if
+// mute, signals are lost.
+type gates struct {
+	ends []*mem.Transport
+	slow func(e collective.Envelope) bool
+	mute bool
+}
+
+// slowness is how long a slow message takes: many times as long as it takes the watch
+// to become suspicious.
+const slowness = 5 * time.Second
+
+// newGates returns endpoints of n ranks at which Sends of users, not those of
+// collective calls, are slow.
+func newGates(n int) *gates {
+	return &gates{ends: mem.New(n), slow: func(e collective.Envelope) bool { return e.Call.Kind == collective.KindPoint }}
+}
+
+func (g *gates) transports() []collective.Transport {
+	var all []collective.Transport
+	for rank, e := range g.ends {
+		all = append(all, &gate{e, g, rank})
+	}
+	return all
+}
+
+type gate struct {
+	*mem.Transport
+	g    *gates
+	rank int
+}
+
+func (g *gate) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	if g.rank == 0 && g.g.slow(e) {
+		timer := time.NewTimer(slowness)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return g.Transport.Send(ctx, to, e, buf)
+}
+
+func (g *gate) Signal(to int, msg []byte) {
+	if !g.g.mute {
+		g.Transport.Signal(to, msg)
+	}
+}

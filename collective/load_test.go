@@ -1,0 +1,393 @@
+package collective_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// call is one collective call under test, the same at all ranks.
+type call struct {
+	kind      string
+	algorithm collective.Algorithm
+	// length is the number of elements of the vector that is reduced or broadcast,
+	// of a rank's part elsewhere.
+	length  int
+	root    int
+	inPlace bool // dst and src share memory, where the call allows it
+	async   bool // by the form that returns a Handle
+}
+
+// suite hides the type of the elements that it tests.
+type suite interface {
+	typeName() string
+	opNames() []string
+	// prepare makes what the calls of n ranks with one operation need: inputs of
+	// length elements per rank, and the results of reducing them. For calls that only
+	// move data, op is moving.
+	prepare(op string, n, length int) load
+}
+
+// moving is the name of the operation where nothing is reduced.
+const moving = "moving"
+
+// load carries out calls at one rank after another, or at all of them at once.
+type load interface {
+	// run carries out k at the rank of c and compares every element with what the
+	// twin says.
+	run(ctx context.Context, c *collective.Comm, k call) error
+	ordered() bool
+}
+
+// suites returns one suite for each of the ten types.
+func suites() []suite {
+	return []suite{
+		typed[int8]{integers[int8]()}, typed[int32]{integers[int32]()}, typed[int64]{integers[int64]()},
+		typed[uint8]{integers[uint8]()}, typed[uint32]{integers[uint32]()}, typed[uint64]{integers[uint64]()},
+		typed[float32]{floats(float32s())}, typed[float64]{floats(float64s())},
+		typed[collective.Float16]{floats(float16s())}, typed[collective.BFloat16]{floats(bfloat16s())},
+	}
+}
+
+type typed[T collective.Number] struct{ ops []reduction[T] }
+
+func (s typed[T]) typeName() string { return raw.TypeOf[T]().String() }
+
+func (s typed[T]) opNames() []string {
+	var names []string
+	for _, r := range s.ops {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+func (s typed[T]) prepare(op string, n, length int) load {
+	i := max(0, slices.IndexFunc(s.ops, func(r reduction[T]) bool { return r.name == op }))
+	l := &vectors[T]{reduction: s.ops[i], in: make([][]T, n), out: make([][]T, n)}
+	var sum []T // empty if nothing is reduced
+	if op != moving {
+		sum = make([]T, length)
+	}
+	for rank := range n {
+		in := make([]T, length)
+		for i := range in {
+			in[i] = l.input(rank, i)
+		}
+		l.in[rank] = in
+		l.out[rank] = l.foldIn(sum, in, rank)
+	}
+	return l
+}
+
+// vectors is the load of one type and operation. It is not changed by run.
+type vectors[T collective.Number] struct {
+	reduction[T]
+	in  [][]T // by rank
+	out [][]T // by rank: the finished reduction of the ranks up to it
+}
+
+// foldIn folds the input of rank into sum and returns the finished result.
+func (l *vectors[T]) foldIn(sum, in []T, rank int) []T {
+	for i := range sum {
+		if rank == 0 {
+			sum[i] = in[i]
+		} else {
+			sum[i] = l.fold(sum[i], in[i])
+		}
+	}
+	out := slices.Clone(sum)
+	for i := range out {
+		if l.finish != nil {
+			out[i] = l.finish(out[i], rank+1)
+		}
+	}
+	return out
+}
+
+func (l *vectors[T]) ordered() bool { return l.reduction.ordered }
+
+func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error {
+	var err error
+	on := c.Using(k.algorithm)
+	switch k.kind {
+	case "allreduce", "reduce", "scan", "exscan":
+		err = l.whole(ctx, on, k)
+	case "reducescatter":
+		err = l.reduceScatter(ctx, on, k)
+	case "broadcast":
+		err = l.broadcast(ctx, on, k)
+	case "allgather", "allgatherv", "gather", "gatherv":
+		err = l.gather(ctx, on, k)
+	case "scatter", "scatterv":
+		err = l.scatter(ctx, on, k)
+	case "alltoall":
+		err = l.allToAll(ctx, on, k)
+	case "sendrecv":
+		err = l.sendRecv(ctx, c, k)
+	case "barrier":
+		err = k.do(ctx, func() error { return collective.Barrier(ctx, on) },
+			func() *collective.Handle { return collective.IBarrier(ctx, on) })
+	default:
+		err = fmt.Errorf("unknown call")
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", raw.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
+	}
+	return nil
+}
+
+// do carries out one of the two forms of a call.
+func (k call) do(ctx context.Context, blocking func() error, start func() *collective.Handle) error {
+	if !k.async {
+		return blocking()
+	}
+	return start().Wait(ctx)
+}
+
+// whole tests the reductions whose result is a whole vector.
+func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) error {
+	rank, n := c.Rank(), c.Size()
+	src := slices.Clone(l.in[rank][:k.length])
+	dst := src
+	if !k.inPlace {
+		dst = l.garbage(k.length)
+	}
+	want, err := l.out[n-1], error(nil)
+	switch k.kind {
+	case "allreduce":
+		err = k.do(ctx, func() error { return collective.AllReduce(ctx, c, dst, src, l.op) },
+			func() *collective.Handle { return collective.IAllReduce(ctx, c, dst, src, l.op) })
+	case "reduce":
+		if rank != k.root {
+			want, dst = nil, nil
+		}
+		err = k.do(ctx, func() error { return collective.Reduce(ctx, c, dst, src, l.op, k.root) },
+			func() *collective.Handle { return collective.IReduce(ctx, c, dst, src, l.op, k.root) })
+	case "scan":
+		want = l.out[rank]
+		err = k.do(ctx, func() error { return collective.Scan(ctx, c, dst, src, l.op) },
+			func() *collective.Handle { return collective.IScan(ctx, c, dst, src, l.op) })
+	case "exscan":
+		want = slices.Clone(dst) // rank 0's stays
+		if rank > 0 {
+			want = l.out[rank-1]
+		}
+		err = k.do(ctx, func() error { return collective.ExScan(ctx, c, dst, src, l.op) },
+			func() *collective.Handle { return collective.IExScan(ctx, c, dst, src, l.op) })
+	}
+	if err != nil {
+		return err
+	}
+	if want != nil {
+		err = same("result", dst, want[:k.length])
+	}
+	if err == nil && (!k.inPlace || dst == nil) {
+		err = same("source", src, l.in[rank][:k.length])
+	}
+	return err
+}
+
+func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k call) error {
+	rank, n := c.Rank(), c.Size()
+	src := slices.Clone(l.in[rank][:k.length])
+	first, end := collective.Chunk(k.length, n, rank)
+	dst := src[first:end]
+	if !k.inPlace {
+		dst = l.garbage(end - first)
+	}
+	err := k.do(ctx, func() error { return collective.ReduceScatter(ctx, c, dst, src, l.op) },
+		func() *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, l.op) })
+	if err == nil {
+		err = same("result", dst, l.out[n-1][first:end])
+	}
+	if err == nil {
+		in := slices.Clone(l.in[rank][:k.length])
+		if k.inPlace {
+			copy(in[first:end], dst) // the rest of src is intact even so
+		}
+		err = same("source", src, in)
+	}
+	return err
+}
+
+func (l *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) error {
+	want := l.in[k.root][:k.length]
+	buf := l.garbage(k.length)
+	if c.Rank() == k.root {
+		copy(buf, want)
+	}
+	err := k.do(ctx, func() error { return collective.Broadcast(ctx, c, buf, k.root) },
+		func() *collective.Handle { return collective.IBroadcast(ctx, c, buf, k.root) })
+	if err != nil {
+		return err
+	}
+	return same("result", buf, want)
+}
+
+// counts returns the lengths of the ranks' parts: equal ones, or for the calls that
+// allow it different ones, some of them zero.
+func (k call) counts(n int) []int {
+	counts := make([]int, n)
+	for rank := range counts {
+		counts[rank] = k.length
+		if k.varied() {
+			counts[rank] = (rank*rank + k.length) % (k.length + 1)
+		}
+	}
+	return counts
+}
+
+func (k call) varied() bool { return k.kind[len(k.kind)-1] == 'v' && k.kind != "sendrecv" }
+
+// parts returns the first counts[rank] elements of every rank's input, one after the
+// other, and where the part of rank stands.
+func (l *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	all = make([]T, 0, sum)
+	for i, n := range counts {
+		if i == rank {
+			first, end = len(all), len(all)+n
+		}
+		all = append(all, l.in[i][:n]...)
+	}
+	return all, first, end
+}
+
+// gather tests the gathers to one rank and to all.
+func (l *vectors[T]) gather(ctx context.Context, c *collective.Comm, k call) error {
+	counts := k.counts(c.Size())
+	want, first, end := l.parts(counts, c.Rank())
+	toAll := k.kind == "allgather" || k.kind == "allgatherv"
+	var dst []T
+	if toAll || c.Rank() == k.root {
+		dst = l.garbage(len(want))
+	}
+	src := slices.Clone(want[first:end])
+	if k.inPlace && dst != nil {
+		src = dst[first:end]
+		copy(src, want[first:end])
+	}
+	var err error
+	switch k.kind {
+	case "allgather":
+		err = k.do(ctx, func() error { return collective.AllGather(ctx, c, dst, src) },
+			func() *collective.Handle { return collective.IAllGather(ctx, c, dst, src) })
+	case "allgatherv":
+		err = k.do(ctx, func() error { return collective.AllGatherV(ctx, c, dst, src, counts) },
+			func() *collective.Handle { return collective.IAllGatherV(ctx, c, dst, src, counts) })
+	case "gather":
+		err = k.do(ctx, func() error { return collective.Gather(ctx, c, dst, src, k.root) },
+			func() *collective.Handle { return collective.IGather(ctx, c, dst, src, k.root) })
+	case "gatherv":
+		err = k.do(ctx, func() error { return collective.GatherV(ctx, c, dst, src, counts, k.root) },
+			func() *collective.Handle { return collective.IGatherV(ctx, c, dst, src, counts, k.root) })
+	}
+	if err == nil && dst != nil {
+		err = same("result", dst, want)
+	}
+	if err == nil {
+		err = same("source", src, want[first:end])
+	}
+	return err
+}
+
+func (l *vectors[T]) scatter(ctx context.Context, c *collective.Comm, k call) error {
+	counts := k.counts(c.Size())
+	all, first, end := l.parts(counts, c.Rank())
+	dst := l.garbage(end - first)
+	var src []T
+	if c.Rank() == k.root {
+		src = slices.Clone(all)
+		if k.inPlace {
+			dst = src[first:end]
+		}
+	}
+	var err error
+	if k.varied() {
+		err = k.do(ctx, func() error { return collective.ScatterV(ctx, c, dst, src, counts, k.root) },
+			func() *collective.Handle { return collective.IScatterV(ctx, c, dst, src, counts, k.root) })
+	} else {
+		err = k.do(ctx, func() error { return collective.Scatter(ctx, c, dst, src, k.root) },
+			func() *collective.Handle { return collective.IScatter(ctx, c, dst, src, k.root) })
+	}
+	if err == nil {
+		err = same("result", dst, all[first:end])
+	}
+	if err == nil && src != nil {
+		err = same("source", src, all)
+	}
+	return err
+}
+
+// allToAll sends rank i the elements of the caller's input from i*length on.
+func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) error {
+	rank, n := c.Rank(), c.Size()
+	src := slices.Clone(l.in[rank][:n*k.length])
+	dst := l.garbage(len(src))
+	var want []T
+	for from := range n {
+		want = append(want, l.in[from][rank*k.length:(rank+1)*k.length]...)
+	}
+	err := k.do(ctx, func() error { return collective.AllToAll(ctx, c, dst, src) },
+		func() *collective.Handle { return collective.IAllToAll(ctx, c, dst, src) })
+	if err == nil {
+		err = same("result", dst, want)
+	}
+	if err == nil {
+		err = same("source", src, l.in[rank][:len(src)])
+	}
+	return err
+}
+
+// sendRecv sends to the rank root places up and receives from as many places down,
+// which may be the caller itself.
+func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) error {
+	rank, n := c.Rank(), c.Size()
+	to, from := (rank+k.root)%n, (rank-k.root+n)%n
+	src, dst := slices.Clone(l.in[rank][:k.length]), l.garbage(k.length)
+	sent := collective.ISend(ctx, c, to, k.length, src)
+	err := k.do(ctx, func() error { return collective.Recv(ctx, c, from, k.length, dst) },
+		func() *collective.Handle { return collective.IRecv(ctx, c, from, k.length, dst) })
+	if serr := sent.Wait(ctx); err == nil {
+		err = serr
+	}
+	if err == nil {
+		err = same("result", dst, l.in[from][:k.length])
+	}
+	if err == nil {
+		err = same("source", src, l.in[rank][:k.length])
+	}
+	return err
+}
+
+// garbage returns a vector that holds no result.
+func (l *vectors[T]) garbage(n int) []T {
+	v := make([]T, n)
+	for i := range v {
+		v[i] = 99
+	}
+	return v
+}
+
+// same compares two vectors bit by bit.
+func same[T collective.Number](what string, got, want []T) error {
+	if bytes.Equal(raw.Bytes(got), raw.Bytes(want)) {
+		return nil
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%s has %d elements, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s: element %d of %d is %v, want %v", what, i, len(got), got[i], want[i])
+		}
+	}
+	return fmt.Errorf("%s: other bits", what)
+}

@@ -1,0 +1,172 @@
+package collective_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// way is a kind of call and how it is carried out.
+type way struct {
+	kind      string
+	algorithm collective.Algorithm
+}
+
+// row is a kind of call with the algorithms that can carry it out.
+type row struct {
+	kind       string
+	algorithms []collective.Algorithm
+}
+
+// reducing lists the calls that reduce.
+func reducing() []row {
+	const auto, ring, tree, doubling = collective.Auto, collective.Ring, collective.Tree, collective.RecursiveDoubling
+	return []row{
+		{"allreduce", []collective.Algorithm{auto, ring, doubling, collective.Rabenseifner, tree}},
+		{"reducescatter", []collective.Algorithm{auto, ring, tree}},
+		{"reduce", []collective.Algorithm{auto, ring, tree}},
+		{"scan", []collective.Algorithm{auto, doubling}},
+		{"exscan", []collective.Algorithm{auto, doubling}},
+	}
+}
+
+// carrying lists the calls that only move data, or nothing.
+func carrying() []row {
+	const auto, ring, tree, doubling = collective.Auto, collective.Ring, collective.Tree, collective.RecursiveDoubling
+	return []row{
+		{"allgather", []collective.Algorithm{auto, ring, doubling, tree}},
+		{"allgatherv", []collective.Algorithm{auto, ring, doubling, tree}},
+		{"broadcast", []collective.Algorithm{auto, ring, tree}},
+		{"gather", []collective.Algorithm{auto, tree, collective.Direct}},
+		{"gatherv", []collective.Algorithm{auto, tree, collective.Direct}},
+		{"scatter", []collective.Algorithm{auto, tree, collective.Direct}},
+		{"scatterv", []collective.Algorithm{auto, tree, collective.Direct}},
+		{"alltoall", []collective.Algorithm{auto, collective.Direct}},
+		{"sendrecv", []collective.Algorithm{auto}},
+		{"barrier", []collective.Algorithm{auto, doubling}},
+	}
+}
+
+// ways lists the ways of rows, without the ring for an operation that is ordered.
+func ways(rows []row, ordered bool) []way {
+	var all []way
+	for _, r := range rows {
+		for _, a := range r.algorithms {
+			if a != collective.Ring || !ordered {
+				all = append(all, way{r.kind, a})
+			}
+		}
+	}
+	return all
+}
+
+// calls lists the calls of the matrix for n ranks: every way and length, with the
+// root, the aliasing and the form of the call taken in turns.
+func calls(ways []way, n int, lengths []int) []call {
+	var all []call
+	for _, w := range ways {
+		for _, length := range lengths {
+			i := len(all)
+			all = append(all, call{kind: w.kind, algorithm: w.algorithm, length: length,
+				root: i * 5 % n, inPlace: i/2%2 == 1, async: i%2 == 1})
+		}
+	}
+	return all
+}
+
+// lengths returns those at which a vector falls apart differently among n ranks.
+func lengths(n int, long ...int) []int {
+	all := append([]int{0, 1, n - 1, n, n + 1}, long...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// job is a list of calls with one load.
+type job struct {
+	load  load
+	calls []call
+}
+
+// matrix lists the calls of every kind, operation, type and algorithm.
+func matrix(n int, lengths []int) []job {
+	var jobs []job
+	longest := slices.Max(lengths)
+	for _, s := range suites() {
+		l := s.prepare(moving, n, n*longest)
+		jobs = append(jobs, job{l, calls(ways(carrying(), false), n, lengths)})
+		for _, op := range s.opNames() {
+			l := s.prepare(op, n, longest)
+			jobs = append(jobs, job{l, calls(ways(reducing(), l.ordered()), n, lengths)})
+		}
+	}
+	return jobs
+}
+
+// runJobs carries out all calls at n ranks in memory, one after the other.
+func runJobs(t *testing.T, n int, o collective.Options, jobs []job) {
+	t.Helper()
+	ts := make([]collective.Transport, 0, n)
+	for _, e := range mem.New(n) {
+		ts = append(ts, e)
+	}
+	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+		for _, j := range jobs {
+			if err := j.run(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (j job) run(ctx context.Context, c *collective.Comm) error {
+	for _, k := range j.calls {
+		if err := j.load.run(ctx, c, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ranks lists the numbers of ranks of the matrix. The race detector makes calls ten
+// times as slow, and finds nothing more at other numbers.
+func ranks() []int {
+	if racing {
+		return []int{1, 2, 3, 5}
+	}
+	return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+}
+
+// Every kind of call, operation, type, algorithm and number of ranks gives what the
+// definition says, to the bit.
+func TestMatrix(t *testing.T) {
+	t.Parallel()
+	for _, n := range ranks() {
+		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
+			runJobs(t, n, collective.Options{}, matrix(n, lengths(n, 1000)))
+		})
+	}
+}
+
+// Short segments bring the pipelines about that long vectors have otherwise.
+func TestMatrixOfSegments(t *testing.T) {
+	t.Parallel()
+	for n, segment := range []int{2: 8, 3: 64, 4: 16, 5: 8, 7: 16, 8: 64} {
+		if segment == 0 || racing && n > 4 {
+			continue
+		}
+		t.Run(fmt.Sprintf("n=%d segment=%d", n, segment), func(t *testing.T) {
+			runJobs(t, n, collective.Options{Segment: segment}, matrix(n, []int{3*n + 1, 41}))
+		})
+	}
+}

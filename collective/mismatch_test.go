@@ -1,0 +1,318 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// act is what one rank does.
+type act struct {
+	name string
+	do   func(ctx context.Context, c *collective.Comm) error
+}
+
+// args are the arguments of a call of which two ranks may have different ones.
+type args struct {
+	length, root int
+	algorithm    collective.Algorithm
+	op           collective.Op[int32]
+}
+
+func usual() args { return args{length: 4, op: collective.Sum[int32]} }
+
+// kinds lists the names of all kinds of collective calls.
+func kinds() []string {
+	return []string{"allreduce", "reducescatter", "allgather", "broadcast", "reduce", "gather",
+		"scatter", "alltoall", "scan", "exscan", "barrier", "split"}
+}
+
+// making returns the act of calling kind with elements of int32.
+func making(kind string, a args) act {
+	return act{kind, func(ctx context.Context, c *collective.Comm) error { return callInt32(ctx, c, kind, a) }}
+}
+
+func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) error {
+	n := c.Size()
+	c = c.Using(a.algorithm)
+	v, all := make([]int32, a.length), make([]int32, n*a.length)
+	switch kind {
+	case "allreduce":
+		return collective.AllReduce(ctx, c, v, v, a.op)
+	case "reducescatter":
+		first, end := collective.Chunk(len(v), n, c.Rank())
+		return collective.ReduceScatter(ctx, c, v[first:end], v, a.op)
+	case "allgather":
+		return collective.AllGather(ctx, c, all, v)
+	case "broadcast":
+		return collective.Broadcast(ctx, c, v, a.root)
+	case "reduce":
+		return collective.Reduce(ctx, c, v, v, a.op, a.root)
+	case "gather":
+		return collective.Gather(ctx, c, all, v, a.root)
+	case "scatter":
+		return collective.Scatter(ctx, c, v, all, a.root)
+	case "alltoall":
+		return collective.AllToAll(ctx, c, make([]int32, len(all)), all)
+	case "scan":
+		return collective.Scan(ctx, c, v, v, a.op)
+	case "exscan":
+		return collective.ExScan(ctx, c, v, v, a.op)
+	case "barrier":
+		return collective.Barrier(ctx, c)
+	case "split":
+		_, err := collective.Split(ctx, c, 0, 0)
+		return err
+	}
+	return fmt.Errorf("unknown kind %q", kind)
+}
+
+// hang bounds what must not hang, in virtual or in real time.
+const hang = time.Minute
+
+// positions calls f for every number of ranks from 2 to 5 and every odd one of them.
+func positions(f func(n, odd int)) {
+	for n := 2; n <= 5; n++ {
+		for odd := range n {
+			f(n, odd)
+		}
+	}
+}
+
+// differ lets rank odd of n do other and the rest do common, in virtual time. Every
+// rank must get a mismatch of the two within a second.
+func differ(t *testing.T, n, odd int, common, other act) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		took := make([]time.Duration, n)
+		begin := time.Now()
+		errs := cluster.Errors(t, n, func(ctx context.Context, c *collective.Comm) error {
+			err := oneOf(ctx, c, odd, common, other)
+			took[c.Rank()] = time.Since(begin)
+			return err
+		})
+		for rank, err := range errs {
+			where := fmt.Sprintf("n=%d, rank %d calls %s, others %s: rank %d after %v", n, odd, other.name, common.name, rank, took[rank])
+			if took[rank] > time.Second {
+				t.Errorf("%s: too late: %v", where, err)
+			}
+			checkMismatch(t, where, err, common.name, other.name)
+		}
+	})
+}
+
+func oneOf(ctx context.Context, c *collective.Comm, odd int, common, other act) error {
+	ctx, cancel := context.WithTimeout(ctx, hang)
+	defer cancel()
+	if c.Rank() == odd {
+		return other.do(ctx, c)
+	}
+	return common.do(ctx, c)
+}
+
+// checkMismatch wants err to be a mismatch that names two different calls, whose kinds
+// are the first words of a and b.
+func checkMismatch(t *testing.T, where string, err error, a, b string) {
+	t.Helper()
+	var m *collective.MismatchError
+	if !errors.As(err, &m) || !errors.Is(err, collective.ErrMismatch) || !errors.Is(err, collective.ErrRevoked) {
+		t.Errorf("%s: got %v, want a mismatch", where, err)
+		return
+	}
+	a, _, _ = strings.Cut(a, " ")
+	b, _, _ = strings.Cut(b, " ")
+	x, y := m.A.Kind.String(), m.B.Kind.String()
+	if !(x == a && y == b || x == b && y == a) || m.A == m.B || m.RankA == m.RankB {
+		t.Errorf("%s: names other calls: %v", where, err)
+	}
+	if !strings.Contains(err.Error(), m.A.String()) || !strings.Contains(err.Error(), m.B.String()) {
+		t.Errorf("%s: does not say what was called: %v", where, err)
+	}
+}
+
+// Every two kinds of collective calls, and every place of the rank that makes the
+// other one.
+func TestMismatchOfKinds(t *testing.T) {
+	for _, common := range kinds() {
+		for _, other := range kinds() {
+			if common == other {
+				continue
+			}
+			positions(func(n, odd int) {
+				differ(t, n, odd, making(common, usual()), making(other, usual()))
+			})
+		}
+	}
+}
+
+// variation is one call with two different arguments.
+type variation struct{ common, other act }
+
+// variations lists calls of one kind that differ in one thing.
+func variations() []variation {
+	var all []variation
+	add := func(kind, what string, common, other args) {
+		a, b := making(kind, common), making(kind, other)
+		b.name += " with another " + what
+		all = append(all, variation{a, b})
+	}
+	with := func(change func(*args)) args {
+		a := usual()
+		change(&a)
+		return a
+	}
+	for _, kind := range kinds()[:10] {
+		add(kind, "length", usual(), with(func(a *args) { a.length = 5 }))
+		add(kind, "length, none", usual(), with(func(a *args) { a.length = 0 }))
+		add(kind, "length, long", usual(), with(func(a *args) { a.length = 1 << 18 }))
+		all = append(all, variation{making(kind, usual()), ofFloats(kind)})
+	}
+	for _, kind := range []string{"allreduce", "reducescatter", "reduce", "scan", "exscan"} {
+		add(kind, "operation", usual(), with(func(a *args) { a.op = collective.Max[int32] }))
+	}
+	for _, kind := range []string{"broadcast", "reduce", "gather", "scatter"} {
+		add(kind, "root", usual(), with(func(a *args) { a.root = 1 }))
+	}
+	for _, r := range append(reducing(), carrying()...) {
+		if r.kind == "barrier" || r.kind == "sendrecv" || strings.HasSuffix(r.kind, "v") {
+			continue
+		}
+		for i, a := range r.algorithms[1:] {
+			for _, b := range r.algorithms[1 : i+1] {
+				add(r.kind, "algorithm", with(func(x *args) { x.algorithm = a }), with(func(x *args) { x.algorithm = b }))
+			}
+		}
+	}
+	return append(all, variedCounts()...)
+}
+
+// ofFloats is making with the usual arguments, but with elements of another type that
+// has the same size.
+func ofFloats(kind string) act {
+	return act{kind + " of another type", func(ctx context.Context, c *collective.Comm) error {
+		n := c.Size()
+		v, all := make([]float32, 4), make([]float32, 4*n)
+		first, end := collective.Chunk(4, n, c.Rank())
+		switch kind {
+		case "allreduce":
+			return collective.AllReduce(ctx, c, v, v, collective.Sum[float32])
+		case "reducescatter":
+			return collective.ReduceScatter(ctx, c, v[first:end], v, collective.Sum[float32])
+		case "allgather":
+			return collective.AllGather(ctx, c, all, v)
+		case "broadcast":
+			return collective.Broadcast(ctx, c, v, 0)
+		case "reduce":
+			return collective.Reduce(ctx, c, v, v, collective.Sum[float32], 0)
+		case "gather":
+			return collective.Gather(ctx, c, all, v, 0)
+		case "scatter":
+			return collective.Scatter(ctx, c, v, all, 0)
+		case "alltoall":
+			return collective.AllToAll(ctx, c, make([]float32, len(all)), all)
+		case "scan":
+			return collective.Scan(ctx, c, v, v, collective.Sum[float32])
+		}
+		return collective.ExScan(ctx, c, v, v, collective.Sum[float32])
+	}}
+}
+
+// variedCounts lists calls with other counts of the same sum.
+func variedCounts() []variation {
+	counts := func(n, first int) []int {
+		all := make([]int, n)
+		all[first] = 6 // the others give nothing
+		return all
+	}
+	do := func(kind string, first int) act {
+		return act{kind + fmt.Sprint(" of 6 elements of rank ", first), func(ctx context.Context, c *collective.Comm) error {
+			parts := counts(c.Size(), first)
+			own, all := make([]int8, parts[c.Rank()]), make([]int8, 6)
+			switch kind {
+			case "allgather":
+				return collective.AllGatherV(ctx, c, all, own, parts)
+			case "gather":
+				return collective.GatherV(ctx, c, all, own, parts, 0)
+			}
+			return collective.ScatterV(ctx, c, own, all, parts, 0)
+		}}
+	}
+	var all []variation
+	for _, kind := range []string{"allgather", "gather", "scatter"} {
+		all = append(all, variation{do(kind, 0), do(kind, 1)})
+	}
+	return all
+}
+
+func TestMismatchOfArguments(t *testing.T) {
+	for _, v := range variations() {
+		positions(func(n, odd int) { differ(t, n, odd, v.common, v.other) })
+	}
+}
+
+// Two calls in another order at one rank: it is the first of them that differs.
+func TestMismatchOfOrder(t *testing.T) {
+	both := func(a, b string) act {
+		return act{a, func(ctx context.Context, c *collective.Comm) error {
+			return errors.Join(callInt32(ctx, c, a, usual()), callInt32(ctx, c, b, usual()))
+		}}
+	}
+	for i, a := range kinds() {
+		b := kinds()[(i+5)%len(kinds())]
+		positions(func(n, odd int) { differ(t, n, odd, both(a, b), both(b, a)) })
+	}
+}
+
+// A call too few at one rank shows at its next one.
+func TestMismatchOfOneTooFew(t *testing.T) {
+	two := act{"scan", func(ctx context.Context, c *collective.Comm) error {
+		if err := collective.Barrier(ctx, c); err != nil {
+			return err
+		}
+		return errors.Join(callInt32(ctx, c, "scan", usual()), callInt32(ctx, c, "reduce", usual()))
+	}}
+	one := act{"reduce", func(ctx context.Context, c *collective.Comm) error {
+		return errors.Join(collective.Barrier(ctx, c), callInt32(ctx, c, "reduce", usual()))
+	}}
+	positions(func(n, odd int) { differ(t, n, odd, two, one) })
+}
+
+// A rank that waits in Recv for one that waits in a collective call for it.
+func TestMismatchOfRecvAndCollective(t *testing.T) {
+	for _, kind := range kinds() {
+		positions(func(n, odd int) {
+			recv := act{"send/recv", func(ctx context.Context, c *collective.Comm) error {
+				return collective.Recv(ctx, c, (odd+1)%n, 7, make([]int8, 3))
+			}}
+			differ(t, n, odd, making(kind, usual()), recv)
+		})
+	}
+}
+
+// In real time, on the scheduler that programs have, the same happens.
+func TestMismatchInRealTime(t *testing.T) {
+	cases := []variation{
+		{making("allreduce", usual()), making("barrier", usual())},
+		{making("broadcast", usual()), making("reduce", usual())},
+		{making("gather", usual()), making("scatter", usual())},
+		{making("scan", usual()), making("alltoall", usual())},
+	}
+	for _, v := range append(cases, variations()...) {
+		t.Run(v.common.name+" and "+v.other.name, func(t *testing.T) {
+			t.Parallel()
+			errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+				return oneOf(ctx, c, 1, v.common, v.other)
+			})
+			for rank, err := range errs {
+				checkMismatch(t, fmt.Sprint("rank ", rank), err, v.common.name, v.other.name)
+			}
+		})
+	}
+}

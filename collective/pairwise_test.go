@@ -1,0 +1,165 @@
+package collective_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// choice is one row of a selection: a call in which every two factors (kind,
+// algorithm, operation, type, ranks) meet as in few other rows.
+type choice struct {
+	way
+	op    string
+	suite suite
+	ranks int
+}
+
+// factors returns the factors by name, so that those of two choices can be compared.
+func (c choice) factors() [5]string {
+	return [5]string{c.kind, "by " + c.algorithm.String(), c.op, c.suite.typeName(), fmt.Sprint(c.ranks, " ranks")}
+}
+
+// pair is two factors that meet.
+type pair [2]string
+
+func (c choice) pairs() []pair {
+	var all []pair
+	f := c.factors()
+	for i := range f {
+		for j := range i {
+			all = append(all, pair{f[j], f[i]})
+		}
+	}
+	return all
+}
+
+// everything lists all choices there are for up to most ranks, Auto apart.
+func everything(most int) []choice {
+	var all []choice
+	add := func(s suite, op string, ws []way) {
+		for _, w := range ws {
+			for n := 1; n <= most; n++ {
+				if w.algorithm != collective.Auto || w.kind == "sendrecv" {
+					all = append(all, choice{w, op, s, n})
+				}
+			}
+		}
+	}
+	for _, s := range suites() {
+		add(s, moving, ways(carrying(), false))
+		for _, op := range s.opNames() {
+			add(s, op, ways(reducing(), s.prepare(op, 1, 0).ordered()))
+		}
+	}
+	return all
+}
+
+// selection returns choices in which every two factors that can meet do, each time
+// the one that adds most. It is the same at each call.
+func selection(most int) []choice {
+	all := everything(most)
+	ids := make(map[pair]int)
+	pairs := make([][]int, len(all)) // of each choice, as indices into open
+	for i, c := range all {
+		for _, p := range c.pairs() {
+			if _, ok := ids[p]; !ok {
+				ids[p] = len(ids)
+			}
+			pairs[i] = append(pairs[i], ids[p])
+		}
+	}
+	open := make([]int, len(ids)) // 1 for a pair that has not met
+	for i := range open {
+		open[i] = 1
+	}
+	gain := func(i int) (sum int) {
+		for _, p := range pairs[i] {
+			sum += open[p]
+		}
+		return sum
+	}
+	var chosen []choice
+	for {
+		best := 0
+		for i := range all {
+			if gain(i) > gain(best) {
+				best = i
+			}
+		}
+		if gain(best) == 0 {
+			return chosen
+		}
+		chosen = append(chosen, all[best])
+		for _, p := range pairs[best] {
+			open[p] = 0
+		}
+	}
+}
+
+// job returns the choice as a call with vectors of length elements in all.
+func (c choice) job(i, length int) job {
+	k := call{kind: c.kind, algorithm: c.algorithm, length: length,
+		root: i * 5 % c.ranks, inPlace: i/2%2 == 1, async: i%2 == 1}
+	if c.op == moving && c.kind != "broadcast" && c.kind != "sendrecv" {
+		k.length /= c.ranks // of a part
+	}
+	return job{c.suite.prepare(c.op, c.ranks, length), []call{k}}
+}
+
+func TestSelection(t *testing.T) {
+	met := make(map[pair]bool)
+	chosen := selection(9)
+	for _, c := range chosen {
+		for _, p := range c.pairs() {
+			met[p] = true
+		}
+	}
+	for _, c := range everything(9) {
+		for _, p := range c.pairs() {
+			if !met[p] {
+				t.Fatalf("%v never meet", p)
+			}
+		}
+	}
+	t.Logf("%d calls for %d pairs", len(chosen), len(met))
+}
+
+// The selection with a million elements: many segments, and memory beyond all caches.
+func TestSelectionOfLongVectors(t *testing.T) {
+	t.Parallel()
+	length := 1_000_000
+	if racing {
+		length = 100_000
+	}
+	for i, c := range selection(9) {
+		runJobs(t, c.ranks, collective.Options{}, []job{c.job(i, length)})
+	}
+}
+
+// The selection over libp2p: 40,000 elements, so that the longer types need two
+// segments.
+func TestSelectionOverP2P(t *testing.T) {
+	t.Parallel()
+	byRanks := make(map[int][]job)
+	for i, c := range selection(9) {
+		byRanks[c.ranks] = append(byRanks[c.ranks], c.job(i, 40_000))
+	}
+	for _, n := range slices.Sorted(maps.Keys(byRanks)) {
+		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
+			cluster.RunP2P(t, n, func(ctx context.Context, c *collective.Comm) error {
+				for _, j := range byRanks[n] {
+					if err := j.run(ctx, c); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

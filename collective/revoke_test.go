@@ -1,0 +1,261 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// stop ends the communicators of all ranks, in one of the ways there are, at the rank
+// of c, whose endpoint is e. It returns the error of the call in which it happened.
+type stop struct {
+	name string
+	do   func(ctx context.Context, c *collective.Comm, e *mem.Transport) error
+	// own and others say whether an error is the right one at the rank itself, or at
+	// another.
+	own, others func(err error, odd int) bool
+}
+
+func isAbort(text string) func(error, int) bool {
+	return func(err error, odd int) bool {
+		var a *collective.AbortError
+		return errors.As(err, &a) && a.Rank == odd && strings.Contains(a.Cause, text)
+	}
+}
+
+func isPeer(err error, odd int) bool {
+	var p *collective.PeerError
+	return errors.As(err, &p) && p.Rank == odd && errors.Is(err, collective.ErrPeer)
+}
+
+func is(target error) func(error, int) bool {
+	return func(err error, _ int) bool { return errors.Is(err, target) }
+}
+
+func stops() []stop {
+	return []stop{
+		{"cancelled before the call", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return collective.AllReduce(ctx, c, []int8{1}, []int8{1}, collective.Sum[int8])
+		}, is(context.Canceled), isAbort("context canceled")},
+		{"cancelled in the call", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			ctx, cancel := context.WithCancelCause(ctx)
+			h := collective.IRecv(ctx, c, (c.Rank()+1)%c.Size(), 1, make([]int8, 1))
+			synctest.Wait()
+			cancel(errTired)
+			return h.Wait(context.Background())
+		}, is(errTired), isAbort("tired")},
+		{"bad argument", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			return collective.AllReduce(ctx, c, []int8{1}, []int8{1, 2}, collective.Sum[int8])
+		}, is(collective.ErrArgument), isAbort("dst has 1 elements, want 2")},
+		{"bad argument of a non-blocking call", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			return collective.IBroadcast(ctx, c, []int8{1}, 99).Wait(ctx)
+		}, is(collective.ErrArgument), isAbort("root 99")},
+		{"revoked by the user", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			c.Revoke(errTired)
+			return collective.Barrier(ctx, c)
+		}, isAbort("tired"), isAbort("tired")},
+		{"revoked for no reason", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			c.Revoke(nil)
+			return collective.Barrier(ctx, c)
+		}, isAbort(""), isAbort("")},
+		{"killed", func(ctx context.Context, c *collective.Comm, e *mem.Transport) error {
+			e.Kill()
+			return collective.Barrier(ctx, c)
+		}, is(collective.ErrClosed), isPeer},
+		{"closed", func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			return errors.Join(c.Close(), collective.Barrier(ctx, c))
+		}, is(collective.ErrClosed), isPeer},
+	}
+}
+
+var errTired = errors.New("tired")
+
+// inMemory is cluster.Errors with the endpoints in the hands of f.
+func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
+	t.Helper()
+	ends := mem.New(n)
+	ts := make([]collective.Transport, n)
+	for i, e := range ends {
+		ts[i] = e
+	}
+	return cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		ctx, cancel := context.WithTimeout(ctx, hang)
+		defer cancel()
+		return f(ctx, c, ends[c.Rank()])
+	})
+}
+
+// Whatever ends one communicator at one rank ends all calls in progress of all
+// communicators at all ranks, and all later ones, with an error that says what it was.
+func TestRevocationReachesAll(t *testing.T) {
+	const n = 4
+	for _, s := range stops() {
+		for odd := range n {
+			t.Run(fmt.Sprintf("%s at %d", s.name, odd), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					for _, err := range inMemory(t, n, func(ctx context.Context, c *collective.Comm, e *mem.Transport) error {
+						return stopped(ctx, c, e, s, odd)
+					}) {
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// stopped is one rank's part of TestRevocationReachesAll. It returns nil if all went as
+// it should.
+func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, odd int) error {
+	dup, err := collective.Dup(ctx, c)
+	if err != nil {
+		return err
+	}
+	split, err := collective.Split(ctx, c, 0, -c.Rank())
+	if err != nil {
+		return err
+	}
+	fails := s.others
+	errs := make(map[string]error)
+	if c.Rank() == odd {
+		synctest.Wait() // until all others are in their calls
+		fails = s.own
+		errs["the call itself"] = s.do(ctx, c, e)
+	} else {
+		v := make([]float64, 5)
+		pending := collective.IAllReduce(ctx, dup, v, v, collective.Sum[float64])
+		receive := collective.IRecv(ctx, split, split.Size()-1-odd, 9, make([]int8, 1))
+		errs["blocking call"] = collective.Barrier(ctx, c)
+		errs["call on a duplicate"] = pending.Wait(ctx)
+		errs["receive on a part"] = receive.Wait(ctx)
+	}
+	c.Revoke(errors.New("too late")) // the first cause stays
+	if c.Rank() != odd && !s.others(c.Err(), odd) {
+		return fmt.Errorf("the communicator's cause: %w", orNone(c.Err()))
+	}
+	errs["later call"] = collective.Barrier(ctx, dup)
+	errs["later start"] = collective.ISend(ctx, split, 0, 1, []int8{1}).Wait(ctx)
+	for what, err := range errs {
+		later := strings.HasPrefix(what, "later")
+		if !errors.Is(err, collective.ErrRevoked) || !later && !fails(err, odd) || c.Rank() != odd && !s.others(err, odd) {
+			return fmt.Errorf("%s: %w", what, orNone(err))
+		}
+	}
+	return nil
+}
+
+// orNone turns a missing error into one.
+func orNone(err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return err
+}
+
+// Close ends what is in progress, waits for it, and can be called again; nothing goes
+// on afterwards.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := inMemory(t, 3, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+			dup, err := collective.Dup(ctx, c)
+			if err != nil || c.Rank() > 0 {
+				return err
+			}
+			h := collective.IRecv(ctx, dup, 1, 1, make([]int8, 1))
+			synctest.Wait()
+			if err := dup.Close(); err != nil {
+				return err
+			}
+			select {
+			case <-h.Done():
+			default:
+				return errors.New("Close returned before the call in progress")
+			}
+			if err := h.Wait(ctx); !errors.Is(err, collective.ErrClosed) || !errors.Is(err, collective.ErrRevoked) {
+				return orNone(err)
+			}
+			for _, on := range []*collective.Comm{c, dup} {
+				if err := collective.Barrier(ctx, on); !errors.Is(err, collective.ErrClosed) || !errors.Is(err, collective.ErrRevoked) {
+					return orNone(err)
+				}
+				if err := collective.IBarrier(ctx, on).Wait(ctx); !errors.Is(err, collective.ErrClosed) {
+					return orNone(err)
+				}
+			}
+			return errors.Join(c.Close(), dup.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A rank that has done its part may close while others still read what it sent.
+func TestCloseDisturbsNobody(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			cluster.Run(t, 5, func(ctx context.Context, c *collective.Comm) error {
+				v := make([]int64, 1000)
+				if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+					return err
+				}
+				return c.Close()
+			})
+		})
+	}
+}
+
+// A panic in a user's reduction leaves its rank and ends the call at all others.
+func TestPanicInReduction(t *testing.T) {
+	for _, r := range reducing() {
+		for _, a := range r.algorithms[1:] {
+			for n := 2; n <= 5; n++ {
+				t.Run(fmt.Sprintf("%s by %v at %d ranks", r.kind, a, n), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { panicInReduction(t, n, way{r.kind, a}) })
+				})
+			}
+		}
+	}
+}
+
+// panicInReduction lets the last rank panic, if there is something to fold for it.
+func panicInReduction(t *testing.T, n int, w way) {
+	panicked := false
+	errs := inMemory(t, n, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {
+		broken := collective.NewOp("broken", true, func(dst, a, b []int32) {
+			if c.Rank() == n-1 {
+				panic("of the user")
+			}
+			copy(dst, a)
+		})
+		defer func() {
+			if c.Rank() == n-1 {
+				panicked = recover() != nil
+			}
+		}()
+		err := callInt32(ctx, c, w.kind, args{length: 3000, algorithm: w.algorithm, op: broken})
+		if err != nil {
+			return err
+		}
+		return collective.Barrier(ctx, c) // all that was wanted of that rank may have come
+	})
+	if !panicked && errors.Join(errs...) != nil {
+		t.Errorf("without a panic: %v", errs)
+	}
+	for rank, err := range errs[:n-1] {
+		if panicked && !isAbort("panic")(err, n-1) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}

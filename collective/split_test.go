@@ -1,0 +1,192 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// members returns the ranks in c, in c's order, of those who call it, as they are in
+// the communicator where their ranks are own.
+func members(ctx context.Context, c *collective.Comm, own int) ([]int64, error) {
+	all := make([]int64, c.Size())
+	err := collective.AllGather(ctx, c, all, []int64{int64(own)})
+	return all, err
+}
+
+// Split against its twin, for any colors and keys: each new communicator has the ranks
+// of one color in the order of keys, then ranks, and works.
+func TestSplit(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 7).Draw(rt, "n")
+		colors := rapid.SliceOfN(rapid.IntRange(-1, 2), n, n).Draw(rt, "colors")
+		keys := rapid.SliceOfN(rapid.IntRange(-2, 2), n, n).Draw(rt, "keys")
+		errs := cluster.Errors(t, n, func(ctx context.Context, c *collective.Comm) error {
+			rank := c.Rank()
+			part, err := collective.Split(ctx, c, colors[rank], keys[rank])
+			if err != nil || colors[rank] < 0 {
+				if part != nil {
+					err = fmt.Errorf("color %d got a communicator", colors[rank])
+				}
+				return err
+			}
+			got, err := members(ctx, part, rank)
+			if err != nil {
+				return err
+			}
+			want := twin(colors, keys, colors[rank])
+			if !slices.Equal(got, want) || want[part.Rank()] != int64(rank) || part.Size() != len(want) {
+				return fmt.Errorf("color %d: %v, rank %d of %d; want %v", colors[rank], got, part.Rank(), part.Size(), want)
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// twin lists the ranks of a color, for each key in turn.
+func twin(colors, keys []int, color int) []int64 {
+	var all []int64
+	for key := -2; key <= 2; key++ {
+		for rank := range colors {
+			if colors[rank] == color && keys[rank] == key {
+				all = append(all, int64(rank))
+			}
+		}
+	}
+	return all
+}
+
+// Parts of parts, down to single ranks, and calls of all kinds on parts.
+func TestSplitNested(t *testing.T) {
+	jobs := make(map[int][]job)
+	for n := 1; n <= 8; n *= 2 {
+		for _, s := range suites()[:1] {
+			jobs[n] = append(jobs[n],
+				job{s.prepare(moving, n, 10*n), calls(ways(carrying(), false), n, []int{10})},
+				job{s.prepare("affine", n, 10), calls(ways(reducing(), true), n, []int{10})})
+		}
+	}
+	cluster.Run(t, 8, func(ctx context.Context, c *collective.Comm) error {
+		for part := c; ; {
+			for _, j := range jobs[part.Size()] {
+				if err := j.run(ctx, part); err != nil {
+					return err
+				}
+			}
+			if part.Size() == 1 {
+				return collective.Barrier(ctx, c)
+			}
+			half, err := collective.Split(ctx, part, part.Rank()%2, -part.Rank())
+			if err != nil {
+				return err
+			}
+			part = half
+		}
+	})
+}
+
+// Two goroutines per rank call independently of each other on duplicates, at their
+// own speeds: their calls must not meet.
+func TestDupIndependent(t *testing.T) {
+	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
+		var errs [3]error
+		var all sync.WaitGroup
+		for i := range errs {
+			d, err := collective.Dup(ctx, c)
+			if err != nil {
+				return err
+			}
+			all.Go(func() { errs[i] = manySums(ctx, d, i) })
+		}
+		all.Wait()
+		return errors.Join(errs[:]...)
+	})
+}
+
+func manySums(ctx context.Context, c *collective.Comm, mark int) error {
+	for round := range 100 {
+		v := make([]int64, 1+(round*(mark+1))%50)
+		for i := range v {
+			v[i] = int64(mark*1_000_000 + round*1000 + i + c.Rank())
+		}
+		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+			return err
+		}
+		for i := range v {
+			if want := int64(4*(mark*1_000_000+round*1000+i) + 6); v[i] != want {
+				return fmt.Errorf("duplicate %d round %d: element %d is %d, want %d", mark, round, i, v[i], want)
+			}
+		}
+	}
+	return nil
+}
+
+// Ranks that have split may call each other's part before all have returned from Split:
+// messages wait for their communicator.
+func TestSplitRunsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
+			part, err := collective.Split(ctx, c, 0, 0)
+			if err != nil {
+				return err
+			}
+			if c.Rank() == 2 {
+				synctest.Wait() // the others are in their barriers by now
+			}
+			return errors.Join(collective.Barrier(ctx, part), collective.Barrier(ctx, c))
+		})
+	})
+}
+
+// A mismatch on a part ends the whole world, named by the ranks of the world.
+func TestMismatchOnPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := cluster.Errors(t, 6, func(ctx context.Context, c *collective.Comm) error {
+			part, err := collective.Split(ctx, c, c.Rank()%2, 0)
+			if err != nil {
+				return err
+			}
+			switch c.Rank() {
+			case 5:
+				return callInt32(ctx, part, "scan", usual())
+			case 1, 3:
+				return callInt32(ctx, part, "barrier", usual())
+			}
+			return collective.Recv(ctx, c, 1, 0, []int8{})
+		})
+		for rank, err := range errs {
+			checkMismatch(t, fmt.Sprint("rank ", rank), err, "scan", "barrier")
+			var m *collective.MismatchError
+			if errors.As(err, &m) && m.RankA != 5 && m.RankB != 5 {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
+}
+
+// Using changes how calls are carried out, not their sequence.
+func TestUsingSharesSequence(t *testing.T) {
+	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
+		for _, a := range []collective.Algorithm{collective.Ring, collective.Tree, collective.Auto} {
+			if err := callInt32(ctx, c.Using(a), "allreduce", usual()); err != nil {
+				return err
+			}
+			if err := collective.Barrier(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
