@@ -116,7 +116,7 @@ func (a *agent) read() {
 		if err != nil {
 			break
 		}
-		if m.Peers != nil || m.Abort != "" {
+		if len(m.Peers) > 0 || m.Abort != "" {
 			select {
 			case a.answer <- m:
 			default: // a second answer is a launcher's mistake; the first one holds

@@ -45,7 +45,7 @@ func decodeMessage(line []byte) (message, error) {
 		return message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Event != nil, m.Peers != nil, m.Abort != ""} {
+	for _, there := range []bool{m.Hello != nil, m.Event != nil, len(m.Peers) > 0, m.Abort != ""} {
 		if there {
 			set++
 		}
