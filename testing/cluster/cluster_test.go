@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -45,6 +48,53 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunP2P(t *testing.T) { cluster.RunP2P(t, 3, sum) }
+
+func TestRunProcesses(t *testing.T) {
+	t.Run("of a subtest", func(t *testing.T) {
+		cluster.RunProcesses(t, 3, func(ctx context.Context, c *collective.Comm) error {
+			// Were the ranks one process, they would all send the same.
+			pids := make([]int64, c.Size())
+			if err := collective.AllGather(ctx, c, pids, []int64{int64(os.Getpid())}); err != nil {
+				return err
+			}
+			slices.Sort(pids)
+			if n := len(slices.Compact(pids)); n != c.Size() {
+				return fmt.Errorf("%d processes for %d ranks", n, c.Size())
+			}
+			return sum(ctx, c)
+		})
+	})
+}
+
+// recorder is a test that notes how it failed.
+type recorder struct {
+	testing.TB
+	message string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.message = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestRunProcessesFails(t *testing.T) {
+	r := &recorder{TB: t}
+	var all sync.WaitGroup
+	all.Go(func() {
+		cluster.RunProcesses(r, 2, func(ctx context.Context, c *collective.Comm) error {
+			if c.Rank() == 1 {
+				return errors.New("rank 1 has had enough")
+			}
+			return collective.Barrier(ctx, c)
+		})
+	})
+	all.Wait()
+	if !strings.Contains(r.message, "rank 1 has had enough") || !strings.Contains(r.message, "rank 1") {
+		t.Errorf("the failure says %q", r.message)
+	}
+}
 
 // The error of one rank ends the others, and every error says whose it is.
 func TestErrors(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -17,14 +18,11 @@ import (
 // RunProcesses calls f at ranks 0..n-1, each in a process of its own over libp2p, and
 // fails t with their output unless all return nil. The processes are this test
 // binary, told to run t alone: they do whatever stands in the test before this call
-// once more, and end after f.
+// once more, and exit after f.
 func RunProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	if launch.Launched() {
-		if err := join(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
-		t.SkipNow() // what follows in the test is the first process's
+		os.Exit(play(t.Context(), f)) // what follows in the test is the first process's
 	}
 	var out output
 	result, err := launch.Run(t.Context(), launch.Options{
@@ -39,7 +37,15 @@ func RunProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 	}
 }
 
-// join is what the processes do.
+// play is what the processes do; it returns their exit status.
+func play(ctx context.Context, f func(ctx context.Context, c *collective.Comm) error) int {
+	if err := join(ctx, f); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
 func join(ctx context.Context, f func(ctx context.Context, c *collective.Comm) error) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
