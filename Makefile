@@ -17,16 +17,17 @@ PACKAGES = ./...
 # code concurrently that the tests of other packages do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench differential clean
+.PHONY: help build data run test race lint fuzz bench planted differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
-build: ## bin/elrun and bin/mnist
+build: ## bin/elrun, bin/mnist and bin/hello
 	@mkdir -p bin
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/mnist ./examples/mnist
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/hello ./examples/hello
 
 data: ## MNIST into data/mnist, unless it is there
 	@GO="$(GO)" scripts/mnist.sh data/mnist
@@ -50,6 +51,9 @@ fuzz: ## every fuzz target, for FUZZTIME=10s each
 
 bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
+
+planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds it
+	@$(GO) run ./scripts/planted
 
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// bug is one small change for the worse, and the test that must notice.
+type bug struct {
+	name     string
+	file     string // below the module's root, with slashes
+	old, new string // whole lines, each with its line end
+	pkg      string // of the test, as in ./collective
+	test     string // name of the test function
+}
+
+// parse reads the list: after a heading of level 3 with the name follow a line
+//
+//	`file` found by `Test` in `./package`
+//
+// and a block ```diff whose lines begin with - (as it is) or + (as it is planted).
+func parse(text string) ([]bug, error) {
+	var all []bug
+	for i, section := range strings.Split("\n"+text, "\n### ")[1:] {
+		b, err := parseSection(section)
+		if err != nil {
+			return nil, fmt.Errorf("planted bug %d, %q: %w", i+1, b.name, err)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+func parseSection(section string) (bug, error) {
+	name, rest, _ := strings.Cut(section, "\n")
+	b := bug{name: strings.TrimSpace(name)}
+	head, block, ok := strings.Cut(rest, "```diff\n")
+	block, _, closed := strings.Cut(block, "```")
+	quoted := strings.Split(head, "`")
+	if !ok || !closed || len(quoted) != 7 {
+		return b, errors.New("want one line `file` found by `Test` in `./package`, then one diff block")
+	}
+	b.file, b.test, b.pkg = quoted[1], quoted[3], quoted[5]
+	for line := range strings.Lines(block) {
+		switch line[0] {
+		case '-':
+			b.old += line[1:]
+		case '+':
+			b.new += line[1:]
+		default:
+			return b, fmt.Errorf("line %q begins with neither - nor +", line)
+		}
+	}
+	if b.old == "" || b.old == b.new {
+		return b, errors.New("nothing changes")
+	}
+	return b, nil
+}
+
+// apply returns source with the bug. The lines must stand in it exactly once.
+func (b bug) apply(source string) (string, error) {
+	source, at := "\n"+source, "\n"+b.old
+	i := strings.Index(source, at)
+	if i < 0 || strings.Contains(source[i+1:], at) {
+		return "", fmt.Errorf("%s: the lines of %q do not stand there exactly once", b.file, b.name)
+	}
+	return source[1:i+1] + b.new + source[i+len(at):], nil
+}

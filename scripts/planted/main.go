@@ -1,0 +1,140 @@
+// Planted shows that the tests find bugs: it applies each change of
+// docs/planted-bugs.md to a copy of the source, alone, and runs the test that has to
+// fail then.
+//
+//	go run ./scripts/planted [-run REGEXP]     from the module's root
+//
+// Its exit status is 1 if a bug was not found, or if the list does not fit the source.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// limit bounds one test. A hang is a finding, too.
+const limit = 90 * time.Second
+
+func main() {
+	pattern := flag.String("run", "", "only bugs whose name or file matches this regular expression")
+	flag.Parse()
+	if err := run(*pattern); err != nil {
+		fmt.Fprintln(os.Stderr, "planted:", err)
+		os.Exit(1)
+	}
+}
+
+func run(pattern string) (err error) {
+	wanted, err := regexp.Compile(pattern)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile("docs/planted-bugs.md")
+	if err != nil {
+		return err
+	}
+	bugs, err := parse(string(text))
+	if err != nil {
+		return err
+	}
+	root, err := os.MkdirTemp("", "elrun-planted-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
+	if err := copySource(root); err != nil {
+		return err
+	}
+	found, tried := 0, 0
+	for _, b := range bugs {
+		if !wanted.MatchString(b.name) && !wanted.MatchString(b.file) {
+			continue
+		}
+		tried++
+		ok, err := b.try(root)
+		if err != nil {
+			return err
+		}
+		if ok {
+			found++
+		}
+	}
+	fmt.Printf("%d of %d found\n", found, tried)
+	if found < tried {
+		return fmt.Errorf("%d not found", tried-found)
+	}
+	return nil
+}
+
+// copySource copies what the go command needs from the current directory into root.
+func copySource(root string) error {
+	return filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == ".git" || path == "bin" || filepath.Base(path) == "mnist" && filepath.Dir(path) == "data"):
+			return filepath.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(root, path), 0o777)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(root, path), b, 0o666)
+	})
+}
+
+// try plants the bug in the copy, runs its test, and removes the bug again.
+func (b bug) try(root string) (found bool, err error) {
+	path := filepath.Join(root, filepath.FromSlash(b.file))
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return false, err
+	}
+	planted, err := b.apply(string(source))
+	if err != nil {
+		return false, err
+	}
+	if out, err := goTest(root, b); err != nil {
+		return false, fmt.Errorf("%s fails without %q: %w\n%s", b.test, b.name, err, out)
+	}
+	if err := os.WriteFile(path, []byte(planted), 0o666); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o666)) }()
+	begun := time.Now()
+	out, failed := goTest(root, b)
+	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
+		return false, fmt.Errorf("%q does not compile:\n%s", b.name, out)
+	}
+	word := "found"
+	if failed == nil {
+		word = "NOT FOUND"
+	}
+	fmt.Printf("%-10s %5.1fs  %s: %s (%s)\n", word, time.Since(begun).Seconds(), b.file, b.name, b.test)
+	return failed != nil, nil
+}
+
+// goTest runs the bug's test in the copy and returns what it wrote.
+func goTest(root string, b bug) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // the go command itself, which compiles
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-timeout", limit.String(), "-run", "^"+b.test+"$", b.pkg)
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err == nil && strings.Contains(string(out), "no tests to run") {
+		err = fmt.Errorf("there is no %s in %s", b.test, b.pkg)
+	}
+	return string(out), err
+}
