@@ -76,6 +76,13 @@ func supported(k Kind) []Algorithm {
 	return []Algorithm{RecursiveDoubling}
 }
 
+// Choice returns the algorithm of a call of kind whose whole vector has the given
+// bytes, commutative if it has no reduction: the one set by Using, or what Auto
+// chooses. An algorithm that does not fit the call is an ErrArgument.
+func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error) {
+	return choose(c.algorithm, need{kind, c.size, float64(bytes), commutative}, c.opts.Cost)
+}
+
 // need is what the choice of an algorithm depends on.
 type need struct {
 	kind        Kind

@@ -124,8 +124,8 @@ func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) erro
 			return e.Encode(r)
 		}, nil
 	}
-	if _, err := fmt.Fprintf(t.stdout, "%s, %d peers, %s, transport %s, algorithm %s; bandwidths in GB/s\n",
-		c.Collective, n, c.Op, transport, c.Algorithm); err != nil {
+	if _, err := fmt.Fprintf(t.stdout, "%s, %d peers, %s, transport %s; bandwidths in GB/s\n",
+		c.Collective, n, c.Op, transport); err != nil {
 		return nil, err
 	}
 	if err := bench.WriteHeader(t.stdout); err != nil {

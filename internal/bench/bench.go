@@ -31,7 +31,7 @@ type Result struct {
 	Type      string  `json:"dtype"`
 	Op        string  `json:"op"`
 	Transport string  `json:"transport"` // for the caller to fill in
-	Algorithm string  `json:"algorithm"` // as asked for
+	Algorithm string  `json:"algorithm"` // as chosen
 	Iters     int     `json:"iters"`
 	Min       float64 `json:"us_min"`
 	P50       float64 `json:"us_p50"`
@@ -108,7 +108,9 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
 		r.Collective, r.N, r.Type, r.Op = cfg.Collective, c.Size(), cfg.Type.String(), cfg.Op
-		r.Algorithm = cfg.Algorithm.String()
+		if r.Algorithm, err = chosen(timed, cfg, r.Bytes); err != nil {
+			return err
+		}
 		if err := report(r); err != nil {
 			return fmt.Errorf("bench: report: %w", err)
 		}
@@ -117,6 +119,18 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 		}
 	}
 	return nil
+}
+
+// chosen returns the name of the algorithm that carries out the calls of a size.
+func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
+	kind := collective.KindPoint // sendrecv
+	for k := collective.KindAllReduce; k < collective.KindPoint; k++ {
+		if k.String() == cfg.Collective {
+			kind = k
+		}
+	}
+	a, err := c.Choice(kind, bytes, true) // all operations here commute
+	return a.String(), err
 }
 
 // iterations returns asked, or where that is 0 a number that keeps a size's time

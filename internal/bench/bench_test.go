@@ -101,6 +101,16 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// What auto chooses is reported by name, for every call.
+func TestChosenAlgorithm(t *testing.T) {
+	for _, name := range bench.Collectives() {
+		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4}, Type: raw.F32, Op: "sum", Iters: 1})[0]
+		if a, err := collective.ParseAlgorithm(r.Algorithm); err != nil || a == collective.Auto {
+			t.Errorf("%s: algorithm %q, %v", name, r.Algorithm, err)
+		}
+	}
+}
+
 func TestBadConfig(t *testing.T) {
 	for _, cfg := range []bench.Config{
 		{Collective: "nonsense", Bytes: []int{4}, Type: raw.F32, Op: "sum"},
