@@ -25,6 +25,7 @@ help: ## this list
 # The version control stamp is left out: it fails where git does not trust the folder.
 build: ## bin/elrun, bin/mnist and bin/hello
 	@mkdir -p bin
+	@[ -x bin/elrun ] || echo "building bin/elrun, bin/mnist and bin/hello; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/mnist ./examples/mnist
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/hello ./examples/hello
