@@ -130,25 +130,27 @@ func TestSelection(t *testing.T) {
 	t.Logf("%d calls for %d pairs", len(chosen), len(met))
 }
 
-// The selection with a million elements: many segments, and memory beyond all caches.
+// long is the length of vectors with many segments and beyond all caches; the race
+// detector makes do with less.
+func long() int {
+	if racing {
+		return 100_000
+	}
+	return 1_000_000
+}
+
 func TestSelectionOfLongVectors(t *testing.T) {
 	t.Parallel()
-	length := 1_000_000
-	if racing {
-		length = 100_000
-	}
 	for i, c := range selection(9) {
-		runJobs(t, c.ranks, collective.Options{}, []job{c.job(i, length)})
+		runJobs(t, c.ranks, collective.Options{}, []job{c.job(i, long())})
 	}
 }
 
-// The selection over libp2p: 40,000 elements, so that the longer types need two
-// segments.
 func TestSelectionOverP2P(t *testing.T) {
 	t.Parallel()
 	byRanks := make(map[int][]job)
 	for i, c := range selection(9) {
-		byRanks[c.ranks] = append(byRanks[c.ranks], c.job(i, 40_000))
+		byRanks[c.ranks] = append(byRanks[c.ranks], c.job(i, long()))
 	}
 	for _, n := range slices.Sorted(maps.Keys(byRanks)) {
 		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
