@@ -11,13 +11,14 @@ N        = 4
 ARGS     =
 FUZZTIME = 10s
 BENCH    = .
+SEEDS    = 50000
 PACKAGES = ./...
 
 # Left out of "make race": tests that look at files or compare results, and run no
 # code concurrently that the tests of other packages do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench planted differential clean
+.PHONY: help build data run test race lint fuzz bench planted sim model differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -55,6 +56,12 @@ bench: ## the benchmarks (BENCH=regexp)
 
 planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds it
 	@$(GO) run ./scripts/planted
+
+sim: ## membership in a simulated network, SEEDS=50000 of them
+	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./internal/member -seeds=$(SEEDS)
+
+model: ## the formal model of the view change; needs spin and a C compiler
+	@CC="$(CC)" internal/member/model/check.sh
 
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential

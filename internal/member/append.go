@@ -1,0 +1,98 @@
+package member
+
+import "encoding/binary"
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendBallot(b []byte, v Ballot) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(b, v.Round), uint64(v.Rank))
+}
+
+func appendIDs(b []byte, ids []ID) []byte {
+	b = binary.AppendUvarint(b, uint64(len(ids)))
+	for _, id := range ids {
+		b = appendString(b, string(id))
+	}
+	return b
+}
+
+func appendMember(b []byte, m Member) []byte {
+	return appendString(appendString(b, string(m.ID)), m.Info)
+}
+
+func appendMembers(b []byte, members []Member) []byte {
+	b = binary.AppendUvarint(b, uint64(len(members)))
+	for _, m := range members {
+		b = appendMember(b, m)
+	}
+	return b
+}
+
+func appendChange(b []byte, c Change) []byte {
+	b = appendIDs(appendIDs(b, c.Lost), c.Left)
+	return appendBool(appendMembers(b, c.Join), c.Forced)
+}
+
+func appendChanges(b []byte, changes []Change) []byte {
+	b = binary.AppendUvarint(b, uint64(len(changes)))
+	for _, c := range changes {
+		b = appendChange(b, c)
+	}
+	return b
+}
+
+// appendView writes all of v. The hash is included because a receiver does not have
+// what it was made of.
+func appendView(b []byte, v View) []byte {
+	b = binary.AppendUvarint(b, v.Epoch)
+	b = append(b, v.Parent[:]...)
+	b = appendMembers(b, v.Members)
+	b = binary.AppendUvarint(b, uint64(v.Voters))
+	b = append(b, byte(v.Reason))
+	b = appendString(b, string(v.Founder))
+	return append(b, v.hash[:]...)
+}
+
+func appendRequest(b []byte, r Request) []byte {
+	return binary.AppendUvarint(appendMember(b, r.Member), r.At)
+}
+
+// appendReport writes r; nil is as good as an empty report.
+func appendReport(b []byte, r *Report) []byte {
+	if r == nil {
+		r = &Report{}
+	}
+	b = binary.AppendUvarint(b, r.Seq)
+	b = appendIDs(appendIDs(b, r.Unreachable), r.Dead)
+	b = appendBool(b, r.Leaving)
+	b = binary.AppendUvarint(b, uint64(len(r.Joins)))
+	for _, j := range r.Joins {
+		b = appendRequest(b, j)
+	}
+	return b
+}
+
+// appendChain writes the view from which the changes lead on, whole or by its hash.
+func appendChain(b []byte, m Message) []byte {
+	b = appendBool(b, m.Base != nil)
+	if m.Base != nil {
+		b = appendKey(appendView(b, *m.Base), m.Key)
+	} else {
+		b = append(b, m.After[:]...)
+	}
+	return appendChanges(b, m.Changes)
+}
+
+func appendKey(b []byte, k Key) []byte {
+	b = appendString(binary.AppendUvarint(b, k.Stable), string(k.Founder))
+	return appendString(binary.AppendUvarint(b, k.Epoch), string(k.ID))
+}

@@ -1,0 +1,258 @@
+package member
+
+import (
+	"fmt"
+	"slices"
+)
+
+// receiveOther takes in a message of another view: it helps a sender that is behind,
+// and asks one whose view it does not know (I9).
+func (m *Machine) receiveOther(msg Message) {
+	switch {
+	case m.history.index(msg.View) >= 0:
+		m.sendChain(msg.From, msg.View)
+	case msg.Kind == Ask:
+		m.sendBase(msg.From, m.frozenKey())
+	case m.asked <= m.tick:
+		m.asked = m.tick + 1 // once a tick is enough, whoever answers
+		m.send(Message{Kind: Ask, To: msg.From})
+	}
+}
+
+// receiveOutside goes on helping those who have not heard of the view that this one
+// is out of.
+func (m *Machine) receiveOutside(msg Message) {
+	if msg.View == m.view.hash {
+		m.telling.acknowledged(msg.From)
+		return
+	}
+	if msg.Kind != Chain && m.history.index(msg.View) >= 0 {
+		m.sendChain(msg.From, msg.View)
+	}
+}
+
+// sendChain sends the changes after a view of the history.
+func (m *Machine) sendChain(to ID, after Hash) {
+	i := m.history.index(after)
+	if i < 0 {
+		m.sendBase(to, m.key()) // forgotten by now
+		return
+	}
+	// What does not fit into one message is asked for.
+	m.send(Message{Kind: Chain, To: to, After: after, Changes: fitting(m.history.changes(i), MaxMessage-maxHead)})
+}
+
+// sendBase sends the whole history to a peer that has no view, or an unknown one. If
+// that does not fit into one message the present view must do.
+func (m *Machine) sendBase(to ID, key Key) {
+	base, changes := m.history.base, m.history.changes(0)
+	if fit := fitting(changes, MaxMessage-maxHead-len(appendView(nil, base))); len(fit) < len(changes) {
+		base, changes = m.view, nil
+	}
+	m.send(Message{Kind: Chain, To: to, Base: &base, Changes: changes, Key: key})
+}
+
+// maxHead is more than the length of a Chain without view and changes.
+const maxHead = 1 << 10
+
+// fitting returns as many of the first changes as fit into room bytes.
+func fitting(changes []Change, room int) []Change {
+	for i, c := range changes {
+		if room -= len(appendChange(nil, c)); room < 0 {
+			return changes[:i]
+		}
+	}
+	return changes
+}
+
+// follow takes in decided changes.
+func (m *Machine) follow(msg Message) {
+	rest, joined, fork := m.history.ahead(msg, m.view.hash)
+	switch {
+	case joined:
+		m.catchUp(rest)
+		m.send(Message{Kind: Status, To: msg.From})
+	case !fork:
+		m.send(Message{Kind: Ask, To: msg.From})
+	case msg.Base == nil:
+		m.sendBase(msg.From, m.frozenKey())
+	default:
+		m.meet(msg)
+	}
+}
+
+// catchUp enters the views to which the changes lead, one after the other.
+func (m *Machine) catchUp(changes []Change) {
+	for _, c := range changes {
+		v, err := m.view.Apply(c)
+		if err != nil || m.phase != inside {
+			return
+		}
+		m.move(c, v)
+	}
+}
+
+// beat tells one member after the other where this one is, so that one that missed
+// everything else still hears of it. It costs one message per member and Beat.
+func (m *Machine) beat() {
+	if (m.tick+jitter(m.cfg.Self.ID, 0))%m.cfg.Beat != 0 {
+		return
+	}
+	m.proposer.stale = true // a vote may have become due
+	m.beats++
+	n := uint64(len(m.view.Members))
+	if n > 1 {
+		to := (uint64(m.rank) + 1 + m.beats%(n-1)) % n
+		m.send(Message{Kind: Status, To: m.view.Members[to].ID})
+	}
+	m.seekRivals()
+}
+
+// telling is what the member that decided a view owes the others.
+type telling struct {
+	parent Hash
+	joined idSet // new members; they need the whole view
+	open   idSet // have not acknowledged
+	at     uint64
+	times  int
+}
+
+// tell tells all members of the view before and those who joined of the change.
+func (m *Machine) tell(before View, c Change) {
+	m.telling = telling{parent: before.hash}
+	for _, p := range before.Members {
+		if p.ID != m.cfg.Self.ID && !m.own.dead.has(p.ID) {
+			m.telling.open.add(p.ID)
+		}
+	}
+	for _, p := range c.Join {
+		m.telling.open.add(p.ID)
+		m.telling.joined.add(p.ID)
+	}
+	m.sendOpen()
+}
+
+// tellTimes is how often a view is told to one that does not answer. Later it has to
+// ask, or be asked.
+const tellTimes = 6
+
+// tellAgain repeats what was not acknowledged.
+func (m *Machine) tellAgain() {
+	t := &m.telling
+	if len(t.open) == 0 || m.tick < t.at+m.cfg.Retry<<(t.times-1) {
+		return
+	}
+	if t.times == tellTimes {
+		t.open = nil
+		return
+	}
+	m.sendOpen()
+}
+
+func (m *Machine) sendOpen() {
+	t := &m.telling
+	t.at = m.tick
+	t.times++
+	for _, id := range t.open {
+		if t.joined.has(id) {
+			m.sendBase(id, m.key())
+		} else {
+			m.sendChain(id, t.parent)
+		}
+	}
+}
+
+// acknowledged notes that a peer has shown that it knows the view.
+func (t *telling) acknowledged(id ID) { t.open.remove(id) }
+
+// met seeks contact with a peer that is not in the view.
+func (m *Machine) met(id ID) {
+	switch {
+	case m.phase == inside && m.view.Rank(id) < 0:
+		m.send(Message{Kind: Status, To: id})
+	case m.phase == joining && !slices.Contains(m.joiner.contacts, id):
+		m.joiner.contacts = append(m.joiner.contacts, id)
+	}
+}
+
+// joiner is what a machine knows before its first view.
+type joiner struct {
+	contacts []ID
+	at       uint64 // Request.At; 0 until something was heard
+	when     uint64 // tick of the next question
+	times    int    // asked
+}
+
+// askToJoin asks the next contact when it is time.
+func (m *Machine) askToJoin() {
+	j := &m.joiner
+	if m.tick < j.when || len(j.contacts) == 0 {
+		return
+	}
+	to := j.contacts[j.times%len(j.contacts)]
+	j.times++
+	j.when = m.tick + m.cfg.Retry<<min(j.times, 4)
+	m.sendRequest(to)
+}
+
+func (m *Machine) sendRequest(to ID) {
+	m.send(Message{Kind: Ask, To: to, Request: &Request{Member: m.cfg.Self, At: m.joiner.at}})
+}
+
+// answerJoiner answers a peer that wants to join: with the views if it is a member
+// by now, and otherwise by having the caller asked.
+func (m *Machine) answerJoiner(msg Message) {
+	r := *msg.Request
+	switch {
+	case r.Member.ID != msg.From:
+	case m.view.Rank(msg.From) >= 0:
+		m.sendBase(msg.From, m.key())
+	case r.At == 0:
+		m.send(Message{Kind: Status, To: msg.From})
+	case !m.history.fresh(m.view, r):
+		m.send(Message{Kind: Fence, To: msg.From})
+	default:
+		m.notice(Notice{Kind: Asked, Request: r})
+	}
+}
+
+// receiveJoining takes in the answers to a joiner.
+func (m *Machine) receiveJoining(msg Message) {
+	switch {
+	case msg.Kind == Status && m.joiner.at == 0:
+		m.joiner.at = msg.Epoch
+		m.sendRequest(msg.From)
+	case msg.Kind == Fence:
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "has been a member already, or asked too long ago"})
+	case msg.Kind == Chain && msg.Base != nil:
+		m.adopt(msg)
+	}
+}
+
+// adopt enters the view at the end of a whole Chain, if this peer is in it. One that
+// was in a view on the way and is not at the end will never be in again.
+func (m *Machine) adopt(msg Message) {
+	h := history{base: *msg.Base}
+	v := h.base
+	in := v.Rank(m.cfg.Self.ID) >= 0
+	for _, c := range msg.Changes {
+		after, err := v.Apply(c)
+		if err != nil {
+			return
+		}
+		h.push(c, after)
+		v = after
+		in = in || v.Rank(m.cfg.Self.ID) >= 0
+	}
+	switch {
+	case v.Rank(m.cfg.Self.ID) >= 0:
+		m.history = h
+		m.enter(v)
+	case in:
+		m.history, m.view = h, v
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was in and is out by %v", v)})
+	default:
+		return
+	}
+	m.send(Message{Kind: Status, To: msg.From})
+}

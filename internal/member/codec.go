@@ -1,0 +1,147 @@
+package member
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Encoding: one byte of version, one of kind, then the fields of Message in order.
+// Integers are unsigned varints, strings and lists a length and their elements,
+// optional parts a byte 0 or 1 before them. A kind has exactly the parts that layout
+// names, so every message has one encoding.
+
+// MaxMessage is the longest encoded message in bytes. It equals elastic.MaxControl,
+// which this package is too low to import.
+const MaxMessage = 1 << 20
+
+const codecVersion = 1
+
+// Sentinels, for errors.Is: why bytes are refused.
+var (
+	// ErrFormat: not an encoded message of this version.
+	ErrFormat = errors.New("malformed message")
+	// ErrLimit: a length above its limit.
+	ErrLimit = errors.New("length above limit")
+)
+
+// part is a set of optional parts of a message.
+type part uint8
+
+const (
+	partBallot part = 1 << iota
+	partSeen
+	partChange
+	partReport
+	partChain
+	partRequest
+)
+
+// layout returns the parts of a kind; ok is false for an unknown one.
+func layout(k Kind) (p part, ok bool) {
+	switch k {
+	case Status, Fence:
+		return 0, true
+	case Ask:
+		return partRequest, true
+	case Tell:
+		return partReport, true
+	case Prepare, Accepted:
+		return partBallot, true
+	case Promise:
+		return partBallot | partSeen | partChange | partReport, true
+	case Reject:
+		return partBallot | partSeen, true
+	case Accept:
+		return partBallot | partChange, true
+	case Chain:
+		return partChain, true
+	}
+	return 0, false
+}
+
+// Encode appends m to b and returns the result. From and To are not encoded. An
+// unknown kind is the caller's mistake and gives bytes that Decode refuses.
+func Encode(b []byte, m Message) []byte {
+	parts, _ := layout(m.Kind)
+	b = append(b, codecVersion, byte(m.Kind))
+	b = binary.AppendUvarint(b, m.Epoch)
+	b = append(b, m.View[:]...)
+	if parts&partBallot != 0 {
+		b = appendBallot(b, m.Ballot)
+	}
+	if parts&partSeen != 0 {
+		b = appendBallot(b, m.Seen)
+	}
+	if parts&partChange != 0 {
+		b = appendBool(b, m.Change != nil)
+		if m.Change != nil {
+			b = appendChange(b, *m.Change)
+		}
+	}
+	if parts&partReport != 0 {
+		b = appendReport(b, m.Report)
+	}
+	if parts&partChain != 0 {
+		b = appendChain(b, m)
+	}
+	if parts&partRequest != 0 {
+		b = appendBool(b, m.Request != nil)
+		if m.Request != nil {
+			b = appendRequest(b, *m.Request)
+		}
+	}
+	return b
+}
+
+// Decode reads one message that fills b. What it returns does not share memory with
+// b, has no list above its limit, and names its fields as the machines expect; From
+// and To are for the caller to set. Errors are ErrFormat or ErrLimit, wrapped.
+func Decode(b []byte) (Message, error) {
+	if len(b) > MaxMessage {
+		return Message{}, fmt.Errorf("member: decode %d bytes: %w", len(b), ErrLimit)
+	}
+	d := &decoder{rest: b}
+	version, kind := d.byte(), Kind(d.byte())
+	parts, known := layout(kind)
+	if d.err == nil && (version != codecVersion || !known) {
+		d.fail(fmt.Errorf("version %d, %v: %w", version, kind, ErrFormat))
+	}
+	m := Message{Kind: kind, Epoch: d.uint(), View: d.hash()}
+	d.parts(&m, parts)
+	if d.err == nil && len(d.rest) > 0 {
+		d.fail(fmt.Errorf("%d bytes left over: %w", len(d.rest), ErrFormat))
+	}
+	if d.err != nil {
+		return Message{}, fmt.Errorf("member: decode %v: %w", kind, d.err)
+	}
+	return m, nil
+}
+
+// parts reads the optional parts in the order in which Encode writes them.
+func (d *decoder) parts(m *Message, parts part) {
+	if parts&partBallot != 0 {
+		m.Ballot = d.ballot()
+	}
+	if parts&partSeen != 0 {
+		m.Seen = d.ballot()
+	}
+	if parts&partChange != 0 && d.bool() {
+		c := d.change()
+		m.Change = &c
+	}
+	if parts&partReport != 0 {
+		r := d.report()
+		m.Report = &r
+	}
+	if parts&partChain != 0 {
+		d.chain(m)
+	}
+	if parts&partRequest != 0 && d.bool() {
+		r := d.request()
+		m.Request = &r
+	}
+	if m.Kind == Accept && m.Change == nil {
+		d.fail(fmt.Errorf("no change: %w", ErrFormat))
+	}
+}

@@ -1,0 +1,173 @@
+package member
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func drawID() *rapid.Generator[ID] {
+	return rapid.Map(rapid.StringN(1, 6, MaxID), func(s string) ID { return ID(s) })
+}
+
+// drawMembers returns up to n members with different IDs.
+func drawMembers(t *rapid.T, n int, label string) []Member {
+	ids := rapid.SliceOfNDistinct(drawID(), 0, n, rapid.ID[ID]).Draw(t, label)
+	var all []Member
+	for _, id := range ids {
+		all = append(all, Member{ID: id, Info: rapid.StringN(0, 3, 9).Draw(t, label+" info")})
+	}
+	return all
+}
+
+func drawIDs(t *rapid.T, label string) []ID {
+	ids := rapid.SliceOfN(drawID(), 0, 4).Draw(t, label)
+	if len(ids) == 0 {
+		return nil
+	}
+	return ids
+}
+
+func drawChange(t *rapid.T) Change {
+	return Change{Lost: drawIDs(t, "lost"), Left: drawIDs(t, "left"), Join: drawMembers(t, 3, "join"), Forced: rapid.Bool().Draw(t, "forced")}
+}
+
+func drawBallot(t *rapid.T) Ballot {
+	return Ballot{rapid.Uint64().Draw(t, "round"), rapid.Uint32Range(0, MaxMembers-1).Draw(t, "rank")}
+}
+
+func drawHash(t *rapid.T) (h Hash) {
+	copy(h[:], rapid.SliceOfN(rapid.Byte(), len(h), len(h)).Draw(t, "hash"))
+	return h
+}
+
+func drawReport(t *rapid.T) *Report {
+	r := &Report{Seq: rapid.Uint64().Draw(t, "seq"), Unreachable: drawIDs(t, "unreachable"), Dead: drawIDs(t, "dead"),
+		Leaving: rapid.Bool().Draw(t, "leaving")}
+	for _, m := range drawMembers(t, 2, "joins") {
+		r.Joins = append(r.Joins, Request{m, rapid.Uint64().Draw(t, "at")})
+	}
+	return r
+}
+
+// drawMessage draws a message whose parts are those of its kind.
+func drawMessage(t *rapid.T) Message {
+	m := Message{Kind: Kind(rapid.Uint8Range(uint8(Status), uint8(Fence)).Draw(t, "kind")), Epoch: rapid.Uint64().Draw(t, "epoch"), View: drawHash(t)}
+	parts, _ := layout(m.Kind)
+	if parts&partBallot != 0 {
+		m.Ballot = drawBallot(t)
+	}
+	if parts&partSeen != 0 {
+		m.Seen = drawBallot(t)
+	}
+	if parts&partChange != 0 && (m.Kind == Accept || rapid.Bool().Draw(t, "change")) {
+		c := drawChange(t)
+		m.Change = &c
+	}
+	if parts&partReport != 0 {
+		m.Report = drawReport(t)
+	}
+	if parts&partChain != 0 {
+		drawChain(t, &m)
+	}
+	if parts&partRequest != 0 && rapid.Bool().Draw(t, "request") {
+		m.Request = &Request{Member{"j", "info"}, 7}
+	}
+	return m
+}
+
+func drawChain(t *rapid.T, m *Message) {
+	if rapid.Bool().Draw(t, "based") {
+		members := append([]Member{{ID: "\x00first"}}, drawMembers(t, 4, "members")...)
+		m.Base = &View{Epoch: 4, Parent: drawHash(t), Members: members, Voters: rapid.IntRange(1, len(members)).Draw(t, "voters"),
+			Reason: ForLost, Founder: "f", hash: drawHash(t)}
+		m.Key = Key{rapid.Uint64().Draw(t, "stable"), "f", 3, drawID().Draw(t, "id")}
+	} else {
+		m.After = drawHash(t)
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "changes") {
+		m.Changes = append(m.Changes, drawChange(t))
+	}
+}
+
+// What is encoded is decoded to the same message, and to no other.
+func TestEncodeDecode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawMessage(t)
+		b := Encode(nil, m)
+		got, err := Decode(b)
+		if err != nil || !reflect.DeepEqual(got, m) {
+			t.Fatalf("got %+v, %v; want %+v", got, err, m)
+		}
+		if _, err := Decode(b[:len(b)-1]); err == nil {
+			t.Fatal("decoded without its last byte")
+		}
+		if _, err := Decode(append(b, 0)); !errors.Is(err, ErrFormat) {
+			t.Fatalf("one byte too many: %v", err)
+		}
+	})
+}
+
+// Whatever is accepted is what Encode writes; nothing panics.
+func FuzzDecode(f *testing.F) {
+	change := Change{Lost: []ID{"a"}, Join: []Member{{"d", "x"}}}
+	v, err := First([]Member{{"a", ""}, {"b", "addr"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for k := Kind(0); k <= Fence+1; k++ {
+		f.Add(Encode(nil, Message{Kind: k, Epoch: 3, Ballot: Ballot{2, 1}, Change: &change,
+			Report:  &Report{Dead: []ID{"b"}, Joins: []Request{{Member{"d", ""}, 2}}},
+			Base:    &v,
+			Changes: []Change{change}, Request: &Request{Member{"d", ""}, 2}, Key: Key{9, "f", 3, "a"}}))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := Decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrLimit) {
+				t.Fatalf("unknown error %v", err)
+			}
+			return
+		}
+		if again := Encode(nil, m); !bytes.Equal(again, b) {
+			t.Fatalf("%x decodes to %+v, which encodes to %x", b, m, again)
+		}
+	})
+}
+
+// The bytes of a chain, which is the longest message, stay within the limit.
+func TestChainsFit(t *testing.T) {
+	var members []Member
+	info := string(make([]byte, MaxInfo))
+	for i := range MaxMembers {
+		members = append(members, Member{ID: ID(fmt.Sprintf("%0*d", MaxID, i)), Info: info})
+	}
+	m, err := New(Config{Self: members[0]}, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c := Change{Lost: m.view.IDs()[1:900]}
+		for j := range 899 {
+			c.Join = append(c.Join, Member{ID: ID(fmt.Sprintf("%d%0*d", i+1, MaxID-1, j)), Info: info})
+		}
+		v, err := m.view.Apply(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.move(c, v)
+	}
+	m.Ready()
+	m.sendBase("x", m.key())
+	m.sendChain("x", m.history.base.hash)
+	for _, msg := range m.Ready().Messages {
+		b := Encode(nil, msg)
+		if got, err := Decode(b); err != nil || len(got.Changes) == 0 && got.Base == nil {
+			t.Errorf("%d bytes, %d changes: %v", len(b), len(got.Changes), err)
+		}
+	}
+}

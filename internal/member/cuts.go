@@ -1,0 +1,95 @@
+package member
+
+import "slices"
+
+// searchSteps bounds the search for the largest set. A group that is cut along a few
+// lines needs a handful; what a wild pattern needs beyond this is not worth waiting
+// for, and the best set found so far is a valid one.
+const searchSteps = 4096
+
+// cuts is the graph of pairs that cannot reach each other. A set of members that can
+// all reach each other has no pair of it.
+type cuts struct {
+	adjacent [][]int // by rank, ascending
+	gone     []bool  // decided: not in the set
+	removed  int     // how many of gone
+	cut      []int   // ranks that have a cut at all, ascending
+
+	best      []bool // gone, in the best set so far
+	bestCount int
+	steps     int
+}
+
+// newCuts makes the graph of as many members as out has places. Those out are in no
+// set.
+func newCuts(pairs [][2]int, out []bool) *cuts {
+	g := &cuts{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
+	for _, p := range pairs {
+		a, b := p[0], p[1]
+		if a == b || out[a] || out[b] || slices.Contains(g.adjacent[a], b) {
+			continue
+		}
+		g.adjacent[a] = append(g.adjacent[a], b)
+		g.adjacent[b] = append(g.adjacent[b], a)
+	}
+	for i := range g.adjacent {
+		if len(g.adjacent[i]) > 0 {
+			slices.Sort(g.adjacent[i])
+			g.cut = append(g.cut, i)
+		}
+	}
+	return g
+}
+
+// largest returns who is in the largest set; of several, the one with the lowest
+// ranks: that which keeps the lowest rank in which they differ.
+func (g *cuts) largest() []bool {
+	g.search(0)
+	keep := make([]bool, len(g.best))
+	for i, gone := range g.best {
+		keep[i] = !gone
+	}
+	return keep
+}
+
+// search decides the ranks g.cut[at:], trying to keep each before it tries to drop
+// it. So of equally large sets the one with the lowest ranks is found first, and the
+// first is kept.
+func (g *cuts) search(at int) {
+	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
+		at++
+	}
+	if g.removed >= g.bestCount || g.best != nil && g.steps >= searchSteps {
+		return
+	}
+	g.steps++
+	if at == len(g.cut) {
+		g.best, g.bestCount = slices.Clone(g.gone), g.removed
+		return
+	}
+	rank := g.cut[at]
+	g.dropAll(g.adjacent[rank], at)
+	g.dropAll([]int{rank}, at)
+}
+
+// dropAll searches on with these ranks out of the set.
+func (g *cuts) dropAll(ranks []int, at int) {
+	var dropped []int
+	for _, r := range ranks {
+		if !g.gone[r] {
+			g.gone[r] = true
+			dropped = append(dropped, r)
+		}
+	}
+	g.removed += len(dropped)
+	g.search(at + 1)
+	g.removed -= len(dropped)
+	for _, r := range dropped {
+		g.gone[r] = false
+	}
+}
+
+// contested reports whether a rank has a cut to one that may still be in the set.
+func (g *cuts) contested(rank int) bool {
+	return slices.ContainsFunc(g.adjacent[rank], func(o int) bool { return !g.gone[o] })
+}

@@ -1,0 +1,56 @@
+package member
+
+// electorate returns who decides the next view, and this member's knowledge of them.
+// It is made anew only if something changed, as most messages change nothing.
+func (m *Machine) electorate() electorate {
+	if m.electing == nil {
+		e := m.newElectorate()
+		m.electing = &e
+	}
+	return *m.electing
+}
+
+// newElectorate returns the voters, or all members if no voter is left and a rule can
+// do without (I10).
+func (m *Machine) newElectorate() electorate {
+	e := m.electors(m.view.Voters)
+	if !e.sole && !e.any {
+		return e
+	}
+	for i := range e.dead {
+		if !e.dead[i] && (!e.any || !e.silent[i]) {
+			return e
+		}
+	}
+	return m.electors(len(m.view.Members))
+}
+
+// electors returns the electorate of the first n members.
+func (m *Machine) electors(n int) electorate {
+	e := electorate{dead: make([]bool, n), silent: make([]bool, n), sole: m.own.sole, any: m.cfg.Any}
+	for i := range n {
+		id := m.view.Members[i].ID
+		e.dead[i] = m.own.dead.has(id)
+		e.silent[i] = m.own.suspects.has(id)
+	}
+	return e
+}
+
+// watchQuorum says once when the quorum gets lost and when it is back.
+func (m *Machine) watchQuorum() {
+	e := m.electorate()
+	if m.watched == m.electing {
+		return // as before
+	}
+	m.watched = m.electing
+	rule, present := e.within()
+	if (rule == TooFew) == m.lost {
+		return
+	}
+	m.lost = rule == TooFew
+	n := Notice{Kind: QuorumBack, Present: present, Needed: e.needed(), Why: rule.String()}
+	if m.lost {
+		n.Kind = QuorumLost
+	}
+	m.notice(n)
+}

@@ -1,0 +1,210 @@
+package member
+
+import "slices"
+
+// idSet is a small sorted set. It is a slice so that its order never depends on a map.
+type idSet []ID
+
+func (s idSet) has(id ID) bool {
+	_, found := slices.BinarySearch(s, id)
+	return found
+}
+
+func (s *idSet) add(id ID) {
+	if i, found := slices.BinarySearch(*s, id); !found {
+		*s = slices.Insert(*s, i, id)
+	}
+}
+
+func (s *idSet) remove(id ID) {
+	if i, found := slices.BinarySearch(*s, id); found {
+		*s = slices.Delete(*s, i, i+1)
+	}
+}
+
+// own is what a member has found out itself, and what it wants.
+type own struct {
+	suspects idSet
+	dead     idSet // also those that others reported: a wait status is a fact
+	leaving  bool
+	sole     bool
+	joins    []Request // admitted here, not yet in a view
+
+	version uint64 // of all this; the Seq of a report
+	told    uint64 // version sent last
+	toldAt  uint64 // tick of that
+	times   int    // that it was sent
+	any     bool   // it said something, so the next is sent even if it is empty
+}
+
+// enter drops what a new view has settled. What is known of peers that are not in a
+// view yet is kept.
+func (o *own) enter(v View, h *history) {
+	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
+	o.suspects = slices.DeleteFunc(o.suspects, settled)
+	o.dead = slices.DeleteFunc(o.dead, settled)
+	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) })
+	o.any = false
+}
+
+// heard is what a member has heard from the others in the present view, by rank.
+type heard struct {
+	reports []*Report
+	here    []bool // has shown that it is in this view
+	since   uint64 // tick at which the last of them first did
+}
+
+func newHeard(n, self int, tick uint64) heard {
+	h := heard{reports: make([]*Report, n), here: make([]bool, n)}
+	h.present(self, tick)
+	return h
+}
+
+// present notes that a member is in this view.
+func (h *heard) present(rank int, tick uint64) {
+	if !h.here[rank] {
+		h.here[rank], h.since = true, tick
+	}
+}
+
+// changed notes that there is something new to act on and to report.
+func (m *Machine) changed() {
+	m.own.version++
+	m.proposer.stale = true
+	m.electing = nil
+}
+
+// suspect notes whether a peer can be reached. A peer that wants to join and cannot
+// be reached any more is not asked for.
+func (m *Machine) suspect(id ID, yes bool) {
+	if yes == m.own.suspects.has(id) || id == m.cfg.Self.ID {
+		return
+	}
+	if yes {
+		m.own.suspects.add(id)
+		m.own.joins = slices.DeleteFunc(m.own.joins, func(r Request) bool { return r.Member.ID == id })
+	} else {
+		m.own.suspects.remove(id)
+	}
+	m.changed()
+}
+
+// admit notes a request that is to be granted, if it still can be.
+func (m *Machine) admit(r Request) {
+	same := func(o Request) bool { return o.Member.ID == r.Member.ID }
+	if m.phase != inside || !m.history.fresh(m.view, r) || slices.ContainsFunc(m.own.joins, same) {
+		return
+	}
+	m.own.joins = append(m.own.joins, r)
+	m.changed()
+}
+
+// report returns what others should know of this member's knowledge.
+func (m *Machine) report() *Report {
+	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Joins: slices.Clone(m.own.joins)}
+	for _, p := range m.view.Members {
+		switch {
+		case m.own.dead.has(p.ID):
+			r.Dead = append(r.Dead, p.ID)
+		case m.own.suspects.has(p.ID):
+			r.Unreachable = append(r.Unreachable, p.ID)
+		}
+	}
+	return r
+}
+
+// takeReport keeps a member's report, unless a later one came first.
+func (m *Machine) takeReport(rank int, r *Report) {
+	if old := m.heard.reports[rank]; old != nil && old.Seq >= r.Seq {
+		return
+	}
+	m.heard.reports[rank] = r
+	for _, id := range r.Dead {
+		if m.view.Rank(id) >= 0 && !m.own.dead.has(id) {
+			m.own.dead.add(id)
+			m.electing = nil
+		}
+	}
+	m.proposer.stale = true
+}
+
+// facts gathers everything known here that bears on the next change.
+func (m *Machine) facts() facts {
+	n := len(m.view.Members)
+	f := facts{view: m.view, here: make([]bool, n), dead: make([]bool, n), leaving: make([]bool, n), promote: m.promotable()}
+	for i, p := range m.view.Members {
+		f.dead[i] = m.own.dead.has(p.ID)
+		f.here[i] = !m.own.suspects.has(p.ID)
+	}
+	if m.proposer.stage == preparing {
+		copy(f.here, m.proposer.votes)
+	}
+	f.add(&m.history, m.rank, m.report())
+	for rank, r := range m.heard.reports {
+		if r != nil {
+			f.add(&m.history, rank, r)
+		}
+	}
+	return f
+}
+
+// add adds a member's report.
+func (f *facts) add(h *history, rank int, r *Report) {
+	f.leaving[rank] = f.leaving[rank] || r.Leaving
+	for _, id := range r.Unreachable {
+		if other := f.view.Rank(id); other >= 0 {
+			f.cut = append(f.cut, [2]int{rank, other})
+		}
+	}
+	for _, j := range r.Joins {
+		known := slices.ContainsFunc(f.joins, func(m Member) bool { return m.ID == j.Member.ID })
+		if !known && h.fresh(f.view, j) {
+			f.joins = append(f.joins, j.Member)
+		}
+	}
+}
+
+// promotable reports whether all members without a vote have been here for a while,
+// so that one that dies at once never counts (I11).
+func (m *Machine) promotable() bool {
+	for rank := m.view.Voters; rank < len(m.view.Members); rank++ {
+		if !m.heard.here[rank] {
+			return false
+		}
+	}
+	return m.tick >= m.heard.since+m.cfg.Promote
+}
+
+// reportOn sends the report to the one that is to propose, and again while the view
+// does not change. From the third time on the others get it in turn, too: the first
+// may be stuck, and not all see that.
+func (m *Machine) reportOn() {
+	o := &m.own
+	if o.version == o.told && (!o.any || m.tick < o.toldAt+m.cfg.Retry<<min(o.times, 4)) {
+		return
+	}
+	r := m.report()
+	to := m.ahead()
+	if r.empty() && !o.any || len(to) == 0 {
+		o.told = o.version
+		return
+	}
+	if o.version != o.told {
+		o.times = 0
+	}
+	o.any, o.told, o.toldAt = !r.empty(), o.version, m.tick
+	o.times++
+	m.send(Message{Kind: Tell, To: to[max(0, o.times-2)%len(to)], Report: r})
+}
+
+// ahead returns the members that are to propose before this one.
+func (m *Machine) ahead() []ID {
+	var ids []ID
+	e := m.electorate()
+	for i := range min(m.rank, len(e.dead)) {
+		if !e.dead[i] && !e.silent[i] {
+			ids = append(ids, m.view.Members[i].ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,284 @@
+package member_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// Every file in testdata/scripts is a scenario: blocks of commands, a line "----", and
+// what the machines did. -rewrite writes what they do now; read it before you commit
+// it. The commands:
+//
+//	first a b c            machines of a first view
+//	joiner d a b           a machine that wants to join and asks a and b
+//	any a                  before first: --quorum any for all that follow
+//	suspect a b c          a cannot reach b and c;   trust a b, dead a b, met a b likewise
+//	sole a                 a's launcher started everybody
+//	leave a
+//	stable a 7             a has 7 stable steps
+//	tick a 5
+//	deliver                all messages, and those that these cause, until there are none
+//	deliver a>b promise    the oldest such message under way; parts may be left out or *
+//	drop a>b promise 2     loses the two oldest such messages; 0 for all
+//	again a>b promise      delivers it and keeps it under way
+//	cut a b c              from now on nothing passes between a and b or c; heal ends that
+//	crash a                a does nothing more, and what is sent to it is lost
+//	list                   messages under way
+//	views
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/scripts/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(string(text))
+			if flagged[bool]("rewrite") {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("it prints (-rewrite accepts that):\n%s", got)
+			}
+		})
+	}
+}
+
+// script is a scenario under way.
+type script struct {
+	ids      []member.ID // in the order of their start
+	machines map[member.ID]*member.Machine
+	dead     map[member.ID]bool
+	any      bool
+	cut      map[[2]member.ID]bool
+	way      []member.Message // under way, oldest first
+	out      strings.Builder
+}
+
+// runScript returns the script with the output that it has now.
+func runScript(text string) string {
+	s := &script{machines: make(map[member.ID]*member.Machine), dead: make(map[member.ID]bool), cut: make(map[[2]member.ID]bool)}
+	var file strings.Builder
+	output := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "----":
+			output = true
+			fmt.Fprintf(&file, "----\n%s", s.out.String())
+			s.out.Reset()
+		case line == "":
+			output = false
+			file.WriteString("\n")
+		case output: // of the last time
+		default:
+			file.WriteString(line + "\n")
+			if words := strings.Fields(line); words[0] != "#" {
+				s.run(words[0], words[1:])
+			}
+		}
+	}
+	return file.String()
+}
+
+func (s *script) run(command string, words []string) {
+	arg := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	id := member.ID(arg(0))
+	switch command {
+	case "first":
+		s.first(words)
+	case "joiner":
+		c := member.Config{Self: member.Member{ID: id}}
+		for _, w := range words[1:] {
+			c.Contacts = append(c.Contacts, member.ID(w))
+		}
+		s.start(id, member.NewJoiner(c))
+	case "any":
+		s.any = true
+	case "suspect", "trust", "dead", "met":
+		for _, w := range words[1:] {
+			s.step(id, about(command, member.ID(w)))
+		}
+	case "sole":
+		s.step(id, member.Sole{On: true})
+	case "leave":
+		s.step(id, member.Leave{})
+	case "stable":
+		s.step(id, member.Stable{Steps: uint64(number(arg(1)))})
+	case "tick":
+		for range number(arg(1)) {
+			s.machines[id].Tick()
+			s.drain(id)
+		}
+	case "crash":
+		s.dead[id] = true
+	case "cut":
+		for _, w := range words[1:] {
+			s.cut[[2]member.ID{id, member.ID(w)}] = true
+			s.cut[[2]member.ID{member.ID(w), id}] = true
+		}
+		s.way = slices.DeleteFunc(s.way, s.lost)
+	case "heal":
+		clear(s.cut)
+	default:
+		s.runMessages(command, arg)
+	}
+}
+
+// runMessages runs the commands about messages under way.
+func (s *script) runMessages(command string, arg func(int) string) {
+	switch command {
+	case "deliver":
+		if arg(0) != "" {
+			s.deliver(arg(0), arg(1), false)
+			return
+		}
+		for range 1000 {
+			if len(s.way) == 0 {
+				return
+			}
+			s.deliver("*", "*", false)
+		}
+		s.print("it never ends")
+	case "again":
+		s.deliver(arg(0), arg(1), true)
+	case "drop":
+		s.drop(arg(0), arg(1), number(arg(2)))
+	case "list":
+		for _, m := range s.way {
+			s.print("%s > %s", show(m), m.To)
+		}
+	case "views":
+		for _, id := range s.ids {
+			if !s.dead[id] {
+				s.print("%s: %v, out: %v, settled: %v", id, s.machines[id].View(), s.machines[id].Out(), s.machines[id].Settled())
+			}
+		}
+	default:
+		s.print("unknown command %s", command)
+	}
+}
+
+func number(word string) int {
+	n, err := strconv.Atoi(word)
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
+// about returns the event of a command that is about a peer.
+func about(command string, id member.ID) member.Event {
+	switch command {
+	case "suspect":
+		return member.Suspect{Peer: id}
+	case "trust":
+		return member.Trust{Peer: id}
+	case "met":
+		return member.Met{Peer: id}
+	}
+	return member.Dead{Peer: id}
+}
+
+func (s *script) print(format string, args ...any) {
+	fmt.Fprintf(&s.out, format+"\n", args...)
+}
+
+func (s *script) first(ids []string) {
+	var first []member.Member
+	for _, id := range ids {
+		first = append(first, member.Member{ID: member.ID(id)})
+	}
+	for _, p := range first {
+		m, err := member.New(member.Config{Self: p, Any: s.any}, first)
+		if err != nil {
+			s.print("%v", err)
+			return
+		}
+		s.start(p.ID, m)
+	}
+}
+
+func (s *script) start(id member.ID, m *member.Machine) {
+	s.ids = append(s.ids, id)
+	s.machines[id] = m
+	s.drain(id)
+}
+
+func (s *script) step(id member.ID, e member.Event) {
+	s.machines[id].Step(e)
+	s.drain(id)
+}
+
+// drain puts messages on their way, prints the rest, and admits whoever asks.
+func (s *script) drain(id member.ID) {
+	r := s.machines[id].Ready()
+	for _, v := range r.Views {
+		s.print("%s enters %v (%v)", id, v, v.Reason)
+	}
+	s.way = slices.DeleteFunc(append(s.way, r.Messages...), s.lost)
+	for _, n := range r.Notices {
+		if n.Kind == member.Asked {
+			s.print("%s admits %s", id, n.Request.Member.ID)
+			s.step(id, member.Admit{Request: n.Request})
+			continue
+		}
+		s.print("%s: %v %s", id, n.Kind, n.Why)
+	}
+}
+
+// lost reports whether a message cannot pass.
+func (s *script) lost(m member.Message) bool { return s.cut[[2]member.ID{m.From, m.To}] }
+
+// find returns the index of the oldest message that fits, or -1.
+func (s *script) find(route, kind string) int {
+	return slices.IndexFunc(s.way, func(m member.Message) bool {
+		from, to, _ := strings.Cut(route, ">")
+		fits := func(word, value string) bool { return word == "" || word == "*" || word == value }
+		return fits(from, string(m.From)) && fits(to, string(m.To)) && fits(kind, m.Kind.String())
+	})
+}
+
+func (s *script) deliver(route, kind string, keep bool) {
+	i := s.find(route, kind)
+	if i < 0 {
+		s.print("no such message")
+		return
+	}
+	m := s.way[i]
+	if !keep {
+		s.way = slices.Delete(s.way, i, i+1)
+	}
+	if to := s.machines[m.To]; to == nil || s.dead[m.To] {
+		return
+	}
+	s.print("%s > %s", show(m), m.To)
+	s.step(m.To, member.Received{Message: m})
+}
+
+// drop loses n messages, or all if n is 0.
+func (s *script) drop(route, kind string, n int) {
+	for dropped := 0; n == 0 || dropped < n; dropped++ {
+		i := s.find(route, kind)
+		if i < 0 {
+			return
+		}
+		s.way = slices.Delete(s.way, i, i+1)
+	}
+}

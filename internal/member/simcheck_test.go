@@ -1,0 +1,340 @@
+package member_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// ballotOf names a ballot of a view.
+type ballotOf struct {
+	view   member.Hash
+	ballot member.Ballot
+}
+
+// votesOf is what was seen of a ballot.
+type votesOf struct {
+	promised, accepted []member.ID
+	change             string // that was asked to be accepted
+}
+
+// checks is an observer that sees everything and knows the truth. It keeps its own
+// account of the rules and does not trust the machines'.
+type checks struct {
+	views    map[member.Hash]member.View
+	children map[member.Hash]member.Hash // of views that were not forced
+	epochs   map[uint64]member.Hash
+	first    map[member.ID]member.Hash // the view in which an ID first stood
+	ballots  map[ballotOf]*votesOf
+	own      map[ballotOf]bool                 // an Accept went out
+	highest  map[*node]map[member.Hash]ballots // per node and view
+	last     map[*node]ballotOf                // of the last Accept sent
+}
+
+// ballots are the highest that a node has used as a proposer and promised as a voter.
+type ballots struct{ proposed, promised member.Ballot }
+
+func newChecks() *checks {
+	return &checks{
+		views: make(map[member.Hash]member.View), children: make(map[member.Hash]member.Hash),
+		epochs: make(map[uint64]member.Hash), first: make(map[member.ID]member.Hash),
+		ballots: make(map[ballotOf]*votesOf), own: make(map[ballotOf]bool),
+		highest: make(map[*node]map[member.Hash]ballots), last: make(map[*node]ballotOf),
+	}
+}
+
+// entered checks a view that a node enters, against its parent and all others.
+func (c *checks) entered(w *world, n *node, v member.View) {
+	if v.Rank(n.id) < 0 {
+		w.fail("%s enters %v, in which it is not", n.id, v)
+	}
+	if n.view.Epoch > 0 && v.Epoch <= n.view.Epoch {
+		w.fail("%s enters %v after %v", n.id, v, n.view)
+	}
+	if _, known := c.views[v.Hash()]; known {
+		return
+	}
+	c.views[v.Hash()] = v
+	if w.mode == majority || w.mode == certain {
+		c.unique(w, v)
+	}
+	parent, known := c.views[v.Parent]
+	if !known && v.Epoch > 1 {
+		return // decided, but its decider skipped a view: its parent is checked when seen
+	}
+	if v.Epoch > 1 {
+		c.follows(w, parent, v)
+	}
+}
+
+// unique checks that no other view has the parent or the epoch of v (I1).
+func (c *checks) unique(w *world, v member.View) {
+	if other, taken := c.epochs[v.Epoch]; taken {
+		w.fail("two views of one epoch: %v and %v", c.views[other], v)
+	}
+	c.epochs[v.Epoch] = v.Hash()
+	if other, taken := c.children[v.Parent]; taken {
+		w.fail("two views follow one: %v and %v", c.views[other], v)
+	}
+	c.children[v.Parent] = v.Hash()
+	if v.Reason == member.ForForced {
+		w.fail("%v was forced in mode %v", v, w.mode)
+	}
+}
+
+// follows checks the order of ranks and the votes (I3, I11), and that no ID is back
+// (I2).
+func (c *checks) follows(w *world, parent, v member.View) {
+	var survivors []member.ID
+	for _, id := range parent.IDs() {
+		if v.Rank(id) >= 0 {
+			survivors = append(survivors, id)
+		}
+	}
+	if !slices.Equal(survivors, v.IDs()[:len(survivors)]) {
+		w.fail("%v changes the order of %v", v, parent)
+	}
+	if v.Voters != len(survivors) {
+		w.fail("%v has %d voters; %d members were in the view before", v, v.Voters, len(survivors))
+	}
+	for _, id := range v.IDs()[len(survivors):] {
+		// A peer that two branches admitted enters one of them.
+		if was, known := c.first[id]; known && (w.mode == majority || w.mode == certain || c.before(v, was)) {
+			w.fail("%s comes back in %v; it was in %v", id, v, c.views[was])
+		}
+		c.first[id] = v.Hash()
+	}
+}
+
+// before reports whether the view of a hash is an ancestor of v.
+func (c *checks) before(v member.View, hash member.Hash) bool {
+	for known := true; known; v, known = c.views[v.Parent] {
+		if v.Parent == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// sent checks a message against what its sender sent before.
+func (c *checks) sent(w *world, n *node, msg member.Message) {
+	key := ballotOf{msg.View, msg.Ballot}
+	switch msg.Kind {
+	case member.Prepare:
+		c.proposed(w, n, key)
+		if c.own[key] {
+			w.fail("%s prepares ballot %v after it sent Accept in it (I12)", n.id, msg.Ballot)
+		}
+		c.votes(key).promised = add(c.votes(key).promised, n.id)
+	case member.Accept:
+		c.proposed(w, n, key)
+		c.accepting(w, n, key, msg)
+	case member.Promise:
+		c.voted(w, n, key)
+		c.votes(key).promised = add(c.votes(key).promised, n.id)
+	case member.Accepted:
+		c.voted(w, n, key)
+		c.votes(key).accepted = add(c.votes(key).accepted, n.id)
+	}
+}
+
+func (c *checks) votes(key ballotOf) *votesOf {
+	if c.ballots[key] == nil {
+		c.ballots[key] = &votesOf{}
+	}
+	return c.ballots[key]
+}
+
+func add(ids []member.ID, id member.ID) []member.ID {
+	if slices.Contains(ids, id) {
+		return ids
+	}
+	return append(ids, id)
+}
+
+func (c *checks) high(n *node, view member.Hash) ballots { return c.highest[n][view] }
+
+func (c *checks) setHigh(n *node, view member.Hash, b ballots) {
+	if c.highest[n] == nil {
+		c.highest[n] = make(map[member.Hash]ballots)
+	}
+	c.highest[n][view] = b
+}
+
+// proposed checks that a proposer never goes back to an earlier ballot.
+func (c *checks) proposed(w *world, n *node, key ballotOf) {
+	high := c.high(n, key.view)
+	if key.ballot.Less(high.proposed) {
+		w.fail("%s proposes in ballot %v after %v (I12)", n.id, key.ballot, high.proposed)
+	}
+	if v := c.views[key.view]; v.Rank(n.id) != int(key.ballot.Rank) {
+		w.fail("%s uses ballot %v of another", n.id, key.ballot)
+	}
+	high.proposed = key.ballot
+	c.setHigh(n, key.view, high)
+}
+
+// voted checks that a voter does not act below its promise.
+func (c *checks) voted(w *world, n *node, key ballotOf) {
+	high := c.high(n, key.view)
+	if key.ballot.Less(high.promised) {
+		w.fail("%s votes in ballot %v after it promised %v", n.id, key.ballot, high.promised)
+	}
+	high.promised = key.ballot
+	c.setHigh(n, key.view, high)
+}
+
+// accepting checks that enough promised before the first Accept of a ballot, and that
+// all of a ballot ask for the same change.
+func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) {
+	votes := c.votes(key)
+	change := fmt.Sprintf("%v %+v", *msg.Change, *msg.Change)
+	if !c.own[key] {
+		c.own[key] = true
+		votes.change = change
+		votes.promised = add(votes.promised, n.id)
+		votes.accepted = add(votes.accepted, n.id)
+		c.enough(w, key.view, votes.promised, "promised")
+	}
+	if votes.change != change {
+		w.fail("%s asks for %s and %s in one ballot (I12)", n.id, votes.change, change)
+	}
+	c.last[n] = key
+}
+
+// decided checks that enough accepted. A decider that needed nobody else has sent
+// nothing.
+func (c *checks) decided(w *world, n *node) {
+	before := n.m.View().Parent
+	ids := []member.ID{n.id}
+	if key := c.last[n]; key.view == before {
+		ids = c.votes(key).accepted
+	}
+	c.enough(w, before, ids, "accepted")
+}
+
+// enough checks votes against the truth: more than half, or all but some that are
+// dead and fewer than that (I10). Who voted and then died has voted.
+func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string) {
+	if w.mode == sole || w.mode == anyone {
+		return
+	}
+	v := c.views[view]
+	votes, dead, missing := 0, 0, 0
+	for _, id := range v.IDs()[:v.Voters] {
+		switch {
+		case slices.Contains(ids, id):
+			votes++
+		case w.byID[id].alive:
+			missing++
+		default:
+			dead++
+		}
+	}
+	needed := v.Voters/2 + 1
+	if votes < needed && (w.mode == majority || missing > 0 || dead >= needed) {
+		w.fail("only %v %s in %v", ids, what, v)
+	}
+}
+
+// atRest returns what keeps the group from being at rest: all members in one view
+// that has the living and no one else, all with a vote, and nobody waiting; or, if
+// no quorum can be had, everybody aware of that.
+func (c *checks) atRest(w *world) string {
+	var latest member.View
+	for _, n := range w.nodes {
+		if n.inside() && n.view.Epoch > latest.Epoch {
+			latest = n.view
+		}
+	}
+	if latest.Epoch == 0 {
+		return ""
+	}
+	for _, n := range w.nodes {
+		if n.inside() && n.view.Hash() != latest.Hash() {
+			return fmt.Sprintf("%s is in %v, others in %v", n.id, n.view, latest)
+		}
+	}
+	if !c.possible(w, latest) {
+		for _, n := range w.nodes {
+			if n.inside() && !n.lost {
+				return fmt.Sprintf("%s does not know that %v has no quorum", n.id, latest)
+			}
+		}
+		return ""
+	}
+	return c.complete(w, latest)
+}
+
+// complete returns what is not as it should be with v, in which all members are.
+func (c *checks) complete(w *world, v member.View) string {
+	if v.Voters < len(v.Members) {
+		return fmt.Sprintf("%v has members without a vote", v)
+	}
+	alone := len(v.Members) == 1
+	for _, n := range w.nodes {
+		in := v.Rank(n.id) >= 0
+		switch {
+		case in && !n.inside():
+			return fmt.Sprintf("%s is gone and still in %v", n.id, v)
+		case n.inside() && n.lost:
+			return fmt.Sprintf("%s misses a quorum in %v", n.id, v)
+		case n.inside() && n.leaving && !alone:
+			return fmt.Sprintf("%s wants to leave %v", n.id, v)
+		case n.alive && !n.out && n.view.Epoch == 0:
+			return fmt.Sprintf("%s waits to join %v", n.id, v)
+		}
+	}
+	return ""
+}
+
+// possible reports whether the view after v can be decided.
+func (c *checks) possible(w *world, v member.View) bool {
+	if w.mode == sole || w.mode == anyone {
+		return true
+	}
+	present, dead, known := 0, 0, 0
+	for _, id := range v.IDs()[:v.Voters] {
+		n := w.byID[id]
+		if n.inside() {
+			present++
+			continue
+		}
+		if n.alive {
+			continue // out, and cannot be certainly dead
+		}
+		dead++
+		if slices.ContainsFunc(w.nodes, func(o *node) bool { return o.inside() && w.toldOfDeath(o, n) && v.Rank(o.id) >= 0 }) {
+			known++
+		}
+	}
+	needed := v.Voters/2 + 1
+	return present >= needed || present > 0 && known == dead && present+dead == v.Voters && dead < needed
+}
+
+// quiet checks that a group at rest says no more than its beats.
+func (c *checks) quiet(w *world) {
+	inside, waiting := 0, 0
+	for _, n := range w.nodes {
+		switch {
+		case n.inside():
+			inside++
+		case n.alive && !n.out:
+			waiting++
+		}
+	}
+	if w.failure != "" {
+		return
+	}
+	const ticks = 40
+	w.runUntil(w.now + 60*tickUnits) // what was under way, and its repeats
+	before := w.messages
+	w.runUntil(w.now + ticks*tickUnits)
+	// A beat each in 10 ticks, one more to a rival where views were forced, repeated
+	// reports, news for those who are gone, and a joiner's question with its answer.
+	bound := 4*len(w.nodes) + inside*2*(ticks/10+1) + waiting*2*ticks/8 + inside*ticks/4
+	if w.messages-before > bound {
+		w.fail("%d messages in %d ticks at rest, at most %d", w.messages-before, ticks, bound)
+	}
+}

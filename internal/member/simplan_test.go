@@ -1,0 +1,281 @@
+package member_test
+
+import (
+	"math/rand/v2"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// The bounds of a run, in ticks.
+const (
+	faultTicks  = 300  // in which faults happen
+	settleTicks = 1500 // within which the group must come to rest afterwards
+	lookTicks   = 25   // between two looks at whether it has
+
+	maxMessages = 20000 // of a run
+)
+
+// newWorld makes the group and the plan of its misfortunes.
+func newWorld(seed uint64, trace func(string, ...any)) *world {
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 0)), byID: make(map[member.ID]*node), trace: trace,
+		cut: make(map[[2]*node]bool), slander: make(map[[2]*node]bool), checks: newChecks(), most: maxMessages,
+	}
+	w.mode = []mode{majority, majority, majority, majority, certain, certain, certain, sole, anyone, anyone}[w.rng.IntN(10)]
+	w.loss = []float64{0, 0.05, 0.2}[w.rng.IntN(3)]
+	w.twice = []float64{0, 0.1}[w.rng.IntN(2)]
+	w.straggle = []float64{0, 0.02, 0.1}[w.rng.IntN(3)]
+	w.lag = []unit{1, tickUnits, 4 * tickUnits}[w.rng.IntN(3)]
+	w.notice = []unit{2, 2 * tickUnits, 10 * tickUnits}[w.rng.IntN(3)]
+	w.codec = w.rng.IntN(4) == 0
+	w.first(1 + w.rng.IntN(6))
+	actions := w.rng.IntN(12)
+	for range actions {
+		// Many come at about the same time: that is where the trouble is.
+		at := unit(w.rng.IntN(faultTicks)) * tickUnits
+		if w.rng.IntN(2) == 0 {
+			at = unit(w.rng.IntN(4)) * 60 * tickUnits
+		}
+		w.after(at+w.upTo(3*tickUnits), w.misfortune)
+	}
+	return w
+}
+
+// first makes the members of the first view.
+func (w *world) first(n int) {
+	var first []member.Member
+	for i := range n {
+		first = append(first, member.Member{ID: name(i)})
+	}
+	for i, p := range first {
+		m, err := member.New(w.config(p), first)
+		if err != nil {
+			w.fail("%v", err)
+			return
+		}
+		w.add(&node{id: p.ID, m: m, launcher: w.launcher(i)})
+	}
+}
+
+// name returns the ID of the i-th node: a, b, ..., z, and then aa, ab, ...
+func name(i int) member.ID {
+	id := string(rune('a' + i%26))
+	for i /= 26; i > 0; i /= 26 {
+		id = string(rune('a'+(i-1)%26)) + id
+	}
+	return member.ID(id)
+}
+
+func (w *world) config(p member.Member) member.Config {
+	return member.Config{Self: p, Any: w.mode == anyone}
+}
+
+// launcher returns which of two launchers starts the i-th peer.
+func (w *world) launcher(i int) int {
+	if w.mode == sole {
+		return 0
+	}
+	return i % (1 + w.rng.IntN(2))
+}
+
+// misfortune is one thing that happens to the group.
+func (w *world) misfortune() {
+	if w.quiet {
+		return
+	}
+	switch w.rng.IntN(10) {
+	case 0, 1:
+		w.join()
+	case 2:
+		if n := w.anyAlive(); n != nil {
+			w.crash(n)
+		}
+	case 3:
+		w.massacre()
+	case 4:
+		w.leave()
+	case 5:
+		w.slanderSome()
+	case 6, 7:
+		w.partition()
+	case 8:
+		w.cutOne()
+	case 9:
+		// A restart: the process dies and comes back as another.
+		if n := w.anyAlive(); n != nil {
+			w.crash(n)
+			w.join()
+		}
+	}
+}
+
+func (w *world) anyAlive() *node {
+	var alive []*node
+	for _, n := range w.nodes {
+		if n.alive {
+			alive = append(alive, n)
+		}
+	}
+	if len(alive) == 0 {
+		return nil
+	}
+	return alive[w.rng.IntN(len(alive))]
+}
+
+// join starts a peer that knows all others' addresses.
+func (w *world) join() {
+	c := w.config(member.Member{ID: name(len(w.nodes)), Info: "addr"})
+	for _, i := range w.rng.Perm(len(w.nodes)) {
+		c.Contacts = append(c.Contacts, w.nodes[i].id)
+	}
+	w.say("%s wants to join", c.Self.ID)
+	w.add(&node{id: c.Self.ID, m: member.NewJoiner(c), launcher: w.launcher(len(w.nodes))})
+}
+
+// crash ends a process. Its launcher's peers learn of it for certain.
+func (w *world) crash(n *node) {
+	w.say("%s crashes", n.id)
+	n.alive = false
+	for _, o := range w.nodes {
+		w.detect(o, n)
+		if w.toldOfDeath(o, n) {
+			w.after(w.upTo(w.notice), func() { w.step(o, member.Dead{Peer: n.id}) })
+		}
+	}
+}
+
+// end stops a node that is out; one that was fenced off may come back as another.
+func (w *world) end(n *node, back bool) {
+	if n.alive {
+		w.crash(n)
+	}
+	if back && !w.quiet && w.rng.IntN(2) == 0 {
+		w.join()
+	}
+}
+
+// toldOfDeath reports whether o's launcher tells it when n dies.
+func (w *world) toldOfDeath(o, n *node) bool {
+	return (w.mode == certain || w.mode == sole) && o.launcher == n.launcher
+}
+
+// massacre ends several processes at about the same time.
+func (w *world) massacre() {
+	for _, n := range w.nodes {
+		if n.alive && w.rng.IntN(2) == 0 {
+			w.after(w.upTo(2*tickUnits), func() {
+				if n.alive {
+					w.crash(n)
+				}
+			})
+		}
+	}
+}
+
+func (w *world) leave() {
+	if n := w.anyAlive(); n != nil && n.view.Epoch > 0 {
+		n.leaving = true
+		w.step(n, member.Leave{})
+	}
+}
+
+// slanderSome has nodes suspect others that are well, for a while.
+func (w *world) slanderSome() {
+	for range 1 + w.rng.IntN(4) {
+		a, b := w.anyAlive(), w.anyAlive()
+		if a == nil || a == b {
+			continue
+		}
+		pair := [2]*node{a, b}
+		w.say("%s slanders %s", a.id, b.id)
+		w.slander[pair] = true
+		w.detect(a, b)
+		w.after(w.upTo(80*tickUnits), func() {
+			delete(w.slander, pair)
+			w.detect(a, b)
+		})
+	}
+}
+
+// partition cuts the group in two for a while, in one direction or both.
+func (w *world) partition() {
+	oneWay := w.rng.IntN(3) == 0
+	side := w.rng.Uint64()
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			left, right := side>>(a.index%64)&1, side>>(b.index%64)&1
+			if left < right || left > right && !oneWay {
+				w.cut[[2]*node{a, b}] = true
+			}
+		}
+	}
+	w.say("partition %b, one way: %v", side&(1<<len(w.nodes)-1), oneWay)
+	w.detectAll()
+	w.after(w.upTo(120*tickUnits), w.heal)
+}
+
+// cutOne cuts one pair, which may both reach a third.
+func (w *world) cutOne() {
+	a, b := w.anyAlive(), w.anyAlive()
+	if a == nil || a == b {
+		return
+	}
+	w.say("cut %s-%s", a.id, b.id)
+	w.cut[[2]*node{a, b}] = true
+	if w.rng.IntN(2) == 0 {
+		w.cut[[2]*node{b, a}] = true
+	}
+	w.detectAll()
+	if w.rng.IntN(2) == 0 {
+		w.after(w.upTo(120*tickUnits), w.heal)
+	}
+}
+
+// heal repairs all links.
+func (w *world) heal() {
+	w.say("heal")
+	clear(w.cut)
+	w.detectAll()
+}
+
+// calm ends all faults for good, but for the dead.
+func (w *world) calm() {
+	w.say("calm")
+	w.quiet = true
+	clear(w.cut)
+	clear(w.slander)
+	w.loss, w.straggle, w.twice = 0, 0, 0
+	w.detectAll()
+}
+
+// introduce lets those who are not in one view find each other, as peers of a job do
+// in the long run.
+func (w *world) introduce() {
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			if a != b && a.alive && !a.out && b.inside() && a.view.Hash() != b.view.Hash() {
+				w.step(a, member.Met{Peer: b.id})
+			}
+		}
+	}
+}
+
+// simulate runs one seed and returns what went wrong, or "".
+func simulate(seed uint64, trace func(string, ...any)) (failure string, messages int) {
+	w := newWorld(seed, trace)
+	w.say("seed %d: %v, %d members, loss %v, lag %d, notice %d", seed, w.mode, len(w.nodes), w.loss, w.lag, w.notice)
+	w.runUntil(faultTicks * tickUnits)
+	w.calm()
+	end := w.now + settleTicks*tickUnits
+	unsettled := w.checks.atRest(w)
+	for w.failure == "" && unsettled != "" && w.now < end {
+		w.introduce()
+		w.runUntil(w.now + lookTicks*tickUnits)
+		unsettled = w.checks.atRest(w)
+	}
+	if unsettled != "" {
+		w.fail("not at rest %d ticks after the last fault: %s", settleTicks, unsettled)
+	}
+	w.checks.quiet(w)
+	return w.failure, w.messages
+}

@@ -1,0 +1,76 @@
+package member_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// The flags of this package's tests:
+//
+//	go test ./internal/member -seeds=50000           many runs of the simulator
+//	go test ./internal/member -run Simulate -seed=7  one run with its trace
+//	go test ./internal/member -run Scripts -rewrite  accept what the scripts print
+func TestMain(m *testing.M) {
+	flag.Int("seeds", 1000, "number of runs of the simulator")
+	flag.Uint64("seed", 0, "run this seed only and print its trace")
+	flag.Int("scale", 100, "members of the large group")
+	flag.Bool("rewrite", false, "write what the scripts print into testdata")
+	flag.Bool("planted", false, "run the planted bugs")
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// flagged returns the value of a flag of TestMain.
+func flagged[T any](name string) T {
+	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
+}
+
+// Every seed keeps the invariants at every instant and comes to rest.
+func TestSimulate(t *testing.T) {
+	if seed := flagged[uint64]("seed"); seed != 0 {
+		if failure := replay(t, seed); failure != "" {
+			t.Errorf("seed %d: %s", seed, failure)
+		}
+		return
+	}
+	seeds := uint64(flagged[int]("seeds"))
+	var at, failed, messages atomic.Uint64
+	failed.Store(seeds + 1)
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for s := at.Add(1); s < failed.Load() && s <= seeds; s = at.Add(1) {
+				failure, n := simulate(s, nil)
+				messages.Add(uint64(n))
+				for f := failed.Load(); failure != "" && s < f && !failed.CompareAndSwap(f, s); f = failed.Load() {
+				}
+			}
+		})
+	}
+	all.Wait()
+	if f := failed.Load(); f <= seeds {
+		t.Errorf("seed %d: %s", f, replay(t, f))
+		return
+	}
+	t.Logf("%d seeds, %d messages", seeds, messages.Load())
+}
+
+// replay runs a seed again and logs the last part of its trace.
+func replay(t *testing.T, seed uint64) string {
+	const last = 400
+	var lines []string
+	failure, _ := simulate(seed, func(format string, args ...any) {
+		lines = append(lines, fmt.Sprintf(format, args...))
+	})
+	if cut := len(lines) - last; cut > 0 && flagged[uint64]("seed") == 0 {
+		lines = append([]string{fmt.Sprintf("(%d lines; all with -seed=%d)", cut, seed)}, lines[cut:]...)
+	}
+	t.Log("\n" + strings.Join(lines, "\n"))
+	return failure
+}

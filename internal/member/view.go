@@ -1,0 +1,223 @@
+package member
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ID names one process start. It is never used again by another process (I2).
+type ID string
+
+// Hash identifies a view and, through its parents, its whole lineage.
+type Hash [sha256.Size]byte
+
+// The limits of what a view and a message may hold.
+const (
+	MaxMembers = 1024 // members of a view
+	MaxID      = 128  // bytes of an ID
+	MaxInfo    = 512  // bytes of a member's Info
+)
+
+// ErrChange: a change that cannot follow the view it was applied to.
+var ErrChange = errors.New("change does not fit the view")
+
+// Member is one peer of a view.
+type Member struct {
+	ID   ID
+	Info string // carried for the caller, addresses for example; never read here
+}
+
+// View is the membership of one epoch. It is immutable. The first Voters members
+// decide the next view; those behind them joined with this view (I11).
+type View struct {
+	Epoch   uint64
+	Parent  Hash     // of the view before; zero for the first
+	Members []Member // in rank order
+	Voters  int
+	Reason  Reason
+	Founder ID // the lowest ID of the first forced view of the lineage; "" if none was forced
+
+	hash Hash
+}
+
+// Change leads from a view to the next. It is what voters agree on.
+type Change struct {
+	Lost   []ID     // members that are gone, in rank order
+	Left   []ID     // members that asked to leave, in rank order
+	Join   []Member // new members, in the order in which they get ranks
+	Forced bool     // decided by fewer than a quorum (I10)
+}
+
+// Reason says why a view followed the one before.
+type Reason uint8
+
+// The reasons. A change that has several is named by the first that applies of
+// ForForced, ForLost, ForLeave, ForJoin, ForVote.
+const (
+	ForStart  Reason = iota // the first view
+	ForJoin                 // members joined
+	ForLeave                // members left
+	ForLost                 // members were lost
+	ForForced               // without a quorum
+	ForVote                 // nobody came or went; members that had no vote got one
+)
+
+// String returns the word of the event log.
+func (r Reason) String() string {
+	names := [...]string{"start", "join", "leave", "lost", "forced", "vote"}
+	if int(r) < len(names) {
+		return names[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// First makes the view of epoch 1, in which all members vote. Its error says which
+// member cannot stand there.
+func First(members []Member) (View, error) {
+	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart}
+	if err := v.check(); err != nil {
+		return View{}, err
+	}
+	v.hash = sha256.Sum256(appendView([]byte("elrun first view "), v))
+	return v, nil
+}
+
+// Hash returns the view's lineage. It covers everything in the view and in those
+// before it, as each change is hashed together with the parent's hash.
+func (v View) Hash() Hash { return v.hash }
+
+// Rank returns the index of id, or -1.
+func (v View) Rank(id ID) int {
+	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
+}
+
+// IDs returns the members' IDs in rank order.
+func (v View) IDs() []ID {
+	ids := make([]ID, len(v.Members))
+	for i, m := range v.Members {
+		ids[i] = m.ID
+	}
+	return ids
+}
+
+// String shows the epoch, the voters, and behind a bar those without a vote.
+func (v View) String() string {
+	s := fmt.Sprintf("epoch %d:", v.Epoch)
+	for i, m := range v.Members {
+		if i == v.Voters {
+			s += " |"
+		}
+		s += " " + string(m.ID)
+	}
+	return s
+}
+
+// Apply makes the view that follows v by c. Survivors keep their order and all have
+// a vote; joiners stand behind them without one (I3, I11). It is the only way by
+// which a view comes about, so all that agree on v and c agree on the next view.
+func (v View) Apply(c Change) (View, error) {
+	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder}
+	kept, err := v.without(c)
+	if err != nil {
+		return View{}, err
+	}
+	if len(c.Lost)+len(c.Left)+len(c.Join) == 0 && v.Voters == len(v.Members) && !c.Forced {
+		return View{}, fmt.Errorf("member: apply to %v: changes nothing: %w", v, ErrChange)
+	}
+	next.Voters = len(kept)
+	next.Members = append(kept, c.Join...)
+	if c.Forced && v.Founder == "" && len(kept) > 0 {
+		next.Founder = lowest(kept)
+	}
+	if err := next.check(); err != nil {
+		return View{}, err
+	}
+	next.hash = chainHash(v.hash, next.Epoch, c)
+	return next, nil
+}
+
+// without returns the members of v that c keeps.
+func (v View) without(c Change) ([]Member, error) {
+	gone := 0
+	kept := make([]Member, 0, len(v.Members)+len(c.Join))
+	for _, m := range v.Members {
+		if slices.Contains(c.Lost, m.ID) || slices.Contains(c.Left, m.ID) {
+			gone++
+			continue
+		}
+		kept = append(kept, m)
+	}
+	if gone != len(c.Lost)+len(c.Left) {
+		return nil, fmt.Errorf("member: apply to %v: removes a stranger, or a member twice: %w", v, ErrChange)
+	}
+	return kept, nil
+}
+
+// check refuses what no change may lead to: a view without voters, too many
+// members, or an ID that is empty, too long or there twice.
+func (v View) check() error {
+	if v.Voters < 1 || len(v.Members) > MaxMembers {
+		return fmt.Errorf("member: epoch %d: %d members, %d voters: %w", v.Epoch, len(v.Members), v.Voters, ErrChange)
+	}
+	// The voters of a later view were checked when they joined.
+	first := v.Voters
+	if v.Epoch == 1 {
+		first = 0
+	}
+	for i := first; i < len(v.Members); i++ {
+		m := v.Members[i]
+		if m.ID == "" || len(m.ID) > MaxID || len(m.Info) > MaxInfo || v.Rank(m.ID) != i {
+			return fmt.Errorf("member: epoch %d: rank %d, ID %q, %d bytes of info: %w", v.Epoch, i, m.ID, len(m.Info), ErrChange)
+		}
+	}
+	return nil
+}
+
+// reason names a change.
+func (c Change) reason() Reason {
+	switch {
+	case c.Forced:
+		return ForForced
+	case len(c.Lost) > 0:
+		return ForLost
+	case len(c.Left) > 0:
+		return ForLeave
+	case len(c.Join) > 0:
+		return ForJoin
+	}
+	return ForVote
+}
+
+// String lists what goes (-), leaves (<) and comes (+).
+func (c Change) String() string {
+	s := c.reason().String()
+	for _, id := range c.Lost {
+		s += " -" + string(id)
+	}
+	for _, id := range c.Left {
+		s += " <" + string(id)
+	}
+	for _, m := range c.Join {
+		s += " +" + string(m.ID)
+	}
+	return s
+}
+
+// lowest returns the lowest ID.
+func lowest(members []Member) ID {
+	low := members[0].ID
+	for _, m := range members {
+		low = min(low, m.ID)
+	}
+	return low
+}
+
+// chainHash is the hash of the view of an epoch that follows parent by c.
+func chainHash(parent Hash, epoch uint64, c Change) Hash {
+	b := append(make([]byte, 0, 256), parent[:]...)
+	b = binary.AppendUvarint(b, epoch)
+	return sha256.Sum256(appendChange(b, c))
+}
