@@ -30,8 +30,9 @@ type request struct {
 
 // reply is the answer; one field is set.
 type reply struct {
-	Status *Status `json:"status,omitempty"`
-	Error  string  `json:"error,omitempty"`
+	Status   *Status `json:"status,omitempty"`
+	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
+	Error    string  `json:"error,omitempty"`
 }
 
 // decodeRequest reads one line.
@@ -53,6 +54,8 @@ func answer(line []byte, status func() Status) reply {
 	case "status":
 		s := status()
 		return reply{Status: &s}
+	case "stop":
+		return reply{Stopping: true}
 	}
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
 }
@@ -65,19 +68,20 @@ func answer(line []byte, status func() Status) reply {
 type control struct {
 	listener net.Listener
 	status   func() Status
+	stop     func()
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 }
 
 // serveControl opens the socket of peer index and answers on it until Close.
-// status is called from several goroutines at once.
-func serveControl(at socketName, status func() Status) (*control, error) {
+// status, and stop, which is to end the peer, are called from several goroutines at once.
+func serveControl(at socketName, status func() Status, stop func()) (*control, error) {
 	l, err := listenControl(at)
 	if err != nil {
 		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.job, err)
 	}
-	c := &control{listener: l, status: status}
+	c := &control{listener: l, status: status, stop: stop}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.work.Go(c.accept)
 	return c, nil
@@ -113,8 +117,8 @@ func (c *control) accept() {
 
 // serve answers one request. What goes wrong here concerns only the one who asked.
 func (c *control) serve(conn net.Conn) {
-	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
-	defer stop()
+	release := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	defer release()
 	defer conn.Close()
 	if sameUser(conn) != nil || conn.SetDeadline(time.Now().Add(controlPeriod)) != nil {
 		return
@@ -123,11 +127,15 @@ func (c *control) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	b, err := json.Marshal(answer(line, c.status))
+	r := answer(line, c.status)
+	b, err := json.Marshal(r)
 	if err != nil {
 		return
 	}
 	_, _ = conn.Write(append(b, '\n'))
+	if r.Stopping { // after the answer, which the end of the process would cut off
+		c.stop()
+	}
 }
 
 // Close removes the socket and waits for the requests that are being answered.
@@ -176,7 +184,10 @@ func Jobs(ctx context.Context) ([]Status, error) {
 	reports := make([]*Status, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {
-		work.Go(func() { reports[i], _ = ask(ctx, n) })
+		work.Go(func() {
+			r, _ := ask(ctx, n, "status") // empty after an error
+			reports[i] = r.Status
+		})
 	}
 	work.Wait()
 	byJob := map[string][]Status{}
@@ -204,57 +215,77 @@ func QueryStatus(ctx context.Context, job string) (Status, error) {
 	}
 	var names []string
 	for _, s := range all {
-		if s.Job == job || job == "" && len(all) == 1 {
-			return s, nil
-		}
 		names = append(names, s.Job)
 	}
-	switch {
-	case len(all) == 0:
-		return Status{}, fmt.Errorf("%w: none is running on this host", ErrNoJob)
-	case job == "":
-		return Status{}, fmt.Errorf("%w: name one of %s", ErrNoJob, strings.Join(names, ", "))
+	if job, err = chooseJob(job, names); err != nil {
+		return Status{}, err
 	}
-	return Status{}, fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(names, ", "))
+	return all[slices.Index(names, job)], nil
 }
 
-// ask requests the status from one peer.
-func ask(ctx context.Context, at socketName) (*Status, error) {
+// chooseJob returns job if it is one of those that run, or the only one of them if job
+// is empty.
+func chooseJob(job string, running []string) (string, error) {
+	switch {
+	case slices.Contains(running, job):
+		return job, nil
+	case len(running) == 0:
+		return "", fmt.Errorf("%w: none is running on this host", ErrNoJob)
+	case job == "" && len(running) == 1:
+		return running[0], nil
+	case job == "":
+		return "", fmt.Errorf("%w: name one of %s", ErrNoJob, strings.Join(running, ", "))
+	}
+	return "", fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(running, ", "))
+}
+
+// ask makes one request to one peer. An answer that reports an error is an error.
+func ask(ctx context.Context, at socketName, what string) (reply, error) {
+	b, err := exchange(ctx, at, what)
+	if err != nil {
+		return reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	r, err := decodeReply(b)
+	if err != nil {
+		return reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	return r, nil
+}
+
+// exchange sends a request and returns the line that comes back.
+func exchange(ctx context.Context, at socketName, what string) ([]byte, error) {
 	conn, err := dialControl(ctx, at)
 	if err != nil {
-		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+		return nil, err
 	}
 	defer conn.Close()
 	if err := errors.Join(sameUser(conn), conn.SetDeadline(time.Now().Add(controlPeriod))); err != nil {
-		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+		return nil, err
 	}
-	if _, err := conn.Write([]byte("{\"request\":\"status\"}\n")); err != nil {
-		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
-	}
-	b, err := io.ReadAll(io.LimitReader(conn, maxReply))
+	line, err := json.Marshal(request{Request: what})
 	if err != nil {
-		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+		return nil, err
 	}
-	s, err := decodeReply(b)
-	if err != nil {
-		return nil, fmt.Errorf("launch: ask %v: %w", at, err)
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return nil, err
 	}
-	return s, nil
+	return io.ReadAll(io.LimitReader(conn, maxReply))
 }
 
-// decodeReply reads the answer to a status request.
-func decodeReply(b []byte) (*Status, error) {
+// decodeReply reads the answer to a request. One that has neither a status nor says
+// that the peer is stopping is an error, too.
+func decodeReply(b []byte) (reply, error) {
 	var r reply
 	if err := json.Unmarshal(b, &r); err != nil {
-		return nil, fmt.Errorf("decode reply: %w", err)
+		return reply{}, fmt.Errorf("decode reply: %w", err)
 	}
 	if r.Error != "" {
-		return nil, errors.New(r.Error)
+		return reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil {
-		return nil, errors.New("decode reply: no status in it")
+	if r.Status == nil && !r.Stopping {
+		return reply{}, errors.New("decode reply: nothing in it")
 	}
-	return r.Status, nil
+	return r, nil
 }
 
 // splitIDs and join turn a comma-separated list into its parts and back.

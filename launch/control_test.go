@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,12 +15,12 @@ import (
 // testJob is a job name of this test process alone.
 func testJob(t *testing.T) string {
 	t.Helper()
-	return jobName(strings.ReplaceAll(t.Name(), "/", "-"), "t")
+	return jobName(strings.ReplaceAll(t.Name(), "/", "-"), strconv.Itoa(os.Getpid())+"t")
 }
 
 func serve(t *testing.T, job string, index int, status func() Status) *control {
 	t.Helper()
-	c, err := serveControl(socketName{job, index, os.Getpid()}, status)
+	c, err := serveControl(socketName{job, index, os.Getpid()}, status, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestControlGarbage(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if _, err := ask(t.Context(), at); err != nil {
+	if _, err := ask(t.Context(), at, "status"); err != nil {
 		t.Errorf("after garbage: %v", err)
 	}
 	if err := c.Close(); err != nil {
@@ -122,7 +123,7 @@ func TestControlGarbage(t *testing.T) {
 func TestAskCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ask(ctx, socketName{testJob(t), 0, os.Getpid()}); err == nil {
+	if _, err := ask(ctx, socketName{testJob(t), 0, os.Getpid()}, "status"); err == nil {
 		t.Error("no error from a cancelled context")
 	}
 }
@@ -141,15 +142,21 @@ func TestSocketName(t *testing.T) {
 
 func FuzzControlDecoders(f *testing.F) {
 	f.Add([]byte(`{"request":"status"}`))
+	f.Add([]byte(`{"request":"stop"}`))
+	f.Add([]byte(`{"stopping":true}`))
 	f.Add([]byte(`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`))
 	f.Add([]byte("job/1.2"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := answer(b, func() Status { return Status{} })
-		if (r.Status == nil) == (r.Error == "") {
+		if set := []bool{r.Status != nil, r.Stopping, r.Error != ""}; countTrue(set) != 1 {
 			t.Errorf("answer %+v has not exactly one field", r)
 		}
-		if s, err := decodeReply(b); err == nil {
-			if _, err := json.Marshal(mergeStatus([]Status{*s, *s})); err != nil {
+		// Only who asks in so many words ends a peer.
+		if asked, err := decodeRequest(b); r.Stopping && (err != nil || asked.Request != "stop") {
+			t.Errorf("%q stops the peer", b)
+		}
+		if r, err := decodeReply(b); err == nil && r.Status != nil {
+			if _, err := json.Marshal(mergeStatus([]Status{*r.Status, *r.Status})); err != nil {
 				t.Errorf("merged status does not encode: %v", err)
 			}
 		}
@@ -157,4 +164,14 @@ func FuzzControlDecoders(f *testing.F) {
 			t.Errorf("%q is read as %v", b, n)
 		}
 	})
+}
+
+func countTrue(set []bool) int {
+	n := 0
+	for _, b := range set {
+		if b {
+			n++
+		}
+	}
+	return n
 }

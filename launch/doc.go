@@ -43,6 +43,16 @@
 //
 // Every peer answers questions about its job on a private Unix socket: on Linux an
 // abstract one, which leaves nothing in the file system, elsewhere one in a directory
-// that only its user may enter. A request is one JSON object on a line,
-// {"request":"status"}; the answer is one JSON object. Jobs and QueryStatus ask.
+// that only its user may enter. A request is one JSON object on a line; the answer is
+// one JSON object. Jobs, QueryStatus and Stop ask.
+//
+//	{"request":"status"}   {"status":{...}}: the job as this peer sees it
+//	{"request":"stop"}     {"stopping":true}, and then the peer sends itself SIGTERM: the
+//	                       program ends in the way it has for that signal
+//
+// An answer to anything else is {"error":"..."}.
+//
+// # Doctor
+//
+// Doctor tries out what all this needs on a host, and returns findings for people.
 package launch

@@ -58,7 +58,7 @@ func (a *agent) join(ctx context.Context, env environment) (*elastic.Group, erro
 	name, _ := os.Hostname() // only for people; an unknown name stays empty
 	self := elastic.Member{ID: host.ID(), Index: env.index, Host: name, Addrs: host.Addrs()}
 	closers := []io.Closer{host, a}
-	control, err := serveControl(socketName{env.job, env.index, os.Getpid()}, a.status)
+	control, err := serveControl(socketName{env.job, env.index, os.Getpid()}, a.status, terminate)
 	if err != nil {
 		return nil, errors.Join(err, closeAll(closers))
 	}

@@ -3,8 +3,8 @@
 //
 //	elrun -n 4 ./train --lr 0.1
 //
-// It also looks at running jobs (ps, status) and measures collectives (bench). elrun
-// --help lists all commands and flags.
+// It also looks at running jobs (ps, status), ends them (stop), measures collectives
+// (bench) and tries out what jobs need (doctor). elrun --help lists all commands and flags.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -33,7 +34,9 @@ type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
+	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
+	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
 	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
 }
 
@@ -49,6 +52,28 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 type terminal struct {
 	stdout, stderr *os.File
 	signals        <-chan os.Signal
+}
+
+// interruptible returns a context that a signal ends, with the exit status for it as its
+// cause. Only release gives the signals back.
+func (t *terminal) interruptible(ctx context.Context) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		select {
+		case s := <-t.signals:
+			status := exitStatus(statusFailed)
+			if sig, ok := s.(syscall.Signal); ok {
+				status = exitStatus(128 + int(sig))
+			}
+			cancel(status)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		work.Wait()
+	}
 }
 
 func main() {

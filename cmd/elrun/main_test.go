@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/elrun/elrun/internal/bench"
@@ -44,6 +48,8 @@ func TestUsageErrors(t *testing.T) {
 		"--transport pigeon ls":           "--transport",
 		"--name a/b ls":                   "job name",
 		"run --":                          "no program",
+		"stop a b":                        "unexpected",
+		"doctor x":                        "unexpected",
 		"status a b":                      "unexpected",
 		"bench":                           "no collective",
 		"bench nonsense":                  "unknown collective",
@@ -60,7 +66,7 @@ func TestUsageErrors(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	stdout, _, status := command(t, "--help")
-	for _, want := range []string{"run", "ps", "status", "bench"} {
+	for _, want := range []string{"run", "ps", "status", "stop", "bench", "doctor"} {
 		if status != 0 || !strings.Contains(stdout, "  "+want+" ") {
 			t.Errorf("status %d, no %s in:\n%s", status, want, stdout)
 		}
@@ -93,6 +99,9 @@ func TestStatusOfNoJob(t *testing.T) {
 	if _, stderr, status := command(t, "status", "no-such-job"); status != statusFailed || !strings.Contains(stderr, "no such job") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
+	if _, stderr, status := command(t, "stop", "no-such-job"); status != statusFailed || !strings.Contains(stderr, "no such job") {
+		t.Errorf("stop: status %d, stderr %q", status, stderr)
+	}
 	stdout, _, status := command(t, "ps", "--json")
 	var jobs []any
 	if err := json.Unmarshal([]byte(stdout), &jobs); err != nil || status != 0 {
@@ -100,6 +109,38 @@ func TestStatusOfNoJob(t *testing.T) {
 	}
 	if stdout, _, status = command(t, "ps"); status != 0 || !strings.HasPrefix(stdout, "JOB ") {
 		t.Errorf("ps: status %d, %q", status, stdout)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	stdout, stderr, status := command(t, "doctor")
+	if status != 0 || stderr != "" || !strings.Contains(stdout, "ok    control sockets: ") {
+		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+}
+
+func TestInterruptible(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	ctx, release := (&terminal{signals: signals}).interruptible(t.Context())
+	defer release()
+	signals <- syscall.SIGINT
+	<-ctx.Done()
+	var shown strings.Builder
+	if status := report(&shown, fmt.Errorf("wait: %w", context.Cause(ctx))); status != 130 || shown.Len() > 0 {
+		t.Errorf("status %d, %q is shown", status, shown.String())
+	}
+}
+
+func TestInterruptibleReleased(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	ctx, release := (&terminal{signals: signals}).interruptible(t.Context())
+	release()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cause %v", err)
+	}
+	signals <- syscall.SIGINT // is not taken from whoever comes next
+	if len(signals) != 1 {
+		t.Error("a released context took a signal")
 	}
 }
 

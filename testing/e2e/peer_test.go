@@ -23,7 +23,7 @@ const roleVariable = "E2E_ROLE"
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
-		"early": early, "flood": flood, "stall": stall,
+		"early": early, "flood": flood, "stall": stall, "polite": polite,
 	}
 }
 
@@ -86,6 +86,17 @@ func loop(ctx context.Context) error {
 			fmt.Println("sums", i+1)
 		}
 	}
+}
+
+// polite is a loop that ends with status 0 once it has SIGTERM. Its calls may fail
+// earlier, as that of the others comes at another time.
+func polite(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	err := loop(ctx)
+	<-ctx.Done()
+	fmt.Println("ended politely after:", err)
+	return nil
 }
 
 // deaf is a loop that takes no notice of signals, and none of errors.

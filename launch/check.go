@@ -1,0 +1,169 @@
+package launch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Level says how much a Check matters.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn" // jobs run, but not as well as they could
+	Fail Level = "fail" // jobs cannot run
+)
+
+// Check is what Doctor found out about one thing.
+type Check struct {
+	Level  Level
+	Name   string
+	Found  string
+	Advice string // empty if there is nothing to do
+}
+
+// String returns the check as a line: "ok    cores: 2".
+func (c Check) String() string {
+	s := fmt.Sprintf("%-4s  %s: %s", c.Level, c.Name, c.Found)
+	if c.Advice != "" {
+		s += "; " + c.Advice
+	}
+	return s
+}
+
+// The functions below judge what doctor.go has read. They are pure.
+
+const (
+	fewDescriptors = 1024    // fewer are a warning
+	littleMemory   = 1 << 28 // bytes; less is a warning
+	shownAddresses = 4       // of those that are not used
+)
+
+// checkCores judges the number of cores, and of those that the system lets this process
+// use at a time; set is the variable GOMAXPROCS.
+func checkCores(cores, usable int, set string) Check {
+	c := Check{Level: OK, Name: "cores",
+		Found: fmt.Sprintf("%d; -n N gives each of N peers GOMAXPROCS = max(1, %d/N)", cores, cores)}
+	switch {
+	case set != "":
+		c.Level, c.Found = Warn, fmt.Sprintf("%d; GOMAXPROCS=%s is set and holds for every peer", cores, set)
+		c.Advice = "unset it, so that peers share the cores"
+	case usable < cores:
+		c.Level, c.Found = Warn, fmt.Sprintf("%d, of which a limit of the system leaves the time of %d", cores, usable)
+		c.Advice = fmt.Sprintf("start as many peers as that: -n %d", usable)
+	}
+	return c
+}
+
+// checkMemory judges the bytes that programs can still get.
+func checkMemory(available uint64) Check {
+	c := Check{Level: OK, Name: "memory", Found: fmt.Sprintf("%d MiB available", available>>20)}
+	if available < littleMemory {
+		c.Level, c.Advice = Warn, "start few peers: the system ends processes when it has no more"
+	}
+	return c
+}
+
+// parseAvailable finds MemAvailable in the text of /proc/meminfo and returns it in bytes.
+func parseAvailable(meminfo string) (bytes uint64, ok bool) {
+	for line := range strings.Lines(meminfo) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "MemAvailable:" || f[2] != "kB" {
+			continue
+		}
+		n, err := strconv.ParseUint(f[1], 10, 50)
+		return n << 10, err == nil
+	}
+	return 0, false
+}
+
+// checkDescriptors judges the limit of open files of one process.
+func checkDescriptors(limit uint64) Check {
+	c := Check{Level: OK, Name: "file descriptors", Found: fmt.Sprintf("%d for a process", limit)}
+	if limit < fewDescriptors {
+		c.Level, c.Advice = Warn, fmt.Sprintf("raise the limit (ulimit -n %d): elrun needs some for every peer", fewDescriptors)
+	}
+	return c
+}
+
+// address is an IP address of this host.
+type address struct{ ip, on string }
+
+// loopback is the address at which the peers of a host reach each other.
+const loopback = "127.0.0.1"
+
+// checkNetwork judges the addresses of the interfaces that are up.
+func checkNetwork(all []address) Check {
+	var used string
+	var others []string
+	for _, a := range all {
+		if a.ip == loopback {
+			used = fmt.Sprintf("peers use %s on %s", a.ip, a.on)
+			continue
+		}
+		others = append(others, a.ip+" on "+a.on)
+	}
+	if n := len(others) - shownAddresses; n > 0 {
+		others = append(others[:shownAddresses], fmt.Sprintf("%d more", n))
+	}
+	rest := "not used: " + strings.Join(others, ", ")
+	if len(others) == 0 {
+		rest = "there is no other address"
+	}
+	if used == "" {
+		return Check{Fail, "network", "no interface has " + loopback + ", which peers use; " + rest,
+			"set the loopback interface up (ip link set lo up)"}
+	}
+	return Check{Level: OK, Name: "network", Found: used + "; " + rest}
+}
+
+// checkControl judges a control socket that was opened and asked; running are the jobs.
+func checkControl(running []string, err error) Check {
+	if err != nil {
+		return Check{Fail, "control sockets", err.Error(), "no peer can join a job without one"}
+	}
+	found := "they work; no job is running"
+	if len(running) > 0 {
+		found = fmt.Sprintf("they work; running: %s", strings.Join(running, ", "))
+	}
+	return Check{Level: OK, Name: "control sockets", Found: found}
+}
+
+// link is the outcome of two hosts talking to each other.
+type link struct {
+	connect time.Duration // until the first answer
+	trip    time.Duration // of a message there and back, once connected
+	err     error
+}
+
+// checkTCP judges libp2p over TCP, by which peers reach each other.
+func checkTCP(l link) Check {
+	c := checkLink("libp2p over TCP and TLS", l)
+	if l.err != nil {
+		c.Level, c.Advice = Fail, "see that nothing blocks TCP connections to "+loopback
+	}
+	return c
+}
+
+// checkQUIC judges libp2p over QUIC, which jobs can do without: elrun connects peers
+// over TCP.
+func checkQUIC(l link) Check {
+	c := checkLink("libp2p over QUIC", l)
+	if l.err != nil {
+		c.Level, c.Advice = Warn, "elrun connects peers over TCP and does not need it; something blocks UDP to "+loopback
+	}
+	return c
+}
+
+// checkLink says what was found.
+func checkLink(name string, l link) Check {
+	if l.err != nil {
+		return Check{Name: name, Found: l.err.Error()}
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return Check{Level: OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
+		loopback, ms(l.connect), ms(l.trip))}
+}

@@ -1,0 +1,149 @@
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/p2p"
+)
+
+const (
+	// linkPeriod bounds the test of one transport, which takes some 20 ms.
+	linkPeriod = 5 * time.Second
+	linkTrips  = 9 // messages there and back, of which the median is shown
+)
+
+// Doctor tries out what jobs use on this host. Checks do not depend on each other; one
+// that does not apply to this system is left out. The end of ctx makes those fail that
+// have not ended.
+func Doctor(ctx context.Context) []Check {
+	out := []Check{checkCores(runtime.NumCPU(), runtime.GOMAXPROCS(0), os.Getenv("GOMAXPROCS"))}
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if available, ok := parseAvailable(string(b)); ok {
+			out = append(out, checkMemory(available))
+		}
+	}
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		out = append(out, checkDescriptors(uint64(limit.Cur)))
+	}
+	return append(out, checkNetwork(addresses()), checkControl(tryControl(ctx)),
+		checkTCP(tryLink(ctx, p2p.Config{Security: "tls", ListenAddrs: []string{"/ip4/" + loopback + "/tcp/0"}})),
+		checkQUIC(tryLink(ctx, p2p.Config{Transport: "quic", ListenAddrs: []string{"/ip4/" + loopback + "/udp/0/quic-v1"}})))
+}
+
+// addresses returns those of the interfaces that are up. What cannot be read is missing.
+func addresses() []address {
+	interfaces, _ := net.Interfaces()
+	var out []address
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		all, _ := i.Addrs()
+		for _, a := range all {
+			if n, ok := a.(*net.IPNet); ok {
+				out = append(out, address{n.IP.String(), i.Name})
+			}
+		}
+	}
+	return out
+}
+
+// tryControl lists the jobs that run, and serves and asks a control socket of its own.
+func tryControl(ctx context.Context) (running []string, err error) {
+	jobs, err := Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range jobs {
+		running = append(running, j.Job)
+	}
+	at := socketName{jobName("doctor", strings.ToLower(rand.Text()[:5])), 0, os.Getpid()}
+	// Whoever wants to stop a job that is none does no harm.
+	c, err := serveControl(at, func() Status { return Status{Job: at.job} }, func() {})
+	if err != nil {
+		return nil, err
+	}
+	names, err := listControls()
+	if err == nil && !slices.Contains(names, at) {
+		err = errors.New("a socket that was opened is not in the system's list")
+	}
+	if err == nil {
+		_, err = ask(ctx, at, "status")
+	}
+	return running, errors.Join(err, c.Close())
+}
+
+// tryLink connects two hosts of this process and lets them exchange messages.
+func tryLink(ctx context.Context, cfg p2p.Config) link {
+	ctx, cancel := context.WithTimeoutCause(ctx, linkPeriod, fmt.Errorf("no answer within %v", linkPeriod))
+	defer cancel()
+	cfg.Job = "doctor"
+	var l link
+	var hosts [2]*p2p.Host
+	var members []elastic.Member
+	for i := range hosts {
+		if hosts[i], l.err = p2p.Listen(ctx, cfg); l.err != nil {
+			return l
+		}
+		defer hosts[i].Close()
+		members = append(members, elastic.Member{ID: hosts[i].ID(), Index: i, Addrs: hosts[i].Addrs()})
+	}
+	if l.err = errors.Join(hosts[0].AddPeers(members), hosts[1].AddPeers(members)); l.err != nil {
+		return l
+	}
+	if l.connect, l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {
+		return l
+	}
+	var trips [linkTrips]time.Duration
+	for i := range trips {
+		if trips[i], l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {
+			return l
+		}
+	}
+	slices.Sort(trips[:])
+	l.trip = trips[linkTrips/2]
+	return l
+}
+
+// trip sends a message from a to b and one back, and returns how long that took.
+func trip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
+	begin := time.Now()
+	for _, way := range [][2]*p2p.Host{{a, b}, {b, a}} {
+		if err := way[0].Send(ctx, way[1].ID(), []byte("hello")); err != nil {
+			return 0, err
+		}
+		if err := await(ctx, way[1]); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begin), nil
+}
+
+// await waits for a message to h.
+func await(ctx context.Context, h *p2p.Host) error {
+	for {
+		select {
+		case e, ok := <-h.Events():
+			if e.Kind == elastic.PeerMessage {
+				return nil
+			}
+			if !ok || e.Kind == elastic.PeerDown {
+				return fmt.Errorf("the connection ended: %v", e.Err)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

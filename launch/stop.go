@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// stopPeriod is how long Stop waits for the peers: as long as a launcher does.
+	stopPeriod = defaultGrace
+	// stopPoll is the time between two looks at which peers are left.
+	stopPoll = 20 * time.Millisecond
+)
+
+// Stopped says what Stop has done.
+type Stopped struct {
+	Job   string
+	Peers int // that were found and asked to end
+}
+
+// Stop ends the named job, or the only one if job is empty, as SIGTERM ends it: each peer
+// on this host is asked on its control socket to send itself that signal. Stop returns
+// when all their control sockets are gone. If some are left after 10 s, or at the end of
+// ctx, it returns an error that names these peers; they have been asked all the same.
+//
+// No launcher needs to run. One that does sees its peers end and ends with the status
+// that theirs give. A process that has not called Init has no control socket and is
+// not asked.
+func Stop(ctx context.Context, job string) (Stopped, error) {
+	job, err := findJob(job)
+	if err != nil {
+		return Stopped{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stopPeriod, fmt.Errorf("waited %v", stopPeriod))
+	defer cancel()
+	s := stopping{job: job, asked: map[socketName]error{}}
+	err = s.run(ctx)
+	return Stopped{job, len(s.asked)}, err
+}
+
+// findJob chooses among the jobs that have control sockets. Unlike Jobs it asks no peer:
+// one that does not answer is a reason to stop its job.
+func findJob(job string) (string, error) {
+	names, err := listControls()
+	if err != nil {
+		return "", fmt.Errorf("launch: list jobs: %w", err)
+	}
+	var running []string
+	for _, n := range names {
+		running = append(running, n.job)
+	}
+	slices.Sort(running)
+	return chooseJob(job, slices.Compact(running))
+}
+
+// stopping is a Stop in progress.
+type stopping struct {
+	job   string
+	asked map[socketName]error // who was asked, and why that failed
+}
+
+// run asks and looks until no peer is left. It looks for new ones as well: a job may be
+// stopped in the middle of its start.
+func (s *stopping) run(ctx context.Context) error {
+	tick := time.NewTicker(stopPoll)
+	defer tick.Stop()
+	for {
+		left, err := s.left()
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		s.ask(ctx, left)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return s.leftError(context.Cause(ctx))
+		}
+	}
+}
+
+// left returns the job's peers that have a control socket.
+func (s *stopping) left() ([]socketName, error) {
+	names, err := listControls()
+	if err != nil {
+		return nil, fmt.Errorf("launch: stop job %s: %w", s.job, err)
+	}
+	return slices.DeleteFunc(names, func(n socketName) bool { return n.job != s.job }), nil
+}
+
+// ask asks those that have not agreed yet, all at once: each end that others see before
+// their own request looks like a loss to them.
+func (s *stopping) ask(ctx context.Context, names []socketName) {
+	errs := make([]error, len(names))
+	var work sync.WaitGroup
+	for i, n := range names {
+		if err, ok := s.asked[n]; !ok || err != nil {
+			work.Go(func() { _, errs[i] = ask(ctx, n, "stop") })
+		}
+	}
+	work.Wait()
+	for i, n := range names {
+		s.asked[n] = errs[i]
+	}
+}
+
+// leftError names the peers that still run, or returns nil if the last has just ended.
+func (s *stopping) leftError(cause error) error {
+	names, err := s.left()
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	var left []string
+	for _, n := range names {
+		text := fmt.Sprintf("peer %d (pid %d)", n.index, n.pid)
+		if err := s.asked[n]; err != nil {
+			text += fmt.Sprintf(", which did not take the request: %v", errors.Unwrap(err))
+		}
+		left = append(left, text)
+	}
+	return fmt.Errorf("launch: stop job %s: %d of %d peers still run: %s: %w",
+		s.job, len(names), len(s.asked), strings.Join(left, "; "), cause)
+}
+
+// terminate ends this process as a SIGTERM from outside does: a program that handles the
+// signal ends in its own way.
+func terminate() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) }

@@ -1,0 +1,144 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// mortal serves a peer that, asked to stop, does what dying says and is gone then.
+func mortal(t *testing.T, job string, index int, dying func()) {
+	t.Helper()
+	asked := make(chan struct{}, 1)
+	c, err := serveControl(socketName{job, index, os.Getpid()}, func() Status { return Status{Job: job} },
+		func() { asked <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var life sync.WaitGroup
+	life.Go(func() {
+		select {
+		case <-asked:
+			dying()
+		case <-t.Context().Done(): // the test failed
+		}
+		_ = c.Close()
+	})
+	t.Cleanup(life.Wait)
+}
+
+func TestStop(t *testing.T) {
+	job := testJob(t)
+	for i := range 3 {
+		mortal(t, job, i, func() {})
+	}
+	other := testJob(t) + "-other"
+	serve(t, other, 0, func() Status { return Status{Job: other} }) // is not stopped
+	s, err := Stop(t.Context(), job)
+	if want := (Stopped{job, 3}); err != nil || s != want {
+		t.Errorf("got %+v, %v, want %+v", s, err, want)
+	}
+	if _, err := Stop(t.Context(), job); !errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), other) {
+		t.Errorf("once more: %v, want ErrNoJob that lists %s", err, other)
+	}
+}
+
+// A peer that comes while others end is asked, too.
+func TestStopDuringStart(t *testing.T) {
+	job := testJob(t)
+	mortal(t, job, 0, func() { mortal(t, job, 1, func() {}) })
+	s, err := Stop(t.Context(), job)
+	if want := (Stopped{job, 2}); err != nil || s != want {
+		t.Errorf("got %+v, %v, want %+v", s, err, want)
+	}
+}
+
+// The error names those that still run, and only those.
+func TestStopStubborn(t *testing.T) {
+	job := testJob(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	impatient := errors.New("impatient")
+	gone := make(chan struct{})
+	mortal(t, job, 0, func() { close(gone) })
+	c, err := serveControl(socketName{job, 1, os.Getpid()}, func() Status { return Status{} }, func() {
+		<-gone
+		cancel(impatient)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = Stop(ctx, job)
+	if want := fmt.Sprintf("peer 1 (pid %d)", os.Getpid()); !errors.Is(err, impatient) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q in it, and the cause", err, want)
+	}
+}
+
+// A peer that hangs up is asked again and again, and the error says why that failed.
+func TestStopNotTaken(t *testing.T) {
+	job := testJob(t)
+	l, err := listenControl(socketName{job, 0, os.Getpid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var peer sync.WaitGroup
+	peer.Go(func() { hangUp(l, 3, cancel) })
+	_, err = Stop(ctx, job)
+	if err == nil || !strings.Contains(err.Error(), "1 of 1 peers still run: peer 0 (pid ") ||
+		!strings.Contains(err.Error(), "did not take the request") || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	_ = l.Close()
+	peer.Wait()
+}
+
+// hangUp ends every connection at once, and calls then at the nth.
+func hangUp(l net.Listener, nth int, then func()) {
+	for i := 1; ; i++ {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		if i == nth {
+			then()
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestChooseJob(t *testing.T) {
+	for _, c := range []struct {
+		job     string
+		running []string
+		want    string // the job, or part of the error
+	}{
+		{"a", []string{"a", "b"}, "a"},
+		{"", []string{"a"}, "a"},
+		{"", []string{"a", "b"}, "name one of a, b"},
+		{"", nil, "none is running"},
+		{"c", nil, "none is running"},
+		{"c", []string{"a", "b"}, "c; running: a, b"},
+	} {
+		got, err := chooseJob(c.job, c.running)
+		if err == nil && got != c.want || err != nil && (!errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q among %q: %q, %v, want %q", c.job, c.running, got, err, c.want)
+		}
+	}
+}
+
+func TestTerminate(t *testing.T) {
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer stop()
+	terminate()
+	<-ctx.Done()
+}
