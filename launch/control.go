@@ -133,7 +133,10 @@ func (c *control) serve(conn net.Conn) {
 		return
 	}
 	_, _ = conn.Write(append(b, '\n'))
-	if r.Stopping { // after the answer, which the end of the process would cut off
+	if r.Stopping {
+		// Whoever asked hangs up when all peers have answered. One that ended earlier would
+		// look like a loss to those that do not know yet.
+		_, _ = conn.Read(make([]byte, 1))
 		c.stop()
 	}
 }
@@ -241,35 +244,44 @@ func chooseJob(job string, running []string) (string, error) {
 
 // ask makes one request to one peer. An answer that reports an error is an error.
 func ask(ctx context.Context, at socketName, what string) (reply, error) {
-	b, err := exchange(ctx, at, what)
-	if err != nil {
-		return reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
+	conn, r, err := open(ctx, at, what)
+	if err == nil {
+		_ = conn.Close()
 	}
-	r, err := decodeReply(b)
-	if err != nil {
-		return reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
-	}
-	return r, nil
+	return r, err
 }
 
-// exchange sends a request and returns the line that comes back.
-func exchange(ctx context.Context, at socketName, what string) ([]byte, error) {
+// open makes a request as ask does and leaves the connection open, for the caller to close.
+func open(ctx context.Context, at socketName, what string) (net.Conn, reply, error) {
 	conn, err := dialControl(ctx, at)
 	if err != nil {
-		return nil, err
+		return nil, reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
 	}
-	defer conn.Close()
+	r, err := exchange(conn, what)
+	if err != nil {
+		_ = conn.Close()
+		return nil, reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
+	}
+	return conn, r, nil
+}
+
+// exchange sends a request and reads the line that comes back.
+func exchange(conn net.Conn, what string) (reply, error) {
 	if err := errors.Join(sameUser(conn), conn.SetDeadline(time.Now().Add(controlPeriod))); err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	line, err := json.Marshal(request{Request: what})
 	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
 	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return nil, err
+		return reply{}, err
 	}
-	return io.ReadAll(io.LimitReader(conn, maxReply))
+	b, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
+	if err != nil {
+		return reply{}, fmt.Errorf("read the answer: %w", err)
+	}
+	return decodeReply(b)
 }
 
 // decodeReply reads the answer to a request. One that has neither a status nor says

@@ -47,8 +47,9 @@
 // one JSON object. Jobs, QueryStatus and Stop ask.
 //
 //	{"request":"status"}   {"status":{...}}: the job as this peer sees it
-//	{"request":"stop"}     {"stopping":true}, and then the peer sends itself SIGTERM: the
-//	                       program ends in the way it has for that signal
+//	{"request":"stop"}     {"stopping":true}: when whoever asked hangs up, or has not for 2 s,
+//	                       the peer sends itself SIGTERM, and the program ends in the way it
+//	                       has for that signal
 //
 // An answer to anything else is {"error":"..."}.
 //

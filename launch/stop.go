@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -26,9 +27,10 @@ type Stopped struct {
 }
 
 // Stop ends the named job, or the only one if job is empty, as SIGTERM ends it: each peer
-// on this host is asked on its control socket to send itself that signal. Stop returns
-// when all their control sockets are gone. If some are left after 10 s, or at the end of
-// ctx, it returns an error that names these peers; they have been asked all the same.
+// on this host is asked on its control socket to send itself that signal, and does so
+// when all have answered. Stop returns when all their control sockets are gone. If some
+// are left after 10 s, or at the end of ctx, it returns an error that names these peers;
+// they have been asked all the same.
 //
 // No launcher needs to run. One that does sees its peers end and ends with the status
 // that theirs give. A process that has not called Init has no control socket and is
@@ -94,19 +96,22 @@ func (s *stopping) left() ([]socketName, error) {
 	return slices.DeleteFunc(names, func(n socketName) bool { return n.job != s.job }), nil
 }
 
-// ask asks those that have not agreed yet, all at once: each end that others see before
-// their own request looks like a loss to them.
+// ask asks those that have not agreed yet, all at once. The connections stay open until
+// all have answered, which is when the peers end.
 func (s *stopping) ask(ctx context.Context, names []socketName) {
-	errs := make([]error, len(names))
+	conns, errs := make([]net.Conn, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {
 		if err, ok := s.asked[n]; !ok || err != nil {
-			work.Go(func() { _, errs[i] = ask(ctx, n, "stop") })
+			work.Go(func() { conns[i], _, errs[i] = open(ctx, n, "stop") })
 		}
 	}
 	work.Wait()
 	for i, n := range names {
 		s.asked[n] = errs[i]
+		if conns[i] != nil {
+			_ = conns[i].Close()
+		}
 	}
 }
 

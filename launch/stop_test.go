@@ -50,6 +50,36 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// A peer that has agreed to end waits for whoever asked to hang up, or for its own end.
+func TestStopWaits(t *testing.T) {
+	for name, end := range map[string]func(net.Conn, *control) error{
+		"hung up": func(conn net.Conn, _ *control) error { return conn.Close() },
+		"closed":  func(_ net.Conn, c *control) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := socketName{testJob(t), 0, os.Getpid()}
+			stopped := make(chan struct{}, 1)
+			c, err := serveControl(at, func() Status { return Status{} }, func() { stopped <- struct{}{} })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			conn, r, err := open(t.Context(), at, "stop")
+			if err != nil || !r.Stopping {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			defer conn.Close()
+			if len(stopped) > 0 {
+				t.Error("the peer did not wait")
+			}
+			if err := end(conn, c); err != nil {
+				t.Error(err)
+			}
+			<-stopped
+		})
+	}
+}
+
 // A peer that comes while others end is asked, too.
 func TestStopDuringStart(t *testing.T) {
 	job := testJob(t)
