@@ -24,6 +24,8 @@ import (
 const (
 	// watchPeriod is how often the watch looks at the calls in progress.
 	watchPeriod = 50 * time.Millisecond
+	// stoodStill is how far two looks must lie apart for this process to have been stopped.
+	stoodStill = 10 * watchPeriod
 	// rollCallAfter is how long a call may wait before the first ask; the pause
 	// before each further ask doubles, up to rollCallMost.
 	rollCallAfter = 200 * time.Millisecond
@@ -73,6 +75,7 @@ type rollCall struct {
 func (w *world) watch() {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
+	last := time.Since(w.started)
 	for {
 		select {
 		case <-w.stop:
@@ -80,10 +83,23 @@ func (w *world) watch() {
 		case s := <-w.t.Signals():
 			w.hear(s)
 		case <-ticker.C:
+			now := time.Since(w.started)
+			if now-last > stoodStill {
+				w.excuse(now)
+			}
+			last = now
 			for _, o := range w.inProgress() {
 				w.look(o)
 			}
 		}
+	}
+}
+
+// excuse lets all waits begin anew at now. This process did not run for a while, as it
+// was stopped or starved: what it has not seen meanwhile is nobody else's fault.
+func (w *world) excuse(now time.Duration) {
+	for _, o := range w.inProgress() {
+		o.progress.Store(int64(now))
 	}
 }
 
@@ -147,7 +163,9 @@ func (w *world) serves(peer int) bool {
 // stall says who holds up o.
 func (o *operation) stall(waits time.Duration) Stall {
 	s := Stall{Call: o.env.Call, Since: waits, Waiting: int(o.waiting.Load()) - 1, Phase: "in the call"}
-	for _, st := range []state{absent, unknown} {
+	// A rank that does not answer comes first: one that does may itself wait for it, in
+	// an earlier call.
+	for _, st := range []state{unknown, absent} {
 		for rank := range o.size {
 			peer := o.inWorld(rank)
 			concerned := peer != o.self && (o.peer < 0 || o.peer == peer)
