@@ -9,7 +9,7 @@ import (
 type View struct {
 	Members []string `json:"members"` // short IDs in rank order
 	Voters  []string `json:"voters"`
-	Reason  string   `json:"reason"` // start, join, leave, lost, resize, merge, forced
+	Reason  string   `json:"reason"` // start, join, leave, lost, forced, vote, renew
 }
 
 // Name returns "view".
@@ -42,6 +42,82 @@ type Lost struct {
 
 // Name returns "lost".
 func (Lost) Name() string { return "lost" }
+
+// Join says that a peer was let in, or, from the peer itself, that it is level.
+type Join struct {
+	Who    string  `json:"who"`
+	Reason string  `json:"reason"`
+	Bytes  int64   `json:"bytes,omitempty"` // of state that was moved
+	MS     float64 `json:"ms,omitempty"`    // that it took
+}
+
+// Name returns "join".
+func (Join) Name() string { return "join" }
+
+// Leave says that a peer has left by agreement.
+type Leave struct {
+	Who    string `json:"who"`
+	Reason string `json:"reason"`
+}
+
+// Name returns "leave".
+func (Leave) Name() string { return "leave" }
+
+// Parked says that a peer is kept waiting: it cannot take part yet.
+type Parked struct {
+	Who    string `json:"who"`
+	Reason string `json:"reason"`
+}
+
+// Name returns "parked".
+func (Parked) Name() string { return "parked" }
+
+// Fenced says that a peer was put out while it still runs; its state is void.
+type Fenced struct {
+	Who    string `json:"who"`
+	Reason string `json:"reason"`
+}
+
+// Name returns "fenced".
+func (Fenced) Name() string { return "fenced" }
+
+// Resync says that a peer has copied what it lacked from others.
+type Resync struct {
+	Who    string  `json:"who"`
+	Reason string  `json:"reason"`
+	Bytes  int64   `json:"bytes"`
+	MS     float64 `json:"ms"`
+}
+
+// Name returns "resync".
+func (Resync) Name() string { return "resync" }
+
+// Quorum says how a group stands that is too small to go on.
+type Quorum struct {
+	State   string `json:"state"` // lost, waiting, back, gave-up
+	Present int    `json:"present"`
+	Needed  int    `json:"needed"`
+}
+
+// Name returns "quorum".
+func (Quorum) Name() string { return "quorum" }
+
+// Restart says that a launcher has started the peer with the event's index again.
+type Restart struct {
+	MS float64 `json:"ms"` // from its end
+}
+
+// Name returns "restart".
+func (Restart) Name() string { return "restart" }
+
+// Checkpoint says that a checkpoint is complete on disk.
+type Checkpoint struct {
+	Path string  `json:"path"`
+	MS   float64 `json:"ms"`
+}
+
+// Name returns "checkpoint".
+func (Checkpoint) Name() string { return "checkpoint" }
 
 // Stall says that a call or step takes unusually long, and because of whom.
 type Stall struct {

@@ -101,6 +101,22 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Stall](b)
 	case Path{}.Name():
 		return decode[Path](b)
+	case Join{}.Name():
+		return decode[Join](b)
+	case Leave{}.Name():
+		return decode[Leave](b)
+	case Parked{}.Name():
+		return decode[Parked](b)
+	case Fenced{}.Name():
+		return decode[Fenced](b)
+	case Resync{}.Name():
+		return decode[Resync](b)
+	case Quorum{}.Name():
+		return decode[Quorum](b)
+	case Restart{}.Name():
+		return decode[Restart](b)
+	case Checkpoint{}.Name():
+		return decode[Checkpoint](b)
 	case Done{}.Name():
 		return decode[Done](b)
 	}

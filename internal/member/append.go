@@ -39,7 +39,7 @@ func appendMembers(b []byte, members []Member) []byte {
 
 func appendChange(b []byte, c Change) []byte {
 	b = appendIDs(appendIDs(b, c.Lost), c.Left)
-	return appendBool(appendMembers(b, c.Join), c.Forced)
+	return appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
 }
 
 func appendChanges(b []byte, changes []Change) []byte {
@@ -73,7 +73,7 @@ func appendReport(b []byte, r *Report) []byte {
 	}
 	b = binary.AppendUvarint(b, r.Seq)
 	b = appendIDs(appendIDs(b, r.Unreachable), r.Dead)
-	b = appendBool(b, r.Leaving)
+	b = appendBool(appendBool(b, r.Leaving), r.Renew)
 	b = binary.AppendUvarint(b, uint64(len(r.Joins)))
 	for _, j := range r.Joins {
 		b = appendRequest(b, j)

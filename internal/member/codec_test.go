@@ -33,7 +33,8 @@ func drawIDs(t *rapid.T, label string) []ID {
 }
 
 func drawChange(t *rapid.T) Change {
-	return Change{Lost: drawIDs(t, "lost"), Left: drawIDs(t, "left"), Join: drawMembers(t, 3, "join"), Forced: rapid.Bool().Draw(t, "forced")}
+	return Change{Lost: drawIDs(t, "lost"), Left: drawIDs(t, "left"), Join: drawMembers(t, 3, "join"),
+		Forced: rapid.Bool().Draw(t, "forced"), Renew: rapid.Bool().Draw(t, "renew for")}
 }
 
 func drawBallot(t *rapid.T) Ballot {
@@ -47,7 +48,7 @@ func drawHash(t *rapid.T) (h Hash) {
 
 func drawReport(t *rapid.T) *Report {
 	r := &Report{Seq: rapid.Uint64().Draw(t, "seq"), Unreachable: drawIDs(t, "unreachable"), Dead: drawIDs(t, "dead"),
-		Leaving: rapid.Bool().Draw(t, "leaving")}
+		Leaving: rapid.Bool().Draw(t, "leaving"), Renew: rapid.Bool().Draw(t, "renew")}
 	for _, m := range drawMembers(t, 2, "joins") {
 		r.Joins = append(r.Joins, Request{m, rapid.Uint64().Draw(t, "at")})
 	}

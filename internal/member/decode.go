@@ -116,11 +116,11 @@ func list[T any](d *decoder, limit int, element func() T) []T {
 func (d *decoder) ids() []ID { return list(d, MaxMembers, d.id) }
 
 func (d *decoder) change() Change {
-	return Change{Lost: d.ids(), Left: d.ids(), Join: list(d, MaxMembers, d.member), Forced: d.bool()}
+	return Change{Lost: d.ids(), Left: d.ids(), Join: list(d, MaxMembers, d.member), Forced: d.bool(), Renew: d.bool()}
 }
 
 func (d *decoder) report() Report {
-	return Report{Seq: d.uint(), Unreachable: d.ids(), Dead: d.ids(), Leaving: d.bool(),
+	return Report{Seq: d.uint(), Unreachable: d.ids(), Dead: d.ids(), Leaving: d.bool(), Renew: d.bool(),
 		Joins: list(d, MaxMembers, d.request)}
 }
 
@@ -131,7 +131,7 @@ func (d *decoder) view() View {
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
 	v.hash = d.hash()
-	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForVote) {
+	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForRenew) {
 		d.fail(fmt.Errorf("view of epoch %d with %d members, %d voters, %v: %w",
 			v.Epoch, len(v.Members), v.Voters, v.Reason, ErrFormat))
 	}

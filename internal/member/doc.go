@@ -61,7 +61,7 @@
 //
 // I4, an error in a collective revokes its communicator. The caller's part; here,
 // Suspect from any member reaches the proposer by Tell and Promise, so one that saw the
-// error is enough.
+// error is enough. So does Renew, where a session broke and nobody is lost.
 //
 // I5, each member enters an epoch or revokes it. Ready.Views has every view that was
 // passed, in order, also when several were learned at once. The caller enters the last

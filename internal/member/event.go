@@ -26,6 +26,10 @@ type (
 	// Leave asks for a view without this member. Keep stepping the machine until it
 	// says Left and is Settled.
 	Leave struct{}
+	// Renew says that the session of the view of Epoch ended with an error though its
+	// members can reach each other: a view is wanted, with the same members if need be.
+	// One for an earlier epoch is ignored.
+	Renew struct{ Epoch uint64 }
 	// Stable says how many steps of the job are stable. It decides which of two
 	// branches goes on.
 	Stable struct{ Steps uint64 }
@@ -42,6 +46,7 @@ func (Dead) event()     {}
 func (Met) event()      {}
 func (Admit) event()    {}
 func (Leave) event()    {}
+func (Renew) event()    {}
 func (Stable) event()   {}
 func (Sole) event()     {}
 

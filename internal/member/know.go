@@ -27,6 +27,7 @@ type own struct {
 	suspects idSet
 	dead     idSet // also those that others reported: a wait status is a fact
 	leaving  bool
+	renew    bool // this view has had its time
 	sole     bool
 	joins    []Request // admitted here, not yet in a view
 
@@ -44,7 +45,7 @@ func (o *own) enter(v View, h *history) {
 	o.suspects = slices.DeleteFunc(o.suspects, settled)
 	o.dead = slices.DeleteFunc(o.dead, settled)
 	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) })
-	o.any = false
+	o.any, o.renew = false, false
 }
 
 // heard is what a member has heard from the others in the present view, by rank.
@@ -99,9 +100,17 @@ func (m *Machine) admit(r Request) {
 	m.changed()
 }
 
+// renew notes that a view should follow that of the epoch.
+func (m *Machine) renew(epoch uint64) {
+	if m.phase == inside && epoch == m.view.Epoch && !m.own.renew {
+		m.own.renew = true
+		m.changed()
+	}
+}
+
 // report returns what others should know of this member's knowledge.
 func (m *Machine) report() *Report {
-	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Joins: slices.Clone(m.own.joins)}
+	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins)}
 	for _, p := range m.view.Members {
 		switch {
 		case m.own.dead.has(p.ID):
@@ -151,6 +160,7 @@ func (m *Machine) facts() facts {
 // add adds a member's report.
 func (f *facts) add(h *history, rank int, r *Report) {
 	f.leaving[rank] = f.leaving[rank] || r.Leaving
+	f.renew = f.renew || r.Renew
 	for _, id := range r.Unreachable {
 		if other := f.view.Rank(id); other >= 0 {
 			f.cut = append(f.cut, [2]int{rank, other})

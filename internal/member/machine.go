@@ -122,6 +122,8 @@ func (m *Machine) Step(e Event) {
 	case Leave:
 		m.own.leaving = true
 		m.changed()
+	case Renew:
+		m.renew(e.Epoch)
 	case Stable:
 		m.rivalry.stable = max(m.rivalry.stable, e.Steps)
 	case Sole:

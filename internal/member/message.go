@@ -69,12 +69,13 @@ type Report struct {
 	Unreachable []ID   // members that it cannot reach, in rank order
 	Dead        []ID   // members whose death is certain (I10), in rank order
 	Leaving     bool
+	Renew       bool // this view has had its time
 	Joins       []Request
 }
 
 // empty reports whether there is nothing to act on.
 func (r Report) empty() bool {
-	return len(r.Unreachable) == 0 && len(r.Dead) == 0 && !r.Leaving && len(r.Joins) == 0
+	return len(r.Unreachable) == 0 && len(r.Dead) == 0 && !r.Leaving && !r.Renew && len(r.Joins) == 0
 }
 
 // Message is what machines send each other. Which fields are set follows from Kind.

@@ -14,6 +14,7 @@ type facts struct {
 	dead    []bool
 	leaving []bool
 	joins   []Member // fresh and not in view
+	renew   bool     // a view is wanted in any case
 	promote bool     // the members without a vote have shown that they are there
 }
 
@@ -46,6 +47,10 @@ func next(f facts) (Change, string) {
 	}
 	if len(why) == 0 && f.promote && f.view.Voters < len(f.view.Members) {
 		why = append(why, fmt.Sprintf("%d joined members get a vote", len(f.view.Members)-f.view.Voters))
+	}
+	if len(why) == 0 && f.renew {
+		c.Renew = true
+		why = append(why, "the session broke")
 	}
 	return c, strings.Join(why, ", ")
 }

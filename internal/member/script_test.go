@@ -22,6 +22,7 @@ import (
 //	suspect a b c          a cannot reach b and c;   trust a b, dead a b, met a b likewise
 //	sole a                 a's launcher started everybody
 //	leave a
+//	renew a 1              the session of a's view of epoch 1 broke
 //	stable a 7             a has 7 stable steps
 //	tick a 5
 //	deliver                all messages, and those that these cause, until there are none
@@ -118,7 +119,8 @@ func (s *script) run(command string, words []string) {
 	case "sole":
 		s.step(id, member.Sole{On: true})
 	case "leave":
-		s.step(id, member.Leave{})
+	case "renew":
+		s.step(id, member.Renew{Epoch: uint64(number(arg(1)))})
 	case "stable":
 		s.step(id, member.Stable{Steps: uint64(number(arg(1)))})
 	case "tick":

@@ -303,6 +303,9 @@ func showReport(r member.Report) string {
 	if r.Leaving {
 		s += " leaving"
 	}
+	if r.Renew {
+		s += " renew"
+	}
 	for _, j := range r.Joins {
 		s += fmt.Sprintf(" admits %s at %d", j.Member.ID, j.At)
 	}

@@ -83,7 +83,7 @@ func (w *world) misfortune() {
 	if w.quiet {
 		return
 	}
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(11) {
 	case 0, 1:
 		w.join()
 	case 2:
@@ -105,6 +105,18 @@ func (w *world) misfortune() {
 		if n := w.anyAlive(); n != nil {
 			w.crash(n)
 			w.join()
+		}
+	case 10:
+		w.breakSession()
+	}
+}
+
+// breakSession has some members of a view ask for another, as after a lost connection.
+func (w *world) breakSession() {
+	n := w.anyAlive()
+	for _, o := range w.nodes {
+		if n != nil && o.alive && o.view.Epoch == n.view.Epoch && w.rng.IntN(2) == 0 {
+			w.after(w.upTo(2*tickUnits), func() { w.step(o, member.Renew{Epoch: n.view.Epoch}) })
 		}
 	}
 }

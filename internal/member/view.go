@@ -49,13 +49,14 @@ type Change struct {
 	Left   []ID     // members that asked to leave, in rank order
 	Join   []Member // new members, in the order in which they get ranks
 	Forced bool     // decided by fewer than a quorum (I10)
+	Renew  bool     // a new view though nobody comes or goes
 }
 
 // Reason says why a view followed the one before.
 type Reason uint8
 
 // The reasons. A change that has several is named by the first that applies of
-// ForForced, ForLost, ForLeave, ForJoin, ForVote.
+// ForForced, ForLost, ForLeave, ForJoin, ForRenew, ForVote.
 const (
 	ForStart  Reason = iota // the first view
 	ForJoin                 // members joined
@@ -63,11 +64,12 @@ const (
 	ForLost                 // members were lost
 	ForForced               // without a quorum
 	ForVote                 // nobody came or went; members that had no vote got one
+	ForRenew                // nobody came or went; the session before ended with an error
 )
 
 // String returns the word of the event log.
 func (r Reason) String() string {
-	names := [...]string{"start", "join", "leave", "lost", "forced", "vote"}
+	names := [...]string{"start", "join", "leave", "lost", "forced", "vote", "renew"}
 	if int(r) < len(names) {
 		return names[r]
 	}
@@ -124,7 +126,7 @@ func (v View) Apply(c Change) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	if len(c.Lost)+len(c.Left)+len(c.Join) == 0 && v.Voters == len(v.Members) && !c.Forced {
+	if len(c.Lost)+len(c.Left)+len(c.Join) == 0 && v.Voters == len(v.Members) && !c.Forced && !c.Renew {
 		return View{}, fmt.Errorf("member: apply to %v: changes nothing: %w", v, ErrChange)
 	}
 	next.Voters = len(kept)
@@ -187,6 +189,8 @@ func (c Change) reason() Reason {
 		return ForLeave
 	case len(c.Join) > 0:
 		return ForJoin
+	case c.Renew:
+		return ForRenew
 	}
 	return ForVote
 }

@@ -38,8 +38,9 @@ func TestApply(t *testing.T) {
 		{Change{Left: []ID{"a"}}, "epoch 4: c d e f", ForLeave},
 		{Change{Join: membersOf("g")}, "epoch 5: c d e f | g", ForJoin},
 		{Change{}, "epoch 6: c d e f g", ForVote},
-		{Change{Lost: []ID{"c", "d", "g"}, Forced: true}, "epoch 8: e f", ForForced},
-		{Change{Left: []ID{"e"}}, "epoch 9: f", ForLeave},
+		{Change{Renew: true}, "epoch 7: c d e f g", ForRenew},
+		{Change{Lost: []ID{"c", "d", "g"}, Forced: true}, "epoch 9: e f", ForForced},
+		{Change{Left: []ID{"e"}}, "epoch 10: f", ForLeave},
 	} {
 		next, err := v.Apply(step.change)
 		if err != nil || next.String() != step.want || next.Reason != step.reason || next.Parent != v.Hash() {
