@@ -1,0 +1,206 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Snapshot is the state after a step, as it came from the donors.
+type Snapshot struct {
+	Step    int64
+	Bytes   int64
+	Replays bool // the donors keep the updates after Step: Follow can go on from there
+	// Odd names donors that were not used because their snapshot differed from that of
+	// most, or did not have the hashes that they said.
+	Odd   []string
+	Stats Stats
+
+	chunks [][]byte
+}
+
+// Stats tell how a snapshot came.
+type Stats struct {
+	From     map[string]int64 // bytes that each donor contributed
+	Wasted   int64            // bytes that came twice
+	Attempts int              // snapshots begun: 1, and one more for each that all donors lost
+	Elapsed  time.Duration
+}
+
+// Reader returns a reader over the bytes of the state. It does not copy them; each
+// Reader begins anew.
+func (s *Snapshot) Reader() *Reader { return &Reader{pieces: s.chunks} }
+
+// Fetch copies a snapshot of the state from several donors at once. It goes on, with
+// other donors and other snapshots, until it has one or ctx ends; its error wraps the
+// cause of that. The donors keep the updates after the snapshot, if they can, for the
+// time of a lease; see Keep and Follow.
+func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
+	start := time.Now()
+	o = o.withDefaults()
+	ch := &chooser{client: client{src, o}, odd: map[string]bool{}, distance: 2}
+	stats := Stats{From: map[string]int64{}}
+	for wait := firstPause; ; wait = min(2*wait, longPause) {
+		p, err := ch.choose(ctx)
+		if err == nil {
+			stats.Attempts++
+			c := newCopying(ch, p)
+			err = c.run(ctx)
+			c.account(&stats) // also what a snapshot has cost that was lost
+			if err == nil {
+				stats.Elapsed = time.Since(start)
+				c.thank(ctx)
+				return c.snapshot(stats), nil
+			}
+		}
+		if !errors.Is(err, errLost) || pause(ctx, wait) != nil {
+			return nil, fmt.Errorf("transfer: fetch: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// run copies the snapshot with one worker per donor, and hires those that come later.
+func (c *copying) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.workers.Wait()
+	defer cancel()
+	c.hire(ctx, c.promise.donors)
+	tick := time.NewTicker(c.o.Patience / 8)
+	defer tick.Stop()
+	for {
+		done, working, changes := c.state()
+		if done {
+			return nil
+		}
+		if working == 0 && !c.hire(ctx, c.o.Donors()) {
+			return errLost
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changes:
+		case <-tick.C:
+			c.hire(ctx, c.o.Donors())
+		}
+	}
+}
+
+// hire begins work with donors that are not known yet, and reports whether there are
+// any.
+func (c *copying) hire(ctx context.Context, donors []string) bool {
+	var fresh []string
+	c.mu.Lock()
+	for _, name := range donors {
+		if c.hands[name] == nil && !c.odd[name] && c.working < c.o.MaxDonors {
+			c.hands[name] = &hand{name: name, rank: len(c.hands)}
+			c.working++
+			fresh = append(fresh, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range fresh {
+		c.workers.Go(func() { c.work(ctx, c.hand(name)) })
+	}
+	return len(fresh) > 0
+}
+
+// work makes one request after the other until the donor has no more to give. It ends
+// with ctx.
+func (c *copying) work(ctx context.Context, h *hand) {
+	defer c.leave(h)
+	for ctx.Err() == nil {
+		fails := c.note(h, c.turn(ctx, h))
+		if fails >= maxFails {
+			return
+		}
+		if fails > 0 && pause(ctx, firstPause<<fails) != nil {
+			return
+		}
+	}
+}
+
+// turn does the next thing with a donor: its manifest, or a range of chunks, or waiting
+// for something to do.
+func (c *copying) turn(ctx context.Context, h *hand) error {
+	first, count, changes := c.next(h)
+	switch {
+	case h.vote == nil:
+		return c.fetchManifest(ctx, h)
+	case c.differs(h):
+		return errOdd
+	case count > 0:
+		return c.fetchRange(ctx, h, first, count)
+	}
+	select {
+	case <-changes:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// fetchManifest asks for the hashes, which come when the snapshot is there.
+func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
+	wait := int(c.o.wait() / time.Millisecond)
+	a, err := c.ask(ctx, h.name, request{Do: opManifest, Step: c.promise.step, WaitMS: wait})
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	switch {
+	case a.Code == codePending && (!a.Resting || a.At == c.promise.step):
+		return nil
+	case a.Code != codeOK: // or it rests before the step, which may never come
+		return errLost
+	}
+	m, err := readManifest(a.Reader, c.promise.step, a.header)
+	if err != nil {
+		return err
+	}
+	c.elect(h, m)
+	return nil
+}
+
+// fetchRange asks for chunks, and breaks off when others have sent the rest.
+func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) error {
+	defer c.giveBack(h, first, count)
+	a, err := c.ask(ctx, h.name, request{Do: opChunks, Step: c.promise.step, First: first, Count: count})
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	if a.Code != codeOK {
+		return errLost
+	}
+	if a.Count != count {
+		return fmt.Errorf("%w: %d chunks, not %d", errWire, a.Count, count)
+	}
+	var buf []byte
+	for i := first; i < first+count && c.needs(i, first+count-i); i++ {
+		if buf, err = readN(a, buf, int64(h.vote.length(i))); err != nil {
+			return fmt.Errorf("chunk %d of %s: %w", i, h.name, err)
+		}
+		kept, err := c.deliver(h, i, buf)
+		if err != nil {
+			return err
+		}
+		if kept {
+			buf = nil
+		}
+	}
+	return nil
+}
+
+// thank tells the donors to forget the snapshot, but to keep the updates after it. One
+// that does not hear it forgets both after its lease.
+func (c *copying) thank(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Patience/8)
+	defer cancel()
+	r := request{Do: opKeep, Step: c.promise.step}
+	if !c.promise.replays {
+		r.Do = opEnd
+	}
+	c.gather(ctx, slices.Collect(maps.Keys(c.hands)), r)
+}

@@ -1,0 +1,309 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const linkRate = 1 << 20 // bytes a second
+
+// four is a job with four donors.
+func four(t *testing.T) *world { return newWorld(t, 4, linkRate, Config{}) }
+
+func TestFetch(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		if len(s.Stats.From) != 4 || s.Stats.Attempts != 1 || len(s.Odd) > 0 || !s.Replays {
+			t.Errorf("all four donors should have helped at once: %+v", s)
+		}
+		for _, n := range w.nodes {
+			if n.donor.Memory() > 100*int64(w.upd) {
+				t.Errorf("%s still keeps %d bytes", n.name, n.donor.Memory())
+			}
+		}
+	})
+}
+
+// The speed must grow with the donors.
+func TestFourDonorsAreFaster(t *testing.T) {
+	took := map[int]time.Duration{}
+	for _, n := range []int{1, 4} {
+		run(t, func(t *testing.T) *world {
+			w := newWorld(t, n, linkRate, Config{Chunk: 64 << 10})
+			w.size = 8 << 20
+			return w
+		}, func(ctx context.Context, w *world) {
+			s, err := Fetch(ctx, w, w.options())
+			w.fetched(s, err)
+			took[n] = s.Stats.Elapsed
+		})
+	}
+	t.Logf("8 MiB from 1 donor in %v, from 4 in %v: %.2f times as fast", took[1], took[4], took[1].Seconds()/took[4].Seconds())
+	if took[1] < 3*took[4] {
+		t.Error("four donors should be at least three times as fast as one")
+	}
+}
+
+// Each fault is one of a donor; the copy must be exact, and take not much longer than
+// without that donor.
+func TestFaultyDonor(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault func(n *node)
+		odd   bool
+		limit time.Duration // without faults it takes half a second
+	}{
+		{"dies", func(n *node) { n.budget = 100 << 10 }, false, 2 * time.Second},
+		{"falls silent", func(n *node) { n.limit = 100 << 10 }, false, 2 * time.Second},
+		{"is dead", func(n *node) { n.kill() }, false, 2 * time.Second},
+		{"never answers", func(n *node) { n.limit = 1 }, false, 8 * time.Second},
+		{"is slow", func(n *node) { n.link.rate = linkRate / 100 }, false, 2 * time.Second},
+		{"is far", func(n *node) { n.latency = 300 * time.Millisecond }, false, 3 * time.Second},
+		{"has another state", func(n *node) { n.spoil = true }, true, 2 * time.Second},
+		{"sends wrong chunks", func(n *node) { n.damage = damageChunks }, true, 2 * time.Second},
+		{"sends garbage", func(n *node) { n.damage = func(_, b []byte) { clear(b) } }, false, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, bad := range []int{0, 3} {
+				run(t, four, func(ctx context.Context, w *world) {
+					c.fault(w.nodes[bad])
+					s, err := Fetch(ctx, w, w.options())
+					w.fetched(s, err)
+					if odd := slices.Equal(s.Odd, []string{w.nodes[bad].name}); odd != c.odd || len(s.Odd) > 1 {
+						t.Errorf("odd: %v", s.Odd)
+					}
+					if s.Stats.Elapsed > c.limit || s.Stats.Attempts != 1 {
+						t.Errorf("it took %v and %d attempts", s.Stats.Elapsed, s.Stats.Attempts)
+					}
+					w.nodes[bad].kill()
+				})
+			}
+		})
+	}
+}
+
+// damageChunks changes chunks, but no header.
+func damageChunks(req, b []byte) {
+	if strings.Contains(string(req), string(opChunks)) && b[0] != '{' {
+		b[len(b)-1] ^= 0x10
+	}
+}
+
+// What dying donors have sent is kept: nearly nothing comes twice.
+func TestDeathsCostOnlyWhatWasNotSent(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		for i := range 3 {
+			w.nodes[i].budget = int64(100+i*50) << 10
+		}
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		if len(s.Stats.From) != 4 || s.Stats.Wasted > 4*16<<10 {
+			t.Errorf("bytes: %v, wasted: %d", s.Stats.From, s.Stats.Wasted)
+		}
+	})
+}
+
+func TestAllDonorsLoseTheSnapshot(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		var hits atomic.Int32
+		for _, n := range w.nodes {
+			n.filter = func(req []byte) error {
+				if strings.Contains(string(req), string(opChunks)) && hits.Add(1) == 5 {
+					for _, n := range w.nodes {
+						n.donor.Reset(n.donor.at.Load())
+					}
+				}
+				return nil
+			}
+		}
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		if s.Stats.Attempts != 2 {
+			t.Errorf("%d attempts, not 2", s.Stats.Attempts)
+		}
+	})
+}
+
+// Steps much shorter than a round trip make the joiner look further ahead.
+func TestShortSteps(t *testing.T) {
+	run(t, func(t *testing.T) *world {
+		w := four(t)
+		w.size, w.every = 64<<10, 200*time.Microsecond
+		for _, n := range w.nodes {
+			n.latency = 20 * time.Millisecond
+		}
+		return w
+	}, func(ctx context.Context, w *world) {
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		if s.Stats.Elapsed > 3*time.Second {
+			t.Errorf("it took %v", s.Stats.Elapsed)
+		}
+	})
+}
+
+// Donors that become known while the copy goes on help, if they have the snapshot.
+func TestDonorsComeLater(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		all := w.options().Donors()
+		other := client{w, Options{Self: "other", Donors: w.options().Donors}.withDefaults()}
+		other.gather(ctx, all, request{Do: opTake, Step: 13})
+		start := time.Now()
+		o := w.options()
+		o.Donors = func() []string {
+			if time.Since(start) < 600*time.Millisecond {
+				return all[:1]
+			}
+			return all
+		}
+		s, err := Fetch(ctx, w, o)
+		w.fetched(s, err)
+		if s.Step != 13 || len(s.Stats.From) != 4 {
+			t.Errorf("step %d from %v: it should share that of the other joiner", s.Step, s.Stats.From)
+		}
+	})
+}
+
+// The joiners of one moment share snapshots, and none needs more than the donors allow.
+func TestManyJoiners(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		done := make(chan error)
+		const joiners = 6
+		for i := range joiners {
+			go func() {
+				o := w.options()
+				o.Self += string(rune('a' + i))
+				s, err := Fetch(ctx, w, o)
+				if err == nil && !bytes.Equal(slices.Concat(s.chunks...), w.at(s.Step)) {
+					err = errors.New("wrong bytes")
+				}
+				done <- err
+			}()
+		}
+		for range joiners {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// While the state rests a joiner gets it as it is.
+func TestFetchAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, linkRate, Config{})
+		w.commit()
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, n := range w.nodes {
+			n.donor.Rest(true)
+			go func() {
+				for {
+					select {
+					case <-n.donor.Asked():
+						if n.donor.Wanted(w.step) {
+							w.check(n.donor.Snapshot(w.step, func(out io.Writer) error {
+								_ = pause(ctx, 5*time.Second) // a large state
+								return w.save(n)(out)
+							}))
+						}
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+		}
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		if s.Step != w.step || s.Stats.Attempts != 1 {
+			t.Errorf("snapshot of step %d while the state rests at %d", s.Step, w.step)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A job that comes to rest before the promised step still gives a snapshot.
+func TestRestBeforeTheStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, linkRate, Config{})
+		w.commit()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() {
+			_ = pause(ctx, 500*time.Millisecond)
+			for _, n := range w.nodes {
+				n.donor.Rest(true)
+			}
+			for pause(ctx, 10*time.Millisecond) == nil {
+				for _, n := range w.nodes {
+					if n.donor.Wanted(w.step) {
+						w.check(n.donor.Snapshot(w.step, w.save(n)))
+					}
+				}
+			}
+		}()
+		s, err := Fetch(ctx, w, w.options())
+		w.fetched(s, err)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestFetchEndsWithContext(t *testing.T) {
+	run(t, four, func(ctx context.Context, w *world) {
+		why := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(ctx, 300*time.Millisecond, why)
+		defer cancel()
+		if _, err := Fetch(ctx, w, w.options()); !errors.Is(err, why) {
+			t.Errorf("error %v", err)
+		}
+		o := w.options()
+		o.Donors = func() []string { return nil }
+		if _, err := Fetch(ctx, w, o); !errors.Is(err, why) {
+			t.Errorf("without donors: error %v", err)
+		}
+	})
+}
+
+// Whatever donors die, and when, the bytes are right as long as one lives.
+func TestFetchProperty(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		donors := rapid.IntRange(1, 6).Draw(rt, "donors")
+		size := rapid.IntRange(0, 300<<10).Draw(rt, "size")
+		chunk := rapid.IntRange(1<<10, 40<<10).Draw(rt, "chunk")
+		rates := rapid.SliceOfN(rapid.Int64Range(linkRate/20, linkRate), donors, donors).Draw(rt, "rates")
+		faults := rapid.SliceOfN(rapid.IntRange(0, 3), donors, donors).Draw(rt, "faults")
+		when := rapid.SliceOfN(rapid.Int64Range(1, 200<<10), donors, donors).Draw(rt, "when")
+		faults[rapid.IntRange(0, donors-1).Draw(rt, "survivor")] = 0
+		run(t, func(t *testing.T) *world {
+			w := newWorld(t, donors, linkRate, Config{Chunk: chunk})
+			w.size, w.upd = size, min(size, 100)
+			for i, n := range w.nodes {
+				n.link.rate = rates[i]
+				switch faults[i] {
+				case 1:
+					n.budget = when[i]
+				case 2:
+					n.limit = when[i]
+				case 3:
+					n.damage = damageChunks
+				}
+			}
+			return w
+		}, func(ctx context.Context, w *world) {
+			s, err := Fetch(ctx, w, w.options())
+			w.fetched(s, err)
+		})
+	})
+}

@@ -1,0 +1,183 @@
+package transfer
+
+import "time"
+
+// maxLeases bounds the joiners of one donor.
+const maxLeases = 256
+
+// none is the snapshot of a lease that needs none.
+const none = -1
+
+// lease is what a donor keeps for one joiner.
+type lease struct {
+	snapshot int64     // step of the snapshot it needs, or none
+	after    int64     // it needs the updates after this step
+	until    time.Time // end, unless it is heard of before
+}
+
+// phase tells how far a snapshot is.
+type phase uint8
+
+const (
+	wanted  phase = iota // its step has not come yet
+	writing              // the owner writes it
+	ready
+	void // saving it failed, or it was dropped meanwhile
+)
+
+// snapshot is the state after one step. From the phase ready on data does not change.
+type snapshot struct {
+	step     int64
+	phase    phase
+	data     slabs
+	manifest func() *manifest // hashes data once, in the goroutine of a request
+}
+
+// leaseLocked returns the lease of a joiner, made or renewed, or nil if there are too
+// many.
+func (d *Donor) leaseLocked(who string) *lease {
+	l := d.leases[who]
+	if l == nil {
+		if d.closed || len(d.leases) >= maxLeases {
+			return nil
+		}
+		l = &lease{snapshot: none, after: never}
+		d.leases[who] = l
+	}
+	l.until = time.Now().Add(d.cfg.Lease)
+	if d.expiry == nil {
+		d.expiry = time.AfterFunc(d.cfg.Lease, d.expire)
+	} else if len(d.leases) == 1 {
+		d.expiry.Reset(d.cfg.Lease)
+	}
+	return l
+}
+
+// touch renews a lease, if it is still there.
+func (d *Donor) touch(who string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.leases[who]; l != nil {
+		l.until = time.Now().Add(d.cfg.Lease)
+	}
+}
+
+// expire ends the leases whose time is over. It runs in the timer's goroutine and does
+// not block.
+func (d *Donor) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	now := time.Now()
+	var first time.Time
+	for who, l := range d.leases {
+		if !l.until.After(now) {
+			delete(d.leases, who)
+		} else if first.IsZero() || l.until.Before(first) {
+			first = l.until
+		}
+	}
+	if !first.IsZero() {
+		d.expiry.Reset(first.Sub(now))
+	}
+	d.refreshLocked()
+	d.wakeLocked()
+}
+
+// Release drops at once what is kept for a joiner that needs nothing more: it was let
+// in, or it is known to be dead.
+func (d *Donor) Release(who string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.leases, who)
+	d.refreshLocked()
+}
+
+// wantLocked finds or orders the snapshot of a step for a joiner. Without one it
+// returns why.
+func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
+	d.refreshLocked()
+	s := d.snapshots[step]
+	if s == nil {
+		at := d.at.Load()
+		if step < at || step == at && !d.resting {
+			return nil, codePast
+		}
+		if len(d.snapshots) >= d.cfg.Snapshots {
+			return nil, codeFull
+		}
+	}
+	l := d.leaseLocked(who)
+	if l == nil {
+		return nil, codeFull
+	}
+	l.snapshot, l.after = step, step
+	if s == nil {
+		s = &snapshot{step: step, data: slabs{size: d.cfg.Chunk}}
+		d.snapshots[step] = s
+	}
+	// The state may have moved on since it was looked at. The owner has seen the order
+	// if it came in time, and else this finds that it was too late. Where it is exactly
+	// at the step both may be; then the next step tells.
+	d.refreshLocked()
+	if d.snapshots[step] == nil {
+		return nil, codePast
+	}
+	d.signalLocked()
+	return s, codeOK
+}
+
+// refreshLocked brings everything in line with the leases and the committed step. All
+// that changes one of them calls it.
+func (d *Donor) refreshLocked() {
+	needed := map[int64]bool{}
+	for _, l := range d.leases {
+		needed[l.snapshot] = true
+	}
+	next := int64(never)
+	for step, s := range d.snapshots {
+		if !needed[step] && s.phase != writing || s.phase == void {
+			delete(d.snapshots, step)
+		} else if s.phase == wanted {
+			next = min(next, step)
+		}
+	}
+	d.next.Store(next)
+	at := d.at.Load() // after next was stored: see Donor
+	for step, s := range d.snapshots {
+		if s.phase == wanted && step < at {
+			delete(d.snapshots, step)
+			d.wakeLocked()
+		}
+	}
+	d.refreshLogLocked()
+}
+
+// refreshLogLocked switches the log on or off, and drops what nobody wants.
+func (d *Donor) refreshLogLocked() {
+	on := d.cfg.Replays && !d.closed && (d.resting || d.floorLocked() < never)
+	if !on {
+		d.log = newUpdateLog(d.cfg.LogBytes)
+	} else if floor := d.floorLocked(); floor < never {
+		d.log.trim(floor)
+	}
+	d.logging.Store(on)
+}
+
+// floorLocked returns the step up to which nobody wants updates: none at all, never,
+// if there are no leases; -1 while the state rests, as somebody may come.
+func (d *Donor) floorLocked() int64 {
+	if d.resting {
+		return none
+	}
+	floor := int64(never)
+	for _, l := range d.leases {
+		s := d.snapshots[l.snapshot]
+		if l.snapshot == none || s != nil && s.phase != wanted {
+			floor = min(floor, l.after)
+		}
+	}
+	return floor
+}

@@ -1,0 +1,282 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// batchBytes is about how many bytes of updates go into one answer.
+const batchBytes = 64 << 20
+
+var errClosed = errors.New("donor is closed")
+
+// Serve answers one request of a joiner. It returns when all is written, or with an
+// error that means that the answer is not complete: the caller breaks the stream off
+// then, so that the joiner does not take it for the end. It ends with ctx.
+func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
+	r, err := decodeRequest(req)
+	if err != nil {
+		return fmt.Errorf("transfer: serve: %w", err)
+	}
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, errClosed)
+	}
+	p := &pacedWriter{ctx: ctx, w: w, bucket: d.bucket, sent: func() { d.touch(r.Who) }}
+	if err := d.answer(ctx, r, p); err != nil {
+		return fmt.Errorf("transfer: serve %s to %s: %w", r.Do, r.Who, err)
+	}
+	return nil
+}
+
+// answer sends each request where it belongs.
+func (d *Donor) answer(ctx context.Context, r request, w io.Writer) error {
+	switch r.Do {
+	case opWhere:
+		return writeLine(w, d.where())
+	case opTake:
+		return d.serveTake(r, w)
+	case opManifest:
+		return d.serveManifest(ctx, r, w)
+	case opChunks:
+		return d.serveChunks(r, w)
+	case opKeep:
+		return writeLine(w, d.keep(r))
+	case opUpdates:
+		return d.serveUpdates(ctx, r, w)
+	case opEnd:
+		d.Release(r.Who)
+		return writeLine(w, d.headerOf(codeOK))
+	}
+	return fmt.Errorf("%w: no such request", errWire)
+}
+
+// headerOf begins an answer.
+func (d *Donor) headerOf(c code) header {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.headerLocked(c)
+}
+
+func (d *Donor) headerLocked(c code) header {
+	return header{Code: c, At: d.at.Load(), Resting: d.resting, Replays: d.cfg.Replays, Bytes: d.stateSize}
+}
+
+// where describes the donor.
+func (d *Donor) where() header {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refreshLocked()
+	h := d.headerLocked(codeOK)
+	for step, s := range d.snapshots {
+		if s.phase != void && (!d.cfg.Replays || d.log.covers(step, max(step, h.At))) {
+			h.Held = append(h.Held, held{Step: step, Behind: d.log.since(step)})
+		}
+	}
+	return h
+}
+
+// serveTake orders a snapshot, and gets the memory for it ready after the joiner has its
+// answer.
+func (d *Donor) serveTake(r request, w io.Writer) error {
+	d.mu.Lock()
+	s, c := d.wantLocked(r.Who, r.Step)
+	if s != nil && s.phase != ready {
+		c = codePending
+	}
+	h := d.headerLocked(c)
+	d.mu.Unlock()
+	if err := writeLine(w, h); err != nil || c != codePending {
+		return err
+	}
+	d.prepare(s, h.Bytes)
+	return nil
+}
+
+// prepare gives a snapshot that has not begun the memory for a number of bytes.
+func (d *Donor) prepare(s *snapshot, bytes int64) {
+	start := func() bool { return s.phase == wanted && s.data.spare == nil }
+	d.mu.Lock()
+	due := start()
+	d.mu.Unlock()
+	if !due {
+		return
+	}
+	spare := touched(bytes, d.cfg.Chunk)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if start() {
+		s.data.spare = spare
+	}
+}
+
+// serveManifest waits for the snapshot and sends its hashes.
+func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error {
+	var s *snapshot
+	c := codePending
+	err := d.await(ctx, r.WaitMS, func() bool {
+		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.phase != ready {
+			c = codePending
+		}
+		return c != codePending
+	})
+	if err != nil {
+		return err
+	}
+	h := d.headerOf(c)
+	if c != codeOK {
+		return writeLine(w, h)
+	}
+	m := d.manifest(s)
+	h.Bytes, h.Chunk, h.Count, h.Sum = m.bytes, m.chunk, len(m.hashes), m.sum
+	if err := writeLine(w, h); err != nil {
+		return err
+	}
+	_, err = w.Write(m.encode())
+	return err
+}
+
+// manifest hashes a snapshot that is ready, once.
+func (d *Donor) manifest(s *snapshot) *manifest {
+	d.mu.Lock()
+	if s.manifest == nil {
+		s.manifest = sync.OnceValue(func() *manifest {
+			return newManifest(s.step, s.data.bytes, s.data.size, s.data.hashes())
+		})
+	}
+	d.mu.Unlock()
+	return s.manifest()
+}
+
+// serveChunks sends chunks of a snapshot that is ready.
+func (d *Donor) serveChunks(r request, w io.Writer) error {
+	d.mu.Lock()
+	s := d.snapshots[r.Step]
+	if s != nil && (s.phase != ready || d.leaseLocked(r.Who) == nil) {
+		s = nil
+	}
+	d.mu.Unlock()
+	if s == nil {
+		return writeLine(w, d.headerOf(codePast))
+	}
+	pieces := s.data.pieces
+	if r.First+r.Count > len(pieces) {
+		return fmt.Errorf("%w: chunks %d+%d of %d", errWire, r.First, r.Count, len(pieces))
+	}
+	h := d.headerOf(codeOK)
+	h.Count = r.Count
+	if err := writeLine(w, h); err != nil {
+		return err
+	}
+	for _, p := range pieces[r.First : r.First+r.Count] {
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep renews the lease of a joiner that has its snapshot. It may be overtaken by a
+// request for updates, and must not set the joiner back then.
+func (d *Donor) keep(r request) header {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if l := d.leases[r.Who]; l != nil && l.snapshot == none {
+		r.Step = max(r.Step, l.after)
+	}
+	return d.headerLocked(d.keepLocked(r))
+}
+
+// keepLocked does what all do who need no snapshot any more. It returns whether the updates after r.Step are, or will be, there.
+func (d *Donor) keepLocked(r request) code {
+	if !d.cfg.Replays {
+		return codeGone
+	}
+	l := d.leaseLocked(r.Who)
+	if l == nil {
+		return codeFull
+	}
+	l.snapshot, l.after = none, r.Step
+	// The log is on before the committed step is looked at: an update that is neither in
+	// the log nor on its way is then seen to be missing.
+	d.refreshLocked()
+	if d.log.covers(r.Step, d.at.Load()) {
+		return codeOK
+	}
+	delete(d.leases, r.Who) // nothing that comes now could help it
+	d.refreshLocked()
+	return codeGone
+}
+
+// serveUpdates sends the updates after a step, and waits a while for the first.
+func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error {
+	var c code
+	var list []*slabs
+	err := d.await(ctx, r.WaitMS, func() bool {
+		c, list = d.keepLocked(r), nil
+		if c == codeOK {
+			list = d.log.after(r.Step, maxBatch, batchBytes)
+		}
+		return c != codeOK || len(list) > 0
+	})
+	if err != nil {
+		return err
+	}
+	h := d.headerOf(c)
+	h.Count = len(list)
+	if err := writeLine(w, h); err != nil {
+		return err
+	}
+	for i, u := range list {
+		if err := sendUpdate(w, r.Step+1+int64(i), u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendUpdate writes one update with its frame.
+func sendUpdate(w io.Writer, step int64, u *slabs) error {
+	if err := writeLine(w, frame{Step: step, Bytes: u.bytes, Sum: u.sum()}); err != nil {
+		return err
+	}
+	for _, p := range u.pieces {
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until done returns true, at most ms milliseconds. done is called with the
+// donor locked. Only ctx's end and Close are errors.
+func (d *Donor) await(ctx context.Context, ms int, done func() bool) error {
+	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer timer.Stop()
+	for late := false; ; {
+		d.mu.Lock()
+		if d.closed {
+			d.mu.Unlock()
+			return errClosed
+		}
+		finished := done() || late
+		changes := d.changesLocked()
+		d.mu.Unlock()
+		if finished {
+			return nil
+		}
+		select {
+		case <-changes:
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

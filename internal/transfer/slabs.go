@@ -1,0 +1,129 @@
+package transfer
+
+import (
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// slabs is a writer into pieces of memory that never move: what was written is not
+// copied again when more comes.
+type slabs struct {
+	size   int      // bytes of a piece
+	first  int      // bytes of the first piece, if not 0 and less than size
+	pieces [][]byte // all full but for the last
+	spare  [][]byte // of size bytes each, to be used before new memory
+	bytes  int64
+}
+
+// Write copies p.
+func (s *slabs) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		last := len(s.pieces) - 1
+		if last < 0 || len(s.pieces[last]) == cap(s.pieces[last]) {
+			s.grow()
+			continue
+		}
+		b := s.pieces[last]
+		n := copy(b[len(b):cap(b)], rest)
+		s.pieces[last], rest = b[:len(b)+n], rest[n:]
+	}
+	s.bytes += int64(len(p))
+	return len(p), nil
+}
+
+// grow adds an empty piece.
+func (s *slabs) grow() {
+	size := s.size
+	if len(s.pieces) == 0 && s.first > 0 {
+		size = min(s.first, size)
+	}
+	if n := len(s.spare); n > 0 && cap(s.spare[n-1]) == size {
+		s.pieces = append(s.pieces, s.spare[n-1][:0])
+		s.spare = s.spare[:n-1]
+		return
+	}
+	s.pieces = append(s.pieces, make([]byte, 0, size))
+}
+
+// memory returns the bytes that the pieces occupy.
+func (s *slabs) memory() int64 {
+	var n int64
+	for _, p := range s.pieces {
+		n += int64(cap(p))
+	}
+	return n
+}
+
+// sum returns the xxhash64 over all bytes.
+func (s *slabs) sum() uint64 {
+	d := xxhash.New()
+	for _, p := range s.pieces {
+		d.Write(p)
+	}
+	return d.Sum64()
+}
+
+// hashes returns the xxhash64 of each piece.
+func (s *slabs) hashes() []uint64 {
+	out := make([]uint64, len(s.pieces))
+	for i, p := range s.pieces {
+		out[i] = xxhash.Sum64(p)
+	}
+	return out
+}
+
+// touched returns pieces of memory for the given bytes, each page of which has been
+// written once. Whoever fills them later does not wait for the kernel to find and
+// clear pages.
+func touched(bytes int64, size int) [][]byte {
+	const page = 4 << 10
+	var out [][]byte
+	for ; bytes > 0; bytes -= int64(size) {
+		b := make([]byte, size)
+		for i := 0; i < len(b); i += page {
+			b[i] = 0
+		}
+		out = append(out, b[:0])
+	}
+	return out
+}
+
+// Reader reads the bytes of a snapshot from where they arrived. It is not safe for
+// concurrent use.
+type Reader struct {
+	pieces [][]byte
+	at     int // bytes read of the first piece
+}
+
+// Read implements io.Reader.
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(r.pieces) > 0 && r.at == len(r.pieces[0]) {
+		r.pieces, r.at = r.pieces[1:], 0
+	}
+	if len(r.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.pieces[0][r.at:])
+	r.at += n
+	return n, nil
+}
+
+// WriteTo implements io.WriterTo: w gets the pieces themselves, and must not keep or
+// change them.
+func (r *Reader) WriteTo(w io.Writer) (int64, error) {
+	var total int64
+	for len(r.pieces) > 0 {
+		n, err := w.Write(r.pieces[0][r.at:])
+		total += int64(n)
+		r.at += n
+		if err != nil {
+			return total, err
+		}
+		r.pieces, r.at = r.pieces[1:], 0
+	}
+	return total, nil
+}

@@ -1,0 +1,255 @@
+package transfer
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Limits of what a decoder believes. Memory for what is longer than a line is taken
+// as the bytes arrive, so a header that lies costs nothing.
+const (
+	maxLine      = 4 << 10  // bytes of a request or of a header, with the newline
+	maxName      = 256      // bytes of a joiner's name
+	maxChunk     = 64 << 20 // bytes of a chunk
+	maxChunks    = 1 << 24  // chunks of a snapshot
+	maxHeld      = 16       // snapshots that a donor may hold
+	maxBatch     = 1 << 16  // updates in one answer
+	maxWaitMS    = 60_000
+	defaultBytes = 1 << 40 // bytes of a snapshot or of an update, unless Options say less
+)
+
+// op says what a request wants.
+type op string
+
+// The requests.
+const (
+	opWhere    op = "where"    // where the donor is, and what it holds
+	opTake     op = "take"     // make a snapshot at Step
+	opManifest op = "manifest" // the hashes of the snapshot of Step, as soon as it is there
+	opChunks   op = "chunks"   // Count chunks of the snapshot of Step from First on
+	opKeep     op = "keep"     // no snapshot any more, but the updates after Step
+	opUpdates  op = "updates"  // the updates after Step
+	opEnd      op = "end"      // nothing any more
+)
+
+// request is the one line of a request.
+type request struct {
+	Do     op     `json:"do"`
+	Who    string `json:"who"` // joiner, whose lease is renewed
+	Step   int64  `json:"step,omitempty"`
+	First  int    `json:"first,omitempty"`
+	Count  int    `json:"count,omitempty"`
+	WaitMS int    `json:"wait_ms,omitempty"` // how long the answer may wait for news
+}
+
+// code is the outcome of a request.
+type code string
+
+// The outcomes.
+const (
+	codeOK      code = "ok"
+	codePending code = "pending" // the step of the snapshot has not come yet
+	codePast    code = "past"    // there is no such snapshot, and its step is over
+	codeFull    code = "full"    // no memory for a further snapshot or joiner
+	codeGone    code = "gone"    // the updates are not all there
+)
+
+// header is the first line of an answer.
+type header struct {
+	Code    code   `json:"code"`
+	At      int64  `json:"at"` // the donor's committed step
+	Resting bool   `json:"resting,omitempty"`
+	Replays bool   `json:"replays,omitempty"`
+	Held    []held `json:"held,omitempty"`  // of where
+	Bytes   int64  `json:"bytes,omitempty"` // of the state, as far as is known; of a manifest's snapshot
+	Chunk   int    `json:"chunk,omitempty"` // bytes of a chunk
+	Count   int    `json:"count,omitempty"` // hashes, chunks or updates that follow
+	Sum     uint64 `json:"sum,omitempty"`   // of a manifest
+}
+
+// held is a snapshot that a donor has, or has promised to make.
+type held struct {
+	Step   int64 `json:"step"`
+	Behind int64 `json:"behind,omitempty"` // bytes of the updates since
+}
+
+// frame precedes the bytes of one update.
+type frame struct {
+	Step  int64  `json:"step"`
+	Bytes int64  `json:"bytes"`
+	Sum   uint64 `json:"sum"` // xxhash64 of the bytes
+}
+
+var errWire = errors.New("malformed message")
+
+// decodeRequest reads a request; what it returns is within the limits.
+func decodeRequest(line []byte) (request, error) {
+	var r request
+	if len(line) > maxLine {
+		return r, fmt.Errorf("%w: request of %d bytes", errWire, len(line))
+	}
+	if err := json.Unmarshal(line, &r); err != nil {
+		return r, fmt.Errorf("%w: request: %w", errWire, err)
+	}
+	if r.Who == "" || len(r.Who) > maxName {
+		return r, fmt.Errorf("%w: a name of %d bytes", errWire, len(r.Who))
+	}
+	if r.Step < 0 || r.First < 0 || r.Count < 0 || r.First > maxChunks || r.Count > maxChunks || r.WaitMS < 0 || r.WaitMS > maxWaitMS {
+		return r, fmt.Errorf("%w: request out of range: %+v", errWire, r)
+	}
+	return r, nil
+}
+
+// check bounds what a header says.
+func (h header) check(maxBytes int64) error {
+	ok := h.At >= 0 && h.Bytes >= 0 && h.Bytes <= maxBytes && h.Chunk >= 0 && h.Chunk <= maxChunk &&
+		h.Count >= 0 && h.Count <= maxChunks && len(h.Held) <= maxHeld
+	for _, s := range h.Held {
+		ok = ok && s.Step >= 0 && s.Behind >= 0
+	}
+	if !ok {
+		return fmt.Errorf("%w: header out of range: %+v", errWire, h)
+	}
+	return nil
+}
+
+// writeLine writes v as a line of JSON.
+func writeLine(w io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("transfer: encode: %w", err)
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// newLines returns a reader for lines and the raw bytes between them.
+func newLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
+
+// readLine reads a line of JSON, at most maxLine bytes, into v.
+func readLine(r *bufio.Reader, v any) error {
+	line, err := r.ReadSlice('\n')
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("read line: %w", err)
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		return fmt.Errorf("%w: %w", errWire, err)
+	}
+	return nil
+}
+
+// readHeader reads the header of an answer and bounds it.
+func readHeader(r *bufio.Reader, maxBytes int64) (header, error) {
+	var h header
+	if err := readLine(r, &h); err != nil {
+		return h, err
+	}
+	return h, h.check(maxBytes)
+}
+
+// readFrame reads one update, at most maxBytes long, into the memory of buf if it
+// is enough.
+func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, error) {
+	var f frame
+	if err := readLine(r, &f); err != nil {
+		return f, nil, err
+	}
+	if f.Step < 0 || f.Bytes < 0 || f.Bytes > maxBytes {
+		return f, nil, fmt.Errorf("%w: update out of range: %+v", errWire, f)
+	}
+	data, err := readN(r, buf, f.Bytes)
+	if err != nil {
+		return f, nil, fmt.Errorf("update of step %d: %w", f.Step, err)
+	}
+	if sum := xxhash.Sum64(data); sum != f.Sum {
+		return f, nil, fmt.Errorf("%w: update of step %d has hash %016x, not %016x", errWire, f.Step, sum, f.Sum)
+	}
+	return f, data, nil
+}
+
+// readN reads n bytes into the memory of buf, and into more as they arrive.
+func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
+	const step = 1 << 20
+	buf = buf[:0]
+	for int64(len(buf)) < n {
+		if len(buf) == cap(buf) {
+			more := min(n-int64(len(buf)), int64(max(len(buf), step)))
+			buf = append(make([]byte, 0, int64(len(buf))+more), buf...)
+		}
+		end := min(n, int64(cap(buf)))
+		got, err := io.ReadFull(r, buf[len(buf):end])
+		buf = buf[:len(buf)+got]
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return buf, nil
+}
+
+// manifest describes a snapshot.
+type manifest struct {
+	step   int64
+	bytes  int64
+	chunk  int
+	hashes []uint64 // xxhash64 of each chunk
+	sum    uint64   // over all of the above
+}
+
+// newManifest computes the sum.
+func newManifest(step, bytes int64, chunk int, hashes []uint64) *manifest {
+	m := &manifest{step: step, bytes: bytes, chunk: chunk, hashes: hashes}
+	d := xxhash.New()
+	b := binary.LittleEndian.AppendUint64(nil, uint64(step))
+	b = binary.LittleEndian.AppendUint64(b, uint64(bytes))
+	b = binary.LittleEndian.AppendUint64(b, uint64(chunk))
+	d.Write(b)
+	d.Write(m.encode())
+	m.sum = d.Sum64()
+	return m
+}
+
+// encode returns the hashes as they follow the header.
+func (m *manifest) encode() []byte {
+	b := make([]byte, 0, 8*len(m.hashes))
+	for _, h := range m.hashes {
+		b = binary.LittleEndian.AppendUint64(b, h)
+	}
+	return b
+}
+
+// length returns the bytes of chunk i.
+func (m *manifest) length(i int) int {
+	return int(min(int64(m.chunk), m.bytes-int64(i)*int64(m.chunk)))
+}
+
+// readManifest reads the hashes that follow h and checks that all fits together.
+func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
+	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
+		return nil, fmt.Errorf("%w: %d bytes in %d chunks of %d", errWire, h.Bytes, h.Count, h.Chunk)
+	}
+	raw, err := readN(r, nil, 8*int64(h.Count))
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	hashes := make([]uint64, h.Count)
+	for i := range hashes {
+		hashes[i] = binary.LittleEndian.Uint64(raw[8*i:])
+	}
+	m := newManifest(step, h.Bytes, h.Chunk, hashes)
+	if m.sum != h.Sum {
+		return nil, fmt.Errorf("%w: manifest has hash %016x, not %016x", errWire, m.sum, h.Sum)
+	}
+	return m, nil
+}
