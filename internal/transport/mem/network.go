@@ -13,7 +13,7 @@ import (
 // Network joins members of elastic groups that live in one process. A member is on
 // it from the first use of its ID.
 type Network struct {
-	pumps sync.WaitGroup // one goroutine per member
+	pumps sync.WaitGroup // one goroutine per member, and one per answer of Bulk
 
 	mu       sync.Mutex
 	members  map[elastic.ID]*Member
@@ -37,7 +37,7 @@ func (w *Network) Control(id elastic.ID) *Member {
 func (w *Network) memberLocked(id elastic.ID) *Member {
 	m := w.members[id]
 	if m == nil {
-		m = &Member{network: w, id: id, up: make(map[*Member]bool),
+		m = &Member{network: w, id: id, up: make(map[*Member]bool), streams: make(map[*stream]bool),
 			events: make(chan elastic.PeerEvent), gone: make(chan struct{})}
 		m.queued = sync.NewCond(&w.mu)
 		w.members[id] = m
@@ -75,8 +75,8 @@ func (w *Network) Close() error {
 	return nil
 }
 
-// Member is one ID on a Network. It implements elastic.Control and
-// elastic.Connector.
+// Member is one ID on a Network. It implements elastic.Control, elastic.Connector and
+// elastic.Bulk.
 type Member struct {
 	network *Network
 	id      elastic.ID
@@ -89,6 +89,9 @@ type Member struct {
 	up     map[*Member]bool // connected with
 	ends   []*Transport     // of all views it entered
 	left   error            // why it is off the network
+
+	answer  answerer
+	streams map[*stream]bool // answers under way, from it and to it
 }
 
 // Send implements elastic.Control. It never blocks, as the queue of a member has no
@@ -137,6 +140,9 @@ func (m *Member) pushLocked(e elastic.PeerEvent) {
 	m.queued.Signal()
 }
 
+// Introduce implements elastic.Control. In one process everybody is known.
+func (m *Member) Introduce([]elastic.Member) error { return nil }
+
 // Events implements elastic.Control.
 func (m *Member) Events() <-chan elastic.PeerEvent { return m.events }
 
@@ -182,23 +188,27 @@ func (m *Member) Close() error {
 
 // leave takes the member off the network and returns the transports it has entered.
 func (m *Member) leave(why error) []*Transport {
-	if !m.markLeft(why) {
+	broken, first := m.markLeft(why)
+	if !first {
 		return nil
 	}
 	close(m.gone)
+	for s := range broken {
+		s.end(fmt.Errorf("mem: member %s: %w", m.id.Short(), why))
+	}
 	for _, e := range m.network.abandon(m.id, why) {
 		close(e.over)
 	}
 	return m.ends // nobody adds to them after markLeft
 }
 
-// markLeft is the part of leave that needs the lock. It reports false if the member had
-// left before.
-func (m *Member) markLeft(why error) bool {
+// markLeft is the part of leave that needs the lock. It returns the answers that this
+// breaks off; first is false if the member had left before.
+func (m *Member) markLeft(why error) (broken map[*stream]bool, first bool) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
 	if m.left != nil {
-		return false
+		return nil, false
 	}
 	m.left = why
 	m.queue = nil
@@ -207,5 +217,11 @@ func (m *Member) markLeft(why error) bool {
 		delete(other.up, m)
 		other.pushLocked(elastic.PeerEvent{Peer: m.id, Kind: elastic.PeerDown, Err: why})
 	}
-	return true
+	broken, m.streams = m.streams, nil
+	for s := range broken {
+		for _, other := range s.ends {
+			delete(other.streams, s)
+		}
+	}
+	return broken, true
 }
