@@ -31,7 +31,7 @@ const (
 	rollCallAfter = 200 * time.Millisecond
 	rollCallMost  = 2 * time.Second
 	// stallAfter is the least time after which a call is reported.
-	stallAfter = 2 * time.Second
+	stallAfter = time.Second
 	// stallFactor times the longest wait that ended well is the limit if that is
 	// longer, up to stallMost.
 	stallFactor = 4

@@ -1,24 +1,67 @@
-// Package elastic keeps a group of peers in agreement on who is in, and hands out
-// sessions: fixed memberships with a communicator.
+// Package elastic keeps a group of peers in agreement on who is in while peers come, go
+// and die, and hands out sessions: fixed memberships with a communicator, in which
+// all members hold the same state.
 //
 //	g, err := elastic.Join(ctx, cfg) // or launch.Init, which makes cfg
 //	defer g.Close()
+//	g.Hold(state, settings) // how to copy what all members hold alike
 //	for epoch := uint64(0); ; {
 //		s, err := g.Next(ctx, epoch)
 //		if err != nil {
 //			return err
 //		}
 //		epoch = s.View.Epoch
-//		err = work(ctx, s.Comm) // until it fails with collective.ErrRevoked
+//		err = work(ctx, g, s) // until it fails with collective.ErrRevoked, or s.Boundary says so
 //	}
 //
-// # Agreement, first form
+// Between two steps work calls Committed, and Boundary or something of its own that
+// makes the same decision at all ranks: whether the session is left for a later view.
 //
-// The members of the first view are those that the launcher names, in its order. Each
-// peer makes the view of them, sends its hash to every other member, and goes on
-// when it holds an equal hash of each. So no peer begins unless all are there and
-// were told the same. Then all connect and the session begins.
+// # Who does what
 //
-// There is no second view yet: after the loss of a member every call fails with an
-// error that names it, and Next says so.
+//	Group      the user's side: Next, Committed, Leave, Close. It owns the State
+//	keeper     one identity's side: a goroutine that drives internal/member, says to
+//	           others that it lives, and judges who of them does
+//	Endpoint   the network under it: messages, data planes, long answers
+//
+// A process has one identity at a time. One that was put out though it lives (fenced)
+// gets another by Config.Reopen, and joins again with nothing.
+//
+// # From a death to the next step
+//
+//	the connection breaks -> the session's calls fail everywhere; the keeper dials again
+//	   |                     refused: suspected at once; no answer: see silence.go
+//	   v
+//	internal/member agrees on a view without the dead: two round trips
+//	   |
+//	   v
+//	Next: connect the members of the view -> level -> session
+//
+// A suspicion may be wrong: then it costs a member its place, and it comes back. A death
+// that a launcher reports (Dead) is certain and can stand in for a vote. A session that
+// broke though nobody is lost is followed by a view of the same members (reason renew).
+//
+// Members watch the two before and the two after them in rank order (peer.go), so the
+// cost per member does not grow with the group. Whom nobody watches is found by those
+// who wait for it in a call.
+//
+// # Level
+//
+// When members enter a session they gather the step that each has committed (level.go).
+// At most one step lies between survivors, as a collective call returns nil only after
+// all ranks have contributed to it; one that is behind applies the update of the step
+// from one that is ahead, and keeps its own state untouched until it has it whole.
+//
+// # Joining
+//
+// A peer that joins makes an offer to the members (offer.go): its settings are compared,
+// and one that differs is refused by the name of the setting. Then it copies the
+// state while they go on (donor.go, internal/transfer), follows step by step, and when
+// it is level asks to be let in. The session of the incumbents ends at a boundary.
+//
+// # Stalls
+//
+// A member that holds up a call is named by the communicator's watch; what it said of
+// itself (Busy) stands beside it. If it lives and says nothing for long it is asked to
+// make way, and leaves by agreement, which needs no quorum without it.
 package elastic

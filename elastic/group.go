@@ -6,217 +6,271 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/transfer"
 )
 
-// ErrNoView: the group has ended, or lost a member and cannot go on without it.
-var ErrNoView = errors.New("no further view")
+// Errors of Next, for errors.Is. All are ErrNoView as well.
+var (
+	// ErrNoView: there is no further session for this peer.
+	ErrNoView = errors.New("no further view")
+	// ErrLeft: this peer has left by its own wish.
+	ErrLeft = fmt.Errorf("%w: left", ErrNoView)
+	// ErrFenced: the group went on without this peer, whose state is void.
+	ErrFenced = fmt.Errorf("%w: put out of the group", ErrNoView)
+	// ErrQuorum: too few members were left for too long.
+	ErrQuorum = fmt.Errorf("%w: too few peers", ErrNoView)
+	// ErrRefused: the job does not want this peer.
+	ErrRefused = fmt.Errorf("%w: refused", ErrNoView)
+)
 
-// Config says who this peer is and how it reaches the others.
+// Config says who this peer is, how it reaches the others, and when to go on.
 type Config struct {
-	Self      Member
-	Peers     []Member // of the first view in rank order, Self among them
-	Control   Control
-	Connector Connector
-	Sink      event.Sink // nil discards
-	Comm      collective.Options
-	// Closers are closed in order at the end of Close, when the group has left: the
-	// network, whose end must close Control's Events, comes among them.
+	// Endpoint is the first identity of this process.
+	Endpoint
+	// Peers are the members of the first view in rank order, Self among them; nil for a
+	// peer that joins a running job.
+	Peers []Member
+	// Contacts returns members that a peer which joins may ask. It is called again and
+	// again and may find more with time.
+	Contacts func() []Member
+	// Reopen makes a fresh identity after the present one was fenced, and its state with
+	// it; nil makes being fenced final.
+	Reopen func(ctx context.Context) (Endpoint, error)
+
+	// Sole: as far as the launcher of this peer knows it has started all peers of the
+	// job, and it reports their deaths by Group.Dead. The group takes note itself when
+	// a peer of another launcher joins.
+	Sole bool
+	// Any lets any survivors go on, where otherwise a majority must agree.
+	Any bool
+	// MinPeers is the fewest members to go on with; 0 means 1.
+	MinPeers int
+	// RejoinTimeout is how long to wait for peers when too few are left; 0 means 10
+	// minutes.
+	RejoinTimeout time.Duration
+	// StateRate limits the state that this peer hands to those who join, in bytes a
+	// second; 0 means no limit.
+	StateRate int
+	// OnSuspect, if set, is told of a member that has been silent for long: a launcher
+	// can look whether that is a process of its own which is stopped. It must not block.
+	OnSuspect func(ID)
+
+	Sink event.Sink // nil discards
+	Comm collective.Options
+	// Closers are closed in order after the endpoint at the end of Close.
 	Closers []io.Closer
 }
 
 // Group is a peer's membership in a job.
 type Group struct {
-	cfg     Config
-	session *Session
-	reading sync.WaitGroup // the reader of Control's events
+	cfg      Config
+	state    State
+	settings []Setting
+	donor    *transfer.Donor // of state
+	onShort  func()          // of OnQuorumLost
+	retiring sync.WaitGroup  // sessions that were left
+	leaves   chan struct{}   // closed by Leave
+	leaving  sync.Once
+
+	// The goroutine of Next owns these.
+	pending *Session // entered by Join, for the first Next
+	broke   int      // sessions that broke one after the other
+	updates int64    // step of which State has an update: that committed here last
+	void    bool     // State is not that of the job: it must be copied
 
 	mu     sync.Mutex
 	closed bool
-	lost   bool // the loss of a member has been reported
+	begun  bool    // Next was called: state and settings are what they will be
+	keeper *keeper // of the present identity
+	last   *Session
 }
 
-// Session is one epoch as its members see it. Its communicator ends with an error
-// at every member, or with the group.
-type Session struct {
-	View View
-	Rank int // of this peer in View
-	Comm *collective.Comm
-}
-
-// Join makes this peer a member of the job: it returns when all members of the first
-// view have agreed on it and are connected, or with ctx's end. On an error the
-// closers have been closed.
+// Join makes this peer a member of the job. In the first view it returns when all of it
+// have agreed and are connected, or with ctx's end; a peer that joins a running job is
+// let in by its first Next. On an error the closers have been closed.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.Sink == nil {
 		cfg.Sink = event.Discard{}
 	}
-	g := &Group{cfg: cfg}
-	view, err := firstView(cfg)
-	if err == nil {
-		err = g.agree(ctx, view)
+	cfg.MinPeers = max(cfg.MinPeers, 1)
+	if cfg.RejoinTimeout == 0 {
+		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
-	if err == nil {
-		err = g.enter(ctx, view)
-	}
+	g := &Group{cfg: cfg, leaves: make(chan struct{})}
+	err := g.join(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("elastic: join: %w", err), g.Close())
 	}
 	return g, nil
 }
 
-// firstView makes the view that the launcher named.
-func firstView(cfg Config) (View, error) {
-	v := View{Epoch: 1, Members: slices.Clone(cfg.Peers)}
-	for i, m := range v.Members {
-		if m.ID == "" || v.Rank(m.ID) != i {
-			return View{}, fmt.Errorf("member %d of the first view: ID %q is empty or stands twice", i, m.ID)
+// DefaultRejoinTimeout is how long a group waits for peers when too few are left.
+const DefaultRejoinTimeout = 10 * time.Minute
+
+// join starts the keeper and enters the first view.
+func (g *Group) join(ctx context.Context) error {
+	if g.cfg.Peers == nil && g.cfg.Contacts == nil {
+		return errors.New("neither a first view nor members to ask")
+	}
+	for i, m := range g.cfg.Peers {
+		if m.ID == "" || slices.IndexFunc(g.cfg.Peers, func(o Member) bool { return o.ID == m.ID }) != i {
+			return fmt.Errorf("member %d of the first view: ID %q is empty or stands twice", i, m.ID)
 		}
-		v.Voters = append(v.Voters, m.ID)
 	}
-	if v.Rank(cfg.Self.ID) < 0 {
-		return View{}, fmt.Errorf("this peer, %s, is not among the %d members of the first view", cfg.Self.ID, len(v.Members))
+	k, err := newKeeper(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, g.emitter(g.cfg.Self))
+	if err != nil {
+		return err
 	}
-	return v, nil
+	g.mu.Lock()
+	g.keeper = k
+	g.mu.Unlock()
+	g.void = g.cfg.Peers == nil
+	if g.cfg.Bulk != nil {
+		g.cfg.Bulk.Serve(g.answer)
+	}
+	if g.cfg.Peers == nil {
+		return nil
+	}
+	g.pending, err = g.next(ctx, 0)
+	return err
 }
 
-// enter connects the members and begins the session.
-func (g *Group) enter(ctx context.Context, v View) error {
-	rank := v.Rank(g.cfg.Self.ID)
-	t, err := g.cfg.Connector.Connect(ctx, v, rank)
-	if err != nil {
-		return fmt.Errorf("connect %v: %w", v, err)
-	}
-	o := g.cfg.Comm
-	o.OnStall = func(s collective.Stall) { g.Emit(v.Epoch, 0, stallOf(v, s)) }
-	comm, err := collective.New(t, rank, len(v.Members), o)
-	if err != nil {
-		return errors.Join(err, t.Close())
-	}
-	g.session = &Session{View: v, Rank: rank, Comm: comm}
-	g.Emit(v.Epoch, 0, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: "start"})
-	if p, ok := t.(Pather); ok {
-		g.reportPaths(v, rank, p)
+// Hold registers the state that all members hold alike, and the settings in which they
+// must agree. It comes before the first Next, at every member or at none.
+func (g *Group) Hold(s State, settings []Setting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state, g.settings = s, settings
+	g.donor = g.newDonor()
+}
+
+// OnQuorumLost lets Next call f when it begins to wait because too few members are
+// left. It comes before the first Next.
+func (g *Group) OnQuorumLost(f func()) { g.onShort = f }
+
+// Committed says that the state has committed a step; it comes after each one, from
+// the goroutine that calls Next. Where a peer joins, this copies the state or the update
+// of the step for it; an error is that of State.
+func (g *Group) Committed(step int64) error {
+	g.broke, g.updates = 0, step
+	g.progress(step)
+	if err := g.offerStep(); err != nil {
+		return fmt.Errorf("elastic: step %d: %w", step, err)
 	}
 	return nil
 }
 
-// reportPaths writes how each other member is reached.
-func (g *Group) reportPaths(v View, self int, p Pather) {
-	for rank, m := range v.Members {
-		if rank != self {
-			path := p.Path(rank)
-			path.Who = m.ID.Short()
-			g.Emit(v.Epoch, 0, path)
-		}
-	}
+// progress lets the others know how far this member is.
+func (g *Group) progress(step int64) {
+	k := g.current()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.doing.Step = uint64(max(step, 0))
 }
 
-// Next returns the session of the first view after epoch, 0 at the start. Where there
-// is none and can be none it returns ErrNoView with the reason.
-func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, context.Cause(ctx))
-	}
-	s := g.session
-	if epoch < s.View.Epoch {
-		return s, nil
-	}
-	cause := s.Comm.Err()
-	if cause == nil {
-		return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, ErrNoView)
-	}
-	g.reportLoss(cause)
-	return nil, fmt.Errorf("elastic: next view after epoch %d: %w: %w", epoch, ErrNoView, cause)
+// Stable says up to which step all members are known to have committed.
+func (g *Group) Stable(step int64) {
+	g.current().stable.Store(step)
 }
 
-// reportLoss writes one lost event if the session ended with a peer's loss.
-func (g *Group) reportLoss(cause error) {
-	var p *collective.PeerError
-	if !errors.As(cause, &p) || p.Rank < 0 || p.Rank >= len(g.session.View.Members) {
-		return
+// Busy says that this member makes no progress for a known reason, until done is
+// called. Stalls that it causes are reported with the reason, and it is not asked to
+// make way.
+func (g *Group) Busy(what string) (done func()) {
+	k := g.current()
+	set := func(what string) {
+		k.mu.Lock()
+		k.doing.Busy = what
+		k.mu.Unlock()
 	}
+	set(what)
+	return func() { set("") }
+}
+
+// Leave asks to leave the group at the next boundary. Next returns ErrLeft then.
+func (g *Group) Leave() {
+	g.leaving.Do(func() { close(g.leaves) })
+	g.current().leave()
+}
+
+// Dead says that the process of a member has ended: its launcher has its wait status.
+func (g *Group) Dead(id ID) { g.current().dead(id) }
+
+// current returns the keeper of the present identity.
+func (g *Group) current() *keeper {
 	g.mu.Lock()
-	first := !g.lost
-	g.lost = true
-	g.mu.Unlock()
-	if first {
-		v := g.session.View
-		g.Emit(v.Epoch, 0, event.Lost{Who: v.Members[p.Rank].ID.Short(), Cause: lossCause(p.Cause)})
-	}
+	defer g.mu.Unlock()
+	return g.keeper
 }
 
-// lossCause maps a transport's words to those of the event log.
-func lossCause(cause string) string {
-	if strings.Contains(cause, "closed") {
-		return "exit"
+// Self returns this peer, as the group knows it at present.
+func (g *Group) Self() Member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keeper == nil {
+		return g.cfg.Self
 	}
-	return "reset"
+	return g.keeper.ep.Self
 }
-
-// stallOf puts a stall of the communicator of v into the words of the log.
-func stallOf(v View, s collective.Stall) event.Stall {
-	var who []string
-	for _, rank := range s.Culprits {
-		who = append(who, v.Members[rank].ID.Short())
-	}
-	return event.Stall{Culprit: strings.Join(who, ","), Phase: s.Phase, What: s.Call.String(),
-		SinceMS: float64(s.Since) / float64(time.Millisecond)}
-}
-
-// Self returns this peer.
-func (g *Group) Self() Member { return g.cfg.Self }
 
 // Emit writes an event of this peer to the job's log. epoch and step are 0 where
 // they do not apply.
 func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
-	g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: g.cfg.Self.ID.Short(), Index: g.cfg.Self.Index,
+	self := g.Self()
+	g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
 		Epoch: epoch, Step: step, Body: body})
 }
 
-// Close leaves the group, ends the session and waits for what the group started.
-// Members that still wait for this one get an error; so programs close when they
-// have made the same last call. Closing again does nothing.
+// emitter returns what writes the events of an identity.
+func (g *Group) emitter(self Member) func(uint64, event.Body) {
+	return func(epoch uint64, body event.Body) {
+		g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index, Epoch: epoch, Body: body})
+	}
+}
+
+// closePatience is how long Close waits for the others to agree that this peer leaves.
+const closePatience = time.Second
+
+// Close leaves the group, by agreement if that takes no longer than a second, ends the
+// session and waits for what the group started. Members that still wait for this one
+// get an error; so programs close when they have made the same last call. Closing
+// again does nothing.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true
+	k, last := g.keeper, g.last
 	g.mu.Unlock()
 	if !first {
 		return nil
 	}
 	var errs []error
-	if g.session != nil {
-		g.reportLoss(g.session.Comm.Err())
-		errs = append(errs, g.session.Comm.Close())
+	if k != nil {
+		k.depart(closePatience)
+		g.retire(last)
+		g.retiring.Wait()
+		k.stop()
+	}
+	if g.donor != nil {
+		g.donor.Close()
+	}
+	ep := g.cfg.Endpoint
+	if k != nil {
+		ep = k.ep
+	}
+	if ep.Close != nil {
+		errs = append(errs, ep.Close())
 	}
 	for _, c := range g.cfg.Closers {
 		errs = append(errs, c.Close())
 	}
-	g.reading.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("elastic: close: %w", err)
 	}
 	return nil
-}
-
-func short(members []Member) []string {
-	var out []string
-	for _, m := range members {
-		out = append(out, m.ID.Short())
-	}
-	return out
-}
-
-func shortIDs(ids []ID) []string {
-	var out []string
-	for _, id := range ids {
-		out = append(out, id.Short())
-	}
-	return out
 }

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"io"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/event"
@@ -17,6 +18,37 @@ type Control interface {
 	// Events returns messages and changes of connection in the order in which they
 	// were seen. The receiver must keep reading. It is closed when the network is.
 	Events() <-chan PeerEvent
+	// Introduce lets the members in and remembers how to reach them, in addition to
+	// those that it knows. It does not block.
+	Introduce(members []Member) error
+}
+
+// Bulk moves state between processes: requests with short questions and long answers,
+// apart from the messages of Control, which they must not hold up.
+type Bulk interface {
+	// Request asks a peer and returns its answer as a stream, which the caller closes;
+	// closing early is how to break off. request is at most MaxRequest bytes. ctx bounds
+	// the whole answer. An answer that the peer broke off ends with an error other
+	// than io.EOF.
+	Request(ctx context.Context, to ID, request []byte) (io.ReadCloser, error)
+	// Serve sets what answers the requests of others, before the first may come. answer
+	// is called in a goroutine of its own per request; ctx ends and w fails when the
+	// peer has broken off or the network closes. An error of answer breaks the stream
+	// off: the peer sees an error where it expected io.EOF.
+	Serve(answer func(ctx context.Context, from ID, request []byte, w io.Writer) error)
+}
+
+// MaxRequest is the longest request of Bulk, in bytes.
+const MaxRequest = 64 << 10
+
+// Endpoint is one identity on the network of a job.
+type Endpoint struct {
+	Self      Member
+	Control   Control
+	Connector Connector
+	Bulk      Bulk
+	// Close takes the identity off the network, which closes Control's Events.
+	Close func() error
 }
 
 // MaxControl is the longest control message, in bytes.

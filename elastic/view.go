@@ -20,6 +20,9 @@ type Member struct {
 	Index int      `json:"index"` // local index at its launcher
 	Host  string   `json:"host"`  // name of its host, for people and for grouping
 	Addrs []string `json:"addrs"` // multiaddrs at which it listens
+	// Launcher names the process that started it and knows of its death: the ID of the
+	// launcher, the same for all that it started, or empty.
+	Launcher string `json:"launcher,omitempty"`
 }
 
 // View is the membership of one epoch. It is immutable.
@@ -28,6 +31,7 @@ type View struct {
 	Parent  [32]byte // Hash of the view before; zero for the first
 	Members []Member // in rank order
 	Voters  []ID     // those of Members that decide the next view
+	Reason  string   // start, join, leave, lost, forced, vote or renew; not part of Hash
 }
 
 // Rank returns the index of id, or -1.

@@ -28,6 +28,17 @@ type Step struct {
 	CommMS       float64  `json:"comm_ms"`
 	StepMS       float64  `json:"step_ms"`
 	Of           int64    `json:"of,omitempty"` // steps of the whole job, if known
+	// OfLost lists what members that are gone have contributed to this step or the one
+	// before, and may not have reported themselves. Every member lists them, so who adds
+	// up microbatches takes those of each (peer, step) once.
+	OfLost []Contribution `json:"of_lost,omitempty"`
+}
+
+// Contribution is the part of a stable step that one member contributed.
+type Contribution struct {
+	Peer         string   `json:"peer"` // its short ID
+	Step         int64    `json:"step"`
+	Microbatches [][2]int `json:"microbatches"` // [first, end)
 }
 
 // Name returns "step".

@@ -1,0 +1,137 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// run lets every member count until a step; before may kill. Members that were killed
+// return errors, which count for nothing.
+func (p *peers) run(t *testing.T, until int64, dead func(i int) bool, before func(i int, step int64)) []*loop {
+	loops := make([]*loop, len(p.members))
+	errs := p.each(t, func(ctx context.Context, i int) error {
+		g, err := elastic.Join(ctx, p.config(i, p.members))
+		if err != nil {
+			return err
+		}
+		l := &loop{g: g, state: new(replayer), until: until, pause: 10 * time.Millisecond,
+			before: func(step int64, _ uint64) { before(i, step) }}
+		loops[i] = l
+		g.Hold(l.state, nil)
+		return errors.Join(l.run(ctx), g.Close())
+	})
+	for i, err := range errs {
+		if dead(i) {
+			continue
+		}
+		if err == nil {
+			err = loops[i].state.right()
+		}
+		if err != nil {
+			t.Fatalf("member %d: %v", i, err)
+		}
+	}
+	return loops
+}
+
+// Any one of the members may die at any step: the others go on and lose nothing, and
+// each of them writes that it was lost.
+func TestKillOne(t *testing.T) {
+	for victim := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPeers(4)
+			loops := p.run(t, 20, func(i int) bool { return i == victim }, func(i int, step int64) {
+				if i == victim && step == 8 {
+					p.network.Kill(p.members[i].ID)
+				}
+			})
+			for i, l := range loops {
+				if i != victim && (l.sizes[4] < 6 || l.sizes[3] < 11 || l.sizes[4]+l.sizes[3] != 20) {
+					t.Errorf("victim %d: member %d did steps with groups of %v", victim, i, l.sizes)
+				}
+			}
+			lost := p.sink.of("lost")
+			if len(lost) != 3 {
+				t.Errorf("victim %d: events %v", victim, lost)
+			}
+			for _, e := range lost {
+				if l := e.Body.(event.Lost); l.Who != p.members[victim].ID.Short() || l.Cause != "reset" {
+					t.Errorf("victim %d: %+v", victim, e)
+				}
+			}
+		})
+	}
+}
+
+// Deaths one after the other, down to the last but one that a majority allows.
+func TestKillInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(5)
+		p.run(t, 40, func(i int) bool { return i < 3 }, func(i int, step int64) {
+			if i < 3 && step == int64(8+8*i) {
+				p.network.Kill(p.members[i].ID)
+			}
+		})
+	})
+}
+
+// A launcher that knows of the deaths lets the rest go on, however many there were.
+func TestCertainDeaths(t *testing.T) {
+	for _, dead := range [][]int{{0}, {1, 2}, {0, 1, 2}, {0, 1, 3}} {
+		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 4
+				if len(dead) == 1 {
+					n = 2
+				}
+				p := newPeers(n)
+				groups := make([]*elastic.Group, n)
+				p.adjust = func(i int, cfg *elastic.Config) { cfg.Sole = true }
+				isDead := make([]bool, n)
+				for _, i := range dead {
+					isDead[i] = true
+				}
+				p.launch(t, 30, groups, isDead, 10)
+			})
+		})
+	}
+}
+
+// launch is run with a launcher that tells the survivors of deaths a moment later.
+func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead []bool, at int64) {
+	errs := p.each(t, func(ctx context.Context, i int) error {
+		g, err := elastic.Join(ctx, p.config(i, p.members))
+		if err != nil {
+			return err
+		}
+		groups[i] = g
+		l := &loop{g: g, state: new(replayer), until: until, pause: 10 * time.Millisecond}
+		l.before = func(step int64, _ uint64) {
+			if dead[i] && step == at {
+				p.network.Kill(p.members[i].ID)
+				<-time.After(20 * time.Millisecond)
+				for k, o := range groups {
+					if !dead[k] {
+						o.Dead(p.members[i].ID)
+					}
+				}
+			}
+		}
+		g.Hold(l.state, nil)
+		err = errors.Join(l.run(ctx), g.Close())
+		if dead[i] {
+			return nil
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,41 @@
+package elastic
+
+import "time"
+
+// depart leaves the group by agreement: it waits until this peer is out and those who
+// are behind have been told, for at most that long, and not at all where too few
+// members are left to agree.
+func (k *keeper) depart(patience time.Duration) {
+	if s, _ := k.now(); s.phase != inside {
+		return
+	}
+	k.leave()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	poll := time.NewTicker(tickPeriod)
+	defer poll.Stop()
+	for {
+		s, changed := k.now()
+		if s.short != nil || s.phase > inside && k.settled() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-poll.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+// settled reports whether nobody waits for news from this peer.
+func (k *keeper) settled() bool {
+	settled := make(chan bool, 1)
+	k.do(func() { settled <- k.m == nil || k.m.Settled() })
+	select {
+	case s := <-settled:
+		return s
+	case <-k.ctx.Done():
+		return true
+	}
+}

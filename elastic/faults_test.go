@@ -1,0 +1,246 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// rig is a group on a faulty network, whose members count until a step.
+type rig struct {
+	net     *simnet.Network
+	sink    *record
+	members []elastic.Member
+	until   int64
+	pause   time.Duration
+	adjust  func(i int, cfg *elastic.Config)  // nil for none
+	during  func(ctx context.Context, r *rig) // what happens meanwhile, in a goroutine
+	loops   []*loop
+	lives   []int // identities that each member has had, guarded by mu
+	mu      sync.Mutex
+}
+
+func newRig(n int, c simnet.Config) *rig {
+	r := &rig{net: simnet.New(c), sink: new(record), until: 400, pause: oneStep, loops: make([]*loop, n), lives: make([]int, n)}
+	for i := range n {
+		r.members = append(r.members, elastic.Member{ID: elastic.ID(fmt.Sprintf("member%d", i)), Index: i})
+	}
+	return r
+}
+
+// config is that of member i, which gets a new identity when it is put out.
+func (r *rig) config(i int) elastic.Config {
+	cfg := elastic.Config{Endpoint: r.net.Endpoint(r.members[i]), Peers: r.members, Sink: r.net.Sink(r.sink), RejoinTimeout: time.Minute}
+	cfg.Reopen = func(context.Context) (elastic.Endpoint, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lives[i]++
+		id := elastic.ID(fmt.Sprintf("member%d.%d", i, r.lives[i]))
+		return r.net.Endpoint(elastic.Member{ID: id, Index: i}), nil
+	}
+	if r.adjust != nil {
+		r.adjust(i, &cfg)
+	}
+	return cfg
+}
+
+// run counts at all members and returns their errors.
+func (r *rig) run(t *testing.T) []error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	errs := make([]error, len(r.members))
+	var all sync.WaitGroup
+	for i := range r.members {
+		all.Go(func() {
+			g, err := elastic.Join(ctx, r.config(i))
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			l := &loop{g: g, state: new(replayer), until: r.until, pause: r.pause}
+			r.loops[i] = l
+			g.Hold(l.state, nil)
+			err = l.run(ctx)
+			errs[i] = errors.Join(err, l.state.right(), g.Close())
+		})
+	}
+	if r.during != nil {
+		all.Go(func() { r.during(ctx, r) })
+	}
+	all.Wait()
+	if err := r.net.Close(); err != nil {
+		t.Error(err)
+	}
+	return errs
+}
+
+// after waits in virtual time.
+func after(d time.Duration) { <-time.After(d) }
+
+// outAfter returns the time from begin until every one of the others had a view
+// without the member.
+func (r *rig) outAfter(t *testing.T, id elastic.ID, begin time.Time, others int) time.Duration {
+	t.Helper()
+	out := make(map[string]time.Time)
+	for _, e := range r.sink.of("view") {
+		gone := !slices.Contains(e.Body.(event.View).Members, id.Short())
+		first := slices.ContainsFunc(r.members, func(m elastic.Member) bool { return m.ID != id && m.ID.Short() == e.Peer })
+		if gone && first && out[e.Peer].IsZero() && !e.Time.Before(begin) {
+			out[e.Peer] = e.Time
+		}
+	}
+	if len(out) < others {
+		t.Fatalf("%s is out at %d members, want %d", id, len(out), others)
+	}
+	var last time.Duration
+	for _, at := range out {
+		last = max(last, at.Sub(begin))
+	}
+	return last
+}
+
+// A member that is stopped is out within two seconds. When it wakes up it finds itself
+// fenced, discards its state and comes back under a new ID.
+func TestStopped(t *testing.T) {
+	for victim := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+			r.until, r.pause = 100, 100*time.Millisecond
+			var begin time.Time
+			r.during = func(_ context.Context, r *rig) {
+				after(1500 * time.Millisecond)
+				begin = time.Now()
+				r.net.Stop(r.members[victim].ID)
+				after(3 * time.Second)
+				r.net.Continue(r.members[victim].ID)
+			}
+			if err := errors.Join(r.run(t)...); err != nil {
+				t.Fatalf("victim %d: %v", victim, err)
+			}
+			if d := r.outAfter(t, r.members[victim].ID, begin, 3); d > 2*time.Second {
+				t.Errorf("victim %d: out after %v", victim, d)
+			}
+			if r.lives[victim] != 1 || r.loops[victim].sizes[4] < 20 {
+				t.Errorf("victim %d: %d new lives, groups of %v", victim, r.lives[victim], r.loops[victim].sizes)
+			}
+		})
+	}
+}
+
+// So is one that is behind a black hole, be it in both directions or in one.
+func TestBlackHole(t *testing.T) {
+	for _, way := range []string{"both", "in", "out"} {
+		t.Run(way, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(5, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+				r.until, r.pause = 100, 100*time.Millisecond
+				victim := r.members[1].ID
+				var begin time.Time
+				r.during = func(_ context.Context, r *rig) {
+					after(1500 * time.Millisecond)
+					begin = time.Now()
+					if way != "out" {
+						r.net.Cut(simnet.Any, victim)
+					}
+					if way != "in" {
+						r.net.Cut(victim, simnet.Any)
+					}
+					after(3 * time.Second)
+					r.net.Heal()
+				}
+				if err := errors.Join(r.run(t)...); err != nil {
+					t.Fatal(err)
+				}
+				if d := r.outAfter(t, victim, begin, 4); d > 2*time.Second {
+					t.Errorf("out after %v", d)
+				}
+				if r.lives[1] != 1 {
+					t.Errorf("%d new lives", r.lives[1])
+				}
+			})
+		})
+	}
+}
+
+// A minority waits while it is cut off, and comes back by itself.
+func TestPartitionHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(5, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		r.until = 1500
+		r.during = func(_ context.Context, r *rig) {
+			after(time.Second)
+			r.net.Partition([]elastic.ID{"member0", "member3"})
+			after(4 * time.Second)
+			r.net.Heal()
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(r.lives) != "[1 0 0 1 0]" {
+			t.Errorf("new lives %v", r.lives)
+		}
+	})
+}
+
+// Connections that break though everybody lives cost a session and nobody's place.
+func TestResetConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		r.during = func(_ context.Context, r *rig) {
+			for i := range 4 {
+				after(500 * time.Millisecond)
+				r.net.Reset(r.members[i].ID, r.members[(i+2)%4].ID)
+			}
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if lost := r.sink.of("lost"); len(lost) > 0 {
+			t.Errorf("%v", lost)
+		}
+		renewed := 0
+		for _, e := range r.sink.of("view") {
+			if e.Body.(event.View).Reason == "renew" {
+				renewed++
+			}
+		}
+		if renewed < 8 {
+			t.Errorf("%d views with reason renew", renewed)
+		}
+	})
+}
+
+// Whatever message of the control plane a member dies at, the others finish.
+func TestKillAtControlMessages(t *testing.T) {
+	for victim := range 3 {
+		for at := 1; at < 60; at += 3 {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(4, simnet.Config{Seed: uint64(at), Link: simnet.Link{Delay: time.Millisecond, Lag: 2 * time.Millisecond}})
+				r.until = 60
+				id := r.members[victim].ID
+				r.net.KillWhen(func(m simnet.Message) bool {
+					return m.From == id && m.Plane == simnet.Control && m.Number == at
+				})
+				r.adjust = func(i int, cfg *elastic.Config) {
+					if i == victim {
+						cfg.Reopen = nil
+					}
+				}
+				errs := r.run(t)
+				errs[victim] = nil
+				if err := errors.Join(errs...); err != nil {
+					t.Fatalf("victim %d at message %d: %v", victim, at, err)
+				}
+			})
+		}
+	}
+}

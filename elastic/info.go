@@ -1,0 +1,58 @@
+package elastic
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// info is what the membership carries about a member besides its ID.
+type info struct {
+	Index    int      `json:"i,omitempty"`
+	Host     string   `json:"h,omitempty"`
+	Launcher string   `json:"l,omitempty"`
+	Addrs    []string `json:"a,omitempty"`
+}
+
+// toMember puts m into the form of the membership machine. Where there is no room for
+// all addresses the last ones are left out.
+func toMember(m Member) (member.Member, error) {
+	in := info{m.Index, m.Host, m.Launcher, m.Addrs}
+	for {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return member.Member{}, fmt.Errorf("elastic: describe %s: %w", m.ID, err)
+		}
+		if len(b) <= member.MaxInfo {
+			return member.Member{ID: member.ID(m.ID), Info: string(b)}, nil
+		}
+		if len(in.Addrs) == 0 {
+			return member.Member{}, fmt.Errorf("elastic: describe %s: the names of its host and launcher have %d bytes, together at most %d",
+				m.ID, len(m.Host)+len(m.Launcher), member.MaxInfo)
+		}
+		in.Addrs = in.Addrs[:len(in.Addrs)-1]
+	}
+}
+
+// fromMember is the inverse. What cannot be read leaves a member without addresses,
+// whom others may still reach.
+func fromMember(m member.Member) Member {
+	var in info
+	if json.Unmarshal([]byte(m.Info), &in) != nil {
+		in = info{}
+	}
+	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher}
+}
+
+// fromView puts a view of the machine into the form of this package.
+func fromView(v member.View) View {
+	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
+	for i, m := range v.Members {
+		out.Members[i] = fromMember(m)
+	}
+	for _, m := range out.Members[:v.Voters] {
+		out.Voters = append(out.Voters, m.ID)
+	}
+	return out
+}

@@ -1,0 +1,159 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// oneStep is the time of a step.
+const oneStep = 10 * time.Millisecond
+
+// newcomer joins the job of p and counts with the others.
+func (p *peers) newcomer(ctx context.Context, self elastic.Member, until int64, settings ...elastic.Setting) (*loop, error) {
+	g, err := elastic.Join(ctx, p.late(self, p.members[0], p.members[len(p.members)-1]))
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
+	g.Hold(l.state, settings)
+	return l, errors.Join(l.run(ctx), g.Close())
+}
+
+// A peer that joins gets the state and counts from then on; the incumbents lose no step.
+func TestNewcomer(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPeers(n)
+			var joining sync.WaitGroup
+			loops := p.run(t, 100, func(int) bool { return false }, func(i int, step int64) {
+				if i != 0 || step != 20 {
+					return
+				}
+				joining.Go(func() {
+					l, err := p.newcomer(t.Context(), elastic.Member{ID: "newcomer", Index: 9}, 100)
+					if err != nil || l.state.right() != nil || l.sizes[n+1] < 50 {
+						t.Errorf("n=%d: the newcomer: %v, %v", n, err, l)
+					}
+				})
+			})
+			joining.Wait()
+			for i, l := range loops {
+				if l.sizes[n] < 20 || l.sizes[n+1] < 50 {
+					t.Errorf("n=%d: member %d did steps with groups of %v", n, i, l.sizes)
+				}
+			}
+		})
+	}
+}
+
+// A peer with another setting is refused, and told which.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(2)
+		var joining sync.WaitGroup
+		p.run(t, 50, func(int) bool { return false }, func(i int, step int64) {
+			if i == 0 && step == 10 {
+				joining.Go(func() {
+					_, err := p.newcomer(t.Context(), elastic.Member{ID: "newcomer"}, 50, elastic.Setting{Name: "batch", Value: "7"})
+					if !errors.Is(err, elastic.ErrRefused) || !strings.Contains(err.Error(), "batch is 7") {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+		})
+		joining.Wait()
+	})
+}
+
+// A member that leaves is out at a boundary, with no step lost or repeated.
+func TestLeave(t *testing.T) {
+	for leaver := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPeers(3)
+			errs := p.each(t, func(ctx context.Context, i int) error {
+				g, err := elastic.Join(ctx, p.config(i, p.members))
+				if err != nil {
+					return err
+				}
+				l := &loop{g: g, state: new(replayer), until: 50, pause: oneStep}
+				l.before = func(step int64, _ uint64) {
+					if i == leaver && step == 10 {
+						g.Leave()
+						g.Leave()
+					}
+				}
+				g.Hold(l.state, nil)
+				err = l.run(ctx)
+				if i == leaver {
+					if l.state.Step() < 10 || l.state.Step() > 15 {
+						return fmt.Errorf("left after step %d", l.state.Step())
+					}
+					return errors.Join(want(err, elastic.ErrLeft), g.Close())
+				}
+				if l.sizes[3]+l.sizes[2] != 50 || l.sizes[2] < 30 {
+					return fmt.Errorf("steps with groups of %v", l.sizes)
+				}
+				return errors.Join(err, l.state.right(), g.Close())
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Fatalf("leaver %d: %v", leaver, err)
+			}
+			if lost := p.sink.of("lost"); len(lost) > 0 {
+				t.Errorf("leaver %d: %v", leaver, lost)
+			}
+		})
+	}
+}
+
+// All members but one die at once, and the launcher cannot tell: the last one waits, and
+// gives up after the time it was given. Its state is what it was.
+func TestQuorumLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		p.adjust = func(_ int, cfg *elastic.Config) { cfg.RejoinTimeout = 5 * time.Second }
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			g, err := elastic.Join(ctx, p.config(i, p.members))
+			if err != nil {
+				return err
+			}
+			l := &loop{g: g, state: new(replayer), until: 50, pause: oneStep}
+			l.before = func(step int64, _ uint64) {
+				if i > 0 && step == 10 {
+					p.network.Kill(p.members[i].ID)
+				}
+			}
+			g.Hold(l.state, nil)
+			waits := 0
+			g.OnQuorumLost(func() { waits++ })
+			err = l.run(ctx)
+			if i > 0 {
+				return g.Close()
+			}
+			if waits != 1 || l.state.Step() != 9 {
+				return fmt.Errorf("waited %d times, step %d", waits, l.state.Step())
+			}
+			return errors.Join(want(err, elastic.ErrQuorum), l.state.right(), g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		var states []string
+		for _, e := range p.sink.of("quorum") {
+			if e.Index == 0 {
+				states = append(states, e.Body.(event.Quorum).State)
+			}
+		}
+		if fmt.Sprint(states) != "[lost waiting gave-up]" {
+			t.Errorf("events %v", states)
+		}
+	})
+}

@@ -1,0 +1,229 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// joiner is a peer on its way into a running job. A goroutine of its own makes its offer
+// to all members, again and again, as they change; meanwhile the caller of Next copies
+// the state.
+type joiner struct {
+	group    *Group
+	k        *keeper
+	accepted chan struct{} // closed when the first member has accepted the offer
+
+	mu      sync.Mutex
+	members []Member // of the view, as was last heard
+}
+
+// joinIn gets this peer into the job: it makes its offer, copies the state and asks to
+// be let in. It returns when a view has it.
+func (g *Group) joinIn(ctx context.Context, k *keeper) error {
+	begun := time.Now()
+	j := &joiner{group: g, k: k, accepted: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer cancel(nil)
+	looking.Go(func() { cancel(j.lookOut(ctx)) })
+	select {
+	case <-j.accepted:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	inView, stop := k.while(ctx, func(s standing) bool { return s.phase == outside })
+	defer stop()
+	moved, err := int64(0), error(nil)
+	if g.state != nil {
+		moved, err = j.copyState(inView)
+	} else {
+		err = j.ask()
+	}
+	if err != nil && inView.Err() == nil {
+		return err
+	}
+	<-inView.Done()
+	if s, _ := k.now(); s.phase != outside {
+		k.emit(s.view.Epoch, event.Join{Who: k.ep.Self.ID.Short(), Reason: "level", Bytes: moved, MS: milliseconds(time.Since(begun))})
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+const (
+	// offerPatience is how long a member may take to answer an offer.
+	offerPatience = 2 * time.Second
+	// offerPause is the time between two rounds of offers until one was accepted, and
+	// offerPeriod that afterwards.
+	offerPause  = 100 * time.Millisecond
+	offerPeriod = time.Second
+	// desertedAfter is how long nobody may listen at any of the addresses before a peer
+	// that wants to join believes that the job has ended.
+	desertedAfter = 10 * time.Second
+)
+
+// lookOut makes the offer to all members that it hears of, until ctx ends. It returns
+// why this peer cannot join.
+func (j *joiner) lookOut(ctx context.Context) error {
+	g := j.group
+	begun, lastSeen, pause := time.Now(), time.Now(), offerPause
+	for {
+		seen, accepted, err := j.offerToAll(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, ErrRefused):
+			return err
+		case seen:
+			lastSeen = time.Now()
+		}
+		if accepted && pause == offerPause {
+			pause = offerPeriod
+			close(j.accepted)
+		}
+		switch {
+		case time.Since(lastSeen) > desertedAfter && time.Since(lastSeen) < time.Since(begun):
+			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
+		case pause == offerPause && time.Since(begun) > g.cfg.RejoinTimeout:
+			return fmt.Errorf("%w: nobody let this peer in for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-g.leaves:
+			timer.Stop()
+			return ErrLeft
+		case <-j.k.ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: closed", ErrNoView)
+		}
+		timer.Stop()
+	}
+}
+
+// offerToAll makes the offer to every contact and every member that these name. It
+// reports whether anybody was there, and whether one accepted; the error is the last
+// one, or that of a refusal, which speaks for the job.
+func (j *joiner) offerToAll(ctx context.Context) (seen, accepted bool, last error) {
+	g := j.group
+	last = errors.New("no member is known")
+	j.mu.Lock()
+	todo := slices.Clone(j.members)
+	j.mu.Unlock()
+	g.mu.Lock()
+	contacts := g.cfg.Contacts
+	g.mu.Unlock()
+	if contacts != nil {
+		todo = append(todo, contacts()...)
+	}
+	asked := make(map[ID]bool)
+	var members []Member
+	for i := 0; i < len(todo); i++ { // grows on the way
+		m := todo[i]
+		if m.ID == j.k.ep.Self.ID || asked[m.ID] {
+			continue
+		}
+		asked[m.ID] = true
+		r, err := j.offerTo(ctx, m)
+		seen = seen || err == nil || errors.Is(err, context.DeadlineExceeded)
+		switch {
+		case err != nil:
+			last = err
+		case r.Refused != "":
+			return true, false, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
+		case r.Wait != "":
+			last = fmt.Errorf("%s %s", m.ID.Short(), r.Wait)
+		default:
+			accepted, members = true, r.Members
+			todo = append(todo, r.Members...)
+		}
+	}
+	if accepted {
+		j.mu.Lock()
+		j.members = members
+		j.mu.Unlock()
+	}
+	return seen, accepted, last
+}
+
+// offerTo makes the offer to one member.
+func (j *joiner) offerTo(ctx context.Context, m Member) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, offerPatience)
+	defer cancel()
+	stop := context.AfterFunc(j.k.ctx, cancel)
+	defer stop()
+	if err := j.k.ep.Control.Introduce([]Member{m}); err != nil {
+		return reply{}, err
+	}
+	g := j.group
+	return propose(ctx, j.k.ep, m.ID, offer{Member: j.k.ep.Self, State: g.state != nil, Settings: g.settings})
+}
+
+// reopen replaces an identity that was fenced by a fresh one, which has to join. What
+// it held is void.
+func (g *Group) reopen(ctx context.Context, s standing) error {
+	if g.cfg.Reopen == nil {
+		return fmt.Errorf("%w: %s", ErrFenced, s.why)
+	}
+	old := g.current()
+	members := old.lastMembers()
+	g.retire(g.using())
+	g.use(nil)
+	g.retiring.Wait() // sessions need the old endpoint to end in good order
+	old.stop()
+	if err := old.ep.Close(); err != nil {
+		return fmt.Errorf("%w: close the old identity: %w", ErrFenced, err)
+	}
+	ep, err := g.cfg.Reopen(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: open a new identity: %w", ErrFenced, err)
+	}
+	k, err := newKeeper(&g.cfg, ep, nil, g.emitter(ep.Self))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	if !g.replace(k, members) {
+		k.stop()
+		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
+	}
+	ep.Bulk.Serve(g.answer)
+	if g.state != nil {
+		g.void = true
+		g.donor.Reset(0)
+	}
+	return nil
+}
+
+// replace makes k the keeper of this peer, which may ask members besides its contacts.
+// It reports false if the group was closed.
+func (g *Group) replace(k *keeper, members []Member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.keeper = k
+	contacts := g.cfg.Contacts
+	g.cfg.Contacts = func() []Member {
+		if contacts != nil {
+			return append(contacts(), members...)
+		}
+		return members
+	}
+	return true
+}
+
+// lastMembers returns the members of the last view that this identity knew, but for
+// itself.
+func (k *keeper) lastMembers() []Member {
+	s, _ := k.now()
+	return without(s.view.Members, k.ep.Self.ID)
+}

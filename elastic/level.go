@@ -1,0 +1,272 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// account is what each member says of its state when it enters a session.
+type account struct {
+	holds   bool  // it has a State
+	step    int64 // that it has committed; below 0 if its state is void
+	updates int64 // the first step of which it can give an update to its State; above step if there is none
+}
+
+// accountWords is the number of int64 of an encoded account.
+const accountWords = 3
+
+func (a account) words() []int64 {
+	holds := int64(0)
+	if a.holds {
+		holds = 1
+	}
+	return []int64{holds, a.step, a.updates}
+}
+
+func accountsOf(words []int64) []account {
+	var all []account
+	for w := range slices.Chunk(words, accountWords) {
+		all = append(all, account{w[0] != 0, w[1], w[2]})
+	}
+	return all
+}
+
+// copying is one transfer between two members that are not level: from rank to rank,
+// as updates of the steps after the receiver's, or as the whole state.
+type copying struct {
+	from, to int
+	updates  bool
+}
+
+// copies returns the transfers that bring all members level. Those who are behind are
+// spread over those who are ahead. It is a pure function of what all have gathered. An
+// error names two members that can never be level.
+func copies(all []account) ([]copying, error) {
+	var ahead []int
+	high := int64(-1)
+	for rank, a := range all {
+		if a.holds != all[0].holds {
+			return nil, fmt.Errorf("rank 0 and rank %d: one has registered a state and the other has not", rank)
+		}
+		if a.step > high {
+			high, ahead = a.step, nil
+		}
+		if a.step == high {
+			ahead = append(ahead, rank)
+		}
+	}
+	if high < 0 {
+		return nil, fmt.Errorf("no member has a state")
+	}
+	var out []copying
+	for rank, a := range all {
+		if a.step < high {
+			from := ahead[len(out)%len(ahead)]
+			out = append(out, copying{from, rank, a.step >= 0 && all[from].updates <= a.step+1})
+		}
+	}
+	return out, nil
+}
+
+// level brings the members of a session to the same step. A source may die on the way:
+// then the session is revoked, and the next one begins here again; a receiver changes
+// its state only when it has all of a step.
+func (g *Group) level(ctx context.Context, s *Session) error {
+	for {
+		mine := account{}
+		if g.state != nil {
+			mine = g.account()
+		}
+		words := make([]int64, accountWords*s.Comm.Size())
+		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
+			return err
+		}
+		if slices.Max(words) == 0 && slices.Min(words) == 0 {
+			return nil // nobody holds a state
+		}
+		all := accountsOf(words)
+		todo, err := copies(all)
+		if err != nil {
+			return abort(s, err)
+		}
+		if len(todo) == 0 {
+			g.release(s.View)
+			return nil
+		}
+		for _, c := range todo {
+			if err := g.copy(ctx, s, c, all); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// release frees what was kept for members while they joined.
+func (g *Group) release(v View) {
+	for _, m := range v.Members {
+		g.donor.Release(string(m.ID))
+	}
+}
+
+// account returns what this member says of its state.
+func (g *Group) account() account {
+	if g.void {
+		return account{holds: true, step: -1}
+	}
+	return account{holds: true, step: g.state.Step(), updates: g.updatesFrom()}
+}
+
+// updatesFrom returns the first step of which this member can give an update.
+func (g *Group) updatesFrom() int64 {
+	step := g.state.Step()
+	if _, replays := g.state.(Replayer); !replays || g.updates != step {
+		return step + 1
+	}
+	return min(step, g.donor.KeptAfter()+1)
+}
+
+// copy carries out a transfer, if this member takes part in it.
+func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) error {
+	switch s.Rank {
+	case c.from:
+		return g.give(ctx, s, c, all[c.to].step)
+	case c.to:
+		return g.take(ctx, s, c, all[c.from].step)
+	}
+	return nil
+}
+
+// give sends what the receiver lacks after the step that it has.
+func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) error {
+	var b bytes.Buffer
+	if !c.updates {
+		if err := g.state.Save(&b); err != nil {
+			return abort(s, fmt.Errorf("save the state after step %d: %w", g.state.Step(), err))
+		}
+		return sendBlob(ctx, s, c.to, b.Bytes())
+	}
+	updates := g.donor.Kept(has)
+	if updates == nil {
+		if err := g.state.(Replayer).Update(&b); err != nil {
+			return abort(s, fmt.Errorf("save the update of step %d: %w", g.state.Step(), err))
+		}
+		updates = [][]byte{b.Bytes()}
+	}
+	for _, update := range updates {
+		if err := sendBlob(ctx, s, c.to, update); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take receives what this member lacks up to a step.
+func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error {
+	begun, from, moved := time.Now(), g.state.Step(), 0
+	for {
+		blob, err := recvBlob(ctx, s, c.from)
+		if err != nil {
+			return err
+		}
+		moved += len(blob)
+		if err := g.install(bytes.NewReader(blob), c.updates); err != nil {
+			return abort(s, err)
+		}
+		if step := g.state.Step(); !c.updates || step >= to {
+			break
+		}
+	}
+	if step := g.state.Step(); step != to {
+		return abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
+	}
+	reason := fmt.Sprintf("was at step %d, others at %d", from, to)
+	g.Emit(s.View.Epoch, to, event.Resync{Who: g.Self().ID.Short(), Reason: reason, Bytes: int64(moved), MS: milliseconds(time.Since(begun))})
+	return nil
+}
+
+// install puts an update or a whole state in place.
+func (g *Group) install(r io.Reader, update bool) error {
+	if update {
+		b, err := io.ReadAll(r)
+		if err != nil {
+			return fmt.Errorf("read a copied update: %w", err)
+		}
+		return g.apply(g.state.(Replayer), b)
+	}
+	g.updates = -1
+	if err := g.state.Load(r); err != nil {
+		g.void = true
+		return fmt.Errorf("load a copied state: %w", err)
+	}
+	g.void = false
+	g.donor.Reset(g.state.Step())
+	g.progress(g.state.Step())
+	return nil
+}
+
+// apply brings the state a step forward.
+func (g *Group) apply(r Replayer, update []byte) error {
+	if err := r.Apply(bytes.NewReader(update)); err != nil {
+		return fmt.Errorf("apply a copied update: %w", err)
+	}
+	g.updates = r.Step()
+	g.progress(r.Step())
+	return g.offerStep()
+}
+
+// abort ends the session for an error of this member's own, which the others are told.
+func abort(s *Session, err error) error {
+	s.Comm.Revoke(err)
+	return err
+}
+
+// Tags of the messages of a transfer.
+const (
+	tagLength = iota
+	tagBytes
+)
+
+// blobPiece bounds one message of a transfer, in bytes.
+const blobPiece = 4 << 20
+
+// sendBlob sends a length and the bytes.
+func sendBlob(ctx context.Context, s *Session, to int, b []byte) error {
+	if err := collective.Send(ctx, s.Comm, to, tagLength, []int64{int64(len(b))}); err != nil {
+		return err
+	}
+	for piece := range slices.Chunk(b, blobPiece) {
+		if err := collective.Send(ctx, s.Comm, to, tagBytes, piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recvBlob receives what sendBlob sent. The sender is a member, but its length is not
+// believed further than the bytes that come.
+func recvBlob(ctx context.Context, s *Session, from int) ([]byte, error) {
+	n := []int64{0}
+	if err := collective.Recv(ctx, s.Comm, from, tagLength, n); err != nil {
+		return nil, err
+	}
+	if n[0] < 0 {
+		return nil, abort(s, fmt.Errorf("%s sends %d bytes of state", s.View.Members[from].ID.Short(), n[0]))
+	}
+	var b []byte
+	for left := n[0]; left > 0; left = n[0] - int64(len(b)) {
+		size := int(min(left, blobPiece))
+		b = slices.Grow(b, size)
+		if err := collective.Recv(ctx, s.Comm, from, tagBytes, b[len(b):len(b)+size]); err != nil {
+			return nil, err
+		}
+		b = b[:len(b)+size]
+	}
+	return b, nil
+}

@@ -1,0 +1,223 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// Next waits for the first view after epoch, 0 at the start, connects its members and
+// brings those up that are behind; when it returns nil all members of the session have
+// committed the same steps. It goes on to later views when members die meanwhile. For
+// a peer that joins, the first Next copies the state and gets it admitted. The state is
+// only touched in the caller's goroutine.
+//
+// Errors are ErrNoView, as a rule one of those that say why, or that of ctx.
+func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
+	g.mu.Lock()
+	g.begun = true
+	g.mu.Unlock()
+	for {
+		s, err := g.next(ctx, epoch)
+		if err != nil {
+			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
+		}
+		err = g.level(ctx, s)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, collective.ErrRevoked) {
+			return nil, fmt.Errorf("elastic: bring the members of %v level: %w", s.View, err)
+		}
+		epoch = s.View.Epoch
+	}
+}
+
+// next returns the session of a view after epoch, not level yet.
+func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
+	if s := g.pending; s != nil && epoch < s.View.Epoch {
+		g.pending = nil
+		return s, nil
+	}
+	if s := g.using(); s != nil && epoch < s.View.Epoch && s.Comm.Err() == nil {
+		return s, nil
+	}
+	g.left(epoch)
+	for {
+		k, v, err := g.await(ctx, epoch)
+		if err != nil {
+			return nil, err
+		}
+		s, err := g.enter(ctx, k, v)
+		if err == nil {
+			g.use(s)
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		g.failed(ctx, k, v, err)
+		epoch = v.Epoch
+	}
+}
+
+// using returns the session that was handed out last, or nil.
+func (g *Group) using() *Session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last
+}
+
+// use notes the session that is handed out.
+func (g *Group) use(s *Session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last = s
+}
+
+// left retires the session before, and if it broke lets the keeper see to it that
+// another one follows.
+func (g *Group) left(epoch uint64) {
+	s := g.using()
+	if s == nil {
+		return
+	}
+	g.use(nil)
+	cause := s.Comm.Err()
+	g.retire(s)
+	if cause != nil && s.View.Epoch >= epoch {
+		g.failed(context.Background(), s.keeper, s.View, cause)
+	}
+}
+
+// failed says that the session of a view could not be entered, or broke. Where that
+// happens again and again it waits ever longer before, as something is wrong that a
+// new view does not mend.
+func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
+	if g.broke++; g.broke > 3 {
+		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)
+		ctx, cancel := k.while(ctx, func(s standing) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		cancel()
+	}
+	blamed := -1
+	var p *collective.PeerError
+	if errors.As(cause, &p) {
+		blamed = p.Rank
+	}
+	k.broken(v, blamed)
+}
+
+// await returns the first view after epoch in which the group can go on, and the keeper
+// of the identity that is in it.
+func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) {
+	w := waiting{group: g}
+	defer w.end()
+	g.rest(true)
+	defer g.rest(false)
+	for {
+		k := g.current()
+		s, changed := k.now()
+		switch {
+		case s.wrong != nil:
+			return nil, View{}, s.wrong
+		case s.phase == closed:
+			return nil, View{}, fmt.Errorf("%w: closed", ErrNoView)
+		case s.phase == left:
+			return nil, View{}, ErrLeft
+		case s.phase == fenced:
+			if err := g.reopen(ctx, s); err != nil {
+				return nil, View{}, err
+			}
+			continue
+		case s.phase == outside:
+			if err := g.joinIn(ctx, k); err != nil {
+				return nil, View{}, err
+			}
+			continue
+		case s.short != nil:
+			w.begin(k, *s.short)
+		case len(s.view.Members) < g.cfg.MinPeers:
+			w.begin(k, lack{len(s.view.Members), g.cfg.MinPeers})
+		default:
+			w.end()
+			if s.view.Epoch > epoch {
+				return k, s.view, nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-w.leaves():
+			return nil, View{}, ErrLeft
+		case <-g.resting():
+			if err := g.offerStep(); err != nil {
+				return nil, View{}, err
+			}
+		case <-w.timeout():
+			return nil, View{}, w.giveUp()
+		case <-ctx.Done():
+			return nil, View{}, context.Cause(ctx)
+		}
+	}
+}
+
+// waiting is a group's time with too few members.
+type waiting struct {
+	group *Group
+	timer *time.Timer // nil while there are enough
+	lack  lack
+	epoch uint64
+}
+
+// begin says that the group waits from now on, the first time.
+func (w *waiting) begin(k *keeper, l lack) {
+	if w.timer != nil {
+		return
+	}
+	now, _ := k.now()
+	w.timer, w.lack, w.epoch = time.NewTimer(w.group.cfg.RejoinTimeout), l, now.view.Epoch
+	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: l.present, Needed: l.needed})
+	if w.group.onShort != nil {
+		w.group.onShort()
+	}
+}
+
+// timeout returns the channel on which the end of the group's patience comes.
+func (w *waiting) timeout() <-chan time.Time {
+	if w.timer == nil {
+		return nil
+	}
+	return w.timer.C
+}
+
+// leaves returns the channel that says that this peer wants to leave. While there are
+// too few members nobody can agree to it, and it may just go.
+func (w *waiting) leaves() <-chan struct{} {
+	if w.timer == nil {
+		return nil
+	}
+	return w.group.leaves
+}
+
+// end says that there are enough members.
+func (w *waiting) end() {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+}
+
+// giveUp returns the error of a group that has waited in vain.
+func (w *waiting) giveUp() error {
+	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.lack.present, Needed: w.lack.needed})
+	return fmt.Errorf("%w: %d of the %d needed for %v", ErrQuorum, w.lack.present, w.lack.needed, w.group.cfg.RejoinTimeout)
+}

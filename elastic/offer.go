@@ -1,0 +1,153 @@
+package elastic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// offer is the first request of a peer that wants to join: who it is and what it holds
+// for settled. It costs a member a few comparisons.
+type offer struct {
+	Member   Member    `json:"member"`
+	State    bool      `json:"state"` // it holds a state
+	Settings []Setting `json:"settings"`
+}
+
+// reply is a member's answer to an offer.
+type reply struct {
+	Refused string   `json:"refused,omitempty"` // why the job does not want the peer, for good
+	Wait    string   `json:"wait,omitempty"`    // why this member cannot say yet
+	Members []Member `json:"members,omitempty"` // of the present view
+}
+
+// maxReply bounds an encoded reply, in bytes: one of 1,024 members with addresses.
+const maxReply = 4 << 20
+
+// requestKind is the first byte of a request of Bulk.
+type requestKind byte
+
+const (
+	requestOffer    requestKind = 'o' // followed by an offer as JSON
+	requestTransfer requestKind = 't' // followed by a request of internal/transfer
+)
+
+// answer answers the requests of others.
+func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
+	if len(request) == 0 {
+		return errors.New("elastic: empty request")
+	}
+	body := request[1:]
+	switch requestKind(request[0]) {
+	case requestOffer:
+		var o offer
+		if err := json.Unmarshal(body, &o); err != nil {
+			return fmt.Errorf("elastic: offer of %s: %w", from.Short(), err)
+		}
+		return json.NewEncoder(w).Encode(g.consider(from, o))
+	case requestTransfer:
+		g.mu.Lock()
+		donor := g.donor
+		g.mu.Unlock()
+		if donor == nil {
+			return errors.New("elastic: this member holds no state")
+		}
+		return donor.Serve(ctx, body, w)
+	}
+	return fmt.Errorf("elastic: request of kind %q", request[0])
+}
+
+// consider says what becomes of an offer, and notes a peer that may join.
+func (g *Group) consider(from ID, o offer) reply {
+	g.mu.Lock()
+	state, settings, begun, k := g.state != nil, g.settings, g.begun, g.keeper
+	g.mu.Unlock()
+	now, _ := k.now()
+	switch {
+	case o.Member.ID != from:
+		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
+	case now.phase != inside:
+		return reply{Wait: "is no member itself"}
+	case !begun:
+		return reply{Wait: "has not begun"}
+	case state != o.State:
+		return reply{Refused: "either the job or the peer has registered a state, and the other has not"}
+	}
+	if why := differ(settings, o.Settings); why != "" {
+		return reply{Refused: why}
+	}
+	if _, err := toMember(o.Member); err != nil {
+		return reply{Refused: err.Error()}
+	}
+	k.approve(o.Member)
+	return reply{Members: now.view.Members}
+}
+
+// differ names the first setting in which two peers differ, or returns "".
+func differ(ours, theirs []Setting) string {
+	values := make(map[string]string)
+	for _, s := range theirs {
+		values[s.Name] = s.Value
+	}
+	for _, s := range ours {
+		value, there := values[s.Name]
+		switch {
+		case !there:
+			return fmt.Sprintf("%s is %s in the job, and not set at the peer", s.Name, s.Value)
+		case value != s.Value:
+			return fmt.Sprintf("%s is %s in the job and %s at the peer", s.Name, s.Value, value)
+		}
+		delete(values, s.Name)
+	}
+	for _, s := range theirs {
+		if _, left := values[s.Name]; left {
+			return fmt.Sprintf("%s is %s at the peer, and not set in the job", s.Name, s.Value)
+		}
+	}
+	return ""
+}
+
+// approve lets a peer in when it asks.
+func (k *keeper) approve(m Member) {
+	_ = k.ep.Control.Introduce([]Member{m}) // it has connected already
+	k.do(func() {
+		if len(k.approved) < maxApproved {
+			k.approved[m.ID] = true
+		}
+	})
+}
+
+// maxApproved bounds the peers that have been approved and have not joined.
+const maxApproved = 1024
+
+// propose makes an offer to a member.
+func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return reply{}, fmt.Errorf("make an offer: %w", err)
+	}
+	answer, err := ep.Bulk.Request(ctx, to, append([]byte{byte(requestOffer)}, body...))
+	if err != nil {
+		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
+	}
+	defer answer.Close()
+	b, err := io.ReadAll(io.LimitReader(answer, maxReply))
+	if err != nil {
+		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
+	}
+	return decodeReply(b)
+}
+
+// decodeReply reads an answer.
+func decodeReply(b []byte) (reply, error) {
+	var r reply
+	if err := json.Unmarshal(b, &r); err != nil {
+		return reply{}, fmt.Errorf("answer to an offer: %w", err)
+	}
+	if r.Refused == "" && r.Wait == "" && len(r.Members) == 0 {
+		return reply{}, errors.New("answer to an offer: nothing in it")
+	}
+	return r, nil
+}

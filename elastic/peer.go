@@ -1,0 +1,204 @@
+package elastic
+
+import (
+	"time"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// peer is what a keeper knows of another process.
+type peer struct {
+	silence
+	suspected string    // the cause, in the words of the log; empty if it is trusted
+	down      bool      // its connection has ended and no other was made
+	entered   time.Time // when it became a member
+	doubt     uint64    // epoch of a session that broke because of it; 0 if it has shown itself since
+	beat      beat      // its last
+}
+
+// watchReach is how many members to each side in rank order a member watches, and is
+// watched by. With up to five members everybody watches everybody; with more the cost
+// per member stays the same.
+const watchReach = 2
+
+// watched returns the members that this one watches and that watch it.
+func (k *keeper) watched() []ID {
+	n, self := len(k.view.Members), k.view.Rank(k.ep.Self.ID)
+	if self < 0 {
+		return nil
+	}
+	var ids []ID
+	for rank, m := range k.view.Members {
+		if d := (rank - self + n) % n; d != 0 && min(d, n-d) <= watchReach {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// peerOf returns what is known of a member, or nil.
+func (k *keeper) peerOf(id ID) *peer { return k.peers[id] }
+
+// happened takes in an event of the control network.
+func (k *keeper) happened(e PeerEvent) {
+	p := k.peerOf(e.Peer)
+	switch e.Kind {
+	case PeerMessage:
+		k.letter(e.Peer, e.Data) // a beat may say that this member is not heard
+		if p = k.peerOf(e.Peer); p != nil {
+			k.heard(e.Peer, p)
+		}
+	case PeerUp:
+		if p != nil {
+			p.down = false
+		}
+	case PeerDown:
+		if p != nil {
+			p.down = true
+			k.beatTo(e.Peer, true) // connects again, or finds that nobody is there
+		}
+	}
+}
+
+// heard notes that a member lives.
+func (k *keeper) heard(id ID, p *peer) {
+	p.silence.heard(time.Now())
+	p.down = false
+	if p.beat.Deaf {
+		return // what is said to it does not arrive
+	}
+	if p.suspected != "" {
+		p.suspected = ""
+		k.step(member.Trust{Peer: member.ID(id)})
+	}
+	if p.doubt != 0 {
+		epoch := p.doubt
+		p.doubt = 0
+		k.step(member.Renew{Epoch: epoch})
+	}
+}
+
+// step gives the machine an event, if there is one.
+func (k *keeper) step(e member.Event) {
+	if k.m != nil {
+		k.m.Step(e)
+	}
+}
+
+// suspect says that a member cannot be reached.
+func (k *keeper) suspect(id ID, p *peer, cause string) {
+	if p.suspected == "" {
+		p.suspected = cause
+		k.step(member.Suspect{Peer: member.ID(id)})
+		k.beatTo(id, false) // it may hear this, and must know that it is not heard
+	}
+}
+
+// notSent judges a member to which a message could not be sent. Silence decides about
+// one that did not answer, unless its connection had ended before.
+func (k *keeper) notSent(f failed) {
+	p := k.peerOf(f.to)
+	switch {
+	case p == nil:
+	case !f.unanswered():
+		k.suspect(f.to, p, "reset")
+	case p.down:
+		k.suspect(f.to, p, "unreachable")
+	}
+}
+
+// judgeAll suspects watched members that have been silent for too long.
+func (k *keeper) judgeAll(now time.Time) {
+	for _, id := range k.watched() {
+		p := k.peerOf(id)
+		if p.silence.tooLong(now) {
+			k.suspect(id, p, "silent")
+		}
+	}
+	for id, p := range k.peers {
+		hidden := p.suspected == "silent" || p.suspected == "unreachable"
+		if hidden && k.cfg.OnSuspect != nil && k.ticks%slowTicks == 0 {
+			k.cfg.OnSuspect(id)
+		}
+	}
+}
+
+// beatAll says to those who watch this member that it lives, and tries suspects again.
+func (k *keeper) beatAll() {
+	to := k.watched()
+	if k.first != [32]byte{} {
+		to = nil // before the first view is agreed everybody is told of it
+		for _, m := range k.view.Members {
+			if m.ID != k.ep.Self.ID {
+				to = append(to, m.ID)
+			}
+		}
+	}
+	for _, id := range to {
+		if k.peerOf(id).suspected == "" || k.ticks%slowTicks == 0 {
+			k.beatTo(id, false)
+		}
+	}
+}
+
+// beatTo sends a beat.
+func (k *keeper) beatTo(id ID, reply bool) {
+	k.mu.Lock()
+	t := k.doing
+	k.mu.Unlock()
+	t.Reply, t.First, t.Sole = reply, k.first, k.sole.on
+	if p := k.peerOf(id); p != nil {
+		t.Deaf = p.silence.tooLong(k.ticked)
+	}
+	k.out.send(id, t.append(nil))
+}
+
+// letter takes in a control message. What makes no sense is dropped: its sender holds
+// the job's secret and has a bug.
+func (k *keeper) letter(from ID, b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	body := b[1:]
+	switch letterKind(b[0]) {
+	case letterMember:
+		if m, err := member.Decode(body); err == nil && k.m != nil {
+			m.From, m.To = member.ID(from), member.ID(k.ep.Self.ID)
+			k.m.Step(member.Received{Message: m})
+		}
+	case letterBeat:
+		if t, err := decodeBeat(body); err == nil {
+			k.takeBeat(from, t)
+		}
+	case letterYield:
+		if y, err := decodeYield(body); err == nil {
+			k.makeWay(from, y)
+		}
+	case letterForeign:
+		k.sole.end(k)
+		k.out.send(from, []byte{byte(letterForeignAck)})
+	case letterForeignAck:
+		k.foreign.acknowledged(k, from)
+	}
+}
+
+// takeBeat takes in a member's beat.
+func (k *keeper) takeBeat(from ID, t beat) {
+	p := k.peerOf(from)
+	if p == nil {
+		// One of the job that is not in the view: one of the two has missed something.
+		k.step(member.Met{Peer: member.ID(from)})
+		return
+	}
+	p.beat = t
+	if t.Deaf && p.suspected == "" && k.ticked.Sub(p.entered) > leastSilence {
+		k.suspect(from, p, "unreachable")
+	}
+	if t.Reply {
+		k.beatTo(from, false)
+	}
+	if t.First != [32]byte{} && k.first != [32]byte{} && t.First != k.first {
+		k.set(func(s *standing) { s.wrong = errFirst(from) })
+	}
+	k.sole.heard(k)
+}

@@ -1,0 +1,76 @@
+package elastic
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A member that speaks regularly is suspected after the least silence, and one whose
+// words come in bursts only after much more than its longest pause.
+func TestSilence(t *testing.T) {
+	for _, c := range []struct{ every, limit time.Duration }{
+		{50 * time.Millisecond, leastSilence},
+		{250 * time.Millisecond, leastSilence},
+		{700 * time.Millisecond, 2800 * time.Millisecond},
+		{20 * time.Second, mostSilence},
+	} {
+		now := time.Unix(0, 0)
+		s := newSilence(now)
+		for range 50 {
+			now = now.Add(c.every)
+			s.heard(now)
+		}
+		if got := s.limit(); got != c.limit {
+			t.Errorf("a word every %v: limit %v, want %v", c.every, got, c.limit)
+		}
+		if s.tooLong(now.Add(s.limit())) || !s.tooLong(now.Add(c.limit*11/10)) {
+			t.Errorf("a word every %v: wrong about the limit", c.every)
+		}
+	}
+}
+
+// A long pause is forgotten with time, and a time in which this process did not run
+// itself is nobody's silence.
+func TestSilenceForgetsAndExcuses(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := newSilence(now)
+	now = now.Add(4 * time.Second)
+	s.heard(now)
+	if got := s.limit(); got != 16*time.Second {
+		t.Errorf("limit %v", got)
+	}
+	last := s.limit()
+	for range 200 {
+		now = now.Add(time.Second)
+		s.heard(now)
+		if l := s.limit(); l > last {
+			t.Fatalf("limit grows from %v to %v", last, l)
+		} else {
+			last = l
+		}
+	}
+	if last > 4*time.Second+time.Millisecond {
+		t.Errorf("after 200 s the limit is %v", last)
+	}
+	s.excuse(9 * time.Second)
+	if s.tooLong(now.Add(9*time.Second + last/2)) {
+		t.Error("an excused silence counts")
+	}
+}
+
+// The limit is never outside its bounds, whatever the times.
+func TestSilenceBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(0, 0)
+		s := newSilence(now)
+		for range rapid.IntRange(0, 20).Draw(t, "words") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause")))
+			s.heard(now)
+		}
+		if l := s.limit(); l < leastSilence || l > mostSilence {
+			t.Fatalf("limit %v", l)
+		}
+	})
+}

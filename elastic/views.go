@@ -1,0 +1,181 @@
+package elastic
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/member"
+)
+
+// errFirst says that two peers were told different first views.
+func errFirst(id ID) error {
+	return fmt.Errorf("%s was told another first view than this peer: were they started by different launchers?", id.Short())
+}
+
+// entered makes v the present view. Members are made known before anything is sent to
+// them; sessions that cannot go on are revoked; and the log is told what happened.
+func (k *keeper) entered(mv member.View) {
+	old, v := k.view, fromView(mv)
+	k.view = v
+	// An address that cannot be read is the member's own mistake, and it will be seen as
+	// a member that cannot be reached.
+	_ = k.ep.Control.Introduce(v.Members)
+	k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
+	k.welcome(old, v)
+	gone := k.farewell(old, v)
+	k.set(func(s *standing) { s.phase, s.view = max(s.phase, inside), v })
+	switch v.Reason {
+	case "renew":
+		k.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
+	case "forced", "lost":
+		k.revokeFor(gone)
+	}
+}
+
+// welcome notes new members. One that has just come counts as heard now.
+func (k *keeper) welcome(old, v View) {
+	for _, m := range v.Members {
+		if m.ID == k.ep.Self.ID {
+			continue
+		}
+		if m.Launcher != k.ep.Self.Launcher && v.Epoch > 1 {
+			k.sole.end(k)
+			k.sole.settled = true // it was let in only after all had been told
+		}
+		if k.peers[m.ID] == nil {
+			k.peers[m.ID] = &peer{silence: newSilence(time.Now()), entered: time.Now()}
+			delete(k.approved, m.ID)
+		}
+		if old.Epoch > 0 && old.Rank(m.ID) < 0 {
+			k.emit(v.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
+		}
+	}
+}
+
+// farewell forgets members that are gone, and returns those that were lost.
+func (k *keeper) farewell(old, v View) (lost []Member) {
+	for _, m := range old.Members {
+		p := k.peerOf(m.ID)
+		if p == nil || v.Rank(m.ID) >= 0 {
+			continue
+		}
+		delete(k.peers, m.ID)
+		if v.Reason == "leave" || p.beat.Leaving {
+			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "asked"})
+			continue
+		}
+		cause := p.suspected
+		if cause == "" {
+			cause = "reset" // others saw more
+		}
+		detect := time.Since(p.silence.last)
+		k.emit(v.Epoch, event.Lost{Who: m.ID.Short(), Cause: cause, DetectMS: float64(detect) / float64(time.Millisecond)})
+		lost = append(lost, m)
+	}
+	return lost
+}
+
+// over ends the membership of this identity.
+func (k *keeper) over(p phase, n member.Notice) {
+	if p == left && k.stalled {
+		p, n.Why = fenced, "made no progress and held up the others"
+	}
+	switch p {
+	case left:
+		k.emit(k.view.Epoch, event.Leave{Who: k.ep.Self.ID.Short(), Reason: "asked"})
+	case fenced:
+		k.emit(k.view.Epoch, event.Fenced{Who: k.ep.Self.ID.Short(), Reason: n.Why})
+		k.revoke(fmt.Errorf("put out of the group: %s", n.Why))
+	}
+	k.set(func(s *standing) { s.phase, s.why = p, n.Why })
+}
+
+// revoke ends the session that is in use.
+func (k *keeper) revoke(cause error) {
+	k.mu.Lock()
+	s := k.session
+	k.mu.Unlock()
+	if s != nil {
+		s.Comm.Revoke(cause)
+	}
+}
+
+// revokeFor ends the session that is in use if one of the lost is in it.
+func (k *keeper) revokeFor(lost []Member) {
+	k.mu.Lock()
+	s := k.session
+	k.mu.Unlock()
+	if s == nil {
+		return
+	}
+	for _, m := range lost {
+		if rank := s.View.Rank(m.ID); rank >= 0 {
+			s.Comm.Revoke(&collective.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: "out of the group"})
+			return
+		}
+	}
+}
+
+// enter notes the session that is in use from now on.
+func (k *keeper) enter(s *Session) {
+	k.mu.Lock()
+	k.session = s
+	k.mu.Unlock()
+	k.do(func() { k.first = [32]byte{} }) // all have connected to the same view
+}
+
+// broken takes in that the session of v ended with an error, though no later
+// view is known. If a member is to blame it has to show that it is alive; then, and
+// if nobody is, a new view is asked for.
+func (k *keeper) broken(v View, blamed int) {
+	k.do(func() {
+		if k.view.Epoch != v.Epoch {
+			return
+		}
+		if blamed >= 0 && blamed < len(v.Members) && v.Members[blamed].ID != k.ep.Self.ID {
+			id := v.Members[blamed].ID
+			if p := k.peerOf(id); p != nil {
+				p.doubt = v.Epoch
+				k.beatTo(id, true)
+				return
+			}
+		}
+		k.step(member.Renew{Epoch: v.Epoch})
+	})
+}
+
+// leave asks to be out at the next boundary.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	k.doing.Leaving = true
+	k.mu.Unlock()
+	k.do(func() {
+		k.beatAll() // the others say that it left, not that it was lost
+		k.step(member.Leave{})
+	})
+}
+
+// dead notes a certain death.
+func (k *keeper) dead(id ID) {
+	k.do(func() {
+		if p := k.peerOf(id); p != nil {
+			p.suspected = "exit"
+		}
+		k.step(member.Dead{Peer: member.ID(id)})
+	})
+}
+
+// makeWay is what a member does that is told that it holds up the others: unless it
+// has said what it does, it leaves, so that no quorum is needed to put it out.
+func (k *keeper) makeWay(from ID, y yield) {
+	k.mu.Lock()
+	mine := k.doing
+	k.mu.Unlock()
+	if k.peerOf(from) == nil || y.Epoch != k.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || k.stalled {
+		return
+	}
+	k.stalled = true
+	k.step(member.Leave{})
+}
