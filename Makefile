@@ -18,7 +18,7 @@ PACKAGES = ./...
 # code concurrently that the tests of other packages do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench planted sim model differential clean
+.PHONY: help build data run test race lint fuzz bench planted sim scale model differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -59,6 +59,9 @@ planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds
 
 sim: ## membership in a simulated network, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./internal/member -seeds=$(SEEDS)
+
+scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-scale.svg
+	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs/membership-scale.svg
 
 model: ## the formal model of the view change; needs spin and a C compiler
 	@CC="$(CC)" internal/member/model/check.sh

@@ -3,6 +3,7 @@ package member_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/elrun/elrun/internal/member"
@@ -54,21 +55,52 @@ func TestMessagesPerChange(t *testing.T) {
 }
 
 // A large group in which one member joins and another dies all the time decides every
-// change. The figures are logged; -scale sets the size.
+// change. The figures are logged, and plotted by scripts/scale; -scale sets the size.
 func TestScale(t *testing.T) {
 	n := flagged[int]("scale")
 	w := calmWorld(n)
 	w.loss, w.watch = 0.01, 3
 	const every, rounds = 100, 10 // ticks of 10 ms: once a second
+	var messages, beats, ticks []int
 	for range rounds {
 		w.join()
-		w.crash(w.nodes[w.rng.IntN(len(w.nodes))])
-		before, beats := w.messages, w.beats
-		w.runUntil(w.now + every*tickUnits)
-		t.Logf("%d messages and %d beats for one join and one death among %d", w.messages-before-(w.beats-beats), w.beats-beats, n)
+		victim := w.nodes[w.rng.IntN(len(w.nodes))]
+		for !victim.alive {
+			victim = w.nodes[w.rng.IntN(len(w.nodes))]
+		}
+		w.crash(victim)
+		newcomer := w.nodes[len(w.nodes)-1]
+		begun, before, beatsBefore := w.now, w.messages, w.beats
+		for !w.allKnow(newcomer, victim) && w.now < begun+every*tickUnits {
+			w.runUntil(w.now + tickUnits)
+		}
+		ticks = append(ticks, int((w.now-begun)/tickUnits))
+		w.runUntil(begun + every*tickUnits)
+		beats = append(beats, w.beats-beatsBefore)
+		messages = append(messages, w.messages-before-beats[len(beats)-1])
 	}
 	w.runUntil(w.now + 50*tickUnits)
 	if rest := w.checks.atRest(w); rest != "" || w.failure != "" {
 		t.Error(fmt.Sprint(rest, w.failure))
 	}
+	if slices.Max(ticks) >= every {
+		t.Errorf("a join and a death took %d ticks or more", every)
+	}
+	t.Logf("scale members=%d ticks=%d messages=%d beats=%d", n, median(ticks), median(messages), median(beats))
+}
+
+// allKnow reports whether every living member has a view with one peer and without
+// another.
+func (w *world) allKnow(with, without *node) bool {
+	for _, n := range w.nodes {
+		if n.inside() && (n.view.Rank(with.id) < 0 || n.view.Rank(without.id) >= 0) {
+			return false
+		}
+	}
+	return true
+}
+
+func median(v []int) int {
+	slices.Sort(v)
+	return v[len(v)/2]
 }
