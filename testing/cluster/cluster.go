@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"testing"
 
@@ -114,10 +113,8 @@ func RunGroups(t testing.TB, n int, sink event.Sink, f func(ctx context.Context,
 		members[i] = elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}
 	}
 	errs := each(n, func(i int) error {
-		member := network.Control(members[i].ID)
 		g, err := elastic.Join(t.Context(), elastic.Config{
-			Self: members[i], Peers: members, Sink: sink,
-			Control: member, Connector: member, Closers: []io.Closer{member},
+			Endpoint: network.Endpoint(members[i]), Peers: members, Sink: sink,
 		})
 		if err != nil {
 			return err

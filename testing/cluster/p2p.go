@@ -58,7 +58,7 @@ func connect(ctx context.Context, hosts []*p2p.Host) ([]collective.Transport, er
 	}
 	ts := make([]collective.Transport, len(hosts))
 	err := errors.Join(each(len(hosts), func(rank int) error {
-		if err := hosts[rank].AddPeers(v.Members); err != nil {
+		if err := hosts[rank].Introduce(v.Members); err != nil {
 			return err
 		}
 		t, err := hosts[rank].Connect(ctx, v, rank)

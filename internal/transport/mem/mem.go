@@ -5,7 +5,7 @@
 //	go ts[0].Send(ctx, 1, envelope, data)
 //	err := ts[1].Recv(ctx, 0, envelope, buf)
 //
-// Network gives the members of elastic groups in one process their control and data
+// Network gives the members of elastic groups in one process their control, data and bulk
 // planes.
 package mem
 

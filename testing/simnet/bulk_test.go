@@ -1,0 +1,228 @@
+package simnet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// state is what members hand out in these tests: bytes that differ everywhere.
+func state(size int) []byte {
+	out := make([]byte, size)
+	for i := range out {
+		out[i] = byte(i ^ i>>8 ^ i>>16)
+	}
+	return out
+}
+
+// serve lets a member answer every request with data.
+func serve(e elastic.Endpoint, data []byte) {
+	e.Bulk.Serve(func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
+		_, err := w.Write(append(request, data...))
+		return err
+	})
+}
+
+// fetch asks a member and reads the answer to its end.
+func (b *bench) fetch(ctx context.Context, at int, from elastic.ID, request string) ([]byte, error) {
+	r, err := b.ends[at].Bulk.Request(ctx, from, []byte(request))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(r)
+	return out, errors.Join(err, r.Close())
+}
+
+func TestRequest(t *testing.T) {
+	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
+		data := state(3<<20 + 5)
+		serve(b.ends[1], data)
+		for range 2 {
+			got, err := b.fetch(t.Context(), 0, "b", "why")
+			if err != nil || !bytes.Equal(got, append([]byte("why"), data...)) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		}
+	})
+}
+
+func TestRequestErrors(t *testing.T) {
+	inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := b.fetch(ended, 0, "b", ""); !errors.Is(err, context.Canceled) {
+			t.Errorf("ended context: %v", err)
+		}
+		if _, err := b.fetch(t.Context(), 0, "b", ""); err == nil {
+			t.Error("nobody answers")
+		}
+		if _, err := b.fetch(t.Context(), 0, "a", ""); err == nil {
+			t.Error("asked itself")
+		}
+		if _, err := b.fetch(t.Context(), 0, "b", string(make([]byte, elastic.MaxRequest+1))); err == nil {
+			t.Error("too long")
+		}
+		for _, cause := range []error{errors.New("disk full"), io.EOF} {
+			b.ends[1].Bulk.Serve(func(_ context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
+				_, err := w.Write([]byte("half"))
+				return errors.Join(err, cause)
+			})
+			if got, err := b.fetch(t.Context(), 0, "b", ""); err == nil || string(got) != "half" {
+				t.Errorf("broken off with %v: %q, %v", cause, got, err)
+			}
+		}
+		b.Kill("a")
+		if _, err := b.fetch(t.Context(), 0, "b", ""); !errors.Is(err, collective.ErrClosed) {
+			t.Errorf("asked by the dead: %v", err)
+		}
+	})
+}
+
+// However an answer is broken off, both sides see it.
+func TestRequestBrokenOff(t *testing.T) {
+	errMine := errors.New("mine")
+	tests := map[string]func(b *bench, r io.Closer, cancel context.CancelCauseFunc){
+		"the asker closes":       func(b *bench, r io.Closer, _ context.CancelCauseFunc) { _ = r.Close() },
+		"its ctx ends":           func(_ *bench, _ io.Closer, cancel context.CancelCauseFunc) { cancel(errMine) },
+		"the asker is killed":    func(b *bench, _ io.Closer, _ context.CancelCauseFunc) { b.Kill("a") },
+		"the answerer is killed": func(b *bench, _ io.Closer, _ context.CancelCauseFunc) { b.Kill("b") },
+		"the answerer leaves":    func(b *bench, _ io.Closer, _ context.CancelCauseFunc) { _ = b.ends[1].Close() },
+		"the network closes":     func(b *bench, _ io.Closer, _ context.CancelCauseFunc) { _ = b.Close() },
+		"a reset":                func(b *bench, _ io.Closer, _ context.CancelCauseFunc) { b.Reset("a", "b") },
+	}
+	for name, act := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}}, func(t *testing.T, b *bench) {
+				wrote := make(chan error, 1)
+				b.ends[1].Bulk.Serve(func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
+					var err error
+					for err == nil { // nobody reads: it blocks
+						_, err = w.Write(state(1 << 20))
+					}
+					wrote <- errors.Join(ctx.Err(), err)
+					return err
+				})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				r, err := b.ends[0].Bulk.Request(ctx, "b", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+				act(b, r, cancel)
+				if <-wrote == nil {
+					t.Error("the answerer wrote on")
+				}
+				if _, err := io.ReadAll(r); err == nil {
+					t.Error("the asker saw a good end")
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// near expects that got is want to a few percent.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > want/30 {
+		t.Errorf("%s: %.4g, want %.4g", what, got, want)
+	}
+}
+
+// The bandwidth of a link holds whatever its delay, in both directions on their own.
+func TestBandwidth(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond} {
+		inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: delay, Bandwidth: 12_500_000}}, func(t *testing.T, b *bench) {
+			const size = 25_000_000
+			serve(b.ends[0], state(size))
+			serve(b.ends[1], state(size))
+			start := time.Now()
+			back := begin(func() error {
+				_, err := b.fetch(t.Context(), 1, "a", "")
+				return err
+			})
+			_, err := b.fetch(t.Context(), 0, "b", "")
+			if err := errors.Join(err, <-back); err != nil {
+				t.Error(err)
+			}
+			near(t, "seconds", time.Since(start).Seconds(), 2+2*delay.Seconds())
+		})
+	}
+}
+
+// Two streams on one link share it; planes with bandwidths of their own do not.
+func TestBandwidthIsShared(t *testing.T) {
+	tests := map[string]struct {
+		limit func(b *bench)
+		want  float64
+	}{
+		"shared": {func(b *bench) { b.SetLink(simnet.Any, simnet.Any, simnet.Link{Bandwidth: 1 << 20}) }, 2},
+		"apart": {func(b *bench) {
+			b.SetLink(simnet.Any, simnet.Any, simnet.Link{Bandwidth: 1 << 20}, simnet.Bulk)
+			b.SetLink(simnet.Any, simnet.Any, simnet.Link{Bandwidth: 1 << 20}, simnet.Data)
+		}, 1},
+		"one way only": {func(b *bench) { b.SetLink("b", simnet.Any, simnet.Link{Bandwidth: 1 << 20}) }, 2},
+		"changed meanwhile": {func(b *bench) {
+			b.SetLink(simnet.Any, simnet.Any, simnet.Link{Bandwidth: 1 << 10})
+			time.AfterFunc(time.Second/2, func() { b.SetLink(simnet.Any, simnet.Any, simnet.Link{}) })
+		}, 0.5},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, simnet.Config{}, func(t *testing.T, b *bench) {
+				const size = 1 << 20
+				ts := b.connect()
+				serve(b.ends[1], state(size))
+				test.limit(b)
+				start := time.Now()
+				got := begin(func() error { return ts[0].Recv(t.Context(), 1, env(1), make([]byte, size)) })
+				if err := ts[1].Send(t.Context(), 0, env(1), state(size)); err != nil {
+					t.Error(err)
+				}
+				_, err := b.fetch(t.Context(), 0, "b", "")
+				if err := errors.Join(err, <-got); err != nil {
+					t.Error(err)
+				}
+				near(t, "seconds", time.Since(start).Seconds(), test.want)
+				closeAll(t, ts)
+			})
+		})
+	}
+}
+
+// What is short does not wait behind what is long.
+func TestBandwidthIsFair(t *testing.T) {
+	inBubble(t, 2, simnet.Config{Link: simnet.Link{Bandwidth: 1 << 20}}, func(t *testing.T, b *bench) {
+		serve(b.ends[1], state(100<<20))
+		r, err := b.ends[0].Bulk.Request(t.Context(), "b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := begin(func() error {
+			_, err := io.Copy(io.Discard, r)
+			return err
+		})
+		synctest.Wait()
+		start := time.Now()
+		b.say(1, 0, "short")
+		b.hears(0, "b up", "b says short")
+		if d := time.Since(start); d > time.Second/4 {
+			t.Errorf("heard after %v", d)
+		}
+		if err := r.Close(); err != nil || <-done == nil {
+			t.Error("closed early, but read to the end", err)
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package simnet
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// clock calls functions at their times, one after the other, in one goroutine: what
+// happens on the network has one order. Its functions must not block. In a synctest
+// bubble the time is the bubble's.
+type clock struct {
+	wake chan struct{} // holds a token when the goroutine should look again
+	done chan struct{} // closed by stop
+	run  sync.WaitGroup
+
+	mu      sync.Mutex
+	agenda  agenda
+	count   uint64
+	stopped bool
+}
+
+// newClock starts the goroutine; stop ends it.
+func newClock() *clock {
+	c := &clock{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c.run.Go(c.loop)
+	return c
+}
+
+// at lets f be called at t, after those that were asked for that time before.
+func (c *clock) at(t time.Time, f func()) {
+	c.mu.Lock()
+	c.count++
+	heap.Push(&c.agenda, entry{t, c.count, f})
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop is the clock's goroutine.
+func (c *clock) loop() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		f, next, stopped := c.due()
+		switch {
+		case stopped:
+			return
+		case f != nil:
+			f()
+			continue
+		case next >= 0:
+			timer.Reset(next)
+		default:
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// due takes out the first function if its time has come. Otherwise next is how long that
+// will take, or negative if there is none.
+func (c *clock) due() (f func(), next time.Duration, stopped bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.stopped:
+		return nil, 0, true
+	case len(c.agenda) == 0:
+		return nil, -1, false
+	}
+	if wait := time.Until(c.agenda[0].at); wait > 0 {
+		return nil, wait, false
+	}
+	return heap.Pop(&c.agenda).(entry).f, 0, false
+}
+
+// stop drops what is to come and waits for the goroutine.
+func (c *clock) stop() {
+	c.mu.Lock()
+	first := !c.stopped
+	c.stopped = true
+	c.agenda = nil
+	c.mu.Unlock()
+	if first {
+		close(c.done)
+	}
+	c.run.Wait()
+}
+
+// entry is a call to come; number gives those of one time their order.
+type entry struct {
+	at     time.Time
+	number uint64
+	f      func()
+}
+
+// agenda is a heap by time; it implements heap.Interface.
+type agenda []entry
+
+func (a agenda) Len() int      { return len(a) }
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a agenda) Less(i, j int) bool {
+	if !a[i].at.Equal(a[j].at) {
+		return a[i].at.Before(a[j].at)
+	}
+	return a[i].number < a[j].number
+}
+
+// Push adds an entry; heap calls it.
+func (a *agenda) Push(x any) { *a = append(*a, x.(entry)) }
+
+// Pop removes the last; heap calls it.
+func (a *agenda) Pop() any {
+	old := *a
+	last := old[len(old)-1]
+	old[len(old)-1] = entry{} // so that it can be collected
+	*a = old[:len(old)-1]
+	return last
+}

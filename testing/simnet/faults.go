@@ -1,0 +1,231 @@
+package simnet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// rule says how links behave that it applies to.
+type rule struct {
+	from, to elastic.ID
+	planes   []Plane
+	link     Link
+}
+
+// cut names a link, or several by Any, on one plane.
+type cut struct {
+	from, to elastic.ID
+	plane    Plane
+}
+
+// ruleLocked returns the rule for a link on one plane: the last that applies.
+func (n *Network) ruleLocked(from, to elastic.ID, plane Plane) *rule {
+	for i := len(n.rules) - 1; i >= 0; i-- {
+		r := n.rules[i]
+		if (r.from == Any || r.from == from) && (r.to == Any || r.to == to) && slices.Contains(r.planes, plane) {
+			return r
+		}
+	}
+	return nil // never: the first rule applies to everything
+}
+
+// SetLink changes how the link from one member to another behaves, on the planes named;
+// Any stands for all members. The last call that applies to a link counts. Planes that one
+// call names share its Bandwidth. Frames on their way are not affected.
+func (n *Network) SetLink(from, to elastic.ID, k Link, planes ...Plane) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := &rule{from, to, slices.Clone(all(planes)), k}
+	n.rules = slices.DeleteFunc(n.rules, func(o *rule) bool {
+		return o.from == r.from && o.to == r.to && slices.Equal(o.planes, r.planes)
+	})
+	n.rules = append(n.rules, r)
+	for _, l := range n.order {
+		l.refreshLocked()
+	}
+}
+
+// cutLocked reports whether nothing comes through.
+func (n *Network) cutLocked(from, to elastic.ID, plane Plane) bool {
+	if n.groups != nil && n.groups[from] != n.groups[to] {
+		return true
+	}
+	if len(n.cuts) == 0 {
+		return false
+	}
+	return n.cuts[cut{from, to, plane}] || n.cuts[cut{Any, to, plane}] ||
+		n.cuts[cut{from, Any, plane}] || n.cuts[cut{Any, Any, plane}]
+}
+
+// Cut makes the way from one member to another a black hole, on the planes named: what
+// is on it does not arrive, and nobody is told. Sends go on until windows are full. Any
+// stands for all members.
+func (n *Network) Cut(from, to elastic.ID, planes ...Plane) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range all(planes) {
+		n.cuts[cut{from, to, p}] = true
+	}
+}
+
+// Mend undoes a Cut of the same members. What streams have taken in meanwhile flows.
+func (n *Network) Mend(from, to elastic.ID, planes ...Plane) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range all(planes) {
+		delete(n.cuts, cut{from, to, p})
+	}
+	n.releaseLocked()
+}
+
+// Partition cuts the links between members of different groups, in place of an earlier
+// partition. Members in none of them, also those to come, form one more group.
+func (n *Network) Partition(groups ...[]elastic.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.groups = make(map[elastic.ID]int)
+	for i, ids := range groups {
+		for _, id := range ids {
+			n.groups[id] = i + 1
+		}
+	}
+	n.releaseLocked()
+}
+
+// Heal ends the partition and undoes all cuts.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.groups = nil
+	clear(n.cuts)
+	n.releaseLocked()
+}
+
+// releaseLocked lets flow again what can.
+func (n *Network) releaseLocked() {
+	for _, l := range n.order {
+		l.releaseLocked()
+	}
+}
+
+// Stop does to a member what SIGSTOP does to a process, as far as the network can: it
+// neither sends nor reads, its calls wait; its connections stay open and their windows
+// fill. What the member computes goes on until its next call.
+func (n *Network) Stop(id elastic.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m := n.nodes[id]; m != nil && !m.stopped && m.dead == nil {
+		m.stopped = true
+		m.running = make(chan struct{})
+	}
+}
+
+// Continue undoes Stop: the member reads what came meanwhile.
+func (n *Network) Continue(id elastic.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.nodes[id]
+	if m == nil || !m.stopped || m.dead != nil {
+		return
+	}
+	m.stopped = false
+	close(m.running)
+	waiting := m.parked
+	m.parked = nil
+	for _, p := range waiting {
+		p.pipe.link.submitLocked(p.pipe, p.frame)
+	}
+	m.changed.Signal()
+	m.resumeLocked()
+}
+
+// Kill ends a member as SIGKILL ends a process: its calls fail with collective.ErrClosed,
+// and ResetDelay later its connections break at everybody who can be reached; those
+// behind a cut see it when that heals. Dials to it are refused.
+func (n *Network) Kill(id elastic.ID) {
+	if m := n.find(id); m != nil {
+		n.end(m, errKilled)
+	}
+}
+
+// Gone returns a channel that is closed when the member is off the network: killed, or
+// closed. It is nil for one that is not there yet. In a test a killed member's goroutines
+// run on and see their calls fail; they can end by this what a process would not do.
+func (n *Network) Gone(id elastic.ID) <-chan struct{} {
+	if m := n.find(id); m != nil {
+		return m.gone
+	}
+	return nil
+}
+
+// end takes a member off the network.
+func (n *Network) end(m *node, why error) {
+	n.mu.Lock()
+	first := m.dead == nil
+	var after []func()
+	if first {
+		after = n.endLocked(m, why)
+	}
+	n.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+}
+
+// endLocked marks the member as gone, drops what it has not yet put on the wire, and
+// sends word to the others. It returns what has to be done without the lock.
+func (n *Network) endLocked(m *node, why error) (after []func()) {
+	m.dead = why
+	if m.stopped {
+		m.stopped = false
+		close(m.running)
+	}
+	close(m.gone)
+	m.changed.Broadcast()
+	m.parked, m.deferred, m.inbox = nil, nil, nil
+	for _, l := range n.order {
+		if l.from == m.self.ID {
+			l.dropLocked()
+		}
+	}
+	if !n.closed {
+		n.clock.at(time.Now().Add(n.config.ResetDelay), func() { n.spread(m) })
+	}
+	return m.failLocked()
+}
+
+// spread breaks the connections of a member that is gone, at the others.
+func (n *Network) spread(m *node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range n.sortedLocked() {
+		if other == m || other.dead != nil {
+			continue
+		}
+		l := n.linkLocked(m.self.ID, other.self.ID)
+		for p := range planes {
+			l.submitLocked(l.urgent[p], frame{size: overhead, final: true, deliver: func() { other.loses(m, p) }})
+		}
+	}
+}
+
+// Reset breaks all connections between two members, as a firewall that loses its state:
+// both see it, and may connect again.
+func (n *Network) Reset(a, b elastic.ID) {
+	n.mu.Lock()
+	x, y := n.nodes[a], n.nodes[b]
+	if x == nil || y == nil || x.dead != nil || y.dead != nil {
+		n.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	n.mu.Unlock()
+	n.clock.at(now, func() {
+		for p := range planes {
+			x.breakWith(y, p, errReset)
+			y.breakWith(x, p, errReset)
+		}
+	})
+}

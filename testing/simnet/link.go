@@ -1,0 +1,298 @@
+package simnet
+
+import (
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// A frame goes from one member to another in these stages:
+//
+//	submit    the sender's process runs, or the frame is parked until it does
+//	transmit  it waits for its part of the bandwidth
+//	launch    it is on the way for delay and lag
+//	arrive    the link is not cut, or the frame is held until it heals
+//	reorder   it waits for frames before it in its pipe
+//	deliver   the receiver's process runs, or the delivery is deferred until it does
+//
+// All of it happens in calls of senders, under the network's mu, and in the goroutine of
+// the clock.
+
+// frame is what a link carries. deliver is called, without locks, when it has come.
+type frame struct {
+	size    int // bytes, with overhead
+	deliver func()
+	refuse  func()        // called instead where the receiver is dead; may be nil
+	loose   bool          // it may be overtaken and has no number
+	final   bool          // sent for a dead process by its host
+	extra   time.Duration // on the way, besides delay and lag
+	seq     uint64        // in its pipe
+}
+
+// link is the way from one member to another.
+type link struct {
+	net      *Network
+	from, to elastic.ID
+	random   *rand.Rand
+
+	// Guarded by the network's mu.
+	rules  [planes]*rule
+	lanes  map[*rule]*lane
+	pipes  []*pipe
+	urgent [planes]*pipe     // what is short and must not wait for room
+	last   [planes]time.Time // when the last frame on its way is due
+}
+
+// linkLocked returns the link, and makes it on first use.
+func (n *Network) linkLocked(from, to elastic.ID) *link {
+	key := [2]elastic.ID{from, to}
+	l := n.links[key]
+	if l != nil {
+		return l
+	}
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, string(from)+"\x00"+string(to)) // cannot fail
+	l = &link{net: n, from: from, to: to, lanes: make(map[*rule]*lane),
+		random: rand.New(rand.NewPCG(n.config.Seed, h.Sum64()))}
+	n.links[key] = l
+	n.order = append(n.order, l)
+	for p := range planes {
+		l.rules[p] = n.ruleLocked(from, to, p)
+		l.urgent[p] = l.addPipeLocked(p)
+	}
+	return l
+}
+
+// addPipeLocked adds a stream to the link, and forgets those that have ended.
+func (l *link) addPipeLocked(plane Plane) *pipe {
+	l.pipes = slices.DeleteFunc(l.pipes, func(p *pipe) bool { return p.dead && p.idle() })
+	p := &pipe{link: l, plane: plane, early: make(map[uint64]frame), room: make(chan struct{})}
+	l.pipes = append(l.pipes, p)
+	return p
+}
+
+// submitLocked sends a frame.
+func (l *link) submitLocked(p *pipe, f frame) {
+	if from := l.net.nodes[l.from]; !f.final {
+		switch {
+		case from.dead != nil || p.broken:
+			return
+		case from.stopped:
+			from.parked = append(from.parked, parked{p, f})
+			return
+		}
+	}
+	if !f.loose {
+		f.seq = p.sent
+		p.sent++
+	}
+	r := l.rules[p.plane]
+	if r.link.Bandwidth <= 0 && len(p.queue) == 0 {
+		l.launchLocked(p, f, time.Now())
+		return
+	}
+	p.queue = append(p.queue, f)
+	if len(p.queue) == 1 {
+		l.laneLocked(r).addLocked(p)
+	}
+}
+
+// launchLocked puts a frame on the way at time now.
+func (l *link) launchLocked(p *pipe, f frame, now time.Time) {
+	due := now.Add(l.delayLocked(p.plane) + f.extra)
+	if !f.loose && due.Before(p.last) {
+		due = p.last
+	}
+	if f.final && due.Before(l.last[p.plane]) {
+		due = l.last[p.plane] // the host of the dead sends what the process has sent
+	}
+	if !f.loose {
+		p.last = due
+	}
+	if due.After(l.last[p.plane]) {
+		l.last[p.plane] = due
+	}
+	p.flying++
+	l.net.clock.at(due, func() { l.arrive(p, f) })
+}
+
+// delayLocked draws how long a frame is on the way.
+func (l *link) delayLocked(plane Plane) time.Duration {
+	k := l.rules[plane].link
+	return k.Delay + l.drawLocked(k.Lag)
+}
+
+// drawLocked draws from [0, d).
+func (l *link) drawLocked(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return time.Duration(l.random.Int64N(int64(d)))
+}
+
+// chanceLocked is true with probability p.
+func (l *link) chanceLocked(p float64) bool { return p > 0 && l.random.Float64() < p }
+
+// arrive takes a frame from the wire and calls what it, and those that waited for it,
+// have to do.
+func (l *link) arrive(p *pipe, f frame) {
+	for _, call := range l.take(p, f) {
+		call()
+	}
+}
+
+// take is the part of arrive that needs the lock.
+func (l *link) take(p *pipe, f frame) (calls []func()) {
+	n := l.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p.flying--
+	if p.broken {
+		return nil
+	}
+	if n.cutLocked(l.from, l.to, p.plane) {
+		if from := n.nodes[l.from]; from.dead == nil || f.final {
+			p.held = append(p.held, f)
+		}
+		return nil
+	}
+	to := n.nodes[l.to]
+	for _, f := range p.inOrder(f) {
+		switch {
+		case to == nil:
+			n.absent[l.to] = append(n.absent[l.to], f)
+		case to.dead != nil:
+			if f.refuse != nil {
+				calls = append(calls, f.refuse)
+			}
+		case to.stopped || len(to.deferred) > 0:
+			to.deferred = append(to.deferred, f.deliver)
+		default:
+			calls = append(calls, f.deliver)
+		}
+	}
+	return calls
+}
+
+// releaseLocked sends again what a cut has held, and gives back what it kept from
+// senders, on the planes that are not cut any more.
+func (l *link) releaseLocked() {
+	n := l.net
+	for _, p := range l.pipes {
+		if p.owed > 0 && !n.cutLocked(l.to, l.from, p.plane) {
+			p.freeLocked(p.owed)
+			p.owed = 0
+		}
+		if len(p.held) == 0 || n.cutLocked(l.from, l.to, p.plane) {
+			continue
+		}
+		held := p.held
+		p.held = nil
+		start := time.Now().Add(l.drawLocked(n.config.Backoff))
+		p.last = start
+		for _, f := range held {
+			l.launchLocked(p, f, start)
+		}
+	}
+}
+
+// dropLocked forgets what a dead sender has not yet put on the wire.
+func (l *link) dropLocked() {
+	for _, p := range l.pipes {
+		p.queue, p.held = nil, slices.DeleteFunc(p.held, func(f frame) bool { return !f.final })
+		p.dead = true
+		p.freeLocked(0)
+	}
+}
+
+// lane shares the bandwidth of one rule between the pipes of a link.
+type lane struct {
+	link   *link
+	rate   int // bytes a second; 0 means no limit
+	active []*pipe
+	busy   bool
+	free   time.Time // when the quantum that is being transmitted is through
+	over   bool      // replaced after a change of rules
+}
+
+// quantum is how many bytes of one pipe are transmitted before it is another's turn.
+const quantum = 16 << 10
+
+// laneLocked returns the lane for what r applies to.
+func (l *link) laneLocked(r *rule) *lane {
+	if l.lanes[r] == nil {
+		l.lanes[r] = &lane{link: l, rate: r.link.Bandwidth}
+	}
+	return l.lanes[r]
+}
+
+// addLocked lets p take part; it has something to send.
+func (a *lane) addLocked(p *pipe) {
+	a.active = append(a.active, p)
+	if !a.busy {
+		if now := time.Now(); a.free.Before(now) {
+			a.free = now
+		}
+		a.startLocked()
+	}
+}
+
+// startLocked begins the next quantum.
+func (a *lane) startLocked() {
+	for len(a.active) > 0 && len(a.active[0].queue) == 0 {
+		a.active = a.active[1:] // its sender has died
+	}
+	a.busy = len(a.active) > 0
+	if !a.busy {
+		return
+	}
+	p := a.active[0]
+	size := min(p.queue[0].size-p.through, quantum)
+	if a.rate > 0 {
+		a.free = a.free.Add(time.Duration(float64(size) / float64(a.rate) * float64(time.Second)))
+	}
+	a.link.net.clock.at(a.free, func() { a.end(p, size) })
+}
+
+// end is called when a quantum is through.
+func (a *lane) end(p *pipe, size int) {
+	a.link.net.mu.Lock()
+	defer a.link.net.mu.Unlock()
+	if a.over {
+		return
+	}
+	a.active = a.active[1:]
+	if len(p.queue) > 0 {
+		p.through += size
+		if f := p.queue[0]; p.through >= f.size {
+			p.queue, p.through = p.queue[1:], 0
+			a.link.launchLocked(p, f, a.free)
+		}
+	}
+	if len(p.queue) > 0 {
+		a.active = append(a.active, p)
+	}
+	a.startLocked()
+}
+
+// refreshLocked applies changed rules, also to what waits for bandwidth.
+func (l *link) refreshLocked() {
+	for _, a := range l.lanes {
+		a.over = true
+	}
+	l.lanes = make(map[*rule]*lane)
+	for p := range planes {
+		l.rules[p] = l.net.ruleLocked(l.from, l.to, p)
+	}
+	for _, p := range l.pipes {
+		p.through = 0
+		if len(p.queue) > 0 {
+			l.laneLocked(l.rules[p.plane]).addLocked(p)
+		}
+		p.freeLocked(0) // its window may have grown
+	}
+}
