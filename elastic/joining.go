@@ -133,7 +133,7 @@ func (j *joiner) offerToAll(ctx context.Context) (seen, accepted bool, last erro
 		}
 		asked[m.ID] = true
 		r, err := j.offerTo(ctx, m)
-		seen = seen || err == nil || errors.Is(err, context.DeadlineExceeded)
+		seen = seen || !errors.Is(err, ErrGone)
 		switch {
 		case err != nil:
 			last = err

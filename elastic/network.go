@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/elrun/elrun/collective"
@@ -13,11 +14,16 @@ import (
 type Control interface {
 	// Send delivers msg, at most MaxControl bytes, to the peer or returns an error;
 	// nil says that it was handed to the network, not that it arrived. It connects
-	// first where needed. msg may be reused afterwards.
+	// first where needed. msg may be reused afterwards. An error that is ErrGone says
+	// that certainly nobody is there; any other, that no answer came.
 	Send(ctx context.Context, to ID, msg []byte) error
 	// Events returns messages and changes of connection in the order in which they
 	// were seen. The receiver must keep reading. It is closed when the network is.
 	Events() <-chan PeerEvent
+	// Redial gives up the connections with a peer, which has not been heard of for long:
+	// what is stuck in them holds up nothing any more, and the next Send makes a new
+	// one. It does not block.
+	Redial(peer ID)
 	// Introduce lets the members in and remembers how to reach them, in addition to
 	// those that it knows. It does not block.
 	Introduce(members []Member) error
@@ -50,6 +56,10 @@ type Endpoint struct {
 	// Close takes the identity off the network, which closes Control's Events.
 	Close func() error
 }
+
+// ErrGone: nobody listens any more where the peer did. Its process has ended, or its
+// identity was closed.
+var ErrGone = errors.New("nobody is there")
 
 // MaxControl is the longest control message, in bytes.
 const MaxControl = 1 << 20

@@ -11,8 +11,9 @@ const (
 	// outboxSize is how many control messages wait for one member. Any may be lost, and
 	// the newest matter most: when there are more the oldest goes.
 	outboxSize = 64
-	// sendPatience is how long one message may take, with connecting.
-	sendPatience = time.Second
+	// sendPatience is how long one message may take, with connecting: on a loaded machine
+	// a handshake takes its time. Silence is judged meanwhile.
+	sendPatience = 3 * time.Second
 )
 
 // failed is a message that could not be sent.
@@ -83,11 +84,8 @@ func (o *outboxes) run(to ID) {
 	}
 }
 
-// unanswered reports whether a message failed because time was up: its receiver may be
-// there all the same. All other errors say that nobody is.
-func (f failed) unanswered() bool {
-	return errors.Is(f.err, context.DeadlineExceeded) || errors.Is(f.err, context.Canceled)
-}
+// gone reports whether the receiver is certainly not there.
+func (f failed) gone() bool { return errors.Is(f.err, ErrGone) }
 
 // stop drops what waits and ends the goroutines.
 func (o *outboxes) stop() {

@@ -94,16 +94,11 @@ func (k *keeper) suspect(id ID, p *peer, cause string) {
 	}
 }
 
-// notSent judges a member to which a message could not be sent. Silence decides about
-// one that did not answer, unless its connection had ended before.
+// notSent judges a member to which a message could not be sent: it is suspected if
+// nobody is there, and otherwise silence decides.
 func (k *keeper) notSent(f failed) {
-	p := k.peerOf(f.to)
-	switch {
-	case p == nil:
-	case !f.unanswered():
+	if p := k.peerOf(f.to); p != nil && f.gone() {
 		k.suspect(f.to, p, "reset")
-	case p.down:
-		k.suspect(f.to, p, "unreachable")
 	}
 }
 
@@ -111,8 +106,9 @@ func (k *keeper) notSent(f failed) {
 func (k *keeper) judgeAll(now time.Time) {
 	for _, id := range k.watched() {
 		p := k.peerOf(id)
-		if p.silence.tooLong(now) {
-			k.suspect(id, p, "silent")
+		if p.silence.tooLong(now) && p.suspected == "" {
+			k.ep.Control.Redial(id)
+			k.suspect(id, p, map[bool]string{true: "unreachable", false: "silent"}[p.down])
 		}
 	}
 	for id, p := range k.peers {

@@ -4,8 +4,9 @@ import "time"
 
 const (
 	// leastSilence is the least time without a word after which a member is suspected:
-	// well above the pauses that a loaded machine makes.
-	leastSilence = time.Second
+	// well above the pauses that a loaded machine makes, and short enough for a member
+	// to be out within two seconds.
+	leastSilence = 1300 * time.Millisecond
 	// silenceFactor times the longest pause of late is the limit if that is longer.
 	silenceFactor = 4
 	// mostSilence bounds the limit.

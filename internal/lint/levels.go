@@ -17,17 +17,20 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "loadbal"}},
+		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/ticket", "loadbal"}},
 		// Algorithms that know two neighbours and no network.
 		{"level 1", []string{"ring"}},
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
+		// How state reaches a peer that joins, over a Source that someone hands in.
+		{"level 3, below elastic", []string{"internal/transfer"}},
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
 		// What several transports share is below them.
 		{"level 4, common to transports", []string{"internal/transport/mailbox"}},
-		// What the training loop uses: optimisers and schedules, data files.
-		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx"}},
+		// What the training loop uses: optimisers and schedules, data files, exact sums,
+		// checkpoints.
+		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/exact", "trainer/checkpoint"}},
 		// The transports, and, knowing nothing of them, the training loop.
 		{"level 4", []string{"internal/transport/...", "trainer"}},
 		// Models implement the trainer's interfaces.

@@ -12,7 +12,7 @@ import (
 )
 
 // errRefused: nobody listens there any more.
-var errRefused = errors.New("connection refused")
+var errRefused = fmt.Errorf("connection refused: %w", elastic.ErrGone)
 
 // errReset: the other end, or somebody between, has broken the connection.
 var errReset = errors.New("connection reset")
@@ -146,6 +146,10 @@ func (m *node) pushLocked(e elastic.PeerEvent, read func()) {
 
 // Events implements elastic.Control.
 func (m *node) Events() <-chan elastic.PeerEvent { return m.events }
+
+// Redial implements elastic.Control. A stream here flows again when its link does, so
+// that there is nothing to give up.
+func (m *node) Redial(elastic.ID) {}
 
 // Introduce implements elastic.Control. In one process everybody is known.
 func (m *node) Introduce([]elastic.Member) error { return nil }

@@ -78,7 +78,7 @@ func (w *Network) ask(s *stream, m *Member, to elastic.ID, request []byte) error
 	case other == m:
 		return errors.New("a member cannot connect to itself")
 	case other.left != nil:
-		return other.left
+		return fmt.Errorf("%w: %w", elastic.ErrGone, other.left)
 	case other.answer == nil:
 		return errors.New("the peer answers no requests")
 	}

@@ -122,7 +122,7 @@ func (m *Member) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	case other == m:
 		return errors.New("a member cannot connect to itself")
 	case other.left != nil:
-		return other.left
+		return fmt.Errorf("%w: %w", elastic.ErrGone, other.left)
 	}
 	if !m.up[other] {
 		m.up[other], other.up[m] = true, true
@@ -142,6 +142,9 @@ func (m *Member) pushLocked(e elastic.PeerEvent) {
 
 // Introduce implements elastic.Control. In one process everybody is known.
 func (m *Member) Introduce([]elastic.Member) error { return nil }
+
+// Redial implements elastic.Control. Nothing gets stuck here.
+func (m *Member) Redial(elastic.ID) {}
 
 // Events implements elastic.Control.
 func (m *Member) Events() <-chan elastic.PeerEvent { return m.events }

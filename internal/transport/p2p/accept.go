@@ -39,43 +39,53 @@ func (h *Host) acceptData(s network.Stream) {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	a, wanted := h.find(g)
-	if a == nil && wanted {
-		if a = h.park(from, g); a == nil {
-			_ = s.Reset() // it may come again
-			return
-		}
+	a, parked, code := h.find(from, g)
+	if parked != nil {
+		a = h.wait(parked)
 	}
-	if a == nil || !h.belongs(a, g, from) {
-		refuse(s)
+	switch {
+	case code != 0:
+		refuse(s, code)
+		return
+	case a == nil:
+		_ = s.Reset() // it may come again
+		return
+	}
+	if !h.belongs(a, g, from) {
+		refuse(s, refusedCode)
 		return
 	}
 	h.admit(a, g, s)
 }
 
-// find returns the attempt that g belongs to; if there is none, whether there can be
-// one later.
-func (h *Host) find(g wire.Greeting) (a *attempt, wanted bool) {
+// find returns the attempt that g belongs to; if there is none, g parked until there is
+// one; if there cannot be one, the code that says why.
+func (h *Host) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, network.StreamErrorCode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a := h.attempts[g.Lineage]; a != nil {
-		return a, true
+		return a, nil, 0
 	}
 	for _, a := range h.attempts {
 		if a.view.Epoch == g.Epoch {
-			return nil, false // another view of the epoch that this host is entering
+			return nil, nil, refusedCode // another view of the epoch that this host is entering
 		}
 	}
-	return nil, g.Job == h.job && g.Epoch >= h.floor && !h.closed
+	switch {
+	case g.Job != h.job:
+		return nil, nil, refusedCode
+	case g.Epoch < h.floor || h.closed:
+		return nil, nil, staleCode
+	}
+	// An attempt that begins from now on finds it there.
+	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
+	h.parkLocked(p)
+	return nil, p, 0
 }
 
-// park waits until this host enters the view of g, and returns the attempt; it returns
-// nil when time is up, the host closes, or the peer parks too many others.
-func (h *Host) park(from elastic.ID, g wire.Greeting) *attempt {
-	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
-	if oldest := h.addParked(p); oldest != nil {
-		oldest.claimed <- nil
-	}
+// wait returns the attempt that claims p; it returns nil when time is up, the host
+// closes, or the peer parks too many others.
+func (h *Host) wait(p *parkedStream) *attempt {
 	timer := time.NewTimer(parkTime)
 	defer timer.Stop()
 	select {
@@ -90,11 +100,10 @@ func (h *Host) park(from elastic.ID, g wire.Greeting) *attempt {
 	return nil
 }
 
-// addParked adds p, in place of the peer's oldest if it has too many: of that the peer
+// parkLocked adds p, in place of the peer's oldest if it has too many: of that the peer
 // has despaired.
-func (h *Host) addParked(p *parkedStream) (oldest *parkedStream) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Host) parkLocked(p *parkedStream) {
+	var oldest *parkedStream
 	count := 0
 	for _, o := range h.parked {
 		if o.peer != p.peer {
@@ -105,11 +114,10 @@ func (h *Host) addParked(p *parkedStream) (oldest *parkedStream) {
 		}
 	}
 	h.parked = append(h.parked, p)
-	if count < maxParked {
-		return nil
+	if count >= maxParked {
+		h.unparkLocked(oldest)
+		oldest.claimed <- nil // never blocks: who claims has unparked, and has the lock
 	}
-	h.unparkLocked(oldest)
-	return oldest
 }
 
 // unparkLocked forgets p.

@@ -3,8 +3,10 @@ package p2p
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -28,12 +30,15 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
 	"github.com/multiformats/go-multiaddr"
+	"github.com/multiformats/go-multistream"
 )
 
 // The protocols of the streams.
 const (
 	controlProtocol protocol.ID = "/elrun/control/1"
 	dataProtocol    protocol.ID = "/elrun/data/1"
+	bulkProtocol    protocol.ID = "/elrun/bulk/1"
+	proveProtocol   protocol.ID = "/elrun/prove/1"
 )
 
 // build puts libp2p together from its parts: a swarm with one transport, and the host
@@ -54,7 +59,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	h.swarm, err = swarm.NewSwarm(h.gate.self, store, bus,
 		swarm.WithConnectionGater(h.gate),
 		swarm.WithResourceManager(limits),
-		swarm.WithDialRanker(swarm.NoDelayDialRanker),
+		swarm.WithDialRanker(nearFirst),
 		// Few dials fail in a group, but those that do are retried until they succeed.
 		swarm.WithUDPBlackHoleSuccessCounter(nil),
 		swarm.WithIPv6BlackHoleSuccessCounter(nil))
@@ -72,6 +77,15 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	// Handlers come first, so that nobody finds a host without them.
 	h.host.SetStreamHandler(controlProtocol, h.handle(h.acceptControl))
 	h.host.SetStreamHandler(dataProtocol, h.handle(h.acceptData))
+	h.host.SetStreamHandler(bulkProtocol, h.handle(h.acceptBulk))
+	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
+	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
+	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
+		h.handle(h.acceptProof)(s.(network.Stream))
+		return nil
+	})
+	h.swarm.SetStreamHandler(h.acceptStream)
+	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected})
 	return h.listenOn(cfg)
 }
 
@@ -109,13 +123,16 @@ func (h *Host) tcp(cfg Config, key crypto.PrivKey, limits network.ResourceManage
 	if err != nil {
 		return nil, err
 	}
-	up, err := upgrader.New(security, muxers, nil, limits, h.gate)
+	up, err := upgrader.New(security, muxers, nil, limits, h.gate, upgrader.WithAcceptTimeout(handshakeTime))
 	if err != nil {
 		return nil, fmt.Errorf("make upgrader: %w", err)
 	}
 	// A dial from the port that listens could collide with a dial the other way.
 	return tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
 }
+
+// handshakeTime is how long whoever has connected may take until it is known who it is.
+const handshakeTime = 5 * time.Second
 
 // muxer is yamux with windows that are large from the start: on a local network the
 // round trip is too short for them to grow.
@@ -165,16 +182,17 @@ func (h *Host) quic(key crypto.PrivKey, limits network.ResourceManager) (transpo
 	return libp2pquic.NewTransport(key, manager, nil, h.gate, limits)
 }
 
-// resources limits what a peer can take: few connections and streams each, as only
-// members get past the gate. The defaults would allow 8 connections per address, and
-// so 8 peers per host.
+// resources limits what a peer can take: few connections and streams each. The defaults
+// would allow 8 connections per address, and so 8 peers per host. Connections that come
+// in and are not known yet cannot take all the room of those that go out.
 func resources() (network.ResourceManager, error) {
-	const peers, perPeer = 1024, 8
+	const peers, perPeer, streams = 1024, 8, 128
 	partial := rcmgr.PartialLimitConfig{
-		Transient: rcmgr.ResourceLimits{Conns: peers, Streams: peers},
+		Transient: rcmgr.ResourceLimits{Conns: peers, ConnsInbound: peers / 2, ConnsOutbound: peers, Streams: peers,
+			StreamsInbound: peers, StreamsOutbound: peers},
 		PeerDefault: rcmgr.ResourceLimits{
 			Conns: perPeer, ConnsInbound: perPeer, ConnsOutbound: perPeer,
-			Streams: 8 * perPeer, StreamsInbound: 8 * perPeer, StreamsOutbound: 8 * perPeer,
+			Streams: streams, StreamsInbound: streams, StreamsOutbound: streams,
 		},
 	}
 	return rcmgr.NewResourceManager(

@@ -57,7 +57,10 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != h.id {
 		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, h.id.Short())
 	}
-	if err := h.AddPeers(v.Members); err != nil {
+	if err := h.Introduce(v.Members); err != nil {
+		return nil, err
+	}
+	if err := h.checkForgotten(v); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,11 +69,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if err := h.enter(a); err != nil {
 		return nil, err
 	}
-	for _, m := range v.Members {
-		if h.links.lost(m.ID) {
-			h.probe(a, m.ID)
-		}
-	}
+	h.probeMissing(a)
 	var dials sync.WaitGroup
 	h.dialAll(ctx, a, &dials)
 	select {
@@ -86,6 +85,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if a.err != nil {
 		return nil, a.err
 	}
+	h.meetAll(v)
 	return newTransport(h.done, v, self, a.streams), nil
 }
 
@@ -147,37 +147,6 @@ func (h *Host) leave(a *attempt) {
 	}
 }
 
-// down probes a peer whose control streams have ended for the attempts that wait for
-// it: it may never come, and nothing else would tell.
-func (h *Host) down(id elastic.ID) {
-	h.mu.Lock()
-	var hit []*attempt
-	for _, a := range h.attempts {
-		if a.view.Rank(id) >= 0 {
-			hit = append(hit, a)
-		}
-	}
-	h.mu.Unlock()
-	for _, a := range hit {
-		h.probe(a, id)
-	}
-}
-
-// probe connects to a member that was there before, in a goroutine of the host, and
-// fails the attempt if the member is dead.
-func (h *Host) probe(a *attempt, id elastic.ID) {
-	peerID, err := idOf(string(id))
-	if err != nil || !h.begin() {
-		return
-	}
-	go func() {
-		defer h.working.Done()
-		if _, err := h.control(a.ctx, peerID); err != nil && a.ctx.Err() == nil {
-			a.fail(a.lost(a.view.Rank(id), err))
-		}
-	}()
-}
-
 // dialAll opens the streams to all lower ranks, in goroutines counted by dials. Higher
 // ranks open theirs to this one.
 func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
@@ -192,7 +161,7 @@ func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 				}
 				defer func() { <-turns }()
 				if err := h.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil {
-					a.fail(a.lost(rank, err))
+					a.fail(a.blameFor(rank, err))
 				}
 			})
 		}
@@ -207,7 +176,7 @@ func (h *Host) dial(ctx context.Context, a *attempt, rank, number int) error {
 		return err
 	}
 	return h.retry(ctx, id, func(ctx context.Context) error {
-		s, err := h.open(ctx, id, a, rank, number)
+		s, err := h.join(ctx, id, a, rank, number)
 		if err != nil {
 			a.note(rank, err)
 			return err
@@ -217,10 +186,10 @@ func (h *Host) dial(ctx context.Context, a *attempt, rank, number int) error {
 	})
 }
 
-// open opens one stream. The answer to the hello comes when the other side has entered
-// the view, too.
-func (h *Host) open(ctx context.Context, id peer.ID, a *attempt, rank, number int) (network.Stream, error) {
-	s, err := h.host.NewStream(ctx, id, dataProtocol)
+// join opens one stream and says hello. The answer comes when the other side has entered
+// the view, too; it is the first that comes back, the protocol being known to both.
+func (h *Host) join(ctx context.Context, id peer.ID, a *attempt, rank, number int) (network.Stream, error) {
+	s, err := h.open(ctx, id, dataProtocol)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +209,7 @@ func (h *Host) open(ctx context.Context, id peer.ID, a *attempt, rank, number in
 		_ = s.Reset()
 		return nil, refusal(err)
 	}
-	return s, nil
+	return s.Stream, nil
 }
 
 // greeting returns the hello of this rank.
@@ -253,7 +222,7 @@ func (h *Host) check(a *attempt, g wire.Greeting, rank, number int) error {
 	want := h.greeting(a, number)
 	want.Rank = uint32(rank)
 	if g != want {
-		return fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)
+		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
 	}
 	return nil
 }
@@ -328,6 +297,15 @@ func (a *attempt) blame(cause error) error {
 		return fmt.Errorf("%w: %w", a.lost(rank, why), cause)
 	}
 	return cause
+}
+
+// blameFor returns why the attempt failed because of err, which concerns rank. A member
+// that is in a later view already is not at fault.
+func (a *attempt) blameFor(rank int, err error) error {
+	if errors.Is(err, errStale) {
+		return fmt.Errorf("%w: rank %d (%s): %w", collective.ErrRevoked, rank, a.view.Members[rank].ID.Short(), err)
+	}
+	return a.lost(rank, err)
 }
 
 // lost returns the loss of a rank of the view.

@@ -2,18 +2,14 @@ package p2p
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -22,14 +18,14 @@ import (
 // reads all of them. More than maxControls are refused.
 const maxControls = 4
 
-// controlStream is a stream of messages, each with its length in four bytes before it.
-type controlStream struct {
-	network.Stream
-	turn chan struct{} // holds a token while somebody writes
-}
-
 // Send implements elastic.Control. To a peer with which there is no stream it connects
-// first, and tries again until ctx ends, as the peer may not know this host yet.
+// first. It ends with elastic.ErrGone as soon as it is certain that nobody is there, which it
+// is not in the first second after a peer was introduced: then, and while the peer does
+// not answer or does not know this host, it tries again until ctx ends.
+//
+// A connection on which messages have not been acknowledged for stuckTime, while nothing
+// else came from the peer either, is closed and made anew: TCP by itself would try
+// again ever more rarely, so that a network that works again would not be noticed.
 func (h *Host) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	err := h.send(ctx, to, msg)
 	if err != nil {
@@ -48,21 +44,57 @@ func (h *Host) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if err != nil {
 		return err
 	}
+	if h.gate.isBanned(id) {
+		return errForgotten
+	}
 	for {
 		s, err := h.control(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err = s.write(ctx, msg); err == nil {
+		if h.stuck(id) {
+			h.abandon(id, s)
+			continue
+		}
+		if err := s.takeTurn(ctx); err != nil {
+			return err // another is writing, and sees to it
+		}
+		err = s.write(ctx, msg)
+		<-s.turn
+		if err == nil {
 			return nil
 		}
 		h.dropControl(id, s)
 		_ = s.Reset() // half a message may be on its way
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			if h.stuck(id) {
+				h.hangUp(s.Conn())
+			}
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
 		// The stream had ended: this is the time to connect again.
 	}
+}
+
+// stuck reports whether the peer acknowledges nothing and says nothing.
+func (h *Host) stuck(id peer.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waiting := false
+	for _, s := range h.controls[id] {
+		since, quiet := s.silence()
+		if !quiet {
+			return false
+		}
+		waiting = waiting || since
+	}
+	return waiting
+}
+
+// abandon gives up the connection of s.
+func (h *Host) abandon(id peer.ID, s *controlStream) {
+	h.dropControl(id, s)
+	h.hangUp(s.Conn())
 }
 
 // control returns the stream to write to id on. If there is none it opens one, while
@@ -110,13 +142,27 @@ func (h *Host) endOpening(id peer.ID, ended chan struct{}) {
 	close(ended)
 }
 
-// openControl opens a stream and starts its reader.
+// openControl opens a stream and starts its reader. The peer must have taken it: one
+// that does not know this host yet resets it, and a message would be lost.
 func (h *Host) openControl(ctx context.Context, id peer.ID) error {
-	raw, err := h.host.NewStream(ctx, id, controlProtocol)
+	raw, err := h.open(ctx, id, controlProtocol)
 	if err != nil {
 		return err
 	}
-	s, err := h.addControl(raw)
+	began := time.Now()
+	stop := context.AfterFunc(ctx, func() { _ = raw.Reset() })
+	err = raw.negotiate()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = raw.Reset()
+		if ctx.Err() != nil && time.Since(began) >= stuckTime {
+			h.hangUp(raw.Conn())
+		}
+		return err
+	}
+	s, err := h.addControl(raw.Stream)
 	if err != nil {
 		return err
 	}
@@ -146,7 +192,7 @@ func (h *Host) addControl(raw network.Stream) (*controlStream, error) {
 		_ = raw.Reset()
 		return nil, errors.New("too many control streams")
 	}
-	s := &controlStream{Stream: raw, turn: make(chan struct{}, 1)}
+	s := newControl(raw)
 	h.controls[id] = append(slices.Clone(h.controls[id]), s)
 	h.working.Add(1)
 	return s, nil
@@ -178,80 +224,31 @@ func (h *Host) acceptControl(raw network.Stream) {
 func (h *Host) readControl(id peer.ID, s *controlStream) {
 	name := elastic.ID(id.String())
 	h.links.up(name)
-	err := readMessages(s, func(msg []byte) { h.links.message(name, msg) })
+	err := readMessages(s, s.acknowledged, func(msg []byte) {
+		s.acknowledge()
+		h.links.message(name, msg)
+	})
 	h.dropControl(id, s)
 	_ = s.Reset()
 	h.links.down(name, err)
 }
 
-// readMessages reads until an error, which it returns. The length of a message is
-// checked before there is memory for it.
-func readMessages(r io.Reader, deliver func([]byte)) error {
-	var head [4]byte
-	for {
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return err
-		}
-		n := binary.LittleEndian.Uint32(head[:])
-		if n > elastic.MaxControl {
-			return fmt.Errorf("control message of %d bytes, at most %d", n, elastic.MaxControl)
-		}
-		msg := make([]byte, n)
-		if _, err := io.ReadFull(r, msg); err != nil {
-			return err
-		}
-		deliver(msg)
+// Redial implements elastic.Control.
+func (h *Host) Redial(to elastic.ID) {
+	id, err := idOf(string(to))
+	if err != nil {
+		return
 	}
-}
-
-// write writes one message; after an error the stream cannot be used any more.
-func (s *controlStream) write(ctx context.Context, msg []byte) error {
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if !h.begin() {
+		return
 	}
-	defer func() { <-s.turn }()
-	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
-	frame := append(binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg))), msg...)
-	_, err := s.Write(frame)
-	if !stop() && err == nil {
-		err = context.Cause(ctx) // written, but the deadline has spoiled the stream
-	}
-	return err
+	go func() {
+		defer h.working.Done()
+		for _, c := range h.swarm.ConnsToPeer(id) {
+			h.hangUp(c)
+		}
+	}()
 }
 
 // Events implements elastic.Control.
 func (h *Host) Events() <-chan elastic.PeerEvent { return h.links.out }
-
-// The pauses between attempts to reach a peer.
-const (
-	firstPause = 20 * time.Millisecond
-	lastPause  = time.Second
-)
-
-// retry calls f until it succeeds, the peer refuses for good or is dead, the host
-// closes, or ctx ends. A peer that was told of this host a little later than this host
-// of it closes the connection first, and answers the next.
-func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		h.swarm.Backoff().Clear(id) // retry has its own pauses
-		err := f(ctx)
-		if err == nil || errors.Is(err, errRefused) {
-			return err
-		}
-		if errors.Is(err, syscall.ECONNREFUSED) && h.links.seen(elastic.ID(id.String())) {
-			return err // it was there, and nobody listens any more
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-h.done:
-			timer.Stop()
-			return fmt.Errorf("%w: host closed", collective.ErrClosed)
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
-		}
-	}
-}

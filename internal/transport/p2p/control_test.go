@@ -34,7 +34,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 func introduce(t testing.TB, hs []*p2p.Host, v elastic.View) {
 	t.Helper()
 	for _, h := range hs {
-		if err := h.AddPeers(v.Members); err != nil {
+		if err := h.Introduce(v.Members); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestControlBothWaysAtOnce(t *testing.T) {
 // A peer that is told of this host later must be found as soon as it is.
 func TestControlBeforeIntroduction(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
-	if err := hs[0].AddPeers(v.Members); err != nil {
+	if err := hs[0].Introduce(v.Members); err != nil {
 		t.Fatal(err)
 	}
 	// Not known to host 1, it is refused until ctx ends, and nothing comes through.
@@ -145,7 +145,7 @@ func TestControlBeforeIntroduction(t *testing.T) {
 		send(t, hs, 0, 1, "patient")
 		close(done)
 	}()
-	if err := hs[1].AddPeers(v.Members); err != nil {
+	if err := hs[1].Introduce(v.Members); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -164,10 +164,10 @@ func TestControlErrors(t *testing.T) {
 	if err := hs[0].Send(t.Context(), "nobody", nil); err == nil {
 		t.Error("sent to an ID that is none")
 	}
-	if err := hs[0].AddPeers([]elastic.Member{{ID: "nobody"}}); err == nil {
+	if err := hs[0].Introduce([]elastic.Member{{ID: "nobody"}}); err == nil {
 		t.Error("an ID that is none was added")
 	}
-	if err := hs[0].AddPeers([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{"here"}}}); err == nil {
+	if err := hs[0].Introduce([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{"here"}}}); err == nil {
 		t.Error("an address that is none was added")
 	}
 	send(t, hs, 0, 1, "hello")

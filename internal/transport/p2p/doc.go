@@ -3,12 +3,37 @@
 //
 //	h, err := p2p.Listen(ctx, p2p.Config{Job: "mnist"})
 //	// tell the others h.ID() and h.Addrs(), learn theirs
-//	err = h.AddPeers(members)
-//	g, err := elastic.Join(ctx, elastic.Config{Control: h, Connector: h, ...})
+//	err = h.Introduce(members)
+//	g, err := elastic.Join(ctx, elastic.Config{Endpoint: h.Endpoint(self), ...})
 //
-// A Host has a fresh identity and lets in only the members it was told of: a stranger
-// is refused right after the security handshake. A connection between two hosts
-// carries their control streams and, per epoch, two data streams.
+// A newcomer with a ticket of a running job has itself let in first:
+//
+//	secret, err := h.Prove(ctx, member, t.Proof()) // for one of the ticket's contacts
+//	err = h.SetSecret(secret)                      // and lets others in from now on
+//
+// A Host has a fresh identity and lets in only the members it was told of, and those that
+// prove to hold the job's secret or a ticket. A connection between two hosts carries
+// their control streams, bulk streams, and, per epoch, two data streams.
+//
+// # Strangers
+//
+// Without a secret a stranger is refused right after the security handshake. With one it
+// gets into the lobby (lobby.go): few connections, for a short time, with one stream
+// each, on which only the proof is heard. That is 40 bytes, answered with 73: one HMAC or
+// three, whatever they say. Until then a stranger has cost a handshake. The newcomer
+// checks the member's answer likewise, and what it has not checked it does not listen to.
+//
+// # Who is there
+//
+// Send and Connect end with an error at once when nobody listens any more where the peer
+// was (elastic.ErrGone), and try again until their ctx ends in all other cases: those who start at
+// the same time may not listen yet, or not know each other. Control messages are
+// acknowledged, so that a connection on which nothing comes back is given up within a
+// second (Send). A host that listens on many interfaces is dialled on all of them, on
+// loopback first; once found, only there, until that fails in another way than by being
+// refused.
+//
+// Over QUIC nobody refuses: a peer that was killed is given up as one that is cut off.
 //
 // # Streams of a pair
 //

@@ -77,11 +77,13 @@ func FuzzHello(f *testing.F) {
 }
 
 func FuzzControl(f *testing.F) {
-	f.Add([]byte("\x03\x00\x00\x00abc\x00\x00\x00\x00"))
-	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Add([]byte("\x03\x00\x00\x00abc\xff\xff\xff\xff\x00\x00\x00\x00"))
+	f.Add([]byte("\xfe\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var out []byte
-		err := readMessages(bytes.NewReader(in), func(msg []byte) {
+		err := readMessages(bytes.NewReader(in), func() {
+			out = binary.LittleEndian.AppendUint32(out, ackMark)
+		}, func(msg []byte) {
 			out = binary.LittleEndian.AppendUint32(out, uint32(len(msg)))
 			out = append(out, msg...)
 		})

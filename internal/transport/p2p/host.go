@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	manet "github.com/multiformats/go-multiaddr/net"
@@ -31,10 +32,13 @@ type Config struct {
 	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. Empty means all IPv4
 	// interfaces and a free port.
 	ListenAddrs []string
+	// Secret is the job's, ticket.KeySize bytes; peers that prove to hold it or a ticket
+	// are let in. Without it only those that were introduced are; SetSecret sets it later.
+	Secret []byte
 }
 
-// Host is this process on the network of its job. It is its own elastic.Control and
-// elastic.Connector. All methods are safe for concurrent use.
+// Host is this process on the network of its job. It is its own elastic.Control,
+// elastic.Connector and elastic.Bulk. All methods are safe for concurrent use.
 type Host struct {
 	job   string
 	id    elastic.ID
@@ -42,13 +46,19 @@ type Host struct {
 	swarm *swarm.Swarm
 	below []io.Closer // what libp2p is made of, closed after it in order
 	gate  *gate
+	lobby *lobby
 	links *links
+	desk  *desk
+
+	members   protocol.Switch // who handles the streams of members, and of all others
+	strangers protocol.Switch
 
 	done    chan struct{}  // closed by Close
 	working sync.WaitGroup // handlers and readers of streams
 
 	mu       sync.Mutex
 	closed   bool
+	secret   []byte                       // of the job, or nil
 	controls map[peer.ID][]*controlStream // that can be written to
 	opening  map[peer.ID]chan struct{}    // closed when a control stream was opened or not
 	attempts map[[32]byte]*attempt        // Connects in progress, by hash of the view
@@ -90,10 +100,25 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 		attempts: make(map[[32]byte]*attempt),
 	}
 	h.links = newLinks(h.down)
-	if err := h.build(cfg, key); err != nil {
+	h.lobby = &lobby{expel: h.expel}
+	h.desk = newDesk()
+	if cfg.Secret != nil {
+		err = h.SetSecret(cfg.Secret)
+	}
+	if err == nil {
+		err = h.build(cfg, key)
+	}
+	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
+}
+
+// Endpoint returns the host as what elastic needs of a network. self says how others
+// see this process; its ID and addresses are the host's, whatever it says.
+func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
+	self.ID, self.Addrs = h.id, h.Addrs()
+	return elastic.Endpoint{Self: self, Control: h, Connector: h, Bulk: h, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.
@@ -148,6 +173,7 @@ func (h *Host) Close() error {
 		return nil
 	}
 	close(h.done)
+	h.lobby.close()
 	var errs []error
 	if h.host != nil {
 		errs = append(errs, h.host.Close())

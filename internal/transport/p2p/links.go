@@ -20,7 +20,7 @@ type links struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond         // queue or stopped
-	open    map[elastic.ID]int // streams; the key stays when they have ended
+	open    map[elastic.ID]int // streams
 	queue   []elastic.PeerEvent
 	stopped bool
 }
@@ -49,28 +49,13 @@ func (l *links) down(id elastic.ID, err error) {
 	l.open[id]--
 	last := l.open[id] == 0
 	if last {
+		delete(l.open, id)
 		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
 	}
 	l.mu.Unlock()
 	if last {
 		l.onDown(id)
 	}
-}
-
-// seen reports whether id was ever up.
-func (l *links) seen(id elastic.ID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.open[id]
-	return ok
-}
-
-// lost reports whether id was up and is down.
-func (l *links) lost(id elastic.ID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n, ok := l.open[id]
-	return ok && n == 0
 }
 
 // message queues a message, and waits while the queue is full.

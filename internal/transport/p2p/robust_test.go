@@ -41,7 +41,7 @@ func trio(t testing.TB) ([]*Host, elastic.View) {
 		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
 	}
 	for _, h := range hs {
-		if err := h.AddPeers(v.Members); err != nil {
+		if err := h.Introduce(v.Members); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,7 +81,7 @@ func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2][streamsPerP
 			t.Fatal(err)
 		}
 		for number := range streamsPerPair {
-			s, err := hs[2].open(t.Context(), id, a, rank, number)
+			s, err := hs[2].join(t.Context(), id, a, rank, number)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -101,20 +101,37 @@ func readHello(r io.Reader) (wire.Greeting, error) {
 	return wire.DecodeGreeting(body)
 }
 
-// errRefused: the peer does not want the stream, now or later.
-var errRefused = errors.New("refused: another job or view")
+// Why a peer does not want a stream, now or later.
+var (
+	// errRefused: it is of another job, or the peer is not in that view.
+	errRefused = errors.New("refused: another job or view")
+	// errStale: it is of an epoch that the peer has done with.
+	errStale = errors.New("the peer has gone on to a later view")
+)
 
-// refusedCode tells errRefused to the other side of a stream.
-const refusedCode network.StreamErrorCode = 0x656c
+// The codes that tell a reason to the other side of a stream.
+const (
+	refusedCode network.StreamErrorCode = 0x656c
+	busyCode    network.StreamErrorCode = 0x656d
+	staleCode   network.StreamErrorCode = 0x656e
+)
 
 // refuse resets s for good.
-func refuse(s network.Stream) { _ = s.ResetWithError(refusedCode) }
+func refuse(s network.Stream, code network.StreamErrorCode) { _ = s.ResetWithError(code) }
 
-// refusal returns errRefused in place of the error of a stream that was refused.
+// refusal returns the reason in place of the error of a stream that was refused.
 func refusal(err error) error {
 	var reset *network.StreamError
-	if errors.As(err, &reset) && reset.Remote && reset.ErrorCode == refusedCode {
-		return errRefused
+	if !errors.As(err, &reset) || !reset.Remote {
+		return err
+	}
+	switch reset.ErrorCode {
+	case refusedCode:
+		return final{errRefused}
+	case staleCode:
+		return final{errStale}
+	case busyCode:
+		return final{errBusy}
 	}
 	return err
 }

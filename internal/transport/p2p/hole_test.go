@@ -1,0 +1,165 @@
+package p2p_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// hole is a way to a host that can swallow what goes through it, as a network does that
+// drops packets: connections stay, and new ones are not answered.
+type hole struct {
+	listener net.Listener
+	to       string
+	working  sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  []net.Conn
+	filled chan struct{} // closed when bytes pass; those of old connections stay lost
+}
+
+// dig returns the way to the host with that multiaddr, and its own multiaddr.
+func dig(t testing.TB, addr string) (*hole, string) {
+	t.Helper()
+	a, err := multiaddr.NewMultiaddr(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := manet.ToNetAddr(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &hole{listener: l, to: to.String(), filled: make(chan struct{})}
+	close(w.filled)
+	w.working.Go(w.accept)
+	t.Cleanup(w.close)
+	own, err := manet.FromNetAddr(l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, own.String()
+}
+
+// accept connects those who come with the host.
+func (w *hole) accept() {
+	for {
+		in, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", w.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.conns = append(w.conns, in, out)
+		filled := w.filled
+		w.mu.Unlock()
+		w.working.Go(func() { w.copy(out, in, filled) })
+		w.working.Go(func() { w.copy(in, out, filled) })
+	}
+}
+
+// copy passes bytes on, for a connection made when filled was what it is, until the hole
+// opens the next time: then they are swallowed.
+func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
+	<-filled
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		w.mu.Lock()
+		lost := w.filled != filled
+		w.mu.Unlock()
+		if err == nil && !lost {
+			_, err = to.Write(b[:n])
+		}
+		if err != nil {
+			if !lost {
+				_ = to.Close()
+			}
+			return
+		}
+	}
+}
+
+// open swallows everything from now on, and fill lets new connections through.
+func (w *hole) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.filled = make(chan struct{})
+}
+
+func (w *hole) fill() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.filled)
+}
+
+func (w *hole) close() {
+	_ = w.listener.Close()
+	w.mu.Lock()
+	select {
+	case <-w.filled:
+	default:
+		close(w.filled) // a test that failed has left it open
+	}
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.mu.Unlock()
+	w.working.Wait()
+}
+
+// A connection on which nothing comes back is given up within a second or two: Send fails,
+// the peer is reported down, and when the network works again the next Send gets
+// through at once.
+func TestBlackHole(t *testing.T) {
+	t.Parallel() // it waits
+	hs, v := hosts(t, 2, configs()["tls"])
+	way, addr := dig(t, hs[1].Addrs()[0])
+	if err := hs[0].Introduce([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{addr}}}); err != nil {
+		t.Fatal(err)
+	}
+	introduce(t, hs[1:], v)
+	send(t, hs, 0, 1, "before")
+	wantEvents(t, hs, 0, "1 up")
+	wantEvents(t, hs, 1, "0 up", "0 says before")
+	way.open()
+	began := time.Now()
+	beat := time.NewTicker(20 * time.Millisecond)
+	defer beat.Stop()
+	beats := 0
+	for ; ; beats++ {
+		<-beat.C
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := hs[0].Send(ctx, hs[1].ID(), []byte("lost"))
+		cancel()
+		if err != nil {
+			break
+		}
+		if time.Since(began) > long {
+			t.Fatal("Send goes on without an answer")
+		}
+	}
+	wantEvents(t, hs, 0, "1 down")
+	t.Logf("given up after %v and %d messages", time.Since(began), beats)
+	way.fill()
+	began = time.Now()
+	send(t, hs, 0, 1, "after")
+	t.Logf("got through after %v", time.Since(began))
+	for e := event(t, hs, 1); e != "0 says after"; {
+		e = event(t, hs, 1)
+	}
+}

@@ -1,0 +1,158 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/ticket"
+)
+
+func proofOf(b byte) ticket.Proof { return ticket.BySecret(bytes.Repeat([]byte{b}, ticket.KeySize)) }
+
+// listenNear starts a host on loopback.
+func listenNear(t testing.TB, secret []byte) (*Host, elastic.Member) {
+	t.Helper()
+	h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, elastic.Member{ID: h.ID(), Addrs: h.Addrs()}
+}
+
+// loiter connects a stranger, which then does nothing.
+func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
+	t.Helper()
+	if err := h.Introduce([]elastic.Member{m}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := idOf(string(m.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.swarm.DialPeer(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A crowd of strangers takes no more than its share, and keeps out neither members nor
+// a newcomer that has a ticket. Each may open one stream, which is for its proof.
+func TestCrowd(t *testing.T) {
+	member, m := listenNear(t, proofOf(1).Key)
+	var crowd []*Host
+	for range maxStrangers + 5 {
+		h, _ := listenNear(t, nil)
+		loiter(t, h, m)
+		crowd = append(crowd, h)
+	}
+	member.lobby.mu.Lock()
+	guests := len(member.lobby.guests)
+	member.lobby.mu.Unlock()
+	if guests > maxStrangers {
+		t.Errorf("%d strangers", guests)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	newcomer, _ := listenNear(t, nil)
+	if _, err := newcomer.Prove(ctx, m, proofOf(1)); err != nil {
+		t.Errorf("a newcomer: %v", err)
+	}
+	friend, f := listenNear(t, nil)
+	if err := errors.Join(member.Introduce([]elastic.Member{f}), friend.Introduce([]elastic.Member{m}),
+		friend.Send(ctx, m.ID, []byte("hello"))); err != nil {
+		t.Errorf("a member: %v", err)
+	}
+	id, err := idOf(string(m.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := crowd[len(crowd)-1]
+	for _, p := range []protocol.ID{controlProtocol, dataProtocol, bulkProtocol, proveProtocol} {
+		s, err := last.host.NewStream(ctx, id, p)
+		if err == nil {
+			t.Errorf("a stranger opened a stream for %s", p)
+			_ = s.Reset()
+		}
+	}
+}
+
+// Who does not prove itself is put out after a time.
+func TestLobbyTime(t *testing.T) {
+	t.Parallel() // it waits
+	_, m := listenNear(t, proofOf(1).Key)
+	h, _ := listenNear(t, nil)
+	c := loiter(t, h, m)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	gone := make(chan struct{})
+	n := &network.NotifyBundle{DisconnectedF: func(network.Network, network.Conn) { close(gone) }}
+	h.swarm.Notify(n)
+	defer h.swarm.StopNotify(n)
+	if c.IsClosed() {
+		return
+	}
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		t.Error("a stranger stays")
+	}
+}
+
+// away is a connection from an address.
+type away struct {
+	network.Conn
+	addr string
+}
+
+func (a away) RemoteMultiaddr() multiaddr.Multiaddr { return multiaddr.StringCast(a.addr) }
+
+// One address that is not loopback gets only a part of the lobby.
+func TestLobbyPerAddress(t *testing.T) {
+	out := make(chan string, 100)
+	l := &lobby{expel: func(c network.Conn) { out <- c.(away).addr }}
+	defer l.close()
+	for i := range maxPerIP + 3 {
+		l.enter(away{addr: fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", i+1)})
+	}
+	l.enter(away{addr: "/ip4/192.0.2.2/tcp/1"})
+	var gone []string
+	for range 3 {
+		gone = append(gone, <-out)
+	}
+	slices.Sort(gone)
+	if want := []string{"/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/2", "/ip4/192.0.2.1/tcp/3"}; !slices.Equal(gone, want) {
+		t.Errorf("%v had to go, want %v", gone, want)
+	}
+	if len(l.guests) != maxPerIP+1 {
+		t.Errorf("%d guests", len(l.guests))
+	}
+}
+
+// Loopback is tried first, all else a little later; without it all at once.
+func TestNearFirst(t *testing.T) {
+	far, near := multiaddr.StringCast("/ip4/192.0.2.1/tcp/1"), multiaddr.StringCast("/ip4/127.0.0.1/tcp/1")
+	for _, d := range nearFirst([]multiaddr.Multiaddr{far, near}) {
+		if (d.Delay == 0) != d.Addr.Equal(near) || d.Delay > 50*time.Millisecond {
+			t.Errorf("%v after %v", d.Addr, d.Delay)
+		}
+	}
+	if d := nearFirst([]multiaddr.Multiaddr{far}); d[0].Delay != 0 {
+		t.Errorf("%v after %v", d[0].Addr, d[0].Delay)
+	}
+}

@@ -1,0 +1,132 @@
+package p2p
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// stuckTime is how long a message may go without being acknowledged. Its owner may know
+// earlier that a peer is silent, and calls Redial; this is for the case that it does not.
+const stuckTime = 5 * time.Second
+
+// ackMark stands in place of the length of a message, and acknowledges one. A peer
+// acknowledges when it has read a message, in order.
+const ackMark = 1<<32 - 1
+
+// controlStream is a stream of messages, each with its length in four bytes before it,
+// and of acknowledgements of those of the other side.
+type controlStream struct {
+	network.Stream
+	turn chan struct{} // holds a token while somebody writes
+
+	mu      sync.Mutex
+	pending int       // messages that are not acknowledged
+	since   time.Time // of the first of them, or of the acknowledgement of the one before it
+	heard   time.Time // the last message or acknowledgement
+}
+
+// newControl wraps a stream on which the protocol has been negotiated.
+func newControl(raw network.Stream) *controlStream {
+	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
+}
+
+// takeTurn waits until nobody else writes.
+func (s *controlStream) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// write writes one message; it is the caller's turn. After an error the stream cannot be
+// used any more.
+func (s *controlStream) write(ctx context.Context, msg []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
+	s.sent()
+	frame := append(binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg))), msg...)
+	_, err := s.Write(frame)
+	if !stop() && err == nil {
+		err = context.Cause(ctx) // written, but the deadline has spoiled the stream
+	}
+	return err
+}
+
+// sent notes that a message is being written.
+func (s *controlStream) sent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending++; s.pending == 1 {
+		s.since = time.Now()
+	}
+}
+
+// acknowledged notes that the peer has read the oldest message that was pending.
+func (s *controlStream) acknowledged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending = max(0, s.pending-1)
+	s.heard = time.Now()
+	s.since = s.heard
+}
+
+// silence reports whether a message has been pending for stuckTime, and whether nothing
+// was heard for as long.
+func (s *controlStream) silence() (waiting, quiet bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending > 0 && time.Since(s.since) >= stuckTime, time.Since(s.heard) >= stuckTime
+}
+
+// acknowledge tells the peer that a message was read. One that cannot be told hears
+// nothing for long, and gives the stream up.
+func (s *controlStream) acknowledge() {
+	s.mu.Lock()
+	s.heard = time.Now()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), stuckTime)
+	defer cancel()
+	if s.takeTurn(ctx) != nil {
+		return
+	}
+	defer func() { <-s.turn }()
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	defer stop()
+	_, _ = s.Write(binary.LittleEndian.AppendUint32(nil, ackMark))
+}
+
+// readMessages reads until an error, which it returns. The length of a message is
+// checked before there is memory for it.
+func readMessages(r io.Reader, acknowledged func(), deliver func([]byte)) error {
+	var head [4]byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return err
+		}
+		n := binary.LittleEndian.Uint32(head[:])
+		if n == ackMark {
+			acknowledged()
+			continue
+		}
+		if n > elastic.MaxControl {
+			return fmt.Errorf("control message of %d bytes, at most %d", n, elastic.MaxControl)
+		}
+		msg := make([]byte, n)
+		if _, err := io.ReadFull(r, msg); err != nil {
+			return err
+		}
+		deliver(msg)
+	}
+}

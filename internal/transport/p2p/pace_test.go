@@ -1,0 +1,148 @@
+package p2p
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// link is an imaginary link: pieces take turns at its rate, and then take delay there and
+// back. It sends as much as the pacer allows for the given time, and returns the bytes
+// that got through and the longest queue in the second half of that.
+func runLink(rate float64, delay, span time.Duration) (through int, longest time.Duration) {
+	p := newPacer()
+	start := time.Unix(0, 0)
+	now, free := start, start // free: when the link is done with what it has
+	var acks []time.Time
+	for now.Before(start.Add(span)) {
+		for p.take(pieceSize, now) {
+			free = later(free, now).Add(time.Duration(float64(pieceSize) / rate * float64(time.Second)))
+			if queue := free.Sub(now); now.After(start.Add(span / 2)) {
+				longest = max(longest, queue)
+			}
+			acks = append(acks, free.Add(delay))
+		}
+		now, acks = acks[0], acks[1:]
+		p.acknowledge(now)
+		through += pieceSize
+	}
+	return through, longest
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// On links fast and slow, near and far, an answer uses most of the link and does not
+// build up a queue.
+func TestPacer(t *testing.T) {
+	for _, mbit := range []float64{10, 100, 1000, 10_000} {
+		for _, delay := range []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {
+			rate := mbit * 1e6 / 8
+			through, queue := runLink(rate, delay, 10*time.Second)
+			share := float64(through) / (rate * 10)
+			// The window has its limits: 4 MiB per round trip, and at the least two pieces.
+			most := min(1, float64(maxWindow)/(rate*delay.Seconds()))
+			floor := time.Duration(2 * minWindow / rate * float64(time.Second))
+			if share < most*0.7 || queue > max(3*maxQueueing, floor) {
+				t.Errorf("%v Mbit/s, %v: uses %.2f of the link, queue %v", mbit, delay, share, queue)
+			}
+		}
+	}
+}
+
+// Whatever acknowledgements come and when, what is under way stays within the window, and
+// one piece can always be sent when none is.
+func TestPacerBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, now := newPacer(), time.Unix(0, 0)
+		var sizes []int
+		total := 0
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 50_000_000).Draw(t, "wait")))
+			if rapid.Bool().Draw(t, "send") {
+				size := rapid.IntRange(1, pieceSize).Draw(t, "size")
+				if p.take(size, now) {
+					sizes = append(sizes, size)
+					total += size
+				} else if total == 0 {
+					t.Fatal("nothing under way, and no room")
+				}
+			} else if p.acknowledge(now) != (len(sizes) > 0) {
+				t.Fatalf("%d pieces under way", len(sizes))
+			} else if len(sizes) > 0 {
+				total -= sizes[0]
+				sizes = sizes[1:]
+			}
+			if p.bytes != total || p.window < minWindow || p.window > maxWindow {
+				t.Fatalf("%d bytes under way, not %d; window %d", p.bytes, total, p.window)
+			}
+		}
+	})
+}
+
+// A request is what its length says, within the limit.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte("\x03\x00\x00\x00abc"))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		b, err := readRequest(bytes.NewReader(in))
+		if err != nil {
+			return
+		}
+		again := append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
+		if len(b) > elastic.MaxRequest || !bytes.HasPrefix(in, again) {
+			t.Errorf("%x became %x", in, b)
+		}
+	})
+}
+
+// Whatever a peer sends as an answer, what is read of it is what its pieces hold, and its
+// end is taken for the end only if it is marked.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte("\x03\x00\x00\x00abc\x01\x00\x00\x00d\x00\x00\x00\x00"))
+	f.Add([]byte("\x03\x00\x00\x00ab"))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		s := &lazyStream{Stream: canned{Reader: bytes.NewReader(in)}, written: true, agreed: true}
+		a := &answer{ctx: t.Context(), s: s, stop: func() bool { return true }}
+		got, err := io.ReadAll(a)
+		var out []byte
+		rest := in
+		for len(rest) >= 4 {
+			n := int(binary.LittleEndian.Uint32(rest))
+			if n == 0 || n > pieceSize {
+				break
+			}
+			rest = rest[4:]
+			n = min(n, len(rest))
+			out, rest = append(out, rest[:n]...), rest[n:]
+		}
+		ended := len(rest) >= 4 && binary.LittleEndian.Uint32(rest) == 0
+		if !bytes.Equal(got, out) || (err == nil) != ended {
+			t.Errorf("%x became %x, %v; want %x, ended %v", in, got, err, out, ended)
+		}
+	})
+}
+
+// No answer of a member is believed but the right one.
+func FuzzProofAnswer(f *testing.F) {
+	f.Add(make([]byte, answerSize))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var b [answerSize]byte
+		copy(b[:], in)
+		p := proofOf(1)
+		if secret, err := readAnswer(b, p, p.Claim("new", "old")); err == nil {
+			t.Errorf("%x was believed, secret %x", b, secret)
+		}
+	})
+}
