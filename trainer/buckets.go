@@ -47,9 +47,15 @@ func newLayout(params []Param, limit int) layout {
 // size is the length of a flat vector.
 func (l layout) size() int { return l.offsets[len(l.params)] }
 
-// views cuts a flat vector into one slice per parameter.
-func (l layout) views(flat []float32) [][]float32 {
-	views := make([][]float32, len(l.params))
+// vector returns a zeroed vector without gaps.
+func (l layout) vector() vector {
+	flat := make([]float32, l.size())
+	return vector{flat, cut(l, flat)}
+}
+
+// cut returns the parts of a flat vector, one per parameter.
+func cut[T any](l layout, flat []T) [][]T {
+	views := make([][]T, len(l.params))
 	for i := range views {
 		views[i] = flat[l.offsets[i]:l.offsets[i+1]:l.offsets[i+1]]
 	}

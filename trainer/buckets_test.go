@@ -55,8 +55,7 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 		if hi != 0 {
 			t.Fatalf("buckets begin at %d", hi)
 		}
-		flat := make([]float32, l.size())
-		for i, v := range l.views(flat) {
+		for i, v := range l.vector().views {
 			if len(v) != sizes[i] || cap(v) != sizes[i] {
 				t.Fatalf("view %d has length %d, capacity %d, want %d", i, len(v), cap(v), sizes[i])
 			}

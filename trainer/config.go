@@ -16,6 +16,8 @@ const (
 	DefaultMicrobatch = 16
 	// DefaultBucketBytes is so large that bytes and not messages make up the cost.
 	DefaultBucketBytes = 256 << 10
+	// DefaultKeep leaves older checkpoints for the case that the newest is damaged.
+	DefaultKeep = 3
 )
 
 // Config says what to train and how. It must be the same at every peer, but for
@@ -43,30 +45,65 @@ type Config struct {
 	// BucketBytes is how many bytes of gradients are reduced together, at least one
 	// parameter; 0 means 256 KiB.
 	BucketBytes int
+	// Exact sums gradients as integers (package exact), so that the result has the same
+	// bits whatever the number of peers, and whoever comes and goes.
+	Exact bool
+	// DataHash identifies the training set, if it is set: peers with another one are
+	// refused, and so are checkpoints.
+	DataHash string
+	// Checkpoint says where to save the state, how often, and what to go on from.
+	Checkpoint Checkpoint
 
-	// Evaluate, if set, is called once at every peer when training has ended, and
-	// returns the score on one of so many parts of the test set. The parts add up to
-	// the score that every peer reports.
+	// Evaluate, if set, is called at every peer when training has ended, and returns the
+	// score on one of so many parts of the test set. The parts add up to the score that
+	// every peer reports. It is called again, for another part, if a peer is lost
+	// meanwhile.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
-	// OnStep, if set, is told of every step when it is stable, in order.
+	// OnBegin, if set, is called before this peer computes its part of a step, and
+	// again when the step is tried again.
+	OnBegin func(step int64)
+	// OnStep, if set, is told of every step to which this peer has contributed when the
+	// step is stable, in order.
 	OnStep func(StepReport)
 	// Done, if set, is told the result when the job is finished at this peer.
 	Done func(Result)
+	// Log, if set, is told, in a plain line each, what a person should know though
+	// training goes on: that a damaged checkpoint was passed over, for example. It may be
+	// called from several goroutines.
+	Log func(line string)
+}
+
+// Checkpoint says what is saved of a job. The zero value saves nothing. The peer with
+// rank 0 writes, without holding up the steps; when too many peers are lost to go on,
+// each of those that are left does, as the job may end there. Only steps that every
+// member has committed are saved, but for this last case.
+type Checkpoint struct {
+	Dir        string        // where to; empty saves nothing
+	EverySteps int64         // after each so many steps; 0 does not count steps
+	Every      time.Duration // after such a time; 0 does not look at the clock
+	Keep       int           // how many to keep in Dir; 0 means 3
+	// Resume, if set, is a folder with checkpoints. Run goes on from the newest one that
+	// is whole. Its settings must be those of the job, but for the number of peers, the
+	// steps or passes, the schedule and BucketBytes. A peer that finds none gets the
+	// state from the others.
+	Resume string
 }
 
 // StepReport describes a stable step as one peer saw it.
 type StepReport struct {
 	Epoch        uint64   // in which it was committed
 	Step, Of     int64    // from 1, and the steps of the whole job
-	Peers        int      // members of the epoch
+	Attempt      int64    // from 0; exact mode repeats a step that does not fit its scale
+	Peers        int      // members that contributed to it
 	Microbatches [][2]int // [first, end) of those this peer computed
 	ShareSamples int      // samples this peer computed
 	Samples      int      // samples of all peers
 	Recomputed   int      // microbatches this peer computed more than once
 	Loss         float64  // mean over Samples, before the step
-	Digest       string   // of the parameters after the step, in hexadecimal
+	Digest       string   // of the parameters after the step, in hexadecimal; of large models not after every step
 	// Compute is the time in the model, Comm the time spent waiting for peers
-	// afterwards, Total that from the beginning to the new parameters.
+	// afterwards, Total that from the beginning of the last try to the new parameters.
+	// Comm and Total are 0 if this peer learned of the commit from others.
 	Compute, Comm, Total time.Duration
 }
 
@@ -109,6 +146,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.BucketBytes == 0 {
 		c.BucketBytes = DefaultBucketBytes
 	}
+	if c.Checkpoint.Keep == 0 {
+		c.Checkpoint.Keep = DefaultKeep
+	}
 	switch {
 	case c.Samples < 1:
 		return c, fmt.Errorf("trainer: Samples is %d, want the size of the training set", c.Samples)
@@ -125,5 +165,19 @@ func (c Config) withDefaults() (Config, error) {
 	case c.BucketBytes < 1:
 		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
 	}
+	if err := c.Checkpoint.check(); err != nil {
+		return c, err
+	}
 	return c, c.Optimizer.Check()
+}
+
+// check says what is wrong with the settings of checkpoints.
+func (c Checkpoint) check() error {
+	switch {
+	case c.EverySteps < 0 || c.Every < 0 || c.Keep < 0:
+		return fmt.Errorf("trainer: Checkpoint has EverySteps %d, Every %v and Keep %d, want none below 0", c.EverySteps, c.Every, c.Keep)
+	case c.Dir == "" && (c.EverySteps > 0 || c.Every > 0):
+		return fmt.Errorf("trainer: Checkpoint says how often and no Dir")
+	}
+	return nil
 }

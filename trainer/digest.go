@@ -8,6 +8,24 @@ import (
 	"github.com/elrun/elrun/internal/raw"
 )
 
+// digestBytes is how much of the parameters a step takes a digest of, on average: its
+// cost shall not show.
+const digestBytes = 1 << 20
+
+// digestDue reports whether the digest of the parameters after a step is taken: after
+// each if they are small, else after one in so many. All peers come to the same.
+func (r *runner) digestDue(step int64) bool {
+	return step%int64(ceilDiv(4*r.layout.size(), digestBytes)) == 0
+}
+
+// digest returns the digest of the parameters as they are.
+func (r *runner) digest() uint64 {
+	if !r.digested {
+		r.known, r.digested = digestOf(r.layout.params), true
+	}
+	return r.known
+}
+
 // digestOf is a quick fingerprint of the parameters, in declaration order. It is
 // for comparing peers of one job; it does not resist forgery.
 func digestOf(params []Param) uint64 {

@@ -1,6 +1,7 @@
 // Package trainer trains a model on all peers of a group at once, each on its
 // share of every batch, with one result: after every step all peers have the same
-// parameters to the bit.
+// parameters to the bit. Peers may come, go and die at any time; what a dead peer had
+// not finished is computed by the others, and nothing else is computed twice.
 //
 //	group, err := launch.Init(ctx)
 //	defer group.Close()
@@ -12,17 +13,57 @@
 //		Schedule:    optim.Constant(0.05),
 //	})
 //
-// A step goes through these stages; the files follow them:
+// # A step
 //
-//  1. plan.go, sample.go: which samples the step has, from the seed and the number
-//     of the step alone, and which microbatches of them are this peer's.
-//  2. step.go: the model adds the gradient sums of the microbatches to the
-//     contribution, which stays untouched by reductions until the step is committed.
-//  3. buckets.go: while the last backward pass still runs, finished groups of
-//     parameters are reduced into a second buffer.
-//  4. tail.go: last and only when every bucket is in, a small vector with a slot per
-//     rank. That it is complete is the commit of the step.
-//  5. step.go: the mean is the sum over the samples counted in the tail; it is
-//     clipped and applied. The next tail tells all that all have done so: the step
-//     is stable, and is reported.
+// A step is cut into microbatches. The files follow its stages:
+//
+//  1. run.go: elastic gives a session, a fixed set of members. Before that it has brought
+//     those up that were behind, by the methods in state.go.
+//  2. entry.go: all gather what each holds of the open step. From that alone follows what
+//     each is to compute: held microbatches stay with their holder, the rest is shared
+//     out evenly. The steps after the first in a session need no gather, as nobody
+//     holds anything. plan.go, sample.go: which samples a microbatch has follows from the
+//     seed and the number of the step.
+//  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
+//     the contribution, which no reduction writes to.
+//  4. buckets.go: while the last backward pass still runs, finished groups of parameters
+//     are reduced into a second buffer.
+//  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
+//     per rank. That it is complete is the commit of the step. The mean is the sum over
+//     the samples counted in the tail.
+//  6. state.go: the mean gradient is applied. It is kept until the next commit for those
+//     who did not hear of this one.
+//  7. report.go: the next tail, in which all declare the step committed, makes it
+//     stable. Only stable steps are reported and saved (saver.go).
+//
+// # Rules
+//
+// A microbatch is in a contribution as a whole or not at all. A session that ends is
+// noticed between two microbatches, and the contribution goes on to the next session. It
+// is dropped when its step is committed, when the state is replaced, when the peer has
+// got another identity (then others have computed its part), and when the step has to be
+// computed again by all.
+//
+// If any rank has seen a complete tail, all contributions are in. So committed steps differ
+// by one at most, and whoever is behind commits the same step with the same bytes. What
+// it had contributed has counted, and it reports that.
+//
+// Whether to leave a session for a later view, whether a step has to be computed again,
+// and who has to be re-synced is read from the tail, which is the same at every rank. No
+// rank decides such a thing from what it alone knows.
+//
+// Each step's outcome tells who contributed what. It travels with states and updates, so
+// that members can report the part of one that is gone (event.Step.OfLost).
+//
+// After the last step nobody goes before a tail has told that all have committed it. What
+// happens to the group afterwards is no error: a peer that gets no further session
+// evaluates alone.
+//
+// # Exact mode
+//
+// Each microbatch is computed alone and turned into integers (package exact), so sums
+// do not depend on who computed what. A step whose gradients do not fit the scale is
+// computed again by all, as another attempt with a scale made from its own gradients.
+// The tail is the same at every rank, so all begin the attempt together; those who did
+// not hear of it learn it at the next entry, where the highest attempt counts.
 package trainer

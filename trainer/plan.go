@@ -21,6 +21,9 @@ func newPlan(c Config) plan {
 	return p
 }
 
+// mostMicrobatches is how many a full step has.
+func (p plan) mostMicrobatches() int { return ceilDiv(min(p.global, p.samples), p.micro) }
+
 // stepPlan is the part of the plan for one step: the positions [first, end) in the
 // order of the pass, cut into microbatches of which the last may be short.
 type stepPlan struct {
@@ -47,6 +50,15 @@ func (s stepPlan) appendSamples(dst []int, k int) []int {
 		dst = append(dst, s.order.at(i))
 	}
 	return dst
+}
+
+// samplesIn returns how many samples microbatches have, given as [first, end) pairs.
+func (s stepPlan) samplesIn(ranges [][2]int) int {
+	n := 0
+	for _, r := range ranges {
+		n += min(s.first+r[1]*s.micro, s.end) - (s.first + r[0]*s.micro)
+	}
+	return n
 }
 
 // ceilDiv divides and rounds up; a >= 0, b > 0.

@@ -1,95 +1,122 @@
 package trainer
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
 )
 
-// report describes the step that was just applied.
-func (r *runner) report(s *elastic.Session, p stepPlan, slots []slot) *StepReport {
-	samples, loss := totals(slots)
-	rep := &StepReport{
-		Epoch: s.View.Epoch, Step: p.step, Of: r.plan.steps, Peers: len(slots),
-		ShareSamples: r.open.samples, Samples: int(samples), Recomputed: r.open.recomputed,
-		Loss: loss / float64(samples), Digest: fmt.Sprintf("%016x", r.digest), Compute: r.open.compute,
-	}
-	if r.open.first < r.open.end {
-		rep.Microbatches = [][2]int{{r.open.first, r.open.end}}
-	}
-	return rep
+// work is what only this peer knows of a step that it has contributed to.
+type work struct {
+	step                 int64
+	compute, comm, total time.Duration
+	recomputed           int
 }
 
-// reportStable reports the step that has just become stable, if there is one.
-func (r *runner) reportStable() {
-	rep := r.unstable
-	if rep == nil {
+// stable takes note that all members of a view have committed the last step: it is
+// reported, once, and may be saved, by this peer or another one.
+func (r *runner) stable(v elastic.View, self elastic.ID, saves bool) {
+	o := r.last
+	if o.Step == 0 {
 		return
 	}
-	r.unstable = nil
+	lost := r.unreported(v)
+	fresh := o.Step > r.reported
+	mine, took := o.share(self)
+	if took && fresh {
+		r.report(mine, lost)
+	} else if lost != nil {
+		r.report(share{}, lost)
+	}
+	r.reported, r.witnesses = o.Step, nil
+	for _, m := range v.Members {
+		r.witnesses = append(r.witnesses, m.ID)
+	}
+	if fresh {
+		r.group.Stable(o.Step)
+		r.saver.stable(r, saves)
+	}
+}
+
+// superseded reports the last step before others' copies take this peer to a later one.
+// That there is a later one shows that the last is stable: its tail, in which this peer
+// declared the last step, was complete somewhere.
+func (r *runner) superseded(by int64) {
+	o := r.last
+	mine, took := o.share(r.open.owner)
+	if !took || r.void || o.Step <= r.reported || by <= o.Step || r.group.Self().ID != r.open.owner {
+		return
+	}
+	r.report(mine, nil)
+	// Who of the others is still there is not known here; the next report names those who
+	// are not.
+	r.reported, r.witnesses = o.Step, nil
+	for _, s := range o.Shares {
+		r.witnesses = append(r.witnesses, s.Peer)
+	}
+}
+
+// unreported lists what members that are gone have contributed to stable steps and may
+// not have reported: of the step that becomes stable all their parts, and of the one
+// before those of members that were still there when it became stable. Older steps they
+// had reported before they took part in these. Every member lists them: who reads the
+// log takes each (peer, step) once.
+func (r *runner) unreported(v elastic.View) []event.Contribution {
+	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
+	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(r.witnesses, id) }
+	if r.last.Step == r.reported {
+		return contributions(r.last, goneSince)
+	}
+	lost := contributions(r.last, gone)
+	if r.before.Step == r.reported {
+		lost = append(contributions(r.before, goneSince), lost...)
+	}
+	return lost
+}
+
+// contributions lists those parts of a step that are not empty and whose members are
+// wanted.
+func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution {
+	var out []event.Contribution
+	for _, s := range o.Shares {
+		if len(s.Microbatches) > 0 && wanted(s.Peer) {
+			out = append(out, event.Contribution{Peer: s.Peer.Short(), Step: o.Step, Microbatches: s.Microbatches})
+		}
+	}
+	return out
+}
+
+// report writes the last step to the log: the part that this peer has contributed, and
+// parts of others. It tells the user of a step that this peer took part in.
+func (r *runner) report(mine share, lost []event.Contribution) {
+	o := r.last
+	rep := StepReport{
+		Epoch: o.Epoch, Step: o.Step, Of: r.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
+		Microbatches: mine.Microbatches, ShareSamples: r.plan.step(o.Step).samplesIn(mine.Microbatches),
+		Samples: int(o.Samples), Loss: o.meanLoss(),
+	}
+	if r.own.step == o.Step && mine.Peer != "" {
+		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = r.own.recomputed, r.own.compute, r.own.comm, r.own.total
+	}
+	if r.digestDue(o.Step) {
+		rep.Digest = fmt.Sprintf("%016x", r.digest())
+	}
 	ranges := rep.Microbatches
 	if ranges == nil {
 		ranges = [][2]int{} // the log has an empty list, not null
 	}
 	r.group.Emit(rep.Epoch, rep.Step, event.Step{
-		Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
-		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of,
+		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
+		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
 	})
-	if r.cfg.OnStep != nil {
-		r.cfg.OnStep(*rep)
+	if mine.Peer != "" && r.cfg.OnStep != nil {
+		r.cfg.OnStep(rep)
 	}
 }
 
 // milliseconds is the unit of times in the event log.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// Words of a score on the wire: samples, correct, bits of the loss, 1 for a failure.
-const scoreWords = 4
-
-// evaluate lets every rank score its part of the test set and adds the parts up, in
-// rank order, so that all get the same. A rank that fails tells the others.
-func (r *runner) evaluate(ctx context.Context, s *elastic.Session) (*Score, error) {
-	if r.cfg.Evaluate == nil {
-		return nil, nil
-	}
-	n := len(s.View.Members)
-	part, failed := r.cfg.Evaluate(ctx, s.Rank, n)
-	words := make([]int64, n*scoreWords)
-	mine := words[s.Rank*scoreWords:]
-	mine[0], mine[1], mine[2] = int64(part.Samples), int64(part.Correct), int64(math.Float64bits(part.Loss))
-	if failed != nil {
-		mine[3] = 1
-	}
-	err := collective.AllReduce(ctx, s.Comm, words, words, collective.Sum[int64])
-	if failed != nil {
-		return nil, fmt.Errorf("evaluate: %w", failed)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("share the score: %w", err)
-	}
-	return addScores(words, peerName(s))
-}
-
-// addScores adds up the parts that a reduced vector holds.
-func addScores(words []int64, name func(rank int) string) (*Score, error) {
-	var total Score
-	for rank := 0; len(words) > 0; rank, words = rank+1, words[scoreWords:] {
-		if words[3] != 0 {
-			return nil, fmt.Errorf("evaluate: %s failed", name(rank))
-		}
-		total.Samples += int(words[0])
-		total.Correct += int(words[1])
-		total.Loss += math.Float64frombits(uint64(words[2]))
-	}
-	if total.Samples < 1 {
-		return nil, errors.New("evaluate: the parts have no samples")
-	}
-	return &total, nil
-}

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -17,42 +18,58 @@ type runner struct {
 	cfg    Config
 	plan   plan
 	layout layout
+	held   []elastic.Setting // in which all members agree
+	saver  *saver
 
+	// The state: what all members hold alike after the last committed step.
 	params    [][]float32   // the model's memory
-	state     [][][]float32 // of the optimizer: per parameter, per slot
-	open      contribution  // to the step after committed
-	sums      []float32     // flat: the gradient sums of all peers
-	sumViews  [][]float32   // sums, per parameter
-	committed int64         // last step applied
-	digest    uint64        // of the parameters after it
-	unstable  *StepReport   // of the committed step, until it is known to be stable
+	slots     [][][]float32 // of the optimizer: per parameter, per slot
+	scale     exact.Scale   // of the step that follows; exact mode only
+	committed int64
+	last      outcome // of the committed step
+	void      bool    // the state is of no use
+	known     uint64  // digest of the parameters, if digested
+	digested  bool
+
+	// The open step, which is the one after.
+	bufs   *gradients
+	open   contribution
+	shares []loadbal.Set // what each rank of the session is to contribute
+	own    work          // this peer's, for the last step it has contributed to
+
+	// What has been reported.
+	reported  int64
+	before    outcome      // of the step before the last
+	witnesses []elastic.ID // members that were there when the last report was made
+	resyncs   int
 }
 
 // Run trains model on all peers of group until the configuration says that it is
 // finished, and returns nil then. All peers call it with equal configurations
-// and models. On an error the parameters are those of the last committed step.
-// ErrDiverged and ErrNotFinite, if they are the cause, come at every peer.
+// and models; a peer that comes later gets the state of the others. Peers may come, go
+// and die meanwhile. On an error the parameters are those of the last committed
+// step, but for one whose cause is elastic.ErrFenced, after which they are of no use.
+//
+// Errors that are no mistake of the program: elastic.ErrLeft when this peer has left
+// by Group.Leave, elastic.ErrQuorum when too few peers were left for too long, and
+// others of elastic.ErrNoView. ErrNotFinite comes at every peer. When this peer has
+// committed the last step, what happens to the group is no longer an error.
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
 	r, err := newRunner(group, model, cfg)
 	if err != nil {
 		return err
 	}
-	for epoch := uint64(0); ; {
-		s, err := group.Next(ctx, epoch)
-		if err != nil {
-			return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
-		}
-		epoch = s.View.Epoch
-		err = r.session(ctx, s)
-		if err == nil {
-			return nil
-		}
-		// A session that was revoked is followed by another one, or by the reason
-		// why there is none. The contribution to the open step is kept.
-		if !errors.Is(err, collective.ErrRevoked) {
-			return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
-		}
+	defer r.saver.writing.Wait()
+	if err := r.resume(); err != nil {
+		return err
 	}
+	group.Hold(r, r.held)
+	group.OnQuorumLost(func() { r.saver.now(r) })
+	err = r.sessions(ctx)
+	if err != nil {
+		return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
+	}
+	return nil
 }
 
 // newRunner checks what the user gave and takes all the memory that steps need.
@@ -65,16 +82,22 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	if err := checkParams(params); err != nil {
 		return nil, err
 	}
-	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4)}
-	r.open.grad = make([]float32, r.layout.size())
-	r.open.views = r.layout.views(r.open.grad)
-	r.sums = make([]float32, r.layout.size())
-	r.sumViews = r.layout.views(r.sums)
+	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
+		saver: newSaver(cfg.Checkpoint)}
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
-		r.state = append(r.state, optim.NewState(cfg.Optimizer, len(p.Data)))
+		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
-	r.digest = digestOf(params)
+	if cfg.Exact {
+		if r.scale, err = exact.New(len(params), r.plan.mostMicrobatches()); err != nil {
+			return nil, fmt.Errorf("trainer: exact mode: %w", err)
+		}
+		r.open.sums, r.bufs = newQuantised(r.layout)
+	} else {
+		r.open.sums, r.bufs = newPlain(r.layout)
+	}
+	r.held = r.settings()
+	r.reopen()
 	return r, nil
 }
 
@@ -95,36 +118,41 @@ func checkParams(params []Param) error {
 	return nil
 }
 
-// session trains in one session until the job is finished or the session ends. An
-// error that is not ErrRevoked ends the job.
+// sessions trains in one session after the other until the job is finished. A session
+// that was revoked or left is followed by another one, or by the reason why there is
+// none. The contribution to the open step is kept from one to the next.
+func (r *runner) sessions(ctx context.Context) error {
+	for epoch := uint64(0); ; {
+		s, err := r.group.Next(ctx, epoch)
+		if err != nil && r.committed >= r.plan.steps && !r.void && ctx.Err() == nil {
+			return r.endAlone(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+		epoch = s.View.Epoch
+		if err = r.session(ctx, s); err == nil || !goOn(err) {
+			return err
+		}
+	}
+}
+
+// session trains in one session until the job is finished or the session ends.
 func (r *runner) session(ctx context.Context, s *elastic.Session) error {
+	if err := r.enter(ctx, s); err != nil {
+		return err
+	}
 	for r.committed < r.plan.steps {
 		if err := r.step(ctx, s); err != nil {
 			return err
 		}
 	}
-	// A tail without a step tells all that all have committed the last one.
-	if _, err := r.tail(ctx, s, slot{}); err != nil {
-		return err
-	}
-	score, err := r.evaluate(ctx, s)
-	if err != nil {
-		return err
-	}
-	r.finish(s, score)
-	return nil
+	return r.end(ctx, s)
 }
 
-// finish reports the end of the job.
-func (r *runner) finish(s *elastic.Session, score *Score) {
-	result := Result{Steps: r.committed, Peers: len(s.View.Members), Score: score, SHA256: sha256Of(r.layout.params)}
-	r.group.Emit(s.View.Epoch, r.committed, result.done())
-	if r.cfg.Done != nil {
-		r.cfg.Done(result)
+// log tells the user what is worth knowing.
+func (r *runner) log(format string, args ...any) {
+	if r.cfg.Log != nil {
+		r.cfg.Log(fmt.Sprintf(format, args...))
 	}
-}
-
-// peerName names a rank for people.
-func peerName(s *elastic.Session) func(rank int) string {
-	return func(rank int) string { return fmt.Sprintf("rank %d (%s)", rank, s.View.Members[rank].ID.Short()) }
 }

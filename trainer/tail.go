@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // Errors of a step that every peer finds in the same tail.
 var (
-	// ErrDiverged: peers have different parameters or count different steps.
+	// ErrDiverged: this peer's parameters have come to differ from those of the others,
+	// again and again.
 	ErrDiverged = errors.New("peers have diverged")
 	// ErrNotFinite: a loss or a gradient is infinite or not a number.
 	ErrNotFinite = errors.New("not a finite number")
@@ -18,11 +20,12 @@ var (
 // slot is what one rank tells the others in the tail of a step.
 type slot struct {
 	samples   int64   // in its contribution
-	loss      float64 // sum over them
+	loss      lossSum // sum over them
 	speed     int64   // samples a second in the model, 0 if unknown
 	fault     fault
-	digest    uint64 // of the parameters before the step
+	digest    uint64 // of the parameters before the step, 0 if it is not due
 	committed int64  // the last step that this rank has committed
+	stale     bool   // it knows of a later view
 }
 
 // fault says what a rank found wrong with its own contribution: 0 nothing, 1 the
@@ -36,14 +39,18 @@ const (
 )
 
 // slotWords is the number of int64 in an encoded slot.
-const slotWords = 6
+const slotWords = 8
 
 // putSlot writes the slot of rank to a tail that is otherwise zero. The tails of all
 // ranks are summed: as every word but those of the rank itself is zero, sums
-// keep all bits, those of floating-point numbers and digests, too.
+// keep all bits, those of digests, too.
 func putSlot(tail []int64, rank int, s slot) {
-	copy(tail[rank*slotWords:], []int64{s.samples, int64(math.Float64bits(s.loss)), s.speed,
-		int64(s.fault), int64(s.digest), s.committed})
+	stale := int64(0)
+	if s.stale {
+		stale = 1
+	}
+	copy(tail[rank*slotWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.speed,
+		int64(s.fault), int64(s.digest), s.committed, stale})
 }
 
 // getSlots reads a reduced tail.
@@ -51,50 +58,10 @@ func getSlots(tail []int64) []slot {
 	slots := make([]slot, len(tail)/slotWords)
 	for r := range slots {
 		w := tail[r*slotWords:]
-		slots[r] = slot{samples: w[0], loss: math.Float64frombits(uint64(w[1])), speed: w[2],
-			fault: fault(w[3]), digest: uint64(w[4]), committed: w[5]}
+		slots[r] = slot{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, speed: w[3],
+			fault: fault(w[4]), digest: uint64(w[5]), committed: w[6], stale: w[7] != 0}
 	}
 	return slots
-}
-
-// checkAgreement returns ErrDiverged, with the ranks named, unless all ranks have
-// committed the same step and have the same parameters after it. Those who differ
-// from the most are to blame; of equal numbers, those without the lowest rank.
-func checkAgreement(slots []slot, name func(rank int) string) error {
-	count := make(map[state]int)
-	for _, s := range slots {
-		count[s.state()]++
-	}
-	right := slots[0].state()
-	for _, s := range slots { // in rank order, so that ties fall alike everywhere
-		if count[s.state()] > count[right] {
-			right = s.state()
-		}
-	}
-	var wrong []string
-	for r, s := range slots {
-		if s.state() != right {
-			wrong = append(wrong, fmt.Sprintf("%s has %v", name(r), s.state()))
-		}
-	}
-	if wrong == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %s; the others have %v", ErrDiverged, strings.Join(wrong, ", "), right)
-}
-
-// state is what all ranks must agree on before a step.
-type state struct {
-	committed int64
-	digest    uint64
-}
-
-// state is the part of a slot that all ranks must have in common.
-func (s slot) state() state { return state{s.committed, s.digest} }
-
-// String describes the state in an error.
-func (s state) String() string {
-	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
 }
 
 // checkFaults returns ErrNotFinite with the first rank that reported a fault.
@@ -113,17 +80,32 @@ func checkFaults(slots []slot, name func(rank int) string, params []Param) error
 	return nil
 }
 
-// totals adds up samples and losses in rank order.
-func totals(slots []slot) (samples int64, loss float64) {
+// totals adds up samples and losses.
+func totals(slots []slot) (samples int64, loss lossSum) {
 	for _, s := range slots {
 		samples += s.samples
-		loss += s.loss
+		loss = loss.plus(s.loss)
 	}
 	return samples, loss
 }
 
+// anyStale reports whether a rank knows of a later view.
+func anyStale(slots []slot) bool {
+	for _, s := range slots {
+		if s.stale {
+			return true
+		}
+	}
+	return false
+}
+
+// peerName names a rank for people.
+func peerName(s *elastic.Session) func(rank int) string {
+	return func(rank int) string { return fmt.Sprintf("rank %d (%s)", rank, s.View.Members[rank].ID.Short()) }
+}
+
 // finite reports whether x is neither infinite nor NaN.
-func finite[T float32 | float64](x T) bool { return x-x == 0 }
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // allFinite reports whether all of v is finite. The differences are summed, which
 // is quicker than a branch for each: one that is NaN stays.

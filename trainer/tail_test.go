@@ -13,8 +13,9 @@ import (
 
 func anySlot() *rapid.Generator[slot] {
 	return rapid.Custom(func(t *rapid.T) slot {
-		return slot{samples: rapid.Int64().Draw(t, "samples"), loss: rapid.Float64().Draw(t, "loss"), speed: rapid.Int64().Draw(t, "speed"),
-			fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"), committed: rapid.Int64().Draw(t, "committed")}
+		return slot{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
+			speed: rapid.Int64().Draw(t, "speed"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
+			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale")}
 	})
 }
 
@@ -37,35 +38,6 @@ func TestTailsSurviveTheirSum(t *testing.T) {
 }
 
 func nameRank(r int) string { return fmt.Sprintf("rank %d", r) }
-
-func TestAgreement(t *testing.T) {
-	at := func(committed int64, digest uint64) slot { return slot{committed: committed, digest: digest} }
-	tests := []struct {
-		slots []slot
-		want  []string // parts of the error
-	}{
-		{[]slot{at(3, 7)}, nil},
-		{[]slot{at(3, 7), at(3, 7), at(3, 7)}, nil},
-		{[]slot{at(3, 7), at(3, 8), at(3, 7)}, []string{"rank 1 has digest 0000000000000008 after step 3; the others have digest 0000000000000007"}},
-		{[]slot{at(3, 8), at(3, 7), at(3, 7)}, []string{"rank 0 has digest 0000000000000008"}},
-		{[]slot{at(3, 7), at(3, 8)}, []string{"rank 1 has", "others have digest 0000000000000007"}},
-		{[]slot{at(4, 7), at(3, 7), at(4, 7)}, []string{"rank 1 has digest 0000000000000007 after step 3", "after step 4"}},
-		{[]slot{at(0, 1), at(0, 2), at(0, 2), at(0, 3)}, []string{"rank 0 has", "rank 3 has"}},
-		{[]slot{at(0, 0), at(0, 5), at(0, 5)}, []string{"rank 0 has digest 0000000000000000"}},
-		{[]slot{at(0, 5), at(0, 0)}, []string{"rank 1 has digest 0000000000000000"}},
-	}
-	for _, tt := range tests {
-		err := checkAgreement(tt.slots, nameRank)
-		if (err != nil) != (tt.want != nil) || err != nil && !errors.Is(err, ErrDiverged) {
-			t.Errorf("%+v: error %v, want ErrDiverged: %t", tt.slots, err, tt.want != nil)
-		}
-		for _, part := range tt.want {
-			if err != nil && !strings.Contains(err.Error(), part) {
-				t.Errorf("%+v: error %q lacks %q", tt.slots, err, part)
-			}
-		}
-	}
-}
 
 func TestFaultsAreNamed(t *testing.T) {
 	params := paramsOf(1, 1)
@@ -100,11 +72,22 @@ func TestAllFinite(t *testing.T) {
 		for i := range v {
 			for _, b := range bad {
 				v[i] = b
-				if allFinite(v) || finite(b) {
+				if allFinite(v) || finite(float64(b)) {
 					t.Errorf("%v at %d of %d: true", b, i, n)
 				}
 			}
 			v[i] = 0
 		}
+	}
+}
+
+func TestTotalsAndStale(t *testing.T) {
+	slots := []slot{{samples: 3, loss: lossOf(0.5)}, {}, {samples: 4, loss: lossOf(-0.25)}}
+	if samples, loss := totals(slots); samples != 7 || loss.float() != 0.25 || anyStale(slots) {
+		t.Errorf("%d samples, loss %v, stale %t", samples, loss.float(), anyStale(slots))
+	}
+	slots[1].stale = true
+	if !anyStale(slots) {
+		t.Error("one stale rank of three was missed")
 	}
 }

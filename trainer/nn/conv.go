@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/trainer"
 )
@@ -34,7 +35,7 @@ func Conv(filters, kernel int) Layer {
 		patch := b.in.C * kernel * kernel
 		l := &conv{in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
 			w: b.rng.weights(b.name+".weight", patch, filters, b.in.C, kernel, kernel),
-			b: trainer.Param{Name: b.name + ".bias", Shape: []int{filters}, Data: make([]float32, filters)},
+			b: zeros(b.name+".bias", filters),
 		}
 		return l, l.out, nil
 	}
@@ -151,7 +152,8 @@ func (l *pool) params() []trainer.Param { return nil }
 
 func (l *pool) forward(x []float32, n int) []float32 {
 	l.n = n
-	l.y, l.from = grow(l.y, n*l.out.Size()), grow(l.from, n*l.out.Size())
+	l.y = grow(l.y, n*l.out.Size())
+	l.from = slices.Grow(l.from[:0], len(l.y))[:len(l.y)]
 	to := 0
 	for line := range n * l.out.C * l.out.H {
 		image, y := line/l.out.H, line%l.out.H

@@ -1,6 +1,10 @@
 package nn
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/trainer/exact"
+)
 
 // Data is a set of labelled samples, each a vector of one length.
 type Data interface {
@@ -48,11 +52,12 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 	return nil
 }
 
-// grow returns a slice of n elements, in the memory of buf if it is large enough.
-// The contents are undefined.
-func grow[T any](buf []T, n int) []T {
+// grow returns a vector of n elements, in the memory of buf if it is large enough.
+// The contents are undefined. It starts at an aligned address, as every vector does
+// that kernels read: their sums would have other bits elsewhere.
+func grow(buf []float32, n int) []float32 {
 	if cap(buf) < n {
-		return make([]T, n)
+		return exact.Aligned(n)
 	}
 	return buf[:n]
 }

@@ -14,4 +14,10 @@
 // within a channel row by row. All samples of a call go through a layer together,
 // so that each layer costs one matrix product. Work space is kept between calls:
 // calls of the same size or smaller allocate nothing.
+//
+// A gradient depends on the parameters, the samples and their order alone, to the
+// bit, if it is added to zeros: neither on earlier calls nor on addresses. Exact mode
+// (package trainer/exact) needs that. Kernels for vectors add up in another order
+// when an operand lies at another address modulo 16, so parameters and work space
+// start at multiples of exact.Alignment.
 package nn

@@ -58,7 +58,7 @@ func Dense(outputs int) Layer {
 		in := b.in.Size()
 		l := &dense{in: in, out: outputs,
 			w: b.rng.weights(b.name+".weight", in, in, outputs),
-			b: trainer.Param{Name: b.name + ".bias", Shape: []int{outputs}, Data: make([]float32, outputs)},
+			b: zeros(b.name+".bias", outputs),
 		}
 		return l, Shape{C: outputs, H: 1, W: 1}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/exact"
 )
 
 // random is the generator SplitMix64 (Steele, Lea, Flood: Fast splittable
@@ -32,9 +33,14 @@ func (r *random) weights(name string, fanIn int, shape ...int) trainer.Param {
 	for _, side := range shape {
 		size *= side
 	}
-	data, limit := make([]float32, size), math.Sqrt(6/float64(fanIn))
+	data, limit := exact.Aligned(size), math.Sqrt(6/float64(fanIn))
 	for i := range data {
 		data[i] = float32(limit * r.symmetric())
 	}
 	return trainer.Param{Name: name, Shape: shape, Data: data}
+}
+
+// zeros returns a parameter of n zeros.
+func zeros(name string, n int) trainer.Param {
+	return trainer.Param{Name: name, Shape: []int{n}, Data: exact.Aligned(n)}
 }

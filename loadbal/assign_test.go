@@ -1,0 +1,188 @@
+package loadbal_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/loadbal"
+	"pgregory.net/rapid"
+)
+
+// setOf makes a set with room for n.
+func setOf(n int, microbatches ...int) loadbal.Set {
+	s := loadbal.NewSet(n)
+	for _, k := range microbatches {
+		s.Add(k)
+	}
+	return s
+}
+
+func TestAssignTable(t *testing.T) {
+	tests := []struct {
+		name         string
+		held         []loadbal.Set
+		microbatches int
+		want         string
+	}{
+		{"nothing held", []loadbal.Set{nil, nil, nil}, 8, "[[[0 3]] [[3 6]] [[6 8]]]"},
+		{"a third rank died", []loadbal.Set{setOf(9, 0, 1, 2), setOf(9, 3, 4, 5)}, 9, "[[[0 3] [6 8]] [[3 6] [8 9]]]"},
+		{"one is behind", []loadbal.Set{setOf(8, 0), setOf(8, 4, 5, 6)}, 8, "[[[0 4]] [[4 8]]]"},
+		{"one has more than its share", []loadbal.Set{setOf(8, 0, 1, 2, 3, 4, 5), nil, nil}, 8, "[[[0 6]] [[6 7]] [[7 8]]]"},
+		{"all is held", []loadbal.Set{setOf(3, 2), setOf(3, 0, 1)}, 3, "[[[2 3]] [[0 2]]]"},
+		{"no microbatches", []loadbal.Set{nil, nil}, 0, "[[] []]"},
+		{"more ranks than microbatches", []loadbal.Set{nil, setOf(2, 1), nil}, 2, "[[[0 1]] [[1 2]] []]"},
+	}
+	for _, tt := range tests {
+		shares, kept := loadbal.Assign(tt.held, tt.microbatches)
+		var got [][][2]int
+		for _, s := range shares {
+			got = append(got, s.Ranges())
+		}
+		if fmt.Sprint(got) != tt.want || slices.Contains(kept, false) {
+			t.Errorf("%s: %v, kept %v, want %s", tt.name, got, kept, tt.want)
+		}
+	}
+}
+
+// What two hold stays with the lower rank. The other loses all that it holds, also
+// the microbatches that nobody else has.
+func TestAssignOfAnOverlap(t *testing.T) {
+	shares, kept := loadbal.Assign([]loadbal.Set{setOf(6, 2), setOf(6, 2, 3), setOf(6, 3, 4), setOf(70, 66)}, 6)
+	if !slices.Equal(kept, []bool{true, false, true, false}) {
+		t.Fatalf("kept %v", kept)
+	}
+	if got := fmt.Sprint(shares[0].Ranges(), shares[1].Ranges(), shares[2].Ranges(), shares[3].Ranges()); got != "[[0 1] [2 3]] [[1 2]] [[3 5]] [[5 6]]" {
+		t.Errorf("shares %v", got)
+	}
+}
+
+// dealing is the twin of Assign: what is free goes one by one to who has the least.
+func dealing(held []loadbal.Set, microbatches int) []int {
+	totals, free := make([]int, len(held)), microbatches
+	for r, h := range held {
+		totals[r] = h.Len()
+		free -= h.Len()
+	}
+	for range free {
+		totals[slices.Index(totals, slices.Min(totals))]++
+	}
+	return totals
+}
+
+func TestAssignCoversEverythingOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		microbatches, n := rapid.IntRange(0, 200).Draw(t, "microbatches"), rapid.IntRange(1, 9).Draw(t, "n")
+		held := make([]loadbal.Set, n)
+		for r := range held {
+			held[r] = loadbal.NewSet(microbatches)
+		}
+		for k := range microbatches {
+			if r := rapid.IntRange(-n, n-1).Draw(t, "holder"); r >= 0 {
+				held[r].Add(k)
+			}
+		}
+		shares, kept := loadbal.Assign(held, microbatches)
+		owner := make([]int, microbatches)
+		for r, s := range shares {
+			if !kept[r] || len(held[r].Without(s)) > 0 {
+				t.Fatalf("rank %d holds %v and has to contribute %v, kept %t", r, held[r].Ranges(), s.Ranges(), kept[r])
+			}
+			for _, k := range s.Without(nil) {
+				owner[k]++
+			}
+		}
+		for k, c := range owner {
+			if c != 1 {
+				t.Fatalf("microbatch %d is in %d shares", k, c)
+			}
+		}
+		for r, want := range dealing(held, microbatches) {
+			if shares[r].Len() != want {
+				t.Fatalf("rank %d has %d of %d microbatches, dealt one by one %d", r, shares[r].Len(), microbatches, want)
+			}
+		}
+	})
+}
+
+// Where nobody holds anything it is no matter whether a session has just begun.
+func TestAssignOfNothingIsEqual(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		microbatches, n := rapid.IntRange(0, 300).Draw(t, "microbatches"), rapid.IntRange(1, 20).Draw(t, "n")
+		shares, _ := loadbal.Assign(make([]loadbal.Set, n), microbatches)
+		equal := loadbal.Equal(microbatches, n)
+		for r, s := range shares {
+			first, end := loadbal.Range(equal, r)
+			if want := [][2]int{{first, end}}; first < end && !slices.Equal(s.Ranges(), want) || s.Len() != end-first {
+				t.Fatalf("rank %d has %v, want %v", r, s.Ranges(), want)
+			}
+		}
+	})
+}
+
+// Whatever is held, also by several: kept is true for who overlaps with nobody that
+// keeps before, and every microbatch is assigned once.
+func TestAssignOfAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		microbatches := rapid.IntRange(0, 100).Draw(t, "microbatches")
+		word := rapid.SampledFrom([]uint64{0, 1, 3, 1 << 40, ^uint64(0)})
+		held := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(word, 0, 3), func(w []uint64) loadbal.Set { return w }), 1, 6).Draw(t, "held")
+		shares, kept := loadbal.Assign(held, microbatches)
+		total, seen := 0, map[int]bool{}
+		for r, s := range shares {
+			total += s.Len()
+			for _, k := range s.Without(nil) {
+				seen[k] = true
+			}
+			if kept[r] && len(held[r].Without(s)) > 0 {
+				t.Fatalf("rank %d keeps %v and has %v", r, held[r].Ranges(), s.Ranges())
+			}
+		}
+		if total != microbatches || len(seen) != microbatches {
+			t.Fatalf("%d shares of %d different microbatches, want %d", total, len(seen), microbatches)
+		}
+	})
+}
+
+func TestAssignPanicsOnTheCallersMistake(t *testing.T) {
+	for name, f := range map[string]func(){
+		"no ranks": func() { loadbal.Assign(nil, 3) },
+		"negative": func() { loadbal.Assign(make([]loadbal.Set, 1), -1) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestSet(t *testing.T) {
+	s := setOf(130, 0, 1, 63, 64, 65, 129)
+	if s.Len() != 6 || fmt.Sprint(s.Ranges()) != "[[0 2] [63 66] [129 130]]" || s.Has(2) || !s.Has(64) || s.Has(-1) || s.Has(1000) {
+		t.Errorf("set %v of %d", s.Ranges(), s.Len())
+	}
+	c := s.Clone()
+	c.Add(5)
+	if s.Has(5) || !slices.Equal(c.Without(s), []int{5}) || !slices.Equal(s.Without(setOf(64, 0, 63)), []int{1, 64, 65, 129}) {
+		t.Errorf("clone %v, without %v", c.Ranges(), c.Without(s))
+	}
+	if loadbal.Words(0) != 0 || loadbal.Words(64) != 1 || loadbal.Words(65) != 2 {
+		t.Error("Words is wrong")
+	}
+}
+
+func ExampleAssign() {
+	// Three ranks had four microbatches each; the last one died. The others hold theirs.
+	a, b := loadbal.NewSet(12), loadbal.NewSet(12)
+	for k := range 4 {
+		a.Add(k)
+		b.Add(4 + k)
+	}
+	shares, _ := loadbal.Assign([]loadbal.Set{a, b}, 12)
+	fmt.Println(shares[0].Ranges(), shares[1].Ranges())
+	// Output: [[0 4] [8 10]] [[4 8] [10 12]]
+}

@@ -1,0 +1,84 @@
+package loadbal
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Set is a set of microbatches of one step: a bitmap, 64 to a word, the lowest in the
+// lowest bit. Sets that are compared or combined have one length; nil is empty.
+type Set []uint64
+
+// Words is the length of a Set of the microbatches 0 to n-1.
+func Words(n int) int { return (n + 63) / 64 }
+
+// NewSet returns an empty set with room for the microbatches 0 to n-1.
+func NewSet(n int) Set { return make(Set, Words(n)) }
+
+// Has reports whether k is in the set. Any k may be asked for.
+func (s Set) Has(k int) bool { return k >= 0 && k/64 < len(s) && s[k/64]>>(k%64)&1 != 0 }
+
+// Add puts k into the set. It panics if there is no room for it.
+func (s Set) Add(k int) { s[k/64] |= 1 << (k % 64) }
+
+// Len returns the number of microbatches in the set.
+func (s Set) Len() int {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Clone returns a copy.
+func (s Set) Clone() Set { return slices.Clone(s) }
+
+// Ranges returns the set as [first, end) pairs in ascending order, as few as possible.
+func (s Set) Ranges() [][2]int {
+	ranges := [][2]int{}
+	for k := 0; k < 64*len(s); k++ {
+		if !s.Has(k) {
+			continue
+		}
+		if last := len(ranges) - 1; last >= 0 && ranges[last][1] == k {
+			ranges[last][1]++
+			continue
+		}
+		ranges = append(ranges, [2]int{k, k + 1})
+	}
+	return ranges
+}
+
+// Without returns, in ascending order, the microbatches of s that are not in held.
+func (s Set) Without(held Set) []int {
+	var out []int
+	for i, w := range s {
+		if i < len(held) {
+			w &^= held[i]
+		}
+		for ; w != 0; w &= w - 1 {
+			out = append(out, 64*i+bits.TrailingZeros64(w))
+		}
+	}
+	return out
+}
+
+// overlaps reports whether s and t have a microbatch in common.
+func (s Set) overlaps(t Set) bool {
+	for i := range min(len(s), len(t)) {
+		if s[i]&t[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether all of s is below n.
+func (s Set) within(n int) bool {
+	for i, w := range s {
+		if w != 0 && 64*i+bits.Len64(w) > n {
+			return false
+		}
+	}
+	return true
+}

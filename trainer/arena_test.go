@@ -1,0 +1,318 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// arena is a group whose members can be killed at any message that they send, and that
+// others can join. It belongs into a synctest bubble.
+type arena struct {
+	network *mem.Network
+	first   []elastic.Member
+	events  log
+	cfg     trainer.Config
+	ctx     context.Context // bounds everything
+
+	mu      sync.Mutex
+	actors  []*actor
+	running sync.WaitGroup
+	adjust  func(a *actor) // before an actor starts
+}
+
+// actor is one process of an arena.
+type actor struct {
+	arena  *arena
+	self   elastic.Member
+	group  *elastic.Group
+	model  *slope
+	cfg    trainer.Config
+	sent   atomic.Int64 // messages
+	killAt atomic.Int64 // the message before which it dies; 0 for none
+	killed atomic.Bool
+	begun  atomic.Bool // a step
+	muted  atomic.Bool // nobody hears of its first identity any more
+	// reopened counts identities after the first.
+	reopened int
+	tries    map[int64]int // how often it has begun each step
+	result   *trainer.Result
+	steps    []trainer.StepReport
+	err      error
+}
+
+// slope is a model with ordinary floating-point gradients that depend on the parameters,
+// so that whatever is wrong once stays in the result. A microbatch takes a millisecond.
+type slope struct {
+	params []trainer.Param
+	pace   time.Duration
+	scale  float32 // of gradients
+}
+
+func newSlope() *slope {
+	m := &slope{pace: time.Millisecond, scale: 1}
+	for i, n := range []int{3, 4, 1, 6} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *slope) Params() []trainer.Param { return m.params }
+
+func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	if m.pace > 0 {
+		<-time.After(m.pace)
+	}
+	loss := 0.0
+	for _, s := range samples {
+		for i, g := range grad {
+			for j := range g {
+				d := m.params[i].Data[j] - float32(math.Sin(float64(s*31+i*17+j*7)))
+				g[j] += d * m.scale
+				loss += float64(d) * float64(d)
+			}
+		}
+	}
+	for i := len(grad) - 1; i >= 0; i-- {
+		done(i)
+	}
+	return loss, nil
+}
+
+// churning is the job of an arena: so many steps of 8 microbatches, the last of each
+// pass of 3 short.
+func churning(steps int64, exactly bool) trainer.Config {
+	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4, BucketBytes: 24, Exact: exactly,
+		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
+}
+
+func newArena(n int, cfg trainer.Config) *arena {
+	a := &arena{network: mem.NewNetwork(), cfg: cfg}
+	for i := range n {
+		a.first = append(a.first, elastic.Member{ID: elastic.ID(fmt.Sprintf("peer-of-rank-%d", i)), Index: i})
+	}
+	return a
+}
+
+// play runs the first members, and whoever is started meanwhile, to their end.
+func (a *arena) play(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	a.ctx = ctx
+	for _, m := range a.first {
+		a.start(m, a.first)
+	}
+	a.running.Wait()
+	if err := a.network.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// start starts a member of the first view or, if that is nil, one that joins.
+func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
+	x := &actor{arena: a, self: self, model: newSlope(), cfg: a.cfg, tries: make(map[int64]int)}
+	x.cfg.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
+	x.cfg.Done = func(r trainer.Result) { x.result = &r }
+	if a.adjust != nil {
+		a.adjust(x)
+	}
+	begin := x.cfg.OnBegin
+	x.cfg.OnBegin = func(step int64) {
+		x.begun.Store(true)
+		x.tries[step]++
+		if begin != nil {
+			begin(step)
+		}
+	}
+	a.mu.Lock()
+	a.actors = append(a.actors, x)
+	a.mu.Unlock()
+	a.running.Go(func() { x.err = x.run(a.ctx, first) })
+	return x
+}
+
+// run is the process.
+func (x *actor) run(ctx context.Context, first []elastic.Member) error {
+	cfg := elastic.Config{Endpoint: x.endpoint(x.self), Peers: first, Sink: &x.arena.events, RejoinTimeout: 5 * time.Second}
+	cfg.Reopen = func(context.Context) (elastic.Endpoint, error) {
+		x.reopened++
+		x.muted.Store(false)
+		return x.endpoint(elastic.Member{ID: x.self.ID + "-again", Index: x.self.Index}), nil
+	}
+	if first == nil {
+		cfg.Contacts = x.arena.training
+	}
+	g, err := elastic.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	x.group = g
+	return errors.Join(trainer.Run(ctx, g, x.model, x.cfg), g.Close())
+}
+
+// endpoint is one identity of the process.
+func (x *actor) endpoint(self elastic.Member) elastic.Endpoint {
+	ep := x.arena.network.Endpoint(self)
+	ep.Control, ep.Connector = control{ep.Control, x}, connector{ep.Connector, x}
+	return ep
+}
+
+// training lists the processes that have begun a step and have not been killed.
+func (a *arena) training() []elastic.Member {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []elastic.Member
+	for _, x := range a.actors {
+		if x.begun.Load() && !x.killed.Load() {
+			out = append(out, x.self)
+		}
+	}
+	return out
+}
+
+// kill ends the process.
+func (x *actor) kill() {
+	if !x.killed.Swap(true) {
+		x.arena.network.Kill(x.self.ID)
+	}
+}
+
+// sending counts messages of both planes and kills at the chosen one.
+func (x *actor) sending() {
+	if n := x.sent.Add(1); n == x.killAt.Load() {
+		x.kill()
+	}
+}
+
+// control, connector and transport pass everything on and count what is sent.
+type control struct {
+	elastic.Control
+	x *actor
+}
+
+func (c control) Send(ctx context.Context, to elastic.ID, msg []byte) error {
+	c.x.sending()
+	if c.x.muted.Load() {
+		return nil
+	}
+	return c.Control.Send(ctx, to, msg)
+}
+
+type connector struct {
+	elastic.Connector
+	x *actor
+}
+
+func (c connector) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+	t, err := c.Connector.Connect(ctx, v, self)
+	if err != nil {
+		return nil, err
+	}
+	return transport{t, c.x}, nil
+}
+
+type transport struct {
+	collective.Transport
+	x *actor
+}
+
+func (t transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	t.x.sending()
+	return t.Transport.Send(ctx, to, e, buf)
+}
+
+// check wants everything that holds whoever was killed: the survivors have finished with
+// one result, every microbatch was contributed once, and none was computed twice.
+func (a *arena) check(t *testing.T, about string) (sha string) {
+	t.Helper()
+	for _, x := range a.actors {
+		if x.killed.Load() {
+			continue
+		}
+		if x.err != nil || x.result == nil {
+			t.Fatalf("%s: %s: error %v, result %v", about, x.self.ID, x.err, x.result)
+		}
+		if sha != "" && x.result.SHA256 != sha {
+			t.Errorf("%s: %s has other weights than those before it", about, x.self.ID)
+		}
+		sha = x.result.SHA256
+		for _, s := range x.steps {
+			if s.Recomputed != 0 {
+				t.Errorf("%s: %s computed %d microbatches of step %d again", about, x.self.ID, s.Recomputed, s.Step)
+			}
+		}
+	}
+	a.ledger(t, about)
+	return sha
+}
+
+// checkTries wants that nobody has begun a step twice: members that come and go by
+// agreement interrupt nothing.
+func (a *arena) checkTries(t *testing.T, about string) {
+	t.Helper()
+	for _, x := range a.actors {
+		for step, n := range x.tries {
+			if n != 1 {
+				t.Errorf("%s: %s has begun step %d %d times", about, x.self.ID, step, n)
+			}
+		}
+	}
+}
+
+// ledger adds up the event log of all members: each microbatch of each step has to be in
+// it once. Parts of those who are gone may be told of several times, and are one part.
+func (a *arena) ledger(t *testing.T, about string) {
+	t.Helper()
+	type part struct {
+		step int64
+		peer string
+	}
+	parts := make(map[part][][2]int)
+	note := func(p part, ranges [][2]int) {
+		if old, there := parts[p]; there && len(ranges) > 0 && len(old) > 0 && !slices.Equal(old, ranges) {
+			t.Errorf("%s: step %d: %s contributed %v, and %v", about, p.step, p.peer, old, ranges)
+		}
+		if len(ranges) > 0 {
+			parts[p] = ranges
+		}
+	}
+	for _, e := range a.events.events {
+		s, ok := e.Body.(event.Step)
+		if !ok {
+			continue
+		}
+		note(part{e.Step, e.Peer}, s.Microbatches)
+		for _, c := range s.OfLost {
+			note(part{c.Step, c.Peer}, c.Microbatches)
+		}
+	}
+	for step := int64(1); step <= a.cfg.Steps; step++ {
+		seen := make([]int, []int{8, 8, 4}[(step-1)%3])
+		for p, ranges := range parts {
+			for _, r := range ranges {
+				for k := r[0]; k < r[1] && p.step == step; k++ {
+					seen[k]++
+				}
+			}
+		}
+		for k, n := range seen {
+			if n != 1 {
+				t.Errorf("%s: microbatch %d of step %d is in the log %d times: %v", about, k, step, n, parts)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,443 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// sample is a header with everything in it.
+func sample(step int64) Header {
+	return Header{Step: step, Pass: 2, Position: 512, Seed: 1<<64 - 1, Samples: 60000, GlobalBatch: 512, Microbatch: 16,
+		Optimizer: "SGD{0.9 true 0}", Exponents: []int8{-128, 3, 127}, DataHash: "abc",
+		Params: []Param{{"layer0.weight", []int{3, 4}}, {"layer0.bias", []int{4}}}, Settings: map[string]string{"clip": "1"}}
+}
+
+// stateOf makes the state of a step: n bytes that differ from those of others.
+func stateOf(step int64, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(int64(i)*7 + step*13)
+	}
+	return b
+}
+
+func writing(b []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		for len(b) > 0 { // in pieces, as states are written
+			n := min(len(b), 1000)
+			if _, err := w.Write(b[:n]); err != nil {
+				return err
+			}
+			b = b[n:]
+		}
+		return nil
+	}
+}
+
+func mustWrite(t *testing.T, dir string, step int64, state []byte) string {
+	t.Helper()
+	path, err := Write(dir, sample(step), writing(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// checkLatest wants the latest checkpoint to be that of step, and problems with these
+// words in turn.
+func checkLatest(t *testing.T, dir string, step int64, n int, words ...string) {
+	t.Helper()
+	c, problems, err := Latest(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var got bytes.Buffer
+	load := func(r io.Reader) error {
+		_, err := got.ReadFrom(r)
+		return err
+	}
+	if err := c.Load(load); err != nil || !bytes.Equal(got.Bytes(), stateOf(step, n)) {
+		t.Fatalf("state of %d bytes, error %v; want the %d bytes of step %d", got.Len(), err, n, step)
+	}
+	if want := sample(step); !reflect.DeepEqual(c.Header, want) {
+		t.Errorf("header %+v, want %+v", c.Header, want)
+	}
+	if len(problems) != len(words) {
+		t.Fatalf("problems %v, want %q", problems, words)
+	}
+	for i, p := range problems {
+		if !strings.Contains(p.String(), words[i]) || !strings.Contains(p.String(), p.Path) {
+			t.Errorf("problem %q, want %q in it", p, words[i])
+		}
+	}
+}
+
+func TestWriteAndRead(t *testing.T) {
+	for _, n := range []int{0, 1, 999, 1 << 20} {
+		dir := filepath.Join(t.TempDir(), "new", "folder")
+		mustWrite(t, dir, 7, stateOf(7, n))
+		path := mustWrite(t, dir, 12, stateOf(12, n))
+		if filepath.Base(path) != "step-000000000012.elrun" {
+			t.Errorf("path %s", path)
+		}
+		checkLatest(t, dir, 12, n)
+		mustWrite(t, dir, 12, stateOf(12, n)) // again: replaced
+		checkLatest(t, dir, 12, n)
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+			t.Errorf("%d files, error %v; want 2", len(entries), err)
+		}
+	}
+}
+
+// Names sort by number and not as text.
+func TestLatestIsByStep(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []int64{9, 1e12 - 1, 1e11, 10} {
+		mustWrite(t, dir, step, stateOf(step, 10))
+	}
+	checkLatest(t, dir, 1e12-1, 10)
+}
+
+// A file cut at any byte is passed over, and the one before is used.
+func TestTornAtEveryByte(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, dir, 1, stateOf(1, 100))
+	path := mustWrite(t, dir, 2, stateOf(2, 100))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		overwrite(t, path, whole[:n])
+		checkLatest(t, dir, 1, 100, "damaged")
+	}
+	overwrite(t, path, append(whole, 0))
+	checkLatest(t, dir, 1, 100, "damaged")
+	overwrite(t, path, whole[:len(whole)-1])
+	checkLatest(t, dir, 1, 100, "its end is missing")
+}
+
+func overwrite(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Any single bit that is flipped is noticed.
+func TestFlippedBits(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, dir, 1, stateOf(1, 300))
+	path := mustWrite(t, dir, 2, stateOf(2, 300))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 * len(whole) {
+		whole[i/8] ^= 1 << (i % 8)
+		if _, _, err := decode(bytes.NewReader(whole), int64(len(whole))); err == nil {
+			t.Fatalf("bit %d of byte %d is flipped and nobody notices", i%8, i/8)
+		}
+		if i%501 == 0 {
+			overwrite(t, path, whole)
+			checkLatest(t, dir, 1, 300, "step-000000000002.elrun")
+		}
+		whole[i/8] ^= 1 << (i % 8)
+	}
+}
+
+func TestFilesThatAreNoCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, dir, 1, stateOf(1, 5))
+	other := mustWrite(t, dir, 3, stateOf(3, 5))
+	later, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later[8] = 2 // version
+	overwrite(t, filepath.Join(dir, fileName(9)), later)
+	overwrite(t, filepath.Join(dir, fileName(8)), nil)
+	overwrite(t, filepath.Join(dir, fileName(7)), bytes.Repeat([]byte("not at all a checkpoint "), 9))
+	if err := os.Mkdir(filepath.Join(dir, fileName(6)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, fileName(5))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, filepath.Join(dir, fileName(4))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"step-2.elrun", "step-000000000000.elrun", "model.safetensors", "step-0000000000zz.elrun",
+		"step--00000000001.elrun", temporaryName(fileName(11))} {
+		overwrite(t, filepath.Join(dir, name), []byte("x"))
+	}
+	checkLatest(t, dir, 1, 5, "unknown version 2", "0 bytes are too few", "does not begin like", "not a regular file",
+		"no such file", "it is of step 3")
+}
+
+// What does not fit the job is passed over like what is damaged.
+func TestAlienCheckpoints(t *testing.T) {
+	dir := t.TempDir()
+	for step := range int64(4) {
+		mustWrite(t, dir, step+1, stateOf(step+1, 3))
+	}
+	alien := errors.New("it was made with another seed")
+	c, problems, err := Latest(dir, func(h Header) error {
+		if h.Step > 2 {
+			return alien
+		}
+		return nil
+	})
+	if err != nil || c.Step != 2 || len(problems) != 2 || !errors.Is(problems[1].Err, alien) {
+		t.Fatalf("problems %v, error %v", problems, err)
+	}
+	c.Close()
+	_, problems, err = Latest(dir, func(Header) error { return alien })
+	if !errors.Is(err, ErrNone) || len(problems) != 4 {
+		t.Errorf("problems %v, error %v; want 4 and ErrNone", problems, err)
+	}
+}
+
+func TestMissingAndForbiddenFolders(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := Latest(dir, nil); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("empty folder: %v", err)
+	}
+	if _, _, err := Latest(filepath.Join(dir, "missing"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing folder: %v", err)
+	}
+	file := filepath.Join(dir, "file")
+	overwrite(t, file, nil)
+	if _, err := Write(file, sample(1), writing(nil)); err == nil || !strings.Contains(err.Error(), "write step 1") {
+		t.Errorf("a file for a folder: %v", err)
+	}
+	if os.Getuid() == 0 { // nothing is forbidden to root
+		return
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, sample(1), writing(nil)); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a folder that cannot be written to: %v", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, dir, 1, stateOf(1, 3))
+	if err := os.Chmod(mustWrite(t, dir, 2, stateOf(2, 3)), 0); err != nil {
+		t.Fatal(err)
+	}
+	checkLatest(t, dir, 1, 3, "permission denied")
+}
+
+// limited fails after so many bytes, as a full disk does.
+type limited struct{ left int }
+
+var errFull = errors.New("no space left on device")
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.left {
+		n := l.left
+		l.left = 0
+		return n, errFull
+	}
+	l.left -= len(p)
+	return len(p), nil
+}
+
+// An error of any single write reaches the caller.
+func TestFullDisk(t *testing.T) {
+	var whole bytes.Buffer
+	if err := encode(&whole, sample(1), writing(stateOf(1, 3000))); err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole.Len() {
+		if err := encode(&limited{n}, sample(1), writing(stateOf(1, 3000))); !errors.Is(err, errFull) {
+			t.Fatalf("disk full after %d of %d bytes: error %v", n, whole.Len(), err)
+		}
+	}
+	tensors := []Tensor{{"a", []int{3}, make([]float32, 3)}, {"b", nil, make([]float32, 1)}}
+	whole.Reset()
+	if err := encodeTensors(&whole, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole.Len() {
+		if err := encodeTensors(&limited{n}, tensors, nil); !errors.Is(err, errFull) {
+			t.Fatalf("disk full after %d bytes of safetensors: error %v", n, err)
+		}
+	}
+}
+
+// A failed write leaves the folder as it was.
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	mustWrite(t, dir, 5, stateOf(5, 10))
+	fails := func(w io.Writer) error {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			return err
+		}
+		return errFull
+	}
+	for _, step := range []int64{5, 6} {
+		if path, err := Write(dir, sample(step), fails); !errors.Is(err, errFull) || path != "" {
+			t.Errorf("step %d: %q, error %v", step, path, err)
+		}
+	}
+	for _, step := range []int64{0, -1, 1e12} {
+		if _, err := Write(dir, sample(step), writing(nil)); err == nil {
+			t.Errorf("step %d was written", step)
+		}
+	}
+	checkLatest(t, dir, 5, 10)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%d files, error %v; want 1", len(entries), err)
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	dir := t.TempDir()
+	path := mustWrite(t, dir, 1, stateOf(1, 5000))
+	c, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	boom := errors.New("boom")
+	if err := c.Load(func(io.Reader) error { return boom }); !errors.Is(err, boom) || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v, want that of load", err)
+	}
+	part := func(r io.Reader) error {
+		_, err := io.CopyN(io.Discard, r, 4999)
+		return err
+	}
+	if err := c.Load(part); err == nil || !strings.Contains(err.Error(), "4999 of 5000 bytes") {
+		t.Errorf("error %v, want what is left", err)
+	}
+	// Damage after the file was opened.
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-100] ^= 1
+	overwrite(t, path, b)
+	err = c.Load(func(r io.Reader) error {
+		_, err := io.Copy(io.Discard, r)
+		return err
+	})
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("error %v, want ErrDamaged", err)
+	}
+}
+
+// Two launchers may have been given one folder: whatever they write at the same time,
+// what appears is whole.
+func TestConcurrentWriters(t *testing.T) {
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for step := int64(1); step <= 10; step++ {
+				if _, err := Write(dir, sample(step), writing(stateOf(step, 20_000))); err != nil {
+					t.Error(err)
+				}
+				if err := Keep(dir, 3, step); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	checkLatest(t, dir, 10, 20_000)
+}
+
+func TestKeep(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []int64{10, 20, 30, 40, 900} { // 900 is of another run
+		mustWrite(t, dir, step, stateOf(step, 1))
+	}
+	fresh, old := filepath.Join(dir, temporaryName(fileName(41))), filepath.Join(dir, temporaryName(fileName(42)))
+	alien := filepath.Join(dir, "notes.tmp")
+	for _, path := range []string{fresh, old, alien} {
+		overwrite(t, path, []byte("part"))
+	}
+	long := time.Now().Add(-2 * abandoned)
+	for _, path := range []string{old, alien} {
+		if err := os.Chtimes(path, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Keep(dir, 2, 40); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"notes.tmp", fileName(30), fileName(40), filepath.Base(fresh), fileName(900)}
+	if got := names(t, dir); !reflect.DeepEqual(got, want) {
+		t.Errorf("files %v, want %v", got, want)
+	}
+	if err := Keep(dir, 5, 40); err != nil || len(names(t, dir)) != 5 {
+		t.Errorf("error %v, files %v", err, names(t, dir))
+	}
+	if err := Keep(dir, 0, 40); err == nil {
+		t.Error("keeping 0 was accepted")
+	}
+	if err := Keep(filepath.Join(dir, "missing"), 1, 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing folder: %v", err)
+	}
+	// What cannot be removed is reported.
+	if err := os.MkdirAll(filepath.Join(dir, fileName(1), "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Keep(dir, 1, 30); err == nil || !strings.Contains(err.Error(), fileName(1)) {
+		t.Errorf("error %v, want the file's name", err)
+	}
+}
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func FuzzDecode(f *testing.F) {
+	var whole bytes.Buffer
+	if err := encode(&whole, sample(3), writing(stateOf(3, 40))); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole.Bytes())
+	f.Add(whole.Bytes()[:50])
+	f.Add([]byte(startMagic))
+	f.Add(bytes.Replace(whole.Bytes(), []byte("512"), []byte("612"), 1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, state, err := decode(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			return
+		}
+		// What is accepted comes back from writing it.
+		content := b[state.first : state.first+state.size]
+		var again bytes.Buffer
+		if err := encode(&again, h, writing(content)); err != nil {
+			t.Fatal(err)
+		}
+		other, _, err := decode(bytes.NewReader(again.Bytes()), int64(again.Len()))
+		if err != nil || fmt.Sprint(other) != fmt.Sprint(h) {
+			t.Fatalf("%+v comes back as %+v, error %v", h, other, err)
+		}
+	})
+}

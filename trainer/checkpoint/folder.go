@@ -1,0 +1,154 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of files: step-000000001200.elrun, and while it is written
+// step-000000001200.elrun.0123456789abcdef.tmp with random digits, so that several
+// writers do not meet.
+const (
+	prefix          = "step-"
+	suffix          = ".elrun"
+	temporarySuffix = ".tmp"
+	digits          = 12
+)
+
+// abandoned is the age from which a temporary file is taken to have no writer any
+// more. A writer that is alive changes its file all the time.
+const abandoned = 10 * time.Minute
+
+// fileName returns the name of the checkpoint of a step.
+func fileName(step int64) string { return fmt.Sprintf("%s%0*d%s", prefix, digits, step, suffix) }
+
+// temporaryName returns a name beside path that nobody else uses.
+func temporaryName(path string) string {
+	return fmt.Sprintf("%s.%016x%s", path, rand.Uint64(), temporarySuffix)
+}
+
+// stepOf is the inverse of fileName.
+func stepOf(name string) (step int64, ok bool) {
+	number, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	number, ok = strings.CutSuffix(number, suffix)
+	step, err := strconv.ParseInt(number, 10, 64)
+	return step, ok && err == nil && step > 0 && fileName(step) == name
+}
+
+// isTemporary reports whether a name is one of temporaryName for a checkpoint.
+func isTemporary(name string) bool {
+	return strings.HasPrefix(name, prefix) && strings.Contains(name, suffix+".") && strings.HasSuffix(name, temporarySuffix)
+}
+
+// Problem is a file that Latest has passed over, and why.
+type Problem struct {
+	Path string
+	Err  error // wraps ErrDamaged, ErrVersion, the error of fits, or the file system's
+}
+
+// String returns path and reason, for people.
+func (p Problem) String() string { return fmt.Sprintf("%s: %v", p.Path, p.Err) }
+
+// Latest opens the checkpoint of the latest step in dir that is whole and that fits,
+// unless it is nil, accepts. It reports what it passed over to get there, the newest
+// first, whether it succeeds or not. If there is none its error wraps ErrNone.
+func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("checkpoint: latest: %w", err)
+	}
+	var problems []Problem
+	for _, step := range stepsOf(entries) {
+		path := filepath.Join(dir, fileName(step))
+		c, err := openFitting(path, step, fits)
+		if err == nil {
+			return c, problems, nil
+		}
+		problems = append(problems, Problem{path, err})
+	}
+	return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s: %d passed over", ErrNone, dir, len(problems))
+}
+
+// stepsOf returns the steps that files are named for, the latest first.
+func stepsOf(entries []fs.DirEntry) []int64 {
+	var steps []int64
+	for _, e := range entries {
+		if step, ok := stepOf(e.Name()); ok {
+			steps = append(steps, step)
+		}
+	}
+	slices.SortFunc(steps, func(a, b int64) int { return cmp.Compare(b, a) })
+	return steps
+}
+
+// openFitting opens a checkpoint that is of the step and that fits accepts.
+func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint, error) {
+	c, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	if c.Step != step {
+		err = fmt.Errorf("%w: it is of step %d", ErrDamaged, c.Step)
+	} else if fits != nil {
+		err = fits(c.Header)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Keep removes checkpoints from dir so that of those up to step the newest n remain,
+// and the temporary files of writers that have died. Files of later steps are left
+// alone: they belong to another run. n must be at least 1; 2 or more guard against a
+// file that is damaged later.
+func Keep(dir string, n int, step int64) error {
+	if n < 1 {
+		return fmt.Errorf("checkpoint: keep %d in %s: want at least 1", n, dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: keep: %w", err)
+	}
+	steps := slices.DeleteFunc(stepsOf(entries), func(s int64) bool { return s > step })
+	var failed []error
+	for _, s := range steps[min(n, len(steps)):] {
+		failed = append(failed, remove(filepath.Join(dir, fileName(s))))
+	}
+	for _, e := range entries {
+		if isTemporary(e.Name()) && isAbandoned(e) {
+			failed = append(failed, remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("checkpoint: keep: %w", err)
+	}
+	return nil
+}
+
+// isAbandoned reports whether nobody has written to a temporary file for long.
+func isAbandoned(e fs.DirEntry) bool {
+	info, err := e.Info()
+	return err == nil && time.Since(info.ModTime()) > abandoned
+}
+
+// remove removes a file, which another process may have done already.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// The format of safetensors (https://github.com/huggingface/safetensors, "Format"):
+//
+//	uint64    length of the header, little-endian
+//	          the header: a JSON object that begins with "{" and may end in spaces;
+//	          for each tensor its dtype, shape and data_offsets, [first, end) in what
+//	          follows, without holes; "__metadata__" may map strings to strings
+//	          the data, row-major, little-endian
+const (
+	metadataKey = "__metadata__"
+	// maxTensorHeader is the limit of the reference implementation.
+	maxTensorHeader = 100_000_000
+	// dataAlignment is a multiple of the size of every element: readers map files into
+	// memory and use the data where it lies.
+	dataAlignment = 8
+)
+
+// Tensor is a named vector of float32 with a shape, row-major.
+type Tensor struct {
+	Name  string
+	Shape []int // its product is len(Data); empty for a single number
+	Data  []float32
+}
+
+// tensorInfo is what a header says of one tensor.
+type tensorInfo struct {
+	DType   string   `json:"dtype"`
+	Shape   []int    `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// WriteSafetensors writes tensors to path in the format of safetensors, with
+// metadata, which may be nil. Names are UTF-8 and must differ. The file appears when it is complete
+// and on the disk, and replaces one of that name.
+func WriteSafetensors(path string, tensors []Tensor, metadata map[string]string) error {
+	err := replace(path, func(w io.Writer) error { return encodeTensors(w, tensors, metadata) })
+	if err != nil {
+		return fmt.Errorf("checkpoint: write %s: %w", path, err)
+	}
+	return nil
+}
+
+// encodeTensors writes a whole file to w.
+func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	header, err := tensorHeader(tensors, metadata)
+	if err != nil {
+		return err
+	}
+	length := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	if _, err := w.Write(append(length, header...)); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		if _, err := w.Write(raw.Bytes(t.Data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object is a JSON object under construction whose names keep their order.
+type object struct {
+	text bytes.Buffer
+	seen map[string]bool
+}
+
+// add appends a name, which must be new, and its value.
+func (o *object) add(name string, value any) error {
+	if o.seen[name] || !utf8.ValidString(name) {
+		return fmt.Errorf("name %q: it is taken or no valid text", name)
+	}
+	o.seen[name] = true
+	key, err := json.Marshal(name)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	separator := ","
+	if o.text.Len() == 0 {
+		separator = "{"
+	}
+	o.text.WriteString(separator)
+	o.text.Write(key)
+	o.text.WriteByte(':')
+	o.text.Write(text)
+	return nil
+}
+
+// tensorHeader returns the header, padded so that the data is aligned. It lists the
+// tensors in the order in which they lie.
+func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	header := &object{seen: make(map[string]bool)}
+	if err := header.add(metadataKey, metadata); err != nil {
+		return nil, err
+	}
+	offset := int64(0)
+	for _, t := range tensors {
+		info, err := infoOf(t, offset)
+		if err == nil {
+			err = header.add(t.Name, info)
+		}
+		if err != nil {
+			return nil, err
+		}
+		offset = info.Offsets[1]
+	}
+	header.text.WriteByte('}')
+	for (8+header.text.Len())%dataAlignment != 0 {
+		header.text.WriteByte(' ')
+	}
+	if n := header.text.Len(); n > maxTensorHeader {
+		return nil, fmt.Errorf("header: %d bytes, at most %d are allowed", n, maxTensorHeader)
+	}
+	return header.text.Bytes(), nil
+}
+
+// infoOf describes a tensor whose data begins at offset.
+func infoOf(t Tensor, offset int64) (tensorInfo, error) {
+	info := tensorInfo{"F32", t.Shape, [2]int64{offset, offset + 4*int64(len(t.Data))}}
+	if info.Shape == nil {
+		info.Shape = []int{} // null is no shape
+	}
+	if n, ok := elements(info.Shape); !ok || n != int64(len(t.Data)) {
+		return info, fmt.Errorf("tensor %q: %d elements in the shape %v", t.Name, len(t.Data), t.Shape)
+	}
+	return info, nil
+}
+
+// elements returns the product of the sides, if none is negative and it is not too
+// large to be right.
+func elements(shape []int) (int64, bool) {
+	n := int64(1)
+	for _, side := range shape {
+		if side < 0 || side > 0 && n > maxElements/int64(side) {
+			return 0, false
+		}
+		n *= int64(side)
+	}
+	return n, true
+}
+
+// maxElements bounds products of sides: their bytes fit an int64.
+const maxElements = 1 << 60

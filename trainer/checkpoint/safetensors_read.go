@@ -1,0 +1,162 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// ReadSafetensors reads a file of float32 tensors, and returns them in the order of
+// their data. Files with other types of elements are refused. Errors wrap ErrDamaged
+// where the file is not as the format wants it.
+func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string, err error) {
+	file, size, err := openRegular(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("checkpoint: read %s: %w", path, err)
+	}
+	defer file.Close()
+	tensors, metadata, err = decodeTensors(file, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("checkpoint: read %s: %w", path, err)
+	}
+	return tensors, metadata, nil
+}
+
+// decodeTensors reads a file of so many bytes.
+func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
+	header, err := readTensorHeader(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	fields, err := fieldsOf(header)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	}
+	var metadata map[string]string
+	var entries []entry
+	for _, f := range fields {
+		if f.name == metadataKey {
+			err = json.Unmarshal(f.value, &metadata)
+		} else {
+			entries = append(entries, entry{name: f.name})
+			err = json.Unmarshal(f.value, &entries[len(entries)-1].info)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: header: %q: %w", ErrDamaged, f.name, err)
+		}
+	}
+	data := io.NewSectionReader(r, 8+int64(len(header)), size-8-int64(len(header)))
+	tensors, err := readTensors(data, entries)
+	return tensors, metadata, err
+}
+
+// readTensorHeader returns the header of a file of so many bytes.
+func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
+	if size < 8 {
+		return nil, fmt.Errorf("%w: %d bytes are too few for safetensors", ErrDamaged, size)
+	}
+	prefix := make([]byte, 8)
+	if _, err := r.ReadAt(prefix, 0); err != nil {
+		return nil, err
+	}
+	length := binary.LittleEndian.Uint64(prefix)
+	if length > maxTensorHeader || length > uint64(size-8) {
+		return nil, fmt.Errorf("%w: %d bytes with a header of %d", ErrDamaged, size, length)
+	}
+	header := make([]byte, length)
+	if _, err := r.ReadAt(header, 8); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(header, []byte("{")) {
+		return nil, fmt.Errorf("%w: the header does not begin with {", ErrDamaged)
+	}
+	return header, nil
+}
+
+// field is a name of the header's object and its value.
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+// fieldsOf reads an object with its names in order; a name must not come twice,
+// which the usual decoding into a map would not notice.
+func fieldsOf(header []byte) ([]field, error) {
+	if !json.Valid(header) {
+		return nil, errors.New("it is not JSON")
+	}
+	d := json.NewDecoder(bytes.NewReader(header))
+	if _, err := d.Token(); err != nil { // {
+		return nil, err
+	}
+	var fields []field
+	seen := make(map[string]bool)
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		f := field{name: token.(string)} // what else would a valid object have here
+		if seen[f.name] {
+			return nil, fmt.Errorf("%q comes twice", f.name)
+		}
+		seen[f.name] = true
+		if err := d.Decode(&f.value); err != nil {
+			return nil, err
+		}
+		fields = append(fields, f)
+	}
+	return fields, nil
+}
+
+// entry is a tensor as the header describes it.
+type entry struct {
+	name string
+	info tensorInfo
+}
+
+// readTensors reads the data of all entries, which must cover it without holes.
+func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.info.Offsets[0], b.info.Offsets[0]), cmp.Compare(a.info.Offsets[1], b.info.Offsets[1]))
+	})
+	end := int64(0)
+	for _, e := range entries {
+		if err := e.check(end); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", e.name, err)
+		}
+		end = e.info.Offsets[1]
+	}
+	if end != data.Size() {
+		return nil, fmt.Errorf("%w: %d bytes of data, the header says %d", ErrDamaged, data.Size(), end)
+	}
+	// From here on the lengths are known to fit the file.
+	tensors := make([]Tensor, len(entries))
+	for i, e := range entries {
+		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
+		if _, err := io.ReadFull(data, raw.Bytes(t.Data)); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", e.name, err)
+		}
+		tensors[i] = t
+	}
+	return tensors, nil
+}
+
+// check wants an entry of float32 whose data begins at first and fits its shape.
+func (e entry) check(first int64) error {
+	if e.info.DType != "F32" {
+		return fmt.Errorf("elements of type %q, only F32 is read", e.info.DType)
+	}
+	n, ok := elements(e.info.Shape)
+	if !ok || e.info.Offsets[0] != first || e.info.Offsets[1] != first+4*n || e.info.Offsets[1] < first {
+		return fmt.Errorf("%w: bytes %v for the shape %v, after byte %d", ErrDamaged, e.info.Offsets, e.info.Shape, first)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package trainer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// A state and an update have one form, numbers little-endian:
+//
+//	8 bytes   magic, which of the two it is and in which version
+//	uint32    length of the header
+//	          the header as JSON
+//	          vectors of float32: of a state the parameters, then the optimizer's
+//	          memory, slot by slot for each parameter; of an update the mean gradient
+//	          that the optimizer was given
+//
+// Nothing follows.
+const (
+	stateMagic  = "elstate1"
+	updateMagic = "elupdat1"
+)
+
+// maxHeader bounds a header, in bytes; a thousand members have less.
+const maxHeader = 16 << 20
+
+// header is what a state or an update has besides vectors.
+type header struct {
+	Outcome   outcome
+	Exponents []int8 `json:",omitempty"` // scale of the next step; exact mode only
+	Digest    uint64 `json:",omitempty"` // of the parameters; of a state only
+	Sizes     []int  // elements of each parameter
+	Slots     int    // vectors that the optimizer keeps for each
+}
+
+// header describes the state after the last committed step, reached with o.
+func (r *runner) header(o outcome) header {
+	h := header{Outcome: o, Slots: r.cfg.Optimizer.Slots()}
+	for _, p := range r.params {
+		h.Sizes = append(h.Sizes, len(p))
+	}
+	if r.cfg.Exact {
+		h.Exponents = r.scale.Exponents()
+	}
+	return h
+}
+
+// scaleOf returns the scale that a header holds, and checks that all of it fits
+// this job.
+func (r *runner) scaleOf(h header) (exact.Scale, error) {
+	want := r.header(outcome{})
+	switch {
+	case !slices.Equal(h.Sizes, want.Sizes):
+		return exact.Scale{}, fmt.Errorf("parameters have %v elements, here %v", h.Sizes, want.Sizes)
+	case h.Slots != want.Slots:
+		return exact.Scale{}, fmt.Errorf("the optimizer keeps %d vectors for each parameter, here %d", h.Slots, want.Slots)
+	case len(h.Exponents) != len(want.Exponents):
+		return exact.Scale{}, fmt.Errorf("%d exponents of exact mode, here %d", len(h.Exponents), len(want.Exponents))
+	}
+	if err := h.Outcome.check(r.plan); err != nil {
+		return exact.Scale{}, err
+	}
+	return r.scaleFrom(h.Exponents)
+}
+
+// encode writes a state or an update.
+func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("encode header: %w", err)
+	}
+	head := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(text)))
+	if _, err := w.Write(append(head, text...)); err != nil {
+		return err
+	}
+	for _, v := range vectors {
+		if _, err := w.Write(raw.Bytes(v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodeHeader reads up to the vectors. It takes no more memory than bytes come.
+func decodeHeader(r io.Reader, magic string) (header, error) {
+	head := make([]byte, len(magic)+4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return header{}, fmt.Errorf("read its beginning: %w", whole(err))
+	}
+	if got := string(head[:len(magic)]); got != magic {
+		return header{}, fmt.Errorf("it begins with %q, want %q", got, magic)
+	}
+	n := binary.LittleEndian.Uint32(head[len(magic):])
+	if n > maxHeader {
+		return header{}, fmt.Errorf("a header of %d bytes, at most %d", n, maxHeader)
+	}
+	var text bytes.Buffer
+	if _, err := io.CopyN(&text, r, int64(n)); err != nil {
+		return header{}, fmt.Errorf("read the header: %w", whole(err))
+	}
+	var h header
+	if err := json.Unmarshal(text.Bytes(), &h); err != nil {
+		return header{}, fmt.Errorf("header: %w", err)
+	}
+	return h, nil
+}
+
+// decodeVectors fills the vectors, and wants the end after them.
+func decodeVectors(r io.Reader, vectors [][]float32) error {
+	for i, v := range vectors {
+		if _, err := io.ReadFull(r, raw.Bytes(v)); err != nil {
+			return fmt.Errorf("read vector %d of %d: %w", i+1, len(vectors), whole(err))
+		}
+	}
+	switch n, err := io.ReadFull(r, make([]byte, 1)); {
+	case n > 0:
+		return errors.New("bytes follow after the last vector")
+	case err != io.EOF:
+		return fmt.Errorf("read the end: %w", err)
+	}
+	return nil
+}
+
+// whole tells an end that comes too early from one that is due.
+func whole(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

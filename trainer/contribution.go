@@ -1,0 +1,111 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// contribution is what this peer has computed for one attempt at one step: the gradient
+// sums of whole microbatches, and which they are. Reductions read it and never write to
+// it, so that a step which failed with its session can be reduced again. It cannot be
+// taken apart: it is kept as a whole or thrown away as a whole.
+type contribution struct {
+	step    int64
+	attempt int64
+	scale   exact.Scale // of the attempt; exact mode only
+	owner   elastic.ID  // identity of this peer under which it was computed
+	sums    summer      // the gradients
+
+	held       loadbal.Set // microbatches in sums
+	computed   loadbal.Set // those computed for this attempt at all
+	samples    int         // in sums
+	loss       lossSum     // in sums
+	lossFault  bool        // a loss was not finite
+	compute    time.Duration
+	recomputed int // microbatches that were computed a second time
+}
+
+// reset empties the contribution for an attempt at a step of so many microbatches.
+func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatches int) {
+	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums,
+		held: loadbal.NewSet(microbatches), computed: loadbal.NewSet(microbatches)}
+	if c.step == step && c.attempt == attempt && c.computed != nil {
+		next.computed, next.compute, next.recomputed = c.computed, c.compute, c.recomputed
+	}
+	*c = next
+	c.sums.clear(scale)
+}
+
+// add computes microbatch k of the step and adds it. After an error the contribution is
+// spoiled; otherwise the microbatch is in it as a whole.
+func (c *contribution) add(m Model, p stepPlan, k int, done func(i int)) error {
+	samples := p.appendSamples(nil, k)
+	begun := time.Now()
+	loss, err := c.sums.add(m, samples, done)
+	c.compute += time.Since(begun)
+	if err != nil {
+		return fmt.Errorf("microbatch %d: %w", k, err)
+	}
+	if c.computed.Has(k) {
+		c.recomputed++
+	}
+	c.computed.Add(k)
+	c.held.Add(k)
+	c.samples += len(samples)
+	if !finite(loss) {
+		c.lossFault = true
+		return nil
+	}
+	c.loss = c.loss.plus(lossOf(loss))
+	return nil
+}
+
+// fault says what is wrong with the contribution. It is complete when all of it has
+// been handed to reductions.
+func (c *contribution) fault() fault {
+	if c.lossFault {
+		return faultLoss
+	}
+	return c.sums.fault()
+}
+
+// speed is the samples that the model takes in a second.
+func (c *contribution) speed() int64 {
+	if c.compute <= 0 {
+		return 0
+	}
+	return int64(float64(c.samples) / c.compute.Seconds())
+}
+
+// complete adds the microbatches of share that are missing, in ascending order, and
+// starts the reduction of each bucket as soon as the last of them is done with it.
+// Between two microbatches it looks whether it should go on; what has been finished
+// stays.
+func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, share loadbal.Set, r *reduction, broken func() error) error {
+	missing := share.Without(c.held)
+	if len(missing) == 0 {
+		r.startAll()
+		return nil
+	}
+	for i, k := range missing {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := broken(); err != nil {
+			return err
+		}
+		done := func(int) {}
+		if i == len(missing)-1 {
+			done = r.done
+		}
+		if err := c.add(m, p, k, done); err != nil {
+			return err
+		}
+	}
+	return r.check()
+}

@@ -1,0 +1,117 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+)
+
+// Words of a score on the wire: samples, correct, bits of the loss, 1 for a failure,
+// 1 if the rank knows of a later view.
+const scoreWords = 5
+
+// end brings a job to its end in a session all of whose members have committed the last
+// step. What fails with the session is done again in the next one.
+func (r *runner) end(ctx context.Context, s *elastic.Session) error {
+	// A tail without a step tells all that all have committed the last one. Until then
+	// nobody goes, because somebody may need a copy of the state: also one who has just
+	// been let in, in a later view.
+	slots, err := r.tail(ctx, s, slot{})
+	if err != nil {
+		return err
+	}
+	if anyStale(slots) {
+		return errNextSession
+	}
+	score, err := r.evaluate(ctx, s)
+	if err != nil {
+		return err
+	}
+	r.finish(s.View.Epoch, score)
+	return nil
+}
+
+// endAlone brings a job to its end at a peer that has committed the last step and gets
+// no further session: that is no error of the job. It speaks for all, unless it was put
+// out.
+func (r *runner) endAlone(ctx context.Context, why error) error {
+	if !errors.Is(why, elastic.ErrFenced) {
+		r.stable(elastic.View{Members: []elastic.Member{r.group.Self()}}, r.open.owner, true)
+	}
+	var score *Score
+	if r.cfg.Evaluate != nil {
+		defer r.group.Busy("evaluating")()
+		all, err := r.cfg.Evaluate(ctx, 0, 1)
+		if err != nil {
+			return fmt.Errorf("evaluate: %w", err)
+		}
+		score = &all
+	}
+	r.finish(r.last.Epoch, score)
+	return nil
+}
+
+// finish reports the end of the job.
+func (r *runner) finish(epoch uint64, score *Score) {
+	result := Result{Steps: r.committed, Peers: r.last.Peers, Score: score, SHA256: sha256Of(r.layout.params)}
+	r.group.Emit(epoch, r.committed, result.done())
+	if r.cfg.Done != nil {
+		r.cfg.Done(result)
+	}
+}
+
+// evaluate lets every rank score its part of the test set and adds the parts up, in
+// rank order, so that all get the same. A rank that fails tells the others.
+func (r *runner) evaluate(ctx context.Context, s *elastic.Session) (*Score, error) {
+	if r.cfg.Evaluate == nil {
+		return nil, nil
+	}
+	n := len(s.View.Members)
+	idle := s.Busy("evaluating")
+	part, failed := r.cfg.Evaluate(ctx, s.Rank, n)
+	idle()
+	words := make([]int64, n*scoreWords)
+	mine := words[s.Rank*scoreWords:]
+	mine[0], mine[1], mine[2] = int64(part.Samples), int64(part.Correct), int64(math.Float64bits(part.Loss))
+	if failed != nil {
+		mine[3] = 1
+	}
+	if s.Stale() {
+		mine[4] = 1
+	}
+	err := collective.AllReduce(ctx, s.Comm, words, words, collective.Sum[int64])
+	if failed != nil {
+		return nil, fmt.Errorf("evaluate: %w", failed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("share the score: %w", err)
+	}
+	score, stale, err := addScores(words, peerName(s))
+	if err == nil && stale {
+		err = errNextSession // somebody was let in meanwhile, who has to come to the end, too
+	}
+	return score, err
+}
+
+// addScores adds up the parts that a reduced vector holds, and tells whether a rank
+// knows of a later view.
+func addScores(words []int64, name func(rank int) string) (score *Score, stale bool, err error) {
+	var total Score
+	for rank := 0; len(words) > 0; rank, words = rank+1, words[scoreWords:] {
+		if words[3] != 0 {
+			return nil, false, fmt.Errorf("evaluate: %s failed", name(rank))
+		}
+		total.Samples += int(words[0])
+		total.Correct += int(words[1])
+		total.Loss += math.Float64frombits(uint64(words[2]))
+		stale = stale || words[4] != 0
+	}
+	if total.Samples < 1 {
+		return nil, false, errors.New("evaluate: the parts have no samples")
+	}
+	return &total, stale, nil
+}

@@ -1,0 +1,188 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/trainer"
+)
+
+// scored scores a test set of 60 samples, of which every third is right.
+func scored(_ context.Context, part, parts int) (trainer.Score, error) {
+	var s trainer.Score
+	for i := 60 * part / parts; i < 60*(part+1)/parts; i++ {
+		s.Samples++
+		s.Loss += 0.5
+		if i%3 == 0 {
+			s.Correct++
+		}
+	}
+	return s, nil
+}
+
+// A peer that dies in the evaluation costs another evaluation, and the job is reported
+// as finished once by each.
+func TestKillInTheEvaluation(t *testing.T) {
+	cfg := churning(3, false)
+	for victim := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, cfg)
+			calls := 0
+			a.adjust = func(x *actor) {
+				x.cfg.Evaluate = func(ctx context.Context, part, parts int) (trainer.Score, error) {
+					if x.self.Index == victim {
+						x.kill()
+					}
+					if x.self.Index == (victim+1)%3 {
+						calls++
+					}
+					return scored(ctx, part, parts)
+				}
+			}
+			a.play(t)
+			a.check(t, "killed in the evaluation")
+			for _, x := range a.actors {
+				done := of[event.Done](&a.events, x.self.Index)
+				if x.killed.Load() {
+					continue
+				}
+				if len(done) != 1 || *x.result.Score != (trainer.Score{Samples: 60, Correct: 20, Loss: 30}) || x.result.Peers != 3 {
+					t.Errorf("victim %d: %s: %d done events, result %+v, score %+v", victim, x.self.ID, len(done), x.result, x.result.Score)
+				}
+			}
+			// It may be dead before the survivor begins.
+			if calls != 1 && calls != 2 {
+				t.Errorf("victim %d: a survivor evaluated %d times", victim, calls)
+			}
+		})
+	}
+}
+
+// When this peer has committed the last step the job is finished, though all others die
+// and too few are left for another session.
+func TestTheLastStepIsEnough(t *testing.T) {
+	cfg := churning(3, false)
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, cfg)
+		var parts []string
+		a.adjust = func(x *actor) {
+			x.cfg.Evaluate = func(ctx context.Context, part, n int) (trainer.Score, error) {
+				if x.self.Index > 0 {
+					x.kill()
+				} else {
+					parts = append(parts, fmt.Sprint(part, " of ", n))
+				}
+				return scored(ctx, part, n)
+			}
+		}
+		a.play(t)
+		a.check(t, "two of three killed in the evaluation")
+		x := a.actors[0]
+		if len(parts) == 0 || parts[len(parts)-1] != "0 of 1" || x.result.Score.Samples != 60 || x.result.Peers != 3 {
+			t.Errorf("evaluated %v, result %+v", parts, x.result)
+		}
+	})
+}
+
+// The others die between the commit of the last step and the tail in which all would
+// have declared it: who is left reports the parts of all.
+func TestTheLastStepIsReportedAlone(t *testing.T) {
+	cfg := churning(3, true)
+	want := alone(t, cfg)
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, cfg)
+		a.adjust = func(x *actor) {
+			report := x.cfg.OnStep
+			x.cfg.OnStep = func(r trainer.StepReport) {
+				report(r)
+				if x.self.Index == 1 && r.Step == 2 { // the tail of step 3 is complete here
+					a.actors[0].kill()
+					a.actors[2].kill()
+				}
+			}
+		}
+		a.play(t)
+		if sha := a.check(t, "killed after the last step"); sha != want || len(a.actors[1].steps) != 3 {
+			t.Errorf("weights %s, want %s; %d steps reported", sha, want, len(a.actors[1].steps))
+		}
+	})
+}
+
+// An error of the evaluation is the program's, also when it is alone.
+func TestAFailedEvaluationAlone(t *testing.T) {
+	broken := errors.New("no test set")
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, churning(2, false))
+		a.adjust = func(x *actor) {
+			x.cfg.Evaluate = func(ctx context.Context, part, n int) (trainer.Score, error) {
+				if x.self.Index == 1 {
+					x.kill()
+				}
+				if n == 1 {
+					return trainer.Score{}, broken
+				}
+				return scored(ctx, part, n)
+			}
+		}
+		a.play(t)
+		if x := a.actors[0]; !errors.Is(x.err, broken) || x.result != nil {
+			t.Errorf("error %v, result %v", x.err, x.result)
+		}
+	})
+}
+
+// Too few peers are left in the middle: the run ends with the reason, after the time
+// that it was given.
+func TestQuorumLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, churning(9, false))
+		a.adjust = func(x *actor) {
+			x.cfg.OnBegin = func(step int64) {
+				if x.self.Index > 0 && step == 4 {
+					x.kill()
+				}
+			}
+		}
+		a.play(t)
+		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 2 {
+			t.Errorf("error %v after %d steps", x.err, len(x.steps))
+		}
+	})
+}
+
+// In exact mode the number of peers does not show in the result; nor does a scale that
+// has to be corrected.
+func TestExactAtManySizes(t *testing.T) {
+	cfg := churning(7, true)
+	for _, scale := range []float32{1, 1e-4, 1e6} {
+		want, attempts := "", int64(0)
+		for _, n := range []int{1, 2, 3, 4, 7} {
+			synctest.Test(t, func(t *testing.T) {
+				a := newArena(n, cfg)
+				a.adjust = func(x *actor) { x.model.scale, x.cfg.Clip = scale, 50 }
+				a.play(t)
+				sha := a.check(t, fmt.Sprint(n, " peers"))
+				if want == "" {
+					want = sha
+				}
+				if sha != want {
+					t.Errorf("scale %v: %d peers have %s, one has %s", scale, n, sha, want)
+				}
+				for i, s := range a.actors[0].steps {
+					attempts += s.Attempt
+					if first := a.actors[n-1].steps[i]; first.Loss != s.Loss || first.Digest != s.Digest {
+						t.Errorf("step %d: loss %v and %v", s.Step, s.Loss, first.Loss)
+					}
+				}
+			})
+		}
+		if (attempts > 0) != (scale != 1) {
+			t.Errorf("scale %v: %d further attempts", scale, attempts)
+		}
+	}
+}

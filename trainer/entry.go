@@ -1,0 +1,118 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// entry is what a rank tells the others when it enters a session.
+type entry struct {
+	state     state
+	attempt   int64
+	exponents []int8      // of the attempt; none without exact mode
+	held      loadbal.Set // microbatches of the open step
+}
+
+// entryWords is the number of words before the exponents.
+const entryWords = 3
+
+// words encodes the entry.
+func (e entry) words() []uint64 {
+	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt)}
+	packed := make([]uint64, ceilDiv(len(e.exponents), 8))
+	for i, x := range e.exponents {
+		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
+	}
+	return append(append(w, packed...), e.held...)
+}
+
+// entryOf decodes what words wrote, with so many exponents.
+func entryOf(w []uint64, exponents int) entry {
+	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), exponents: make([]int8, exponents)}
+	w = w[entryWords:]
+	for i := range e.exponents {
+		e.exponents[i] = int8(w[i/8] >> (i % 8 * 8))
+	}
+	e.held = loadbal.Set(w[ceilDiv(exponents, 8):])
+	return e
+}
+
+// settle derives from what all have told how the open step goes on: the rank whose
+// attempt counts, the microbatches of each rank, and whether each keeps what it holds.
+// It is a pure function, so all come to the same.
+func settle(all []entry, microbatches int) (leader int, shares []loadbal.Set, kept []bool) {
+	for rank, e := range all {
+		if e.attempt > all[leader].attempt {
+			leader = rank
+		}
+	}
+	held := make([]loadbal.Set, len(all))
+	for rank, e := range all {
+		if e.attempt == all[leader].attempt {
+			held[rank] = e.held
+		}
+	}
+	shares, kept = loadbal.Assign(held, microbatches)
+	for rank, e := range all {
+		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
+	}
+	return leader, shares, kept
+}
+
+// enter tells the others of a new session what this peer holds of the open step, and
+// learns what it is to compute. All have committed the same step: Next has seen to it.
+func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
+	// Under another identity this peer has been put out meanwhile, and others have
+	// computed what it holds.
+	if id := s.View.Members[s.Rank].ID; r.open.owner != id {
+		r.reopen()
+		r.open.owner = id
+	}
+	mine := entry{state: state{r.committed, r.digest()}, attempt: r.open.attempt, held: r.open.held}
+	if r.cfg.Exact {
+		mine.exponents = r.open.scale.Exponents()
+	}
+	words := mine.words()
+	gathered := make([]uint64, len(words)*len(s.View.Members))
+	if err := collective.AllGather(ctx, s.Comm, gathered, words); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	var all []entry
+	var states []state
+	for ; len(gathered) > 0; gathered = gathered[len(words):] {
+		e := entryOf(gathered[:len(words)], len(mine.exponents))
+		all, states = append(all, e), append(states, e.state)
+	}
+	if err := r.agree(s, states); err != nil {
+		return err
+	}
+	leader, shares, kept := settle(all, r.openMicrobatches())
+	if !kept[s.Rank] {
+		scale, err := r.scaleFrom(all[leader].exponents)
+		if err != nil {
+			return fmt.Errorf("enter epoch %d: scale of %s: %w", s.View.Epoch, peerName(s)(leader), err)
+		}
+		r.open.reset(r.committed+1, all[leader].attempt, scale, r.openMicrobatches())
+	}
+	r.shares = shares
+	return nil
+}
+
+// scaleFrom returns the scale of these exponents; the zero value without exact mode.
+func (r *runner) scaleFrom(exponents []int8) (exact.Scale, error) {
+	if !r.cfg.Exact {
+		return exact.Scale{}, nil
+	}
+	return exact.Restore(exponents, r.plan.mostMicrobatches())
+}
+
+// shareOut gives each of n ranks its part of the open step, of which nobody holds
+// anything: after a commit, or when a step has to be computed again.
+func (r *runner) shareOut(n int) {
+	r.shares, _ = loadbal.Assign(make([]loadbal.Set, n), r.openMicrobatches())
+}

@@ -1,0 +1,49 @@
+package trainer
+
+import (
+	"math"
+	"math/bits"
+)
+
+// lossSum is a sum of losses in fixed point, hi + lo/2^64, which does not depend on
+// the order of its terms as a sum of float64 does. Each term is cut off below 2^-64,
+// and bounded by 2^46, so that the sum of a step cannot wrap.
+type lossSum struct {
+	Hi int64
+	Lo uint64
+}
+
+// maxLoss bounds the loss of one microbatch.
+const maxLoss = 1 << 46
+
+// lossOf converts a finite loss.
+func lossOf(x float64) lossSum {
+	magnitude := min(math.Abs(x), maxLoss)
+	whole := math.Floor(magnitude)
+	s := lossSum{int64(whole), uint64(math.Ldexp(magnitude-whole, 64))} // the fraction is below 1, exactly
+	if x < 0 {
+		return s.negated()
+	}
+	return s
+}
+
+// negated returns -s.
+func (s lossSum) negated() lossSum {
+	lo, borrow := bits.Sub64(0, s.Lo, 0)
+	return lossSum{-s.Hi - int64(borrow), lo}
+}
+
+// plus returns the sum of both.
+func (s lossSum) plus(t lossSum) lossSum {
+	lo, carry := bits.Add64(s.Lo, t.Lo, 0)
+	return lossSum{s.Hi + t.Hi + int64(carry), lo}
+}
+
+// float returns the nearest float64, or one next to it.
+func (s lossSum) float() float64 {
+	sign := 1.0
+	if s.Hi < 0 {
+		s, sign = s.negated(), -1
+	}
+	return sign * (float64(uint64(s.Hi)) + math.Ldexp(float64(s.Lo), -64))
+}

@@ -1,0 +1,250 @@
+package trainer_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/checkpoint"
+)
+
+// files lists the checkpoints of a folder by name.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range paths {
+		names = append(names, filepath.Base(p))
+	}
+	return names
+}
+
+// stepFile is the name of the checkpoint of a step.
+func stepFile(step int) string { return fmt.Sprintf("step-%012d.elrun", step) }
+
+// save runs cfg with n peers and checkpoints every so many steps into a folder.
+func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "checkpoints")
+	cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: every, Keep: 2}
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(n, cfg)
+		a.play(t)
+		a.check(t, "with checkpoints")
+		if events := of[event.Checkpoint](&a.events, 0); len(events) < 2 || filepath.Dir(events[0].Path) != dir {
+			t.Errorf("events %+v", events)
+		}
+		for i := 1; i < n; i++ {
+			if events := of[event.Checkpoint](&a.events, i); len(events) > 0 {
+				t.Errorf("rank %d saved, too: %+v", i, events)
+			}
+		}
+	})
+	return dir
+}
+
+// A job that ends early and goes on with any number of peers comes to the weights of
+// one that never stopped.
+func TestResumeWithAnyNumberOfPeers(t *testing.T) {
+	whole := churning(11, true)
+	want := alone(t, whole)
+	dir := save(t, 3, churning(7, true), 2)
+	// The last step is saved only if it is due.
+	if got := fmt.Sprint(files(t, dir)); got != fmt.Sprint([]string{stepFile(4), stepFile(6)}) {
+		t.Fatalf("files %v", got)
+	}
+	for _, n := range []int{1, 2, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(n, whole)
+			a.adjust = func(x *actor) { x.cfg.Checkpoint.Resume = dir }
+			a.play(t)
+			for _, x := range a.actors {
+				if x.err != nil || x.result.SHA256 != want || len(x.steps) != 5 || x.steps[0].Step != 7 {
+					t.Errorf("%d peers: error %v, result %v, %d steps", n, x.err, x.result, len(x.steps))
+				}
+			}
+			for _, s := range of[event.Step](&a.events, 0) {
+				if s.OfLost != nil {
+					t.Errorf("%d peers: the parts of peers of the job before are in the log again: %+v", n, s.OfLost)
+				}
+			}
+		})
+	}
+}
+
+// Where only one peer finds the files the others get the state from it.
+func TestOnePeerHasTheCheckpoint(t *testing.T) {
+	whole := churning(11, true)
+	want := alone(t, whole)
+	dir := save(t, 2, churning(7, true), 2)
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, whole)
+		told := make([]string, 3)
+		a.adjust = func(x *actor) {
+			x.cfg.Log = func(line string) { told[x.self.Index] += line }
+			x.cfg.Checkpoint.Resume = filepath.Join(dir, "nothing")
+			if x.self.Index == 1 {
+				x.cfg.Checkpoint.Resume = dir
+			}
+		}
+		a.play(t)
+		for i, x := range a.actors {
+			if x.err != nil || x.result.SHA256 != want || len(x.steps) != 5 {
+				t.Errorf("%s: error %v, result %v", x.self.ID, x.err, x.result)
+			}
+			if line := []string{"no checkpoint to go on from", "going on after step 6", "no checkpoint to go on from"}[i]; !strings.Contains(told[i], line) {
+				t.Errorf("rank %d was told %q, want %q", i, told[i], line)
+			}
+		}
+	})
+}
+
+// resumed runs a single peer that goes on from dir, and returns what it was told.
+func resumed(t *testing.T, dir string, cfg trainer.Config) (x *actor, told string) {
+	t.Helper()
+	cfg.Checkpoint.Resume = dir
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, cfg)
+		a.adjust = func(x *actor) { x.cfg.Log = func(line string) { told += line + "\n" } }
+		a.play(t)
+		x = a.actors[0]
+	})
+	return x, told
+}
+
+func TestADamagedCheckpointIsPassedOver(t *testing.T) {
+	whole := churning(11, true)
+	want := alone(t, whole)
+	dir := save(t, 2, churning(7, true), 2)
+	newest := filepath.Join(dir, stepFile(6))
+	b, err := os.ReadFile(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 4
+	if err := os.WriteFile(newest, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x, told := resumed(t, dir, whole)
+	if x.err != nil || x.result.SHA256 != want || x.steps[0].Step != 5 {
+		t.Errorf("error %v, result %v", x.err, x.result)
+	}
+	if !strings.Contains(told, "passed over") || !strings.Contains(told, stepFile(6)) || !strings.Contains(told, "after step 4") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// A checkpoint of another job ends the run with the name of the setting.
+func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
+	dir := save(t, 1, churning(7, true), 2)
+	for want, change := range map[string]func(c *trainer.Config){
+		`microbatch is "5", this job has "8"`: func(c *trainer.Config) { c.Microbatch = 8 },
+		`exact is "true"`:                     func(c *trainer.Config) { c.Exact = false },
+		`data is ""`:                          func(c *trainer.Config) { c.DataHash = "abc" },
+		`clip is "0"`:                         func(c *trainer.Config) { c.Clip = 2 },
+	} {
+		cfg := churning(11, true)
+		change(&cfg)
+		if x, _ := resumed(t, dir, cfg); x.err == nil || !strings.Contains(x.err.Error(), want) || !errors.Is(x.err, checkpoint.ErrNone) {
+			t.Errorf("error %v, want %q", x.err, want)
+		}
+	}
+	// How far it goes and how it is carried out may differ.
+	cfg := churning(9, true)
+	cfg.BucketBytes = 4
+	if x, _ := resumed(t, dir, cfg); x.err != nil || len(x.steps) != 3 {
+		t.Errorf("error %v after %d steps", x.err, len(x.steps))
+	}
+}
+
+// A checkpoint that cannot be written is told of, and the job goes on.
+func TestACheckpointThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := churning(6, false)
+	cfg.Checkpoint = trainer.Checkpoint{Dir: filepath.Join(file, "x"), EverySteps: 3}
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, cfg)
+		var mu sync.Mutex
+		told := ""
+		a.adjust = func(x *actor) {
+			x.cfg.Log = func(line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				told += line + "\n"
+			}
+		}
+		a.play(t)
+		a.check(t, "no folder")
+		if !strings.Contains(told, "checkpoint of step 3") || !strings.Contains(told, "checkpoint of step 6") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// By the clock: steps take 40 ms and less here.
+func TestCheckpointsByTime(t *testing.T) {
+	dir := t.TempDir()
+	cfg := churning(30, false)
+	cfg.Checkpoint = trainer.Checkpoint{Dir: dir, Every: 300 * time.Millisecond, Keep: 100}
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, cfg)
+		a.adjust = func(x *actor) { x.model.pace = 10 * time.Millisecond }
+		a.play(t)
+		a.check(t, "by the clock")
+	})
+	if got := len(files(t, dir)); got < 2 || got > 4 {
+		t.Errorf("%d checkpoints in a second", got)
+	}
+}
+
+// When too few are left they save what they have, and the job goes on from there later:
+// nothing is lost or counted twice in the logs of both.
+func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
+	whole := churning(9, true)
+	want := alone(t, whole)
+	for at := int64(3); at < 6; at++ { // who is left has committed a step for certain
+		dir := filepath.Join(t.TempDir(), "checkpoints")
+		var before []event.Event
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, whole)
+			a.adjust = func(x *actor) {
+				x.cfg.Checkpoint.Dir = dir
+				x.cfg.OnBegin = func(step int64) {
+					if x.self.Index != 1 && step == at {
+						x.kill()
+					}
+				}
+			}
+			a.play(t)
+			if x := a.actors[1]; !errors.Is(x.err, elastic.ErrQuorum) || len(of[event.Checkpoint](&a.events, 1)) != 1 {
+				t.Errorf("killed at step %d: error %v", at, x.err)
+			}
+			before = a.events.events
+		})
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(2, whole)
+			a.first[0].ID, a.first[1].ID = "another-job-0", "another-job-1"
+			a.adjust = func(x *actor) { x.cfg.Checkpoint.Resume = dir }
+			a.events.events = before
+			a.play(t)
+			if sha := a.check(t, "after the loss of the quorum"); sha != want {
+				t.Errorf("killed at step %d: weights %s, want %s", at, sha, want)
+			}
+		})
+	}
+}

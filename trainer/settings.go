@@ -1,0 +1,63 @@
+package trainer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// Names of settings in which a checkpoint may differ from the job that goes on from
+// it: they change how far it goes, or nothing that has been computed.
+const (
+	settingSteps      = "steps"
+	settingSchedule   = "schedule"
+	settingBuckets    = "bucket bytes"
+	settingArithmetic = "arithmetic"
+)
+
+// settings lists what must be equal at all members of a job. A peer that differs is
+// refused, and told the name and both values.
+func (r *runner) settings() []elastic.Setting {
+	c := r.cfg
+	s := []elastic.Setting{
+		{Name: "samples", Value: fmt.Sprint(c.Samples)},
+		{Name: "global batch", Value: fmt.Sprint(c.GlobalBatch)},
+		{Name: "microbatch", Value: fmt.Sprint(c.Microbatch)},
+		{Name: "seed", Value: fmt.Sprint(c.Seed)},
+		{Name: "parameters", Value: r.layout.describe()},
+		{Name: "optimizer", Value: fmt.Sprintf("%T%+v", c.Optimizer, c.Optimizer)},
+		{Name: "clip", Value: fmt.Sprint(c.Clip)},
+		{Name: "exact", Value: fmt.Sprint(c.Exact)},
+		{Name: "data", Value: c.DataHash},
+		{Name: settingSteps, Value: fmt.Sprint(r.plan.steps)},
+		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps)},
+		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
+	}
+	if c.Exact {
+		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe())})
+	}
+	return s
+}
+
+// describe tells sizes in words and the names and shapes by a hash.
+func (l layout) describe() string {
+	h := xxhash.New()
+	for _, p := range l.params {
+		fmt.Fprintf(h, "%q %v\n", p.Name, p.Shape) // never fails
+	}
+	return fmt.Sprintf("%d of %d elements, shapes %016x", len(l.params), l.size(), h.Sum64())
+}
+
+// scheduleHash is a fingerprint of a schedule: of its rates at a hundred steps.
+func scheduleHash(schedule func(int64) float64, steps int64) string {
+	h := xxhash.New()
+	for i := range int64(100) {
+		step := 1 + int64(float64(i)/99*float64(steps-1))
+		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(schedule(step)))) // never fails
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

@@ -1,0 +1,152 @@
+package trainer
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// A runner is an elastic.Replayer: what members hold alike is the parameters, the
+// optimizer's memory, and the outcome of the last committed step.
+
+// Step returns the last committed step, or -1 if the state is of no use and a copy of
+// another member's has to replace it.
+func (r *runner) Step() int64 {
+	if r.void {
+		return -1
+	}
+	return r.committed
+}
+
+// Save writes the state.
+func (r *runner) Save(w io.Writer) error { return r.save(w, r.last) }
+
+// save writes the state with o as the outcome of its last step.
+func (r *runner) save(w io.Writer, o outcome) error {
+	h := r.header(o)
+	h.Digest = r.digest()
+	if err := encode(w, stateMagic, h, r.everything()); err != nil {
+		return fmt.Errorf("trainer: save the state after step %d: %w", r.committed, err)
+	}
+	return nil
+}
+
+// everything returns the parameters and the optimizer's memory.
+func (r *runner) everything() [][]float32 {
+	vectors := append([][]float32(nil), r.params...)
+	for _, slots := range r.slots {
+		vectors = append(vectors, slots...)
+	}
+	return vectors
+}
+
+// Load replaces the state. The contribution is thrown away: others have gone on
+// without this peer, or without what it has computed from a state that was wrong.
+func (r *runner) Load(from io.Reader) error {
+	h, err := decodeHeader(from, stateMagic)
+	if err != nil {
+		return fmt.Errorf("trainer: load a state: %w", err)
+	}
+	scale, err := r.scaleOf(h)
+	if err != nil {
+		return fmt.Errorf("trainer: load a state: %w", err)
+	}
+	r.superseded(h.Outcome.Step)
+	r.void = true // until all of it is there
+	if err := decodeVectors(from, r.everything()); err != nil {
+		return fmt.Errorf("trainer: load a state: %w", err)
+	}
+	r.digested = false
+	if got := r.digest(); got != h.Digest {
+		return fmt.Errorf("trainer: load the state after step %d: the parameters have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
+	}
+	r.scale, r.void = scale, false
+	r.advance(h.Outcome)
+	r.reopen()
+	return nil
+}
+
+// Update writes the mean gradient of the last committed step. It stays as it is while
+// the next step is being reduced.
+func (r *runner) Update(w io.Writer) error {
+	if err := encode(w, updateMagic, r.header(r.last), r.bufs.applied.views); err != nil {
+		return fmt.Errorf("trainer: save the update of step %d: %w", r.committed, err)
+	}
+	return nil
+}
+
+// Apply commits the step that another member's Update describes, as step does when
+// it has heard of the commit itself.
+func (r *runner) Apply(from io.Reader) error {
+	h, err := decodeHeader(from, updateMagic)
+	if err != nil {
+		return fmt.Errorf("trainer: apply an update: %w", err)
+	}
+	scale, err := r.scaleOf(h)
+	if err != nil {
+		return fmt.Errorf("trainer: apply an update: %w", err)
+	}
+	if h.Outcome.Step != r.committed+1 {
+		return fmt.Errorf("trainer: apply an update: it is of step %d, the state after step %d", h.Outcome.Step, r.committed)
+	}
+	if err := decodeVectors(from, r.bufs.staging.views); err != nil {
+		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
+	}
+	r.superseded(h.Outcome.Step)
+	if err := r.commit(h.Outcome, scale); err != nil {
+		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
+	}
+	return nil
+}
+
+// commit applies the mean gradient that is staged; next is the scale of the step after.
+// Every member does the same on the
+// same bits, so an error is every member's error; it comes before anything is changed.
+func (r *runner) commit(o outcome, next exact.Scale) error {
+	for i, v := range r.bufs.staging.views {
+		if !allFinite(v) {
+			return fmt.Errorf("gradient of %s summed over all peers: %w", r.layout.params[i].Name, ErrNotFinite)
+		}
+	}
+	rate := r.cfg.Schedule(o.Step)
+	if math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
+	}
+	for i, param := range r.params {
+		r.cfg.Optimizer.Update(o.Step, rate, param, r.bufs.staging.views[i], r.slots[i])
+	}
+	r.bufs.swap()
+	r.scale, r.digested = next, false
+	r.advance(o)
+	r.reopen()
+	return nil
+}
+
+// advance takes note of the outcome of the step that the state is now of.
+func (r *runner) advance(o outcome) {
+	switch o.Step {
+	case r.last.Step: // the same step in another copy
+	case r.last.Step + 1:
+		r.before = r.last
+	default:
+		r.before = outcome{}
+	}
+	if r.open.step == o.Step {
+		r.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed}
+	}
+	r.last, r.committed = o, o.Step
+}
+
+// reopen begins the contribution to the step after the committed one.
+func (r *runner) reopen() { r.open.reset(r.committed+1, 0, r.scale, r.openMicrobatches()) }
+
+// openMicrobatches is how many the step after the committed one has; none after the
+// last.
+func (r *runner) openMicrobatches() int {
+	if r.committed >= r.plan.steps {
+		return 0
+	}
+	return r.plan.step(r.committed + 1).microbatches
+}

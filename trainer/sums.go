@@ -1,0 +1,172 @@
+package trainer
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// summer keeps the gradient sums of a contribution and reduces them, in the numbers of
+// its mode: float32, or integers in exact mode.
+type summer interface {
+	// clear empties the contribution; what is added next has that scale.
+	clear(scale exact.Scale)
+	// add lets the model compute one microbatch, and adds its gradient. done is told of
+	// each parameter that will not change any more if nothing else is added.
+	add(m Model, samples []int, done func(i int)) (loss float64, err error)
+	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
+	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
+	// fault names the first parameter whose contribution is not finite.
+	fault() fault
+	// mean turns the sums of all ranks, reduced, into the mean gradient, in the staging
+	// buffer. fits is false if the step has to be computed again; scale is that of the
+	// next step, or of this one again.
+	mean(samples int64) (scale exact.Scale, fits bool)
+}
+
+// gradients are two vectors that take turns. staging takes what has not been committed:
+// sums, their mean, or what another peer sends. applied is the mean gradient of the last
+// committed step, from which another peer can commit it as well, also while the next
+// step is being reduced into staging.
+type gradients struct{ staging, applied vector }
+
+// vector is one float32 for each element of each parameter.
+type vector struct {
+	flat  []float32
+	views [][]float32 // parts of flat, by parameter
+}
+
+// swap makes what is staged what is applied.
+func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
+
+// plain sums in float32. Sums of all ranks are reduced into the staging buffer.
+type plain struct {
+	own  vector
+	bufs *gradients
+	bad  fault
+}
+
+// newPlain takes the memory of a contribution.
+func newPlain(l layout) (*plain, *gradients) {
+	bufs := &gradients{l.vector(), l.vector()}
+	return &plain{own: l.vector(), bufs: bufs}, bufs
+}
+
+func (p *plain) clear(exact.Scale) {
+	clear(p.own.flat)
+	p.bad = faultNone
+}
+
+func (p *plain) add(m Model, samples []int, done func(int)) (float64, error) {
+	return m.Accumulate(p.own.views, samples, done)
+}
+
+// reduce looks for what is not finite as well, while the bucket is in the cache.
+func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
+	for i := b.firstParam; i < b.endParam; i++ {
+		if p.bad == faultNone && !allFinite(p.own.views[i]) {
+			p.bad = faultGradient + fault(i)
+		}
+	}
+	return collective.IAllReduce(ctx, c, p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
+}
+
+func (p *plain) fault() fault { return p.bad }
+
+func (p *plain) mean(samples int64) (exact.Scale, bool) {
+	factor := float32(1 / float64(samples))
+	for i := range p.bufs.staging.flat {
+		p.bufs.staging.flat[i] *= factor
+	}
+	return exact.Scale{}, true
+}
+
+// quantised sums in integers. Each microbatch is computed alone, in the staging buffer,
+// which has nothing to keep until the mean is written to it. Both buffers are aligned,
+// so that a microbatch has the same bits in either.
+type quantised struct {
+	bufs  *gradients
+	scale exact.Scale
+	views [][]int32 // own sums, by parameter
+	own   []int32   // flat
+	all   []int32   // sums of all ranks, flat
+	parts [][]int32 // all, by parameter
+	peaks []exact.Peak
+	// step has the peaks of all ranks, reduced.
+	step []exact.Peak
+}
+
+// newQuantised takes the memory of a contribution.
+func newQuantised(l layout) (*quantised, *gradients) {
+	var sizes []int
+	for _, p := range l.params {
+		sizes = append(sizes, len(p.Data))
+	}
+	bufs := &gradients{}
+	bufs.staging.flat, bufs.staging.views = exact.Views(sizes)
+	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)
+	n := len(l.params)
+	q := &quantised{bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
+		peaks: make([]exact.Peak, n), step: make([]exact.Peak, n)}
+	q.views, q.parts = cut(l, q.own), cut(l, q.all)
+	return q, bufs
+}
+
+func (q *quantised) clear(scale exact.Scale) {
+	q.scale = scale
+	clear(q.own)
+	clear(q.peaks)
+}
+
+func (q *quantised) add(m Model, samples []int, done func(int)) (float64, error) {
+	clear(q.bufs.staging.flat)
+	loss, err := m.Accumulate(q.bufs.staging.views, samples, func(int) {})
+	if err != nil {
+		return 0, err
+	}
+	for i := len(q.views) - 1; i >= 0; i-- {
+		q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i], q.bufs.staging.views[i]))
+		done(i)
+	}
+	return loss, nil
+}
+
+// reduce reduces the peaks together with the last bucket.
+func (q *quantised) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
+	p := collective.IAllReduce(ctx, c, q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
+	if b.firstParam > 0 {
+		return p
+	}
+	return both{p, collective.IAllReduce(ctx, c, q.step, q.peaks, collective.Max[exact.Peak])}
+}
+
+func (q *quantised) fault() fault {
+	if i := exact.NotFinite(q.peaks); i >= 0 {
+		return faultGradient + fault(i)
+	}
+	return faultNone
+}
+
+func (q *quantised) mean(samples int64) (exact.Scale, bool) {
+	next := q.scale.Next(q.step)
+	if !q.scale.Fits(q.step) {
+		return next, false
+	}
+	for i, sums := range q.parts {
+		q.scale.Mean(i, q.bufs.staging.views[i], sums, samples)
+	}
+	return next, true
+}
+
+// both waits for two calls.
+type both [2]pending
+
+// Wait waits for both to end and returns the first error.
+func (b both) Wait(ctx context.Context) error {
+	first, second := b[0].Wait(ctx), b[1].Wait(ctx)
+	if first != nil {
+		return first
+	}
+	return second
+}
