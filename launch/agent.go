@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -30,10 +31,11 @@ const (
 // agent is a peer's connection with its launcher: the Sink of its events and the
 // watch for the launcher's death. Two goroutines:
 //
-//	read    the launcher's answer to hello, then nothing until the launcher dies, which
-//	        ends gone and arms the exit. It lives as long as the process: a program that
-//	        closes its group after an error and then hangs must end, too
-//	write   from hello on: the events in queue. Close waits for it
+//	read    the launcher's answer to hello, then certain deaths and answers to scale,
+//	        until the launcher dies, which ends gone and arms the exit. It lives as long
+//	        as the process: a program that closes its group after an error and then hangs
+//	        must end, too
+//	write   from hello on: the messages in queue. Close waits for it
 //
 // Emit never writes itself, so that a slow launcher does not hold up a training
 // step, and the writer never waits for the reader.
@@ -42,16 +44,22 @@ type agent struct {
 	exit func(int) // os.Exit, but for tests
 
 	answer chan message // the launcher's answer to hello, at most one
-	queue  chan json.RawMessage
+	queue  chan message
 	closed chan struct{}      // Close was called
 	gone   context.Context    // ends when the launcher is gone
 	lose   context.CancelFunc // ends gone
 	once   sync.Once          // for Close
 	work   sync.WaitGroup     // the writer
 
-	// mu guards what Emit changes and the control socket reads.
+	scaling chan struct{} // has a place for the one scale request that waits
+	scaled  chan scaleResult
+
+	// mu guards what Emit and the reader change, and the control socket reads.
 	mu      sync.Mutex
 	reducer *reducer // nil until the peer knows itself
+	seq     int      // of the latest scale request
+	dead    []elastic.ID
+	onDead  func(elastic.ID) // nil until there is a group to be told
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -79,33 +87,110 @@ func isUnix(addr syscall.Sockaddr) bool {
 
 func newAgent(conn net.Conn, exit func(int)) *agent {
 	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, 1),
-		queue: make(chan json.RawMessage, eventQueue), closed: make(chan struct{})}
+		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1),
+		queue: make(chan message, eventQueue), closed: make(chan struct{})}
 	a.gone, a.lose = context.WithCancel(context.Background())
 	go a.read()
 	return a
 }
 
-// hello tells the launcher who this peer is and waits until it names all peers.
-func (a *agent) hello(ctx context.Context, job string, self elastic.Member) ([]elastic.Member, error) {
+// hello tells the launcher who this peer is and waits until it says how to join.
+func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (startOrder, error) {
 	// The events of elastic.Join, the first view among them, come after this.
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
 	if err := a.pipe.send(message{Hello: &self}); err != nil {
-		return nil, fmt.Errorf("launch: hello: %w: %w", ErrLauncher, err)
+		return startOrder{}, fmt.Errorf("hello: %w: %w", ErrLauncher, err)
 	}
 	a.work.Go(a.write)
 	select {
 	case m := <-a.answer:
 		if m.Abort != "" {
-			return nil, fmt.Errorf("launch: %w: %s", ErrLauncher, m.Abort)
+			return startOrder{}, fmt.Errorf("%w: %s", ErrLauncher, m.Abort)
 		}
-		return m.Peers, nil
+		a.mu.Lock()
+		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
+		a.mu.Unlock()
+		return *m.Start, nil
 	case <-a.gone.Done():
-		return nil, fmt.Errorf("launch: %w: it is gone", ErrLauncher)
+		return startOrder{}, fmt.Errorf("%w: it is gone", ErrLauncher)
 	case <-ctx.Done():
-		return nil, fmt.Errorf("launch: wait for the other peers: %w", context.Cause(ctx))
+		return startOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
 	}
+}
+
+// renew tells the launcher that this peer has become self.
+func (a *agent) renew(self elastic.Member) {
+	a.mu.Lock()
+	if a.reducer != nil {
+		a.reducer.renew(self)
+	}
+	a.mu.Unlock()
+	a.post(message{Hello: &self})
+}
+
+// suspect tells the launcher of a member that has been silent. It does not block.
+func (a *agent) suspect(id elastic.ID) {
+	select {
+	case a.queue <- message{Suspect: id}:
+	default: // it will be suspected again
+	}
+}
+
+// scale asks the launcher for n local peers and returns what it does about that.
+func (a *agent) scale(ctx context.Context, n int) (string, error) {
+	select {
+	case a.scaling <- struct{}{}:
+		defer func() { <-a.scaling }()
+	case <-ctx.Done():
+		return "", errors.New("elrun is busy with another such request")
+	}
+	a.mu.Lock()
+	a.seq++
+	order := scaleOrder{Seq: a.seq, Peers: n}
+	a.mu.Unlock()
+	if a.gone.Err() != nil {
+		return "", errNoLauncher
+	}
+	a.post(message{Scale: &order})
+	for {
+		select {
+		case r := <-a.scaled:
+			switch {
+			case r.Seq != order.Seq: // of somebody who did not wait for it
+			case r.Error != "":
+				return "", errors.New(r.Error)
+			default:
+				return r.Text, nil
+			}
+		case <-a.gone.Done():
+			return "", errNoLauncher
+		case <-ctx.Done():
+			return "", errors.New("elrun does not answer")
+		}
+	}
+}
+
+// errNoLauncher: there is nobody to start or to stop peers.
+var errNoLauncher = errors.New("the elrun that started these peers has ended; it takes one to start others (elrun join)")
+
+// watchDead lets f know of all certain deaths, those of the past first.
+func (a *agent) watchDead(f func(elastic.ID)) {
+	a.mu.Lock()
+	past := a.dead
+	a.dead, a.onDead = nil, f
+	a.mu.Unlock()
+	for _, id := range past {
+		f(id)
+	}
+}
+
+// isDead reports whether the launcher has told of that death while nobody watched.
+func (a *agent) isDead(id elastic.ID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.dead, id)
 }
 
 // read takes what the launcher says and, when it says nothing more because it died,
@@ -116,23 +201,45 @@ func (a *agent) read() {
 		if err != nil {
 			break
 		}
-		if len(m.Peers) > 0 || m.Abort != "" {
-			select {
-			case a.answer <- m:
-			default: // a second answer is a launcher's mistake; the first one holds
-			}
-		}
+		a.hear(m)
 	}
 	time.AfterFunc(orphanPeriod, func() { a.exit(1) })
 	a.lose()
 }
 
-// write sends events until Close, and then those that wait.
+// hear handles one message of the launcher.
+func (a *agent) hear(m message) {
+	switch {
+	case m.Start != nil || m.Abort != "":
+		select {
+		case a.answer <- m:
+		default: // a second answer is a launcher's mistake; the first one holds
+		}
+	case m.Scaled != nil:
+		select {
+		case <-a.scaled: // nobody has waited for it
+		default:
+		}
+		a.scaled <- *m.Scaled
+	case m.Dead != "":
+		a.mu.Lock()
+		tell := a.onDead
+		if tell == nil && len(a.dead) < maxMembers {
+			a.dead = append(a.dead, m.Dead)
+		}
+		a.mu.Unlock()
+		if tell != nil {
+			tell(m.Dead)
+		}
+	}
+}
+
+// write sends messages until Close, and then those that wait.
 func (a *agent) write() {
 	for {
 		select {
-		case b := <-a.queue:
-			if a.pipe.send(message{Event: b}) != nil {
+		case m := <-a.queue:
+			if a.pipe.send(m) != nil {
 				a.lose()
 				return
 			}
@@ -146,12 +253,12 @@ func (a *agent) write() {
 	}
 }
 
-// flush sends the events that wait now.
+// flush sends the messages that wait now.
 func (a *agent) flush() {
 	for {
 		select {
-		case b := <-a.queue:
-			if a.pipe.send(message{Event: b}) != nil {
+		case m := <-a.queue:
+			if a.pipe.send(m) != nil {
 				return
 			}
 		default:
@@ -160,8 +267,7 @@ func (a *agent) flush() {
 	}
 }
 
-// Emit implements event.Sink. An event is lost when the launcher has not kept up with
-// eventQueue of them for emitPatience, or is gone.
+// Emit implements event.Sink.
 func (a *agent) Emit(e event.Event) {
 	a.mu.Lock()
 	if a.reducer != nil {
@@ -172,15 +278,21 @@ func (a *agent) Emit(e event.Event) {
 	if err != nil {
 		return // a number that JSON does not know
 	}
+	a.post(message{Event: b})
+}
+
+// post puts a message into the queue. It is lost when the launcher has not kept up with
+// eventQueue of them for emitPatience, or is gone.
+func (a *agent) post(m message) {
 	select {
-	case a.queue <- b:
+	case a.queue <- m:
 		return
 	default:
 	}
 	patience := time.NewTimer(emitPatience)
 	defer patience.Stop()
 	select {
-	case a.queue <- b:
+	case a.queue <- m:
 	case <-patience.C:
 	case <-a.gone.Done():
 	case <-a.closed:

@@ -27,6 +27,11 @@ func newTestAgent() (*agent, launcher) {
 	return newAgent(here, func(status int) { l.exited <- status }), l
 }
 
+// startMessage lets a peer begin, alone.
+func startMessage() message {
+	return message{Start: &startOrder{Peers: []elastic.Member{memberAt(0)}, PID: 77}}
+}
+
 // serve reads hello and sends answer, then n messages.
 func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
 	t.Helper()
@@ -53,10 +58,10 @@ func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
 func TestAgentJoinsAndReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
-		got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, 2)
-		peers, err := a.hello(t.Context(), "job", memberAt(0))
-		if err != nil || len(peers) != 1 {
-			t.Fatalf("got %v, %v", peers, err)
+		got := l.serve(t, startMessage(), 2)
+		order, err := a.hello(t.Context(), "job", memberAt(0))
+		if err != nil || len(order.Peers) != 1 {
+			t.Fatalf("got %v, %v", order, err)
 		}
 		a.Emit(viewOf(1, peerID(0).Short()))
 		a.Emit(event.Event{Step: 4, Body: event.Step{}})
@@ -90,7 +95,7 @@ func TestAgentFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
 		const n = eventQueue / 2
-		got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, n)
+		got := l.serve(t, startMessage(), n)
 		if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +133,7 @@ func TestAgentLauncherStuck(t *testing.T) {
 
 // heard lets a join and returns when it has.
 func heard(l launcher, a *agent, t *testing.T) <-chan []message {
-	got := l.serve(t, message{Peers: []elastic.Member{memberAt(0)}}, 0)
+	got := l.serve(t, startMessage(), 0)
 	if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -185,4 +190,88 @@ func TestOpenAgentBadFD(t *testing.T) {
 	if _, err := openAgent(1 << 19); err == nil || !strings.Contains(err.Error(), "ELRUN_FD") {
 		t.Errorf("got %v, want an error that names the variable", err)
 	}
+}
+
+// Deaths that were told before there was a group are not forgotten.
+func TestAgentDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		<-heard(l, a, t)
+		var got []elastic.ID
+		tell := func(id elastic.ID) {
+			if err := l.send(message{Dead: id}); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		tell("first")
+		if !a.isDead("first") || a.isDead("second") {
+			t.Error("the wrong one is dead")
+		}
+		a.watchDead(func(id elastic.ID) { got = append(got, id) })
+		tell("second")
+		if len(got) != 2 || got[0] != "first" || got[1] != "second" {
+			t.Errorf("got %v", got)
+		}
+		_ = l.conn.Close()
+		_ = a.Close()
+	})
+}
+
+// What the peer asks of its launcher arrives: a suspicion, a new ID, what it knows.
+func TestAgentTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		got := l.serve(t, startMessage(), 3)
+		if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
+			t.Fatal(err)
+		}
+		a.suspect("someone")
+		a.renew(memberAt(1))
+		a.post(message{Known: &known{Epoch: 3}})
+		m := <-got
+		if m[0].Suspect != "someone" || m[1].Hello == nil || m[1].Hello.ID != peerID(1) || m[2].Known == nil {
+			t.Errorf("got %+v", m)
+		}
+		if s := a.status(); s.Members[0].ID != peerID(1).Short() || s.Members[0].Launcher != 77 {
+			t.Errorf("status %+v", s)
+		}
+		_ = l.conn.Close()
+		_ = a.Close()
+	})
+}
+
+func TestAgentScale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, l := newTestAgent()
+		<-heard(l, a, t)
+		// Answers to nobody, to the first request too late, and to the second.
+		go func() {
+			for _, answer := range []scaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
+				if m, err := l.receive(); err != nil || m.Scale == nil {
+					t.Errorf("got %+v, %v", m, err)
+				}
+				if err := l.send(message{Scaled: &answer}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := a.scale(ctx, 5); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("without an answer: %v", err)
+		}
+		if text, err := a.scale(t.Context(), 6); text != "fine" || err != nil {
+			t.Errorf("got %q, %v", text, err)
+		}
+		if _, err := a.scale(t.Context(), 7); err == nil || err.Error() != "no" {
+			t.Errorf("refused: %v", err)
+		}
+		_ = l.conn.Close()
+		<-a.gone.Done()
+		if _, err := a.scale(t.Context(), 8); !errors.Is(err, errNoLauncher) {
+			t.Errorf("without a launcher: %v", err)
+		}
+		_ = a.Close()
+	})
 }

@@ -39,7 +39,7 @@ func (c Check) String() string {
 const (
 	fewDescriptors = 1024    // fewer are a warning
 	littleMemory   = 1 << 28 // bytes; less is a warning
-	shownAddresses = 4       // of those that are not used
+	shownAddresses = 4       // of those besides loopback
 )
 
 // checkCores judges the number of cores, and of those that the system lets this process
@@ -101,7 +101,7 @@ func checkNetwork(all []address) Check {
 	var others []string
 	for _, a := range all {
 		if a.ip == loopback {
-			used = fmt.Sprintf("peers use %s on %s", a.ip, a.on)
+			used = fmt.Sprintf("peers of this host use %s on %s", a.ip, a.on)
 			continue
 		}
 		others = append(others, a.ip+" on "+a.on)
@@ -109,7 +109,7 @@ func checkNetwork(all []address) Check {
 	if n := len(others) - shownAddresses; n > 0 {
 		others = append(others[:shownAddresses], fmt.Sprintf("%d more", n))
 	}
-	rest := "not used: " + strings.Join(others, ", ")
+	rest := "peers of others can join at " + strings.Join(others, ", ")
 	if len(others) == 0 {
 		rest = "there is no other address"
 	}
@@ -166,4 +166,14 @@ func checkLink(name string, l link) Check {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return Check{Level: OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
 		loopback, ms(l.connect), ms(l.trip))}
+}
+
+// onlyLoopback reports whether all multiaddrs are of this host alone.
+func onlyLoopback(addrs []string) bool {
+	for _, a := range addrs {
+		if !strings.HasPrefix(a, "/ip4/127.") && !strings.HasPrefix(a, "/ip6/::1/") {
+			return false
+		}
+	}
+	return true
 }

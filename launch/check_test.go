@@ -35,7 +35,7 @@ func TestChecks(t *testing.T) {
 		{checkMemory(littleMemory - 1), Warn, "255 MiB available; start few"},
 		{checkDescriptors(1024), OK, "file descriptors: 1024"},
 		{checkDescriptors(1023), Warn, "1023 for a process; raise the limit (ulimit -n 1024)"},
-		{checkNetwork([]address{lo, eth}), OK, "peers use 127.0.0.1 on lo; not used: 192.0.2.1 on eth0"},
+		{checkNetwork([]address{lo, eth}), OK, "peers of this host use 127.0.0.1 on lo; peers of others can join at 192.0.2.1 on eth0"},
 		{checkNetwork([]address{lo}), OK, "127.0.0.1 on lo; there is no other address"},
 		{checkNetwork([]address{lo, eth, eth, eth, eth}), OK, strings.Repeat(", 192.0.2.1 on eth0", 3)},
 		{checkNetwork([]address{eth, eth, lo, eth, eth, eth, eth}), OK, "192.0.2.1 on eth0, 2 more"},

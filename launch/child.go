@@ -22,6 +22,7 @@ type Exit struct {
 	PID    int            // of the process
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if none did
+	Asked  bool           // the launcher had asked it to leave
 	at     time.Time      // when the launcher learned of it
 }
 
@@ -75,6 +76,12 @@ type child struct {
 	pipe  *pipe
 	files [2]*os.File // our ends of its output, by target
 	log   *os.File    // nil without --log-dir
+
+	// The launcher's loop alone uses these.
+
+	begun time.Time
+	asked time.Time // when the launcher asked it to leave; zero if it has not
+	first []byte    // event about its start, set before supervise
 }
 
 const (
@@ -89,7 +96,7 @@ const (
 // child's ends of pipes and socket are closed here once it has them: a launcher that
 // kept them would never see the streams end.
 func startChild(index int, cmd *exec.Cmd, logDir string) (*child, error) {
-	c := &child{index: index, cmd: cmd}
+	c := &child{index: index, cmd: cmd, begun: time.Now()}
 	theirs, err := c.open(logDir)
 	if err == nil {
 		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
@@ -177,6 +184,9 @@ func (c *child) signal(sig syscall.Signal) {
 // supervise passes on output and messages until the process has ended and all of
 // them have been read, and then says how it ended.
 func (c *child) supervise(con *console, plain bool, notices chan<- notice) {
+	if c.first != nil {
+		con.send(block{append(c.first, '\n'), toEvents})
+	}
 	var streams sync.WaitGroup
 	for i, f := range c.files {
 		streams.Go(func() {

@@ -2,14 +2,11 @@ package launch
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,41 +18,79 @@ const (
 	maxReply      = 16 << 20        // bytes of an answer
 	maxControls   = 16              // requests served at a time
 	controlPeriod = 2 * time.Second // for one request and its answer
+	scalePeriod   = 8 * time.Second // for the answer of a launcher, which may be busy
+	// The lives that a ticket may have.
+	minValid, maxValid = time.Second, 10 * 365 * 24 * time.Hour
 )
 
 // request is what may be asked on a control socket.
 type request struct {
-	Request string `json:"request"`
+	Request string `json:"request"` // status, stop, scale or ticket
+	// Peers is how many local peers scale asks for.
+	Peers int `json:"peers,omitempty"`
+	// ValidMS is how long a ticket holds, in milliseconds.
+	ValidMS int64 `json:"valid_ms,omitempty"`
+	// Local says that only this host uses the ticket: the job need not be found by others.
+	Local bool `json:"local,omitempty"`
 }
 
 // reply is the answer; one field is set.
 type reply struct {
 	Status   *Status `json:"status,omitempty"`
 	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
+	Scaling  string  `json:"scaling,omitempty"`  // what the launcher does
+	Ticket   *Ticket `json:"ticket,omitempty"`
 	Error    string  `json:"error,omitempty"`
 }
 
-// decodeRequest reads one line.
+// decodeRequest reads one line and checks the values that belong to the request.
 func decodeRequest(line []byte) (request, error) {
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
 		return request{}, fmt.Errorf("launch: decode request: %w", err)
 	}
+	switch {
+	case r.Request == "scale" && (r.Peers < 1 || r.Peers > maxPeers):
+		return request{}, fmt.Errorf("launch: decode request: %d peers: want 1 to %d", r.Peers, maxPeers)
+	case r.Request == "ticket" && (r.ValidMS < minValid.Milliseconds() || r.ValidMS > maxValid.Milliseconds()):
+		return request{}, fmt.Errorf("launch: decode request: ticket valid for %d ms: want %v to %v", r.ValidMS, minValid, maxValid)
+	}
 	return r, nil
 }
 
+// services are what a peer does on request. They are called from several goroutines at
+// once.
+type services struct {
+	status func() Status
+	stop   func() // is to end the peer
+	scale  func(ctx context.Context, peers int) (string, error)
+	ticket func(valid time.Duration, local bool) (Ticket, error)
+}
+
 // answer returns the reply to a request line.
-func answer(line []byte, status func() Status) reply {
+func (s services) answer(ctx context.Context, line []byte) reply {
 	r, err := decodeRequest(line)
 	if err != nil {
 		return reply{Error: err.Error()}
 	}
 	switch r.Request {
 	case "status":
-		s := status()
-		return reply{Status: &s}
+		status := s.status()
+		return reply{Status: &status}
 	case "stop":
 		return reply{Stopping: true}
+	case "scale":
+		text, err := s.scale(ctx, r.Peers)
+		if err != nil {
+			return reply{Error: err.Error()}
+		}
+		return reply{Scaling: text}
+	case "ticket":
+		t, err := s.ticket(time.Duration(r.ValidMS)*time.Millisecond, r.Local)
+		if err != nil {
+			return reply{Error: err.Error()}
+		}
+		return reply{Ticket: &t}
 	}
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
 }
@@ -67,21 +102,19 @@ func answer(line []byte, status func() Status) reply {
 // kernel's queue. So whoever is let in cannot make a peer hold much.
 type control struct {
 	listener net.Listener
-	status   func() Status
-	stop     func()
+	services services
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 }
 
-// serveControl opens the socket of peer index and answers on it until Close.
-// status, and stop, which is to end the peer, are called from several goroutines at once.
-func serveControl(at socketName, status func() Status, stop func()) (*control, error) {
+// serveControl opens the socket of a peer and answers on it until Close.
+func serveControl(at socketName, s services) (*control, error) {
 	l, err := listenControl(at)
 	if err != nil {
 		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.job, err)
 	}
-	c := &control{listener: l, status: status, stop: stop}
+	c := &control{listener: l, services: s}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.work.Go(c.accept)
 	return c, nil
@@ -127,17 +160,20 @@ func (c *control) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	r := answer(line, c.status)
+	ctx, cancel := context.WithTimeout(c.ctx, scalePeriod)
+	defer cancel()
+	r := c.services.answer(ctx, line)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return
 	}
+	_ = conn.SetDeadline(time.Now().Add(controlPeriod)) // the answer may have taken its time
 	_, _ = conn.Write(append(b, '\n'))
 	if r.Stopping {
 		// Whoever asked hangs up when all peers have answered. One that ended earlier would
 		// look like a loss to those that do not know yet.
 		_, _ = conn.Read(make([]byte, 1))
-		c.stop()
+		c.services.stop()
 	}
 }
 
@@ -175,134 +211,3 @@ func parseSocketName(s string) (socketName, error) {
 	}
 	return n, nil
 }
-
-// Jobs returns the status of every job of this user that has peers on this host,
-// by name. Peers that do not answer in time are left out. No launcher needs to run:
-// it is the peers that are asked, all at once.
-func Jobs(ctx context.Context) ([]Status, error) {
-	names, err := listControls()
-	if err != nil {
-		return nil, fmt.Errorf("launch: list jobs: %w", err)
-	}
-	reports := make([]*Status, len(names))
-	var work sync.WaitGroup
-	for i, n := range names {
-		work.Go(func() {
-			r, _ := ask(ctx, n, "status") // empty after an error
-			reports[i] = r.Status
-		})
-	}
-	work.Wait()
-	byJob := map[string][]Status{}
-	for i, r := range reports {
-		if r != nil {
-			byJob[names[i].job] = append(byJob[names[i].job], *r)
-		}
-	}
-	out := []Status{}
-	for _, reports := range byJob {
-		out = append(out, mergeStatus(reports))
-	}
-	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Job, b.Job) })
-	return out, nil
-}
-
-// ErrNoJob: there is no job of that name, or none at all.
-var ErrNoJob = errors.New("no such job")
-
-// QueryStatus returns the status of the named job, or of the only one if job is empty.
-func QueryStatus(ctx context.Context, job string) (Status, error) {
-	all, err := Jobs(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	var names []string
-	for _, s := range all {
-		names = append(names, s.Job)
-	}
-	if job, err = chooseJob(job, names); err != nil {
-		return Status{}, err
-	}
-	return all[slices.Index(names, job)], nil
-}
-
-// chooseJob returns job if it is one of those that run, or the only one of them if job
-// is empty.
-func chooseJob(job string, running []string) (string, error) {
-	switch {
-	case slices.Contains(running, job):
-		return job, nil
-	case len(running) == 0:
-		return "", fmt.Errorf("%w: none is running on this host", ErrNoJob)
-	case job == "" && len(running) == 1:
-		return running[0], nil
-	case job == "":
-		return "", fmt.Errorf("%w: name one of %s", ErrNoJob, strings.Join(running, ", "))
-	}
-	return "", fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(running, ", "))
-}
-
-// ask makes one request to one peer. An answer that reports an error is an error.
-func ask(ctx context.Context, at socketName, what string) (reply, error) {
-	conn, r, err := open(ctx, at, what)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return r, err
-}
-
-// open makes a request as ask does and leaves the connection open, for the caller to close.
-func open(ctx context.Context, at socketName, what string) (net.Conn, reply, error) {
-	conn, err := dialControl(ctx, at)
-	if err != nil {
-		return nil, reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
-	}
-	r, err := exchange(conn, what)
-	if err != nil {
-		_ = conn.Close()
-		return nil, reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
-	}
-	return conn, r, nil
-}
-
-// exchange sends a request and reads the line that comes back.
-func exchange(conn net.Conn, what string) (reply, error) {
-	if err := errors.Join(sameUser(conn), conn.SetDeadline(time.Now().Add(controlPeriod))); err != nil {
-		return reply{}, err
-	}
-	line, err := json.Marshal(request{Request: what})
-	if err != nil {
-		return reply{}, err
-	}
-	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return reply{}, err
-	}
-	b, err := bufio.NewReader(io.LimitReader(conn, maxReply)).ReadBytes('\n')
-	if err != nil {
-		return reply{}, fmt.Errorf("read the answer: %w", err)
-	}
-	return decodeReply(b)
-}
-
-// decodeReply reads the answer to a request. One that has neither a status nor says
-// that the peer is stopping is an error, too.
-func decodeReply(b []byte) (reply, error) {
-	var r reply
-	if err := json.Unmarshal(b, &r); err != nil {
-		return reply{}, fmt.Errorf("decode reply: %w", err)
-	}
-	if r.Error != "" {
-		return reply{}, errors.New(r.Error)
-	}
-	if r.Status == nil && !r.Stopping {
-		return reply{}, errors.New("decode reply: nothing in it")
-	}
-	return r, nil
-}
-
-// splitIDs and join turn a comma-separated list into its parts and back.
-func splitIDs(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-func join(parts []string) string { return strings.Join(parts, ",") }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // testJob is a job name of this test process alone.
@@ -20,7 +22,7 @@ func testJob(t *testing.T) string {
 
 func serve(t *testing.T, job string, index int, status func() Status) *control {
 	t.Helper()
-	c, err := serveControl(socketName{job, index, os.Getpid()}, status, func() {})
+	c, err := serveControl(socketName{job, index, os.Getpid()}, services{status: status, stop: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +101,8 @@ func TestControlGarbage(t *testing.T) {
 	for text, want := range map[string]string{
 		"garbage\n":                       "decode request",
 		"{\"request\":\"dance\"}\n":       "unknown request",
+		"{\"request\":\"scale\"}\n":       "0 peers: want 1 to",
+		"{\"request\":\"ticket\"}\n":      "valid for 0 ms",
 		strings.Repeat("x", 2*maxRequest): "",
 	} {
 		conn, err := dialControl(t.Context(), at)
@@ -112,7 +116,7 @@ func TestControlGarbage(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if _, err := ask(t.Context(), at, "status"); err != nil {
+	if _, err := ask(t.Context(), at, request{Request: "status"}); err != nil {
 		t.Errorf("after garbage: %v", err)
 	}
 	if err := c.Close(); err != nil {
@@ -123,7 +127,7 @@ func TestControlGarbage(t *testing.T) {
 func TestAskCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ask(ctx, socketName{testJob(t), 0, os.Getpid()}, "status"); err == nil {
+	if _, err := ask(ctx, socketName{testJob(t), 0, os.Getpid()}, request{Request: "status"}); err == nil {
 		t.Error("no error from a cancelled context")
 	}
 }
@@ -140,20 +144,36 @@ func TestSocketName(t *testing.T) {
 	}
 }
 
+// testServices answer every request.
+func testServices() services {
+	return services{
+		status: func() Status { return Status{} }, stop: func() {},
+		scale: func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil },
+		ticket: func(valid time.Duration, local bool) (Ticket, error) {
+			return Ticket{Text: fmt.Sprint(valid, local)}, nil
+		},
+	}
+}
+
 func FuzzControlDecoders(f *testing.F) {
-	f.Add([]byte(`{"request":"status"}`))
-	f.Add([]byte(`{"request":"stop"}`))
-	f.Add([]byte(`{"stopping":true}`))
-	f.Add([]byte(`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`))
-	f.Add([]byte("job/1.2"))
+	for _, seed := range []string{`{"request":"status"}`, `{"request":"stop"}`, `{"request":"scale","peers":3}`,
+		`{"request":"scale","peers":-1}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`,
+		`{"stopping":true}`, `{"scaling":"x"}`, `{"ticket":{"text":"elrun1.x","job":"a"}}`,
+		`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`, "job/1.2"} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := answer(b, func() Status { return Status{} })
-		if set := []bool{r.Status != nil, r.Stopping, r.Error != ""}; countTrue(set) != 1 {
+		r := testServices().answer(t.Context(), b)
+		if set := []bool{r.Status != nil, r.Stopping, r.Scaling != "", r.Ticket != nil, r.Error != ""}; countTrue(set) != 1 {
 			t.Errorf("answer %+v has not exactly one field", r)
 		}
-		// Only who asks in so many words ends a peer.
-		if asked, err := decodeRequest(b); r.Stopping && (err != nil || asked.Request != "stop") {
+		// Only who asks in so many words ends a peer or changes the job.
+		asked, err := decodeRequest(b)
+		if r.Stopping && (err != nil || asked.Request != "stop") {
 			t.Errorf("%q stops the peer", b)
+		}
+		if r.Scaling != "" && (err != nil || asked.Request != "scale" || asked.Peers < 1 || asked.Peers > maxPeers) {
+			t.Errorf("%q scales the job to %s", b, r.Scaling)
 		}
 		if r, err := decodeReply(b); err == nil && r.Status != nil {
 			if _, err := json.Marshal(mergeStatus([]Status{*r.Status, *r.Status})); err != nil {

@@ -15,6 +15,19 @@
 //
 //	res, err := launch.Run(ctx, launch.Options{Program: "./train", Peers: 4})
 //
+// Peers may come, go and die while the job runs. A launcher is no part of the group: it
+// starts peers, tells the others when one has ended for certain, words what happens for
+// people, and starts crashed peers again if it is told to. With Options.Join its peers join
+// a job that runs already, of the same user on this host or by a ticket from anywhere.
+//
+// # Leaving
+//
+// SIGTERM at a peer lets it finish the step and leave: Group.Next returns
+// elastic.ErrLeft, and the program ends by itself. A second one, half a second later or
+// more, has its usual effect. Programs that ask for the signal themselves get it, too. A
+// launcher that gets a signal passes it on to its peers; where the job has peers of
+// other launchers it sends them SIGTERM in place of SIGINT, so that the others lose nobody.
+//
 // # Environment
 //
 // The launcher sets all of these, Init reads them:
@@ -24,32 +37,56 @@
 //	ELRUN_NP         number of peers that the launcher started
 //	ELRUN_FD         number of an open stream socket to the launcher
 //	ELRUN_TRANSPORT  auto or p2p
+//	ELRUN_LISTEN     auto (all IPv4 interfaces), local (loopback), or IP addresses and
+//	                 multiaddrs, separated by commas
 //	GOMAXPROCS       max(1, cores / np), unless the launcher's environment has one
 //
 // # Between launcher and peer
 //
-// Over the socket go JSON messages, one a line. A peer says hello with its ID and
-// addresses; when all have, the launcher sends every one the whole list, whose order
-// is that of the ranks. From then on the peer sends its events. If a program ends
-// before it said hello while others wait for it, those are told why and give up.
+// Over the socket go JSON messages, one a line:
 //
-// The launcher never writes to this socket without need, and a peer that sees it
-// end knows that the launcher died: it closes its group, so that pending calls fail,
-// and 1.5 s later it exits with status 1 if the program has not done so. That exit is
-// the only one in this package. A program that never calls Init gets SIGTERM
-// on Linux when its launcher dies.
+//	peer      hello    its ID and addresses; again when it has a new ID
+//	launcher  start    to all when all have said hello: the members of the first view, in the
+//	                   order of their ranks, the job's secret and the options of the group.
+//	                   To a peer that comes later at once, with members that it may ask
+//	          abort    a program ended before it said hello while others wait for it: give up
+//	          dead     a member's process has ended; its launcher has the wait status
+//	          scaled   the answer to scale
+//	peer      event    of the event log
+//	          suspect  a member is silent: if it is a child of the launcher that is stopped
+//	                   (state T), the launcher kills it, and so makes the death certain
+//	          known    the members and the secret, for peers that are started later
+//	          scale    somebody wants another number of local peers
+//
+// A peer that sees the socket end knows that the launcher died: it leaves its group, and
+// 1.5 s later it exits with status 1 if the program has not ended. That exit is the only one
+// in this package. A program that never calls Init gets SIGTERM on Linux when its
+// launcher dies.
+//
+// # Joining by ticket
+//
+// A ticket names the job and some members, and carries a key that is made of the job's
+// secret and an expiry. A newcomer proves to a member that it has the key, and gets the
+// secret; with that it proves itself to the other members. Once a ticket was issued to
+// others than this host, the peer that made it and those that join by one can be found
+// on the local network (multicast DNS), unless they listen on loopback only: the ticket
+// stays good when the members that it names have died.
 //
 // # Control socket
 //
 // Every peer answers questions about its job on a private Unix socket: on Linux an
 // abstract one, which leaves nothing in the file system, elsewhere one in a directory
 // that only its user may enter. A request is one JSON object on a line; the answer is
-// one JSON object. Jobs, QueryStatus and Stop ask.
+// one JSON object. Jobs, QueryStatus, Stop, Scale and IssueTicket ask.
 //
-//	{"request":"status"}   {"status":{...}}: the job as this peer sees it
-//	{"request":"stop"}     {"stopping":true}: when whoever asked hangs up, or has not for 2 s,
-//	                       the peer sends itself SIGTERM, and the program ends in the way it
-//	                       has for that signal
+//	{"request":"status"}     {"status":{...}}: the job as this peer sees it
+//	{"request":"stop"}       {"stopping":true}: when whoever asked hangs up, or has not for 2 s,
+//	                         the peer sends itself SIGTERM, and the program ends in the way
+//	                         it has for that signal
+//	{"request":"scale",      {"scaling":"..."}: what the launcher does
+//	 "peers":3}
+//	{"request":"ticket",     {"ticket":{...}}; with "local":true the job is not made known on
+//	 "valid_ms":3600000}     the local network
 //
 // An answer to anything else is {"error":"..."}.
 //

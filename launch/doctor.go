@@ -71,7 +71,7 @@ func tryControl(ctx context.Context) (running []string, err error) {
 	}
 	at := socketName{jobName("doctor", strings.ToLower(rand.Text()[:5])), 0, os.Getpid()}
 	// Whoever wants to stop a job that is none does no harm.
-	c, err := serveControl(at, func() Status { return Status{Job: at.job} }, func() {})
+	c, err := serveControl(at, services{status: func() Status { return Status{Job: at.job} }, stop: func() {}})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func tryControl(ctx context.Context) (running []string, err error) {
 		err = errors.New("a socket that was opened is not in the system's list")
 	}
 	if err == nil {
-		_, err = ask(ctx, at, "status")
+		_, err = ask(ctx, at, request{Request: "status"})
 	}
 	return running, errors.Join(err, c.Close())
 }
@@ -100,7 +100,7 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 		defer hosts[i].Close()
 		members = append(members, elastic.Member{ID: hosts[i].ID(), Index: i, Addrs: hosts[i].Addrs()})
 	}
-	if l.err = errors.Join(hosts[0].AddPeers(members), hosts[1].AddPeers(members)); l.err != nil {
+	if l.err = errors.Join(hosts[0].Introduce(members), hosts[1].Introduce(members)); l.err != nil {
 		return l
 	}
 	if l.connect, l.err = trip(ctx, hosts[0], hosts[1]); l.err != nil {

@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ const (
 	envPeers     = "ELRUN_NP"
 	envFD        = "ELRUN_FD"
 	envTransport = "ELRUN_TRANSPORT"
+	envListen    = "ELRUN_LISTEN"
 )
 
 const (
@@ -30,6 +32,7 @@ type environment struct {
 	peers     int
 	fd        int
 	transport string
+	listen    string
 }
 
 // list returns the variables as os/exec wants them.
@@ -40,6 +43,7 @@ func (e environment) list() []string {
 		envPeers + "=" + strconv.Itoa(e.peers),
 		envFD + "=" + strconv.Itoa(e.fd),
 		envTransport + "=" + e.transport,
+		envListen + "=" + e.listen,
 	}
 }
 
@@ -49,7 +53,7 @@ func (e environment) list() []string {
 func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, error) {
 	values := map[string]string{}
 	var missing []string
-	for _, name := range []string{envJob, envIndex, envPeers, envFD, envTransport} {
+	for _, name := range []string{envJob, envIndex, envPeers, envFD, envTransport, envListen} {
 		v, ok := lookup(name)
 		if !ok {
 			missing = append(missing, name)
@@ -63,12 +67,13 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 		return environment{}, false, fmt.Errorf("launch: environment: %s not set, though other ELRUN_ variables are",
 			strings.Join(missing, ", "))
 	}
-	e := environment{job: values[envJob], transport: values[envTransport]}
+	e := environment{job: values[envJob], transport: values[envTransport], listen: values[envListen]}
 	var errs [4]error
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
-	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport))
+	_, listenErr := listenAddrs(e.listen)
+	errs[3] = errors.Join(validJob(e.job), oneOf("transport", e.transport, "", "auto", "p2p"), listenErr)
 	if err := errors.Join(errs[:]...); err != nil {
 		return environment{}, false, fmt.Errorf("launch: environment: %w", err)
 	}
@@ -84,13 +89,31 @@ func parseInt(values map[string]string, name string, lo, hi int) (int, error) {
 	return n, nil
 }
 
-// validTransport reports a transport that this version does not have.
-func validTransport(name string) error {
-	switch name {
-	case "auto", "p2p":
-		return nil
+// listenAddrs returns the multiaddrs that a peer listens at: all IPv4 interfaces (auto),
+// the loopback interface only (local), or those of a list of IP addresses and
+// multiaddrs, separated by commas.
+func listenAddrs(list string) ([]string, error) {
+	switch list {
+	case "auto":
+		return []string{"/ip4/0.0.0.0/tcp/0"}, nil
+	case "local":
+		return []string{"/ip4/127.0.0.1/tcp/0"}, nil
 	}
-	return fmt.Errorf("unknown transport %q (auto or p2p)", name)
+	var out []string
+	for text := range strings.SplitSeq(list, ",") {
+		ip, err := netip.ParseAddr(text)
+		switch {
+		case strings.HasPrefix(text, "/"): // libp2p will say whether it is one
+			out = append(out, text)
+		case err != nil:
+			return nil, fmt.Errorf("address to listen at %q: want auto, local, or IP addresses or multiaddrs", text)
+		case ip.Is4():
+			out = append(out, "/ip4/"+text+"/tcp/0")
+		default:
+			out = append(out, "/ip6/"+text+"/tcp/0")
+		}
+	}
+	return out, nil
 }
 
 // validJob reports a name that cannot be part of a socket address, a file name

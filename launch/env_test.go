@@ -29,6 +29,7 @@ func TestEnvironmentRoundTrip(t *testing.T) {
 			peers:     n,
 			fd:        rapid.IntRange(3, 1000).Draw(t, "fd"),
 			transport: rapid.SampledFrom([]string{"auto", "p2p"}).Draw(t, "transport"),
+			listen:    rapid.SampledFrom([]string{"auto", "local", "192.0.2.1,::1,/ip4/192.0.2.2/tcp/7"}).Draw(t, "listen"),
 		}
 		got, ok, err := parseEnvironment(lookupIn(want.list()))
 		if err != nil || !ok || got != want {
@@ -44,7 +45,7 @@ func TestEnvironmentAlone(t *testing.T) {
 }
 
 func TestEnvironmentBad(t *testing.T) {
-	good := environment{job: "j", index: 1, peers: 2, fd: 3, transport: "p2p"}.list()
+	good := environment{job: "j", index: 1, peers: 2, fd: 3, transport: "p2p", listen: "auto"}.list()
 	for i, v := range good {
 		name, _, _ := strings.Cut(v, "=")
 		rest := slices.Delete(slices.Clone(good), i, i+1)
@@ -53,7 +54,7 @@ func TestEnvironmentBad(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"ELRUN_JOB=", "ELRUN_JOB=a/b", "ELRUN_INDEX=2", "ELRUN_INDEX=-1", "ELRUN_INDEX=x",
-		"ELRUN_NP=0", "ELRUN_NP=5000", "ELRUN_FD=2", "ELRUN_FD=99999999", "ELRUN_TRANSPORT=pigeon"} {
+		"ELRUN_NP=0", "ELRUN_NP=5000", "ELRUN_FD=2", "ELRUN_FD=99999999", "ELRUN_TRANSPORT=pigeon", "ELRUN_LISTEN=here"} {
 		if _, _, err := parseEnvironment(lookupIn(append([]string{bad}, good...))); err == nil {
 			t.Errorf("%s: no error", bad)
 		}
@@ -96,5 +97,21 @@ func TestChildEnvironment(t *testing.T) {
 	got := childEnvironment([]string{"GOMAXPROCS=7"}, e)
 	if slices.Contains(got, "GOMAXPROCS=1") || !slices.Contains(got, "ELRUN_NP=1024") {
 		t.Errorf("GOMAXPROCS that was set: got %v", got)
+	}
+}
+
+func TestListenAddrs(t *testing.T) {
+	for list, want := range map[string]string{
+		"auto": "/ip4/0.0.0.0/tcp/0", "local": "/ip4/127.0.0.1/tcp/0", "192.0.2.1": "/ip4/192.0.2.1/tcp/0",
+		"::1,/ip4/192.0.2.1/tcp/9": "/ip6/::1/tcp/0 /ip4/192.0.2.1/tcp/9",
+	} {
+		if got, err := listenAddrs(list); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, %v, want %s", list, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "eth0", "192.0.2.1,", "192.0.2.1:80", "all"} {
+		if got, err := listenAddrs(bad); err == nil {
+			t.Errorf("%q: got %v, want an error", bad, got)
+		}
 	}
 }

@@ -9,17 +9,22 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
-	"github.com/elrun/elrun/internal/transport/p2p"
 )
 
 // Init makes this process a member of its job: the one of the launcher that started it,
-// or a group of one. It returns when all peers are there. ctx bounds only Init; the
-// group lives until its Close, which also flushes its events to the launcher. Call it
-// once, early: the launcher notices no earlier that the program takes part.
+// or a group of one. In a job that starts it returns when all peers are there; a peer
+// that joins a running job is let in by the first Next of its group. ctx bounds only
+// Init; the group lives until its Close, which also flushes its events to the launcher.
+// Call it once, early: the launcher notices no earlier that the program takes part.
 //
-// When the launcher dies the group is closed, so that all its calls fail, and the process
-// exits 1.5 s later at the latest. Errors that are ErrLauncher say that the launcher
-// gave up, for example because another peer's program ended before it joined.
+// Under a launcher SIGTERM makes the group leave: Next returns elastic.ErrLeft at the
+// next boundary between two steps, and the program ends by itself. A second SIGTERM, half a
+// second later or more, has its usual effect. A program that handles the signal itself (signal.Notify) gets it as
+// well.
+//
+// When the launcher dies the group leaves in the same way, and the process exits 1.5 s
+// later at the latest. Errors that are ErrLauncher say that the launcher gave up, for
+// example because another peer's program ended before it joined.
 func Init(ctx context.Context) (*elastic.Group, error) {
 	env, launched, err := parseEnvironment(os.LookupEnv)
 	if err != nil {
@@ -36,48 +41,67 @@ func Init(ctx context.Context) (*elastic.Group, error) {
 	defer cancel(nil)
 	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
 	defer stop()
-	return a.join(ctx, env)
+	p := &peer{a: a, env: env}
+	g, err := p.join(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("launch: join job %s: %w", env.job, err)
+	}
+	return g, nil
 }
 
-// join finds the other peers and joins the group, which then owns a:
+// join finds the other peers and joins the group, which then owns all that it opens:
 //
 //  1. listen, under a fresh identity
 //  2. open the control socket, so that a peer that waits for others can be seen
-//  3. say hello, and wait for the list of peers
-//  4. let these in, and nobody else
-//  5. agree on the first view and connect
+//  3. say hello, and wait to be told how to join
+//  4. get hold of the job's secret, and let in the first members
+//  5. agree on the first view and connect, or have the group ask to be let in
 //
-// The group closes the parts in the order network, control socket, launcher: the
-// events of the end still reach the launcher.
-func (a *agent) join(ctx context.Context, env environment) (*elastic.Group, error) {
-	// All peers are on this host, so nobody else needs to reach them.
-	host, err := p2p.Listen(ctx, p2p.Config{Job: env.job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+// The group closes the parts in the order network, discovery, control socket, launcher:
+// the events of the end still reach the launcher.
+func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
+	if err := p.open(ctx); err != nil {
+		return nil, errors.Join(err, p.a.Close())
+	}
+	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
+		services{status: p.a.status, stop: terminate, scale: p.a.scale, ticket: p.issue})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
+		return nil, errors.Join(err, p.id.Close(), p.a.Close())
 	}
-	name, _ := os.Hostname() // only for people; an unknown name stays empty
-	self := elastic.Member{ID: host.ID(), Index: env.index, Host: name, Addrs: host.Addrs()}
-	closers := []io.Closer{host, a}
-	control, err := serveControl(socketName{env.job, env.index, os.Getpid()}, a.status, terminate)
+	signals := newSignals()
+	closers := []io.Closer{control, signals, p.a}
+	cfg, err := p.configure(ctx)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(closers))
+		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
 	}
-	closers = []io.Closer{host, control, a}
-	peers, err := a.hello(ctx, env.job, self)
-	if err == nil {
-		err = host.AddPeers(peers)
-	}
+	cfg.Closers = closers
+	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(closers))
+		return nil, err // Join has closed the endpoint and the closers
 	}
-	g, err := elastic.Join(ctx, elastic.Config{Self: self, Peers: peers, Control: host,
-		Connector: host, Sink: a, Closers: closers})
-	if err != nil {
-		return nil, err // Join has closed the closers
-	}
-	// Calls in progress fail with ErrClosed, which is how the program learns of it.
-	context.AfterFunc(a.gone, func() { _ = g.Close() })
+	p.a.watchDead(g.Dead)
+	signals.leave(g.Leave)
+	context.AfterFunc(p.a.gone, g.Leave)
 	return g, nil
+}
+
+// configure says hello and makes the group's configuration of the answer.
+func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
+	order, err := p.a.hello(ctx, p.env.job, p.id.ep.Self)
+	if err != nil {
+		return elastic.Config{}, err
+	}
+	p.order, p.id.ep.Self.Launcher = order, order.Launcher
+	if err := p.admit(ctx); err != nil {
+		return elastic.Config{}, err
+	}
+	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
+		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout,
+		OnSuspect: p.a.suspect, Sink: p.a}
+	if len(order.Peers) == 0 {
+		cfg.Contacts = p.contacts
+	}
+	return cfg, nil
 }
 
 // closeAll closes in order and returns all that went wrong.

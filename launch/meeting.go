@@ -2,6 +2,8 @@ package launch
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -9,18 +11,30 @@ import (
 // meeting collects the hellos of the peers and decides what they are told. It is
 // pure and not safe for concurrent use.
 //
-//	waiting --all said hello--> started: all get the list of peers
-//	   |
+//	waiting --all said hello--> started: all get the first view
+//	   |                           late peers, and all of a launcher that joins a running
+//	   |                           job, get contacts; every end is told to all as certain
 //	   +--one ended--> broken: all who said or say hello are told to give up
 //
 // A program that never says hello is no peer, and needs no answer: if none does, the
-// meeting stays in waiting and the programs simply run to their ends. A started group
-// notices the loss of a member by itself, and sooner.
+// meeting stays in waiting and the programs simply run to their ends.
 type meeting struct {
-	members []*elastic.Member // by local index; nil until hello
-	quiet   []bool            // ended, or told all there is to tell
+	order   startOrder // what all are told alike
+	guests  map[int]*guest
 	started bool
 	broken  string // why the group cannot be formed
+	latest  known  // what the peers have told of their group
+
+	dead  []elastic.ID   // of guests that ended after the start
+	names map[string]int // local index by short ID, of processes that have ended, too
+}
+
+// guest is one process, by its local index.
+type guest struct {
+	ids   []elastic.ID // that it said hello with; the last one holds
+	self  elastic.Member
+	told  bool // it has its answer
+	ended bool
 }
 
 // letter is a message for one peer.
@@ -29,74 +43,167 @@ type letter struct {
 	msg message
 }
 
-func newMeeting(n int) *meeting {
-	return &meeting{members: make([]*elastic.Member, n), quiet: make([]bool, n)}
+// newMeeting expects n peers. Those of a launcher that joins a running job (late) need
+// not wait for each other.
+func newMeeting(n int, order startOrder, late bool) *meeting {
+	m := &meeting{order: order, guests: make(map[int]*guest), started: late, names: make(map[string]int)}
+	m.latest.Members, m.order.Contacts = order.Contacts, nil
+	for i := range n {
+		m.guests[i] = &guest{}
+	}
+	return m
 }
 
-// hello notes that peer i wants to join as m, and returns what to send now.
+// expect notes that a process is started, late or again, as peer i.
+func (m *meeting) expect(i int) { m.guests[i] = &guest{} }
+
+// hello notes that peer i wants to join as self, or has become self, and returns what
+// to send now.
 func (m *meeting) hello(i int, self elastic.Member) []letter {
-	if m.members[i] != nil {
+	g := m.guests[i]
+	if len(g.ids) > 0 && !(g.told && m.started) {
 		return []letter{{i, message{Abort: "a second hello from one process"}}}
 	}
-	self.Index = i
-	m.members[i] = &self
-	if m.broken != "" {
-		return m.abort()
+	self.Index, self.Launcher = i, m.order.Launcher
+	g.ids, g.self = append(g.ids, self.ID), self
+	m.names[self.ID.Short()] = i
+	switch {
+	case m.broken != "":
+		return m.tell(message{Abort: m.broken})
+	case m.started && g.told:
+		return nil // a new ID
+	case m.started:
+		g.told = true
+		return m.late(i)
 	}
-	all := make([]elastic.Member, 0, len(m.members))
-	for _, p := range m.members {
-		if p == nil {
+	return m.tryStart()
+}
+
+// tryStart begins the first view when all are there.
+func (m *meeting) tryStart() []letter {
+	order := m.order
+	order.Sole = true
+	for _, i := range m.indices() {
+		g := m.guests[i]
+		if len(g.ids) == 0 {
 			return nil
 		}
-		all = append(all, *p)
+		order.Peers = append(order.Peers, g.self)
 	}
 	m.started = true
-	return m.tell(message{Peers: all})
+	m.latest = known{Members: order.Peers, Secret: order.Secret}
+	return m.tell(message{Start: &order})
+}
+
+// late tells peer i how to join the running group, and which deaths are certain.
+func (m *meeting) late(i int) []letter {
+	order := m.order
+	order.Sole = len(m.order.Secret) > 0 && !m.strangers()
+	if order.Contacts = m.contacts(i); len(m.latest.Secret) > 0 {
+		order.Secret, order.Ticket = m.latest.Secret, "" // tickets expire
+	}
+	out := []letter{{i, message{Start: &order}}}
+	for _, id := range m.dead {
+		out = append(out, letter{i, message{Dead: id}})
+	}
+	return out
+}
+
+// contacts returns the members that are not known to be dead, and local peers that
+// may have become members since, but for peer i.
+func (m *meeting) contacts(i int) []elastic.Member {
+	var out []elastic.Member
+	there := map[elastic.ID]bool{m.guests[i].self.ID: true}
+	add := func(p elastic.Member) {
+		if !there[p.ID] && !slices.Contains(m.dead, p.ID) {
+			there[p.ID] = true
+			out = append(out, p)
+		}
+	}
+	for _, p := range m.latest.Members {
+		add(p)
+	}
+	for _, k := range m.indices() {
+		if g := m.guests[k]; g.told && !g.ended {
+			add(g.self)
+		}
+	}
+	return out
+}
+
+// learn takes what a peer knows of the group. A launcher that joins by a ticket has the
+// job's secret from it.
+func (m *meeting) learn(k known) {
+	if k.Epoch >= m.latest.Epoch {
+		m.latest = k
+	}
 }
 
 // exit notes that peer i ended, how as in "exited with status 3", and returns what
 // to send now.
 func (m *meeting) exit(i int, how string) []letter {
-	m.quiet[i] = true
+	g := m.guests[i]
+	g.ended = true
 	if m.started {
-		return nil // its group will notice
+		return m.tellDead(g)
 	}
 	if m.broken == "" {
 		m.broken = fmt.Sprintf("peer %d %s before all had joined", i, how)
 	}
-	return m.abort()
+	return m.tell(message{Abort: m.broken})
 }
 
-func (m *meeting) abort() []letter { return m.tell(message{Abort: m.broken}) }
+// tellDead tells all members that every ID of g is dead.
+func (m *meeting) tellDead(g *guest) []letter {
+	m.dead = append(m.dead, g.ids...)
+	var out []letter
+	for _, i := range m.indices() {
+		if other := m.guests[i]; other.told && !other.ended {
+			for _, id := range g.ids {
+				out = append(out, letter{i, message{Dead: id}})
+			}
+		}
+	}
+	return out
+}
 
 // tell addresses msg to all that said hello, still run and have no answer yet.
 func (m *meeting) tell(msg message) []letter {
 	var out []letter
-	for i, p := range m.members {
-		if p != nil && !m.quiet[i] {
-			m.quiet[i] = true
+	for _, i := range m.indices() {
+		if g := m.guests[i]; len(g.ids) > 0 && !g.ended && !g.told {
+			g.told = true
 			out = append(out, letter{i, msg})
 		}
 	}
 	return out
 }
 
-// wanted reports whether a peer asked to join a group that was never formed.
-func (m *meeting) wanted() bool {
-	for _, p := range m.members {
-		if p != nil && !m.started {
-			return true
-		}
-	}
-	return false
-}
+// indices returns the local indices in order.
+func (m *meeting) indices() []int { return slices.Sorted(maps.Keys(m.guests)) }
 
-// index returns the local index of the peer with this short ID, or -1.
+// joined reports whether peer i has said hello to a group that started.
+func (m *meeting) joined(i int) bool { return m.started && len(m.guests[i].ids) > 0 }
+
+// index returns the local index of the peer that has or had this short ID, or -1.
 func (m *meeting) index(short string) int {
-	for i, p := range m.members {
-		if p != nil && p.ID.Short() == short {
-			return i
-		}
+	if i, ok := m.names[short]; ok {
+		return i
 	}
 	return -1
+}
+
+// host returns the host of a member by its short ID, "" if it is not known.
+func (m *meeting) host(short string) string {
+	for _, p := range m.latest.Members {
+		if p.ID.Short() == short {
+			return p.Host
+		}
+	}
+	return ""
+}
+
+// strangers reports whether the group has members that this launcher did not start.
+func (m *meeting) strangers() bool {
+	return slices.ContainsFunc(m.latest.Members, func(p elastic.Member) bool { return p.Launcher != m.order.Launcher })
 }

@@ -14,26 +14,81 @@ import (
 )
 
 const (
-	maxMessage = 4 << 20          // bytes of a line; a list of maxPeers peers fits
+	maxMessage = 8 << 20          // bytes of a line; a list of maxMembers peers fits
+	maxMembers = 2 * maxPeers     // members of a group, peers of several launchers
 	maxAddrs   = 64               // addresses of a peer
+	secretSize = 32               // bytes of a job's secret
 	pipePeriod = 10 * time.Second // longest wait for a stuck reader
 )
 
 // message is a line between launcher and peer; exactly one field is set. The order is
 //
-//	peer        hello ............... event event event ... (end)
-//	launcher          ... peers or abort ................. (end: it died)
+//	peer        hello ................ any of event, suspect, scale, known, hello again ... (end)
+//	launcher          ... start or abort ... any of dead, scaled ......................... (end: it died)
 //
 // New fields may be added. A line with none that the reader knows is an error.
 type message struct {
-	// Hello comes first from a peer that wants to join.
+	// Hello comes first from a peer that wants to join, and again when it has a new ID:
+	// the group has put out the one before.
 	Hello *elastic.Member `json:"hello,omitempty"`
 	// Event is an event of the peer, kept as text so that logs show what was sent.
 	Event json.RawMessage `json:"event,omitempty"`
-	// Peers is the launcher's answer to all hellos, in rank order.
-	Peers []elastic.Member `json:"peers,omitempty"`
+	// Suspect names a member that has been silent for long.
+	Suspect elastic.ID `json:"suspect,omitempty"`
+	// Scale asks for another number of local peers; Scaled answers.
+	Scale *scaleOrder `json:"scale,omitempty"`
+	// Known is what peers that are started later need to find the group.
+	Known *known `json:"known,omitempty"`
+
+	// Start is the launcher's answer to hello.
+	Start *startOrder `json:"start,omitempty"`
 	// Abort is the launcher's other answer: why the group cannot be formed.
 	Abort string `json:"abort,omitempty"`
+	// Dead names a member whose process has ended for certain.
+	Dead elastic.ID `json:"dead,omitempty"`
+	// Scaled answers Scale.
+	Scaled *scaleResult `json:"scaled,omitempty"`
+}
+
+// startOrder tells a peer how to become a member.
+type startOrder struct {
+	// Peers are the members of the first view in rank order; none for a peer that joins
+	// a group which runs.
+	Peers []elastic.Member `json:"peers,omitempty"`
+	// Contacts are members of the running group that such a peer may ask.
+	Contacts []elastic.Member `json:"contacts,omitempty"`
+	// Secret is the job's. A peer without it has a ticket.
+	Secret []byte `json:"secret,omitempty"`
+	Ticket string `json:"ticket,omitempty"`
+
+	Launcher string `json:"launcher"` // Member.Launcher of all that this launcher starts
+	PID      int    `json:"pid"`      // of the launcher
+
+	// Sole: this launcher has started all members of the job, as far as it knows.
+	Sole          bool          `json:"sole,omitempty"`
+	Any           bool          `json:"any,omitempty"` // --quorum any
+	MinPeers      int           `json:"min_peers,omitempty"`
+	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
+}
+
+// known is what a member knows of its group.
+type known struct {
+	Epoch   uint64           `json:"epoch"`
+	Members []elastic.Member `json:"members"` // in rank order
+	Secret  []byte           `json:"secret"`
+}
+
+// scaleOrder asks the launcher for Peers local peers. Seq tells orders of one peer apart.
+type scaleOrder struct {
+	Seq   int `json:"seq"`
+	Peers int `json:"peers"`
+}
+
+// scaleResult answers the scaleOrder of the same Seq; one of the texts is set.
+type scaleResult struct {
+	Seq   int    `json:"seq"`
+	Text  string `json:"text,omitempty"` // what happens now
+	Error string `json:"error,omitempty"`
 }
 
 // decodeMessage reads one line and checks all that a reader relies on. The line comes from
@@ -45,7 +100,8 @@ func decodeMessage(line []byte) (message, error) {
 		return message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Event != nil, len(m.Peers) > 0, m.Abort != ""} {
+	for _, there := range []bool{m.Hello != nil, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil,
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil} {
 		if there {
 			set++
 		}
@@ -53,19 +109,54 @@ func decodeMessage(line []byte) (message, error) {
 	if set != 1 {
 		return message{}, fmt.Errorf("launch: decode message: %d fields, want one", set)
 	}
-	if len(m.Peers) > maxPeers {
-		return message{}, fmt.Errorf("launch: decode message: %d peers, at most %d", len(m.Peers), maxPeers)
+	for _, members := range m.members() {
+		if err := checkMembers(members); err != nil {
+			return message{}, fmt.Errorf("launch: decode message: %w", err)
+		}
 	}
-	members := m.Peers
-	if m.Hello != nil {
-		members = []elastic.Member{*m.Hello}
-	}
-	for _, p := range members {
-		if p.ID == "" || len(p.Addrs) > maxAddrs {
-			return message{}, fmt.Errorf("launch: decode message: peer %q with %d addresses", p.ID, len(p.Addrs))
+	for _, secret := range m.secrets() {
+		if len(secret) != 0 && len(secret) != secretSize {
+			return message{}, fmt.Errorf("launch: decode message: secret of %d bytes", len(secret))
 		}
 	}
 	return m, nil
+}
+
+// members returns the lists of members in m.
+func (m message) members() [][]elastic.Member {
+	switch {
+	case m.Hello != nil:
+		return [][]elastic.Member{{*m.Hello}}
+	case m.Start != nil:
+		return [][]elastic.Member{m.Start.Peers, m.Start.Contacts}
+	case m.Known != nil:
+		return [][]elastic.Member{m.Known.Members}
+	}
+	return nil
+}
+
+// secrets returns the secrets in m.
+func (m message) secrets() [][]byte {
+	switch {
+	case m.Start != nil:
+		return [][]byte{m.Start.Secret}
+	case m.Known != nil:
+		return [][]byte{m.Known.Secret}
+	}
+	return nil
+}
+
+// checkMembers refuses what no peer would send.
+func checkMembers(members []elastic.Member) error {
+	if len(members) > maxMembers {
+		return fmt.Errorf("%d peers, at most %d", len(members), maxMembers)
+	}
+	for _, p := range members {
+		if p.ID == "" || len(p.Addrs) > maxAddrs {
+			return fmt.Errorf("peer %q with %d addresses", p.ID, len(p.Addrs))
+		}
+	}
+	return nil
 }
 
 // pipe exchanges messages over a stream. One goroutine may send while another

@@ -17,7 +17,9 @@ func TestPipe(t *testing.T) {
 	sent := []message{
 		{Hello: &elastic.Member{ID: "a", Index: 1, Host: "h", Addrs: []string{"/ip4/127.0.0.1/tcp/1"}}},
 		{Event: json.RawMessage(`{"event":"x"}`)},
-		{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}},
+		{Suspect: "b"}, {Scale: &scaleOrder{Seq: 1, Peers: 2}}, {Scaled: &scaleResult{Seq: 1, Text: "x"}}, {Dead: "c"},
+		{Known: &known{Epoch: 3, Members: []elastic.Member{{ID: "a"}}, Secret: make([]byte, secretSize)}},
+		{Start: &startOrder{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}, Launcher: "l", RejoinTimeout: 5, Sole: true}},
 		{Abort: "a\nreason"},
 	}
 	errs := make(chan error, 1)
@@ -72,14 +74,15 @@ func TestPipeEndlessLine(t *testing.T) {
 func TestDecodeMessageBad(t *testing.T) {
 	many := func(n int) string { return strings.Repeat(`{"id":"a"},`, n-1) + `{"id":"a"}` }
 	for _, bad := range []string{"", "x", "{}", "[]", `{"abort":""}`, `{"abort":"a","event":{}}`, `{"hello":{}}`,
-		`{"peers":[{}]}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
-		`{"peers":[` + many(maxPeers+1) + `]}`} {
+		`{"start":{"peers":[{}]}}`, `{"known":{"members":[{}]}}`, `{"start":{"contacts":[{}]}}`, `{"start":{"secret":"AAAA"}}`,
+		`{"dead":"a","suspect":"b"}`, `{"scale":null}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
+		`{"start":{"peers":[` + many(maxMembers+1) + `]}}`} {
 		if m, err := decodeMessage([]byte(bad)); err == nil {
 			t.Errorf("%.60q: got %+v, want an error", bad, m)
 		}
 	}
-	if _, err := decodeMessage([]byte(`{"peers":[` + many(maxPeers) + `]}`)); err != nil {
-		t.Errorf("%d peers: %v", maxPeers, err)
+	if _, err := decodeMessage([]byte(`{"start":{"peers":[` + many(maxMembers) + `]}}`)); err != nil {
+		t.Errorf("%d peers: %v", maxMembers, err)
 	}
 }
 
@@ -95,7 +98,8 @@ func TestSendTooLong(t *testing.T) {
 // Whatever decodes is what encoding it and decoding it again gives.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, s := range []string{`{"hello":{"id":"a","index":1,"host":"h","addrs":["/ip4/1.2.3.4/tcp/5"]}}`,
-		`{"event":{"event":"step","step":3}}`, `{"peers":[{"id":"a"}]}`, `{"abort":"why"}`, `{"event":null}`, `{`} {
+		`{"event":{"event":"step","step":3}}`, `{"start":{"peers":[{"id":"a"}],"any":true}}`, `{"known":{"epoch":4,"members":[{"id":"a"}]}}`, `{"dead":"a"}`,
+		`{"suspect":"a"}`, `{"scale":{"seq":1,"peers":2}}`, `{"scaled":{"seq":1,"error":"x"}}`, `{"abort":"why"}`, `{"event":null}`, `{`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

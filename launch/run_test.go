@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -109,7 +110,8 @@ const sayHello = `printf '{"hello":{"id":"peer-%s"}}\n' $ELRUN_INDEX >&3; read -
 
 func TestRunPeersMeet(t *testing.T) {
 	res, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2})
-	if res.Status != 0 || err != "" || strings.Count(out, `"id":"peer-0"`) != 2 || strings.Count(out, `"index":1`) != 2 {
+	if res.Status != 0 || err != "" || strings.Count(out, `"id":"peer-0"`) != 2 || strings.Count(out, `"index":1`) != 2 ||
+		strings.Count(out, `"sole":true`) != 2 {
 		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
 	}
 }
@@ -286,10 +288,12 @@ func TestRunCannotStart(t *testing.T) {
 }
 
 func TestRunBadOptions(t *testing.T) {
-	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"}, {Peers: 1, Transport: "pigeon"}} {
+	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"}, {Peers: 1, Transport: "pigeon"},
+		{Peers: 1, Listen: "here"}, {Peers: 1, Encrypt: "rot13"}, {Peers: 1, Quorum: "none"}, {Peers: 1, MinPeers: -1}, {Peers: 1, Restart: -1},
+		{Peers: 1, RejoinTimeout: -1}} {
 		o.Program = "true"
-		if _, err := Run(t.Context(), o); err == nil {
-			t.Errorf("%+v: no error", o)
+		if _, err := Run(t.Context(), o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: got %v, want ErrOptions", o, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
 )
 
 func TestCompareCause(t *testing.T) {
@@ -46,26 +44,11 @@ func TestExitString(t *testing.T) {
 	}
 }
 
-func TestAgreeDone(t *testing.T) {
-	done := func(index int, sha string) doneReport {
-		return doneReport{index, event.Done{Steps: int64(index), SHA256: sha}}
-	}
-	if d, err := agreeDone(nil); d != nil || err != nil {
-		t.Errorf("no reports: %v, %v", d, err)
-	}
-	if d, err := agreeDone([]doneReport{done(2, "a"), done(0, "a")}); err != nil || d.SHA256 != "a" {
-		t.Errorf("equal reports: %v, %v", d, err)
-	}
-	_, err := agreeDone([]doneReport{done(2, "a"), done(0, "a"), done(1, "b")})
-	if !errors.Is(err, errDisagree) || !strings.Contains(err.Error(), "peer 2 is a, of peer 1 b") {
-		t.Errorf("other reports: %v", err)
-	}
-}
-
 func TestWho(t *testing.T) {
-	r := &runner{meet: newMeeting(2)}
+	r := &runner{meet: newMeeting(2, startOrder{}, false)}
 	r.meet.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
-	if got := r.who("abcdefgh,stranger"); got != "peer 1 (abcdefgh),stranger" {
+	r.meet.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
+	if got := r.who("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh),stranger@far,nobody" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -14,18 +14,21 @@ type Status struct {
 	Epoch   uint64         `json:"epoch"`
 	Step    int64          `json:"step"` // last stable step
 	Members []MemberStatus `json:"members"`
-	// WaitingFor holds the short IDs of the peers for which others wait unusually long.
+	// WaitingFor holds the short IDs of the peers for which others wait unusually long, or
+	// which were lost and are still in the view.
 	WaitingFor []string `json:"waiting_for"`
 }
 
 // MemberStatus is one peer of a Status. Of a peer that did not answer only ID, Rank and
 // State are known.
 type MemberStatus struct {
-	ID        string  `json:"id"`    // short
-	Index     int     `json:"index"` // local index at its launcher, -1 if not known
+	ID        string  `json:"id"`                 // short
+	Index     int     `json:"index"`              // local index at its launcher, -1 if not known
+	PID       int     `json:"pid,omitempty"`      // 0 if not known
+	Launcher  int     `json:"launcher,omitempty"` // process ID of its elrun, 0 if not known
 	Host      string  `json:"host"`
 	Rank      int     `json:"rank"`       // -1 while it is in no view
-	State     string  `json:"state"`      // joining, running, waiting, done, unknown
+	State     string  `json:"state"`      // joining, running, waiting, parked, left, done, unknown
 	Share     int     `json:"share"`      // microbatches in the last step
 	Speed     float64 `json:"speed"`      // samples per second of computing
 	ComputeMS float64 `json:"compute_ms"` // of the last step
@@ -39,13 +42,16 @@ type MemberStatus struct {
 // A peer knows the view and its own figures, and not those of others: the figures are
 // joined by whoever asks all peers. Its state follows from the latest event:
 //
-//	joining --view--> running --stall--> waiting --step, view--> running --done--> done
+//	joining --view--> running --stall, lost, quorum lost--> waiting --step, view--> running --done--> done
+//	joining --parked--> parked --view--> running --leave--> left
+//	running --fenced--> joining, soon under another ID
 type reducer struct {
 	status  Status
 	self    MemberStatus
 	paths   []string
 	stalled []string // whom this peer waits for
-	done    bool
+	short   bool     // too few members are left to go on
+	state   string   // parked, left or done; "" if none of these
 }
 
 func newReducer(job string, self elastic.Member) *reducer {
@@ -53,6 +59,11 @@ func newReducer(job string, self elastic.Member) *reducer {
 		status: Status{Job: job},
 		self:   MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Rank: -1},
 	}
+}
+
+// renew notes that the peer has a new ID and is in no view.
+func (r *reducer) renew(self elastic.Member) {
+	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths = self.ID.Short(), -1, "", nil, nil
 }
 
 // apply takes the next event.
@@ -64,20 +75,49 @@ func (r *reducer) apply(e event.Event) {
 		r.step(e.Step, b)
 	case event.Stall:
 		r.stalled = splitIDs(b.Culprit)
+	case event.Lost:
+		if !slices.Contains(r.stalled, b.Who) && r.inView(b.Who) {
+			r.stalled = append(slices.Clone(r.stalled), b.Who)
+		}
+	case event.Quorum:
+		r.short = b.State != "back"
+	case event.Parked:
+		r.mark(b.Who, stateParked)
+	case event.Leave:
+		r.mark(b.Who, stateLeft)
+	case event.Fenced:
+		if b.Who == r.self.ID {
+			r.self.Rank, r.stalled = -1, nil
+		}
 	case event.Path:
 		if !slices.Contains(r.paths, b.Kind) {
 			r.paths = append(r.paths, b.Kind)
 			slices.Sort(r.paths)
 		}
 	case event.Done:
-		r.done, r.stalled = true, nil
+		r.state, r.stalled = stateDone, nil
 		r.status.Step = max(r.status.Step, b.Steps)
 	}
 }
 
+// mark notes a state of this peer; that of others is theirs to tell.
+func (r *reducer) mark(who, state string) {
+	if who == r.self.ID && r.state != stateDone {
+		r.state = state
+	}
+}
+
+// inView reports whether the latest view has a member.
+func (r *reducer) inView(id string) bool {
+	return slices.ContainsFunc(r.status.Members, func(m MemberStatus) bool { return m.ID == id })
+}
+
 // view starts an epoch: ranks are new and nobody is waited for.
 func (r *reducer) view(epoch uint64, v event.View) {
-	r.status.Epoch, r.stalled = epoch, nil
+	r.status.Epoch, r.stalled, r.short = epoch, nil, false
+	if r.state == stateParked {
+		r.state = ""
+	}
 	r.status.Members = nil
 	r.self.Rank = slices.Index(v.Members, r.self.ID)
 	for rank, id := range v.Members {
@@ -104,6 +144,8 @@ const (
 	stateJoining = "joining"
 	stateRunning = "running"
 	stateWaiting = "waiting"
+	stateParked  = "parked"
+	stateLeft    = "left"
 	stateDone    = "done"
 )
 
@@ -114,11 +156,11 @@ func (r *reducer) report() Status {
 	self := r.self
 	self.Path = join(r.paths)
 	switch {
-	case r.done:
-		self.State = stateDone
+	case r.state != "":
+		self.State = r.state
 	case self.Rank < 0:
 		self.State = stateJoining
-	case len(r.stalled) > 0:
+	case len(r.stalled) > 0 || r.short:
 		self.State = stateWaiting
 	default:
 		self.State = stateRunning

@@ -16,6 +16,8 @@ import (
 const (
 	// stopPeriod is how long Stop waits for the peers: as long as a launcher does.
 	stopPeriod = defaultGrace
+	// leavePeriod is how long the peers may take to leave the group in good order.
+	leavePeriod = stopPeriod / 2
 	// stopPoll is the time between two looks at which peers are left.
 	stopPoll = 20 * time.Millisecond
 )
@@ -28,9 +30,10 @@ type Stopped struct {
 
 // Stop ends the named job, or the only one if job is empty, as SIGTERM ends it: each peer
 // on this host is asked on its control socket to send itself that signal, and does so
-// when all have answered. Stop returns when all their control sockets are gone. If some
-// are left after 10 s, or at the end of ctx, it returns an error that names these peers;
-// they have been asked all the same.
+// when all have answered. Peers that have not left the group 5 s later are asked once
+// more, and then end at once. Stop returns when all their control sockets are gone. If
+// some are left after 10 s, or at the end of ctx, it returns an error that names these
+// peers; they have been asked all the same.
 //
 // No launcher needs to run. One that does sees its peers end and ends with the status
 // that theirs give. A process that has not called Init has no control socket and is
@@ -62,6 +65,9 @@ func findJob(job string) (string, error) {
 	return chooseJob(job, slices.Compact(running))
 }
 
+// errAgain: a peer that has been asked is to be asked again.
+var errAgain = errors.New("has been asked, and still runs")
+
 // stopping is a Stop in progress.
 type stopping struct {
 	job   string
@@ -73,6 +79,8 @@ type stopping struct {
 func (s *stopping) run(ctx context.Context) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
+	again := time.NewTimer(leavePeriod)
+	defer again.Stop()
 	for {
 		left, err := s.left()
 		if err != nil || len(left) == 0 {
@@ -81,6 +89,10 @@ func (s *stopping) run(ctx context.Context) error {
 		s.ask(ctx, left)
 		select {
 		case <-tick.C:
+		case <-again.C:
+			for _, n := range left {
+				s.asked[n] = errAgain
+			}
 		case <-ctx.Done():
 			return s.leftError(context.Cause(ctx))
 		}
@@ -103,7 +115,7 @@ func (s *stopping) ask(ctx context.Context, names []socketName) {
 	var work sync.WaitGroup
 	for i, n := range names {
 		if err, ok := s.asked[n]; !ok || err != nil {
-			work.Go(func() { conns[i], _, errs[i] = open(ctx, n, "stop") })
+			work.Go(func() { conns[i], _, errs[i] = open(ctx, n, request{Request: "stop"}) })
 		}
 	}
 	work.Wait()

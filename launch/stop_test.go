@@ -17,8 +17,8 @@ import (
 func mortal(t *testing.T, job string, index int, dying func()) {
 	t.Helper()
 	asked := make(chan struct{}, 1)
-	c, err := serveControl(socketName{job, index, os.Getpid()}, func() Status { return Status{Job: job} },
-		func() { asked <- struct{}{} })
+	c, err := serveControl(socketName{job, index, os.Getpid()},
+		services{status: func() Status { return Status{Job: job} }, stop: func() { asked <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +59,12 @@ func TestStopWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := socketName{testJob(t), 0, os.Getpid()}
 			stopped := make(chan struct{}, 1)
-			c, err := serveControl(at, func() Status { return Status{} }, func() { stopped <- struct{}{} })
+			c, err := serveControl(at, services{stop: func() { stopped <- struct{}{} }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			conn, r, err := open(t.Context(), at, "stop")
+			conn, r, err := open(t.Context(), at, request{Request: "stop"})
 			if err != nil || !r.Stopping {
 				t.Fatalf("got %+v, %v", r, err)
 			}
@@ -98,10 +98,10 @@ func TestStopStubborn(t *testing.T) {
 	impatient := errors.New("impatient")
 	gone := make(chan struct{})
 	mortal(t, job, 0, func() { close(gone) })
-	c, err := serveControl(socketName{job, 1, os.Getpid()}, func() Status { return Status{} }, func() {
+	c, err := serveControl(socketName{job, 1, os.Getpid()}, services{stop: func() {
 		<-gone
 		cancel(impatient)
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

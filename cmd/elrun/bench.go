@@ -76,7 +76,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: peers(c.Peers),
+	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: peers(c.Peers), Listen: "local",
 		Transport: c.Transport, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
 }
 
@@ -89,6 +89,8 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	ctx, release := t.interruptible(ctx) // a measurement has no boundary at which to leave
+	defer release()
 	g, err := launch.Init(ctx)
 	if err != nil {
 		return err

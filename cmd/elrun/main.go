@@ -3,8 +3,9 @@
 //
 //	elrun -n 4 ./train --lr 0.1
 //
-// It also looks at running jobs (ps, status), ends them (stop), measures collectives
-// (bench) and tries out what jobs need (doctor). elrun --help lists all commands and flags.
+// It lets peers join a running job (ticket, join) and changes their number (scale), looks
+// at jobs (ps, status), ends them (stop), measures collectives (bench) and tries out what
+// jobs need (doctor). elrun --help lists all commands and flags.
 package main
 
 import (
@@ -34,6 +35,9 @@ type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
+	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
+	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
+	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
 	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
 	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
@@ -99,7 +103,7 @@ func run(args []string, t *terminal) int {
 	if err != nil {
 		return report(t.stderr, err)
 	}
-	k, err := parser.Parse(args)
+	k, err := parser.Parse(nameTicket(args))
 	if exited >= 0 { // --help
 		return exited
 	}

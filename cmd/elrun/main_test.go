@@ -49,6 +49,20 @@ func TestUsageErrors(t *testing.T) {
 		"--name a/b ls":                   "job name",
 		"run --":                          "no program",
 		"stop a b":                        "unexpected",
+		"--quorum none ls":                "--quorum",
+		"--min-peers 0 ls":                "at least one peer",
+		"--restart=-1 ls":                 "want none or more",
+		"--rejoin-timeout 0s ls":          "want more than 0",
+		"--listen here ls":                "address to listen at",
+		"--encrypt rot13 ls":              "--encrypt",
+		"join":                            "expected",
+		"join --ticket x --":              "no program",
+		"ticket a b":                      "unexpected",
+		"ticket --valid 0s a":             "valid for",
+		"scale":                           "expected",
+		"scale a b 3":                     "unexpected argument 3",
+		"scale a many":                    "want a number",
+		"scale a 0":                       "0 peers",
 		"doctor x":                        "unexpected",
 		"status a b":                      "unexpected",
 		"bench":                           "no collective",
@@ -66,7 +80,7 @@ func TestUsageErrors(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	stdout, _, status := command(t, "--help")
-	for _, want := range []string{"run", "ps", "status", "stop", "bench", "doctor"} {
+	for _, want := range []string{"run", "join", "ticket", "scale", "ps", "status", "stop", "bench", "doctor"} {
 		if status != 0 || !strings.Contains(stdout, "  "+want+" ") {
 			t.Errorf("status %d, no %s in:\n%s", status, want, stdout)
 		}
@@ -159,6 +173,41 @@ func TestBenchArguments(t *testing.T) {
 		}
 		if r.Collective != "scan" || r.Type != "int8" || r.Op != "max" || r.Iters != 3 || r.N != 1 || r.Wrong != 0 {
 			t.Errorf("got %+v", r)
+		}
+	}
+}
+
+// A ticket that stands first becomes a flag; what only looks a bit like one does not.
+func TestNameTicket(t *testing.T) {
+	for line, want := range map[string]string{
+		"join elrun1.abc -n 2 -- prog x": "join --ticket=elrun1.abc -n 2 -- prog x",
+		"join elrun12.x":                 "join --ticket=elrun12.x",
+		"join garbage -- prog":           "join --ticket=garbage -- prog",
+		"join -n 2 prog":                 "join -n 2 prog",
+		"join -- prog":                   "join -- prog",
+		"join ./elrun1.abc prog":         "join ./elrun1.abc prog",
+		"join elrun.sh":                  "join elrun.sh",
+		"join prog a -- b":               "join prog a -- b",
+		"join":                           "join",
+		"run elrun1.abc -- prog":         "run elrun1.abc -- prog",
+	} {
+		if got := strings.Join(nameTicket(strings.Fields(line)), " "); got != want {
+			t.Errorf("%s: got %s, want %s", line, got, want)
+		}
+	}
+}
+
+func TestJoinErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"join garbage -- true":                   "bad ticket",
+		"join elrun1.garbage true":               "bad ticket",
+		"join --name no-such-job true":           "no such job",
+		"join --ticket elrun1.x no-such-program": "cannot run",
+		"ticket no-such-job":                     "no such job",
+		"scale no-such-job 2":                    "no such job",
+	} {
+		if _, stderr, status := command(t, strings.Fields(line)...); status != statusFailed || !strings.Contains(stderr, want) {
+			t.Errorf("elrun %s: status %d, stderr %q, want %q in it", line, status, stderr, want)
 		}
 	}
 }

@@ -6,34 +6,48 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/elrun/elrun/launch"
 )
 
-// runCommand is elrun run. Everything after the first word that is no flag belongs to the
-// program, flags included.
-type runCommand struct {
-	Peers     int      `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
-	Name      string   `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
-	Transport string   `enum:"auto,p2p" default:"auto" help:"How data travels: auto or p2p."`
-	Events    string   `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
-	LogDir    string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
-	Program   []string `arg:"" passthrough:"all" help:"Program and its arguments."`
+// jobFlags say what elrun run and elrun join start, and how. Everything after the first
+// word that is no flag belongs to the program, flags included.
+type jobFlags struct {
+	Peers         int           `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+	Name          string        `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
+	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
+	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
+	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
+	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
+	Listen        string        `default:"auto" placeholder:"ADDRS" help:"Where peers listen: auto (all IPv4 interfaces), local (this host only), or addresses separated by commas."`
+	Transport     string        `enum:"auto,p2p" default:"auto" help:"How data travels: auto or p2p."`
+	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between peers: auto, always or never. The transport p2p always does."`
+	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
+	LogDir        string        `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
+	Program       []string      `arg:"" passthrough:"all" help:"Program and its arguments."`
 }
 
 // Validate is called by kong; its errors are usage errors.
-func (c *runCommand) Validate() error {
-	if c.Peers < 0 {
-		return fmt.Errorf("-n %d: want at least one peer", c.Peers)
+func (f *jobFlags) Validate() error {
+	switch {
+	case f.Peers < 0:
+		return fmt.Errorf("-n %d: want at least one peer", f.Peers)
+	case f.MinPeers < 1:
+		return fmt.Errorf("--min-peers %d: want at least one peer", f.MinPeers)
+	case f.Restart < 0:
+		return fmt.Errorf("--restart %d: want none or more", f.Restart)
+	case f.RejoinTimeout <= 0:
+		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
 	}
 	return nil
 }
 
-// Run starts the job and waits for its end.
-func (c *runCommand) Run(ctx context.Context, t *terminal) error {
-	program := c.Program
+// run starts the peers, after change has had a look at the options, and waits for the end.
+func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Options)) error {
+	program := f.Program
 	if len(program) > 0 && program[0] == "--" {
 		program = program[1:]
 	}
@@ -41,15 +55,27 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintln(t.stderr, "elrun: no program given\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]")
 		return exitStatus(statusUsage)
 	}
-	events, closeEvents, err := openEvents(c.Events, t.stderr)
+	events, closeEvents, err := openEvents(f.Events, t.stderr)
 	if err != nil {
 		return err
 	}
 	defer closeEvents()
-	return finish(launch.Run(ctx, launch.Options{
-		Program: program[0], Args: program[1:], Peers: peers(c.Peers), Job: c.Name, Transport: c.Transport,
-		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && c.Events != "-",
-		Events: events, LogDir: c.LogDir, Signals: t.signals}))
+	o := launch.Options{
+		Program: program[0], Args: program[1:], Peers: peers(f.Peers), Job: f.Name,
+		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart,
+		Listen: f.Listen, Transport: f.Transport, Encrypt: f.Encrypt,
+		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
+		Events: events, LogDir: f.LogDir, Signals: t.signals}
+	change(&o)
+	return finish(launch.Run(ctx, o))
+}
+
+// runCommand is elrun run.
+type runCommand struct{ jobFlags }
+
+// Run starts the job and waits for its end.
+func (c *runCommand) Run(ctx context.Context, t *terminal) error {
+	return c.run(ctx, t, func(*launch.Options) {})
 }
 
 // peers returns n, or the number of cores for 0.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +53,13 @@ func withElrun(run func() int) int {
 	return run()
 }
 
+// listenVariable says where peers listen, which is on the loopback interface, but for
+// tests in a network of their own.
+const listenVariable = "E2E_LISTEN"
+
+// listen returns the value of --listen.
+func listen() string { return cmp.Or(os.Getenv(listenVariable), "local") }
+
 // output collects what a process prints.
 type output struct {
 	mu sync.Mutex
@@ -73,6 +82,7 @@ func (o *output) String() string {
 type elrun struct {
 	cmd      *exec.Cmd
 	job      string
+	finish   string // name of the file that ends the role train
 	out, err output
 	done     chan struct{} // it has ended
 }
@@ -81,14 +91,29 @@ type elrun struct {
 // own binary in a role. The test fails if a process of the job is left at its end.
 func start(t *testing.T, role string, n int, flags ...string) *elrun {
 	t.Helper()
+	e := &elrun{job: jobName(t), finish: filepath.Join(t.TempDir(), "finish"), done: make(chan struct{})}
+	e.run(t, role, append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job, "--listen", listen()}, flags...))
+	return e
+}
+
+// join runs a second elrun, whose n peers join the job of e. A ticket comes first in
+// flags, if there is one.
+func (e *elrun) join(t *testing.T, role string, n int, flags ...string) *elrun {
+	t.Helper()
+	second := &elrun{job: e.job, finish: e.finish, done: make(chan struct{})}
+	second.run(t, role, slices.Concat([]string{"join"}, flags, []string{"-n", strconv.Itoa(n), "--listen", listen()}))
+	return second
+}
+
+// run starts elrun with those arguments, to which those of the program are added.
+func (e *elrun) run(t *testing.T, role string, args []string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &elrun{job: jobName(t), done: make(chan struct{})}
-	args := append([]string{"-n", strconv.Itoa(n), "--name", e.job}, flags...)
 	e.cmd = exec.Command(os.Getenv(elrunVariable), append(args, self)...)
-	e.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	e.cmd.Env = append(os.Environ(), roleVariable+"="+role, finishVariable+"="+e.finish)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.err
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -98,7 +123,6 @@ func start(t *testing.T, role string, n int, flags ...string) *elrun {
 		_ = e.cmd.Wait() // the status is looked at in wait
 	}()
 	t.Cleanup(func() { e.cleanUp(t) })
-	return e
 }
 
 // jobName is unique to the test and the test process.

@@ -40,7 +40,7 @@ func train(t *testing.T, peers, steps int) [][]event.Step {
 	t.Helper()
 	program, data := mnist(t)
 	log := filepath.Join(t.TempDir(), "events.jsonl")
-	_, stderr, status := elrunCommand(t, "-n", strconv.Itoa(peers), "--events", log, "--",
+	_, stderr, status := elrunCommand(t, "-n", strconv.Itoa(peers), "--listen", "local", "--events", log, "--",
 		program, "--data", data, "--steps", strconv.Itoa(steps))
 	if status != 0 {
 		t.Fatalf("status %d\n%s", status, stderr)

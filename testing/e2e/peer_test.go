@@ -23,7 +23,7 @@ const roleVariable = "E2E_ROLE"
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
-		"early": early, "flood": flood, "stall": stall, "polite": polite,
+		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite,
 	}
 }
 
@@ -64,7 +64,8 @@ func barrier(ctx context.Context) error {
 	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
 }
 
-// loop sums until something goes wrong, and checks each sum.
+// loop sums until something goes wrong or it has left, and checks each sum. It does not
+// know how to go on after a loss.
 func loop(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
@@ -81,6 +82,14 @@ func loop(ctx context.Context) error {
 		}
 		if want := i * int64(s.Comm.Size()); v[0] != want || v[999] != want {
 			return fmt.Errorf("sum %d is %d and %d, want %d", i, v[0], v[999], want)
+		}
+		if i%100 == 99 {
+			if leave, err := s.Boundary(ctx); err != nil {
+				return err
+			} else if leave {
+				_, err := g.Next(ctx, s.View.Epoch)
+				return err
+			}
 		}
 		if i%1000 == 999 {
 			fmt.Println("sums", i+1)

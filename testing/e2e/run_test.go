@@ -68,7 +68,7 @@ func TestExitsBeforeJoining(t *testing.T) {
 				t.Errorf("status %d, want 1", got)
 			}
 			e.expect(t, "peer 1 ", "exited with status "+status, "are told to end",
-				"[0] error: launch: launcher ended the job", "[2] error: launch: launcher ended the job")
+				"[0] error: launch: join job "+e.job+": launcher ended the job", "[2] error: launch: join job "+e.job+": launcher ended the job")
 		})
 	}
 }
@@ -102,7 +102,8 @@ func TestKilledPeer(t *testing.T) {
 	if n := strings.Count(e.out.String(), e.field(t, 1, "id")); n < 3 { // its own line and two errors
 		t.Errorf("survivors do not name the dead peer")
 	}
-	e.expect(t, "elrun: peer 1 (pid "+e.field(t, 1, "pid")+") was killed by signal 9 (killed); ")
+	e.expect(t, "peer 1 ("+e.field(t, 1, "id")+") is lost: it was killed by signal 9 (killed), pid "+e.field(t, 1, "pid"),
+		"the job did not finish; first peer 1 (pid ")
 }
 
 func TestInterrupted(t *testing.T) {
@@ -193,7 +194,7 @@ func TestDone(t *testing.T) {
 		}
 		count[head.Event]++
 	}
-	if count["view"] != 2 || count["step"] != 40 || count["done"] != 2 {
+	if count["view"] < 2 || count["step"] != 40 || count["done"] != 2 {
 		t.Errorf("events %v", count)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "logs", "1.log")); err != nil || !strings.HasPrefix(string(b), "joined rank=1") {

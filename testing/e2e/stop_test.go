@@ -13,7 +13,7 @@ func TestStop(t *testing.T) {
 		status int
 		says   string
 	}{
-		"loop":   {1, "was killed by signal 15"},
+		"loop":   {1, "[2] error: elastic: next view after epoch 1: no further view: left"},
 		"polite": {0, "[2] ended politely"},
 	} {
 		t.Run(role, func(t *testing.T) {

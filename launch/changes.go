@@ -1,0 +1,309 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+const (
+	// costPeriod is how long a change of membership waits for the first step after it,
+	// which tells what the change cost.
+	costPeriod = time.Second
+	// gatherPeriod is how long the reports of other peers about that step may take.
+	gatherPeriod = 100 * time.Millisecond
+	// waitingPause is the least time between two lines about one quorum that is awaited.
+	waitingPause = 30 * time.Second
+	// maxSaid bounds the memory of what has been said.
+	maxSaid = 1000
+)
+
+// changes turns what the peers and the launcher report about the membership into lines
+// for people: one for each change, though every peer reports it. It is pure and not
+// safe for concurrent use.
+//
+//	lost, leave, join, end of a child --> remembered as reasons
+//	view                              --> the members that it adds or lacks are a change
+//	step, end of a child              --> tells the cost, and why; then the change is worded
+//
+// A change whose cost is not known in time is worded without it.
+type changes struct {
+	who func(short string) string // words a member
+	own func(short string) bool   // the launcher has started it
+
+	epoch   uint64
+	members []string // short IDs of the latest view
+	reasons map[string]*reason
+	pending *change
+	deaths  []death              // of children, not yet seen in a view
+	said    map[string]time.Time // lines of other events, by what they say
+	done    bool                 // a peer has finished: that others leave is no news
+}
+
+// reason is why a member is gone or there.
+type reason struct {
+	end      string // how its process ended
+	cause    string // of a lost event
+	detectMS float64
+	left     bool
+	why      string // it left or came
+	bytes    int64
+	ms       float64
+}
+
+// change is the step from one view to the next.
+type change struct {
+	epoch      uint64
+	gone, came []string
+	peers      int // after it
+	due        time.Time
+	recomputed int
+	counted    bool // recomputed is known
+}
+
+// death is the end of a child that was a member.
+type death struct {
+	id, how string
+	due     time.Time
+}
+
+func newChanges(who func(string) string, own func(string) bool) *changes {
+	return &changes{who: who, own: own, reasons: make(map[string]*reason), said: make(map[string]time.Time)}
+}
+
+// reason returns the entry of a member.
+func (c *changes) reason(id string) *reason {
+	if c.reasons[id] == nil {
+		if len(c.reasons) > maxSaid {
+			clear(c.reasons)
+		}
+		c.reasons[id] = &reason{}
+	}
+	return c.reasons[id]
+}
+
+// ended notes that a child which said hello as id has failed, how as in "exited with
+// status 3", and returns the lines to be said now. That of a member waits for the view
+// without it; if none comes soon, due says so.
+func (c *changes) ended(id, how string, now time.Time) []string {
+	c.reason(id).end = how
+	switch {
+	case c.pending != nil && slices.Contains(c.pending.gone, id):
+		c.hasten(now)
+		return nil
+	case c.done:
+	case slices.Contains(c.members, id):
+		c.deaths = append(c.deaths, death{id, how, now.Add(costPeriod)})
+		return nil
+	}
+	return []string{c.who(id) + " " + how}
+}
+
+// event takes the next event of any peer and returns the lines to be said now.
+func (c *changes) event(e event.Event, now time.Time) []string {
+	switch b := e.Body.(type) {
+	case event.View:
+		return c.view(e.Epoch, b, now)
+	case event.Step:
+		c.step(e, b, now)
+	case event.Lost:
+		r := c.reason(b.Who)
+		if r.cause == "" || b.DetectMS < r.detectMS {
+			r.detectMS = b.DetectMS
+		}
+		r.cause = b.Cause
+	case event.Leave:
+		r := c.reason(b.Who)
+		r.left, r.why = true, b.Reason
+	case event.Join:
+		r := c.reason(b.Who)
+		r.why = b.Reason
+		r.bytes, r.ms = max(r.bytes, b.Bytes), max(r.ms, b.MS)
+	case event.Done:
+		c.done = true
+	default:
+		return c.other(e, now)
+	}
+	return nil
+}
+
+// view compares the view of a new epoch with the one before.
+func (c *changes) view(epoch uint64, v event.View, now time.Time) []string {
+	if epoch <= c.epoch {
+		return nil // another peer has told it
+	}
+	lines := c.flush()
+	n := &change{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}
+	switch {
+	case c.epoch > 0:
+		n.gone, n.came = without(c.members, v.Members), without(v.Members, c.members)
+	case v.Reason != "start": // a launcher whose peers join
+		n.came = slices.DeleteFunc(slices.Clone(v.Members), func(id string) bool { return !c.own(id) })
+	}
+	c.epoch, c.members = epoch, v.Members
+	c.deaths = slices.DeleteFunc(c.deaths, func(d death) bool { return !slices.Contains(v.Members, d.id) })
+	if c.done || len(n.gone)+len(n.came) == 0 {
+		return lines
+	}
+	c.pending = n
+	return lines
+}
+
+// step takes a peer's account of a step; that of the first one after a change is what
+// the change cost.
+func (c *changes) step(e event.Event, s event.Step, now time.Time) {
+	p := c.pending
+	if p == nil || e.Epoch < p.epoch {
+		return
+	}
+	if !p.counted {
+		p.counted = true
+		c.hasten(now)
+	}
+	p.recomputed += s.Recomputed
+}
+
+// hasten lets the pending change be worded soon if all is known about it: its cost, and
+// how those of its own processes ended that are lost.
+func (c *changes) hasten(now time.Time) {
+	p := c.pending
+	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
+		r := c.reason(id)
+		return c.own(id) && !r.left && r.end == ""
+	})
+	if due := now.Add(gatherPeriod); p.counted && !unknown && due.Before(p.due) {
+		p.due = due
+	}
+}
+
+// due returns the lines whose time has come.
+func (c *changes) due(now time.Time) []string {
+	var lines []string
+	if c.pending != nil && !now.Before(c.pending.due) {
+		lines = c.flush()
+	}
+	for len(c.deaths) > 0 && !now.Before(c.deaths[0].due) {
+		d := c.deaths[0]
+		c.deaths = c.deaths[1:]
+		lines = append(lines, fmt.Sprintf("%s %s; the others have not gone on yet", c.who(d.id), d.how))
+	}
+	return lines
+}
+
+// end returns the lines that are left when all peers have ended. That peers left at the
+// end is no news.
+func (c *changes) end() []string {
+	if p := c.pending; p != nil && len(p.came) == 0 &&
+		!slices.ContainsFunc(p.gone, func(id string) bool { return !c.reason(id).left }) {
+		c.pending = nil
+	}
+	lines := c.flush()
+	for _, d := range c.deaths {
+		lines = append(lines, c.who(d.id)+" "+d.how)
+	}
+	c.deaths = nil
+	return lines
+}
+
+// flush words the pending change.
+func (c *changes) flush() []string {
+	p := c.pending
+	c.pending = nil
+	if p == nil {
+		return nil
+	}
+	var parts []string
+	lost, detect := false, 0.0
+	for _, id := range p.gone {
+		r := c.reason(id)
+		parts = append(parts, c.wordGone(id, r))
+		if !r.left {
+			lost, detect = true, max(detect, r.detectMS)
+		}
+		delete(c.reasons, id)
+	}
+	for _, id := range p.came {
+		parts = append(parts, c.wordCame(id, c.reason(id)))
+	}
+	if lost && detect > 0 {
+		parts = append(parts, fmt.Sprintf("noticed after %.1f ms", detect))
+	}
+	if lost && p.counted {
+		parts = append(parts, fmt.Sprintf("recomputed %d", p.recomputed))
+	}
+	return []string{fmt.Sprintf("epoch %d: %s; %s on", p.epoch, strings.Join(parts, ", "), plural(p.peers, "peer goes", "peers go"))}
+}
+
+// wordGone says who is not in the view any more, and why.
+func (c *changes) wordGone(id string, r *reason) string {
+	switch {
+	case r.left:
+		return c.who(id) + " has left" + inBrackets(r.why)
+	case r.end != "":
+		return c.who(id) + " is lost: it " + r.end
+	}
+	return c.who(id) + " is lost: " + wordCause(r.cause)
+}
+
+// wordCame says who is new in the view.
+func (c *changes) wordCame(id string, r *reason) string {
+	s := c.who(id) + " has joined"
+	if r.bytes > 0 {
+		s += fmt.Sprintf(" with %s of state in %.0f ms", size(r.bytes), r.ms)
+	}
+	return s
+}
+
+// wordCause explains the cause of a lost event.
+func wordCause(cause string) string {
+	switch cause {
+	case "exit":
+		return "its process has ended"
+	case "reset":
+		return "its connections broke"
+	case "silent":
+		return "nothing was heard of it"
+	case "stalled":
+		return "it made no progress"
+	case "unreachable":
+		return "some of the others could not reach it"
+	case "":
+		return "no reason was told"
+	}
+	return cause
+}
+
+// without returns the elements of a that are not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}
+
+// inBrackets returns s as an addition in brackets, if there is one.
+func inBrackets(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}
+
+// plural counts in words.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// size words a number of bytes.
+func size(n int64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

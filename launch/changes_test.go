@@ -1,0 +1,213 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// script feeds a changes, one second between events unless told otherwise, and collects
+// its lines.
+type script struct {
+	c     *changes
+	now   time.Time
+	lines []string
+}
+
+func newScript() *script {
+	s := &script{now: time.Unix(1000, 0)}
+	s.c = newChanges(func(id string) string { return "<" + id + ">" }, func(id string) bool { return id >= "m" })
+	return s
+}
+
+// tell reports an event of n peers.
+func (s *script) tell(n int, epoch uint64, step int64, body event.Body) {
+	for i := range n {
+		s.lines = append(s.lines, s.c.event(event.Event{Peer: fmt.Sprint(i), Epoch: epoch, Step: step, Body: body}, s.now)...)
+	}
+}
+
+// view reports a view of members, a letter each.
+func (s *script) view(epoch uint64, reason, members string) {
+	s.tell(3, epoch, 0, event.View{Members: strings.Split(members, ""), Reason: reason})
+}
+
+// pass lets time pass.
+func (s *script) pass(d time.Duration) {
+	s.now = s.now.Add(d)
+	s.lines = append(s.lines, s.c.due(s.now)...)
+}
+
+// expect compares the lines since the last expect.
+func (s *script) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(s.lines, want) {
+		t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(s.lines, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	s.lines = nil
+}
+
+func TestChangesStart(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abc")
+	s.view(2, "vote", "abc")
+	s.tell(3, 2, 5, event.Step{})
+	s.pass(time.Hour)
+	s.expect(t)
+}
+
+func TestChangesDeath(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abcd")
+	s.lines = append(s.lines, s.c.ended("b", "was killed", s.now)...)
+	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 9})
+	s.view(2, "lost", "acd")
+	s.tell(1, 2, 0, event.Lost{Who: "b", Cause: "reset", DetectMS: 3.14})
+	s.pass(gatherPeriod)
+	s.tell(1, 1, 6, event.Step{Recomputed: 99}) // of before the loss
+	s.expect(t)
+	s.tell(2, 2, 7, event.Step{Recomputed: 2})
+	s.pass(gatherPeriod)
+	s.expect(t, "epoch 2: <b> is lost: it was killed, noticed after 3.1 ms, recomputed 4; 3 peers go on")
+	s.tell(3, 2, 8, event.Step{})
+	s.pass(time.Hour)
+	s.expect(t)
+}
+
+// The line about a child waits for the word of how it ended, which may come late.
+func TestChangesDeathOfChild(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "amz")
+	s.view(2, "lost", "a")
+	s.tell(1, 2, 7, event.Step{})
+	s.lines = append(s.lines, s.c.ended("m", "was killed", s.now)...)
+	s.pass(costPeriod / 2)
+	s.expect(t) // z has not ended
+	s.tell(1, 2, 0, event.Done{})
+	s.lines = append(s.lines, s.c.ended("z", "was killed", s.now)...)
+	s.pass(gatherPeriod)
+	s.expect(t, "epoch 2: <m> is lost: it was killed, <z> is lost: it was killed, recomputed 0; 1 peer goes on")
+}
+
+func TestChangesWithoutSteps(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "ab")
+	s.tell(1, 1, 0, event.Lost{Who: "b", Cause: "silent"})
+	s.view(2, "lost", "a")
+	s.pass(costPeriod - time.Millisecond)
+	s.expect(t)
+	s.pass(time.Millisecond)
+	s.expect(t, "epoch 2: <b> is lost: nothing was heard of it; 1 peer goes on")
+	// Its launcher learns later how it ended.
+	s.lines = s.c.ended("b", "exited with status 1", s.now)
+	s.expect(t, "<b> exited with status 1")
+}
+
+// A death that nobody goes on from is told, too.
+func TestChangesDeathAlone(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "ab")
+	s.c.ended("b", "was killed", s.now)
+	s.pass(costPeriod)
+	s.expect(t, "<b> was killed; the others have not gone on yet")
+	s.c.ended("a", "was killed", s.now)
+	s.lines = s.c.end()
+	s.expect(t, "<a> was killed")
+}
+
+func TestChangesComeAndGo(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abc")
+	s.tell(1, 1, 0, event.Join{Who: "m", Reason: "admitted"})
+	s.view(2, "join", "abcm")
+	s.tell(1, 2, 0, event.Join{Who: "m", Reason: "level", Bytes: 3 << 20, MS: 40})
+	s.tell(1, 2, 0, event.Resync{Who: "m", Bytes: 7}) // says the same
+	s.tell(2, 2, 0, event.Leave{Who: "a", Reason: "asked"})
+	s.view(3, "leave", "bcm")
+	s.expect(t, "epoch 2: <m> has joined with 3.0 MiB of state in 40 ms; 4 peers go on")
+	s.pass(costPeriod)
+	s.expect(t, "epoch 3: <a> has left (asked); 3 peers go on")
+	s.tell(1, 3, 9, event.Done{})
+	s.view(4, "leave", "b") // the end
+	s.pass(costPeriod)
+	s.expect(t)
+}
+
+// Peers that close their groups at the end of a program leave.
+func TestChangesAtTheEnd(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abc")
+	s.tell(1, 1, 0, event.Leave{Who: "a", Reason: "asked"})
+	s.view(2, "leave", "bc")
+	s.lines = s.c.end()
+	s.expect(t)
+	s.view(3, "lost", "b")
+	s.lines = s.c.end()
+	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
+}
+
+// A launcher that joins tells of its own peers only at first.
+func TestChangesJoiningLauncher(t *testing.T) {
+	s := newScript()
+	s.view(5, "join", "abmn")
+	s.pass(costPeriod)
+	s.expect(t, "epoch 5: <m> has joined, <n> has joined; 4 peers go on")
+}
+
+func TestNotices(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "ab")
+	s.tell(2, 1, 0, event.Fenced{Who: "b", Reason: "silent"})
+	s.tell(2, 1, 0, event.Resync{Who: "a", Reason: "behind", Bytes: 2048, MS: 5})
+	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
+	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID",
+		"<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
+	for present := range 3 {
+		s.tell(2, 1, 0, event.Quorum{State: "lost", Present: present, Needed: 3})
+		s.tell(2, 1, 0, event.Quorum{State: "waiting", Present: present, Needed: 3})
+		s.pass(waitingPause / 2)
+	}
+	s.expect(t, "too few peers are left (0 present, 3 needed); those that are keep their state and wait for others (elrun join)",
+		"still waiting for peers (0 present, 3 needed)", "still waiting for peers (2 present, 3 needed)")
+	s.tell(2, 1, 0, event.Quorum{State: "back", Present: 3, Needed: 3})
+	s.tell(2, 1, 0, event.Quorum{State: "gave-up", Present: 1, Needed: 3})
+	s.tell(2, 1, 0, event.Quorum{State: "from a newer version"})
+	s.expect(t, "there are enough peers again (3 present, 3 needed); they go on",
+		"too few peers came in time (1 present, 3 needed); the group gives up with status 75")
+}
+
+// However the peers' reports are mixed, each member's way in and out is told once, and
+// the memory stays bounded.
+func TestChangesOnceEach(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newScript()
+		members, epoch, want := []string{"a"}, uint64(1), 0
+		s.view(1, "start", "a")
+		for range rapid.IntRange(0, 20).Draw(t, "changes") {
+			epoch++
+			if len(members) > 1 && rapid.Bool().Draw(t, "goes") {
+				members = slices.Clone(members[1:])
+			} else {
+				members = append(slices.Clone(members), string(rune('A'+epoch)))
+			}
+			want++
+			for range rapid.IntRange(1, 3).Draw(t, "reports") {
+				s.tell(1, epoch, 0, event.View{Members: members, Reason: "x"})
+				if rapid.Bool().Draw(t, "step") {
+					s.tell(1, epoch, 1, event.Step{})
+				}
+				s.pass(time.Duration(rapid.IntRange(0, 1200).Draw(t, "ms")) * time.Millisecond)
+			}
+		}
+		s.lines = append(s.lines, s.c.end()...)
+		if got := strings.Count(strings.Join(s.lines, "\n"), "<"); got != want {
+			t.Fatalf("%d changes told, want %d:\n%s", got, want, strings.Join(s.lines, "\n"))
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/ticket"
+)
+
+// fakeNet is a network on which some members accept proofs.
+type fakeNet struct {
+	accept map[elastic.ID]error // nil: accepts; missing: cannot be reached
+	pause  time.Duration        // that a proof takes
+
+	mu         sync.Mutex
+	proven     map[elastic.ID]int
+	introduced map[elastic.ID]bool
+	sent       []elastic.ID
+	connected  uint64
+}
+
+func newFakeNet(accept map[elastic.ID]error) *fakeNet {
+	return &fakeNet{accept: accept, proven: make(map[elastic.ID]int), introduced: make(map[elastic.ID]bool)}
+}
+
+func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, p ticket.Proof) ([]byte, error) {
+	<-time.After(f.pause)
+	f.mu.Lock()
+	err, there := f.accept[m.ID]
+	f.mu.Unlock()
+	if !there {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.proven[m.ID]++
+	f.introduced[m.ID] = err == nil
+	return []byte("secret"), err
+}
+
+func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) error {
+	found(elastic.Member{ID: "found"})
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (f *fakeNet) Introduce(members []elastic.Member) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range members {
+		f.introduced[m.ID] = true
+	}
+	return nil
+}
+
+func (f *fakeNet) Send(_ context.Context, to elastic.ID, _ []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.introduced[to] {
+		return errors.New("not introduced")
+	}
+	f.sent = append(f.sent, to)
+	return nil
+}
+
+func (f *fakeNet) Events() <-chan elastic.PeerEvent { return nil }
+
+func (f *fakeNet) Redial(elastic.ID) {}
+
+func (f *fakeNet) Connect(_ context.Context, v elastic.View, _ int) (collective.Transport, error) {
+	f.connected = v.Epoch
+	return nil, nil
+}
+
+func (f *fakeNet) Request(ctx context.Context, to elastic.ID, b []byte) (io.ReadCloser, error) {
+	return nil, f.Send(ctx, to, b)
+}
+
+func (f *fakeNet) Serve(func(context.Context, elastic.ID, []byte, io.Writer) error) {}
+
+// identity returns an identity on f, which the test closes at its end.
+func (f *fakeNet) identity(entered func(elastic.View)) *identity {
+	return newIdentity(elastic.Endpoint{Self: elastic.Member{ID: "self"}, Control: f, Connector: f, Bulk: f,
+		Close: func() error { return nil }}, f, entered)
+}
+
+func membersOf(ids ...elastic.ID) []elastic.Member {
+	var out []elastic.Member
+	for _, id := range ids {
+		out = append(out, elastic.Member{ID: id})
+	}
+	return out
+}
+
+// A newcomer's messages wait until it has proven itself.
+func TestIdentityProvesBeforeItSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"a": nil, "b": nil, "bad": ticket.ErrWrong})
+		f.pause = time.Second
+		i := f.identity(nil)
+		for range 2 { // the second time adds nothing
+			if err := i.Introduce(membersOf("a", "b", "bad", "away", "self")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := i.Send(t.Context(), "a", nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := i.Request(t.Context(), "b", nil); err != nil {
+			t.Error(err)
+		}
+		if err := i.Send(t.Context(), "bad", nil); err == nil {
+			t.Error("sent to one that refused the proof")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := i.Send(ctx, "away", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("to one that cannot be reached: %v", err)
+		}
+		// What failed is tried again.
+		f.mu.Lock()
+		f.accept["bad"] = nil
+		f.mu.Unlock()
+		if err := i.Introduce(membersOf("bad")); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Send(t.Context(), "bad", nil); err != nil || f.proven["a"] != 1 || f.proven["bad"] != 2 {
+			t.Errorf("%v, proofs %v", err, f.proven)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Once it is in a view an identity has nothing to prove.
+func TestIdentityInView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(nil)
+		var entered elastic.View
+		i := f.identity(func(v elastic.View) { entered = v })
+		if _, err := i.Connect(t.Context(), elastic.View{Epoch: 7, Members: membersOf("a", "self")}, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(i.Introduce(membersOf("b")), i.Send(t.Context(), "a", nil), i.Send(t.Context(), "b", nil)); err != nil {
+			t.Error(err)
+		}
+		if entered.Epoch != 7 || f.connected != 7 || len(f.proven) != 0 {
+			t.Errorf("entered %v, connected %d, proofs %v", entered, f.connected, f.proven)
+		}
+		_ = i.Close()
+	})
+}
+
+func TestIntroduceBy(t *testing.T) {
+	expired := errors.Join(ticket.ErrExpired)
+	for name, c := range map[string]struct {
+		accept       map[elastic.ID]error
+		named, found []elastic.ID
+		want         string // part of the error, "" for none
+	}{
+		"one of several":      {map[elastic.ID]error{"b": nil}, []elastic.ID{"a", "b"}, nil, ""},
+		"only one found":      {map[elastic.ID]error{"c": nil}, []elastic.ID{"a"}, []elastic.ID{"self", "c"}, ""},
+		"wrong":               {map[elastic.ID]error{"a": ticket.ErrWrong}, []elastic.ID{"a", "b"}, nil, "wrong ticket"},
+		"expired":             {map[elastic.ID]error{"a": expired}, []elastic.ID{"a"}, nil, "expired"},
+		"a stranger refuses":  {map[elastic.ID]error{"c": ticket.ErrWrong}, []elastic.ID{"a"}, []elastic.ID{"c"}, "2 members were asked"},
+		"nobody is there":     {nil, []elastic.ID{"a", "b"}, nil, "2 members were asked and none has let this peer in (patience)"},
+		"nobody is known":     {nil, nil, nil, "no member is known"},
+		"an impostor answers": {map[elastic.ID]error{"a": errors.New("impostor")}, []elastic.ID{"a"}, nil, "impostor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newFakeNet(c.accept).identity(nil)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("patience"))
+				defer cancel()
+				found := func() []elastic.Member { return membersOf(c.found...) }
+				by, secret, err := i.introduceBy(ctx, ticket.Proof{}, membersOf(c.named...), found)
+				switch {
+				case c.want == "" && (err != nil || string(secret) != "secret" || c.accept[by.ID] != nil || string(i.proof.Key) != "secret"):
+					t.Errorf("got %q, %v", secret, err)
+				case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				_ = i.Close()
+			})
+		})
+	}
+}
+
+func TestIdentityDiscovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newFakeNet(nil).identity(nil)
+		p := &peer{id: i, a: &agent{}}
+		p.publish()
+		p.publish()
+		synctest.Wait()
+		if got := p.contacts(); len(got) != 1 || got[0].ID != "found" {
+			t.Errorf("contacts %v", got)
+		}
+		for k := range 2 * maxFound {
+			p.find(elastic.Member{ID: elastic.ID(rune(k))})
+		}
+		if n := len(p.finds()); n != maxFound {
+			t.Errorf("%d are kept, want %d", n, maxFound)
+		}
+		_ = i.Close() // ends the search
+		p.id.discover(p.find)
+	})
+}

@@ -1,0 +1,69 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// other returns the line for an event that is no change of membership by itself, once
+// for all peers that report it.
+func (c *changes) other(e event.Event, now time.Time) []string {
+	line, pause := c.wordOther(e), time.Duration(0)
+	if line == "" {
+		return nil
+	}
+	key := fmt.Sprint(e.Epoch, line)
+	if q, ok := e.Body.(event.Quorum); ok {
+		key = fmt.Sprint(e.Epoch, q.State) // members come and go meanwhile
+		if q.State == "waiting" {
+			pause = waitingPause
+		}
+	}
+	if at, ok := c.said[key]; ok && (pause == 0 || now.Sub(at) < pause) {
+		return nil
+	}
+	if len(c.said) > maxSaid {
+		clear(c.said)
+	}
+	c.said[key] = now
+	return []string{line}
+}
+
+// wordOther words one event, "" if people need not be told.
+func (c *changes) wordOther(e event.Event) string {
+	switch b := e.Body.(type) {
+	case event.Parked:
+		return fmt.Sprintf("%s cannot take part yet: %s; it waits", c.who(b.Who), b.Reason)
+	case event.Fenced:
+		return fmt.Sprintf("%s was put out of the group while it still runs%s; its state is void, and it joins again under a new ID",
+			c.who(b.Who), inBrackets(b.Reason))
+	case event.Resync:
+		if !slices.Contains(c.members, b.Who) || c.pending != nil && slices.Contains(c.pending.came, b.Who) {
+			return "" // it is joining
+		}
+		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
+			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
+	case event.Quorum:
+		return wordQuorum(b)
+	}
+	return ""
+}
+
+// wordQuorum says how a group stands that is too small.
+func wordQuorum(q event.Quorum) string {
+	count := fmt.Sprintf("%d present, %d needed", q.Present, q.Needed)
+	switch q.State {
+	case "lost":
+		return "too few peers are left (" + count + "); those that are keep their state and wait for others (elrun join)"
+	case "waiting":
+		return "still waiting for peers (" + count + ")"
+	case "back":
+		return "there are enough peers again (" + count + "); they go on"
+	case "gave-up":
+		return fmt.Sprintf("too few peers came in time (%s); the group gives up with status %d", count, StatusQuorum)
+	}
+	return ""
+}

@@ -1,0 +1,157 @@
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what Run starts and where its output goes.
+type Options struct {
+	Program   string   // a path, or a name to be found in PATH
+	Args      []string // without the program's name
+	Peers     int      // processes, at least 1
+	Job       string   // name of the job; "" makes one from Program
+	Transport string   // auto (also "") or p2p
+	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
+	// Libp2p always encrypts, so never holds only where a plain path exists.
+	Encrypt string
+	// Listen is where peers listen: auto (also "") on all IPv4 interfaces, so that others
+	// can join, local on the loopback interface only, or a list of IP addresses or
+	// multiaddrs, separated by commas.
+	Listen string
+
+	// Join makes the peers join the running job Job (or the only one of this user on this
+	// host), or the one that Ticket is for.
+	Join   bool
+	Ticket string
+
+	MinPeers      int           // the group waits when fewer are left; 0 means 1
+	Quorum        string        // majority (also "") or any: who may go on after a loss
+	RejoinTimeout time.Duration // how long the group waits when too few are left; 0 means 10 min
+	Restart       int           // crashed peers are started again, so many times in all
+
+	Stdout, Stderr io.Writer // nil discards
+	Live           bool      // Stderr is a terminal: show a progress line there
+	Plain          bool      // no prefix on lines of output
+	Events         io.Writer // takes the events of all peers, one JSON object a line; nil for none
+	LogDir         string    // gets a file INDEX.log for each peer, besides the output; "" for none
+
+	// Signals are passed on to the peers; the second one kills them.
+	Signals <-chan os.Signal
+	// Grace is how long the peers may take to end after a signal; 0 means 10 s.
+	Grace time.Duration
+}
+
+// ErrOptions: an option has a value that cannot be used.
+var ErrOptions = errors.New("bad option")
+
+const (
+	// defaultGrace is the Grace of Options that name none.
+	defaultGrace = 10 * time.Second
+	// defaultRejoin is the RejoinTimeout of Options that name none.
+	defaultRejoin = 10 * time.Minute
+)
+
+// complete checks the options, fills in defaults and finds the program.
+func (o *Options) complete(ctx context.Context) (path string, err error) {
+	if err := o.check(); err != nil {
+		return "", fmt.Errorf("launch: %w: %w", ErrOptions, err)
+	}
+	if path, err = findProgram(o.Program); err != nil {
+		return "", err
+	}
+	if o.Join {
+		err = o.find(ctx)
+	} else {
+		err = o.name()
+	}
+	if err != nil {
+		return "", err
+	}
+	if o.LogDir != "" {
+		if err := os.MkdirAll(o.LogDir, 0o755); err != nil {
+			return "", fmt.Errorf("launch: log directory: %w", err)
+		}
+	}
+	o.defaults()
+	return path, nil
+}
+
+// check reports values that cannot be used.
+func (o *Options) check() error {
+	choices := []error{
+		oneOf("transport", o.Transport, "", "auto", "p2p"),
+		oneOf("encryption", o.Encrypt, "", "auto", "always", "never"),
+		oneOf("quorum", o.Quorum, "", "majority", "any"),
+	}
+	if o.Listen != "" {
+		_, err := listenAddrs(o.Listen)
+		choices = append(choices, err)
+	}
+	switch {
+	case o.Peers < 1 || o.Peers > maxPeers:
+		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)
+	case o.MinPeers < 0 || o.MinPeers > maxMembers:
+		return fmt.Errorf("at least %d peers, want 1 to %d", o.MinPeers, maxMembers)
+	case o.Restart < 0:
+		return fmt.Errorf("%d restarts, want none or more", o.Restart)
+	case o.RejoinTimeout < 0:
+		return fmt.Errorf("rejoin timeout %v, want more than 0", o.RejoinTimeout)
+	}
+	return errors.Join(choices...)
+}
+
+// oneOf reports a value that is none of the choices, the first of which is "" for the
+// second.
+func oneOf(what, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	return fmt.Errorf("unknown %s %q (%s)", what, value, strings.Join(choices[1:], " or "))
+}
+
+// defaults fills in what was left open.
+func (o *Options) defaults() {
+	for _, w := range []*io.Writer{&o.Stdout, &o.Stderr} {
+		if *w == nil {
+			*w = io.Discard
+		}
+	}
+	for _, s := range []*string{&o.Transport, &o.Listen} {
+		if *s == "" {
+			*s = "auto"
+		}
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.RejoinTimeout == 0 {
+		o.RejoinTimeout = defaultRejoin
+	}
+	o.MinPeers = max(1, o.MinPeers)
+}
+
+// name makes the job's name, or checks that the given one is free.
+func (o *Options) name() error {
+	if o.Job == "" {
+		o.Job = jobName(o.Program, strings.ToLower(rand.Text()[:5]))
+		return nil
+	}
+	if err := validJob(o.Job); err != nil {
+		return fmt.Errorf("launch: %w: %w", ErrOptions, err)
+	}
+	// Two jobs that start under one name at the same time are not noticed, nor is any
+	// where the list cannot be read: then status mixes them, and nothing worse.
+	used, _ := listControls()
+	if slices.ContainsFunc(used, func(n socketName) bool { return n.job == o.Job }) {
+		return fmt.Errorf("launch: %w: a job named %s is running already", ErrOptions, o.Job)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package launch
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+func TestAgreeDone(t *testing.T) {
+	done := func(index int, sha string) doneReport {
+		return doneReport{index, event.Done{Steps: int64(index), SHA256: sha}}
+	}
+	if d, err := agreeDone(nil); d != nil || err != nil {
+		t.Errorf("no reports: %v, %v", d, err)
+	}
+	if d, err := agreeDone([]doneReport{done(2, "a"), done(0, "a")}); err != nil || d.SHA256 != "a" {
+		t.Errorf("equal reports: %v, %v", d, err)
+	}
+	_, err := agreeDone([]doneReport{done(2, "a"), done(0, "a"), done(1, "b")})
+	if !errors.Is(err, errDisagree) || !strings.Contains(err.Error(), "peer 2 is a, of peer 1 b") {
+		t.Errorf("other reports: %v", err)
+	}
+}
+
+func TestStatusOfJob(t *testing.T) {
+	done := &event.Done{}
+	fine, failed, killed := Exit{}, Exit{Code: 3}, Exit{Code: -1, Signal: syscall.SIGKILL}
+	left, gaveUp := Exit{Code: 1, Asked: true}, Exit{Code: StatusQuorum}
+	for name, c := range map[string]struct {
+		o    outcome
+		done *event.Done
+		err  error
+		want int
+	}{
+		"all is well":                 {outcome{exits: []Exit{fine, fine}}, done, nil, 0},
+		"no training":                 {outcome{exits: []Exit{fine, fine}}, nil, nil, 0},
+		"deaths on the way":           {outcome{exits: []Exit{killed, fine, failed}}, done, nil, 0},
+		"all dead":                    {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
+		"one dead and no result":      {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
+		"results differ":              {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
+		"a peer gave up":              {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
+		"the group gave up":           {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
+		"gave up, but others did not": {outcome{exits: []Exit{gaveUp, fine}, gaveUp: true}, done, nil, 0},
+		"asked to leave":              {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
+		"interrupted":                 {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
+	} {
+		if got := c.o.status(c.done, c.err); got != c.want {
+			t.Errorf("%s: status %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestFailuresInOrder(t *testing.T) {
+	at := func(index, code, s int) Exit { return Exit{Index: index, Code: code, at: time.Unix(int64(s), 0)} }
+	o := outcome{exits: []Exit{at(0, 1, 5), at(1, 0, 1), at(2, 7, 3), {Index: 3, Code: 9, Asked: true}}}
+	got := o.failures()
+	if len(got) != 2 || got[0].Index != 2 || got[1].Index != 0 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,229 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// notice handles what a child's goroutines report.
+func (r *runner) notice(n notice) {
+	switch {
+	case n.exit != nil:
+		r.exited(*n.exit)
+	case n.err != nil:
+		r.say("peer %d: %v", n.from, n.err)
+	default:
+		r.message(n.from, *n.msg)
+	}
+}
+
+// message handles what a peer says.
+func (r *runner) message(from int, m message) {
+	switch {
+	case m.Hello != nil:
+		letters := r.meet.hello(from, *m.Hello)
+		if aborts(letters) {
+			r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
+		}
+		r.deliver(letters)
+	case m.Event != nil:
+		r.event(from, m.Event)
+	case m.Suspect != "":
+		r.suspect(m.Suspect.Short())
+	case m.Scale != nil:
+		result := r.scale(*m.Scale)
+		r.deliver([]letter{{from, message{Scaled: &result}}})
+	case m.Known != nil:
+		r.meet.learn(*m.Known)
+	}
+}
+
+// aborts reports whether the letters say that there will be no group.
+func aborts(letters []letter) bool { return len(letters) > 0 && letters[0].msg.Abort != "" }
+
+// deliver sends letters. A peer that cannot take its own is ending, or is stuck and
+// found by the others.
+func (r *runner) deliver(letters []letter) {
+	for _, l := range letters {
+		if c := r.children[l.to]; c != nil {
+			_ = c.pipe.send(l.msg)
+		}
+	}
+}
+
+// exited notes the end of a process. The others are told: that there can be no group, or
+// that this death is certain.
+func (r *runner) exited(e Exit) {
+	c := r.children[e.Index]
+	delete(r.children, e.Index) // its process group's number may come to mean another
+	e.Asked = !c.asked.IsZero()
+	r.out.exits = append(r.out.exits, e)
+	letters := r.meet.exit(e.Index, e.String())
+	r.deliver(letters)
+	now := time.Now()
+	switch {
+	case r.out.signal != 0 || e.Asked && r.meet.started:
+	case aborts(letters):
+		r.say("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
+	case !e.Failed():
+	case r.meet.joined(e.Index):
+		r.sayAll(r.changes.ended(r.meet.shortID(e.Index), fmt.Sprintf("%v, pid %d", e, e.PID), now))
+		r.restart(e, now.Sub(c.begun), now)
+	default:
+		if len(r.untold) == 0 {
+			r.tellAt = now.Add(causePeriod)
+		}
+		r.untold = append(r.untold, e)
+		if r.meet.started {
+			r.restart(e, now.Sub(c.begun), now)
+		}
+	}
+}
+
+// restart lets a crashed peer be started again after a life, if that is wanted.
+func (r *runner) restart(e Exit, life time.Duration, now time.Time) {
+	if r.o.Restart == 0 || r.changes.done || e.Code == StatusQuorum {
+		return
+	}
+	if len(r.children) == 0 && !r.meet.strangers() {
+		r.say("peer %d is not started again: there is no peer left that it could join", e.Index)
+		return
+	}
+	pause, again := r.restarts.decide(e.Index, life)
+	switch {
+	case !again:
+		r.say("peer %d is not started again: all %d restarts are used up", e.Index, r.o.Restart)
+		return
+	case pause > 0:
+		r.say("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), pause)
+	}
+	r.comebacks = append(r.comebacks, comeback{e.Index, e.at, now.Add(pause)})
+	r.comeBack(now)
+}
+
+// comeBack starts those peers again whose time has come.
+func (r *runner) comeBack(now time.Time) {
+	var later []comeback
+	for _, b := range r.comebacks {
+		switch {
+		case now.Before(b.at):
+			later = append(later, b)
+		case r.children[b.index] == nil: // or else scale was quicker
+			r.startAgain(b, now)
+		}
+	}
+	r.comebacks = later
+}
+
+// startAgain starts the process of a peer once more.
+func (r *runner) startAgain(b comeback, now time.Time) {
+	ms := float64(now.Sub(b.died)) / float64(time.Millisecond)
+	line, err := json.Marshal(event.Event{Time: now, Peer: elastic.ID(r.meet.order.Launcher).Short(), Index: b.index,
+		Body: event.Restart{MS: ms}})
+	if err == nil {
+		err = r.startLate(b.index, r.o.Peers, line)
+	}
+	if err != nil {
+		r.say("peer %d cannot be started again: %v", b.index, err)
+		return
+	}
+	r.say("peer %d is started again, as a new member (restart %d of %d)", b.index, r.o.Restart-r.restarts.left, r.o.Restart)
+}
+
+// startLate starts peer index, one of n, when the group runs already.
+func (r *runner) startLate(index, n int, first []byte) error {
+	if err := r.spawn(index, n, first); err != nil {
+		return err
+	}
+	r.meet.expect(index)
+	return nil
+}
+
+// suspect looks whether a silent or lost member, named by its short ID, is a child of this
+// launcher that is stopped. The end of such a one makes its loss certain, so that the
+// others need not vote about it, and nobody waits for it in the end.
+func (r *runner) suspect(id string) {
+	i := r.meet.index(id)
+	c := r.children[i]
+	if c == nil || r.meet.shortID(i) != id || !stopped(c.cmd.Process.Pid) {
+		return
+	}
+	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(id), c.cmd.Process.Pid)
+	c.signal(syscall.SIGKILL)
+}
+
+// scale brings the number of local peers to what a user asked for.
+func (r *runner) scale(o scaleOrder) scaleResult {
+	result := scaleResult{Seq: o.Seq}
+	var err error
+	if result.Text, err = r.rescale(o.Peers); err != nil {
+		result.Error = err.Error()
+	}
+	return result
+}
+
+// rescale starts peers or asks some to leave, and says what it does.
+func (r *runner) rescale(n int) (string, error) {
+	switch {
+	case r.out.signal != 0:
+		return "", fmt.Errorf("elrun was interrupted: the job is ending")
+	case r.changes.done:
+		return "", fmt.Errorf("the job has finished")
+	case !r.meet.started:
+		return "", fmt.Errorf("not all peers have joined yet")
+	}
+	var leaving []int
+	for i, c := range r.children {
+		if !c.asked.IsZero() {
+			leaving = append(leaving, i)
+		}
+	}
+	before := len(r.children) - len(leaving)
+	plan, err := planScale(r.running(), leaving, n)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range plan.start {
+		if err := r.startLate(i, n, nil); err != nil {
+			return "", fmt.Errorf("start peer %d: %w", i, err)
+		}
+	}
+	for _, i := range plan.leave {
+		r.children[i].asked = time.Now()
+		r.children[i].signal(syscall.SIGTERM)
+	}
+	r.o.Peers, r.comebacks = n, nil // a peer that is to come back is counted anew
+	text := fmt.Sprintf("%s %d: %v", plural(before, "local peer becomes", "local peers become"), n, plan)
+	r.say("scale: %s", text)
+	return text, nil
+}
+
+// event keeps what the launcher shows.
+func (r *runner) event(from int, line json.RawMessage) {
+	var e event.Event
+	if err := json.Unmarshal(line, &e); err != nil {
+		r.say("peer %d: %v", from, err)
+		return
+	}
+	now := time.Now()
+	r.sayAll(r.changes.event(e, now))
+	switch b := e.Body.(type) {
+	case event.Step:
+		r.progress.observe(e, now)
+	case event.Stall:
+		if s := r.stalls.line(from, b, now, r.who); s != "" {
+			r.say("%s", s)
+		}
+	case event.Lost:
+		r.suspect(b.Who)
+	case event.Done:
+		r.out.dones = append(r.out.dones, doneReport{from, b})
+	case event.Quorum:
+		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
+	}
+}

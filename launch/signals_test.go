@@ -1,0 +1,34 @@
+package launch
+
+import (
+	"errors"
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+func TestSignalsLeave(t *testing.T) {
+	// The program itself asks for the signal as well.
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer stop()
+	s := newSignals()
+	asked := make(chan struct{})
+	s.leave(func() { close(asked) })
+	terminate()
+	<-asked
+	<-ctx.Done()
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSignalsUnused(t *testing.T) {
+	s := newSignals()
+	s.leave(func() { t.Error("asked to leave without a signal") })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := newSignals().Close(); err != nil {
+		t.Error(err)
+	}
+}

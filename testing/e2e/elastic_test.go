@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/launch"
+)
+
+// pid returns the process of the peer with a local index that joined last.
+func (e *elrun) pid(t *testing.T, index int) int {
+	t.Helper()
+	all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] joined .*\bpid=(\d+)`, index)).FindAllStringSubmatch(e.out.String(), -1)
+	if len(all) == 0 {
+		t.Fatalf("peer %d has not joined", index)
+	}
+	pid, err := strconv.Atoi(all[len(all)-1][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// hit sends a signal to peers by their local indices, as fast as it can.
+func (e *elrun) hit(t *testing.T, sig syscall.Signal, indices ...int) {
+	t.Helper()
+	var pids []int
+	for _, i := range indices {
+		pids = append(pids, e.pid(t, i))
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// expectSize waits until a peer trains in a session of n members that began after what
+// has been printed so far.
+func (e *elrun) expectSize(t *testing.T, index, n int) {
+	t.Helper()
+	until(t, fmt.Sprintf("a session of %d members at peer %d", n, index), func() bool {
+		all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] session epoch=\d+ size=(\d+) `, index)).FindAllStringSubmatch(e.out.String(), -1)
+		return len(all) > 0 && all[len(all)-1][1] == strconv.Itoa(n)
+	})
+}
+
+// expectDone lets the training end and checks that it ended well.
+func (e *elrun) expectDone(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(e.finish, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status := e.wait(t); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if n := strings.Count(e.out.String(), "\ndone steps="); n != 1 {
+		t.Errorf("%d results were printed", n)
+	}
+}
+
+func TestKillOneOfFive(t *testing.T) {
+	for _, victim := range []int{0, 3} {
+		t.Run(fmt.Sprint(victim), func(t *testing.T) {
+			e := start(t, "train", 5)
+			e.expectSize(t, 1, 5)
+			e.expectSize(t, victim, 5)
+			pid := e.pid(t, victim)
+			e.hit(t, syscall.SIGKILL, victim)
+			e.expectSize(t, 1, 4)
+			e.expectDone(t)
+			e.expect(t, fmt.Sprintf("peer %d (%s) is lost: it", victim, e.field(t, victim, "id")), "4 peers go on",
+				fmt.Sprintf("the job finished, though on the way peer %d (pid %d) was killed", victim, pid))
+			if n := strings.Count(e.err.String(), "is lost"); n != 1 {
+				t.Errorf("the loss is told %d times", n)
+			}
+		})
+	}
+}
+
+// One launcher has started all peers, so that it knows of every death: any number of
+// survivors may go on.
+func TestKillMany(t *testing.T) {
+	for name, c := range map[string]struct {
+		peers int
+		kills [][]int
+	}{
+		"2 of 4 at once": {4, [][]int{{0, 2}}},
+		"1 of 2":         {2, [][]int{{0}}},
+		"3 of 4 in turn": {4, [][]int{{0}, {3}, {1}}},
+		"3 of 4 at once": {4, [][]int{{0, 1, 3}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t, "train", c.peers)
+			for i := range c.peers {
+				e.expectSize(t, i, c.peers)
+			}
+			left := c.peers
+			survivor := 2
+			if c.peers == 2 || slices.Contains(c.kills[0], 2) {
+				survivor = 1
+			}
+			for _, victims := range c.kills {
+				e.hit(t, syscall.SIGKILL, victims...)
+				left -= len(victims)
+				e.expectSize(t, survivor, left)
+			}
+			e.expectDone(t)
+		})
+	}
+}
+
+func TestPeerLeaves(t *testing.T) {
+	e := start(t, "train", 3)
+	e.expectSize(t, 1, 3)
+	e.hit(t, syscall.SIGTERM, 1)
+	e.expect(t, "[1] has left at step")
+	e.expectSize(t, 0, 2)
+	e.expectDone(t)
+	e.expect(t, "has left")
+	if strings.Contains(e.err.String(), "is lost") {
+		t.Error("a peer that left is called lost")
+	}
+}
+
+// A stopped process holds up the others until its launcher ends it.
+func TestPeerStopped(t *testing.T) {
+	e := start(t, "train", 3)
+	e.expectSize(t, 1, 3)
+	e.hit(t, syscall.SIGSTOP, 1)
+	e.expectSize(t, 0, 2)
+	e.expectDone(t)
+	e.expect(t, "is stopped and holds up the others: killing it", "is lost")
+}
+
+func TestScale(t *testing.T) {
+	e := start(t, "train", 2)
+	e.expectSize(t, 0, 2)
+	scale := func(n, want string) {
+		t.Helper()
+		stdout, stderr, status := elrunCommand(t, "scale", e.job, n)
+		if status != 0 || stdout != want+"\n" {
+			t.Errorf("scale %s: status %d, stdout %q, stderr %q", n, status, stdout, stderr)
+		}
+	}
+	scale("4", "2 local peers become 4: starting peers 2, 3")
+	e.expectSize(t, 0, 4)
+	stdout, _, _ := elrunCommand(t, "status", e.job, "--json")
+	var s launch.Status
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || len(s.Members) != 4 {
+		t.Errorf("%v: %s", err, stdout)
+	}
+	scale("4", "4 local peers become 4: nothing to do")
+	scale("1", "4 local peers become 1: asking peers 3, 2, 1 to leave")
+	e.expectSize(t, 0, 1)
+	for _, n := range []string{"0", "100000", "-1", "many"} {
+		if _, stderr, status := elrunCommand(t, "scale", e.job, "--", n); status != 2 || stderr == "" {
+			t.Errorf("scale %s: status %d, stderr %q", n, status, stderr)
+		}
+	}
+	e.expectDone(t)
+}
+
+func TestRestart(t *testing.T) {
+	log := t.TempDir() + "/events"
+	e := start(t, "train", 2, "--restart", "2", "--events", log)
+	e.expectSize(t, 0, 2)
+	e.expectSize(t, 1, 2)
+	first := e.pid(t, 1)
+	e.hit(t, syscall.SIGKILL, 1)
+	e.expect(t, "peer 1 is started again, as a new member (restart 1 of 2)")
+	until(t, "the new process", func() bool { return e.pid(t, 1) != first })
+	e.expectSize(t, 0, 2)
+	e.expectDone(t)
+	b, err := os.ReadFile(log)
+	if n := strings.Count(string(b), `"event":"restart"`); err != nil || n != 1 {
+		t.Errorf("%d restarts in the log, %v", n, err)
+	}
+}
+
+// issue returns a ticket for the job.
+func (e *elrun) issue(t *testing.T, flags ...string) string {
+	t.Helper()
+	stdout, stderr, status := elrunCommand(t, append([]string{"ticket", e.job}, flags...)...)
+	if status != 0 || strings.Count(stdout, "\n") != 1 || strings.Contains(stderr, "on this host alone") != (listen() == "local") {
+		t.Fatalf("ticket: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	return strings.TrimSpace(stdout)
+}
+
+// A second elrun joins, by ticket or as a neighbour, and goes on when the first one has
+// been killed together with its peers.
+func TestJoin(t *testing.T) {
+	for name, flags := range map[string]func(*elrun) []string{
+		"ticket":  func(e *elrun) []string { return []string{e.issue(t)} },
+		"by name": func(e *elrun) []string { return []string{"--name", e.job} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t, "train", 2)
+			e.expectSize(t, 0, 2)
+			second := e.join(t, "train", 3, flags(e)...)
+			for i := range 3 {
+				second.expectSize(t, i, 5)
+			}
+			e.expect(t, "has joined")
+			if err := e.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			second.expectSize(t, 0, 3)
+			second.expectDone(t)
+			until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
+		})
+	}
+}
+
+// Ctrl-C at an elrun whose peers are only a part of the job lets them leave.
+func TestJoinedElrunInterrupted(t *testing.T) {
+	e := start(t, "train", 1)
+	e.expectSize(t, 0, 1)
+	second := e.join(t, "train", 2, e.issue(t))
+	second.expectSize(t, 0, 3)
+	second.expectSize(t, 1, 3)
+	second.signal(t, syscall.SIGINT)
+	if status := second.wait(t); status != 130 {
+		t.Errorf("status %d", status)
+	}
+	e.expectSize(t, 0, 1)
+	e.expectDone(t)
+}
+
+func TestBadTickets(t *testing.T) {
+	e := start(t, "train", 1)
+	e.expectSize(t, 0, 1)
+	good, err := ticket.Parse(e.issue(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := ticket.New(make([]byte, ticket.KeySize), good.Job, good.Expiry, good.Contacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := e.issue(t, "--valid", "1s")
+	old, err := ticket.Parse(expired)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the ticket to expire", func() bool { return time.Now().After(old.Expiry.Add(time.Second)) })
+	for name, c := range map[string]struct{ ticket, want string }{
+		"garbage": {"elrun1.garbage", "bad ticket"},
+		"expired": {expired, "ticket expired"},
+		"wrong":   {wrong.String(), "wrong ticket"},
+	} {
+		second := e.join(t, "train", 1, c.ticket)
+		if status := second.wait(t); status != 1 || !strings.Contains(second.out.String()+second.err.String(), c.want) {
+			t.Errorf("%s: status %d", name, status)
+		}
+	}
+	if _, stderr, status := elrunCommand(t, "join", "--name", "no-such-job", "true"); status != 1 || !strings.Contains(stderr, "no such job") {
+		t.Errorf("join of no job: status %d, stderr %q", status, stderr)
+	}
+	e.expectDone(t)
+}
+
+// Two launchers, one of which loses all its peers: the rest is no majority, waits, and
+// gives up.
+func TestQuorumLost(t *testing.T) {
+	e := start(t, "train", 1, "--rejoin-timeout", "2s")
+	e.expectSize(t, 0, 1)
+	second := e.join(t, "train", 2, e.issue(t))
+	second.expectSize(t, 0, 3)
+	second.expectSize(t, 1, 3)
+	e.expectSize(t, 0, 3)
+	second.hit(t, syscall.SIGKILL, 0, 1)
+	if status := e.wait(t); status != launch.StatusQuorum {
+		t.Errorf("status %d, want %d", status, launch.StatusQuorum)
+	}
+	e.expect(t, "too few peers are left (1 present, 2 needed)", "the group gives up with status 75")
+	if status := second.wait(t); status != 1 {
+		t.Errorf("the other elrun ended with status %d, want 1", status)
+	}
+}
