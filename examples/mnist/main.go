@@ -5,10 +5,13 @@
 //	elrun -n 4 mnist --model mlp --passes 5
 //
 // All peers train one model together: the same command with another number of peers
-// gives the same losses but for rounding. At the end the accuracy on the test set is
-// reported in the job's last line, which elrun prints, or mnist itself if it is alone.
+// gives the same losses but for rounding, and with --exact the same weights to the bit.
+// At the end the accuracy on the test set is reported in the job's last line, which
+// elrun prints, or mnist itself if it is alone.
 //
-// The exit status is 0 on success, 1 on a failure and 2 for a wrong command line.
+// The exit status is 0 on success and for a peer that has left the job by its own wish
+// (SIGTERM), 1 on a failure, 2 for a wrong command line, and 75 if too few peers were
+// left to go on.
 package main
 
 import (
@@ -22,16 +25,24 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
 )
 
 // The exit statuses other than 0.
 const (
 	statusFailed = 1
 	statusUsage  = 2
+	statusQuorum = 75
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt}
+	if !launch.Launched() {
+		// Under elrun SIGTERM makes the group leave; there is nobody else here.
+		signals = append(signals, syscall.SIGTERM)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
@@ -59,11 +70,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "mnist: %v\nusage: mnist [flags]; mnist --help shows all\n", err)
 		return statusUsage
 	}
-	if err := train(ctx, o, stdout); err != nil {
+	err = train(ctx, o, stdout, stderr)
+	status := statusOf(err)
+	if status != 0 {
 		fmt.Fprintf(stderr, "mnist: %s\n", reason(ctx, err))
-		return statusFailed
 	}
-	return 0
+	return status
+}
+
+// statusOf returns the exit status for the outcome of the training.
+func statusOf(err error) int {
+	switch {
+	case err == nil, errors.Is(err, elastic.ErrLeft):
+		return 0
+	case errors.Is(err, elastic.ErrQuorum):
+		return statusQuorum
+	}
+	return statusFailed
 }
 
 // reason is one line that says why the training failed.

@@ -97,6 +97,11 @@ func TestUsageErrors(t *testing.T) {
 		"--global-batch: 0":   {"--global-batch", "0"},
 		"--microbatch: 0":     {"--microbatch", "0"},
 		"--lr: -1":            {"--lr=-1"},
+		"--hidden: 0":         {"--hidden", "0"},
+		"--pace: -1ms":        {"--pace=-1ms"},
+		"is not I:F[@S[-E]]":  {"--slow", "1:0.5"},
+		"no --checkpoint":     {"--checkpoint-every", "5"},
+		"every: -1":           {"--checkpoint-every=-1"},
 		"unexpected argument": {"surplus"},
 	} {
 		status, out, errs := command(t, t.Context(), args...)

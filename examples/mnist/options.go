@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/idx"
@@ -21,7 +22,20 @@ type options struct {
 	LR          float64 `name:"lr" placeholder:"F" help:"Largest learning rate (default: the model's)."`
 	Optimizer   string  `default:"auto" enum:"auto,sgd,adam,adamw" help:"sgd, with Nesterov momentum 0.9, adam, adamw, or auto: adam for cnn, else sgd (default ${default})."`
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`
+	Hidden      int     `default:"256" placeholder:"N" help:"Units of the hidden layer of mlp (default ${default})."`
+	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
+
+	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
+	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`
+	Resume          string `placeholder:"DIR" help:"Go on from the newest checkpoint in DIR that is whole. Any number of peers can."`
+	Save            string `placeholder:"FILE" help:"Write the trained parameters to FILE, as safetensors."`
+
+	Pace time.Duration `placeholder:"D" help:"For tests: every sample takes at least D, as in 100us."`
+	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`
 }
+
+// defaultCheckpointEvery is about one pass over MNIST.
+const defaultCheckpointEvery = 100
 
 // check reports values that no run can have.
 func (o options) check() error {
@@ -36,6 +50,14 @@ func (o options) check() error {
 		return fmt.Errorf("--microbatch: %d is less than 1", o.Microbatch)
 	case !(o.LR >= 0) || math.IsInf(o.LR, 0):
 		return fmt.Errorf("--lr: %v is negative or not finite", o.LR)
+	case o.Hidden < 1:
+		return fmt.Errorf("--hidden: %d is less than 1", o.Hidden)
+	case o.CheckpointEvery < 0:
+		return fmt.Errorf("--checkpoint-every: %d is negative", o.CheckpointEvery)
+	case o.CheckpointEvery > 0 && o.Checkpoint == "":
+		return fmt.Errorf("--checkpoint-every: there is no --checkpoint to say where")
+	case o.Pace < 0:
+		return fmt.Errorf("--pace: %v is negative", o.Pace)
 	}
 	return nil
 }
@@ -52,7 +74,7 @@ func (o options) network(set *idx.Set) (*nn.Network, error) {
 	case "cnn":
 		return nn.CNN(set, in, []int{8, 16}, 128, classes, o.Seed)
 	}
-	return nn.MLP(set, in, []int{256}, classes, o.Seed)
+	return nn.MLP(set, in, []int{o.Hidden}, classes, o.Seed)
 }
 
 // config makes the part of the trainer's configuration that the command line
@@ -62,6 +84,7 @@ func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
+		Exact: o.Exact, Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()
@@ -73,6 +96,15 @@ func (o options) config(samples int) trainer.Config {
 	total := c.TotalSteps()
 	warm := min(20, total/10)
 	c.Schedule = optim.Warmup(warm, optim.Cosine(rate, 0, total-warm+1))
+	return c
+}
+
+// checkpoint says where checkpoints go and come from.
+func (o options) checkpoint() trainer.Checkpoint {
+	c := trainer.Checkpoint{Dir: o.Checkpoint, EverySteps: o.CheckpointEvery, Resume: o.Resume}
+	if c.Dir != "" && c.EverySteps == 0 {
+		c.EverySteps = defaultCheckpointEvery
+	}
 	return c
 }
 

@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/checkpoint"
 	"github.com/elrun/elrun/trainer/idx"
 )
 
 // train joins the job, trains and leaves. Where elrun is not there to show progress
-// and the result, they go to out.
-func train(ctx context.Context, o options, out io.Writer) error {
+// and the result, they go to out. What a person should know while training goes on
+// goes to errs.
+func train(ctx context.Context, o options, out, errs io.Writer) error {
 	group, err := launch.Init(ctx)
 	if err != nil {
 		return err
@@ -26,20 +30,65 @@ func train(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	model, err := o.network(trainSet)
+	network, err := o.network(trainSet)
 	if err != nil {
 		return err
 	}
 	cfg := o.config(trainSet.Len())
+	cfg.DataHash = hashOf(trainSet, testSet)
 	cfg.Evaluate = func(ctx context.Context, part, parts int) (trainer.Score, error) {
 		n := testSet.Len()
-		return model.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)
+		return network.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)
 	}
+	cfg.Log = logTo(errs)
 	if !launch.Launched() {
 		cfg.OnStep = func(r trainer.StepReport) { showStep(out, r) }
 		cfg.Done = func(r trainer.Result) { fmt.Fprintln(out, r) }
 	}
-	return trainer.Run(ctx, group, model, cfg)
+	model := trainer.Model(network)
+	if o.Pace > 0 || len(o.Slow) > 0 {
+		slow := newPaced(ctx, network, o)
+		model, cfg.OnBegin = slow, slow.begin
+	}
+	if err := trainer.Run(ctx, group, model, cfg); err != nil {
+		return err
+	}
+	return save(o.Save, network.Params())
+}
+
+// hashOf identifies the data by what is in it, as the files may be compressed or not.
+func hashOf(sets ...*idx.Set) string {
+	h := xxhash.New()
+	for _, s := range sets {
+		fmt.Fprintln(h, s.Count, s.Rows, s.Cols)
+		h.Write(s.Pixels) // never fails
+		h.Write(s.Labels)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// logTo returns a function that writes lines to errs, one at a time.
+func logTo(errs io.Writer) func(line string) {
+	var mu sync.Mutex
+	return func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(errs, "mnist: %s\n", line)
+	}
+}
+
+// save writes the parameters to path, if there is one. Every peer that has finished
+// does, as others may be elsewhere: on one host the files replace each other, and are
+// equal.
+func save(path string, params []trainer.Param) error {
+	if path == "" {
+		return nil
+	}
+	tensors := make([]checkpoint.Tensor, len(params))
+	for i, p := range params {
+		tensors[i] = checkpoint.Tensor{Name: p.Name, Shape: p.Shape, Data: p.Data}
+	}
+	return checkpoint.WriteSafetensors(path, tensors, map[string]string{"format": "elrun"})
 }
 
 // load reads both parts of MNIST, or says how to get them.

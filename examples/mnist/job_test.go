@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/checkpoint"
+)
+
+// outcome is what a job left behind that ended well.
+type outcome struct{ sha256, stdout, stderr string }
+
+// trained runs a job to its end.
+func trained(t *testing.T, args ...string) outcome {
+	t.Helper()
+	status, out, errs := command(t, t.Context(), args...)
+	at := strings.LastIndex(out, "sha256=")
+	if status != 0 || at < 0 {
+		t.Fatalf("%v: status %d, output %q, errors %q", args, status, out, errs)
+	}
+	return outcome{out[at:], out, errs}
+}
+
+// newestIn returns the newest checkpoint and its step. Which steps are saved depends
+// on how long writing takes.
+func newestIn(t *testing.T, dir string) (path string, step int) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.elrun"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no checkpoint in %s (%v)", dir, err)
+	}
+	path = slices.Max(paths)
+	if _, err := fmt.Sscanf(filepath.Base(path), "step-%d.elrun", &step); err != nil {
+		t.Fatal(err)
+	}
+	return path, step
+}
+
+// checkResumed wants a job to have gone on after a step, to the same weights.
+func checkResumed(t *testing.T, got, whole outcome, after int) {
+	t.Helper()
+	if got.sha256 != whole.sha256 {
+		t.Errorf("%s resumed after step %d, %s in one go", got.sha256, after, whole.sha256)
+	}
+	for line := range strings.Lines(got.stdout) {
+		var step int
+		if n, _ := fmt.Sscanf(line, "step %d/14", &step); n == 1 && step <= after {
+			t.Errorf("resumed after step %d, and computed step %d", after, step)
+		}
+	}
+}
+
+// A job that goes on from a checkpoint ends with the weights of one that was not
+// interrupted, in exact mode and without.
+func TestResume(t *testing.T) {
+	data := tinyMNIST(t)
+	for _, mode := range []string{"--exact", "--optimizer=adam"} {
+		dir := t.TempDir()
+		args := []string{mode, "--data", data, "--global-batch", "30", "--microbatch", "4", "--hidden", "12", "--passes", "2"}
+		whole := trained(t, args...)
+		saving := trained(t, append(args, "--checkpoint", dir, "--checkpoint-every", "4")...)
+		if saving.sha256 != whole.sha256 {
+			t.Errorf("%s: %s, with checkpoints %s", mode, whole.sha256, saving.sha256)
+		}
+		newest, step := newestIn(t, dir)
+		checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
+
+		// A later one is torn: it is passed over, and the user is told.
+		b, err := os.ReadFile(newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		torn := filepath.Join(dir, fmt.Sprintf("step-%012d.elrun", step+1))
+		write(t, torn, b[:len(b)-1])
+		resumed := trained(t, append(args, "--resume", dir)...)
+		checkResumed(t, resumed, whole, step)
+		if !strings.Contains(resumed.stderr, torn) || !strings.Contains(resumed.stderr, "damaged") {
+			t.Errorf("%s: errors %q do not name the torn file", mode, resumed.stderr)
+		}
+
+		status, _, errs := command(t, t.Context(), append(args, "--resume", dir, "--seed", "9")...)
+		if status != statusFailed || !strings.Contains(errs, "seed") {
+			t.Errorf("%s: status %d, errors %q; want a word about the seed", mode, status, errs)
+		}
+	}
+}
+
+func TestExactIsAnotherSumOfTheSame(t *testing.T) {
+	data := tinyMNIST(t)
+	args := []string{"--data", data, "--steps", "8", "--hidden", "10", "--global-batch", "40"}
+	exact := trained(t, append(args, "--exact")...)
+	again := trained(t, append(args, "--exact", "--pace", "1us", "--slow", "0:1.5")...)
+	plain := trained(t, args...)
+	if exact.sha256 != again.sha256 || exact.sha256 == plain.sha256 {
+		t.Errorf("exact %s, slowed down %s, plain %s", exact.sha256, again.sha256, plain.sha256)
+	}
+}
+
+func TestSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	trained(t, "--data", tinyMNIST(t), "--steps", "1", "--hidden", "13", "--save", path)
+	tensors, metadata, err := checkpoint.ReadSafetensors(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, x := range tensors {
+		got += fmt.Sprintf("%s%v ", x.Name, x.Shape)
+	}
+	if want := "layer0.weight[784 13] layer0.bias[13] layer2.weight[13 10] layer2.bias[10] "; got != want || metadata["format"] != "elrun" {
+		t.Errorf("tensors %s, metadata %v; want %s", got, metadata, want)
+	}
+	status, _, errs := command(t, t.Context(), "--data", tinyMNIST(t), "--steps", "1", "--save", filepath.Join(path, "x"))
+	if status != statusFailed || !strings.Contains(errs, path) {
+		t.Errorf("status %d, errors %q; want the path", status, errs)
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	for want, err := range map[int]error{
+		0:            fmt.Errorf("trainer: after step 3: %w", elastic.ErrLeft),
+		statusQuorum: fmt.Errorf("trainer: after step 3: %w", elastic.ErrQuorum),
+		statusFailed: errors.New("boom"),
+	} {
+		if got := statusOf(err); got != want {
+			t.Errorf("%v: status %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestDataHash(t *testing.T) {
+	train, test, err := load(tinyMNIST(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := hashOf(train, test)
+	train.Pixels[17]++
+	second := hashOf(train, test)
+	train.Pixels[17]--
+	train.Labels[3]++
+	third := hashOf(train, test)
+	train.Labels[3]--
+	if first == second || first == third || second == third || hashOf(train, test) != first {
+		t.Errorf("hashes %s, %s, %s", first, second, third)
+	}
+}
