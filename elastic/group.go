@@ -82,6 +82,7 @@ type Group struct {
 	broke   int      // sessions that broke one after the other
 	updates int64    // step of which State has an update: that committed here last
 	void    bool     // State is not that of the job: it must be copied
+	fresh   bool     // this identity has joined, and was in no session yet
 
 	mu     sync.Mutex
 	closed bool
@@ -129,7 +130,7 @@ func (g *Group) join(ctx context.Context) error {
 	g.mu.Lock()
 	g.keeper = k
 	g.mu.Unlock()
-	g.void = g.cfg.Peers == nil
+	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
 	if g.cfg.Bulk != nil {
 		g.cfg.Bulk.Serve(g.answer)
 	}

@@ -133,7 +133,7 @@ func (j *joiner) offerToAll(ctx context.Context) (seen, accepted bool, last erro
 		}
 		asked[m.ID] = true
 		r, err := j.offerTo(ctx, m)
-		seen = seen || !errors.Is(err, ErrGone)
+		seen = seen || err == nil && !r.Outside || err != nil && !errors.Is(err, ErrGone)
 		switch {
 		case err != nil:
 			last = err
@@ -195,6 +195,7 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
 	ep.Bulk.Serve(g.answer)
+	g.fresh = true
 	if g.state != nil {
 		g.void = true
 		g.donor.Reset(0)

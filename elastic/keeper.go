@@ -67,6 +67,7 @@ type standing struct {
 	phase phase
 	why   string // of phases out of the group
 	view  View   // the latest
+	ended bool   // those who went last have left: with nobody else there the job is over
 	short *lack  // too few members can be reached; nil if there are enough
 	wrong error  // the first view cannot be agreed on
 }

@@ -17,23 +17,21 @@ type account struct {
 	holds   bool  // it has a State
 	step    int64 // that it has committed; below 0 if its state is void
 	updates int64 // the first step of which it can give an update to its State; above step if there is none
+	fresh   bool  // it has joined and was in no session yet
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 3
+const accountWords = 4
 
 func (a account) words() []int64 {
-	holds := int64(0)
-	if a.holds {
-		holds = 1
-	}
-	return []int64{holds, a.step, a.updates}
+	number := map[bool]int64{true: 1}
+	return []int64{number[a.holds], a.step, a.updates, number[a.fresh]}
 }
 
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
-		all = append(all, account{w[0] != 0, w[1], w[2]})
+		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0})
 	}
 	return all
 }
@@ -80,24 +78,27 @@ func copies(all []account) ([]copying, error) {
 // its state only when it has all of a step.
 func (g *Group) level(ctx context.Context, s *Session) error {
 	for {
-		mine := account{}
-		if g.state != nil {
-			mine = g.account()
-		}
+		mine := g.account()
 		words := make([]int64, accountWords*s.Comm.Size())
 		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
 			return err
 		}
-		if slices.Max(words) == 0 && slices.Min(words) == 0 {
-			return nil // nobody holds a state
-		}
 		all := accountsOf(words)
+		now, _ := s.keeper.now()
+		if now.ended && !slices.ContainsFunc(all, func(a account) bool { return !a.fresh }) {
+			return fmt.Errorf("%w: the job ended while this peer joined", ErrNoView)
+		}
+		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
+			g.fresh = false
+			return nil
+		}
 		todo, err := copies(all)
 		if err != nil {
 			return abort(s, err)
 		}
 		if len(todo) == 0 {
 			g.release(s.View)
+			g.fresh = false
 			return nil
 		}
 		for _, c := range todo {
@@ -117,10 +118,13 @@ func (g *Group) release(v View) {
 
 // account returns what this member says of its state.
 func (g *Group) account() account {
-	if g.void {
-		return account{holds: true, step: -1}
+	switch {
+	case g.state == nil:
+		return account{fresh: g.fresh}
+	case g.void:
+		return account{holds: true, step: -1, fresh: g.fresh}
 	}
-	return account{holds: true, step: g.state.Step(), updates: g.updatesFrom()}
+	return account{holds: true, step: g.state.Step(), updates: g.updatesFrom(), fresh: g.fresh}
 }
 
 // updatesFrom returns the first step of which this member can give an update.

@@ -19,7 +19,8 @@ type offer struct {
 // reply is a member's answer to an offer.
 type reply struct {
 	Refused string   `json:"refused,omitempty"` // why the job does not want the peer, for good
-	Wait    string   `json:"wait,omitempty"`    // why this member cannot say yet
+	Wait    string   `json:"wait,omitempty"`    // why this peer cannot say yet
+	Outside bool     `json:"outside,omitempty"` // it is no member itself
 	Members []Member `json:"members,omitempty"` // of the present view
 }
 
@@ -69,7 +70,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
 	case now.phase != inside:
-		return reply{Wait: "is no member itself"}
+		return reply{Wait: "is no member itself", Outside: true}
 	case !begun:
 		return reply{Wait: "has not begun"}
 	case state != o.State:

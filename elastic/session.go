@@ -87,7 +87,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 
 // slowEntry is how long the members may take to enter a session before those who are
 // missing are named.
-const slowEntry = 2 * time.Second
+const slowEntry = 1500 * time.Millisecond
 
 // reportPaths writes how each other member is reached.
 func reportPaths(k *keeper, v View, self int, p Pather) {
@@ -164,7 +164,7 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))
 		}
 	}
-	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Call.String(), SinceMS: milliseconds(s.Since)})
+	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.What(), SinceMS: milliseconds(s.Since)})
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

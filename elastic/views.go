@@ -25,7 +25,12 @@ func (k *keeper) entered(mv member.View) {
 	k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
 	k.welcome(old, v)
 	gone := k.farewell(old, v)
-	k.set(func(s *standing) { s.phase, s.view = max(s.phase, inside), v })
+	k.set(func(s *standing) {
+		s.phase, s.view = max(s.phase, inside), v
+		if old.Epoch == 0 || v.Reason != "join" && v.Reason != "vote" && v.Reason != "renew" {
+			s.ended = v.Reason == "leave"
+		}
+	})
 	switch v.Reason {
 	case "renew":
 		k.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
