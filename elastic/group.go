@@ -59,6 +59,9 @@ type Config struct {
 	// OnSuspect, if set, is told of a member that has been silent for long: a launcher
 	// can look whether that is a process of its own which is stopped. It must not block.
 	OnSuspect func(ID)
+	// Started, if set, is called by Join before it waits for the other members, with the
+	// group that it will return: Leave and Dead may be called from then on.
+	Started func(*Group)
 
 	Sink event.Sink // nil discards
 	Comm collective.Options
@@ -131,6 +134,9 @@ func (g *Group) join(ctx context.Context) error {
 	g.keeper = k
 	g.mu.Unlock()
 	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
+	if g.cfg.Started != nil {
+		g.cfg.Started(g)
+	}
 	if g.cfg.Bulk != nil {
 		g.cfg.Bulk.Serve(g.answer)
 	}

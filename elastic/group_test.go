@@ -114,6 +114,35 @@ func TestJoinWithoutMember(t *testing.T) {
 	})
 }
 
+// The launcher may know of a death before the first view was agreed: of two the other
+// one goes on.
+func TestDeadBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(2)
+		p.adjust = func(_ int, cfg *elastic.Config) {
+			cfg.Sole = true
+			cfg.Started = func(g *elastic.Group) { g.Dead(p.members[1].ID) }
+		}
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			if i == 1 {
+				return nil
+			}
+			g, err := elastic.Join(ctx, p.config(i, p.members))
+			if err != nil {
+				return err
+			}
+			s, err := g.Next(ctx, 0)
+			if err == nil && s.Comm.Size() != 1 {
+				err = fmt.Errorf("session %+v", s.View)
+			}
+			return errors.Join(err, g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // First views that cannot be.
 func TestJoinArguments(t *testing.T) {
 	p := newPeers(2)

@@ -75,11 +75,11 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
 	}
 	cfg.Closers = closers
+	cfg.Started = func(g *elastic.Group) { p.a.watchDead(g.Dead) } // also before all are there
 	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
 		return nil, err // Join has closed the endpoint and the closers
 	}
-	p.a.watchDead(g.Dead)
 	signals.leave(g.Leave)
 	context.AfterFunc(p.a.gone, g.Leave)
 	return g, nil
