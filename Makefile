@@ -12,6 +12,7 @@ ARGS     =
 FUZZTIME = 10s
 BENCH    = .
 SEEDS    = 50000
+MINUTES  = 20
 PACKAGES = ./...
 
 # Left out of "make race": tests that look at files or compare results, and run no
@@ -65,6 +66,13 @@ scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-sc
 
 model: ## the formal model of the view change; needs spin and a C compiler
 	@CC="$(CC)" internal/member/model/check.sh
+
+# One package after the other: they load the machine as much as they should themselves.
+chaos: ## real processes killed and cut off from each other for long, in up to a few hours
+	@CGO_ENABLED=0 $(GO) test -count=1 -p=1 -timeout=5h -v ./testing/chaos ./testing/netchaos -long
+
+soak: ## MINUTES=20 of whatever can happen to processes
+	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=24h -v -run=TestSoak ./testing/chaos -minutes=$(MINUTES)
 
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential

@@ -73,7 +73,7 @@ const (
 // why this peer cannot join.
 func (j *joiner) lookOut(ctx context.Context) error {
 	g := j.group
-	begun, lastSeen, pause := time.Now(), time.Now(), offerPause
+	begun, lastSeen, pause := time.Now(), time.Time{}, offerPause // lastSeen is zero until a member was
 	for {
 		seen, accepted, err := j.offerToAll(ctx)
 		switch {
@@ -89,7 +89,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 			close(j.accepted)
 		}
 		switch {
-		case time.Since(lastSeen) > desertedAfter && time.Since(lastSeen) < time.Since(begun):
+		case !lastSeen.IsZero() && time.Since(lastSeen) > desertedAfter:
 			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
 		case pause == offerPause && time.Since(begun) > g.cfg.RejoinTimeout:
 			return fmt.Errorf("%w: nobody let this peer in for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)

@@ -70,6 +70,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	s := &Session{View: v, Rank: rank, group: g, keeper: k, entered: time.Now()}
 	o := g.cfg.Comm
 	o.OnStall = func(stall collective.Stall) { k.do(func() { k.reportStall(v, stall) }) }
+	o.Step = k.committed
 	s.Comm, err = collective.New(t, rank, len(v.Members), o)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -144,6 +145,13 @@ func (k *keeper) reportAbsent(v View) {
 // is asked to make way; a long call has longer, as the watch of the communicator
 // reports at ever longer intervals.
 const makeWayAfter = 30 * time.Second
+
+// committed returns the last step that this member has committed.
+func (k *keeper) committed() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return int64(k.doing.Step)
+}
 
 // reportStall writes down a stall of the communicator of v. A single culprit that lives
 // and does not say what it does is asked to make way in the end.

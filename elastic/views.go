@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -84,6 +85,9 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 
 // over ends the membership of this identity.
 func (k *keeper) over(p phase, n member.Notice) {
+	for _, m := range k.view.Members {
+		n.Why = strings.ReplaceAll(n.Why, string(m.ID), m.ID.Short())
+	}
 	if p == left && k.stalled {
 		p, n.Why = fenced, "made no progress and held up the others"
 	}

@@ -1,0 +1,81 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+// churn changes the membership of a job, one change at a time.
+type churn struct {
+	*job
+	rng    *rand.Rand
+	size   int // members when nothing is under way
+	others int // elruns that have joined so far
+	kills  int
+	leaves int
+	joins  int
+}
+
+// newChurn begins with a job that has so many peers.
+func newChurn(t *testing.T, j *job, size int) *churn {
+	t.Helper()
+	c := &churn{job: j, rng: chance(t), size: size}
+	c.settle(t, size)
+	return c
+}
+
+// round puts one peer out and lets another one in.
+func (c *churn) round(t *testing.T) {
+	t.Helper()
+	if c.rng.IntN(4) == 0 {
+		c.leave(t)
+	} else {
+		c.kill(t)
+	}
+	c.enter(t)
+}
+
+// victim chooses a member, but not the last one of the first elrun, which tells the
+// result.
+func (c *churn) victim(t *testing.T) process {
+	t.Helper()
+	all := processes(t, c.name)
+	if own := c.elruns[0].peers(t); len(own) == 1 {
+		all = slices.DeleteFunc(all, func(p process) bool { return p == own[0] })
+	}
+	return all[c.rng.IntN(len(all))]
+}
+
+// kill kills a member and waits until the others have gone on.
+func (c *churn) kill(t *testing.T) {
+	t.Helper()
+	c.job.kill(t, c.victim(t).pid, syscall.SIGKILL)
+	c.kills++
+	c.settle(t, c.size-1)
+}
+
+// leave lets a member leave, and the others go on.
+func (c *churn) leave(t *testing.T) {
+	t.Helper()
+	p := c.victim(t)
+	c.job.kill(t, p.pid, syscall.SIGTERM)
+	c.leaves++
+	c.settle(t, c.size-1)
+	c.until(t, fmt.Sprintf("the end of process %d, which has left", p.pid), func() bool { return !alive(p.pid) })
+}
+
+// enter lets a peer join: one that the first elrun starts, or that of another elrun.
+func (c *churn) enter(t *testing.T) {
+	t.Helper()
+	if own := len(c.elruns[0].peers(t)); own > 1 && c.rng.IntN(3) == 0 {
+		c.join(t, 1)
+		c.others++
+	} else {
+		c.elruns[0].scale(t, own+1)
+	}
+	c.joins++
+	c.settle(t, c.size)
+}

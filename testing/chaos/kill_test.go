@@ -1,0 +1,164 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// latency is what passes between the death of a peer and the next commit.
+type latency struct {
+	net    time.Duration // until the next commit, less two median steps
+	view   time.Duration // until all survivors have agreed on the next view
+	enter  time.Duration // from there until all are connected
+	settle time.Duration // from there until the step goes on: levelled, holdings gathered
+	step   time.Duration // from there to the commit
+	median time.Duration // a step before the death
+}
+
+// One of five peers is killed at a random instant. The job finishes, nothing is computed
+// twice, and every sample counts once.
+func TestKillOneOfFive(t *testing.T) {
+	runs := option[int]("runs")
+	if runs == 0 {
+		runs = pick(5, 100)
+	}
+	rng := chance(t)
+	const peers, steps = 5, 80
+	var all []latency
+	finished := 0
+	for run := range runs {
+		victim, at := rng.IntN(peers), 1+rng.Int64N(steps)
+		offset := time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+		ok := t.Run(fmt.Sprintf("%d/peer=%d/step=%d", run, victim, at), func(t *testing.T) {
+			j := start(t, spec{Samples: 20 * globalBatch, Steps: steps, Pace: stepPace(10*time.Millisecond, peers)}, peers)
+			j.until(t, "a step", func() bool { return j.step() > 0 && j.identity(victim) != "" })
+			id, pid := j.identity(victim), j.elruns[0].peer(t, victim).pid
+			j.until(t, "the step", func() bool { return j.step() >= at || j.finished() })
+			j.pause(t, offset)
+			killed := j.kill(t, pid, syscall.SIGKILL)
+			j.finish(t)
+			if n := recomputed(j.events()); n != 0 {
+				t.Errorf("survivors computed %d microbatches twice", n)
+			}
+			if err := checkLedger(j.spec, j.events()); err != nil {
+				t.Error(err)
+			}
+			if l, ok := measure(j.events(), id, killed); ok {
+				all = append(all, l)
+			}
+		})
+		if ok {
+			finished++
+		}
+	}
+	t.Logf("%d of %d runs finished", finished, runs)
+	report(t, all)
+}
+
+// identity returns the short ID of the peer of the first elrun with an index.
+func (j *job) identity(index int) string {
+	for _, e := range slices.Backward(j.elruns[0].events) {
+		if _, ok := e.Body.(event.Step); ok && e.Index == index {
+			return e.Peer
+		}
+	}
+	return ""
+}
+
+// measure takes the times from the log. It reports false if the peer died too late for
+// another step. A step is reported when the next one is committed: so the first report of
+// a survivor in the new epoch comes with its first commit there. The latest survivor
+// counts.
+func measure(events []event.Event, victim string, killed time.Time) (l latency, ok bool) {
+	views, steps := of[event.View](events, killed), of[event.Step](events, killed)
+	views = slices.DeleteFunc(views, func(e event.Event) bool { return slices.Contains(e.Body.(event.View).Members, victim) })
+	if len(views) == 0 {
+		return l, false
+	}
+	l.median = medianStep(events, killed)
+	survivors := views[0].Body.(event.View).Members
+	for _, id := range survivors {
+		by := func(e event.Event) bool { return e.Peer == id }
+		v := slices.IndexFunc(views, by)
+		if v < 0 {
+			return l, false
+		}
+		own := slices.DeleteFunc(slices.Clone(steps), func(e event.Event) bool { return !by(e) || e.Time.Before(views[v].Time) })
+		if len(own) < 2 { // the second one tells how long the first took
+			return l, false
+		}
+		commit, step := own[0].Time.Sub(killed), own[1].Body.(event.Step)
+		if net := commit - 2*l.median; net > l.net || l.step == 0 {
+			l.net, l.view = net, views[v].Time.Sub(killed)
+			l.enter = connected(events, id, views[v]).Sub(views[v].Time)
+			l.step = time.Duration(step.StepMS * float64(time.Millisecond))
+			l.settle = commit - l.view - l.enter - l.step
+		}
+	}
+	return l, true
+}
+
+// connected returns when a peer had paths to all others of a view.
+func connected(events []event.Event, id string, view event.Event) time.Time {
+	last := view.Time
+	for _, e := range of[event.Path](events, view.Time) {
+		if e.Peer == id && e.Epoch == view.Epoch {
+			last = e.Time
+		}
+	}
+	return last
+}
+
+// medianStep returns the median length of the steps before an instant.
+func medianStep(events []event.Event, before time.Time) time.Duration {
+	var all []time.Duration
+	for _, e := range events {
+		if s, ok := e.Body.(event.Step); ok && e.Time.Before(before) {
+			all = append(all, time.Duration(s.StepMS*float64(time.Millisecond)))
+		}
+	}
+	return quantile(all, 0.5)
+}
+
+// quantile returns the smallest element that at least a part p of all do not exceed.
+func quantile(all []time.Duration, p float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(int(p*float64(len(sorted))), len(sorted)-1)]
+}
+
+// report shows the times of all runs.
+func report(t *testing.T, all []latency) {
+	t.Helper()
+	if len(all) == 0 {
+		return
+	}
+	var lines strings.Builder
+	for _, row := range []struct {
+		name string
+		of   func(latency) time.Duration
+	}{
+		{"kill to next commit, less two median steps", func(l latency) time.Duration { return l.net }},
+		{"  kill to view", func(l latency) time.Duration { return l.view }},
+		{"  view to connected", func(l latency) time.Duration { return l.enter }},
+		{"  connected to begin of step", func(l latency) time.Duration { return l.settle }},
+		{"  step", func(l latency) time.Duration { return l.step }},
+		{"median step before", func(l latency) time.Duration { return l.median }},
+	} {
+		var column []time.Duration
+		for _, l := range all {
+			column = append(column, row.of(l))
+		}
+		ms := func(p float64) float64 { return quantile(column, p).Seconds() * 1000 }
+		fmt.Fprintf(&lines, "%-44s p50 %6.1f ms  p95 %6.1f ms  worst %6.1f ms\n", row.name, ms(0.5), ms(0.95), ms(1))
+	}
+	t.Logf("%d kills of 1 of 5 peers before the last step:\n%s", len(all), &lines)
+}

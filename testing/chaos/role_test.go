@@ -1,0 +1,185 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/nn"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// specVariable holds the spec of the program, as JSON. A test binary that has it is a
+// peer.
+const specVariable = "CHAOS_SPEC"
+
+// The shape of every job: a network of 10,060 parameters, and steps of 20 microbatches.
+const (
+	inputs, hidden, classes = 64, 134, 10
+	microbatch              = 4
+	globalBatch             = 20 * microbatch
+)
+
+// spec says what the program trains.
+type spec struct {
+	Samples int   // of the data set
+	Passes  int   // over the data, or else
+	Steps   int64 // in all
+	Exact   bool
+	// Pace is how long a microbatch takes. It is slept, so that a step takes as long on a
+	// loaded machine, as long as it is not overloaded.
+	Pace time.Duration
+	// Hurry names a file: when it is there steps are as fast as they can be.
+	Hurry              string
+	Checkpoint, Resume string // folders
+}
+
+// stepPace is the Pace at which peers of a group of n take steps of about d.
+func stepPace(d time.Duration, n int) time.Duration {
+	return d * time.Duration(n) * microbatch / globalBatch
+}
+
+// play is the program; it returns the exit status.
+func play(text string) int {
+	var s spec
+	err := json.Unmarshal([]byte(text), &s)
+	if err == nil {
+		err = train(context.Background(), s)
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, elastic.ErrLeft):
+		fmt.Println("has left:", err)
+		return 0
+	case errors.Is(err, elastic.ErrQuorum):
+		fmt.Println("gives up:", err)
+		return launch.StatusQuorum
+	}
+	fmt.Println("error:", err)
+	return 1
+}
+
+// train takes part in the training until it ends.
+func train(ctx context.Context, s spec) error {
+	stop := answer()
+	defer stop()
+	group, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	network, err := nn.MLP(patterns(s.Samples), nn.Shape{C: 1, H: 1, W: inputs}, []int{hidden}, classes, 1)
+	if err != nil {
+		return errors.Join(err, group.Close())
+	}
+	model := &paced{Model: network, spec: s}
+	cfg := trainer.Config{
+		Samples: s.Samples, GlobalBatch: globalBatch, Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
+		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
+		Checkpoint: trainer.Checkpoint{Dir: s.Checkpoint, Resume: s.Resume},
+		Log:        func(line string) { fmt.Println(line) },
+	}
+	if s.Checkpoint != "" {
+		cfg.Checkpoint.EverySteps = 10
+	}
+	return errors.Join(trainer.Run(ctx, group, model, cfg), group.Close())
+}
+
+// patterns is a data set of so many samples that needs no memory: each is a pattern of
+// its class with noise, all of them functions of its index.
+type patterns int
+
+// Len implements nn.Data.
+func (p patterns) Len() int { return int(p) }
+
+// Sample implements nn.Data.
+func (p patterns) Sample(dst []float32, i int) int {
+	class := i % classes
+	noise := uint64(i)*0x9e3779b97f4a7c15 + 1
+	for k := range dst {
+		noise = noise*6364136223846793005 + 1442695040888963407
+		dst[k] = float32(noise>>40)/(1<<24) - 0.5
+		if k%classes == class {
+			dst[k]++
+		}
+	}
+	return class
+}
+
+// paced is a model each of whose microbatches takes its time. It is not safe for
+// concurrent use.
+type paced struct {
+	trainer.Model
+	spec   spec
+	hurry  bool
+	free   time.Time // when the next microbatch may end that has been slept for
+	events []int     // parameters whose gradients are complete
+}
+
+// begin is called before each step.
+func (p *paced) begin(int64) {
+	p.free = time.Now()
+	if !p.hurry && p.spec.Hurry != "" {
+		_, err := os.Stat(p.spec.Hurry)
+		p.hurry = err == nil
+	}
+}
+
+// Accumulate computes and then waits. The time is counted from the beginning of the step,
+// so that timers that are late do not add up.
+func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
+	p.events = p.events[:0]
+	loss, err := p.Model.Accumulate(grad, samples, func(i int) { p.events = append(p.events, i) })
+	if err != nil {
+		return 0, err
+	}
+	if p.free = p.free.Add(p.spec.Pace); !p.hurry {
+		<-time.After(time.Until(p.free))
+	}
+	for _, i := range p.events {
+		done(i)
+	}
+	return loss, nil
+}
+
+// stacksEnd follows the stacks that a process prints.
+const stacksEnd = "end of stacks"
+
+// answer prints what the process holds whenever it gets SIGUSR1, and the stacks of its
+// goroutines when it gets SIGUSR2, until the function that it returns is called.
+func answer() (stop func()) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGUSR1, syscall.SIGUSR2)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for sig := range ch {
+			if sig == syscall.SIGUSR2 {
+				fmt.Println("stacks of process", os.Getpid())
+				_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 1) // there is nobody else to tell
+				fmt.Println(stacksEnd)
+				continue
+			}
+			debug.FreeOSMemory()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			fmt.Printf("census pid=%d goroutines=%d heap=%d\n", os.Getpid(), runtime.NumGoroutine(), m.HeapAlloc)
+		}
+	})
+	return func() {
+		signal.Stop(ch)
+		close(ch)
+		work.Wait()
+	}
+}

@@ -1,0 +1,264 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Bounds of the soak.
+const (
+	soakPeers = 4 // of the first elrun, at the beginning and at the end
+	mostPeers = 7 // in all
+	elders    = 2 // peers of the first elrun that live from the beginning to the end
+	// shortStop is for how long a peer may be stopped without being put out for it.
+	shortStop = 400 * time.Millisecond
+	// longStop is enough to be put out, and as a rule to be killed by its elrun.
+	longStop = 3 * time.Second
+	// lease is for how long at most memory is kept for a peer that died while it joined.
+	lease = 16 * time.Second
+)
+
+// soak is a job to which something happens all the time.
+type soak struct {
+	*job
+	rng    *rand.Rand
+	second *elrun // or nil
+	// doomed counts members that may be about to go: as long as they are fewer than half
+	// of the last view that was settled, a majority of it is left.
+	doomed, members int
+	untold          []steps        // of which peers could tell nobody
+	done            map[string]int // what has happened, how often
+	length          time.Duration
+}
+
+// short reports whether there is no time to wait until all leases are over.
+func (k *soak) short() bool { return k.length < time.Minute }
+
+// For a long time peers are killed, stopped, asked to leave and let in, and elruns come
+// and are killed. The job goes on all the time; in the end all processes are gone but
+// those that should be there, and the oldest hold no more than near the beginning. The
+// weights are those of an undisturbed run.
+func TestSoak(t *testing.T) {
+	length := time.Duration(option[float64]("minutes") * float64(time.Minute))
+	if length == 0 {
+		length = pick(8*time.Second, time.Minute)
+	}
+	// More steps than there is time for, as the training must not end before the soak.
+	const step = 15 * time.Millisecond
+	s := spec{Samples: 5000, Steps: int64((length + 2*lease) / step), Exact: true, Pace: stepPace(step, soakPeers)}
+	want := alone(t, s)
+	k := &soak{job: start(t, s, soakPeers), rng: chance(t), members: soakPeers, done: make(map[string]int), length: length}
+	k.settle(t, soakPeers)
+	begun := time.Now()
+	for time.Since(begun) < length/4 {
+		k.act(t)
+	}
+	k.gather(t)
+	first := k.census(t)
+	for time.Since(begun) < length {
+		k.act(t)
+	}
+	k.gather(t)
+	last := k.census(t)
+	at := k.step()
+	k.hurry(t)
+	if got := k.finish(t); got != want {
+		t.Errorf("sha256 %s, undisturbed %s", got, want)
+	}
+	if err := checkLedger(k.spec, k.events(), k.untold...); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%v until step %d of %d, %d epochs; %v", length, at, s.Steps, k.elruns[0].epoch, k.done)
+	slack := 4 << 10
+	if k.short() {
+		slack = 64 << 10
+	}
+	compare(t, first, last, slack)
+}
+
+// alone returns the weights of the job on one peer.
+func alone(t *testing.T, s spec) string {
+	t.Helper()
+	j := start(t, s, 1)
+	j.hurry(t)
+	return j.finish(t)
+}
+
+// act lets something happen, and as a rule waits until the job has got over it.
+func (k *soak) act(t *testing.T) {
+	t.Helper()
+	if k.finished() {
+		t.Fatal("the training has ended before the soak")
+	}
+	name, f := k.choose(t)
+	if f == nil {
+		k.rest(t)
+		return
+	}
+	f(t)
+	k.done[name]++
+	if k.rng.IntN(4) > 0 {
+		k.rest(t)
+		return
+	}
+	k.pause(t, time.Duration(k.rng.Int64N(int64(200*time.Millisecond))))
+}
+
+// choose returns what is to happen next, or nil if it cannot happen now.
+func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
+	t.Helper()
+	if k.second != nil && !k.second.running() && len(processes(t, k.name)) == len(k.elruns[0].peers(t)) {
+		k.second = nil
+	}
+	young := k.young(t)
+	n := len(processes(t, k.name))
+	mayDie := len(young) > 0 && 2*(k.doomed+1) < k.members
+	switch k.rng.IntN(8) {
+	case 0, 1:
+		if mayDie {
+			return "killed", func(t *testing.T) { k.signal(t, young, syscall.SIGKILL) }
+		}
+	case 2:
+		if mayDie {
+			return "left", func(t *testing.T) { k.signal(t, young, syscall.SIGTERM) }
+		}
+	case 3:
+		if mayDie {
+			return "stopped", func(t *testing.T) { k.stop(t, young, longStop) }
+		}
+	case 4:
+		return "paused", func(t *testing.T) { k.stop(t, processes(t, k.name), time.Duration(k.rng.Int64N(int64(shortStop)))) }
+	case 5, 6:
+		if n < mostPeers {
+			return "started", func(t *testing.T) { k.elruns[0].scale(t, len(k.elruns[0].peers(t))+1) }
+		}
+	case 7:
+		if k.second == nil && n < mostPeers-1 {
+			return "elrun joined", func(t *testing.T) { k.second = k.join(t, 1+k.rng.IntN(2)) }
+		}
+		if k.second != nil && k.second.running() && 2*(k.doomed+len(k.second.peers(t))) < k.members {
+			return "elrun killed", k.killSecond
+		}
+	}
+	return "", nil
+}
+
+// young returns the peers that may be put out.
+func (k *soak) young(t *testing.T) []process {
+	t.Helper()
+	return slices.DeleteFunc(processes(t, k.name), func(p process) bool {
+		return p.parent == k.elruns[0].cmd.Process.Pid && p.index < elders
+	})
+}
+
+// signal sends a signal that puts a peer out to one of all.
+func (k *soak) signal(t *testing.T, all []process, sig syscall.Signal) {
+	t.Helper()
+	k.job.kill(t, all[k.rng.IntN(len(all))].pid, sig)
+	k.doomed++
+}
+
+// stop stops one of all peers for a time. One that is put out meanwhile and lives comes
+// back under another identity.
+func (k *soak) stop(t *testing.T, all []process, d time.Duration) {
+	t.Helper()
+	p := all[k.rng.IntN(len(all))]
+	k.job.kill(t, p.pid, syscall.SIGSTOP)
+	k.pause(t, d)
+	k.job.kill(t, p.pid, syscall.SIGCONT)
+	k.doomed++
+}
+
+// killSecond kills the second elrun, whose peers then leave by themselves, in time.
+func (k *soak) killSecond(t *testing.T) {
+	t.Helper()
+	orphans := k.second.peers(t)
+	from := k.step() - 2 // what elrun had not written yet is lost
+	k.doomed += len(orphans)
+	k.job.kill(t, k.second.cmd.Process.Pid, syscall.SIGKILL)
+	begun := time.Now()
+	k.until(t, fmt.Sprintf("the end of %v, whose elrun is dead", orphans), func() bool {
+		return !slices.ContainsFunc(orphans, func(p process) bool { return alive(p.pid) })
+	})
+	k.untold = append(k.untold, steps{from, k.step() + 10})
+	// They have 2 s; this machine may be loaded.
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("peers outlive their elrun by %v", took)
+	}
+}
+
+// rest waits until all peers that run are members and go on together.
+func (k *soak) rest(t *testing.T) {
+	t.Helper()
+	k.until(t, "a view of all peers that run", func() bool {
+		v, _ := k.view()
+		k.members = len(v.Members)
+		return k.members == len(processes(t, k.name))
+	})
+	k.doomed = 0
+	at := k.step()
+	k.until(t, "steps", func() bool { return k.step() > at+5 })
+}
+
+// gather brings the job back to the peers with which it began.
+func (k *soak) gather(t *testing.T) {
+	t.Helper()
+	k.rest(t)
+	if k.second != nil && k.second.running() {
+		k.job.kill(t, k.second.cmd.Process.Pid, syscall.SIGTERM)
+		k.second.status(t)
+	}
+	k.elruns[0].scale(t, soakPeers)
+	k.until(t, "the peers of the first elrun", func() bool { return len(processes(t, k.name)) == soakPeers })
+	k.settle(t, soakPeers)
+	if !k.short() {
+		k.pause(t, lease)
+	}
+	k.pause(t, time.Second) // the sessions before end
+}
+
+// holdings is what a process holds.
+type holdings struct{ resident, goroutines, heap int }
+
+// census lets the oldest peers say what they hold. That of elrun comes last; its
+// goroutines cannot be asked for.
+func (k *soak) census(t *testing.T) []holdings {
+	t.Helper()
+	var all []holdings
+	for index := range elders {
+		p := k.elruns[0].peer(t, index)
+		line := regexp.MustCompile(fmt.Sprintf(`census pid=%d goroutines=(\d+) heap=(\d+)`, p.pid))
+		answers := func() [][]string { return line.FindAllStringSubmatch(k.elruns[0].out.String(), -1) }
+		before := len(answers())
+		k.job.kill(t, p.pid, syscall.SIGUSR1)
+		k.until(t, "a census", func() bool { return len(answers()) > before })
+		answer := answers()[before]
+		all = append(all, holdings{resident(p.pid), number(answer[1]), number(answer[2]) >> 10})
+	}
+	return append(all, holdings{resident: resident(k.elruns[0].cmd.Process.Pid)})
+}
+
+// compare checks that processes hold no more at the end than near the beginning, but for
+// what varies from one moment to the next, of memory a fifth and some KiB.
+func compare(t *testing.T, first, last []holdings, slack int) {
+	t.Helper()
+	var lines strings.Builder
+	for i := range first {
+		a, b := first[i], last[i]
+		fmt.Fprintf(&lines, "%d: resident %d KiB, then %d; goroutines %d, then %d; heap %d KiB, then %d\n",
+			i, a.resident, b.resident, a.goroutines, b.goroutines, a.heap, b.heap)
+		if b.resident > a.resident*6/5+slack {
+			t.Errorf("resident memory of process %d grew from %d to %d KiB", i, a.resident, b.resident)
+		}
+		if b.goroutines > a.goroutines+10 {
+			t.Errorf("goroutines of process %d grew from %d to %d", i, a.goroutines, b.goroutines)
+		}
+	}
+	t.Logf("the oldest peers and elrun, after a quarter of the time and at the end:\n%s", &lines)
+}
