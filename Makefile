@@ -1,7 +1,8 @@
 # Everything that is done with elrun's source. "make help" lists the targets.
 #
-# Go and make are all that is needed, but for "make race" (a C compiler) and
-# "make differential" (Open MPI).
+# Go and make are all that is needed, but for "make race" (a C compiler), "make
+# differential" (Open MPI), "make model" (spin, a C compiler), and those tests that make
+# network namespaces (root, iproute2, nftables).
 
 .POSIX:
 
@@ -15,22 +16,23 @@ SEEDS    = 50000
 MINUTES  = 20
 PACKAGES = ./...
 
-# Left out of "make race": tests that look at files or compare results, and run no
-# code concurrently that the tests of other packages do not run.
-RACELESS = /internal/lint$$|/testing/differential$$|/scripts/
+# Left out of "make race": tests that look at files or compare results, and those that
+# start processes for long; they run no code concurrently that others do not run.
+RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench planted sim scale model differential clean
+.PHONY: help build data run test race lint fuzz bench planted sim scale model chaos soak differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
-build: ## bin/elrun, bin/mnist and bin/hello
+build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop
 	@mkdir -p bin
-	@[ -x bin/elrun ] || echo "building bin/elrun, bin/mnist and bin/hello; the first time takes some minutes"
+	@[ -x bin/elrun ] || echo "building bin/elrun and the examples; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/mnist ./examples/mnist
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/hello ./examples/hello
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/ownloop ./examples/ownloop
 
 data: ## MNIST into data/mnist, unless it is there
 	@GO="$(GO)" scripts/mnist.sh data/mnist
