@@ -2,9 +2,9 @@
 // peers come, go and die. It fits a line to generated samples:
 //
 //	ownloop
-//	elrun -n 3 ownloop              kill peers, or from another terminal:
-//	elrun scale ownloop 4
-//	elrun join -n 2 ownloop
+//	elrun -n 3 --name own ownloop     and from another terminal, besides kill -9 PID:
+//	elrun scale own 4
+//	elrun join --name own -n 2 ownloop
 //
 // Every sample counts exactly once. A step is committed when AllReduce returns nil,
 // which it does at no rank before all have contributed. A step that fails because a peer
@@ -54,64 +54,70 @@ func run(ctx context.Context, steps int64, pace time.Duration) error {
 		return err
 	}
 	defer g.Close()
-	var m Model
-	if err := Train(ctx, g, &m, steps, pace); err != nil {
+	l := Loop{Group: g, Steps: steps, Pace: pace}
+	if err := l.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("after %d steps of %d samples: weights %.4f, loss %.6f\n", m.Steps, batch, m.Weights, m.Loss())
+	fmt.Printf("after %d steps of %d samples: weights %.4f, loss %.6f\n", steps, batch, l.Model.Weights, l.Model.Loss())
 	return nil
 }
 
-// Train goes from session to session until so many steps are committed. When Next
-// returns all members of the session have committed the same steps, so none ends the
-// job while another has a step to go.
-func Train(ctx context.Context, g *elastic.Group, m *Model, steps int64, pace time.Duration) error {
-	// Peers that join are refused unless they have the same settings.
-	g.Hold(m, []elastic.Setting{{Name: "steps", Value: fmt.Sprint(steps)}})
+// Loop is a training run at one peer.
+type Loop struct {
+	Group *elastic.Group
+	Model Model
+	Steps int64         // of the whole job
+	Pace  time.Duration // that a step takes at least
+}
+
+// Run goes from session to session until all steps are committed. When Next returns
+// all members of the session have committed the same steps, so none ends while another
+// lacks one.
+func (l *Loop) Run(ctx context.Context) error {
+	// A peer that wants to join with other settings is refused.
+	l.Group.Hold(&l.Model, []elastic.Setting{{Name: "steps", Value: fmt.Sprint(l.Steps)}})
 	for epoch := uint64(0); ; {
-		s, err := g.Next(ctx, epoch)
+		s, err := l.Group.Next(ctx, epoch)
 		if err != nil {
-			return err // elastic.ErrLeft, ErrQuorum, ...
+			return err // elastic.ErrLeft, elastic.ErrQuorum, ...
 		}
 		epoch = s.View.Epoch
-		again, err := session(ctx, g, s, m, steps, pace)
-		if err != nil || !again {
+		if again, err := l.session(ctx, s); err != nil || !again {
 			return err
 		}
 	}
 }
 
 // session trains with a fixed set of members. It reports whether there has to be
-// another one, because a member was lost or the membership changes.
-func session(ctx context.Context, g *elastic.Group, s *elastic.Session, m *Model, steps int64, pace time.Duration) (again bool, err error) {
-	for m.Steps < steps {
+// another session, because a member was lost or the membership changes.
+func (l *Loop) session(ctx context.Context, s *elastic.Session) (again bool, err error) {
+	m := &l.Model
+	for m.Steps < l.Steps {
 		part := m.Gradient(s.Rank, s.Comm.Size())
-		wait(ctx, pace)
-		var sum Sums // not in m, which must be that of the last step until this one is committed
+		wait(ctx, l.Pace)
+		var sum Sums // m keeps those of the last step until this one is committed
 		if err := collective.AllReduce(ctx, s.Comm, sum[:], part[:], collective.Sum[float64]); err != nil {
 			return lost(err)
 		}
-		m.commit(sum)
-		if err := g.Committed(m.Steps); err != nil {
+		m.Commit(sum)
+		if err := l.Group.Committed(m.Steps); err != nil {
 			return false, err
 		}
 		if s.Rank == 0 && m.Steps%100 == 0 {
 			evaluate(s, m)
 		}
-		// After the last step, too: when it returns nil all have committed it.
-		if leave, err := s.Boundary(ctx); err != nil {
+		// Also after the last step: when it returns nil all have committed that.
+		if leave, err := s.Boundary(ctx); err != nil || leave {
 			return lost(err)
-		} else if leave {
-			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// lost reports whether the next session can do better. It cannot where the ranks make
-// different calls, which is a mistake of the program.
+// lost reports whether another session follows one that ended with err. It would not
+// help where ranks have made different calls, which is a mistake of the program.
 func lost(err error) (again bool, _ error) {
-	if errors.Is(err, collective.ErrRevoked) && !errors.Is(err, collective.ErrMismatch) {
+	if err == nil || errors.Is(err, collective.ErrRevoked) && !errors.Is(err, collective.ErrMismatch) {
 		return true, nil
 	}
 	return false, err

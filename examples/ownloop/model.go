@@ -42,8 +42,8 @@ func (m *Model) Gradient(rank, size int) Sums {
 	return sum
 }
 
-// commit takes the step that all peers have added up.
-func (m *Model) commit(sum Sums) {
+// Commit takes the step that all peers have added up.
+func (m *Model) Commit(sum Sums) {
 	for k := range m.Weights {
 		m.Weights[k] -= rate * sum[k] / sum[features]
 	}
@@ -101,6 +101,6 @@ func (m *Model) Apply(r io.Reader) error {
 	if sum[features] != batch {
 		return fmt.Errorf("an update of %v samples, want %d", sum[features], batch)
 	}
-	m.commit(sum)
+	m.Commit(sum)
 	return nil
 }

@@ -8,8 +8,9 @@
 //	}
 //
 // Run uses goroutines and memory, RunP2P goroutines and libp2p over loopback, and
-// RunProcesses real processes, started by elrun's own launcher. Tests that use this
-// package belong to external (_test) packages.
+// RunProcesses real processes, started by elrun's own launcher. Start is for groups
+// whose members come and die meanwhile (Job). Tests that use this package belong to
+// external (_test) packages.
 //
 // A rank whose function returns an error revokes the communicator, so that the
 // others end, too; the test fails with every rank's error.

@@ -79,6 +79,11 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
+func (r *recorder) Fatal(args ...any) {
+	r.message = fmt.Sprint(args...)
+	runtime.Goexit()
+}
+
 func TestRunProcessesFails(t *testing.T) {
 	r := &recorder{TB: t}
 	var all sync.WaitGroup

@@ -1,0 +1,158 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/elastic"
+	ownloop "github.com/elrun/elrun/examples/ownloop"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Sizes of the jobs in these tests.
+const (
+	steps = 200
+	pace  = 10 * time.Millisecond
+)
+
+// network has links with a little delay.
+func network(seed uint64) *simnet.Network {
+	return simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
+}
+
+// finals are the models that members ended with.
+type finals struct {
+	mu     sync.Mutex
+	models []ownloop.Model
+}
+
+// train is what each member does.
+func (f *finals) train(ctx context.Context, g *elastic.Group) error {
+	l := ownloop.Loop{Group: g, Steps: steps, Pace: pace}
+	if err := l.Run(ctx); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.models = append(f.models, l.Model)
+	return nil
+}
+
+// check wants so many models: the same to the bit, and but for the order of sums that
+// of a run alone.
+func (f *finals) check(t *testing.T, members int) {
+	t.Helper()
+	if len(f.models) != members {
+		t.Fatalf("%d members finished, want %d", len(f.models), members)
+	}
+	want := alone()
+	for _, got := range f.models {
+		if got != f.models[0] {
+			t.Errorf("one member has %+v, another %+v", got, f.models[0])
+		}
+		for k, w := range got.Weights {
+			if math.Abs(w-want.Weights[k]) > 1e-9 {
+				t.Errorf("weights %v, alone %v", got.Weights, want.Weights)
+			}
+		}
+	}
+}
+
+// alone is the obvious twin: the loop without any peers.
+func alone() *ownloop.Model {
+	m := new(ownloop.Model)
+	for m.Steps < steps {
+		m.Commit(m.Gradient(0, 1))
+	}
+	return m
+}
+
+func TestGroups(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			var f finals
+			cluster.Start(t, n, network(1), nil, f.train).Wait()
+			f.check(t, n)
+		})
+	}
+}
+
+// Members die and others join, at any time: no sample is lost or counts twice.
+func TestChurn(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f finals
+				r := rand.New(rand.NewPCG(seed, 0))
+				job := cluster.Start(t, 4, network(seed), nil, f.train)
+				// Two of four die, and one that came in between: each leaves a majority.
+				next := func() { <-time.After(time.Duration(300_000+r.IntN(150_000)) * time.Microsecond) }
+				victims := r.Perm(4)
+				next()
+				job.Kill(victims[0])
+				next()
+				late := job.Join()
+				next()
+				job.Kill(late)
+				next()
+				job.Kill(victims[1])
+				job.Wait()
+				f.check(t, 2)
+			})
+		})
+	}
+}
+
+// A member dies as it sends its message number k, which covers a few whole steps with
+// the calls in them: nobody else notices but for the size of the group.
+func TestKillAtMessage(t *testing.T) {
+	for k := 20; k < 44; k++ {
+		synctest.Test(t, func(t *testing.T) {
+			var f finals
+			n := network(uint64(k))
+			job := cluster.Start(t, 3, n, nil, f.train)
+			n.KillWhen(func(m simnet.Message) bool {
+				if m.Plane != simnet.Data || m.Number != k || m.From != "member-1" {
+					return false
+				}
+				job.Kill(1)
+				return true
+			})
+			job.Wait()
+			f.check(t, 2)
+		})
+	}
+}
+
+// A peer that joins with another number of steps is refused.
+func TestOtherSettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f finals
+		refused := false
+		job := cluster.Start(t, 2, network(1), nil, func(ctx context.Context, g *elastic.Group) error {
+			if g.Self().Index < 2 {
+				return f.train(ctx, g)
+			}
+			l := ownloop.Loop{Group: g, Steps: steps + 1}
+			err := l.Run(ctx)
+			if refused = err != nil; !refused {
+				return fmt.Errorf("joined with other settings")
+			}
+			return nil
+		})
+		job.Join()
+		job.Wait()
+		f.check(t, 2)
+	})
+}

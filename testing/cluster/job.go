@@ -1,0 +1,137 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// Job is an elastic group whose members come and die while a test goes on. They are
+// goroutines of one process on a simulated network; in a synctest bubble time is virtual:
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), nil, train)
+//		time.AfterFunc(time.Second, func() { job.Kill(1) })
+//		time.AfterFunc(2*time.Second, func() { job.Join() })
+//		job.Wait()
+//	})
+type Job struct {
+	Network *simnet.Network // for faults other than deaths
+
+	t       testing.TB
+	sink    event.Sink
+	f       func(ctx context.Context, g *elastic.Group) error
+	ctx     context.Context
+	members sync.WaitGroup
+
+	mu   sync.Mutex
+	all  []elastic.Member // by index
+	errs []error
+}
+
+// Start calls f with each of the n members of a new group. The job owns the network,
+// which Wait closes. sink, if not nil, takes the events of all.
+func Start(t testing.TB, n int, network *simnet.Network, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) *Job {
+	t.Helper()
+	if sink == nil {
+		sink = event.Discard{}
+	}
+	j := &Job{Network: network, t: t, sink: network.Sink(sink), f: f, ctx: t.Context()}
+	for range n {
+		j.add()
+	}
+	first := j.known()
+	for _, m := range first {
+		j.run(elastic.Config{Endpoint: network.Endpoint(m), Peers: first})
+	}
+	return j
+}
+
+// Join starts one more member, which joins the running group, and returns its index.
+func (j *Job) Join() int {
+	m := j.add()
+	j.run(elastic.Config{Endpoint: j.Network.Endpoint(m), Contacts: j.known})
+	return m.Index
+}
+
+// Kill ends the member with that index as SIGKILL ends a process.
+func (j *Job) Kill(index int) { j.Network.Kill(j.known()[index].ID) }
+
+// Wait waits until f has returned at all members, and fails the test unless it returned
+// nil. What it returned at members that were killed, by Kill or by the network, does not
+// count.
+func (j *Job) Wait() {
+	j.t.Helper()
+	j.members.Wait()
+	if err := errors.Join(append(j.errs, j.Network.Close())...); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// add makes up a member.
+func (j *Job) add() elastic.Member {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i := len(j.all)
+	m := elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}
+	j.all = append(j.all, m)
+	return m
+}
+
+// known returns all members that there have been, by index.
+func (j *Job) known() []elastic.Member {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]elastic.Member(nil), j.all...)
+}
+
+// run lets one member work.
+func (j *Job) run(cfg elastic.Config) {
+	cfg.Sink = j.sink
+	gone := j.Network.Gone(cfg.Self.ID)
+	ctx, cancel := context.WithCancel(j.ctx)
+	// The goroutines of a killed member run on, and might wait for others to come back.
+	j.members.Go(func() {
+		select {
+		case <-gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	j.members.Go(func() {
+		defer cancel()
+		err := j.member(ctx, cfg, gone)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if err != nil {
+			j.errs = append(j.errs, fmt.Errorf("member %d: %w", cfg.Self.Index, err))
+		}
+	})
+}
+
+// member joins, calls f and leaves. It returns nil for a member that was killed.
+func (j *Job) member(ctx context.Context, cfg elastic.Config, gone <-chan struct{}) error {
+	g, err := elastic.Join(ctx, cfg)
+	if err == nil {
+		err = j.f(ctx, g)
+	}
+	killed := false // looked at before Close, which takes the member off the network, too
+	select {
+	case <-gone:
+		killed = true
+	default:
+	}
+	if g != nil {
+		err = errors.Join(err, g.Close()) // members that wait for this one get an error
+	}
+	if killed {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// meet takes sessions until one has so many members.
+func meet(ctx context.Context, g *elastic.Group, members int) error {
+	for epoch := uint64(0); ; {
+		s, err := g.Next(ctx, epoch)
+		if err != nil {
+			return err
+		}
+		epoch = s.View.Epoch
+		for err == nil && s.Comm.Size() != members {
+			var left bool
+			if left, err = s.Boundary(ctx); left {
+				break
+			}
+			<-time.After(time.Millisecond)
+		}
+		if err == nil && s.Comm.Size() == members {
+			return collective.Barrier(ctx, s.Comm)
+		}
+		if err != nil && !errors.Is(err, collective.ErrRevoked) {
+			return err
+		}
+	}
+}
+
+func TestJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		met := make(map[int]bool)
+		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), nil, func(ctx context.Context, g *elastic.Group) error {
+			err := meet(ctx, g, 2) // 3 at the start, then 4, then 3, then 2
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				met[g.Self().Index] = true
+			}
+			return err
+		})
+		<-time.After(time.Second)
+		late := job.Join()
+		<-time.After(time.Second)
+		job.Kill(0)
+		<-time.After(time.Second)
+		job.Kill(1)
+		job.Wait()
+		if late != 3 || fmt.Sprint(met) != "map[2:true 3:true]" {
+			t.Errorf("member %d was late, %v met", late, met)
+		}
+	})
+}
+
+// What fails at a member that nobody killed fails the test, by the name of the member.
+func TestJobFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{TB: t}
+		var all sync.WaitGroup
+		all.Go(func() {
+			job := cluster.Start(r, 2, simnet.New(simnet.Config{}), nil, func(ctx context.Context, g *elastic.Group) error {
+				if g.Self().Index == 1 {
+					return errors.New("has had enough")
+				}
+				return nil
+			})
+			job.Wait()
+		})
+		all.Wait()
+		if r.message != "member 1: has had enough" {
+			t.Errorf("the failure says %q", r.message)
+		}
+	})
+}
