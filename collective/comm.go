@@ -8,7 +8,7 @@ import (
 )
 
 // Options configure a communicator and those made from it. All ranks must give
-// equal ones, but for OnStall.
+// equal ones, but for the functions.
 type Options struct {
 	// Segment is the size in bytes of the pieces in which large transfers are
 	// pipelined; a multiple of 8; 0 means 256 KiB.
@@ -18,6 +18,10 @@ type Options struct {
 	// OnStall, if set, is told of calls that wait unusually long, from a goroutine
 	// of the communicator. It must not call the communicator and should be quick.
 	OnStall func(Stall)
+	// Step, if set, tells which step of a program is going on, 0 for none yet. Then all the
+	// time that a step spends in calls is judged, not only that of each call. It is called
+	// as OnStall is.
+	Step func() int64
 }
 
 // maxSegment bounds a segment: no message of a transport is longer.
@@ -32,12 +36,14 @@ type Comm struct {
 	size      int
 	ranks     []int // ranks of the transport, by rank here; nil if they are the same
 	algorithm Algorithm
+	purpose   string // of For
 }
 
 // world is what all communicators over one transport share.
 type world struct {
 	t       Transport
 	self    int // rank in the transport
+	ranks   int // of the transport
 	opts    Options
 	started time.Time // origin of the times below
 	stop    chan struct{}
@@ -48,9 +54,13 @@ type world struct {
 	cause  error                   // of the first revocation seen here
 	calls  map[*operation]struct{} // in progress
 	seqs   map[uint64]*sequence    // by communicator
+	habits habits
 
-	longest atomic.Int64  // wait for a message that ended well, in nanoseconds
-	memory  [64]sync.Pool // of *[]uint64 of 1<<i words
+	// The watch owns these.
+	contacts map[int]*contact // by rank, while a roll call is held
+	said     said
+
+	memory [64]sync.Pool // of *[]uint64 of 1<<i words
 }
 
 // sequence counts the collective calls that one communicator has begun. Its number
@@ -77,9 +87,10 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 		o.Cost = DefaultCost()
 	}
 	w := &world{
-		t: t, self: rank, opts: o,
+		t: t, self: rank, ranks: size, opts: o,
 		started: time.Now(), stop: make(chan struct{}),
 		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
+		habits: habits{kinds: make(map[Call]*longest)}, contacts: make(map[int]*contact),
 	}
 	c := &Comm{world: w, seq: w.sequence(0), rank: rank, size: size}
 	w.working.Add(1)
@@ -114,6 +125,14 @@ func (c *Comm) Size() int { return c.size }
 func (c *Comm) Using(a Algorithm) *Comm {
 	d := *c
 	d.algorithm = a
+	return &d
+}
+
+// For returns the same communicator for calls of which a report of a stall says what
+// they are for, as in "bucket 2 of 7". It need not be the same at all ranks.
+func (c *Comm) For(what string) *Comm {
+	d := *c
+	d.purpose = what
 	return &d
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/elrun/elrun/internal/transport/mem"
 )
 
-// gates is a transport in memory on which some messages of rank 0 are slow and, if
-// mute, signals are lost.
+// gates is a transport in memory on which some messages of rank 0 are slow and, if lose
+// is set, signals are lost for which it returns true.
 type gates struct {
 	ends []*mem.Transport
 	slow func(e collective.Envelope) bool
-	mute bool
+	lose func(from, to int) bool
 }
 
 // slowness is how long a slow message takes: many times as long as it takes the watch
@@ -53,7 +53,7 @@ func (g *gate) Send(ctx context.Context, to int, e collective.Envelope, buf []by
 }
 
 func (g *gate) Signal(to int, msg []byte) {
-	if !g.g.mute {
+	if g.g.lose == nil || !g.g.lose(g.rank, to) {
 		g.Transport.Signal(to, msg)
 	}
 }

@@ -36,7 +36,8 @@ type operation struct {
 	progress atomic.Int64  // when a message last went or came, since world.started
 	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
 	scratch  []*[]uint64   // pooled memory, given back at the end
-	roll     rollCall      // owned by the watch
+	roll     rollCall      // owned by the watch, as is the next
+	excused  time.Duration // when this process began to run again after it was stopped
 }
 
 // run carries out a blocking call.
@@ -105,6 +106,7 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 	if p.call.Kind != KindPoint {
 		o.env.Seq = c.seq.Add(1) &^ pointBit
 	}
+	c.habits.begin(o.begun)
 	c.calls[o] = struct{}{}
 	c.working.Add(1)
 	return o, nil
@@ -114,13 +116,14 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 // a user's reduction: the other ranks wait for this one, and must not wait in vain.
 func (o *operation) carryOut(ctx context.Context, p plan) error {
 	panicked := true
+	var err error
 	defer func() {
 		if panicked {
 			o.revoke(errPanicked)
 		}
-		o.end()
+		o.end(err == nil && !panicked)
 	}()
-	err := o.attempt(ctx, p)
+	err = o.attempt(ctx, p)
 	panicked = false
 	if err != nil {
 		o.revoke(err)
@@ -164,11 +167,13 @@ func (o *operation) perform(ctx context.Context, p plan) error {
 	return o.disseminate()
 }
 
-func (o *operation) end() {
+func (o *operation) end(well bool) {
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}
+	now := time.Since(o.started)
 	o.mu.Lock()
+	o.habits.end(o.env.Call, well && o.peer < 0, now-o.begun, now)
 	delete(o.calls, o)
 	o.mu.Unlock()
 	o.working.Done()
@@ -225,10 +230,14 @@ func (o *operation) recvPiece(from int, buf []byte) error {
 
 // moved notes that a message went or came.
 func (o *operation) moved() {
-	now := int64(time.Since(o.started))
-	if wait := now - o.progress.Swap(now); wait > o.longest.Load() {
-		o.longest.Store(wait)
+	now := time.Since(o.started)
+	wait := now - time.Duration(o.progress.Swap(int64(now)))
+	if wait < worthLearning {
+		return
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.habits.waited(o.env.Call, wait, now)
 }
 
 // exchange sends out and receives in at the same time: a transport may hold a Send

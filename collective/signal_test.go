@@ -3,6 +3,7 @@ package collective
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -13,6 +14,11 @@ func drawSignal(t *rapid.T) signal {
 		env:      Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)},
 		blocking: rapid.Bool().Draw(t, "blocking"),
 		state:    rapid.SampledFrom([]state{unknown, present, absent, past}).Draw(t, "state"),
+		at:       time.Duration(rapid.Int64().Draw(t, "at")),
+		plight: plight{
+			inside: rapid.Bool().Draw(t, "inside"), waits: rapid.Int32().Draw(t, "waits"),
+			slow: rapid.Int32().Draw(t, "slow"), took: time.Duration(rapid.Int64().Draw(t, "took")),
+		},
 	}
 }
 
@@ -47,7 +53,8 @@ func TestSignalRefused(t *testing.T) {
 func FuzzDecodeSignal(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(signal{kind: signalAsk, blocking: true}.append(nil))
-	f.Add(signal{kind: signalTell, state: past}.append(nil))
+	f.Add(signal{kind: signalTell, state: past, at: time.Second}.append(nil))
+	f.Add(signal{kind: signalTell, plight: plight{inside: true, waits: 3, slow: -1, took: time.Second}}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := decodeSignal(b)
 		if err != nil {

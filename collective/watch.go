@@ -1,8 +1,6 @@
 package collective
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -11,11 +9,13 @@ import (
 // moves; a call that does not is treated in three steps:
 //
 //  1. After rollCallAfter without a message, the rank asks the others of the
-//     communicator where they are in its sequence: an ask names the call.
+//     communicator where they are in its sequence: an ask names the call. So it does
+//     when half of the stall limit is over.
 //  2. Every rank answers at once, from its own watch, with a tell: in the same call,
-//     not there yet, or past it. A rank that is in another call at the same place has
-//     found a mismatch and revokes instead.
-//  3. After the stall limit, OnStall is told who is not in the call.
+//     not there yet, or past it; and how it is held up itself. A rank that is in
+//     another call at the same place has found a mismatch and revokes instead.
+//  3. After the stall limit, which is learned (habit.go), it asks once more, and OnStall
+//     is told who holds up the call (stall.go).
 //
 // A rank that waits in Send or Recv for one that waits in a collective call for it
 // can never be served, because calls come from one goroutine: after two asks in
@@ -26,40 +26,10 @@ const (
 	watchPeriod = 50 * time.Millisecond
 	// stoodStill is how far two looks must lie apart for this process to have been stopped.
 	stoodStill = 10 * watchPeriod
-	// rollCallAfter is how long a call may wait before the first ask; the pause
-	// before each further ask doubles, up to rollCallMost.
+	// rollCallAfter is how long a call may wait before the first ask, and from one ask to
+	// the next; after a report the pause doubles with each, up to rollCallMost.
 	rollCallAfter = 200 * time.Millisecond
 	rollCallMost  = 2 * time.Second
-	// stallAfter is the least time after which a call is reported.
-	stallAfter = time.Second
-	// stallFactor times the longest wait that ended well is the limit if that is
-	// longer, up to stallMost.
-	stallFactor = 4
-	stallMost   = 30 * time.Second
-)
-
-// Stall describes a call that waits unusually long. Ranks are those of the transport.
-type Stall struct {
-	Call     Call
-	Since    time.Duration // without a message
-	Waiting  int           // rank from which the caller receives, or -1
-	Culprits []int         // ranks that hold up the call, as far as is known
-	Phase    string        // what the culprits do: "not in the call", "no answer", "in the call"
-}
-
-// String says who is waited for, in one line without ranks' names.
-func (s Stall) String() string {
-	return fmt.Sprintf("%v waits %.1fs for rank %v (%s)", s.Call, s.Since.Seconds(), s.Culprits, s.Phase)
-}
-
-// state is where a rank is in relation to a call that it was asked about.
-type state uint8
-
-const (
-	unknown state = iota // no answer
-	present              // in the call
-	absent               // not there yet
-	past                 // has ended it, as its messages on the way will show
 )
 
 // rollCall is what the watch knows of one call that waits.
@@ -68,7 +38,8 @@ type rollCall struct {
 	pause    time.Duration
 	states   map[int]state // answers by rank of the transport
 	strikes  int           // asks of a rank that can never be served
-	reported time.Duration // the wait at the last report
+	last     bool          // the answers to the last ask before a report are coming in
+	reported time.Duration // how long it had been held up at the last report
 }
 
 // watch runs until Close.
@@ -88,9 +59,7 @@ func (w *world) watch() {
 				w.excuse(now)
 			}
 			last = now
-			for _, o := range w.inProgress() {
-				w.look(o)
-			}
+			w.lookAtAll()
 		}
 	}
 }
@@ -100,27 +69,58 @@ func (w *world) watch() {
 func (w *world) excuse(now time.Duration) {
 	for _, o := range w.inProgress() {
 		o.progress.Store(int64(now))
+		o.excused = now
+	}
+	clear(w.contacts)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.habits.excuse(now)
+}
+
+// lookAtAll looks at the calls in progress.
+func (w *world) lookAtAll() {
+	if w.opts.Step != nil {
+		step := w.opts.Step()
+		w.mu.Lock()
+		w.habits.inStep(step, time.Since(w.started))
+		w.mu.Unlock()
+	}
+	calling := false
+	for _, o := range w.inProgress() {
+		calling = w.look(o) || calling
+	}
+	if !calling {
+		clear(w.contacts) // the next roll call finds other circumstances
 	}
 }
 
-// look asks and reports if o waits for long.
-func (w *world) look(o *operation) {
+// look asks and reports if o waits for long. It returns whether a roll call is held.
+func (w *world) look(o *operation) bool {
 	now := time.Since(w.started)
 	waits := now - time.Duration(o.progress.Load())
-	if waits < rollCallAfter {
-		o.roll = rollCall{}
-		return
+	w.mu.Lock()
+	d := w.habits.judge(o.env.Call, waits, o.age(now), now)
+	w.mu.Unlock()
+	r := &o.roll
+	if !d.likely {
+		*r = rollCall{}
+		return false
 	}
-	if now-o.roll.asked >= o.roll.pause {
+	due := d.overdue && d.held >= 2*r.reported
+	switch {
+	case due && r.last:
+		w.report(o, Stall{Since: d.held, Quiet: waits}, now)
+		r.pause = min(2*r.pause, rollCallMost)
+		r.last = false
+	case due || now-r.asked >= r.pause:
 		o.ask(now)
+		r.last = due
 	}
-	usual := min(stallFactor*time.Duration(w.longest.Load()), stallMost)
-	limit := max(stallAfter, usual, 2*o.roll.reported)
-	if waits >= limit && w.opts.OnStall != nil {
-		o.roll.reported = waits
-		w.opts.OnStall(o.stall(waits))
-	}
+	return true
 }
+
+// age returns for how long o has been in progress while this process ran.
+func (o *operation) age(now time.Duration) time.Duration { return now - max(o.begun, o.excused) }
 
 // inProgress returns the calls in progress, the oldest first.
 func (w *world) inProgress() []*operation {
@@ -138,19 +138,34 @@ func (w *world) inProgress() []*operation {
 // of a Send or Recv.
 func (o *operation) ask(now time.Duration) {
 	r := &o.roll
-	r.asked = now
-	r.pause = min(max(2*r.pause, rollCallAfter), rollCallMost)
+	r.asked, r.pause = now, max(r.pause, rollCallAfter)
 	if r.states == nil {
 		r.states = make(map[int]state)
 	}
-	for rank := range o.size {
-		peer := o.inWorld(rank)
-		if peer == o.self || (o.peer >= 0 && o.peer != peer) {
-			continue
+	for _, peer := range o.others() {
+		c := o.contacts[peer]
+		if c == nil {
+			c = &contact{plight: plight{waits: -1, slow: -1}}
+			o.contacts[peer] = c
 		}
+		c.ask(now)
 		blocking := o.blocking && !o.serves(peer)
-		o.t.Signal(peer, signal{kind: signalAsk, env: o.env, blocking: blocking}.append(nil))
+		o.t.Signal(peer, signal{kind: signalAsk, env: o.env, blocking: blocking, at: now}.append(nil))
 	}
+}
+
+// others returns the ranks of the transport with which o is carried out.
+func (o *operation) others() []int {
+	if o.peer >= 0 {
+		return []int{o.peer}
+	}
+	var all []int
+	for rank := range o.size {
+		if peer := o.inWorld(rank); peer != o.self {
+			all = append(all, peer)
+		}
+	}
+	return all
 }
 
 // serves reports whether a Send or Recv with peer goes on beside the calls that block.
@@ -160,43 +175,30 @@ func (w *world) serves(peer int) bool {
 	})
 }
 
-// stall says who holds up o.
-func (o *operation) stall(waits time.Duration) Stall {
-	s := Stall{Call: o.env.Call, Since: waits, Waiting: int(o.waiting.Load()) - 1, Phase: "in the call"}
-	// A rank that does not answer comes first: one that does may itself wait for it, in
-	// an earlier call.
-	for _, st := range []state{unknown, absent} {
-		for rank := range o.size {
-			peer := o.inWorld(rank)
-			concerned := peer != o.self && (o.peer < 0 || o.peer == peer)
-			if concerned && o.roll.states[peer] == st {
-				s.Culprits = append(s.Culprits, peer)
-			}
-		}
-		if len(s.Culprits) > 0 {
-			s.Phase = map[state]string{absent: "not in the call", unknown: "no answer"}[st]
-			return s
-		}
-	}
-	if s.Waiting >= 0 {
-		s.Culprits = []int{s.Waiting}
-	}
-	return s
-}
-
 // hear takes a signal of another rank. What makes no sense is dropped: signals are
 // advisory.
 func (w *world) hear(s Signal) {
 	m, err := decodeSignal(s.Data)
-	if err != nil {
+	if err != nil || !m.plight.fits(w.ranks) {
 		return
 	}
 	if m.kind == signalAsk {
 		w.answer(s.From, m)
 		return
 	}
-	if o := w.find(m.env); o != nil && o.roll.states != nil {
-		o.roll.states[s.From] = m.state
+	w.told(s.From, m)
+}
+
+// told takes in an answer to a roll call.
+func (w *world) told(from int, m signal) {
+	if c := w.contacts[from]; c != nil {
+		c.tell(m, time.Since(w.started))
+	}
+	for _, o := range w.inProgress() {
+		concerned := o.env.Comm == m.env.Comm && o.env.Seq == m.env.Seq && (o.peer < 0 || o.peer == from)
+		if concerned && o.roll.states != nil {
+			o.roll.states[from] = m.state
+		}
 	}
 }
 
@@ -213,7 +215,7 @@ func (w *world) find(e Envelope) *operation {
 // answer tells rank from where this rank is, or revokes if the two can never meet.
 func (w *world) answer(from int, m signal) {
 	mine := w.find(m.env)
-	reply := signal{kind: signalTell, env: m.env, state: absent}
+	reply := signal{kind: signalTell, env: m.env, state: absent, at: m.at, plight: w.plight(time.Since(w.started))}
 	switch {
 	case m.env.Seq&pointBit != 0:
 		// A tag says nothing about places; the other direction finds the mismatch.
@@ -258,46 +260,4 @@ func (w *world) neverServed(from int, m signal) *operation {
 		}
 	}
 	return nil
-}
-
-// signal is a message between watches.
-type signal struct {
-	kind     byte
-	env      Envelope
-	blocking bool  // of an ask: the sender does nothing else with the receiver
-	state    state // of a tell
-}
-
-const (
-	signalAsk  = 1
-	signalTell = 2
-	signalSize = 1 + 8 + 4 + CallSize + 1
-)
-
-func (s signal) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(append(b, s.kind), s.env.Comm)
-	b = binary.LittleEndian.AppendUint32(b, s.env.Seq)
-	b = s.env.Call.Append(b)
-	last := byte(s.state)
-	if s.blocking {
-		last |= 0x80
-	}
-	return append(b, last)
-}
-
-func decodeSignal(b []byte) (signal, error) {
-	if len(b) != signalSize || (b[0] != signalAsk && b[0] != signalTell) {
-		return signal{}, fmt.Errorf("collective: decode signal: %d bytes, want %d", len(b), signalSize)
-	}
-	call, err := DecodeCall(b[13:])
-	if err != nil {
-		return signal{}, err
-	}
-	last := b[signalSize-1]
-	return signal{
-		kind:     b[0],
-		env:      Envelope{Comm: binary.LittleEndian.Uint64(b[1:]), Seq: binary.LittleEndian.Uint32(b[9:]), Call: call},
-		blocking: last&0x80 != 0,
-		state:    state(last &^ 0x80),
-	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
 )
@@ -134,4 +135,44 @@ func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead 
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
+}
+
+// A session that a member ends for a reason of its own is followed by one of the same
+// members, which begins where that one ended.
+func TestRevokedByMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			g, err := elastic.Join(ctx, p.config(i, p.members))
+			if err != nil {
+				return err
+			}
+			state, revoked := new(replayer), false
+			g.Hold(state, nil)
+			for epoch := uint64(0); state.step < 20; {
+				s, err := g.Next(ctx, epoch)
+				if err != nil {
+					return errors.Join(err, g.Close())
+				}
+				epoch = s.View.Epoch
+				l := &loop{g: g, state: state, until: 20, pause: oneStep, sizes: make(map[int]int)}
+				l.before = func(step int64, _ uint64) {
+					if i == 1 && step == 10 && !revoked {
+						revoked = true
+						s.Comm.Revoke(errors.New("a reason of its own"))
+					}
+				}
+				if err := l.session(ctx, s); err != nil && !errors.Is(err, collective.ErrRevoked) {
+					return errors.Join(err, g.Close())
+				}
+			}
+			return errors.Join(state.right(), g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		if lost := p.sink.of("lost"); len(lost) > 0 {
+			t.Errorf("%v", lost)
+		}
+	})
 }

@@ -9,7 +9,7 @@ func (k *keeper) depart(patience time.Duration) {
 	if s, _ := k.now(); s.phase != inside {
 		return
 	}
-	k.leave()
+	k.leave(true)
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	poll := time.NewTicker(tickPeriod)

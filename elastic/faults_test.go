@@ -23,10 +23,11 @@ type rig struct {
 	until   int64
 	pause   time.Duration
 	adjust  func(i int, cfg *elastic.Config)  // nil for none
+	begun   func(i int, l *loop)              // nil for none; called before its run
 	during  func(ctx context.Context, r *rig) // what happens meanwhile, in a goroutine
 	loops   []*loop
-	lives   []int // identities that each member has had, guarded by mu
 	mu      sync.Mutex
+	lives   []int // identities that each member has had, guarded by mu
 }
 
 func newRig(n int, c simnet.Config) *rig {
@@ -68,6 +69,9 @@ func (r *rig) run(t *testing.T) []error {
 			}
 			l := &loop{g: g, state: new(replayer), until: r.until, pause: r.pause}
 			r.loops[i] = l
+			if r.begun != nil {
+				r.begun(i, l)
+			}
 			g.Hold(l.state, nil)
 			err = l.run(ctx)
 			errs[i] = errors.Join(err, l.state.right(), g.Close())

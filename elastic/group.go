@@ -89,8 +89,9 @@ type Group struct {
 
 	mu     sync.Mutex
 	closed bool
-	begun  bool    // Next was called: state and settings are what they will be
-	keeper *keeper // of the present identity
+	begun  bool     // Next was called: state and settings are what they will be
+	met    []Member // members that an identity before knew, for the next one to ask
+	keeper *keeper  // of the present identity
 	last   *Session
 }
 
@@ -202,7 +203,7 @@ func (g *Group) Busy(what string) (done func()) {
 // Leave asks to leave the group at the next boundary. Next returns ErrLeft then.
 func (g *Group) Leave() {
 	g.leaving.Do(func() { close(g.leaves) })
-	g.current().leave()
+	g.current().leave(false)
 }
 
 // Dead says that the process of a member has ended: its launcher has its wait status.

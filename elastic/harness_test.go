@@ -241,6 +241,7 @@ func (l *loop) session(ctx context.Context, s *elastic.Session) error {
 		if stop, err := s.Boundary(ctx); stop || err != nil {
 			return errors.Join(err, errBoundary)
 		}
+		l.g.Stable(l.state.Step())
 	}
 	return nil
 }

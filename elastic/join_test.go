@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/simnet"
 )
 
 // oneStep is the time of a step.
@@ -34,7 +35,9 @@ func TestNewcomer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPeers(n)
 			var joining sync.WaitGroup
+			begun := make([]int, n)
 			loops := p.run(t, 100, func(int) bool { return false }, func(i int, step int64) {
+				begun[i]++
 				if i != 0 || step != 20 {
 					return
 				}
@@ -47,12 +50,47 @@ func TestNewcomer(t *testing.T) {
 			})
 			joining.Wait()
 			for i, l := range loops {
-				if l.sizes[n] < 20 || l.sizes[n+1] < 50 {
-					t.Errorf("n=%d: member %d did steps with groups of %v", n, i, l.sizes)
+				if l.sizes[n] < 20 || l.sizes[n+1] < 50 || begun[i] != 100 {
+					t.Errorf("n=%d: member %d began %d steps, and did them with groups of %v", n, i, begun[i], l.sizes)
 				}
 			}
 		})
 	}
+}
+
+// A peer whose link is so slow that it is let in some steps behind gets their updates
+// before the first step that it does with the others.
+func TestNewcomerSomeStepsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		self := elastic.Member{ID: "newcomer", Index: 3}
+		r.net.SetLink(simnet.Any, self.ID, simnet.Link{Delay: 35 * time.Millisecond}, simnet.Bulk)
+		r.during = func(ctx context.Context, r *rig) {
+			after(30 * oneStep)
+			g, err := elastic.Join(ctx, elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink,
+				Contacts: func() []elastic.Member { return r.members }})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			state := new(replayer)
+			l := &loop{g: g, state: state, until: r.until, pause: r.pause}
+			g.Hold(state, nil)
+			if err := errors.Join(l.run(ctx), g.Close(), state.right()); err != nil || state.loads != 1 || l.sizes[4] < 100 {
+				t.Errorf("the newcomer: %v, %d loads, groups of %v", err, state.loads, l.sizes)
+			}
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range r.sink.of("resync") {
+			var had, want int
+			if n, _ := fmt.Sscanf(e.Body.(event.Resync).Reason, "was at step %d, others at %d", &had, &want); n == 2 && want-had >= 2 {
+				return
+			}
+		}
+		t.Errorf("it was not some steps behind: %v", r.sink.of("resync"))
+	})
 }
 
 // A peer with another setting is refused, and told which.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +19,8 @@ type joiner struct {
 	accepted chan struct{} // closed when the first member has accepted the offer
 
 	mu      sync.Mutex
-	members []Member // of the view, as was last heard
+	members []Member  // of the view, as was last heard
+	once    sync.Once // for accepted
 }
 
 // joinIn gets this peer into the job: it makes its offer, copies the state and asks to
@@ -73,26 +73,28 @@ const (
 // why this peer cannot join.
 func (j *joiner) lookOut(ctx context.Context) error {
 	g := j.group
-	begun, lastSeen, pause := time.Now(), time.Time{}, offerPause // lastSeen is zero until a member was
+	begun, pause := time.Now(), offerPause
+	var answered, seen time.Time // when a member last answered, or at least was not certainly gone
 	for {
-		seen, accepted, err := j.offerToAll(ctx)
+		round, err := j.offerToAll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, ErrRefused):
 			return err
-		case seen:
-			lastSeen = time.Now()
+		case round.answered:
+			answered, seen = time.Now(), time.Now()
+		case round.seen && !answered.IsZero():
+			seen = time.Now()
 		}
-		if accepted && pause == offerPause {
+		if round.accepted {
 			pause = offerPeriod
-			close(j.accepted)
 		}
 		switch {
-		case !lastSeen.IsZero() && time.Since(lastSeen) > desertedAfter:
+		case !seen.IsZero() && time.Since(seen) > desertedAfter:
 			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
-		case pause == offerPause && time.Since(begun) > g.cfg.RejoinTimeout:
-			return fmt.Errorf("%w: nobody let this peer in for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)
+		case time.Since(begun) > g.cfg.RejoinTimeout && time.Since(answered) > g.cfg.RejoinTimeout:
+			return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -107,64 +109,6 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		}
 		timer.Stop()
 	}
-}
-
-// offerToAll makes the offer to every contact and every member that these name. It
-// reports whether anybody was there, and whether one accepted; the error is the last
-// one, or that of a refusal, which speaks for the job.
-func (j *joiner) offerToAll(ctx context.Context) (seen, accepted bool, last error) {
-	g := j.group
-	last = errors.New("no member is known")
-	j.mu.Lock()
-	todo := slices.Clone(j.members)
-	j.mu.Unlock()
-	g.mu.Lock()
-	contacts := g.cfg.Contacts
-	g.mu.Unlock()
-	if contacts != nil {
-		todo = append(todo, contacts()...)
-	}
-	asked := make(map[ID]bool)
-	var members []Member
-	for i := 0; i < len(todo); i++ { // grows on the way
-		m := todo[i]
-		if m.ID == j.k.ep.Self.ID || asked[m.ID] {
-			continue
-		}
-		asked[m.ID] = true
-		r, err := j.offerTo(ctx, m)
-		seen = seen || err == nil && !r.Outside || err != nil && !errors.Is(err, ErrGone)
-		switch {
-		case err != nil:
-			last = err
-		case r.Refused != "":
-			return true, false, fmt.Errorf("%w by %s: %s", ErrRefused, m.ID.Short(), r.Refused)
-		case r.Wait != "":
-			last = fmt.Errorf("%s %s", m.ID.Short(), r.Wait)
-		default:
-			accepted, members = true, r.Members
-			todo = append(todo, r.Members...)
-		}
-	}
-	if accepted {
-		j.mu.Lock()
-		j.members = members
-		j.mu.Unlock()
-	}
-	return seen, accepted, last
-}
-
-// offerTo makes the offer to one member.
-func (j *joiner) offerTo(ctx context.Context, m Member) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, offerPatience)
-	defer cancel()
-	stop := context.AfterFunc(j.k.ctx, cancel)
-	defer stop()
-	if err := j.k.ep.Control.Introduce([]Member{m}); err != nil {
-		return reply{}, err
-	}
-	g := j.group
-	return propose(ctx, j.k.ep, m.ID, offer{Member: j.k.ep.Self, State: g.state != nil, Settings: g.settings})
 }
 
 // reopen replaces an identity that was fenced by a fresh one, which has to join. What
@@ -212,19 +156,18 @@ func (g *Group) replace(k *keeper, members []Member) bool {
 		return false
 	}
 	g.keeper = k
-	contacts := g.cfg.Contacts
-	g.cfg.Contacts = func() []Member {
-		if contacts != nil {
-			return append(contacts(), members...)
-		}
-		return members
-	}
+	g.met = members
 	return true
 }
 
 // lastMembers returns the members of the last view that this identity knew, but for
-// itself.
+// itself. Where any survivors may go on it adds some that were lost before: if this
+// peer's part of a divided group is given up, only those of the other part remain.
 func (k *keeper) lastMembers() []Member {
 	s, _ := k.now()
-	return without(s.view.Members, k.ep.Self.ID)
+	members := without(s.view.Members, k.ep.Self.ID)
+	if k.cfg.Any {
+		members = append(members, s.former...)
+	}
+	return members
 }

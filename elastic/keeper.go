@@ -37,16 +37,19 @@ type keeper struct {
 	emit func(epoch uint64, body event.Body)
 	out  *outboxes
 
-	m        *member.Machine // nil while a joiner is not level
-	view     View            // the machine's present one; that of epoch 0 has no members
-	peers    map[ID]*peer
-	approved map[ID]bool // peers that may join when they ask
-	foreign  *foreign    // letting in a peer of another launcher, or nil
-	sole     soleness
-	first    [32]byte // hash of the first view until it is agreed; zero afterwards
-	ticks    int
-	ticked   time.Time // last tick
-	stalled  bool      // this member makes way because it holds up the others
+	m         *member.Machine // nil while a joiner is not level
+	view      View            // the machine's present one; that of epoch 0 has no members
+	peers     map[ID]*peer
+	approved  map[ID]bool // peers that may join when they ask
+	foreign   *foreign    // letting in a peer of another launcher, or nil
+	sole      soleness
+	first     [32]byte // hash of the first view until it is agreed; zero afterwards
+	ticks     int
+	ticked    time.Time // last tick
+	lacking   bool      // too few members can be reached
+	returned  []ID      // members that are heard again while that is so
+	regrouped time.Time // when their suspicions are taken back at the latest
+	stalled   bool      // this member makes way because it holds up the others
 
 	functions chan func()
 	ctx       context.Context // ends with stop
@@ -64,12 +67,13 @@ type keeper struct {
 
 // standing is how a peer stands in its group.
 type standing struct {
-	phase phase
-	why   string // of phases out of the group
-	view  View   // the latest
-	ended bool   // those who went last have left: with nobody else there the job is over
-	short *lack  // too few members can be reached; nil if there are enough
-	wrong error  // the first view cannot be agreed on
+	phase  phase
+	why    string   // of phases out of the group
+	view   View     // the latest
+	former []Member // some that were lost on the way, the latest first
+	ended  bool     // members have left because the job is at its end
+	short  *lack    // too few members can be reached; nil if there are enough
+	wrong  error    // the first view cannot be agreed on
 }
 
 // phase is where an identity is in its life. It only goes forward.
@@ -199,6 +203,7 @@ func (k *keeper) tick(now time.Time) {
 	}
 	k.ticked = now
 	k.ticks++
+	k.trustAll(now)
 	if k.m != nil {
 		k.m.Step(member.Stable{Steps: uint64(k.stable.Load())})
 		k.m.Tick()
@@ -234,10 +239,12 @@ func (k *keeper) noticed(n member.Notice) {
 	case member.Asked:
 		k.asked(n.Request)
 	case member.QuorumLost:
+		k.lacking = true
 		k.set(func(s *standing) { s.short = &lack{n.Present, n.Needed} })
 		k.emit(k.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
 		k.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
 	case member.QuorumBack:
+		k.lacking = false
 		k.set(func(s *standing) { s.short = nil })
 		k.emit(k.view.Epoch, event.Quorum{State: "back", Present: n.Present, Needed: n.Needed})
 	case member.Left:

@@ -31,6 +31,7 @@ type beat struct {
 	Reply   bool     // it wants a beat in return
 	Deaf    bool     // it has not heard the receiver for too long
 	Leaving bool     // it has asked to leave
+	Ended   bool     // it leaves because the job is at its end
 	Sole    bool     // as far as it knows one launcher has started everybody
 	First   [32]byte // Hash of the first view as it was told; zero once that is agreed
 	Busy    string   // why it makes no progress, or empty
@@ -47,6 +48,7 @@ const (
 	flagReply = 1 << iota
 	flagDeaf
 	flagLeaving
+	flagEnded
 	flagSole
 	flagFirst
 	flagsEnd
@@ -55,7 +57,7 @@ const (
 // append writes the letter of a beat.
 func (t beat) append(b []byte) []byte {
 	flags := byte(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Sole, t.First != [32]byte{}} {
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}} {
 		if set {
 			flags |= 1 << i
 		}
@@ -74,7 +76,8 @@ func decodeBeat(b []byte) (beat, error) {
 		return beat{}, fmt.Errorf("beat: %w", errLetter)
 	}
 	flags := b[0]
-	t := beat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Sole: flags&flagSole != 0}
+	t := beat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Ended: flags&flagEnded != 0,
+		Sole: flags&flagSole != 0}
 	b = b[1:]
 	for _, field := range []*uint64{&t.Entered, &t.Step} {
 		v, n := binary.Uvarint(b)

@@ -14,7 +14,7 @@ func TestBeatRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := beat{
 			Entered: rapid.Uint64().Draw(t, "entered"), Step: rapid.Uint64().Draw(t, "step"),
-			Reply: rapid.Bool().Draw(t, "reply"), Deaf: rapid.Bool().Draw(t, "deaf"), Leaving: rapid.Bool().Draw(t, "leaving"), Sole: rapid.Bool().Draw(t, "sole"),
+			Reply: rapid.Bool().Draw(t, "reply"), Deaf: rapid.Bool().Draw(t, "deaf"), Leaving: rapid.Bool().Draw(t, "leaving"), Ended: rapid.Bool().Draw(t, "ended"), Sole: rapid.Bool().Draw(t, "sole"),
 			Busy: rapid.StringN(0, 20, maxBusy).Draw(t, "busy"),
 		}
 		if rapid.Bool().Draw(t, "first") {

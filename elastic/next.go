@@ -46,7 +46,9 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	if s := g.using(); s != nil && epoch < s.View.Epoch && s.Comm.Err() == nil {
 		return s, nil
 	}
-	g.left(epoch)
+	if err := g.left(epoch); err != nil {
+		return nil, err
+	}
 	for {
 		k, v, err := g.await(ctx, epoch)
 		if err != nil {
@@ -80,18 +82,23 @@ func (g *Group) use(s *Session) {
 }
 
 // left retires the session before, and if it broke lets the keeper see to it that
-// another one follows.
-func (g *Group) left(epoch uint64) {
+// another one follows. One that ended because its ranks made different calls is a
+// mistake of the program, which no other session mends.
+func (g *Group) left(epoch uint64) error {
 	s := g.using()
 	if s == nil {
-		return
+		return nil
 	}
 	g.use(nil)
 	cause := s.Comm.Err()
 	g.retire(s)
+	if errors.Is(cause, collective.ErrMismatch) {
+		return fmt.Errorf("%w: %w", ErrNoView, cause)
+	}
 	if cause != nil && s.View.Epoch >= epoch {
 		g.failed(context.Background(), s.keeper, s.View, cause)
 	}
+	return nil
 }
 
 // failed says that the session of a view could not be entered, or broke. Where that
@@ -158,6 +165,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 		case <-changed:
 		case <-w.leaves():
 			return nil, View{}, ErrLeft
+		case <-w.long():
+			w.announce()
 		case <-g.resting():
 			if err := g.offerStep(); err != nil {
 				return nil, View{}, err
@@ -174,18 +183,35 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 type waiting struct {
 	group *Group
 	timer *time.Timer // nil while there are enough
+	soon  *time.Timer // until the waiting is announced
 	lack  lack
 	epoch uint64
 }
 
-// begin says that the group waits from now on, the first time.
+// briefLack is how long there may be too few members before that is worth a word: news
+// of certain deaths may be on the way, which make up for their votes.
+const briefLack = 500 * time.Millisecond
+
+// begin notes that the group waits from now on.
 func (w *waiting) begin(k *keeper, l lack) {
-	if w.timer != nil {
-		return
-	}
 	now, _ := k.now()
-	w.timer, w.lack, w.epoch = time.NewTimer(w.group.cfg.RejoinTimeout), l, now.view.Epoch
-	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: l.present, Needed: l.needed})
+	w.lack, w.epoch = l, now.view.Epoch
+	if w.timer == nil {
+		w.timer, w.soon = time.NewTimer(w.group.cfg.RejoinTimeout), time.NewTimer(briefLack)
+	}
+}
+
+// long returns the channel that says that the group has waited for a while.
+func (w *waiting) long() <-chan time.Time {
+	if w.timer == nil {
+		return nil
+	}
+	return w.soon.C
+}
+
+// announce says that the group waits.
+func (w *waiting) announce() {
+	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.lack.present, Needed: w.lack.needed})
 	if w.group.onShort != nil {
 		w.group.onShort()
 	}
@@ -212,6 +238,7 @@ func (w *waiting) leaves() <-chan struct{} {
 func (w *waiting) end() {
 	if w.timer != nil {
 		w.timer.Stop()
+		w.soon.Stop()
 		w.timer = nil
 	}
 }

@@ -21,6 +21,7 @@ type reply struct {
 	Refused string   `json:"refused,omitempty"` // why the job does not want the peer, for good
 	Wait    string   `json:"wait,omitempty"`    // why this peer cannot say yet
 	Outside bool     `json:"outside,omitempty"` // it is no member itself
+	Ended   bool     `json:"ended,omitempty"`   // the job is at its end
 	Members []Member `json:"members,omitempty"` // of the present view
 }
 
@@ -69,6 +70,8 @@ func (g *Group) consider(from ID, o offer) reply {
 	switch {
 	case o.Member.ID != from:
 		return reply{Refused: fmt.Sprintf("it calls itself %s, and is %s", o.Member.ID.Short(), from.Short())}
+	case k.atEnd():
+		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:
 		return reply{Wait: "is no member itself", Outside: true}
 	case !begun:
@@ -108,6 +111,13 @@ func differ(ours, theirs []Setting) string {
 		}
 	}
 	return ""
+}
+
+// atEnd reports whether this member is leaving because the job is at its end.
+func (k *keeper) atEnd() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.doing.Ended
 }
 
 // approve lets a peer in when it asks.

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/internal/member"
@@ -69,13 +70,53 @@ func (k *keeper) heard(id ID, p *peer) {
 	}
 	if p.suspected != "" {
 		p.suspected = ""
-		k.step(member.Trust{Peer: member.ID(id)})
+		k.beatTo(id, false) // it must know that it is heard again before what the machine says
+		k.trust(id)
 	}
 	if p.doubt != 0 {
 		epoch := p.doubt
 		p.doubt = 0
 		k.step(member.Renew{Epoch: epoch})
 	}
+}
+
+// regroup is how long a group that was too small waits, after the first missing member
+// is heard again, for the others that may come back at the same time: what is believed of
+// them would put them out. It is longer than the time in which suspects are tried again.
+const regroup = 300 * time.Millisecond
+
+// trust takes a suspicion back, at once or, in a group that is too small, together with
+// those of others.
+func (k *keeper) trust(id ID) {
+	if !k.lacking {
+		k.step(member.Trust{Peer: member.ID(id)})
+		return
+	}
+	if len(k.returned) == 0 {
+		k.regrouped = time.Now().Add(regroup)
+	}
+	k.returned = append(k.returned, id)
+}
+
+// trustAll takes back the suspicions that have waited for it, when it is time or nobody
+// else is missing.
+func (k *keeper) trustAll(now time.Time) {
+	if len(k.returned) == 0 {
+		return
+	}
+	missing := slices.ContainsFunc(k.view.Members, func(m Member) bool {
+		p := k.peerOf(m.ID)
+		return p != nil && p.suspected != ""
+	})
+	if missing && now.Before(k.regrouped) {
+		return
+	}
+	for _, id := range k.returned {
+		if p := k.peerOf(id); p != nil && p.suspected == "" {
+			k.step(member.Trust{Peer: member.ID(id)})
+		}
+	}
+	k.returned = nil
 }
 
 // step gives the machine an event, if there is one.

@@ -168,7 +168,7 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 		if p.beat.Busy != "" {
 			phase = p.beat.Busy
 		}
-		if len(s.Culprits) == 1 && s.Since >= makeWayAfter && p.beat.Busy == "" {
+		if len(s.Culprits) == 1 && s.Quiet >= makeWayAfter && p.beat.Busy == "" {
 			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))
 		}
 	}

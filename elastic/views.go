@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,8 @@ func (k *keeper) entered(mv member.View) {
 	gone := k.farewell(old, v)
 	k.set(func(s *standing) {
 		s.phase, s.view = max(s.phase, inside), v
-		if old.Epoch == 0 || v.Reason != "join" && v.Reason != "vote" && v.Reason != "renew" {
-			s.ended = v.Reason == "leave"
-		}
+		s.former = slices.Concat(gone, s.former)
+		s.former = s.former[:min(len(s.former), maxFormer)]
 	})
 	switch v.Reason {
 	case "renew":
@@ -39,6 +39,9 @@ func (k *keeper) entered(mv member.View) {
 		k.revokeFor(gone)
 	}
 }
+
+// maxFormer bounds the lost members that are remembered.
+const maxFormer = 32
 
 // welcome notes new members. One that has just come counts as heard now.
 func (k *keeper) welcome(old, v View) {
@@ -68,6 +71,9 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 			continue
 		}
 		delete(k.peers, m.ID)
+		if p.beat.Ended {
+			k.end()
+		}
 		if v.Reason == "leave" || p.beat.Leaving {
 			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "asked"})
 			continue
@@ -82,6 +88,9 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 	}
 	return lost
 }
+
+// end notes that members have left because the job is at its end.
+func (k *keeper) end() { k.set(func(s *standing) { s.ended = true }) }
 
 // over ends the membership of this identity.
 func (k *keeper) over(p phase, n member.Notice) {
@@ -155,9 +164,11 @@ func (k *keeper) broken(v View, blamed int) {
 	})
 }
 
-// leave asks to be out at the next boundary.
-func (k *keeper) leave() {
+// leave asks to be out at the next boundary; ended says that this is because the job is
+// at its end.
+func (k *keeper) leave(ended bool) {
 	k.mu.Lock()
+	k.doing.Ended = ended && !k.doing.Leaving
 	k.doing.Leaving = true
 	k.mu.Unlock()
 	k.do(func() {

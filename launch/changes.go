@@ -40,7 +40,10 @@ type changes struct {
 	pending *change
 	deaths  []death              // of children, not yet seen in a view
 	said    map[string]time.Time // lines of other events, by what they say
-	done    bool                 // a peer has finished: that others leave is no news
+	waiting bool                 // people were told that there are too few peers
+	// newcomers joined with the latest view that added members.
+	newcomers map[string]bool
+	done      bool // a peer has finished: that others leave is no news
 }
 
 // reason is why a member is gone or there.
@@ -142,6 +145,12 @@ func (c *changes) view(epoch uint64, v event.View, now time.Time) []string {
 		n.gone, n.came = without(c.members, v.Members), without(v.Members, c.members)
 	case v.Reason != "start": // a launcher whose peers join
 		n.came = slices.DeleteFunc(slices.Clone(v.Members), func(id string) bool { return !c.own(id) })
+	}
+	if len(n.came) > 0 {
+		c.newcomers = make(map[string]bool)
+		for _, id := range n.came {
+			c.newcomers[id] = true
+		}
 	}
 	c.epoch, c.members = epoch, v.Members
 	c.deaths = slices.DeleteFunc(c.deaths, func(d death) bool { return !slices.Contains(v.Members, d.id) })

@@ -173,13 +173,16 @@ func TestNotices(t *testing.T) {
 		s.tell(2, 1, 0, event.Quorum{State: "waiting", Present: present, Needed: 3})
 		s.pass(waitingPause / 2)
 	}
-	s.expect(t, "too few peers are left (0 present, 3 needed); those that are keep their state and wait for others (elrun join)",
-		"still waiting for peers (0 present, 3 needed)", "still waiting for peers (2 present, 3 needed)")
+	s.expect(t, "too few peers are left (0 present, 3 needed); they keep their state and wait for others",
+		"too few peers are left (2 present, 3 needed); they keep their state and wait for others")
 	s.tell(2, 1, 0, event.Quorum{State: "back", Present: 3, Needed: 3})
 	s.tell(2, 1, 0, event.Quorum{State: "gave-up", Present: 1, Needed: 3})
 	s.tell(2, 1, 0, event.Quorum{State: "from a newer version"})
 	s.expect(t, "there are enough peers again (3 present, 3 needed); they go on",
 		"too few peers came in time (1 present, 3 needed); the group gives up with status 75")
+	s.tell(3, 1, 0, event.Quorum{State: "lost", Present: 1, Needed: 3})
+	s.tell(3, 1, 0, event.Quorum{State: "back", Present: 1, Needed: 3})
+	s.expect(t) // it was too short to be told
 }
 
 // However the peers' reports are mixed, each member's way in and out is told once, and

@@ -18,8 +18,14 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 	key := fmt.Sprint(e.Epoch, line)
 	if q, ok := e.Body.(event.Quorum); ok {
 		key = fmt.Sprint(e.Epoch, q.State) // members come and go meanwhile
-		if q.State == "waiting" {
-			pause = waitingPause
+		switch q.State {
+		case "waiting":
+			pause, c.waiting = waitingPause, true
+		case "back":
+			if !c.waiting {
+				return nil // before anybody was told that they wait
+			}
+			c.waiting = false
 		}
 	}
 	if at, ok := c.said[key]; ok && (pause == 0 || now.Sub(at) < pause) {
@@ -41,8 +47,8 @@ func (c *changes) wordOther(e event.Event) string {
 		return fmt.Sprintf("%s was put out of the group while it still runs%s; its state is void, and it joins again under a new ID",
 			c.who(b.Who), inBrackets(b.Reason))
 	case event.Resync:
-		if !slices.Contains(c.members, b.Who) || c.pending != nil && slices.Contains(c.pending.came, b.Who) {
-			return "" // it is joining
+		if !slices.Contains(c.members, b.Who) || c.newcomers[b.Who] {
+			return "" // it is joining, or has just joined: a step to catch up with is no news
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
@@ -56,10 +62,8 @@ func (c *changes) wordOther(e event.Event) string {
 func wordQuorum(q event.Quorum) string {
 	count := fmt.Sprintf("%d present, %d needed", q.Present, q.Needed)
 	switch q.State {
-	case "lost":
-		return "too few peers are left (" + count + "); those that are keep their state and wait for others (elrun join)"
 	case "waiting":
-		return "still waiting for peers (" + count + ")"
+		return "too few peers are left (" + count + "); they keep their state and wait for others"
 	case "back":
 		return "there are enough peers again (" + count + "); they go on"
 	case "gave-up":

@@ -28,6 +28,14 @@ type outcome struct {
 	exits  []Exit
 	dones  []doneReport
 	gaveUp bool // a peer reported that the group gave up
+	member bool // there was a group
+}
+
+// completed reports whether at least one process ended well that was not asked to leave,
+// and those that did not were killed: the others went on without them.
+func (o outcome) completed() bool {
+	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.Failed() && !e.Asked })
+	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 })
 }
 
 // failures returns the processes that failed of themselves, the likely cause of the others
@@ -55,6 +63,8 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 0
 	case o.gaveUp || quorum:
 		return StatusQuorum
+	case o.member && o.completed():
+		return 0 // a loop of the user's own, which reports no result, has gone on to its end
 	case len(o.failures()) > 0:
 		return 1
 	}

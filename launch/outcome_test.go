@@ -36,17 +36,20 @@ func TestStatusOfJob(t *testing.T) {
 		err  error
 		want int
 	}{
-		"all is well":                 {outcome{exits: []Exit{fine, fine}}, done, nil, 0},
-		"no training":                 {outcome{exits: []Exit{fine, fine}}, nil, nil, 0},
-		"deaths on the way":           {outcome{exits: []Exit{killed, fine, failed}}, done, nil, 0},
-		"all dead":                    {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
-		"one dead and no result":      {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
-		"results differ":              {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
-		"a peer gave up":              {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
-		"the group gave up":           {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
-		"gave up, but others did not": {outcome{exits: []Exit{gaveUp, fine}, gaveUp: true}, done, nil, 0},
-		"asked to leave":              {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
-		"interrupted":                 {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
+		"all is well":                              {outcome{exits: []Exit{fine, fine}}, done, nil, 0},
+		"no training":                              {outcome{exits: []Exit{fine, fine}}, nil, nil, 0},
+		"deaths on the way":                        {outcome{exits: []Exit{killed, fine, failed}}, done, nil, 0},
+		"all dead":                                 {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
+		"one dead and no result":                   {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
+		"one killed in a loop of the user's own":   {outcome{exits: []Exit{killed, fine}, member: true}, nil, nil, 0},
+		"one failed in a loop of the user's own":   {outcome{exits: []Exit{killed, failed, fine}, member: true}, nil, nil, 1},
+		"all but those asked to leave were killed": {outcome{exits: []Exit{killed, left}, member: true}, nil, nil, 1},
+		"results differ":                           {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
+		"a peer gave up":                           {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
+		"the group gave up":                        {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
+		"gave up, but others did not":              {outcome{exits: []Exit{gaveUp, fine}, gaveUp: true}, done, nil, 0},
+		"asked to leave":                           {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
+		"interrupted":                              {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
 	} {
 		if got := c.o.status(c.done, c.err); got != c.want {
 			t.Errorf("%s: status %d, want %d", name, got, c.want)

@@ -218,6 +218,7 @@ func (r *runner) running() []int { return slices.Sorted(maps.Keys(r.children)) }
 // finish works out the result and prints the job's last line.
 func (r *runner) finish() Result {
 	slices.SortFunc(r.out.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
+	r.out.member = r.meet.started
 	done, err := agreeDone(r.out.dones)
 	last := ""
 	switch failures := r.out.failures(); {

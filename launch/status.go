@@ -17,6 +17,15 @@ type Status struct {
 	// WaitingFor holds the short IDs of the peers for which others wait unusually long, or
 	// which were lost and are still in the view.
 	WaitingFor []string `json:"waiting_for"`
+	// Balanced is the last change of the shares; nil if there was none.
+	Balanced *Balanced `json:"balanced,omitempty"`
+}
+
+// Balanced says why the members' shares are what they are.
+type Balanced struct {
+	Step   int64  `json:"step"`   // the first with these shares
+	Shares []int  `json:"shares"` // microbatches in a full step, per rank
+	Reason string `json:"reason"`
 }
 
 // MemberStatus is one peer of a Status. Of a peer that did not answer only ID, Rank and
@@ -33,7 +42,11 @@ type MemberStatus struct {
 	Speed     float64 `json:"speed"`      // samples per second of computing
 	ComputeMS float64 `json:"compute_ms"` // of the last step
 	CommMS    float64 `json:"comm_ms"`    // of the last step
-	Path      string  `json:"path"`       // kinds of the paths to others: shm, direct, p2p, ...
+	StepMS    float64 `json:"step_ms"`    // of the last step
+	// PredictedMS is what ComputeMS was expected to be when the share was decided, 0 if
+	// that is not known.
+	PredictedMS float64 `json:"predicted_ms"`
+	Path        string  `json:"path"` // kinds of the paths to others: shm, direct, p2p, ...
 }
 
 // reducer keeps one peer's Status up to date from the events that the peer itself
@@ -73,6 +86,8 @@ func (r *reducer) apply(e event.Event) {
 		r.view(e.Epoch, b)
 	case event.Step:
 		r.step(e.Step, b)
+	case event.Shares:
+		r.status.Balanced = &Balanced{e.Step, b.New, b.Reason} // which nobody writes to
 	case event.Stall:
 		r.stalled = splitIDs(b.Culprit)
 	case event.Lost:
@@ -132,7 +147,7 @@ func (r *reducer) step(n int64, s event.Step) {
 	for _, m := range s.Microbatches {
 		r.self.Share += m[1] - m[0]
 	}
-	r.self.ComputeMS, r.self.CommMS = s.ComputeMS, s.CommMS
+	r.self.ComputeMS, r.self.CommMS, r.self.StepMS, r.self.PredictedMS = s.ComputeMS, s.CommMS, s.StepMS, s.PredictedMS
 	if s.ComputeMS > 0 {
 		r.self.Speed = float64(s.ShareSamples) / s.ComputeMS * 1000
 	}
@@ -188,6 +203,9 @@ func mergeStatus(reports []Status) Status {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
 		}
 		out.Step = max(out.Step, s.Step)
+		if s.Balanced != nil && (out.Balanced == nil || s.Balanced.Step > out.Balanced.Step) {
+			out.Balanced = s.Balanced
+		}
 		out.WaitingFor = append(out.WaitingFor, s.WaitingFor...)
 		for _, m := range s.Members {
 			if m.State != stateUnknown {

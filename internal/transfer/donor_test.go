@@ -256,6 +256,27 @@ func TestLeasesExpire(t *testing.T) {
 	})
 }
 
+// A joiner whose answer takes longer than a lease is heard of all the time.
+func TestLongAnswerKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 40 << 10
+		d := NewDonor(4, Config{Chunk: size, Replays: true, Rate: 1 << 10})
+		defer d.Close()
+		ask(t, d, request{Do: opTake, Step: 5})
+		d.Wanted(5)
+		if err := d.Snapshot(5, write(size)); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if h, data := ask(t, d, request{Do: opChunks, Step: 5, Count: 1}); h.Code != codeOK || len(data) != size {
+			t.Fatalf("%+v, %d bytes", h, len(data))
+		}
+		if took := time.Since(begun); took < 2*d.cfg.Lease || d.Memory() < size {
+			t.Errorf("%d bytes are kept after an answer of %v", d.Memory(), took)
+		}
+	})
+}
+
 // A keep that was overtaken by a request for later updates does not set back.
 func TestLateKeep(t *testing.T) {
 	d := readyDonor(t, 5)

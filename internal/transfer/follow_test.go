@@ -118,6 +118,39 @@ func TestFollowChangesDonors(t *testing.T) {
 	}
 }
 
+// Updates that are not what they say, or of another step, are not applied.
+func TestFollowRefusesWrongUpdates(t *testing.T) {
+	one := func(t *testing.T) *world { return newWorld(t, 1, 1<<20, Config{}) }
+	for name, damage := range map[string]func(w *world, b []byte){
+		"bytes": func(w *world, b []byte) {
+			if len(b) == w.upd {
+				b[0]++
+			}
+		},
+		"step": func(_ *world, b []byte) {
+			if bytes.HasPrefix(b, []byte(`{"step":`)) {
+				b[bytes.IndexByte(b, ',')-1] ^= 1 // a digit becomes another one
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, one, func(ctx context.Context, w *world) {
+				c := fetch(ctx, w)
+				before := c.step
+				w.nodes[0].mu.Lock()
+				w.nodes[0].damage = func(_, b []byte) { damage(w, b) }
+				w.nodes[0].mu.Unlock()
+				following, stop := context.WithTimeout(ctx, 5*time.Second)
+				defer stop()
+				err := Follow(following, w, w.options(), Following{After: c.step, Apply: c.apply})
+				if !errors.Is(err, context.DeadlineExceeded) || c.step != before {
+					t.Errorf("error %v, state at step %d, before %d", err, c.step, before)
+				}
+			})
+		})
+	}
+}
+
 // Where steps are far shorter than a round trip a joiner is always some behind, and
 // still level.
 func TestFollowShortSteps(t *testing.T) {

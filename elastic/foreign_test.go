@@ -1,0 +1,202 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/member"
+)
+
+// filter is a Control that loses what drop says, as a network may.
+type filter struct {
+	elastic.Control
+	drop func(to elastic.ID, msg []byte) bool
+}
+
+func (f filter) Send(ctx context.Context, to elastic.ID, msg []byte) error {
+	if f.drop(to, msg) {
+		return nil
+	}
+	return f.Control.Send(ctx, to, msg)
+}
+
+// The first bytes of control messages, as letter.go has them.
+const (
+	memberLetter  = 1
+	foreignLetter = 4
+)
+
+// vouched makes all members the peers of one launcher, which has started everybody.
+func (p *peers) vouched(launcher string) {
+	for i := range p.members {
+		p.members[i].Launcher = launcher
+	}
+}
+
+// heirs lets members count until one of them begins step at in a session of so many. Then
+// all others die at once and it is told so; it goes on counting up to until. It returns
+// the error of that member's loop.
+func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
+	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
+	g.Hold(l.state, nil)
+	l.before = func(int64, uint64) {
+		if l.sizes[size] < 5 || l.sizes[1] > 0 {
+			return
+		}
+		for _, m := range p.members {
+			if m.ID != g.Self().ID {
+				p.network.Kill(m.ID)
+			}
+		}
+		after(20 * time.Millisecond)
+		for _, m := range p.members {
+			if m.ID != g.Self().ID {
+				g.Dead(m.ID)
+			}
+		}
+	}
+	return l, l.run(ctx)
+}
+
+// A peer of another launcher is let in only when every member has noted it; from then on
+// no launcher's word replaces a vote.
+func TestForeignLauncher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		p.vouched("first")
+		stranger := elastic.Member{ID: "stranger", Index: 3, Launcher: "second"}
+		begun := time.Now()
+		const deaf = 3 * time.Second
+		p.adjust = func(i int, cfg *elastic.Config) {
+			cfg.Sole, cfg.RejoinTimeout = true, 5*time.Second
+			if i == 1 {
+				cfg.Bulk = nil // it hears of no offer
+				return
+			}
+			cfg.Control = filter{cfg.Control, func(to elastic.ID, msg []byte) bool {
+				return to == p.members[1].ID && msg[0] == foreignLetter && time.Since(begun) < deaf
+			}}
+		}
+		incumbents := slices.Clone(p.members)
+		p.members = append(p.members, stranger)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			cfg := p.late(stranger, incumbents...)
+			if i < 3 {
+				cfg = p.config(i, incumbents)
+			}
+			g, err := elastic.Join(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
+				g.Hold(l.state, nil)
+				_ = l.run(ctx) // until it is killed
+				return g.Close()
+			}
+			_, err = heirs(ctx, p, g, 4, 1<<40)
+			return errors.Join(want(err, elastic.ErrQuorum), g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range p.sink.of("view") {
+			if slices.Contains(e.Body.(event.View).Members, stranger.ID.Short()) && e.Time.Sub(begun) < deaf {
+				t.Errorf("let in after %v: %+v", e.Time.Sub(begun), e)
+			}
+		}
+	})
+}
+
+// A late peer of the one launcher counts on it as the others do, but only if all of them
+// do.
+func TestLatePeerOfOneLauncher(t *testing.T) {
+	for _, sole := range []bool{true, false} {
+		t.Run(fmt.Sprint(sole), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPeers(3)
+				p.vouched("first")
+				p.adjust = func(i int, cfg *elastic.Config) { cfg.Sole = sole || i == 1 }
+				incumbents := p.members[:2:2]
+				errs := p.each(t, func(ctx context.Context, i int) error {
+					cfg := p.config(i, incumbents)
+					if i == 2 {
+						cfg = p.late(p.members[2], incumbents...)
+						cfg.Sole, cfg.RejoinTimeout = true, 5*time.Second
+					}
+					g, err := elastic.Join(ctx, cfg)
+					if err != nil {
+						return err
+					}
+					if i < 2 {
+						l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
+						g.Hold(l.state, nil)
+						_ = l.run(ctx) // until it is killed
+						return g.Close()
+					}
+					l, err := heirs(ctx, p, g, 3, 400)
+					if !sole {
+						err = want(err, elastic.ErrQuorum)
+					}
+					return errors.Join(err, l.state.right(), g.Close())
+				})
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// Whoever has made no offer is not let in, however often it asks.
+func TestUninvited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(2)
+		errs := p.joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
+			if s.Rank == 0 {
+				p.intrude(ctx)
+			}
+			return collective.Barrier(ctx, s.Comm)
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range p.sink.of("view") {
+			if slices.Contains(e.Body.(event.View).Members, "intruder") {
+				t.Fatalf("it was let in: %+v", e)
+			}
+		}
+	})
+}
+
+// intrude asks to be let in for three seconds, and heeds nothing else.
+func (p *peers) intrude(ctx context.Context) {
+	control := p.network.Control("intruder")
+	m := member.NewJoiner(member.Config{Self: member.Member{ID: "intruder", Info: "{}"},
+		Contacts: []member.ID{member.ID(p.members[0].ID), member.ID(p.members[1].ID)}})
+	for range 300 {
+		m.Tick()
+		for _, msg := range m.Ready().Messages {
+			_ = control.Send(ctx, elastic.ID(msg.To), member.Encode([]byte{memberLetter}, msg))
+		}
+		select {
+		case e := <-control.Events():
+			if e.Kind != elastic.PeerMessage || e.Data[0] != memberLetter {
+				continue
+			}
+			if msg, err := member.Decode(e.Data[1:]); err == nil {
+				msg.From, msg.To = member.ID(e.Peer), "intruder"
+				m.Step(member.Received{Message: msg})
+			}
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wall is a Control whose Send hands on what it is given when that is taken.
+type wall struct {
+	sent chan string
+}
+
+func (w wall) Send(ctx context.Context, to ID, msg []byte) error {
+	select {
+	case w.sent <- string(msg):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w wall) Events() <-chan PeerEvent { return nil }
+func (w wall) Redial(ID)                {}
+func (w wall) Introduce([]Member) error { return nil }
+
+// testKeeper is a keeper without goroutine and machine that is member of a view of n.
+func testKeeper(t *testing.T, n, self int) *keeper {
+	w := wall{make(chan string)}
+	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer)}
+	k.ctx, k.cancel = context.WithCancel(t.Context())
+	k.cancel() // there is no goroutine to call functions
+	t.Cleanup(k.out.stop)
+	k.view.Epoch = 3
+	for i := range n {
+		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
+		k.view.Members = append(k.view.Members, m)
+		k.peers[m.ID] = &peer{silence: newSilence(time.Now())}
+	}
+	delete(k.peers, k.view.Members[self].ID)
+	k.ep = Endpoint{Self: k.view.Members[self], Control: w}
+	k.standing.phase, k.standing.view = inside, k.view
+	return k
+}
+
+// Each member watches those who watch it: the two before and after it, or all if they
+// are few.
+func TestWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := 1; n <= 12; n++ {
+			by := make(map[ID][]ID)
+			for self := range n {
+				k := testKeeper(t, n, self)
+				watched := k.watched()
+				if len(watched) != min(n-1, 4) {
+					t.Errorf("member %d of %d watches %v", self, n, watched)
+				}
+				for _, id := range watched {
+					by[id] = append(by[id], k.ep.Self.ID)
+				}
+				slices.Sort(watched)
+				if self == n-1 && n > 5 && !slices.Equal(watched, []ID{"000", "001", k.view.Members[n-3].ID, k.view.Members[n-2].ID}) {
+					t.Errorf("the last of %d watches %v", n, watched)
+				}
+			}
+			for self := range n {
+				k := testKeeper(t, n, self)
+				watched := k.watched()
+				slices.Sort(watched)
+				if !slices.Equal(watched, by[k.ep.Self.ID]) {
+					t.Errorf("member %d of %d watches %v and is watched by %v", self, n, watched, by[k.ep.Self.ID])
+				}
+			}
+		}
+	})
+}
+
+// The time in which this process did not run is no silence of the others.
+func TestOwnLateness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, late := range []time.Duration{tickPeriod, 2 * time.Second, time.Hour} {
+			k := testKeeper(t, 2, 0)
+			p := k.peerOf("001")
+			k.ticked = time.Now()
+			now := k.ticked.Add(late)
+			k.tick(now)
+			if p.silence.tooLong(now) {
+				t.Errorf("a tick that came after %v makes the other one silent", late)
+			}
+			if !p.silence.tooLong(now.Add(leastSilence + tickPeriod)) {
+				t.Errorf("after a tick that came after %v the other one is never silent", late)
+			}
+		}
+	})
+}
+
+// A member makes way when another member asks for it, and only from the session that it
+// is in, and not if it has said what it does.
+func TestMakeWayConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			from    ID
+			epoch   uint64
+			entered uint64
+			busy    string
+			want    bool
+		}{
+			"yes":             {"001", 3, 3, "", true},
+			"still to enter":  {"001", 3, 2, "", true},
+			"stranger":        {"else", 3, 3, "", false},
+			"earlier session": {"001", 2, 2, "", false},
+			"later session":   {"001", 4, 3, "", false},
+			"gone on":         {"001", 3, 4, "", false},
+			"busy":            {"001", 3, 3, "evaluating", false},
+		} {
+			k := testKeeper(t, 3, 0)
+			k.doing = beat{Entered: c.entered, Busy: c.busy}
+			k.letter(c.from, yield{c.epoch}.append(nil))
+			if k.stalled != c.want {
+				t.Errorf("%s: makes way is %v", name, k.stalled)
+			}
+		}
+	})
+}
+
+// A member that hears of a peer of another launcher counts on its own no more, for good,
+// and says so.
+func TestForeignIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := testKeeper(t, 3, 0)
+		k.cfg.Sole, k.sole.on = true, true
+		k.letter("001", []byte{byte(letterForeign)})
+		if got := <-k.ep.Control.(wall).sent; got != string(rune(letterForeignAck)) {
+			t.Errorf("the answer is %q", got)
+		}
+		for _, id := range []ID{"001", "002"} {
+			k.letter(id, beat{Sole: true}.append(nil))
+		}
+		if k.sole.on || !k.sole.over {
+			t.Errorf("got %+v", k.sole)
+		}
+	})
+}
+
+// What waits for a member that takes nothing is bounded. The newest are kept, in order.
+func TestOutboxKeepsTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := wall{make(chan string)}
+		o := newOutboxes(w)
+		var read sync.WaitGroup
+		read.Go(func() {
+			for {
+				select {
+				case <-o.failures:
+				case <-o.ctx.Done():
+					return
+				}
+			}
+		})
+		send := func(i int) { o.send("to", fmt.Append(nil, i)) }
+		send(0)
+		synctest.Wait() // it is on its way
+		for i := 1; i <= 10*outboxSize; i++ {
+			send(i)
+		}
+		got := []string{<-w.sent}
+		for range outboxSize {
+			got = append(got, <-w.sent)
+		}
+		synctest.Wait()
+		select {
+		case more := <-w.sent:
+			t.Errorf("%s is sent as well", more)
+		default:
+		}
+		if got[0] != "0" || got[1] != fmt.Sprint(9*outboxSize+1) || got[outboxSize] != fmt.Sprint(10*outboxSize) {
+			t.Errorf("got %v", got)
+		}
+		o.stop()
+		read.Wait()
+	})
+}
+
+// What a member says to an offer.
+func TestConsider(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settings := []Setting{{"batch", "4"}}
+		good := offer{Member: Member{ID: "new"}, State: true, Settings: settings}
+		for name, c := range map[string]struct {
+			change func(g *Group, o *offer)
+			want   string // of refusal or wait; empty: accepted
+		}{
+			"good":        {func(*Group, *offer) {}, ""},
+			"other name":  {func(_ *Group, o *offer) { o.Member.ID = "else" }, "calls itself else"},
+			"no member":   {func(g *Group, _ *offer) { g.keeper.standing.phase = outside }, "no member"},
+			"left":        {func(g *Group, _ *offer) { g.keeper.standing.phase = left }, "no member"},
+			"early":       {func(g *Group, _ *offer) { g.begun = false }, "not begun"},
+			"no state":    {func(_ *Group, o *offer) { o.State = false }, "registered a state"},
+			"settings":    {func(_ *Group, o *offer) { o.Settings = nil }, "batch is 4"},
+			"description": {func(_ *Group, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
+		} {
+			g := &Group{state: blank{}, settings: settings, begun: true, keeper: testKeeper(t, 3, 0)}
+			o := good
+			c.change(g, &o)
+			r := g.consider("new", o)
+			said := r.Refused + r.Wait
+			if !strings.Contains(said, c.want) || (said == "") != (c.want == "") || (len(r.Members) == 3) != (c.want == "") {
+				t.Errorf("%s: got %+v", name, r)
+			}
+			if r.Outside != (c.want == "no member") {
+				t.Errorf("%s: outside is %v", name, r.Outside)
+			}
+		}
+	})
+}
+
+// blank is a state without anything.
+type blank struct{ State }
+
+// Requests that make no sense end with an error, not with an answer.
+func TestAnswerToNonsense(t *testing.T) {
+	g := new(Group)
+	for _, request := range []string{"", "x", "o", "o{", "t", "t{}"} {
+		var b bytes.Buffer
+		if err := g.answer(t.Context(), "from", []byte(request), &b); err == nil || b.Len() > 0 {
+			t.Errorf("%q: %v, %d bytes", request, err, b.Len())
+		}
+	}
+}
+
+// What nobody may join with is no reason to believe that somebody is gone.
+func TestGone(t *testing.T) {
+	if (failed{"a", fmt.Errorf("refused: %w", ErrGone)}).gone() != true || (failed{"a", errors.New("timeout")}).gone() {
+		t.Error("wrong about who is gone")
+	}
+}

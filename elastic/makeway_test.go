@@ -1,0 +1,73 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// A member whose program hangs makes way after a while, and the others go on without it,
+// whom the log names. One that has said what it does has all the time that it needs.
+func TestMakeWay(t *testing.T) {
+	const hang = 5 * time.Minute
+	for _, busy := range []string{"", "evaluating"} {
+		t.Run("busy="+busy, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPeers(3)
+				begun := time.Now()
+				errs := p.each(t, func(ctx context.Context, i int) error {
+					g, err := elastic.Join(ctx, p.config(i, p.members))
+					if err != nil {
+						return err
+					}
+					l := &loop{g: g, state: new(replayer), until: 50, pause: oneStep}
+					l.before = func(step int64, _ uint64) {
+						if i == 1 && step == 10 {
+							if busy != "" {
+								defer g.Busy(busy)()
+							}
+							after(hang)
+						}
+					}
+					g.Hold(l.state, nil)
+					err = l.run(ctx)
+					took := time.Since(begun)
+					switch {
+					case busy == "" && i == 1:
+						err = want(err, elastic.ErrFenced)
+					case busy != "" && l.sizes[3] != 50:
+						err = fmt.Errorf("groups of %v: %w", l.sizes, err)
+					case busy == "" && (l.sizes[2] != 41 || took < 30*time.Second || took > 2*time.Minute):
+						err = fmt.Errorf("groups of %v in %v: %w", l.sizes, took, err)
+					}
+					return errors.Join(err, g.Close())
+				})
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+				checkStalls(t, p, busy)
+			})
+		})
+	}
+}
+
+// checkStalls wants stalls that name member 1 and nobody else, and say what it does.
+func checkStalls(t *testing.T, p *peers, busy string) {
+	t.Helper()
+	all := p.sink.of("stall")
+	if len(all) < 2 {
+		t.Errorf("stalls: %v", all)
+	}
+	for _, e := range all {
+		s := e.Body.(event.Stall)
+		if s.Culprit != p.members[1].ID.Short() || busy != "" && s.Phase != busy {
+			t.Errorf("%+v", s)
+		}
+	}
+}

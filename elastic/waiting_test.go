@@ -1,0 +1,284 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// A group that is smaller than MinPeers waits, and goes on when a peer has joined. That
+// one gets a snapshot though no step is committed meanwhile.
+func TestMinPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		p.adjust = func(_ int, cfg *elastic.Config) { cfg.MinPeers = 3 }
+		var joining sync.WaitGroup
+		late := func() {
+			after(20 * time.Second)
+			l, err := p.newcomer(t.Context(), elastic.Member{ID: "newcomer", Index: 9}, 50)
+			if err != nil || l.state.(*replayer).loads != 1 || l.sizes[3] < 35 {
+				t.Errorf("the newcomer: %v, %+v", err, l)
+			}
+		}
+		loops := p.run(t, 50, func(i int) bool { return i == 1 }, func(i int, step int64) {
+			if i == 1 && step == 10 {
+				joining.Go(late)
+				p.network.Kill(p.members[i].ID)
+			}
+		})
+		joining.Wait()
+		for _, i := range []int{0, 2} {
+			if sizes := loops[i].sizes; len(sizes) != 1 || sizes[3] != 50 {
+				t.Errorf("member %d did steps with groups of %v", i, sizes)
+			}
+		}
+	})
+}
+
+// A member may go while too few are left to agree to that.
+func TestLeaveWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			g, err := elastic.Join(ctx, p.config(i, p.members))
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				p.network.Kill(p.members[i].ID)
+				return g.Close()
+			}
+			var leaving sync.WaitGroup
+			g.OnQuorumLost(func() {
+				leaving.Go(func() {
+					after(time.Second)
+					g.Leave()
+				})
+			})
+			begun := time.Now()
+			for epoch := uint64(0); err == nil; {
+				var s *elastic.Session
+				if s, err = g.Next(ctx, epoch); err == nil {
+					epoch = s.View.Epoch
+					_ = collective.Barrier(ctx, s.Comm)
+				}
+			}
+			leaving.Wait()
+			if d := time.Since(begun); d > 10*time.Second {
+				err = fmt.Errorf("left after %v: %w", d, err)
+			}
+			return errors.Join(want(err, elastic.ErrLeft), g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A peer that wants to join a job which does not take it yet can be told to leave, or
+// be closed, or its context may end; and the job may die meanwhile.
+func TestEndOfJoining(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(p *peers, g *elastic.Group, cancel func())
+		err  error
+		word string
+	}{
+		"leave":  {func(_ *peers, g *elastic.Group, _ func()) { g.Leave() }, elastic.ErrLeft, ""},
+		"close":  {func(_ *peers, g *elastic.Group, _ func()) { _ = g.Close() }, elastic.ErrNoView, "closed"},
+		"cancel": {func(_ *peers, _ *elastic.Group, cancel func()) { cancel() }, context.Canceled, ""},
+		"death":  {func(p *peers, _ *elastic.Group, _ func()) { p.network.Kill(p.members[0].ID) }, elastic.ErrNoView, "has ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPeers(1)
+				first, err := elastic.Join(t.Context(), p.config(0, p.members)) // which never calls Next
+				if err != nil {
+					t.Fatal(err)
+				}
+				g, err := elastic.Join(t.Context(), p.late(elastic.Member{ID: "newcomer"}, p.members[0]))
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.Hold(new(replayer), nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				var ending sync.WaitGroup
+				ending.Go(func() {
+					after(5 * time.Second)
+					c.end(p, g, cancel)
+				})
+				_, err = g.Next(ctx, 0)
+				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.word) {
+					t.Errorf("got %v, want %v", err, c.err)
+				}
+				ending.Wait()
+				cancel()
+				if err := errors.Join(g.Close(), first.Close(), p.network.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// The last member finishes its job just when it has let in another one: that one has
+// nothing to train on, and says so in place of going on alone.
+func TestJobEndsWhileJoining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(2)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			cfg := p.config(i, p.members[:1])
+			if i == 1 {
+				cfg = p.late(p.members[1], p.members[0])
+			}
+			g, err := elastic.Join(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			state := new(counter)
+			g.Hold(state, nil)
+			s, err := g.Next(ctx, 0)
+			if i == 1 {
+				if err == nil {
+					err = fmt.Errorf("went on in %v", s.View)
+				}
+				return errors.Join(want(err, elastic.ErrNoView), g.Close())
+			}
+			for err == nil && !s.Stale() {
+				after(oneStep)
+				state.commit()
+				err = g.Committed(state.step)
+			}
+			return errors.Join(err, g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A loop without a state has peers join and leave as well, and nothing is copied. One
+// that has a state is refused.
+func TestWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			cfg := p.config(i, p.members[:2:2])
+			if i == 2 {
+				cfg = p.late(p.members[2], p.members[0])
+			}
+			g, err := elastic.Join(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			err = countToThree(ctx, g)
+			return errors.Join(err, g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(1)
+		errs := p.joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
+			_, err := p.newcomer(ctx, elastic.Member{ID: "newcomer"}, 1)
+			return want(err, elastic.ErrRefused)
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// countToThree goes from session to session until one has three members. None of them may
+// break: that somebody joins is no reason.
+func countToThree(ctx context.Context, g *elastic.Group) error {
+	for epoch := uint64(0); ; {
+		s, err := g.Next(ctx, epoch)
+		if err != nil {
+			return err
+		}
+		if s.Comm.Size() == 3 {
+			return collective.Barrier(ctx, s.Comm)
+		}
+		epoch = s.View.Epoch
+		for stale := false; !stale; {
+			after(7 * time.Millisecond) // the keeper's ticks come in between
+			if stale, err = s.Boundary(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// After Close there is no session, and one that is left alone sees that it has left.
+func TestNextAfterCloseAndLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
+			g.Leave()
+			for stale := false; !stale; {
+				after(oneStep)
+				if ctx.Err() != nil {
+					return fmt.Errorf("the session of the only member that left goes on")
+				}
+				var err error
+				if stale, err = s.Boundary(ctx); err != nil {
+					return err
+				}
+			}
+			_, err := g.Next(ctx, s.View.Epoch)
+			if err := want(err, elastic.ErrLeft); err != nil {
+				return err
+			}
+			if err := g.Close(); err != nil {
+				return err
+			}
+			_, err = g.Next(ctx, s.View.Epoch)
+			return want(err, elastic.ErrNoView)
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A member that was put out and gets no new identity ends with an error that has the
+// reason.
+func TestReopenFails(t *testing.T) {
+	errNoPort := errors.New("no port is free")
+	for name, reopen := range map[string]func(context.Context) (elastic.Endpoint, error){
+		"none": nil, "fails": func(context.Context) (elastic.Endpoint, error) { return elastic.Endpoint{}, errNoPort },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+				r.adjust = func(i int, cfg *elastic.Config) {
+					if i == 2 {
+						cfg.Reopen = reopen
+					}
+				}
+				r.during = func(_ context.Context, r *rig) {
+					after(time.Second)
+					r.net.Stop(r.members[2].ID)
+					after(3 * time.Second)
+					r.net.Continue(r.members[2].ID)
+				}
+				errs := r.run(t)
+				if err := errors.Join(errs[:2]...); err != nil {
+					t.Fatal(err)
+				}
+				if !errors.Is(errs[2], elastic.ErrFenced) || reopen != nil && !errors.Is(errs[2], errNoPort) {
+					t.Errorf("got %v", errs[2])
+				}
+			})
+		})
+	}
+}

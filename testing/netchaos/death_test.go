@@ -1,0 +1,68 @@
+package netchaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/launch"
+	"syscall"
+)
+
+// afterElrun is how long peers may run on after their elrun was killed.
+const afterElrun = 2 * time.Second
+
+// Peers whose elrun was killed end by themselves, and those of another elrun go on.
+func TestElrunKilled(t *testing.T) {
+	parallel(t)
+	j := newJob(t, newLab(t, 2), settings{pace: groupPace})
+	j.start(t, 2)
+	j.join(t, 1, 2, j.ticket(t, 0))
+	until(t, "a view of four", func() bool { _, v, ok := j.elruns[1].view(t); return ok && len(v.Members) == 4 })
+	if pids := peersOf(t, j.name, j.lab.hosts[1].name); len(pids) != 2 {
+		t.Fatalf("host 1 has the peers %v, want two", pids)
+	}
+	j.elruns[1].signal(t, syscall.SIGKILL)
+	killed := time.Now()
+	until(t, "the end of the peers of host 1", func() bool { return len(peersOf(t, j.name, j.lab.hosts[1].name)) == 0 })
+	took := time.Since(killed)
+	if took > afterElrun {
+		t.Errorf("the peers ran on for %v, want at most %v", took, afterElrun)
+	}
+	two := func(_ event.Event, v event.View) bool { return len(v.Members) == 2 }
+	until(t, "a view of the two that are left", func() bool { _, ok := first(t, j.elruns[0].journal, killed, two); return ok })
+	step := j.steps(t, []int{0})
+	until(t, "further steps", func() bool { return j.steps(t, []int{0}) > step+5 })
+	e, _ := first(t, j.elruns[0].journal, killed, two)
+	t.Logf("peers of the killed elrun ended after %d ms; the others had a view without them after %d ms", took.Milliseconds(), e.Time.Sub(killed).Milliseconds())
+	j.finish(t)
+}
+
+// Where nobody has a majority all wait for --rejoin-timeout, say so, and give up with
+// the status for it.
+func TestNoQuorum(t *testing.T) {
+	parallel(t)
+	j := newJob(t, newLab(t, 3), settings{pace: groupPace, flags: []string{"--rejoin-timeout", "5s"}})
+	j.startAll(t)
+	cut := time.Now()
+	j.lab.cut(t, []hole{{0, 1}, {1, 0}, {0, 2}, {2, 0}, {1, 2}, {2, 1}})
+	for _, e := range j.elruns {
+		if status := e.wait(t); status != launch.StatusQuorum {
+			t.Errorf("elrun of host %d ended with status %d, want %d", e.host, status, launch.StatusQuorum)
+		}
+		for _, state := range []string{"lost", "waiting", "gave-up"} {
+			ev, ok := first(t, e.journal, cut, func(_ event.Event, q event.Quorum) bool { return q.State == state })
+			if !ok {
+				t.Errorf("host %d reports no quorum event with state %q", e.host, state)
+				continue
+			}
+			t.Logf("host %d: %-7s after %5d ms: %+v", e.host, state, ev.Time.Sub(cut).Milliseconds(), ev.Body)
+		}
+		for _, text := range []string{"too few peers are left", "gives up with status 75"} {
+			if !e.says(text) {
+				t.Errorf("host %d does not say %q", e.host, text)
+			}
+		}
+	}
+	j.finish(t)
+}

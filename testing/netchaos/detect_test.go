@@ -1,0 +1,148 @@
+package netchaos
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// The group of these tests: five peers, whose steps take 100 ms.
+const (
+	groupSize = 5
+	groupPace = 25 * time.Millisecond
+	// detection is how long the others may take to agree that a peer is out, where
+	// nothing else runs.
+	detection = 2 * time.Second
+	// slowDetection is that in the short form, beside other tests.
+	slowDetection = 5 * time.Second
+)
+
+// fault takes one host out of the group, for some time.
+type fault struct {
+	name   string
+	strike func(t *testing.T, j *job, victim int)
+	heal   func(t *testing.T, j *job, victim int)
+}
+
+// faults are the ways in which a host can fall silent though its peer lives.
+func faults() []fault {
+	heal := func(t *testing.T, j *job, _ int) { t.Helper(); j.lab.heal(t) }
+	holes := func(hears, speaks bool) func(*testing.T, *job, int) {
+		return func(t *testing.T, j *job, victim int) {
+			t.Helper()
+			var cut []hole
+			for other := range j.lab.hosts {
+				if other != victim && !hears {
+					cut = append(cut, hole{other, victim})
+				}
+				if other != victim && !speaks {
+					cut = append(cut, hole{victim, other})
+				}
+			}
+			j.lab.cut(t, cut)
+		}
+	}
+	signal := func(sig syscall.Signal) func(*testing.T, *job, int) {
+		return func(t *testing.T, j *job, victim int) {
+			t.Helper()
+			if err := syscall.Kill(j.peer(t, victim), sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return []fault{
+		{"stopped", signal(syscall.SIGSTOP), signal(syscall.SIGCONT)},
+		{"black hole", holes(false, false), heal},
+		{"mute", holes(true, false), heal},
+		{"deaf", holes(false, true), heal},
+	}
+}
+
+// Whoever falls silent is out within two seconds, nobody else is, and when it is heard
+// again it finds itself put out and comes back under another ID.
+func TestDetect(t *testing.T) {
+	parallel(t)
+	j := newJob(t, newLab(t, groupSize), settings{pace: groupPace})
+	j.startAll(t)
+	for _, f := range faults() {
+		var all []time.Duration
+		for run := range times(1, 20) {
+			all = append(all, detect(t, j, f, run%groupSize))
+		}
+		slices.Sort(all)
+		t.Logf("%-10s  %d times: out after p50 %4d ms, worst %4d ms", f.name, len(all),
+			all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
+	}
+	j.finish(t)
+}
+
+// detect makes a fault and returns how long it took until all others had a view without
+// the victim.
+func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
+	t.Helper()
+	ids := j.untilWhole(t, time.Now())
+	at := time.Now()
+	f.strike(t, j, victim)
+	struck := time.Now()
+	var out time.Time
+	for other, e := range j.elruns {
+		if other == victim {
+			continue
+		}
+		until(t, fmt.Sprintf("%s host %d: a view without it at host %d", f.name, victim, other), func() bool {
+			e, ok := first(t, e.journal, at, without(ids[victim]))
+			if ok && e.Time.After(out) {
+				out = e.Time
+			}
+			return ok
+		})
+		if e, ok := first(t, e.journal, at, func(_ event.Event, v event.View) bool { return !hasAll(v.Members, ids, victim) }); ok {
+			t.Errorf("%s host %d: host %d has put out others: %v of %v", f.name, victim, other, e.Body, ids)
+		}
+	}
+	took, most := out.Sub(struck), slowDetection
+	if times(0, 1) > 0 {
+		most = detection
+	}
+	if took > most {
+		t.Errorf("%s host %d: out after %v, want at most %v", f.name, victim, took, most)
+	}
+	before := j.steps(t, others(len(ids), victim))
+	until(t, f.name+": steps without the victim", func() bool { return j.steps(t, others(len(ids), victim)) > before+3 })
+	f.heal(t, j, victim)
+	healed := time.Now()
+	back := j.untilWhole(t, healed)
+	t.Logf("%-10s  host %d: out after %4d ms, back %4d ms after it is heard again", f.name, victim, took.Milliseconds(), time.Since(healed).Milliseconds())
+	if back[victim] == ids[victim] {
+		t.Errorf("%s host %d: it came back as %s, which was put out", f.name, victim, back[victim])
+	}
+	if _, ok := first(t, j.elruns[victim].journal, at, func(e event.Event, b event.Fenced) bool { return e.Peer == ids[victim] }); !ok {
+		t.Errorf("%s host %d: %s does not report that it was put out", f.name, victim, ids[victim])
+	}
+	return took
+}
+
+// hasAll reports whether members has all of ids, but for one host.
+func hasAll(members, ids []string, but int) bool {
+	for host, id := range ids {
+		if host != but && !slices.Contains(members, id) {
+			return false
+		}
+	}
+	return true
+}
+
+// others returns the numbers from 0 to n-1 but for some.
+func others(n int, but ...int) []int {
+	var out []int
+	for i := range n {
+		if !slices.Contains(but, i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}

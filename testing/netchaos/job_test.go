@@ -1,0 +1,203 @@
+package netchaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// settings are what tests choose of a job.
+type settings struct {
+	pace  time.Duration // that a microbatch takes; a step has 20 of them, over all peers
+	vary  int           // longest step over shortest; 0 means 1
+	slow  string        // local index of a straggler
+	flags []string      // of each elrun
+}
+
+// env returns the settings for the role train.
+func (s settings) env() []string {
+	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
+		slowVariable + "=" + s.slow, thenVariable + "=train"}
+}
+
+// job is a job with an elrun on each host of a lab.
+type job struct {
+	lab    *lab
+	name   string
+	dir    string
+	set    settings
+	elruns []*elrun // by host; nil where none was started yet
+}
+
+// elrun is one elrun of a job.
+type elrun struct {
+	*process
+	*journal
+	host int
+}
+
+// newJob makes a job that has not been started. What it leaves is ended with the test.
+func newJob(t *testing.T, l *lab, s settings) *job {
+	t.Helper()
+	j := &job{lab: l, name: jobName(t), dir: folder(t), set: s, elruns: make([]*elrun, len(l.hosts))}
+	t.Cleanup(func() { j.cleanUp(t) })
+	return j
+}
+
+// start starts a job with n peers on the first host.
+func (j *job) start(t *testing.T, n int) {
+	t.Helper()
+	j.elrun(t, 0, "-n", fmt.Sprint(n), "--name", j.name)
+	until(t, "the first step", func() bool { step, _ := j.elruns[0].step(t); return step > 0 })
+}
+
+// ticket asks the peers on a host for one.
+func (j *job) ticket(t *testing.T, host int) string {
+	t.Helper()
+	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", os.Getenv(elrunVariable), "ticket", j.name))
+}
+
+// join starts n peers on another host.
+func (j *job) join(t *testing.T, host, n int, ticket string) {
+	t.Helper()
+	j.elrun(t, host, "join", ticket, "-n", fmt.Sprint(n))
+}
+
+// elrun starts elrun with the train role as its program on a host.
+func (j *job) elrun(t *testing.T, host int, args ...string) {
+	t.Helper()
+	path := filepath.Join(j.dir, fmt.Sprintf("events-%d.jsonl", host))
+	args = append(append([]string{os.Getenv(elrunVariable)}, args...), "--events", path)
+	args = append(append(args, j.set.flags...), self(t))
+	j.elruns[host] = &elrun{process: start(t, j.lab.hosts[host], j.set.env(), args...), journal: &journal{path: path}, host: host}
+}
+
+// startAll starts the job with one peer on each host.
+func (j *job) startAll(t *testing.T) {
+	t.Helper()
+	j.start(t, 1)
+	ticket := j.ticket(t, 0)
+	for host := 1; host < len(j.lab.hosts); host++ {
+		j.join(t, host, 1, ticket)
+	}
+	j.untilWhole(t, time.Time{})
+}
+
+// members returns the peers, by host, if all hosts are in one view that has a step which
+// became stable after a time; or else what is lacking.
+func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
+	t.Helper()
+	var epoch uint64
+	var list []string
+	for _, e := range j.elruns {
+		ev, v, ok := e.view(t)
+		if !ok {
+			return nil, fmt.Sprintf("host %d is in no view", e.host)
+		}
+		if epoch == 0 {
+			epoch, list = ev.Epoch, v.Members
+		}
+		if ev.Epoch != epoch || len(v.Members) != len(j.elruns) || !slices.Contains(v.Members, ev.Peer) {
+			return nil, fmt.Sprintf("host %d, peer %s, is in epoch %d with %v, host 0 in epoch %d with %v", e.host, ev.Peer, ev.Epoch, v.Members, epoch, list)
+		}
+		if !slices.ContainsFunc(e.since(t, at), func(s event.Event) bool { return s.Body.Name() == "step" && s.Epoch == epoch && s.Peer == ev.Peer }) {
+			return nil, fmt.Sprintf("host %d has no step in epoch %d", e.host, epoch)
+		}
+		ids = append(ids, ev.Peer)
+	}
+	return ids, ""
+}
+
+// untilWhole waits until all hosts are in one view and take steps in it.
+func (j *job) untilWhole(t *testing.T, at time.Time) (ids []string) {
+	t.Helper()
+	lack := ""
+	whole := holds(t.Context(), limit, func() bool { ids, lack = j.members(t, at); return lack == "" })
+	if !whole {
+		t.Fatalf("the group is not whole after %v: %s", limit, lack)
+	}
+	return ids
+}
+
+// steps returns the latest step that is stable on some of the hosts.
+func (j *job) steps(t *testing.T, hosts []int) int64 {
+	t.Helper()
+	var last int64
+	for _, h := range hosts {
+		s, _ := j.elruns[h].step(t)
+		last = max(last, s)
+	}
+	return last
+}
+
+// peer returns the process of the peer on a host that has one.
+func (j *job) peer(t *testing.T, host int) int {
+	t.Helper()
+	pids := peersOf(t, j.name, j.lab.hosts[host].name)
+	if len(pids) != 1 {
+		t.Fatalf("host %d has the peers %v, want one", host, pids)
+	}
+	return pids[0]
+}
+
+// finish ends the job and looks at what its journals say.
+func (j *job) finish(t *testing.T) {
+	t.Helper()
+	var journals []*journal
+	for _, e := range j.elruns {
+		if e == nil {
+			continue
+		}
+		journals = append(journals, e.journal)
+		select {
+		case <-e.done:
+		default:
+			e.signal(t, syscall.SIGTERM)
+		}
+	}
+	for _, e := range j.elruns {
+		if e != nil {
+			e.wait(t)
+		}
+	}
+	if left := peersOf(t, j.name, ""); len(left) > 0 {
+		t.Errorf("processes %v are left", left)
+	}
+	newLedger(t, journals).check(t)
+}
+
+// cleanUp ends what a failed test left, and keeps what was printed.
+func (j *job) cleanUp(t *testing.T) {
+	if t.Failed() { // peers that still run show what they wait for, unless they are stopped
+		for _, pid := range peersOf(t, j.name, "") {
+			_ = syscall.Kill(pid, syscall.SIGQUIT)
+		}
+		holds(context.Background(), time.Second, func() bool { return len(peersOf(t, j.name, "")) == 0 })
+	}
+	for _, e := range j.elruns {
+		if e == nil {
+			continue
+		}
+		e.end()
+		for name, o := range map[string]*output{"stdout": &e.out, "stderr": &e.err} {
+			if err := os.WriteFile(filepath.Join(j.dir, fmt.Sprintf("%s-%d", name, e.host)), []byte(o.String()), 0o666); err != nil {
+				t.Error(err)
+			}
+		}
+		if t.Failed() {
+			t.Logf("host %d printed:\n%.3000s%.6000s", e.host, e.out.String(), e.err.String())
+		}
+	}
+	for _, pid := range peersOf(t, j.name, "") {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,214 @@
+package netchaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// journal is an event log that is being written.
+type journal struct {
+	path   string
+	offset int64
+	rest   []byte // begin of a line
+	all    []event.Event
+}
+
+// events returns all that have been written so far, in order.
+func (j *journal) events(t *testing.T) []event.Event {
+	t.Helper()
+	f, err := os.Open(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.NewSectionReader(f, j.offset, 1<<40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.offset += int64(len(b))
+	b = append(j.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		if !whole {
+			j.rest = slices.Clone(b)
+			return j.all
+		}
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%s: %q: %v", j.path, line, err)
+		}
+		j.all, b = append(j.all, e), rest
+	}
+}
+
+// since returns the events after a time.
+func (j *journal) since(t *testing.T, at time.Time) []event.Event {
+	t.Helper()
+	all := j.events(t)
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Time.Before(at) {
+			return all[i+1:]
+		}
+	}
+	return all
+}
+
+// view returns the last view and whether there is one.
+func (j *journal) view(t *testing.T) (event.Event, event.View, bool) {
+	t.Helper()
+	all := j.events(t)
+	for _, e := range slices.Backward(all) {
+		if v, ok := e.Body.(event.View); ok {
+			return e, v, true
+		}
+	}
+	return event.Event{}, event.View{}, false
+}
+
+// step returns the last stable step and its epoch.
+func (j *journal) step(t *testing.T) (step int64, epoch uint64) {
+	t.Helper()
+	for _, e := range slices.Backward(j.events(t)) {
+		if _, ok := e.Body.(event.Step); ok {
+			return e.Step, e.Epoch
+		}
+	}
+	return 0, 0
+}
+
+// first returns the first event after a time that has a body of kind B which fits.
+func first[B event.Body](t *testing.T, j *journal, at time.Time, fits func(e event.Event, b B) bool) (event.Event, bool) {
+	t.Helper()
+	for _, e := range j.since(t, at) {
+		if b, ok := e.Body.(B); ok && fits(e, b) {
+			return e, true
+		}
+	}
+	return event.Event{}, false
+}
+
+// without fits views that do not have a member.
+func without(id string) func(event.Event, event.View) bool {
+	return func(_ event.Event, v event.View) bool { return !slices.Contains(v.Members, id) }
+}
+
+// ledger gathers what all journals of a job say of each step and each epoch.
+type ledger struct {
+	digests map[int64]map[string]string   // by step and digest, who has reported it
+	parts   map[int64]map[string][][2]int // microbatches by step and peer
+	views   map[uint64]map[string]string  // by epoch and members, who has reported it
+	epochs  map[int64]map[uint64]bool     // in which a step was committed
+	last    int64
+}
+
+// newLedger reads the journals.
+func newLedger(t *testing.T, journals []*journal) *ledger {
+	t.Helper()
+	l := &ledger{digests: map[int64]map[string]string{}, parts: map[int64]map[string][][2]int{},
+		views: map[uint64]map[string]string{}, epochs: map[int64]map[uint64]bool{}}
+	for _, j := range journals {
+		for _, e := range j.events(t) {
+			switch b := e.Body.(type) {
+			case event.View:
+				put(l.views, e.Epoch, fmt.Sprint(b.Members, " voters ", b.Voters), e.Peer)
+			case event.Step:
+				l.last = max(l.last, e.Step)
+				put(l.epochs, e.Step, e.Epoch, true)
+				if b.Digest != "" {
+					put(l.digests, e.Step, b.Digest, e.Peer)
+				}
+				if len(b.Microbatches) > 0 {
+					put(l.parts, e.Step, e.Peer, b.Microbatches)
+				}
+				for _, c := range b.OfLost {
+					put(l.parts, c.Step, c.Peer, c.Microbatches)
+				}
+			}
+		}
+	}
+	return l
+}
+
+// put sets m[a][b].
+func put[A, B comparable, C any](m map[A]map[B]C, a A, b B, c C) {
+	if m[a] == nil {
+		m[a] = map[B]C{}
+	}
+	m[a][b] = c
+}
+
+// check reports what must not be, at most some of it.
+func (l *ledger) check(t *testing.T) {
+	t.Helper()
+	want, err := replay(t.Context(), l.last)
+	if err != nil {
+		t.Fatalf("replay: %v", err)
+	}
+	problems := l.problems(want)
+	for _, p := range problems[:min(len(problems), 20)] {
+		t.Error(p)
+	}
+	if len(problems) > 20 {
+		t.Errorf("and %d more", len(problems)-20)
+	}
+	t.Logf("%d steps in %d epochs agree with a single process", l.last, len(l.views))
+}
+
+// problems lists two views of one epoch, two states of one step, states that a single
+// process, whose digests are want, would not have come to, and microbatches that were
+// not contributed once. The last step may not have been reported by all.
+func (l *ledger) problems(want []string) []string {
+	var out []string
+	for _, epoch := range slices.Sorted(maps.Keys(l.views)) {
+		if v := l.views[epoch]; len(v) > 1 {
+			out = append(out, fmt.Sprintf("epoch %d has %d views: %v", epoch, len(v), v))
+		}
+	}
+	for step := int64(1); step <= l.last; step++ {
+		digests := l.digests[step]
+		if len(digests) > 1 || step < l.last && len(digests) == 0 {
+			out = append(out, fmt.Sprintf("step %d has the digests %v", step, digests))
+		}
+		for digest, who := range digests {
+			if digest != want[step-1] {
+				out = append(out, fmt.Sprintf("step %d at %s has the digest %s, a single process has %s", step, who, digest, want[step-1]))
+			}
+		}
+		if err := once(l.parts[step]); err != nil && step < l.last {
+			out = append(out, fmt.Sprintf("step %d, committed in epochs %v: %v", step, slices.Sorted(maps.Keys(l.epochs[step])), err))
+		}
+	}
+	return out
+}
+
+// once says whether the parts of a step are each microbatch once.
+func once(parts map[string][][2]int) error {
+	var seen [microbatches]int
+	for _, ranges := range parts {
+		for _, r := range ranges {
+			for k := r[0]; k < r[1] && k < microbatches; k++ {
+				seen[k]++
+			}
+		}
+	}
+	for k, n := range seen {
+		if n != 1 {
+			return fmt.Errorf("microbatch %d was contributed %d times: %v", k, n, parts)
+		}
+	}
+	return nil
+}

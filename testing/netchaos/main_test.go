@@ -1,0 +1,106 @@
+package netchaos
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// limit is what only a hang exceeds, on a machine however loaded.
+const limit = 90 * time.Second
+
+// Variables in the environment of the tests and of what they start.
+const (
+	elrunVariable = "NETCHAOS_ELRUN" // path of elrun, made once by TestMain
+	roleVariable  = "NETCHAOS_ROLE"  // the role in which the test binary runs
+)
+
+// TestMain builds elrun and runs the tests, or plays a role in one. doc.go explains the
+// flags.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(play(role))
+	}
+	flag.Bool("long", false, "the long forms of all tests")
+	flag.Int("runs", 0, "faults of a test; 0 means as many as the form has")
+	flag.Float64("minutes", 0, "how long the quiet test runs; 0 means as long as the form takes")
+	flag.Uint64("seed", 0, "seed of the random faults; 0 means that of the clock")
+	flag.String("keep", "", "folder in which event logs and outputs are left")
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // processes do not share this one's cores
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(withElrun(m.Run))
+}
+
+// flagged returns the value of a flag of TestMain.
+func flagged[T any](name string) T {
+	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
+}
+
+// times returns how many faults a test makes.
+func times(short, long int) int {
+	switch n := flagged[int]("runs"); {
+	case n > 0:
+		return n
+	case flagged[bool]("long"):
+		return long
+	}
+	return short
+}
+
+// parallel lets the short form of a test run beside others: it waits for most of the time.
+// The long forms measure, one after the other.
+func parallel(t *testing.T) {
+	t.Helper()
+	if !flagged[bool]("long") && flagged[int]("runs") == 0 {
+		t.Parallel()
+	}
+}
+
+// withElrun builds elrun for run.
+func withElrun(run func() int) int {
+	dir, err := os.MkdirTemp("", "elrun-netchaos-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "elrun")
+	build := exec.Command("go", "build", "-o", path, "github.com/elrun/elrun/cmd/elrun")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		return 1
+	}
+	if err := os.Setenv(elrunVariable, path); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return run()
+}
+
+// folder returns where a test writes its logs.
+func folder(t *testing.T) string {
+	t.Helper()
+	keep := flagged[string]("keep")
+	if keep == "" {
+		return t.TempDir()
+	}
+	dir := filepath.Join(keep, filepath.FromSlash(t.Name()))
+	makeDir(t, dir)
+	return dir
+}
+
+// makeDir makes an empty folder.
+func makeDir(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,178 @@
+package netchaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// orderVariable has the order of a member, as JSON.
+const orderVariable = "NETCHAOS_ORDER"
+
+// order tells a process of the role member what to be. There is no elrun, as that has no
+// flag for the rate at which state is handed out. Members find each other by files in
+// Dir, which all hosts see.
+type order struct {
+	Dir    string
+	Index  int
+	First  int // members of the first view; those with an index from there on join later
+	Rate   int // bytes a second that it hands out as state
+	Params int
+	Slots  int           // vectors of state for each parameter, besides it
+	Pace   time.Duration // that a microbatch takes
+}
+
+// state returns the size of the state in bytes.
+func (o order) state() int { return 4 * o.Params * (1 + o.Slots) }
+
+// takePart trains a model with a large state.
+func takePart(ctx context.Context) error {
+	var o order
+	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
+		return fmt.Errorf("%s: %w", orderVariable, err)
+	}
+	g, err := o.join(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	p := &paced{Model: newBulky(o.Params), pace: o.Pace, vary: 1}
+	return trainer.Run(ctx, g, p, trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch,
+		Steps: endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
+}
+
+// join enters the group: the first view, or the running job.
+func (o order) join(ctx context.Context) (*elastic.Group, error) {
+	secret := make([]byte, ticket.KeySize) // nobody else is on the network
+	host, err := p2p.Listen(ctx, p2p.Config{Job: "state", ListenAddrs: []string{"/ip4/0.0.0.0/tcp/0"}})
+	if err != nil {
+		return nil, err
+	}
+	self := elastic.Member{ID: host.ID(), Index: o.Index, Host: os.Getenv(hostVariable), Addrs: host.Addrs()}
+	first, err := o.meet(ctx, self)
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	sink, err := newSink(filepath.Join(o.Dir, fmt.Sprintf("events-%d.jsonl", o.Index)))
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	cfg := elastic.Config{Endpoint: host.Endpoint(self), StateRate: o.Rate, Sink: sink}
+	if o.Index < o.First {
+		// Members are introduced before strangers may show a proof: one is not the other.
+		cfg.Peers = first
+		err = errors.Join(host.Introduce(first), host.SetSecret(secret))
+	} else {
+		cfg.Contacts = func() []elastic.Member { return first }
+		err = host.SetSecret(secret)
+		for _, m := range first {
+			_, proof := host.Prove(ctx, m, ticket.BySecret(secret))
+			err = errors.Join(err, proof)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, host.Close())
+	}
+	return elastic.Join(ctx, cfg)
+}
+
+// meet tells the others of this member, and returns those of the first view.
+func (o order) meet(ctx context.Context, self elastic.Member) ([]elastic.Member, error) {
+	b, err := json.Marshal(self)
+	if err != nil {
+		return nil, err
+	}
+	path := func(i int) string { return filepath.Join(o.Dir, fmt.Sprintf("member-%d", i)) }
+	if err := os.WriteFile(path(o.Index)+".new", b, 0o666); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path(o.Index)+".new", path(o.Index)); err != nil {
+		return nil, err
+	}
+	var first []elastic.Member
+	for i := range o.First {
+		var m elastic.Member
+		if !holds(ctx, limit, func() bool { b, err = os.ReadFile(path(i)); return err == nil }) {
+			return nil, fmt.Errorf("wait for member %d: %w", i, err)
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			return nil, fmt.Errorf("%s: %w", path(i), err)
+		}
+		first = append(first, m)
+	}
+	return first, nil
+}
+
+// sink writes events to a file, as elrun --events does.
+type sink struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+// newSink makes the file.
+func newSink(path string) (*sink, error) {
+	f, err := os.Create(path)
+	return &sink{f: f}, err
+}
+
+// Emit implements event.Sink.
+func (s *sink) Emit(e event.Event) {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return // of a kind that cannot be written, which the tests do not look for
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.f.Write(append(b, '\n'))
+}
+
+// bulky is a model whose gradient costs nothing.
+type bulky struct{ param trainer.Param }
+
+// newBulky makes one with a single parameter of n elements.
+func newBulky(n int) *bulky {
+	return &bulky{trainer.Param{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}
+}
+
+// Params implements trainer.Model.
+func (b *bulky) Params() []trainer.Param { return []trainer.Param{b.param} }
+
+// Accumulate implements trainer.Model.
+func (b *bulky) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
+	for i := range grad[0] {
+		grad[0][i] += float32(i%97 - samples[0]%89)
+	}
+	done(0)
+	return 1, nil
+}
+
+// hoarder is an optimizer with much state, of which a step changes little, so that the
+// state is large and a step is not.
+type hoarder struct{ slots int }
+
+// Slots implements optim.Optimizer.
+func (h hoarder) Slots() int { return h.slots }
+
+// Check implements optim.Optimizer.
+func (h hoarder) Check() error { return nil }
+
+// Update implements optim.Optimizer: one of the vectors keeps the gradient.
+func (h hoarder) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	keep := state[step%int64(h.slots)]
+	for i, g := range grad {
+		param[i] -= float32(rate) * g
+		keep[i] = g
+	}
+}

@@ -1,0 +1,173 @@
+package netchaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/nn"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// Variables that tell a role what to do.
+const (
+	hostVariable = "NETCHAOS_HOST"  // name of the host
+	paceVariable = "NETCHAOS_PACE"  // time that a microbatch takes
+	varyVariable = "NETCHAOS_VARY"  // by how much steps vary; 1 if they do not
+	slowVariable = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
+	hostRole     = "host"           // takes the host's name and becomes another program
+	straggler    = 5                // how much slower that is
+	microbatches = 20               // of a step
+	microbatch   = 4                // samples
+	samples      = 960              // of a pass: each step is as long as the others
+	endless      = int64(1) << 40   // steps: jobs end by a signal
+	patient      = 10 * time.Minute // longer than any test waits for one thing
+)
+
+// play is the program of a role; it returns the exit status.
+func play(role string) int {
+	roles := map[string]func(context.Context) error{
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart,
+	}
+	f, ok := roles[role]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "no role %q\n", role)
+		return 2
+	}
+	err := f(context.Background())
+	switch {
+	case err == nil, errors.Is(err, elastic.ErrLeft):
+		return 0
+	case errors.Is(err, elastic.ErrQuorum):
+		fmt.Println("gives up:", err)
+		return launch.StatusQuorum
+	}
+	fmt.Println("error:", err)
+	return 1
+}
+
+// becomeHost gives the present host, which is one of the test's own, its name, and runs
+// the command of its arguments.
+func becomeHost(context.Context) error {
+	if err := syscall.Sethostname([]byte(os.Getenv(hostVariable))); err != nil {
+		return fmt.Errorf("set the host's name: %w", err)
+	}
+	args := os.Args[1:]
+	if err := os.Setenv(roleVariable, os.Getenv(thenVariable)); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %v: %w", args, syscall.Exec(args[0], args, os.Environ()))
+}
+
+// thenVariable is the role of what becomeHost runs.
+const thenVariable = "NETCHAOS_THEN"
+
+// burn keeps one core busy until it is killed.
+func burn(context.Context) error {
+	for x := uint64(1); ; x = x*6364136223846793005 + 1 {
+		if x == 0 { // never: keeps the loop from being taken for empty
+			return errors.New("x is even")
+		}
+	}
+}
+
+// train trains a small network in steps of a known length.
+func train(ctx context.Context) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	m, err := network()
+	if err != nil {
+		return err
+	}
+	pace, err := time.ParseDuration(os.Getenv(paceVariable))
+	if err != nil {
+		return fmt.Errorf("%s: %w", paceVariable, err)
+	}
+	if os.Getenv(slowVariable) == os.Getenv("ELRUN_INDEX") {
+		pace *= straggler
+	}
+	vary, err := strconv.Atoi(os.Getenv(varyVariable))
+	if err != nil {
+		return fmt.Errorf("%s: %w", varyVariable, err)
+	}
+	p := &paced{Model: m, pace: pace, vary: int64(vary)}
+	cfg := training(endless)
+	cfg.OnBegin = p.begin
+	return trainer.Run(ctx, g, p, cfg)
+}
+
+// network returns a small multi-layer perceptron on made-up samples.
+func network() (*nn.Network, error) {
+	var data nn.Table
+	const inputs, classes = 16, 4
+	for i := range samples {
+		x := make([]float32, inputs)
+		for k := range x {
+			x[k] = float32(math.Sin(float64(i*(k+1)) + float64(i%classes*k)))
+		}
+		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%classes)
+	}
+	return nn.MLP(data, nn.Shape{C: inputs, H: 1, W: 1}, []int{32}, classes, 1)
+}
+
+// training is the configuration of all that train the network, with the weights of each
+// step the same to the bit.
+func training(steps int64) trainer.Config {
+	return trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
+		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
+}
+
+// paced is a model that takes its time.
+type paced struct {
+	trainer.Model
+	pace time.Duration // that a microbatch takes
+	vary int64         // longest step over shortest
+	step int64         // under way
+}
+
+// begin takes note of the step that is computed next.
+func (p *paced) begin(step int64) { p.step = step }
+
+// Accumulate computes as the model below does, and then waits.
+func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
+	end := time.After(p.pace * time.Duration(1+p.step*7%p.vary))
+	var late []int
+	loss, err := p.Model.Accumulate(grad, samples, func(i int) { late = append(late, i) })
+	<-end
+	for _, i := range late {
+		done(i)
+	}
+	return loss, err
+}
+
+// replay trains the network in this process alone, without waiting, and returns the
+// digest of each step, that of step 1 first.
+func replay(ctx context.Context, steps int64) ([]string, error) {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	m, err := network()
+	if err != nil {
+		return nil, err
+	}
+	var digests []string
+	cfg := training(steps)
+	cfg.OnStep = func(r trainer.StepReport) { digests = append(digests, r.Digest) }
+	if err := trainer.Run(ctx, g, m, cfg); err != nil {
+		return nil, err
+	}
+	return digests, nil
+}

@@ -1,0 +1,156 @@
+package netchaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// transfer is what was seen of a peer that joined.
+type transfer struct {
+	bytes     int64
+	took      time.Duration
+	before    time.Duration // median step of an incumbent before
+	meanwhile time.Duration // and while the peer joined
+	longest   time.Duration // of these
+	admission time.Duration // longest time from step to step when the peer was let in
+}
+
+// rate returns the bytes a second.
+func (x transfer) rate() float64 { return float64(x.bytes) / x.took.Seconds() }
+
+// String shows the transfer for people.
+func (x transfer) String() string {
+	return fmt.Sprintf("%6.1f MB in %6d ms, %5.1f MB/s; step before %d ms, meanwhile %d ms, longest %d ms, at admission %d ms",
+		float64(x.bytes)/1e6, x.took.Milliseconds(), x.rate()/1e6, x.before.Milliseconds(), x.meanwhile.Milliseconds(),
+		x.longest.Milliseconds(), x.admission.Milliseconds())
+}
+
+// The state comes from all members at once, each at its rate, and training hardly notices:
+// only the long form has enough steps to judge that on a loaded machine.
+func TestState(t *testing.T) {
+	parallel(t)
+	// 10 MB at 2.5 MB/s, or 400 MB at 100 Mbit/s.
+	long := flagged[bool]("long")
+	o := order{Params: 1 << 14, Slots: 159, Rate: 2_500_000}
+	faster := 1.5 // what does not depend on the rates weighs more in the short form
+	if long {
+		o.Params, o.Slots, o.Rate = 1<<17, 762, 12_500_000
+		faster = 3
+	}
+	const step = 200 * time.Millisecond
+	o.Dir = folder(t)
+	all := map[int]transfer{}
+	for _, donors := range []int{1, 4} {
+		o.First, o.Pace = donors, step*time.Duration(donors)/microbatches
+		x := joinWith(t, o)
+		t.Logf("%d donors: %v", donors, x)
+		all[donors] = x
+		if x.bytes < int64(o.state()) {
+			t.Errorf("%d donors: %d bytes were moved, the state has %d", donors, x.bytes, o.state())
+		}
+		if most := x.before * 6 / 5; long && x.meanwhile > most {
+			t.Errorf("%d donors: a step took %v while a peer joined, want at most %v", donors, x.meanwhile, most)
+		}
+		if long && x.admission > 2*x.before+50*time.Millisecond {
+			t.Errorf("%d donors: %v from step to step when the peer was let in, want at most one step's pause (%v)", donors, x.admission, x.before)
+		}
+	}
+	ratio := all[1].took.Seconds() / all[4].took.Seconds()
+	t.Logf("four donors are %.2f times as fast as one", ratio)
+	if ratio < faster {
+		t.Errorf("four donors are %.2f times as fast as one, want %.1f", ratio, faster)
+	}
+}
+
+// joinWith lets one peer join those of the first view.
+func joinWith(t *testing.T, o order) transfer {
+	t.Helper()
+	l := newLab(t, o.First+1)
+	o.Dir = filepath.Join(o.Dir, fmt.Sprint(o.First))
+	makeDir(t, o.Dir)
+	var logs []*journal
+	var all []*process
+	add := func() {
+		o.Index = len(logs)
+		b, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, start(t, l.hosts[o.Index], []string{thenVariable + "=member", orderVariable + "=" + string(b)}, self(t)))
+		logs = append(logs, &journal{path: filepath.Join(o.Dir, fmt.Sprintf("events-%d.jsonl", o.Index))})
+	}
+	t.Cleanup(func() {
+		for i, p := range all {
+			if t.Failed() {
+				p.stacks()
+				t.Logf("host %d of %d printed:\n%.2000s%.20000s", i, len(all), p.out.String(), p.err.String())
+			}
+			p.end()
+		}
+	})
+	for range o.First {
+		add()
+	}
+	until(t, "steps of the first members", func() bool { step, _ := logs[0].step(t); return step > 20 })
+	begun := time.Now()
+	add()
+	newcomer := logs[o.First]
+	level := func(_ event.Event, b event.Join) bool { return b.Reason == "level" }
+	if !holds(t.Context(), limit, func() bool { _, ok := first(t, newcomer, begun, level); return ok }) {
+		t.Fatalf("%d donors: the peer has not joined after %v", o.First, limit)
+	}
+	e, _ := first(t, newcomer, begun, level)
+	if lost, ok := first(t, logs[0], time.Time{}, func(event.Event, event.Lost) bool { return true }); ok {
+		t.Errorf("%d donors: a member was put out: %+v", o.First, lost)
+	}
+	until(t, "steps with the newcomer", func() bool { step, epoch := newcomer.step(t); return step > 10 && epoch >= e.Epoch })
+	admitted, _ := logs[0].step(t)
+	until(t, "more of them", func() bool { step, _ := newcomer.step(t); return step > admitted+10 })
+	b := e.Body.(event.Join)
+	x := transfer{bytes: b.Bytes, took: time.Duration(b.MS * float64(time.Millisecond))}
+	x.observe(logs[0].events(t), e.Time.Add(-x.took), e.Time)
+	for _, p := range all {
+		p.end()
+	}
+	return x
+}
+
+// observe takes the times of steps from the journal of an incumbent; the peer joined from
+// begun to level.
+func (x *transfer) observe(events []event.Event, begun, level time.Time) {
+	var last time.Time
+	var before, meanwhile []time.Duration
+	for _, e := range events {
+		if e.Body.Name() != "step" {
+			continue
+		}
+		gap := e.Time.Sub(last)
+		switch {
+		case last.IsZero() || e.Step < 5: // still warming up
+		case e.Time.Before(begun):
+			before = append(before, gap)
+		case last.Before(level.Add(-gap)):
+			meanwhile = append(meanwhile, gap)
+		case last.Before(level.Add(2 * time.Second)):
+			x.admission = max(x.admission, gap)
+		}
+		last = e.Time
+	}
+	x.before, x.meanwhile = median(before), median(meanwhile)
+	x.longest = slices.Max(append(meanwhile, 0))
+}
+
+// median returns the middle value, 0 of none.
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[len(d)/2]
+}

@@ -1,0 +1,178 @@
+package stalls
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// field is a job of some members over a network in virtual time. It belongs into a
+// synctest bubble.
+type field struct {
+	network *simnet.Network
+	random  *rand.Rand
+	members []*member
+	culprit *member
+	cost    collective.Cost
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	events  []event.Event
+	onset   time.Time // when the cause has set in; zero before
+	started chan struct{}
+}
+
+// member is one process.
+type member struct {
+	elastic.Member
+	field *field
+	group *elastic.Group
+	model *model
+	ctx   context.Context
+	pace  float64 // how long it takes to compute, 1 for the usual
+
+	mu    sync.Mutex
+	snare *snare
+}
+
+// snare waits for its member at a place and holds it there.
+type snare struct {
+	at   place
+	d    time.Duration
+	busy string // what the member says that it does meanwhile; empty if nothing
+}
+
+// place is where a member can be held.
+type place int
+
+const (
+	computing place = iota + 1 // in the middle of a microbatch
+	reporting                  // in Config.OnStep
+)
+
+// newField makes the job of a seed.
+func newField(seed uint64) *field {
+	f := &field{random: rand.New(rand.NewPCG(seed, 1)), started: make(chan struct{})}
+	f.network = simnet.New(simnet.Config{Seed: seed,
+		Link: simnet.Link{Delay: 200 * time.Microsecond, Lag: 300 * time.Microsecond, Loss: 0.01, Duplicate: 0.01, Reorder: 0.01}})
+	if f.random.IntN(2) == 0 {
+		f.cost = collective.Cost{Alpha: 1e-9, Beta: 1e-9, Gamma: 1e-9} // rings, where the default is pairs
+	}
+	for i := range 4 + f.random.IntN(2) {
+		m := &member{Member: elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}, field: f, pace: 1}
+		m.model = newModel(m, rand.New(rand.NewPCG(seed, uint64(i)+2)))
+		f.members = append(f.members, m)
+	}
+	f.culprit = f.members[f.random.IntN(len(f.members))]
+	return f
+}
+
+// start lets all members train.
+func (f *field) start(t *testing.T) {
+	var ctx context.Context
+	ctx, f.cancel = context.WithCancel(t.Context())
+	var first []elastic.Member
+	for _, m := range f.members {
+		first = append(first, m.Member)
+	}
+	for _, m := range f.members {
+		m.ctx = ctx
+		f.running.Go(func() { m.run(first) })
+	}
+}
+
+// stop ends the job wherever it is.
+func (f *field) stop(t *testing.T) {
+	f.cancel()
+	if err := f.network.Close(); err != nil {
+		t.Error(err)
+	}
+	f.running.Wait()
+}
+
+// run is the process. How it ends says nothing: the job is cut short.
+func (m *member) run(first []elastic.Member) {
+	g, err := elastic.Join(m.ctx, elastic.Config{Endpoint: m.field.network.Endpoint(m.Member), Peers: first, Sink: m.field,
+		Comm: collective.Options{Cost: m.field.cost}})
+	if err != nil {
+		return
+	}
+	defer g.Close()
+	m.group = g
+	_ = trainer.Run(m.ctx, g, m.model, trainer.Config{
+		Samples: 4000, GlobalBatch: 2 * len(first), Microbatch: 1, Steps: 1 << 30, Seed: 3, BucketBytes: bucketBytes,
+		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
+		OnBegin: func(int64) { m.model.begin() },
+		OnStep:  func(trainer.StepReport) { m.pass(reporting) },
+	})
+}
+
+// Emit implements event.Sink.
+func (f *field) Emit(e event.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, e)
+}
+
+// log returns what the members have written so far.
+func (f *field) log() []event.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+// sets notes that the cause sets in.
+func (f *field) sets() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.onset.IsZero() {
+		f.onset = time.Now()
+		close(f.started)
+	}
+}
+
+// holds lays a snare for the member.
+func (m *member) holds(s snare) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snare = &s
+}
+
+// pass is called by the member wherever it may be held.
+func (m *member) pass(at place) {
+	m.mu.Lock()
+	s := m.snare
+	caught := s != nil && s.at == at
+	if caught {
+		m.snare = nil
+	}
+	m.mu.Unlock()
+	if !caught {
+		return
+	}
+	m.field.sets()
+	if s.busy != "" {
+		defer m.group.Busy(s.busy)()
+	}
+	m.wait(s.d)
+}
+
+// wait lets the member spend time in its own code.
+func (m *member) wait(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-m.ctx.Done():
+	}
+}

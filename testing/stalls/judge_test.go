@@ -1,0 +1,118 @@
+package stalls
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// promised is how soon the culprit must be named.
+const promised = 2 * time.Second
+
+// tally is what the logs of all members who are not the culprit say, in some runs.
+type tally struct {
+	right, wrong, missing int
+	times                 []time.Duration // from the onset to the first event that is right
+	notes                 []string        // what went wrong
+}
+
+func (a *tally) add(b tally) {
+	a.right += b.right
+	a.wrong += b.wrong
+	a.missing += b.missing
+	a.times = append(a.times, b.times...)
+	a.notes = append(a.notes, b.notes...)
+}
+
+// row is a line of the table.
+func (a *tally) row(name string) string {
+	slices.Sort(a.times)
+	median, worst := time.Duration(0), time.Duration(0)
+	if n := len(a.times); n > 0 {
+		median, worst = a.times[n/2], a.times[n-1]
+	}
+	return fmt.Sprintf("%-30s %6d %6d %8d %8.2f s %8.2f s", name, a.right, a.wrong, a.missing, median.Seconds(), worst.Seconds())
+}
+
+// judge goes through the log of a run. A member counts once: as wrong if it ever named
+// anybody else, as missing if it named nobody in time.
+func (f *field) judge(c cause) tally {
+	var out tally
+	for _, m := range f.members {
+		if m == f.culprit || f.gone(m.ID) {
+			continue
+		}
+		took, problem := f.judgeMember(c, m)
+		switch {
+		case problem != "":
+			out.wrong++
+			out.notes = append(out.notes, fmt.Sprintf("%s: %s", m.ID, problem))
+		case took == 0 || took > promised:
+			out.missing++
+			out.notes = append(out.notes, fmt.Sprintf("%s: named the culprit after %v", m.ID, took))
+		default:
+			out.right++
+		}
+		if took > 0 {
+			out.times = append(out.times, took)
+		}
+	}
+	return out
+}
+
+// gone reports whether a member was killed.
+func (f *field) gone(id elastic.ID) bool {
+	select {
+	case <-f.network.Gone(id):
+		return true
+	default:
+		return false
+	}
+}
+
+// judgeMember returns how soon a member has named the culprit, 0 for never, and what it
+// has said that is wrong.
+func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem string) {
+	culprit := f.culprit.ID.Short()
+	for _, e := range f.log() {
+		if e.Peer != m.ID.Short() {
+			continue
+		}
+		since := e.Time.Sub(f.onset)
+		named := false
+		switch b := e.Body.(type) {
+		case event.Stall:
+			named = true
+			if problem == "" {
+				problem = f.check(c, b, since)
+			}
+		case event.Lost:
+			named = c.loses && b.Who == culprit
+			if b.Who == culprit && !c.loses && problem == "" {
+				problem = fmt.Sprintf("the culprit was lost after %v (%s)", since, b.Cause)
+			}
+		}
+		if named && took == 0 && problem == "" {
+			took = max(since, 1)
+		}
+	}
+	return took, problem
+}
+
+// check says what is wrong with a stall event.
+func (f *field) check(c cause, s event.Stall, since time.Duration) string {
+	switch {
+	case since < 0:
+		return fmt.Sprintf("false alarm %v before the cause set in: %+v", -since, s)
+	case s.Culprit != f.culprit.ID.Short():
+		return fmt.Sprintf("after %v it named others than %s: %+v", since, f.culprit.ID, s)
+	case !slices.Contains(c.phases, s.Phase):
+		return fmt.Sprintf("after %v it said something else than %q: %+v", since, c.phases, s)
+	case s.What == "" || s.SinceMS < 500:
+		return fmt.Sprintf("after %v it did not say what is held up, or not for how long: %+v", since, s)
+	}
+	return ""
+}

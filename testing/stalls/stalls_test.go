@@ -1,0 +1,89 @@
+package stalls
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+func TestMain(m *testing.M) {
+	flag.Int("seeds", 5, "runs of each cause")
+	flag.Uint64("first", 1, "seed of the first of them")
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// option returns the value of a flag of TestMain.
+func option[T any](name string) T {
+	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
+}
+
+// Whatever holds up a job, each of the others names the member at which it sits.
+func TestCauses(t *testing.T) {
+	seeds, first := option[int]("seeds"), option[uint64]("first")
+	table := []string{fmt.Sprintf("%-30s %6s %6s %8s %10s %10s", "cause", "right", "wrong", "missing", "median", "worst")}
+	for _, c := range causes() {
+		t.Run(c.name, func(t *testing.T) {
+			var all tally
+			for seed := first; seed < first+uint64(seeds); seed++ {
+				one := strike(t, c, seed)
+				for i, note := range one.notes {
+					one.notes[i] = fmt.Sprintf("seed %d: %s", seed, note)
+				}
+				all.add(one)
+			}
+			table = append(table, all.row(c.name))
+			if n := all.wrong + all.missing; n*100 > n+all.right {
+				t.Errorf("%d of %d members did not name the culprit, and only it, within %v:\n%s",
+					n, n+all.right, promised, strings.Join(all.notes, "\n"))
+			}
+		})
+	}
+	t.Log("\n" + strings.Join(table, "\n"))
+}
+
+// strike runs a job of which one member is struck by the cause.
+func strike(t *testing.T, c cause, seed uint64) (out tally) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newField(seed)
+		f.start(t)
+		<-time.After(time.Second + time.Duration(f.random.IntN(3000))*time.Millisecond)
+		c.strike(f)
+		select {
+		case <-f.started:
+			<-time.After(promised * 3 / 2)
+		case <-time.After(10 * time.Second):
+			t.Errorf("seed %d: the cause never set in", seed)
+		}
+		out = f.judge(c)
+		f.stop(t)
+	})
+	return out
+}
+
+// Steps that vary, and a member that always takes five times as long as the others, are
+// nobody's fault.
+func TestQuiet(t *testing.T) {
+	for name, slowest := range map[string]float64{"equal": 1, "straggler": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newField(option[uint64]("first"))
+				f.culprit.pace = slowest
+				f.start(t)
+				<-time.After(time.Minute)
+				for _, e := range f.log() {
+					if s, stalled := e.Body.(event.Stall); stalled {
+						t.Errorf("false alarm of %s: %+v", e.Peer, s)
+					}
+				}
+				f.stop(t)
+			})
+		})
+	}
+}
