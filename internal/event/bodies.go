@@ -27,7 +27,10 @@ type Step struct {
 	ComputeMS    float64  `json:"compute_ms"`
 	CommMS       float64  `json:"comm_ms"`
 	StepMS       float64  `json:"step_ms"`
-	Of           int64    `json:"of,omitempty"` // steps of the whole job, if known
+	PredictedMS  float64  `json:"predicted_ms,omitempty"` // what ComputeMS was expected to be when the share was decided, if known
+	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
+	GradNorm     float64  `json:"grad_norm,omitempty"`    // of the mean gradient of this peer's samples, if known
+	NoiseScale   float64  `json:"noise_scale,omitempty"`  // samples; the same at all peers that were there before, if known
 	// OfLost lists what members that are gone have contributed to this step or the one
 	// before, and may not have reported themselves. Every member lists them, so who adds
 	// up microbatches takes those of each (peer, step) once.
@@ -43,6 +46,17 @@ type Contribution struct {
 
 // Name returns "step".
 func (Step) Name() string { return "step" }
+
+// Shares says how many microbatches each rank computes from the event's step on. One
+// member of each launcher writes it.
+type Shares struct {
+	Old    []int  `json:"old"` // per rank of the session before; empty at the start
+	New    []int  `json:"new"` // per rank
+	Reason string `json:"reason"`
+}
+
+// Name returns "shares".
+func (Shares) Name() string { return "shares" }
 
 // Lost says that a peer is gone without having left.
 type Lost struct {

@@ -95,6 +95,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[View](b)
 	case Step{}.Name():
 		return decode[Step](b)
+	case Shares{}.Name():
+		return decode[Shares](b)
 	case Lost{}.Name():
 		return decode[Lost](b)
 	case Stall{}.Name():

@@ -17,7 +17,8 @@ func bodies() []Body {
 	return []Body{
 		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
 		Step{Attempt: 1, Microbatches: [][2]int{{0, 3}}, ShareSamples: 48, Samples: 512, Loss: 0.25, Digest: "ff",
-			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, Of: 100},
+			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, PredictedMS: 2, Of: 100, GradNorm: 0.5, NoiseScale: 800},
+		Shares{Old: []int{8, 8}, New: []int{12, 4}, Reason: "rank 1 is slow"},
 		Lost{Who: "a", Cause: "reset", DetectMS: 3},
 		Join{Who: "a", Reason: "ticket", Bytes: 7, MS: 1.5},
 		Leave{Who: "a", Reason: "asked"},
