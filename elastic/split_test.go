@@ -62,8 +62,8 @@ func TestHalvesMeetAgain(t *testing.T) {
 	})
 }
 
-// Of more members some may find the others before the rest do, and go on with those. All
-// come to the end all the same.
+// Of larger halves some members may find the others before the rest do. All come to the
+// end all the same.
 func TestLargerHalvesMeetAgain(t *testing.T) {
 	for _, n := range []int{4, 6} {
 		synctest.Test(t, func(t *testing.T) {

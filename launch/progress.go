@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/internal/event"
@@ -20,6 +21,7 @@ type progress struct {
 	samples  int64     // sum over the steps seen
 	seen     time.Time // of the latest step
 	marks    []mark
+	shares   []int // of the ranks, in microbatches
 }
 
 // mark is a point of the past from which speeds are measured.
@@ -32,6 +34,10 @@ type mark struct {
 // observe takes an event of any peer, at local time now. All peers report the same
 // steps; only the first report of each counts.
 func (p *progress) observe(e event.Event, now time.Time) {
+	if b, ok := e.Body.(event.Shares); ok {
+		p.shares = b.New
+		return
+	}
 	s, ok := e.Body.(event.Step)
 	if !ok || e.Step <= p.step {
 		return
@@ -62,6 +68,10 @@ func (p *progress) line(now time.Time) string {
 		s += fmt.Sprintf("/%d", p.of)
 	}
 	s += fmt.Sprintf("  loss %.4g", p.loss)
+	// Equal shares, but for one microbatch that is left over, are nothing to tell.
+	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {
+		s += fmt.Sprintf("  shares %d-%d", slices.Min(p.shares), slices.Max(p.shares))
+	}
 	// During a pause of the job the speed shown falls, as it should; after its last step
 	// there is nothing to wait for.
 	if p.of > 0 && p.step >= p.of {

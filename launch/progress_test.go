@@ -38,6 +38,25 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// Shares are told where they differ.
+func TestProgressShares(t *testing.T) {
+	var p progress
+	p.observe(stepEvent(1, 2.5, 512, 101), time.Unix(1000, 0))
+	for _, c := range []struct {
+		shares []int
+		want   string
+	}{
+		{[]int{8, 8, 7}, "step 1/101  loss 2.5"},
+		{[]int{10, 10, 3}, "step 1/101  loss 2.5  shares 3-10"},
+		{[]int{}, "step 1/101  loss 2.5"},
+	} {
+		p.observe(event.Event{Step: 2, Body: event.Shares{New: c.shares}}, time.Unix(1001, 0))
+		if got := p.line(time.Unix(1001, 0)); got != c.want {
+			t.Errorf("shares %v: %q, want %q", c.shares, got, c.want)
+		}
+	}
+}
+
 // The speed is that of the last seconds, and the memory bounded.
 func TestProgressWindow(t *testing.T) {
 	var p progress

@@ -57,10 +57,12 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(event.Event{Body: event.Path{Kind: "shm"}})
 	r.apply(event.Event{Body: event.Path{Kind: "p2p"}})
 	r.apply(event.Event{Body: event.Path{Kind: "shm"}})
-	r.apply(event.Event{Step: 7, Body: event.Step{Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5}})
-	want := Status{Job: "job", Epoch: 1, Step: 7, Members: []MemberStatus{
+	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
+	r.apply(event.Event{Step: 7, Body: event.Step{Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
+	want := Status{Job: "job", Epoch: 1, Step: 7, Balanced: &Balanced{6, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
 		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown},
-		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5, Path: "p2p,shm"},
+		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
+			StepMS: 46, PredictedMS: 39, Path: "p2p,shm"},
 	}}
 	if got := r.report(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -101,6 +103,17 @@ func TestMergeStatus(t *testing.T) {
 	}
 	if want := []string{"a waiting", "b waiting", "c unknown", "d joining"}; !slices.Equal(states, want) {
 		t.Errorf("members %v, want %v", states, want)
+	}
+}
+
+// The last change of the shares counts, whoever tells of it.
+func TestMergeBalanced(t *testing.T) {
+	reports := []Status{{}, {Balanced: &Balanced{Step: 4, Reason: "early"}}, {Balanced: &Balanced{Step: 9, Reason: "late"}}, {}}
+	for range reports {
+		reports = append(reports[1:], reports[0])
+		if got := mergeStatus(reports).Balanced; got == nil || got.Reason != "late" {
+			t.Errorf("got %+v", got)
+		}
 	}
 }
 

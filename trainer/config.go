@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -16,12 +17,14 @@ const (
 	DefaultMicrobatch = 16
 	// DefaultBucketBytes is so large that bytes and not messages make up the cost.
 	DefaultBucketBytes = 256 << 10
+	// DefaultBalance is the policy that package loadbal finds best.
+	DefaultBalance = "auto"
 	// DefaultKeep leaves older checkpoints for the case that the newest is damaged.
 	DefaultKeep = 3
 )
 
 // Config says what to train and how. It must be the same at every peer, but for
-// the functions that only report.
+// MaxShare and the functions that only report.
 type Config struct {
 	// Samples is the size of the training set: the model is asked for the samples
 	// 0 to Samples-1, each once in a pass.
@@ -48,6 +51,13 @@ type Config struct {
 	// Exact sums gradients as integers (package exact), so that the result has the same
 	// bits whatever the number of peers, and whoever comes and goes.
 	Exact bool
+	// Balance names the policy by which the shares of the peers follow their speeds: one
+	// of package loadbal; empty or "auto" means its default, "equal" that they do not.
+	Balance string
+	// MaxShare is the most microbatches that this peer computes in a step, as long as the
+	// others can take the rest; 0 means no bound. It may be another at each peer. A model
+	// that runs out of memory lowers it.
+	MaxShare int
 	// DataHash identifies the training set, if it is set: peers with another one are
 	// refused, and so are checkpoints.
 	DataHash string
@@ -105,6 +115,16 @@ type StepReport struct {
 	// afterwards, Total that from the beginning of the last try to the new parameters.
 	// Comm and Total are 0 if this peer learned of the commit from others.
 	Compute, Comm, Total time.Duration
+	// Predicted is what Compute was expected to be when the share was decided; 0 if that
+	// is not known.
+	Predicted time.Duration
+	// GradNorm is the Euclidean norm of the mean gradient of this peer's own samples.
+	// NoiseScale is the batch size in samples at which noise and signal in the gradient
+	// are of one size, over about the last ten measurements; from there on larger batches
+	// save few steps. Both are 0 where they are not known: with one peer, for models so
+	// large that not every step is measured, and if this peer learned of the commit from
+	// others.
+	GradNorm, NoiseScale float64
 }
 
 // Result is the outcome of a finished job, the same at every peer.
@@ -146,6 +166,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.BucketBytes == 0 {
 		c.BucketBytes = DefaultBucketBytes
 	}
+	if c.Balance == "" {
+		c.Balance = DefaultBalance
+	}
 	if c.Checkpoint.Keep == 0 {
 		c.Checkpoint.Keep = DefaultKeep
 	}
@@ -162,8 +185,13 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: Optimizer and Schedule must be set")
 	case !(c.Clip >= 0):
 		return c, fmt.Errorf("trainer: Clip is %v, want 0 or more", c.Clip)
+	case c.MaxShare < 0:
+		return c, fmt.Errorf("trainer: MaxShare is %d, want 0 or more", c.MaxShare)
 	case c.BucketBytes < 1:
 		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
+	}
+	if _, err := loadbal.New(c.Balance); err != nil {
+		return c, fmt.Errorf("trainer: Balance: %w", err)
 	}
 	if err := c.Checkpoint.check(); err != nil {
 		return c, err

@@ -74,14 +74,6 @@ func (c *contribution) fault() fault {
 	return c.sums.fault()
 }
 
-// speed is the samples that the model takes in a second.
-func (c *contribution) speed() int64 {
-	if c.compute <= 0 {
-		return 0
-	}
-	return int64(float64(c.samples) / c.compute.Seconds())
-}
-
 // complete adds the microbatches of share that are missing, in ascending order, and
 // starts the reduction of each bucket as soon as the last of them is done with it.
 // Between two microbatches it looks whether it should go on; what has been finished

@@ -201,10 +201,3 @@ func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 		t.Errorf("fits %t, next scale %v", fits, next.Exponents())
 	}
 }
-
-func TestSpeedIsWholeSamplesASecond(t *testing.T) {
-	c := contribution{samples: 32, compute: 1_500_000_000}
-	if c.speed() != 21 || (&contribution{samples: 3}).speed() != 0 {
-		t.Errorf("32 samples in 1.5 s: %d a second; without a time: %d", c.speed(), (&contribution{samples: 3}).speed())
-	}
-}

@@ -20,10 +20,11 @@
 //  1. run.go: elastic gives a session, a fixed set of members. Before that it has brought
 //     those up that were behind, by the methods in state.go.
 //  2. entry.go: all gather what each holds of the open step. From that alone follows what
-//     each is to compute: held microbatches stay with their holder, the rest is shared
-//     out evenly. The steps after the first in a session need no gather, as nobody
-//     holds anything. plan.go, sample.go: which samples a microbatch has follows from the
-//     seed and the number of the step.
+//     each is to compute: held microbatches stay with their holder, the rest follows the
+//     speeds (balance.go). The steps after the first in a session need no gather, as
+//     nobody holds anything, and the tail before has told how fast everybody was.
+//     plan.go, sample.go: which samples a microbatch has follows from the seed and the
+//     number of the step.
 //  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
 //     the contribution, which no reduction writes to.
 //  4. buckets.go: while the last backward pass still runs, finished groups of parameters
@@ -58,6 +59,28 @@
 // After the last step nobody goes before a tail has told that all have committed it. What
 // happens to the group afterwards is no error: a peer that gets no further session
 // evaluates alone.
+//
+// # The ledger
+//
+// The event log accounts for every sample: each microbatch of each stable step is in the
+// entry of one (peer, step), written by that peer, or by others where it is gone.
+// Microbatches that a peer computed a second time are counted as recomputed. That is 0
+// through every death: only a peer that was put out or ran out of memory throws away
+// what it has computed.
+//
+// # Shares
+//
+// A policy of package loadbal decides how many microbatches each rank computes. All
+// ranks hold equal ones: at the entry of a session it is begun with the speeds that all
+// have told, of which one that has just joined knows none and is taken for a middling
+// one, and after each commit it is given the times of all, from the tail. The batch stays
+// what it is, and sums over samples need no weights, so the gradient is that of equal
+// shares. A time counts only if the whole share was computed in one go. A peer whose model
+// runs out of memory (ErrOutOfMemory) halves its bound and ends the session for all; the
+// next entry tells the bound.
+//
+// The tail also carries the norm of every rank's gradient, from which noise.go estimates
+// how large a batch is of use.
 //
 // # Exact mode
 //

@@ -16,14 +16,16 @@ type entry struct {
 	attempt   int64
 	exponents []int8      // of the attempt; none without exact mode
 	held      loadbal.Set // microbatches of the open step
+	speed     int64       // as loadbal.Speed counts it; 0 if it is not known
+	most      int         // microbatches that the rank can take; 0 for no bound
 }
 
 // entryWords is the number of words before the exponents.
-const entryWords = 3
+const entryWords = 5
 
 // words encodes the entry.
 func (e entry) words() []uint64 {
-	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt)}
+	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most)}
 	packed := make([]uint64, ceilDiv(len(e.exponents), 8))
 	for i, x := range e.exponents {
 		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
@@ -33,7 +35,7 @@ func (e entry) words() []uint64 {
 
 // entryOf decodes what words wrote, with so many exponents.
 func entryOf(w []uint64, exponents int) entry {
-	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), exponents: make([]int8, exponents)}
+	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]), exponents: make([]int8, exponents)}
 	w = w[entryWords:]
 	for i := range e.exponents {
 		e.exponents[i] = int8(w[i/8] >> (i % 8 * 8))
@@ -43,9 +45,10 @@ func entryOf(w []uint64, exponents int) entry {
 }
 
 // settle derives from what all have told how the open step goes on: the rank whose
-// attempt counts, the microbatches of each rank, and whether each keeps what it holds.
-// It is a pure function, so all come to the same.
-func settle(all []entry, microbatches int) (leader int, shares []loadbal.Set, kept []bool) {
+// attempt counts, the microbatches of each rank, as near as can be to how many are wanted
+// of each, and whether each keeps what it holds. It is a pure function, so all come to
+// the same.
+func settle(all []entry, wanted []int, microbatches int) (leader int, shares []loadbal.Set, kept []bool) {
 	for rank, e := range all {
 		if e.attempt > all[leader].attempt {
 			leader = rank
@@ -57,7 +60,7 @@ func settle(all []entry, microbatches int) (leader int, shares []loadbal.Set, ke
 			held[rank] = e.held
 		}
 	}
-	shares, kept = loadbal.Assign(held, microbatches)
+	shares, kept = loadbal.AssignTo(held, wanted, microbatches)
 	for rank, e := range all {
 		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
 	}
@@ -73,7 +76,8 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 		r.reopen()
 		r.open.owner = id
 	}
-	mine := entry{state: state{r.committed, r.digest()}, attempt: r.open.attempt, held: r.open.held}
+	mine := entry{state: state{r.committed, r.digest()}, attempt: r.open.attempt, held: r.open.held,
+		speed: r.balance.speed(), most: r.balance.most}
 	if r.cfg.Exact {
 		mine.exponents = r.open.scale.Exponents()
 	}
@@ -91,7 +95,10 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 	if err := r.agree(s, states); err != nil {
 		return err
 	}
-	leader, shares, kept := settle(all, r.openMicrobatches())
+	if err := r.balance.enter(r.cfg.Balance, all, r.openMicrobatches(), s.Rank); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	leader, shares, kept := settle(all, r.balance.wanted, r.openMicrobatches())
 	if !kept[s.Rank] {
 		scale, err := r.scaleFrom(all[leader].exponents)
 		if err != nil {
@@ -109,10 +116,4 @@ func (r *runner) scaleFrom(exponents []int8) (exact.Scale, error) {
 		return exact.Scale{}, nil
 	}
 	return exact.Restore(exponents, r.plan.mostMicrobatches())
-}
-
-// shareOut gives each of n ranks its part of the open step, of which nobody holds
-// anything: after a commit, or when a step has to be computed again.
-func (r *runner) shareOut(n int) {
-	r.shares, _ = loadbal.Assign(make([]loadbal.Set, n), r.openMicrobatches())
 }

@@ -1,10 +1,18 @@
 package trainer
 
+import "errors"
+
+// ErrOutOfMemory is what a Model's error wraps where memory is short.
+var ErrOutOfMemory = errors.New("out of memory")
+
 // Model is what a user trains. Its parameters must be the same at every peer when
 // Run begins, which an initialisation from a common seed gives.
 type Model interface {
 	// Params returns the parameters in declaration order. Number, names, shapes and
-	// memory stay the same for the whole run; Run writes to Data between steps.
+	// memory stay the same for the whole run; Run writes to Data between steps. In exact
+	// mode Data, and whatever else the model computes with, has to begin at a multiple of
+	// exact.Alignment, as the vectors of exact.Aligned do: the same product has other
+	// bits at another address.
 	Params() []Param
 	// Accumulate adds, for the samples with the given indices, the sum over the
 	// samples of d loss / d parameter i to grad[i], which is as long as
@@ -12,6 +20,9 @@ type Model interface {
 	// grad[i] and before it returns, from its own goroutine; in any order, but the
 	// earlier the better, as the reduction of grad[i] begins then. It returns the sum
 	// of the samples' losses.
+	//
+	// An error ends the job at this peer, but for one that wraps ErrOutOfMemory: then the
+	// peer takes half as many microbatches from now on, and all try the step again.
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
 }
 

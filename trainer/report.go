@@ -13,7 +13,9 @@ import (
 type work struct {
 	step                 int64
 	compute, comm, total time.Duration
+	predicted            time.Duration
 	recomputed           int
+	gradNorm, noiseScale float64
 }
 
 // stable takes note that all members of a view have committed the last step: it is
@@ -100,6 +102,8 @@ func (r *runner) report(mine share, lost []event.Contribution) {
 	}
 	if r.own.step == o.Step && mine.Peer != "" {
 		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = r.own.recomputed, r.own.compute, r.own.comm, r.own.total
+		rep.Predicted = r.own.predicted
+		rep.GradNorm, rep.NoiseScale = r.own.gradNorm, r.own.noiseScale
 	}
 	if r.digestDue(o.Step) {
 		rep.Digest = fmt.Sprintf("%016x", r.digest())
@@ -112,6 +116,7 @@ func (r *runner) report(mine share, lost []event.Contribution) {
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
+		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 	})
 	if mine.Peer != "" && r.cfg.OnStep != nil {
 		r.cfg.OnStep(rep)

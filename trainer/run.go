@@ -32,10 +32,12 @@ type runner struct {
 	digested  bool
 
 	// The open step, which is the one after.
-	bufs   *gradients
-	open   contribution
-	shares []loadbal.Set // what each rank of the session is to contribute
-	own    work          // this peer's, for the last step it has contributed to
+	bufs    *gradients
+	open    contribution
+	shares  []loadbal.Set // what each rank of the session is to contribute
+	balance balance       // from which they follow
+	own     work          // this peer's, for the last step it has contributed to
+	noise   noise
 
 	// What has been reported.
 	reported  int64
@@ -96,6 +98,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	} else {
 		r.open.sums, r.bufs = newPlain(r.layout)
 	}
+	r.balance.most = cfg.MaxShare
 	r.held = r.settings()
 	r.reopen()
 	return r, nil
@@ -142,6 +145,7 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 	if err := r.enter(ctx, s); err != nil {
 		return err
 	}
+	r.tellShares(s)
 	for r.committed < r.plan.steps {
 		if err := r.step(ctx, s); err != nil {
 			return err

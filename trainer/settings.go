@@ -17,6 +17,7 @@ const (
 	settingSchedule   = "schedule"
 	settingBuckets    = "bucket bytes"
 	settingArithmetic = "arithmetic"
+	settingBalance    = "balance"
 )
 
 // settings lists what must be equal at all members of a job. A peer that differs is
@@ -36,6 +37,7 @@ func (r *runner) settings() []elastic.Setting {
 		{Name: settingSteps, Value: fmt.Sprint(r.plan.steps)},
 		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps)},
 		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
+		{Name: settingBalance, Value: c.Balance},
 	}
 	if c.Exact {
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe())})

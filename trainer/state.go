@@ -134,7 +134,8 @@ func (r *runner) advance(o outcome) {
 		r.before = outcome{}
 	}
 	if r.open.step == o.Step {
-		r.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed}
+		r.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
+			predicted: r.balance.predicted}
 	}
 	r.last, r.committed = o, o.Step
 }

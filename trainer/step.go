@@ -8,7 +8,6 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/trainer/optim"
 )
 
 // step tries the step after the committed one: it computes this peer's share, reduces,
@@ -38,7 +37,7 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 	if err != nil {
 		return fmt.Errorf("step %d: %w", p.step, err)
 	}
-	r.shareOut(len(slots))
+	r.shareOut(s, slots, committed)
 	if !committed {
 		return nil
 	}
@@ -56,7 +55,9 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 // every bucket.
 func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan) (*reduction, error) {
 	reduction := newReduction(r.layout, func(b bucket) pending { return r.open.sums.reduce(ctx, s.Comm, b) })
-	err := r.open.complete(ctx, r.model, p, r.shares[s.Rank], reduction, s.Comm.Err)
+	err := r.measured(r.shares[s.Rank], func() error {
+		return r.open.complete(ctx, r.model, p, r.shares[s.Rank], reduction, s.Comm.Err)
+	})
 	if err == nil {
 		return reduction, nil
 	}
@@ -64,12 +65,20 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 	// have begun here end before the buffers are left.
 	s.Comm.Revoke(err)
 	_ = reduction.wait(ctx) // its error is only that of the revocation
+	if errors.Is(err, ErrOutOfMemory) {
+		err = r.takeLess(p, r.shares[s.Rank].Len(), err)
+	}
 	return nil, err
 }
 
 // contributed describes the contribution in a tail.
 func (r *runner) contributed() slot {
-	return slot{samples: int64(r.open.samples), loss: r.open.loss, speed: r.open.speed(), fault: r.open.fault()}
+	mine := slot{samples: int64(r.open.samples), loss: r.open.loss, fault: r.open.fault(),
+		micros: r.balance.micros, most: int64(r.balance.most)}
+	if r.noiseDue(r.open.step) {
+		mine.square = r.open.sums.square()
+	}
+	return mine
 }
 
 // tail exchanges the ranks' slots, to which it adds what this peer declares. When it
@@ -112,9 +121,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		return false, nil
 	}
-	if r.cfg.Clip > 0 {
-		optim.Clip(r.bufs.staging.views, r.cfg.Clip)
-	}
+	norm := r.norm(p.step)
 	o := outcome{Step: p.step, Attempt: r.open.attempt, Epoch: s.View.Epoch, Peers: len(slots), Samples: samples, Loss: loss}
 	for rank, m := range s.View.Members {
 		o.Shares = append(o.Shares, share{m.ID, r.shares[rank].Ranges()})
@@ -122,6 +129,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	if err := r.commit(o, next); err != nil {
 		return false, err
 	}
+	r.weigh(slots, s.Rank, norm)
 	return true, nil
 }
 

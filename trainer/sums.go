@@ -5,6 +5,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // summer keeps the gradient sums of a contribution and reduces them, in the numbers of
@@ -19,6 +20,8 @@ type summer interface {
 	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
 	// fault names the first parameter whose contribution is not finite.
 	fault() fault
+	// square is the squared Euclidean norm of this peer's own sums.
+	square() float64
 	// mean turns the sums of all ranks, reduced, into the mean gradient, in the staging
 	// buffer. fits is false if the step has to be computed again; scale is that of the
 	// next step, or of this one again.
@@ -73,6 +76,8 @@ func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pendin
 }
 
 func (p *plain) fault() fault { return p.bad }
+
+func (p *plain) square() float64 { return square(optim.Norm(p.own.views)) }
 
 func (p *plain) mean(samples int64) (exact.Scale, bool) {
 	factor := float32(1 / float64(samples))
@@ -146,6 +151,22 @@ func (q *quantised) fault() fault {
 		return faultGradient + fault(i)
 	}
 	return faultNone
+}
+
+// square adds up squares of integers, and scales their sum: the mean of a single 1 is the
+// unit.
+func (q *quantised) square() float64 {
+	total := 0.0
+	for i, sums := range q.views {
+		var unit [1]float32
+		q.scale.Mean(i, unit[:], []int32{1}, 1)
+		part := 0.0
+		for _, v := range sums {
+			part += square(float64(v))
+		}
+		total += part * square(float64(unit[0]))
+	}
+	return total
 }
 
 func (q *quantised) mean(samples int64) (exact.Scale, bool) {

@@ -21,7 +21,9 @@ var (
 type slot struct {
 	samples   int64   // in its contribution
 	loss      lossSum // sum over them
-	speed     int64   // samples a second in the model, 0 if unknown
+	micros    int64   // that the model took for them, in microseconds; 0 if that is no measure
+	most      int64   // microbatches that the rank can take; 0 for no bound
+	square    float64 // squared norm of the sum of their gradients, 0 if it is not due
 	fault     fault
 	digest    uint64 // of the parameters before the step, 0 if it is not due
 	committed int64  // the last step that this rank has committed
@@ -39,7 +41,7 @@ const (
 )
 
 // slotWords is the number of int64 in an encoded slot.
-const slotWords = 8
+const slotWords = 10
 
 // putSlot writes the slot of rank to a tail that is otherwise zero. The tails of all
 // ranks are summed: as every word but those of the rank itself is zero, sums
@@ -49,7 +51,7 @@ func putSlot(tail []int64, rank int, s slot) {
 	if s.stale {
 		stale = 1
 	}
-	copy(tail[rank*slotWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.speed,
+	copy(tail[rank*slotWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.micros, s.most, int64(math.Float64bits(s.square)),
 		int64(s.fault), int64(s.digest), s.committed, stale})
 }
 
@@ -58,8 +60,8 @@ func getSlots(tail []int64) []slot {
 	slots := make([]slot, len(tail)/slotWords)
 	for r := range slots {
 		w := tail[r*slotWords:]
-		slots[r] = slot{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, speed: w[3],
-			fault: fault(w[4]), digest: uint64(w[5]), committed: w[6], stale: w[7] != 0}
+		slots[r] = slot{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], most: w[4],
+			square: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9] != 0}
 	}
 	return slots
 }

@@ -14,7 +14,8 @@ import (
 func anySlot() *rapid.Generator[slot] {
 	return rapid.Custom(func(t *rapid.T) slot {
 		return slot{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
-			speed: rapid.Int64().Draw(t, "speed"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
+			micros: rapid.Int64().Draw(t, "micros"), most: rapid.Int64().Draw(t, "most"),
+			square: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale")}
 	})
 }

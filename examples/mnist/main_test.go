@@ -99,6 +99,8 @@ func TestUsageErrors(t *testing.T) {
 		"--lr: -1":            {"--lr=-1"},
 		"--hidden: 0":         {"--hidden", "0"},
 		"--pace: -1ms":        {"--pace=-1ms"},
+		"--max-share: -2":     {"--max-share=-2"},
+		"--balance: loadbal":  {"--balance=fair"},
 		"is not I:F[@S[-E]]":  {"--slow", "1:0.5"},
 		"no --checkpoint":     {"--checkpoint-every", "5"},
 		"every: -1":           {"--checkpoint-every=-1"},

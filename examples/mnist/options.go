@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/idx"
 	"github.com/elrun/elrun/trainer/nn"
@@ -29,6 +30,9 @@ type options struct {
 	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`
 	Resume          string `placeholder:"DIR" help:"Go on from the newest checkpoint in DIR that is whole. Any number of peers can."`
 	Save            string `placeholder:"FILE" help:"Write the trained parameters to FILE, as safetensors."`
+
+	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
+	MaxShare int    `placeholder:"N" help:"Most microbatches that this peer computes in a step, as long as the others can take the rest."`
 
 	Pace time.Duration `placeholder:"D" help:"For tests: every sample takes at least D, as in 100us."`
 	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`
@@ -56,8 +60,13 @@ func (o options) check() error {
 		return fmt.Errorf("--checkpoint-every: %d is negative", o.CheckpointEvery)
 	case o.CheckpointEvery > 0 && o.Checkpoint == "":
 		return fmt.Errorf("--checkpoint-every: there is no --checkpoint to say where")
+	case o.MaxShare < 0:
+		return fmt.Errorf("--max-share: %d is negative", o.MaxShare)
 	case o.Pace < 0:
 		return fmt.Errorf("--pace: %v is negative", o.Pace)
+	}
+	if _, err := loadbal.New(o.Balance); err != nil {
+		return fmt.Errorf("--balance: %w", err)
 	}
 	return nil
 }
@@ -84,7 +93,7 @@ func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
-		Exact: o.Exact, Checkpoint: o.checkpoint(),
+		Exact: o.Exact, Balance: o.Balance, MaxShare: o.MaxShare, Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()

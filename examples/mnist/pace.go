@@ -20,6 +20,9 @@ type paced struct {
 	index  int   // of this peer
 	step   int64 // under way
 	late   []int // parameters whose gradients are complete
+	// due is when the microbatch before should have ended; zero before the first of a
+	// step. It ends later, as a timer does, and what that is shall not add up.
+	due time.Time
 }
 
 // newPaced wraps a model as the options say. Config.OnBegin has to be its begin.
@@ -37,7 +40,7 @@ func localIndex() int {
 }
 
 // begin takes note of the step that is computed next.
-func (p *paced) begin(step int64) { p.step = step }
+func (p *paced) begin(step int64) { p.step, p.due = step, time.Time{} }
 
 // Accumulate computes as the model below does and then waits. Gradients are handed
 // on when the time is over, as a slow model would.
@@ -46,7 +49,11 @@ func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (f
 	p.late = p.late[:0]
 	loss, err := p.Model.Accumulate(grad, samples, func(i int) { p.late = append(p.late, i) })
 	if err == nil {
-		err = p.wait(p.length(len(samples), time.Since(begun)) - time.Since(begun))
+		if p.due.IsZero() {
+			p.due = begun
+		}
+		p.due = p.due.Add(p.length(len(samples), time.Since(begun)))
+		err = p.wait(time.Until(p.due))
 	}
 	if err != nil {
 		return 0, err
@@ -64,7 +71,7 @@ func (p *paced) length(samples int, computed time.Duration) time.Duration {
 	return time.Duration(min(length, math.MaxInt64/2))
 }
 
-// wait waits for d, but no longer than the program lives.
+// wait waits for d, if that is above 0, but no longer than the program lives.
 func (p *paced) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -111,6 +111,28 @@ func TestPaced(t *testing.T) {
 	})
 }
 
+// What a wait lasts too long is made up for within a step, and forgotten between steps.
+func TestPacedMakesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaced(t.Context(), fixed{takes: time.Millisecond}, options{Pace: time.Millisecond})
+		p.begin(1)
+		begun := time.Now()
+		for range 5 {
+			if _, err := p.Accumulate(nil, make([]int, 10), func(int) {}); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(3 * time.Millisecond) // a timer that fires late
+		}
+		if got := time.Since(begun); got != 53*time.Millisecond {
+			t.Errorf("five microbatches of 10 ms took %v, each of which ended 3 ms late", got)
+		}
+		p.begin(2)
+		if got := pacedTime(t, p); got != 10*time.Millisecond {
+			t.Errorf("the first of the next step took %v", got)
+		}
+	})
+}
+
 func TestPacedEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("enough")

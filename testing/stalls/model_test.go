@@ -12,15 +12,15 @@ const (
 	layers      = 4
 	layerSize   = 2500
 	bucketBytes = 4 * layerSize // a bucket for each layer
+	layerTime   = 3 * time.Millisecond
 )
 
-// model takes its time: a step is two microbatches for each member, which take 25 to 75 ms,
-// and in every fiftieth step, by chance, five times as much as on average.
+// model takes its time: a step is 50 to 150 ms, and, in one of fifty by chance, five times
+// as long as on average.
 type model struct {
 	owner  *member
 	random *rand.Rand
 	params []trainer.Param
-	each   time.Duration // microbatch of the present step
 }
 
 func newModel(owner *member, random *rand.Rand) *model {
@@ -37,10 +37,9 @@ func (m *model) Params() []trainer.Param { return m.params }
 // Accumulate implements trainer.Model. The backward pass finishes one layer after the
 // other, so that the first buckets are reduced while the last are computed.
 func (m *model) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	m.owner.wait(m.each * 6 / 10)
 	for i := layers - 1; i >= 0; i-- {
 		m.owner.pass(computing)
-		m.owner.wait(m.each / 10)
+		m.owner.wait(layerTime)
 		for j, p := range m.params[i].Data {
 			grad[i][j] += (p - 1) * float32(len(samples))
 		}
@@ -49,10 +48,13 @@ func (m *model) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return 1, nil
 }
 
-// begin draws how long the microbatches of a step take.
+// begin spends the part of a step that varies, as one does who reads data. The shares of
+// members follow how long they take to compute, which is the same for all here: so they
+// stay equal.
 func (m *model) begin() {
-	m.each = time.Duration(m.owner.pace * float64(25+m.random.IntN(50)) * float64(time.Millisecond))
+	d := time.Duration(30+m.random.IntN(100)) * time.Millisecond
 	if m.random.IntN(50) == 0 && m.owner.pace == 1 {
-		m.each = 250 * time.Millisecond
+		d = 480 * time.Millisecond
 	}
+	m.owner.wait(time.Duration(m.owner.pace * float64(d)))
 }

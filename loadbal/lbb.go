@@ -1,0 +1,82 @@
+package loadbal
+
+// Limits of the imbalance, (longest - shortest) / mean of the times, in parts of unit,
+// below which rapid holds, and below which it only tunes. After it has solved it only
+// tunes for a few steps.
+const (
+	holdBelow = unit / 20
+	tuneBelow = unit * 3 / 10
+	tuneSteps = 5
+)
+
+// rapid is LBB: it holds while the ranks' times are near each other, moves one
+// microbatch from the slowest to the fastest rank while they are not far apart, and
+// solves with the costs of the last measurement if they are.
+type rapid struct {
+	table
+	fixed []fixedPart
+	calm  int // steps in which it only tunes
+}
+
+func (l *rapid) Begin(speeds []int64) {
+	l.table.Begin(speeds)
+	l.fixed, l.calm = make([]fixedPart, len(speeds)), 0
+}
+
+func (l *rapid) Next(reports []Report, microbatches int) ([]int, string) {
+	l.take(reports)
+	for r, report := range reports {
+		if t, ok := report.measured(); ok {
+			f := &l.fixed[r]
+			f.observe(report.Share, t)
+			l.costs[r].Each = f.pace(report.Share, t)
+			l.costs[r].Fixed = f.parts * l.costs[r].Each / fixedUnit
+			l.known = true
+		}
+	}
+	l.calm = max(0, l.calm-1)
+	if l.first(microbatches) {
+		return l.set(Optimum(l.costs, microbatches))
+	}
+	slow, fast, imbalance := l.extremes()
+	switch {
+	case imbalance < holdBelow:
+		return l.set(l.shares)
+	case imbalance < tuneBelow || l.calm > 0:
+		return l.set(l.moved(slow, fast, 1))
+	}
+	l.calm = tuneSteps
+	return l.set(Optimum(l.costs, microbatches))
+}
+
+// extremes are the slowest and the fastest rank with the present shares, ties to the
+// lower, and (longest - shortest) / mean of the times, times unit.
+func (t *table) extremes() (slow, fast int, imbalance int64) {
+	var sum, longest, shortest int64
+	for r, c := range t.costs {
+		d := c.Time(t.shares[r])
+		sum += d
+		if r == 0 || d > longest {
+			slow, longest = r, d
+		}
+		if r == 0 || d < shortest {
+			fast, shortest = r, d
+		}
+	}
+	return slow, fast, quotient(longest-shortest, sum/int64(len(t.costs)))
+}
+
+// moved is the present shares with up to so many microbatches moved between two ranks:
+// as many as the least share of one and the bound of the other allow.
+func (t *table) moved(from, to, count int) []int {
+	shares := append([]int(nil), t.shares...)
+	count = min(count, shares[from]-t.costs[from].Min)
+	if most := t.costs[to].Max; most > 0 {
+		count = min(count, most-shares[to])
+	}
+	if count > 0 {
+		shares[from] -= count
+		shares[to] += count
+	}
+	return shares
+}

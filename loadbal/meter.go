@@ -1,0 +1,115 @@
+package loadbal
+
+// unit is 1 in ratios: relative errors, gains and the like.
+const unit = 1 << 16
+
+// meterWindow is how many steps a Meter looks back.
+const meterWindow = 5
+
+// Meter measures something that changes in jumps and is disturbed by outliers: it is
+// the median of the last few values. Two neighbouring values that are both far off on
+// the same side are taken for a change: what was before them is forgotten. The zero
+// Meter has seen nothing.
+type Meter struct {
+	window []int64 // the latest last
+}
+
+// Add takes a value, above 0. It reports whether there was a change.
+func (m *Meter) Add(value int64) (changed bool) {
+	before := m.Value()
+	m.window = append(m.window, value)
+	if n := len(m.window); n >= 3 && side(m.window[n-2], before) != 0 && side(m.window[n-2], before) == side(value, before) {
+		m.window, changed = m.window[n-2:], true
+	}
+	if len(m.window) > meterWindow {
+		m.window = m.window[1:]
+	}
+	return changed
+}
+
+// Value is the median, 0 if there was no value yet.
+func (m *Meter) Value() int64 { return median(m.window) }
+
+// side is where value is as seen from middle: 0 near it, within a quarter.
+func side(value, middle int64) int {
+	switch {
+	case value > middle+middle/4:
+		return 1
+	case value < middle-middle/4:
+		return -1
+	}
+	return 0
+}
+
+// fixedPart learns how much of a rank's time does not depend on its share, as a number
+// of microbatches that take as long: t = pace * (share + fixed). That does not change
+// when the whole rank gets slower or faster, so that it can be learned once.
+//
+// Only steps between which the share changed tell it. From the differences db and dt
+// and the means b and t of two such steps follows dt/t = db/(b+fixed). With the sums
+// over all of them, fixed = sum db(db - b dt/t) / sum db dt/t. Differences are used and
+// not a line through all points, for shares are made such that times become equal: where
+// speeds drift, slower means fewer microbatches in the same time, and a line through
+// such points would say that time does not depend on the share.
+type fixedPart struct {
+	parts     int64 // of a microbatch, fixedUnit to one
+	num, den  int64 // the sums, times unit
+	lastShare int64
+	lastTicks int64
+}
+
+// fixedUnit is one microbatch in fixedPart.parts.
+const fixedUnit = 256
+
+// observe takes a measurement. It reports whether parts changed.
+func (f *fixedPart) observe(share int, ticks int64) bool {
+	b0, t0, b1 := f.lastShare, f.lastTicks, int64(share)
+	f.lastShare, f.lastTicks = b1, ticks
+	db, b := b1-b0, (b0+b1+1)/2
+	// Steps of less than a 32nd would only teach the noise.
+	if b0 == 0 || 32*abs(db) < b {
+		return false
+	}
+	dt := quotient(ticks-t0, (ticks+t0)/2)
+	if !plausible(db, b, dt) {
+		return false
+	}
+	f.num = f.num*7/8 + db*(db*unit-dt*b)
+	f.den = f.den*7/8 + db*dt
+	// That the fixed part is none counts as much as a step of a 16th of b which
+	// changed the time in proportion: as b/256 times unit.
+	most := 64 * b * fixedUnit
+	before := f.parts
+	f.parts = most
+	if den := f.den/fixedUnit + b; den > 0 {
+		f.parts = min(max(0, f.num/den), most)
+	}
+	return f.parts != before
+}
+
+// plausible reports whether a change dt of the time, relative to it, can come from the
+// change of the share, up to some noise: between none and in proportion. Otherwise the
+// speed has changed as well.
+func plausible(db, b, dt int64) bool {
+	const noise = unit / 8
+	if db < 0 {
+		db, dt = -db, -dt
+	}
+	return dt > -noise && dt < db*unit/b+noise
+}
+
+// pace is the ticks a microbatch takes if share of them took so many.
+func (f *fixedPart) pace(share int, ticks int64) int64 {
+	return max(1, ticks*fixedUnit/(int64(share)*fixedUnit+f.parts))
+}
+
+// quotient is x/y times unit, at most 16 either way, of a y above 0.
+func quotient(x, y int64) int64 {
+	y = max(1, y)
+	if abs(x)/16 >= y {
+		return max(-16, min(16, x/y)) * unit
+	}
+	return x * unit / y
+}
+
+func abs(x int64) int64 { return max(x, -x) }

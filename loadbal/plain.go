@@ -1,0 +1,132 @@
+package loadbal
+
+// forecaster predicts the paces of all ranks in the next step: the time that a
+// microbatch takes each of them, in ticks.
+type forecaster interface {
+	// begin starts with what is known of the ranks' paces.
+	begin(paces []int64)
+	// observe takes the paces of a step, 0 where there was no measurement. It reports
+	// whether one of them has jumped.
+	observe(paces []int64) (jumped bool)
+	// next is the forecast. It is valid until the next call.
+	next() []int64
+	// noise is how far paces are from what is expected, relative to it and times
+	// unit, in the mean and for a typical rank.
+	noise() int64
+	// rescale multiplies what is remembered of a rank by num/den: what one microbatch
+	// takes was found to be another part of the whole.
+	rescale(rank int, num, den int64)
+}
+
+// newNoise is the noise that is assumed before there were measurements: 2 %.
+const newNoise = unit / 50
+
+// smoother follows the pace of one rank. Small errors are smoothed away, the more the
+// less they agree: the gain is the square of |mean error| / mean |error|, after Trigg
+// and Leach, which is small where errors are noise and 1 where they all point one way.
+//
+// Errors far outside the noise are jumps. That a rank has become slower is believed at
+// once: if it is wrong, the others do a little more for one step; if it were right and
+// not believed, the whole step would take as long as this rank. For the same reason
+// that it has become faster is believed when it is seen twice.
+type smoother struct {
+	level      int64
+	signed     int64 // smoothed error, relative and times unit
+	size       int64 // smoothed absolute error, in the same way
+	deviation  int64 // the same over a longer time: the noise
+	seen       int64 // values since the last jump
+	lastFaster int64 // the value before, if it was far faster
+}
+
+// Shortest memory of a smoother, in parts of unit, and the size of a jump: at least
+// smallJump, at most largeJump and in between so many times the noise.
+const (
+	leastGain = unit / 16
+	smallJump = unit / 16
+	largeJump = unit / 2
+	jumpNoise = 6
+)
+
+func newSmoother(level int64) smoother {
+	return smoother{level: level, deviation: newNoise}
+}
+
+// band is the size of the smallest jump.
+func (s *smoother) band() int64 { return min(max(smallJump, jumpNoise*s.deviation), largeJump) }
+
+// observe takes a pace and reports whether it is a jump.
+func (s *smoother) observe(pace int64) (jumped bool) {
+	e := quotient(pace-s.level, s.level)
+	faster := s.lastFaster
+	s.lastFaster = 0
+	switch {
+	case s.level == 0 || e > s.band() || e < -s.band() && faster != 0:
+		s.level, s.seen, s.signed, s.size = max(pace, faster), 1, 0, 0
+		return true
+	case e < -s.band():
+		s.lastFaster = pace
+		return false
+	}
+	s.seen++
+	s.signed += (e - s.signed) / 4
+	s.size += (abs(e) - s.size) / 4
+	s.deviation += (abs(e) - s.deviation) / 16
+	s.level = max(1, s.level+s.level*s.gain()/unit*e/unit)
+	return false
+}
+
+// gain is how much of an error is taken over.
+func (s *smoother) gain() int64 {
+	agree := min(quotient(abs(s.signed), s.size), unit)
+	return max(leastGain, agree*agree/unit, unit/s.seen)
+}
+
+// plain predicts that each rank goes on as it does.
+type plain struct {
+	ranks  []smoother
+	levels []int64
+}
+
+func (p *plain) begin(paces []int64) {
+	p.ranks, p.levels = make([]smoother, len(paces)), make([]int64, len(paces))
+	for r, pace := range paces {
+		p.ranks[r] = newSmoother(pace)
+	}
+}
+
+func (p *plain) observe(paces []int64) (jumped bool) {
+	for r, pace := range paces {
+		if pace > 0 && p.ranks[r].observe(pace) {
+			jumped = true
+		}
+	}
+	return jumped
+}
+
+func (p *plain) next() []int64 {
+	for r := range p.ranks {
+		p.levels[r] = p.ranks[r].level
+	}
+	return p.levels
+}
+
+func (p *plain) noise() int64 {
+	all := make([]int64, len(p.ranks))
+	for r := range p.ranks {
+		all[r] = p.ranks[r].deviation
+	}
+	return median(all)
+}
+
+func (p *plain) rescale(rank int, num, den int64) {
+	s := &p.ranks[rank]
+	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
+}
+
+// scaled is x*num/den of values that are not negative, at least 1 unless x is 0.
+func scaled(x, num, den int64) int64 {
+	if x == 0 {
+		return 0
+	}
+	return max(1, x*quotient(num, den)/unit)
+}

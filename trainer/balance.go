@@ -1,0 +1,146 @@
+package trainer
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/loadbal"
+)
+
+// balance decides how many microbatches each rank of a session is to compute. What it
+// decides from has been gathered or reduced, so that all ranks come to the same.
+type balance struct {
+	policy loadbal.Policy
+	wanted []int  // microbatches of each rank in the open step
+	why    string // wanted is other than what was told
+	told   []int  // wanted, as the log has it
+
+	// What this peer knows of itself.
+	most   int     // microbatches that it can take; 0 for no bound
+	micros int64   // that the contribution to the open step took; 0 if that is no measure
+	speeds []int64 // of its last steps
+	// predicted is how long its share of the open step should take; 0 if that is not known.
+	predicted time.Duration
+}
+
+// speedWindow is how many steps' speeds a peer takes along to the next session. Their
+// median does not show a single step that something else has held up.
+const speedWindow = 5
+
+// note takes the time that a share took which was computed in one go.
+func (b *balance) note(share int, took time.Duration) {
+	b.micros = max(1, took.Microseconds())
+	b.speeds = append(b.speeds, loadbal.Speed(share, b.micros))
+	if len(b.speeds) > speedWindow {
+		b.speeds = b.speeds[1:]
+	}
+}
+
+// speed is this peer's, from its last steps; 0 if it is not known.
+func (b *balance) speed() int64 {
+	if len(b.speeds) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(b.speeds))[len(b.speeds)/2]
+}
+
+// enter starts a session from what all ranks have told. What was learned in the session
+// before is in the speeds: the members of a session may have come from different ones.
+func (b *balance) enter(policy string, all []entry, microbatches, self int) error {
+	var err error
+	if b.policy, err = loadbal.New(policy); err != nil {
+		return err
+	}
+	speeds, bounds, bounded := make([]int64, len(all)), make([]loadbal.Report, len(all)), false
+	for rank, e := range all {
+		speeds[rank], bounds[rank].Max = e.speed, e.most
+		bounded = bounded || e.most > 0
+	}
+	if !bounded {
+		bounds = nil
+	}
+	b.policy.Begin(speeds)
+	if b.why = "the members have changed"; b.told == nil {
+		b.why = "start"
+	}
+	b.next(bounds, microbatches, self)
+	return nil
+}
+
+// next decides about the step after the one that the reports are of. self is this
+// peer's rank.
+func (b *balance) next(reports []loadbal.Report, microbatches, self int) {
+	if microbatches == 0 { // the last step is committed
+		b.wanted = nil
+		return
+	}
+	var why string
+	if b.wanted, why = b.policy.Next(reports, microbatches); why != "" {
+		b.why = why
+	}
+	b.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
+}
+
+// measured computes a share and takes its time. A share of which some was there before,
+// from a session that broke, or of which nothing is computed, gives no measure of the
+// peer's speed.
+func (r *runner) measured(share loadbal.Set, compute func() error) error {
+	whole, before := r.open.held.Len() == 0 && share.Len() > 0, r.open.compute
+	r.balance.micros = 0
+	err := compute()
+	if err == nil && whole {
+		r.balance.note(share.Len(), r.open.compute-before)
+	}
+	return err
+}
+
+// shareOut gives each rank its part of the open step, of which nobody holds anything:
+// after a commit, or when a step has to be computed again.
+func (r *runner) shareOut(s *elastic.Session, slots []slot, committed bool) {
+	if committed {
+		reports := make([]loadbal.Report, len(slots))
+		for rank, o := range slots {
+			reports[rank] = loadbal.Report{Share: r.shares[rank].Len(), Micros: o.micros, Max: int(o.most)}
+		}
+		r.balance.next(reports, r.openMicrobatches(), s.Rank)
+	}
+	r.shares, _ = loadbal.AssignTo(make([]loadbal.Set, len(slots)), r.balance.wanted, r.openMicrobatches())
+	r.tellShares(s)
+}
+
+// tellShares writes to the log that the shares are others than before, and why. The
+// lowest rank of each launcher does, so that it stands once in each log. The short step
+// at the end of a pass has other shares for no reason of its own, and is passed over.
+func (r *runner) tellShares(s *elastic.Session) {
+	b := &r.balance
+	old, why := b.told, b.why
+	if why == "" || slices.Equal(old, b.wanted) || r.openMicrobatches() < r.plan.mostMicrobatches() {
+		return
+	}
+	b.told, b.why = slices.Clone(b.wanted), ""
+	launcher := s.View.Members[s.Rank].Launcher
+	if slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) != s.Rank {
+		return
+	}
+	if old == nil {
+		old = []int{} // the log has an empty list, not null
+	}
+	r.group.Emit(s.View.Epoch, r.committed+1, event.Shares{Old: old, New: b.told, Reason: why})
+}
+
+// takeLess answers a model that has run out of memory over a share: this peer's bound
+// is half of it from now on, and all leave the session, in the next one of which the
+// bound is known. What has been computed goes with the microbatch that failed, as that
+// may be in the sums in part. No reduction may be under way.
+func (r *runner) takeLess(p stepPlan, share int, cause error) error {
+	if share < 2 {
+		return fmt.Errorf("a single microbatch is too much: %w", cause)
+	}
+	r.balance.most = share / 2
+	r.open.reset(p.step, r.open.attempt, r.open.scale, p.microbatches)
+	r.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
+	return fmt.Errorf("%w: %w", errNextSession, cause)
+}

@@ -1,0 +1,86 @@
+package trainer
+
+import (
+	"math"
+
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// noise estimates how much the gradients of single samples differ, from the gradients
+// of the ranks and their mean. With shares b_i of a batch B, of n ranks,
+//
+//	A       = sum (b_i/B) |g_i|^2
+//	tr      = (A - |g|^2) B / (n-1)     trace of the covariance of a sample's gradient
+//	|G|^2   = (n |g|^2 - A) / (n-1)     squared norm of the true gradient
+//
+// are unbiased also where the shares differ. The noise scale is tr / |G|^2 (McCandlish
+// and others: An empirical model of large-batch training, 2018). A single step's values
+// scatter widely and may be negative, so both are averaged before they are divided.
+type noise struct{ trace, signal float64 }
+
+// noiseMemory is the weight of what was before in the averages: about ten measurements.
+const noiseMemory = 0.9
+
+// observe takes a step's slots and the squared norm of the mean gradient. Steps of which
+// fewer than two ranks have computed something tell nothing.
+func (e *noise) observe(slots []slot, mean float64) {
+	var n, batch, a float64
+	for _, s := range slots {
+		if s.samples > 0 {
+			n++
+			batch += float64(s.samples)
+			a += s.square / float64(s.samples)
+		}
+	}
+	a /= batch
+	if n < 2 || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
+		return
+	}
+	e.trace = noiseMemory*e.trace + (1-noiseMemory)*(a-mean)*batch/(n-1)
+	e.signal = noiseMemory*e.signal + (1-noiseMemory)*(n*mean-a)/(n-1)
+}
+
+// scale is the noise scale in samples; 0 where it is not known.
+func (e *noise) scale() float64 {
+	if e.trace <= 0 || e.signal <= 0 || math.IsInf(e.trace/e.signal, 0) {
+		return 0
+	}
+	return e.trace / e.signal
+}
+
+// noiseElements is how many elements' norms a step takes, on average: their cost shall
+// not show.
+const noiseElements = 1 << 16
+
+// noiseDue reports whether the norms of a step are taken: of each for small models, else
+// of one in so many. All peers come to the same.
+func (r *runner) noiseDue(step int64) bool {
+	return step%int64(ceilDiv(r.layout.size(), noiseElements)) == 0
+}
+
+// norm limits the mean gradient that is staged for a step, where that is wanted, and
+// returns the norm that it had; NaN if nobody needs it.
+func (r *runner) norm(step int64) float64 {
+	if r.cfg.Clip > 0 {
+		return optim.Clip(r.bufs.staging.views, r.cfg.Clip)
+	}
+	if r.noiseDue(step) {
+		return optim.Norm(r.bufs.staging.views)
+	}
+	return math.NaN()
+}
+
+// weigh takes note of the norms of the step that was just committed.
+func (r *runner) weigh(slots []slot, rank int, norm float64) {
+	if !r.noiseDue(r.committed) {
+		return
+	}
+	r.noise.observe(slots, square(norm))
+	r.own.noiseScale = r.noise.scale()
+	if mine := slots[rank]; mine.samples > 0 {
+		r.own.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
+	}
+}
+
+// square returns x*x.
+func square(x float64) float64 { return x * x }

@@ -1,0 +1,92 @@
+package trainer
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/loadbal"
+)
+
+// The estimate comes near the truth whatever the shares are. Samples' gradients are
+// a true gradient and independent noise.
+func TestNoiseScaleOfKnownNoise(t *testing.T) {
+	const dim, sigma, each = 50, 3.0, 0.2 // trace dim*sigma^2, norm dim*each^2
+	want := sigma * sigma / (each * each)
+	for _, shares := range [][]int{{100, 100}, {10, 190}, {60, 20, 100, 20}, {0, 120, 80}} {
+		random := rand.New(rand.NewPCG(1, uint64(len(shares))))
+		var e noise
+		total := 0.0
+		const rounds = 4000
+		for range rounds {
+			slots, all := make([]slot, len(shares)), make([]float64, dim)
+			for r, b := range shares {
+				slots[r].samples = int64(b)
+				for i := range dim {
+					sum := float64(b)*each + math.Sqrt(float64(b))*sigma*random.NormFloat64()
+					slots[r].square += sum * sum
+					all[i] += sum / 200
+				}
+			}
+			mean := 0.0
+			for _, x := range all {
+				mean += x * x
+			}
+			e.observe(slots, mean)
+			total += e.trace / rounds
+		}
+		if trace := dim * sigma * sigma; math.Abs(total-trace) > 0.05*trace {
+			t.Errorf("shares %v: trace %v, want %v", shares, total, trace)
+		}
+		if got := e.scale(); got < want/1.5 || got > want*1.5 {
+			t.Errorf("shares %v: noise scale %v, want about %v", shares, got, want)
+		}
+	}
+}
+
+// What says nothing about noise changes nothing.
+func TestNoiseOfNothing(t *testing.T) {
+	var e noise
+	for _, slots := range [][]slot{nil, {{samples: 4, square: 9}}, {{samples: 4, square: 9}, {}}, {{samples: 4, square: math.NaN()}, {samples: 4}}} {
+		if e.observe(slots, 1); e != (noise{}) || e.scale() != 0 {
+			t.Errorf("%+v gives %+v", slots, e)
+		}
+	}
+	e = noise{trace: 3, signal: -1}
+	if e.scale() != 0 {
+		t.Errorf("a negative square has the scale %v", e.scale())
+	}
+}
+
+// A share of which some was there before is no measure of a peer's speed.
+func TestMeasuredShares(t *testing.T) {
+	r := alone(t, ramp{paramsOf(2)}, nil)
+	share := microbatches(4, 0, 1, 2)
+	takes := func(d time.Duration) func() error {
+		return func() error {
+			r.open.compute += d
+			return nil
+		}
+	}
+	if err := r.measured(share, takes(30*time.Millisecond)); err != nil || r.balance.micros != 30_000 || r.balance.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("error %v, %d us, speed %d", err, r.balance.micros, r.balance.speed())
+	}
+	if err := r.measured(microbatches(4), takes(0)); err != nil || r.balance.micros != 0 {
+		t.Errorf("error %v, %d us for an empty share", err, r.balance.micros)
+	}
+	r.open.held.Add(1)
+	if err := r.measured(share, takes(time.Second)); err != nil || r.balance.micros != 0 || r.balance.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("error %v, %d us with a microbatch held, speed %d", err, r.balance.micros, r.balance.speed())
+	}
+	// One slow step of five does not show.
+	r.open.held = microbatches(4)
+	for _, d := range []time.Duration{30, 30, 900, 30, 31, 29} {
+		if err := r.measured(share, takes(d*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.balance.speed(); got != 100*loadbal.SpeedUnit || len(r.balance.speeds) != speedWindow {
+		t.Errorf("speed %d of the last %d steps", got, len(r.balance.speeds))
+	}
+}

@@ -1,0 +1,344 @@
+package trainer_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+)
+
+// The flag of this package's tests:
+//
+//	go test ./trainer -run Point -v -every   a kill at every message, and the table
+func TestMain(m *testing.M) {
+	flag.Bool("every", false, "kill at every protocol point, not at one in so many")
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// every reports whether every point is wanted.
+func every() bool { return flag.Lookup("every").Value.String() == "true" }
+
+// point is a message at which a member is killed: the number it has among those that the
+// member sends on one plane.
+type point struct {
+	victim elastic.ID
+	plane  simnet.Plane
+	number int
+}
+
+// kills counts the kills of a test by what the message belonged to that was never sent.
+// It is safe for concurrent use.
+type kills struct {
+	mu    sync.Mutex
+	total int
+	of    map[string]int
+}
+
+func (k *kills) add(class string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil {
+		k.of = make(map[string]int)
+	}
+	k.total++
+	k.of[class]++
+}
+
+// table words the counts.
+func (k *kills) table() string {
+	var b strings.Builder
+	for _, class := range slices.Sorted(maps.Keys(k.of)) {
+		fmt.Fprintf(&b, "\n%6d  %s", k.of[class], class)
+	}
+	return fmt.Sprintf("kills at %d points:%s", k.total, b.String())
+}
+
+// want fails the test unless there were so many kills, and some of each class.
+func (k *kills) want(t *testing.T, least int, classes ...string) {
+	t.Helper()
+	if k.total < least {
+		t.Errorf("%d points, want at least %d", k.total, least)
+	}
+	for _, class := range classes {
+		if k.of[class] == 0 {
+			t.Errorf("no kill at %q", class)
+		}
+	}
+}
+
+// classOf says what a message belongs to.
+func classOf(m simnet.Message, joiner elastic.ID) string {
+	switch m.Plane {
+	case simnet.Control:
+		return "control: " + letterOf(m.Payload)
+	case simnet.Bulk:
+		return "bulk: " + bulkOf(m.Payload, m.From == joiner)
+	}
+	return "data: " + callOf(m.Envelope.Call)
+}
+
+// letterOf names a control message by its first byte, and one of the membership
+// machines by its kind.
+func letterOf(payload []byte) string {
+	switch payload[0] {
+	case 1:
+		m, err := member.Decode(payload[1:])
+		if err != nil {
+			return err.Error()
+		}
+		return "view change, " + m.Kind.String()
+	case 2:
+		return "beat"
+	}
+	return "other"
+}
+
+// bulkOf names a request by its first byte, and an answer by who gives it.
+func bulkOf(payload []byte, joiner bool) string {
+	switch {
+	case len(payload) > 0 && payload[0] == 'o':
+		return "offer"
+	case len(payload) > 0:
+		return "request of state"
+	case joiner:
+		return "answer of the joiner"
+	}
+	return "state"
+}
+
+// callOf names the part of a step that a call is, by what only that part calls.
+func callOf(c collective.Call) string {
+	switch {
+	case c.Kind == collective.KindPoint:
+		return "catch-up"
+	case c.Kind == collective.KindAllGather && c.Type == raw.TypeOf[int64]():
+		return "level"
+	case c.Kind == collective.KindAllGather:
+		return "entry"
+	case c.Type == raw.TypeOf[int32]():
+		return fmt.Sprintf("bucket of %d", c.Count)
+	case c.Type == raw.TypeOf[uint8]():
+		return "peaks"
+	case c.Type == raw.TypeOf[int64]():
+		return "tail"
+	}
+	return c.String()
+}
+
+// staged is an arena on a network of which every message is seen before it is sent. A
+// further peer joins after the second step.
+type staged struct {
+	*arena
+	net *simnet.Network
+
+	mu    sync.Mutex
+	kills []string // classes of the messages that killed
+}
+
+const latecomer elastic.ID = "late-peer"
+
+// stage makes an arena of n; kill is asked of every message.
+func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
+	s := &staged{arena: newArena(n, cfg), net: simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{
+		Delay: 100 * time.Microsecond, Lag: 200 * time.Microsecond}})}
+	s.network = s.net
+	var begun atomic.Bool
+	s.adjust = func(x *actor) {
+		x.model.pace = 30 * time.Millisecond
+		x.cfg.OnBegin = func(step int64) {
+			if step == 2 && begun.CompareAndSwap(false, true) {
+				s.start(elastic.Member{ID: latecomer, Index: n}, nil)
+			}
+		}
+	}
+	s.net.KillWhen(func(m simnet.Message) bool {
+		if !kill(m) {
+			return false
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kills = append(s.kills, classOf(m, latecomer))
+		s.actor(m.From).killed.Store(true)
+		return true
+	})
+	return s
+}
+
+// actor returns the process with an ID.
+func (a *arena) actor(id elastic.ID) *actor {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.actors[slices.IndexFunc(a.actors, func(x *actor) bool { return x.self.ID == id })]
+}
+
+// rehearse plays without a kill and returns how many messages each member sends on
+// each plane.
+func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[elastic.ID][3]int) {
+	t.Helper()
+	sent = make(map[elastic.ID][3]int)
+	synctest.Test(t, func(t *testing.T) {
+		s := stage(n, cfg, func(simnet.Message) bool { return false })
+		s.play(t)
+		if sha := s.check(t, "no kill"); sha != want {
+			t.Fatalf("weights %s, want %s", sha, want)
+		}
+		if peers := s.actors[0].result.Peers; peers != n+1 {
+			t.Fatalf("%d members at the end: nobody has joined", peers)
+		}
+		for _, x := range s.actors {
+			id := x.self.ID
+			sent[id] = [3]int{s.net.Sent(id, simnet.Control), s.net.Sent(id, simnet.Data), s.net.Sent(id, simnet.Bulk)}
+		}
+	})
+	return sent
+}
+
+// inParallel calls f with 0 to n-1, several at a time, each in a bubble of its own.
+func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
+	workers := runtime.GOMAXPROCS(0)
+	for w := range workers {
+		t.Run(fmt.Sprint("part ", w), func(t *testing.T) {
+			t.Parallel()
+			for i := w; i < n && !t.Failed(); i += workers {
+				synctest.Test(t, func(t *testing.T) { f(t, i) })
+			}
+		})
+	}
+}
+
+// A member dies before any one of its messages, of all planes, in a job that begins, goes
+// on, lets another in and ends. Where the orders of goroutines make a run shorter than
+// the rehearsal its last points are not met and not counted.
+func TestKillAtEveryPoint(t *testing.T) {
+	cfg := churning(7, true)
+	want := alone(t, cfg)
+	var points []point
+	for id, planes := range rehearse(t, 4, cfg, want) {
+		for plane, messages := range planes {
+			for k := 1; k <= messages; k++ {
+				if every() || k%6 != 0 {
+					points = append(points, point{id, simnet.Plane(plane), k})
+				}
+			}
+		}
+	}
+	var met kills
+	t.Run("points", func(t *testing.T) {
+		inParallel(t, len(points), func(t *testing.T, i int) {
+			p := points[i]
+			s := stage(4, cfg, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			s.play(t)
+			about := fmt.Sprintf("kill at message %d of %s, %v, %v", p.number, p.victim, p.plane, s.kills)
+			if sha := s.check(t, about); sha != want {
+				t.Errorf("%s: weights %s, want %s", about, sha, want)
+			}
+			for _, class := range s.kills {
+				met.add(class)
+			}
+		})
+	})
+	t.Log(met.table())
+	met.want(t, 500, "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: tail",
+		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "control: beat",
+		"bulk: request of state", "bulk: state")
+}
+
+// A second member dies in what the first death has led to: the change of view, the entry,
+// the catch-up of those who have not heard of a commit, and the step after that.
+func TestKillTwoAtManyPoints(t *testing.T) {
+	cfg := churning(3, true)
+	want := alone(t, cfg)
+	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: tail", "control: beat",
+		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
+		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
+	tails, nth := 6, []int{1, 4} // of those that a member sends; of a class
+	if every() {
+		tails, nth = 18, []int{1, 2, 3, 4, 5, 6, 9}
+	}
+	var met kills
+	t.Run("points", func(t *testing.T) {
+		inParallel(t, tails*len(nth)*len(classes), func(t *testing.T, i int) {
+			first, n, class := 1+i%tails, nth[i/tails%len(nth)], classes[i/tails/len(nth)]
+			s := stage(5, cfg, secondAfter(first, n, class))
+			s.play(t)
+			about := fmt.Sprintf("kill at tail message %d, another at message %d of %q, %v", first, n, class, s.kills)
+			if sha := s.check(t, about); sha != want {
+				t.Errorf("%s: weights %s, want %s", about, sha, want)
+			}
+			if len(s.kills) == 2 {
+				met.add(s.kills[1])
+			}
+		})
+	})
+	t.Log("second " + met.table())
+	met.want(t, 100, "data: level", "data: catch-up", "data: entry", "data: tail", "control: view change, promise",
+		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
+}
+
+// secondAfter kills rank 1 at a message that it sends in tails, and afterwards whoever
+// sends the nth message whose class begins with that word.
+func secondAfter(first, nth int, class string) func(simnet.Message) bool {
+	var tails, later atomic.Int64
+	return func(m simnet.Message) bool {
+		if m.From != "peer-of-rank-1" {
+			return tails.Load() >= int64(first) && strings.HasPrefix(classOf(m, latecomer), class) && later.Add(1) == int64(nth)
+		}
+		return m.Plane == simnet.Data && callOf(m.Envelope.Call) == "tail" && tails.Add(1) == int64(first)
+	}
+}
+
+// The gradients of the first step do not fit the first scale, so that all compute it
+// again. A member dies in either attempt or between them: those who have not heard of the
+// second attempt learn of it when they enter the next session.
+func TestKillInTheSecondAttempt(t *testing.T) {
+	cfg := churning(3, true)
+	cfg.Clip = 50
+	steep := func(x *actor) { x.model.scale = 1000 }
+	var want string
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, cfg)
+		a.adjust = steep
+		a.play(t)
+		want = a.check(t, "alone")
+	})
+	inSecond := 0
+	for k := 8; k < 68; k++ {
+		synctest.Test(t, func(t *testing.T) {
+			victim := elastic.ID(fmt.Sprint("peer-of-rank-", k%4))
+			s := stage(4, cfg, func(m simnet.Message) bool { return m.From == victim && m.Plane == simnet.Data && m.Number == k })
+			s.adjust = steep
+			s.play(t)
+			about := fmt.Sprintf("kill of %s at message %d, %v", victim, k, s.kills)
+			if sha := s.check(t, about); sha != want {
+				t.Errorf("%s: weights %s, want %s", about, sha, want)
+			}
+			survivor := s.actors[(k+1)%4]
+			if first := survivor.steps[0]; first.Step != 1 || first.Attempt != 1 {
+				t.Errorf("%s: step %d was committed with attempt %d", about, first.Step, first.Attempt)
+			}
+			if x := s.actor(victim); x.tries[1] == 2 && x.tries[2] == 0 {
+				inSecond++
+			}
+		})
+	}
+	if inSecond < 5 {
+		t.Errorf("%d kills in the second attempt", inSecond)
+	}
+	t.Logf("%d kills in the second attempt", inSecond)
+}
