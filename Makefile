@@ -20,7 +20,7 @@ PACKAGES = ./...
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench planted sim scale model chaos soak differential clean
+.PHONY: help build data run test race lint fuzz bench planted sim balance-report scale model chaos soak differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -63,6 +63,9 @@ planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds
 sim: ## membership in a simulated network, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./internal/member -seeds=$(SEEDS)
 
+balance-report: ## every balancing policy on every trace of speeds: docs/balancing.md
+	@CGO_ENABLED=0 $(GO) run ./scripts/balance docs/balancing
+
 scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-scale.svg
 	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs/membership-scale.svg
 
@@ -72,6 +75,7 @@ model: ## the formal model of the view change; needs spin and a C compiler
 # One package after the other: they load the machine as much as they should themselves.
 chaos: ## real processes killed and cut off from each other for long, in up to a few hours
 	@CGO_ENABLED=0 $(GO) test -count=1 -p=1 -timeout=5h -v ./testing/chaos ./testing/netchaos -long
+	@CGO_ENABLED=0 $(GO) test -count=1 -v -run=Causes ./testing/stalls -seeds=25
 
 soak: ## MINUTES=20 of whatever can happen to processes
 	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=24h -v -run=TestSoak ./testing/chaos -minutes=$(MINUTES)

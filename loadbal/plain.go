@@ -43,7 +43,7 @@ type smoother struct {
 const (
 	leastGain = unit / 16
 	smallJump = unit / 16
-	largeJump = unit / 2
+	largeJump = unit * 4
 	jumpNoise = 6
 )
 
@@ -56,21 +56,29 @@ func (s *smoother) band() int64 { return min(max(smallJump, jumpNoise*s.deviatio
 
 // observe takes a pace and reports whether it is a jump.
 func (s *smoother) observe(pace int64) (jumped bool) {
+	if s.level == 0 {
+		s.level, s.seen = pace, 1
+		return false
+	}
+	band, faster := s.band(), s.lastFaster
 	e := quotient(pace-s.level, s.level)
-	faster := s.lastFaster
+	off := max(e, quotient(s.level-pace, pace)) // the same for twice and for half the pace
+	// Jumps count for less, for a few of them are no noise. Where there are many, though,
+	// the next jump tells nothing.
+	s.deviation += (min(off, unit/2) - s.deviation) / 16
 	s.lastFaster = 0
 	switch {
-	case s.level == 0 || e > s.band() || e < -s.band() && faster != 0:
+	case off > band && (e > 0 || faster != 0):
 		s.level, s.seen, s.signed, s.size = max(pace, faster), 1, 0, 0
 		return true
-	case e < -s.band():
+	case off > band:
 		s.lastFaster = pace
 		return false
 	}
+	e = max(-unit, min(unit, e))
 	s.seen++
 	s.signed += (e - s.signed) / 4
 	s.size += (abs(e) - s.size) / 4
-	s.deviation += (abs(e) - s.deviation) / 16
 	s.level = max(1, s.level+s.level*s.gain()/unit*e/unit)
 	return false
 }

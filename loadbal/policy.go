@@ -56,19 +56,19 @@ func Names() []string {
 // Variants lists names of lbbsp-cpu by its ways to predict speeds, which New knows as
 // well. The first is that of lbbsp-cpu.
 func Variants() []string {
-	return []string{"lbbsp-cpu-season", "lbbsp-cpu-plain", "lbbsp-cpu-narx"}
+	return []string{"lbbsp-cpu-narx", "lbbsp-cpu-season", "lbbsp-cpu-plain"}
 }
 
 // New returns the policy of a name, one of Names or Variants; that of "" and "auto" is
 // the default.
 func New(name string) (Policy, error) {
 	switch name {
-	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-season":
+	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-narx":
+		return &predicting{ahead: new(narx)}, nil
+	case "lbbsp-cpu-season":
 		return &predicting{ahead: new(season)}, nil
 	case "lbbsp-cpu-plain":
 		return &predicting{ahead: new(plain)}, nil
-	case "lbbsp-cpu-narx":
-		return &predicting{ahead: new(narx)}, nil
 	case "lbbsp-gpu":
 		return new(exchange), nil
 	case "lbb":

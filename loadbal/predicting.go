@@ -17,7 +17,7 @@ type predicting struct {
 
 func (p *predicting) Begin(speeds []int64) {
 	p.table.Begin(speeds)
-	p.fixed, p.settle = make([]fixedPart, len(speeds)), settling
+	p.fixed, p.settle = make([]fixedPart, len(speeds)), 0
 	p.last = make([]int64, len(speeds))
 	p.ahead.begin(p.paces())
 }
@@ -76,9 +76,9 @@ func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 // jump less is enough, so that not only the worst is put right.
 func (p *predicting) worth(best []int) bool {
 	now, then := Slowest(p.costs, p.shares), Slowest(p.costs, best)
-	least := max(unit/64, p.ahead.noise()*2)
+	least := max(unit/64, p.ahead.noise()*5/2)
 	if p.settle > 0 {
-		least = max(unit/256, p.ahead.noise()*3/2)
+		least = max(unit/256, p.ahead.noise())
 	}
 	return quotient(now-then, then) > least
 }

@@ -18,6 +18,8 @@ func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
 		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/ticket", "loadbal"}},
+		// Policies of loadbal on traces of speeds.
+		{"level 0, simulation of balancing", []string{"internal/balsim"}},
 		// Algorithms that know two neighbours and no network.
 		{"level 1", []string{"ring"}},
 		// The calls of users, over a Transport that someone hands in.

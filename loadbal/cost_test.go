@@ -1,0 +1,248 @@
+package loadbal_test
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/loadbal"
+	"pgregory.net/rapid"
+)
+
+// greedy is the twin of Optimum: each microbatch goes to the rank that would then be
+// done first.
+func greedy(costs []loadbal.Cost, microbatches int) []int {
+	shares := make([]int, len(costs))
+	for r, c := range costs {
+		shares[r] = c.Min
+		microbatches -= c.Min
+	}
+	for range microbatches {
+		best := -1
+		for r, c := range costs {
+			if c.Max > 0 && shares[r] >= c.Max {
+				continue
+			}
+			if best < 0 || c.Time(shares[r]+1) < costs[best].Time(shares[best]+1) {
+				best = r
+			}
+		}
+		shares[best]++
+	}
+	return shares
+}
+
+// shortest tries every way to share out microbatches among the costs: the time of the
+// best step.
+func shortest(costs []loadbal.Cost, microbatches int) int64 {
+	c, most := costs[0], microbatches
+	if c.Max > 0 {
+		most = min(most, c.Max)
+	}
+	if len(costs) == 1 {
+		if microbatches < c.Min || microbatches > most {
+			return 1 << 60
+		}
+		return c.Time(microbatches)
+	}
+	best := int64(1 << 60)
+	for b := c.Min; b <= most; b++ {
+		best = min(best, max(c.Time(b), shortest(costs[1:], microbatches-b)))
+	}
+	return best
+}
+
+// randomCosts are costs with which all microbatches fit between the bounds.
+func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
+	for {
+		costs := make([]loadbal.Cost, ranks)
+		least, most := 0, 0
+		for r := range costs {
+			costs[r] = loadbal.Cost{Fixed: rnd.Int64N(40), Each: 1 + rnd.Int64N(20), Min: rnd.IntN(2)}
+			if rnd.IntN(3) == 0 {
+				costs[r].Max = 1 + rnd.IntN(microbatches+1)
+			}
+			least += costs[r].Min
+			if costs[r].Max == 0 {
+				most += microbatches
+			}
+			most += costs[r].Max
+		}
+		if least <= microbatches && microbatches <= most {
+			return costs
+		}
+	}
+}
+
+// Ten thousand random cases, all ways tried, and the exact shares by the slow twin.
+func TestOptimumIsTheBest(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		ranks, microbatches := 1+rnd.IntN(4), rnd.IntN(13)
+		costs := randomCosts(rnd, ranks, microbatches)
+		shares := loadbal.Optimum(costs, microbatches)
+		if want := greedy(costs, microbatches); !slices.Equal(shares, want) {
+			t.Fatalf("Optimum(%+v, %d) = %v, one by one %v", costs, microbatches, shares, want)
+		}
+		// A rank without work takes no part in the step, but its fixed cost counts here
+		// in both.
+		if got, want := loadbal.Slowest(costs, shares), shortest(costs, microbatches); got != want {
+			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
+		}
+	}
+}
+
+// The same with large numbers, where searching could go wrong.
+func TestOptimumOfLargeCosts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		microbatches := rapid.IntRange(0, 2000).Draw(t, "microbatches")
+		cost := rapid.Custom(func(t *rapid.T) loadbal.Cost {
+			return loadbal.Cost{Fixed: rapid.Int64Range(0, 1<<40).Draw(t, "fixed"), Each: rapid.Int64Range(1, 1<<32).Draw(t, "each")}
+		})
+		costs := rapid.SliceOfN(cost, 1, 12).Draw(t, "costs")
+		if got, want := loadbal.Optimum(costs, microbatches), greedy(costs, microbatches); !slices.Equal(got, want) {
+			t.Fatalf("%v, one by one %v", got, want)
+		}
+	})
+}
+
+// level is the twin of Level: an exact sum of fractions at each time, halving.
+func level(costs []loadbal.Cost, microbatches int) int64 {
+	fits := func(until int64) bool {
+		sum := new(big.Rat)
+		for _, c := range costs {
+			share := big.NewRat(until-c.Fixed, c.Each)
+			if low := big.NewRat(int64(c.Min), 1); share.Cmp(low) < 0 {
+				if until < c.Time(c.Min) && c.Min > 0 {
+					return false
+				}
+				share = low
+			}
+			if c.Max > 0 && share.Cmp(big.NewRat(int64(c.Max), 1)) > 0 {
+				share = big.NewRat(int64(c.Max), 1)
+			}
+			sum.Add(sum, share)
+		}
+		return sum.Cmp(big.NewRat(int64(microbatches), 1)) >= 0
+	}
+	low, high := int64(-1), int64(1)<<43
+	for high-low > 1 {
+		if mid := (low + high) / 2; fits(mid) {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	return high
+}
+
+func TestLevelIsBelowAnyShares(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		microbatches := 1 + rnd.IntN(40)
+		costs := randomCosts(rnd, 1+rnd.IntN(6), microbatches)
+		got, want := loadbal.Level(costs, microbatches), level(costs, microbatches)
+		// Parts of a microbatch are rounded: it may be too low by one.
+		if got > want || got < want-1 {
+			t.Fatalf("Level(%+v, %d) = %d, want %d", costs, microbatches, got, want)
+		}
+		if step := loadbal.Slowest(costs, loadbal.Optimum(costs, microbatches)); got > step {
+			t.Fatalf("Level(%+v, %d) = %d, and whole shares take %d", costs, microbatches, got, step)
+		}
+	}
+}
+
+func TestOptimumWithoutRoom(t *testing.T) {
+	tight := []loadbal.Cost{{Each: 1, Min: 1, Max: 2}, {Each: 1, Min: 1, Max: 4}}
+	if got := loadbal.Optimum(tight, 12); !slices.Equal(got, []int{4, 8}) {
+		t.Errorf("twice as much as the bounds allow: %v", got)
+	}
+	if got := loadbal.Optimum([]loadbal.Cost{{Each: 3, Min: 1}, {Each: 2, Min: 1}, {Each: 1, Min: 1}}, 1); !slices.Equal(got, []int{0, 0, 1}) {
+		t.Errorf("fewer microbatches than ranks: %v", got)
+	}
+	for name, f := range map[string]func(){
+		"no ranks": func() { loadbal.Optimum(nil, 1) },
+		"negative": func() { loadbal.Optimum(tight, -1) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// Weights that add up are met where nothing is held, and what is held is kept.
+func TestAssignToMeetsWhatIsWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
+		microbatches := 0
+		for _, w := range wanted {
+			microbatches += w
+		}
+		if rapid.Bool().Draw(t, "more") {
+			microbatches += rapid.IntRange(0, 50).Draw(t, "by")
+		}
+		held := make([]loadbal.Set, len(wanted))
+		for r := range held {
+			held[r] = loadbal.NewSet(microbatches)
+		}
+		for k := range microbatches {
+			if r := rapid.IntRange(-len(wanted), len(wanted)-1).Draw(t, "holder"); r >= 0 {
+				held[r].Add(k)
+			}
+		}
+		shares, _ := loadbal.AssignTo(held, wanted, microbatches)
+		for r, want := range weighted(held, wanted, microbatches) {
+			if shares[r].Len() != want {
+				t.Fatalf("rank %d has %d, one by one %d", r, shares[r].Len(), want)
+			}
+		}
+	})
+}
+
+// weighted is the twin of AssignTo: what is free goes one by one to who then has the
+// least of what is wanted.
+func weighted(held []loadbal.Set, wanted []int, microbatches int) []int {
+	if slices.Max(wanted) == 0 {
+		return dealing(held, microbatches)
+	}
+	totals, free := make([]int, len(held)), microbatches
+	for r, h := range held {
+		totals[r] = h.Len()
+		free -= h.Len()
+	}
+	for range free {
+		best := -1
+		for r, w := range wanted {
+			if w > 0 && (best < 0 || big.NewRat(int64(totals[r]+1), int64(w)).Cmp(big.NewRat(int64(totals[best]+1), int64(wanted[best]))) < 0) {
+				best = r
+			}
+		}
+		totals[best]++
+	}
+	return totals
+}
+
+func BenchmarkOptimum(b *testing.B) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	costs := make([]loadbal.Cost, 10_000)
+	for r := range costs {
+		costs[r] = loadbal.Cost{Fixed: rnd.Int64N(1 << 24), Each: 1<<20 + rnd.Int64N(1<<22), Min: 1}
+	}
+	for b.Loop() {
+		loadbal.Optimum(costs, 320_000)
+	}
+}
+
+func ExampleOptimum() {
+	// The last of four ranks takes four times as long for a microbatch.
+	costs := []loadbal.Cost{{Each: 1}, {Each: 1}, {Each: 1}, {Each: 4}}
+	fmt.Println(loadbal.Optimum(costs, 512))
+	// Output: [158 158 157 39]
+}

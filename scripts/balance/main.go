@@ -1,0 +1,152 @@
+// Command balance runs every policy of loadbal on every trace of internal/balsim and
+// writes what came out: docs/balancing.md, and a plot for each trace.
+//
+//	go run ./scripts/balance docs/balancing
+//
+// It is to be run in the module's root. The figures are the same on every machine.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/elrun/elrun/internal/balsim"
+	"github.com/elrun/elrun/loadbal"
+)
+
+// Sizes of the runs: those for the figures, and those for the plots, which could not
+// show so many peers.
+const (
+	peers, steps         = 64, 600
+	plotPeers, plotSteps = 4, 170
+	// recording is the trace that was measured and not made up.
+	recording = "internal/balsim/testdata/shared-machine.txt"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "balance:", err)
+		os.Exit(1)
+	}
+}
+
+// run writes all files and prints the ranking.
+func run(args []string, out io.Writer) error {
+	if len(args) != 1 {
+		return errors.New("usage: balance FOLDER")
+	}
+	text, err := report(".", filepath.Base(args[0]))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(args[0], 0o755); err != nil {
+		return err
+	}
+	for _, trace := range balsim.All(plotPeers, plotSteps) {
+		if err := plotTrace(trace, filepath.Join(args[0], file(trace))); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(args[0]+".md", text, 0o644); err != nil {
+		return err
+	}
+	_, err = out.Write(ranking(text))
+	return err
+}
+
+// ranking is the first table of the text.
+func ranking(text []byte) []byte {
+	from := bytes.Index(text, []byte("| "))
+	to := bytes.Index(text[from:], []byte("\n\n"))
+	return text[from : from+to+1]
+}
+
+// file is the name of the plot of a trace.
+func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") + ".svg" }
+
+// traces are those of the figures. root is the folder of the module.
+func traces(root string) ([]*balsim.Trace, error) {
+	f, err := os.Open(filepath.Join(root, recording))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	recorded, err := balsim.Recorded("recorded", "four peers on a machine with two cores that others use as well", f)
+	if err != nil {
+		return nil, err
+	}
+	return append(balsim.All(peers, steps), recorded), nil
+}
+
+// simulate runs the policy of a name.
+func simulate(t *balsim.Trace, name string) (*balsim.Run, error) {
+	policy, err := loadbal.New(name)
+	if err != nil {
+		return nil, err
+	}
+	return balsim.Simulate(t, policy), nil
+}
+
+// row is a line of a table: a policy and a figure for each trace.
+type row struct {
+	name    string
+	figures []int64
+}
+
+// mean of the figures.
+func (r row) mean() int64 {
+	var sum int64
+	for _, f := range r.figures {
+		sum += f
+	}
+	return sum / int64(len(r.figures))
+}
+
+// table runs policies on all traces.
+func table(all []*balsim.Trace, names []string, figure func(*balsim.Run) int64) ([]row, error) {
+	var rows []row
+	for _, name := range names {
+		r := row{name: name}
+		for _, t := range all {
+			run, err := simulate(t, name)
+			if err != nil {
+				return nil, err
+			}
+			r.figures = append(r.figures, figure(run))
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// write prints rows as parts of a hundred, the best mean first where more is better.
+func write(b *bytes.Buffer, all []*balsim.Trace, rows []row, more bool) {
+	slices.SortStableFunc(rows, func(x, y row) int {
+		if more {
+			return int(y.mean() - x.mean())
+		}
+		return int(x.mean() - y.mean())
+	})
+	b.WriteString("| policy | mean |")
+	for _, t := range all {
+		fmt.Fprintf(b, " %s |", t.Name)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(all)+1) + "\n")
+	for _, r := range rows {
+		fmt.Fprintf(b, "| %s | %s |", r.name, percent(r.mean()))
+		for _, f := range r.figures {
+			fmt.Fprintf(b, " %s |", percent(f))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+}
+
+// percent writes parts of a thousand.
+func percent(f int64) string { return fmt.Sprintf("%d.%d", f/10, f%10) }
