@@ -67,17 +67,9 @@ func TestNewcomerSomeStepsBehind(t *testing.T) {
 		r.net.SetLink(simnet.Any, self.ID, simnet.Link{Delay: 35 * time.Millisecond}, simnet.Bulk)
 		r.during = func(ctx context.Context, r *rig) {
 			after(30 * oneStep)
-			g, err := elastic.Join(ctx, elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink,
-				Contacts: func() []elastic.Member { return r.members }})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			state := new(replayer)
-			l := &loop{g: g, state: state, until: r.until, pause: r.pause}
-			g.Hold(state, nil)
-			if err := errors.Join(l.run(ctx), g.Close(), state.right()); err != nil || state.loads != 1 || l.sizes[4] < 100 {
-				t.Errorf("the newcomer: %v, %d loads, groups of %v", err, state.loads, l.sizes)
+			l, err := r.newcomer(ctx, self)
+			if err != nil || l.state.(*replayer).loads != 1 || l.sizes[4] < 100 {
+				t.Errorf("the newcomer: %v, %+v", err, l)
 			}
 		}
 		if err := errors.Join(r.run(t)...); err != nil {
@@ -90,6 +82,43 @@ func TestNewcomerSomeStepsBehind(t *testing.T) {
 			}
 		}
 		t.Errorf("it was not some steps behind: %v", r.sink.of("resync"))
+	})
+}
+
+// newcomer joins the job of r and counts with the others.
+func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) {
+	g, err := elastic.Join(ctx, elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink,
+		Contacts: func() []elastic.Member { return r.members }})
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{g: g, state: new(replayer), until: r.until, pause: r.pause}
+	g.Hold(l.state, nil)
+	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
+}
+
+// The members learn of a new view at times that lie steps apart. They leave the session
+// before it together all the same, and begin no step twice.
+func TestNewsComeUnevenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		r.net.SetLink(simnet.Any, r.members[1].ID, simnet.Link{Delay: 7 * oneStep}, simnet.Control)
+		begun := make([]int64, len(r.members))
+		r.begun = func(i int, l *loop) { l.before = func(int64, uint64) { begun[i]++ } }
+		r.during = func(ctx context.Context, r *rig) {
+			after(30 * oneStep)
+			if _, err := r.newcomer(ctx, elastic.Member{ID: "newcomer", Index: 3}); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range begun {
+			if n != r.until {
+				t.Errorf("member %d began %d steps for %d", i, n, r.until)
+			}
+		}
 	})
 }
 

@@ -66,8 +66,16 @@ func (r *runner) finish(epoch uint64, score *Score) {
 
 // evaluate lets every rank score its part of the test set and adds the parts up, in
 // rank order, so that all get the same. A rank that fails tells the others.
+//
+// Whoever comes out of it knows that all have come out of the tail before, and so have
+// reported their parts of the last step. If one dies in that tail the others go through
+// another one, and report what it contributed. That takes a call of all also where there
+// is nothing to evaluate.
 func (r *runner) evaluate(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if r.cfg.Evaluate == nil {
+		if err := collective.Barrier(ctx, s.Comm); err != nil {
+			return nil, fmt.Errorf("end the job: %w", err)
+		}
 		return nil, nil
 	}
 	n := len(s.View.Members)

@@ -293,6 +293,7 @@ func TestLateKeep(t *testing.T) {
 func TestReset(t *testing.T) {
 	d := readyDonor(t, 5)
 	ask(t, d, request{Do: opTake, Who: "other", Step: 9})
+	ask(t, d, request{Do: opKeep, Who: "follower", Step: 6})
 	d.Wanted(8)
 	if !d.Wanted(9) {
 		t.Fatal("not wanted")
