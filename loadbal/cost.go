@@ -180,5 +180,7 @@ func median[T cmp.Ordered](values []T) T {
 	if len(values) == 0 {
 		return none
 	}
-	return slices.Sorted(slices.Values(values))[(len(values)-1)/2]
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	return sorted[(len(sorted)-1)/2]
 }

@@ -1,13 +1,3 @@
-// Package loadbal decides how many microbatches of a step each peer computes.
-//
-// Every function is pure integer arithmetic on values that all peers share, so
-// that every peer comes to the same answer without a coordinator:
-//
-//	shares := loadbal.Equal(32, 3)        // 11 11 10
-//	first, end := loadbal.Range(shares, 1) // 11 22: what rank 1 computes
-//
-// After a change of the group in the middle of a step, ranks hold microbatches that
-// they have computed. Assign leaves these where they are and shares out the rest.
 package loadbal
 
 // Equal splits microbatches among n ranks as evenly as whole numbers allow: shares

@@ -37,10 +37,11 @@ func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 			x.costs[r].Each, x.known = max(1, x.times[r].Value()/int64(report.Share)), true
 		}
 	}
+	best := x.solve(microbatches)
 	most := max(1, microbatches/len(x.costs)/4)
 	if x.first(microbatches) {
 		x.count, x.left = most, x.window
-		return x.set(Optimum(x.costs, microbatches))
+		return x.set(best)
 	}
 	if x.left--; x.left > 0 {
 		return x.set(x.shares)

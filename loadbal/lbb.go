@@ -1,7 +1,7 @@
 package loadbal
 
 // Limits of the imbalance, (longest - shortest) / mean of the times, in parts of unit,
-// below which rapid holds, and below which it only tunes. After it has solved it only
+// below which tuning holds, and below which it only tunes. After it has solved it only
 // tunes for a few steps.
 const (
 	holdBelow = unit / 20
@@ -9,34 +9,35 @@ const (
 	tuneSteps = 5
 )
 
-// rapid is LBB: it holds while the ranks' times are near each other, moves one
+// tuning is LBB: it holds while the ranks' times are near each other, moves one
 // microbatch from the slowest to the fastest rank while they are not far apart, and
 // solves with the costs of the last measurement if they are.
-type rapid struct {
+type tuning struct {
 	table
 	fixed []fixedPart
 	calm  int // steps in which it only tunes
 }
 
-func (l *rapid) Begin(speeds []int64) {
+func (l *tuning) Begin(speeds []int64) {
 	l.table.Begin(speeds)
 	l.fixed, l.calm = make([]fixedPart, len(speeds)), 0
 }
 
-func (l *rapid) Next(reports []Report, microbatches int) ([]int, string) {
+func (l *tuning) Next(reports []Report, microbatches int) ([]int, string) {
 	l.take(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
 			f := &l.fixed[r]
-			f.observe(report.Share, t)
+			f.observe(report.Share, t, newNoise)
 			l.costs[r].Each = f.pace(report.Share, t)
-			l.costs[r].Fixed = f.parts * l.costs[r].Each / fixedUnit
+			l.costs[r].Fixed = f.ticks(l.costs[r].Each)
 			l.known = true
 		}
 	}
 	l.calm = max(0, l.calm-1)
+	best := l.solve(microbatches)
 	if l.first(microbatches) {
-		return l.set(Optimum(l.costs, microbatches))
+		return l.set(best)
 	}
 	slow, fast, imbalance := l.extremes()
 	switch {
@@ -46,7 +47,7 @@ func (l *rapid) Next(reports []Report, microbatches int) ([]int, string) {
 		return l.set(l.moved(slow, fast, 1))
 	}
 	l.calm = tuneSteps
-	return l.set(Optimum(l.costs, microbatches))
+	return l.set(best)
 }
 
 // extremes are the slowest and the fastest rank with the present shares, ties to the

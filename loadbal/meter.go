@@ -61,13 +61,14 @@ type fixedPart struct {
 // fixedUnit is one microbatch in fixedPart.parts.
 const fixedUnit = 256
 
-// observe takes a measurement. It reports whether parts changed.
-func (f *fixedPart) observe(share int, ticks int64) bool {
+// observe takes a measurement with so much noise, relative to it and times unit. It
+// reports whether parts changed.
+func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	b0, t0, b1 := f.lastShare, f.lastTicks, int64(share)
 	f.lastShare, f.lastTicks = b1, ticks
 	db, b := b1-b0, (b0+b1+1)/2
-	// Steps of less than a 32nd would only teach the noise.
-	if b0 == 0 || 32*abs(db) < b {
+	// Smaller steps would only teach the noise.
+	if b0 == 0 || abs(db)*unit < b*max(unit/32, 2*noise) {
 		return false
 	}
 	dt := quotient(ticks-t0, (ticks+t0)/2)
@@ -77,11 +78,13 @@ func (f *fixedPart) observe(share int, ticks int64) bool {
 	f.num = f.num*7/8 + db*(db*unit-dt*b)
 	f.den = f.den*7/8 + db*dt
 	// That the fixed part is none counts as much as a step of a 16th of b which
-	// changed the time in proportion: as b/256 times unit.
+	// changed the time in proportion, or one that is three times the noise: the part is
+	// as the square of it.
+	prior := b * max(unit/256, 9*noise*noise/unit)
 	most := 64 * b * fixedUnit
 	before := f.parts
 	f.parts = most
-	if den := f.den/fixedUnit + b; den > 0 {
+	if den := (f.den + prior) / fixedUnit; den > 0 {
 		f.parts = min(max(0, f.num/den), most)
 	}
 	return f.parts != before
@@ -101,6 +104,14 @@ func plausible(db, b, dt int64) bool {
 // pace is the ticks a microbatch takes if share of them took so many.
 func (f *fixedPart) pace(share int, ticks int64) int64 {
 	return max(1, ticks*fixedUnit/(int64(share)*fixedUnit+f.parts))
+}
+
+// ticks is the fixed part at a pace, at most longestTime.
+func (f *fixedPart) ticks(pace int64) int64 {
+	if f.parts > 0 && pace > longestTime*fixedUnit/f.parts {
+		return longestTime
+	}
+	return f.parts * pace / fixedUnit
 }
 
 // quotient is x/y times unit, at most 16 either way, of a y above 0.

@@ -22,7 +22,7 @@ type forecaster interface {
 const newNoise = unit / 50
 
 // smoother follows the pace of one rank. Small errors are smoothed away, the more the
-// less they agree: the gain is the square of |mean error| / mean |error|, after Trigg
+// less they agree: the gain is the cube of |mean error| / mean |error|, after Trigg
 // and Leach, which is small where errors are noise and 1 where they all point one way.
 //
 // Errors far outside the noise are jumps. That a rank has become slower is believed at
@@ -35,6 +35,7 @@ type smoother struct {
 	size       int64 // smoothed absolute error, in the same way
 	deviation  int64 // the same over a longer time: the noise
 	seen       int64 // values since the last jump
+	age        int64 // values ever
 	lastFaster int64 // the value before, if it was far faster
 }
 
@@ -45,27 +46,34 @@ const (
 	smallJump = unit / 16
 	largeJump = unit * 4
 	jumpNoise = 6
+	// young is the age up to which the noise of a rank is not known well.
+	young = 8
 )
 
 func newSmoother(level int64) smoother {
 	return smoother{level: level, deviation: newNoise}
 }
 
-// band is the size of the smallest jump.
-func (s *smoother) band() int64 { return min(max(smallJump, jumpNoise*s.deviation), largeJump) }
+// band is the size of the smallest jump. noise is that of a typical rank: the own one
+// is known from few values only, and may by chance be too low.
+func (s *smoother) band(noise int64) int64 {
+	return min(max(smallJump, jumpNoise*max(noise, s.deviation)), largeJump)
+}
 
-// observe takes a pace and reports whether it is a jump.
-func (s *smoother) observe(pace int64) (jumped bool) {
+// observe takes a pace, with the noise of a typical rank, and reports whether it is a
+// jump.
+func (s *smoother) observe(pace, noise int64) (jumped bool) {
 	if s.level == 0 {
 		s.level, s.seen = pace, 1
 		return false
 	}
-	band, faster := s.band(), s.lastFaster
+	band, faster := s.band(noise), s.lastFaster
 	e := quotient(pace-s.level, s.level)
 	off := max(e, quotient(s.level-pace, pace)) // the same for twice and for half the pace
 	// Jumps count for less, for a few of them are no noise. Where there are many, though,
 	// the next jump tells nothing.
-	s.deviation += (min(off, unit/2) - s.deviation) / 16
+	s.age++
+	s.deviation += (min(off, unit/2) - s.deviation) / min(16, s.age+3)
 	s.lastFaster = 0
 	switch {
 	case off > band && (e > 0 || faster != 0):
@@ -86,7 +94,7 @@ func (s *smoother) observe(pace int64) (jumped bool) {
 // gain is how much of an error is taken over.
 func (s *smoother) gain() int64 {
 	agree := min(quotient(abs(s.signed), s.size), unit)
-	return max(leastGain, agree*agree/unit, unit/s.seen)
+	return max(leastGain, agree*agree/unit*agree/unit, unit/s.seen)
 }
 
 // plain predicts that each rank goes on as it does.
@@ -103,12 +111,25 @@ func (p *plain) begin(paces []int64) {
 }
 
 func (p *plain) observe(paces []int64) (jumped bool) {
+	noise := max(p.noise(), p.scatter(paces))
 	for r, pace := range paces {
-		if pace > 0 && p.ranks[r].observe(pace) {
+		if pace > 0 && p.ranks[r].observe(pace, noise) {
 			jumped = true
 		}
 	}
 	return jumped
+}
+
+// scatter is how far a typical rank is from its level in a step of the first ones, when
+// the noise is not known yet; 0 later.
+func (p *plain) scatter(paces []int64) int64 {
+	var all []int64
+	for r, pace := range paces {
+		if s := &p.ranks[r]; pace > 0 && s.level > 0 && s.age < young {
+			all = append(all, min(abs(quotient(pace-s.level, min(s.level, pace))), unit/2))
+		}
+	}
+	return median(all)
 }
 
 func (p *plain) next() []int64 {

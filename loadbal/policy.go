@@ -72,7 +72,7 @@ func New(name string) (Policy, error) {
 	case "lbbsp-gpu":
 		return new(exchange), nil
 	case "lbb":
-		return new(rapid), nil
+		return new(tuning), nil
 	case "proportional":
 		return new(proportional), nil
 	case "equal":
@@ -138,6 +138,18 @@ func (t *table) take(reports []Report) {
 	}
 }
 
+// longestTime is the longest time that policies reckon with, in ticks: two hours.
+const longestTime = 1 << 43
+
+// solve is the optimum for the costs, within bounds in which nothing overflows.
+func (t *table) solve(microbatches int) []int {
+	for r := range t.costs {
+		c := &t.costs[r]
+		c.Fixed, c.Each = min(c.Fixed, longestTime), min(c.Each, longestTime/int64(max(1, microbatches)))
+	}
+	return Optimum(t.costs, microbatches)
+}
+
 // first reports whether shares must be made without regard to those before: there are
 // none, or of another number of microbatches, or one is out of its bounds.
 func (t *table) first(microbatches int) bool {
@@ -163,13 +175,18 @@ func (t *table) set(shares []int) ([]int, string) {
 	return slices.Clone(shares), why
 }
 
-// reason tells of the rank whose share changed most, and what the change is to bring.
+// reason tells of the rank whose share changed most, and what the change is to bring, or
+// that there are more or fewer microbatches to share out.
 func (t *table) reason(before []int) string {
-	most := 0
+	most, old, now := 0, 0, 0
 	for r := range before {
+		old, now = old+before[r], now+t.shares[r]
 		if abs(int64(t.shares[r]-before[r])) > abs(int64(t.shares[most]-before[most])) {
 			most = r
 		}
+	}
+	if old != now {
+		return fmt.Sprintf("%d microbatches instead of %d; step %s", now, old, millis(Slowest(t.costs, t.shares)))
 	}
 	c := t.costs[most]
 	return fmt.Sprintf("rank %d: %d to %d, at %s a microbatch and %s fixed; step %s instead of %s",
@@ -193,7 +210,8 @@ func (t *table) Forecast() []int64 {
 	return micros
 }
 
-// measured is what a report tells of times, in ticks; ok is false where it is nothing.
+// measured is what a report tells of times, in ticks; ok is false where it is nothing, or
+// nothing that can be.
 func (r Report) measured() (ticks int64, ok bool) {
-	return min(r.Micros, 1<<33) * ticksPerMicro, r.Share > 0 && r.Micros > 0
+	return min(r.Micros, longestTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
 }

@@ -1,25 +1,36 @@
 package loadbal
 
+import (
+	"math/bits"
+	"slices"
+)
+
 // settling is how many steps after a jump shares are set more exactly.
-const settling = 6
+const settling = 3
 
 // predicting predicts each rank's pace for the next step and solves for the shares:
 // LB-BSP for processors. Other than there, the part of the time that does not depend
-// on the share is learned and set apart, and shares are kept where others would hardly
-// be better, for the measured times are never quite the same.
+// on the share is learned and set apart, forecasts are given up for the mean where they
+// were worse, and shares are kept where others would hardly be better, for the measured
+// times are never quite the same.
 type predicting struct {
 	table
 	ahead  forecaster
+	trust  trust
 	fixed  []fixedPart
 	last   []int64 // paces measured last
-	settle int     // steps still to go
+	noise  int64   // of the paces, as the forecaster sees it
+	settle int     // steps of settling still to go
+	steps  int     // that were measured
 }
 
 func (p *predicting) Begin(speeds []int64) {
 	p.table.Begin(speeds)
-	p.fixed, p.settle = make([]fixedPart, len(speeds)), 0
+	p.fixed, p.settle, p.steps = make([]fixedPart, len(speeds)), 0, 0
 	p.last = make([]int64, len(speeds))
 	p.ahead.begin(p.paces())
+	p.noise = p.ahead.noise()
+	p.trust.begin(len(speeds))
 }
 
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
@@ -28,8 +39,14 @@ func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	if reports != nil {
 		p.measure(reports)
 	}
-	best := Optimum(p.costs, microbatches)
-	if !p.first(microbatches) && !p.worth(best) {
+	best, eagerly := p.choose(microbatches)
+	switch {
+	case p.first(microbatches):
+	case p.worth(best, eagerly):
+		if p.settle == 0 && eagerly {
+			p.settle = settling
+		}
+	default:
 		best = p.shares
 	}
 	return p.set(best)
@@ -37,6 +54,7 @@ func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 
 // measure takes in the reports and makes the costs those of the next step.
 func (p *predicting) measure(reports []Report) {
+	p.steps++
 	paces := make([]int64, len(reports))
 	for r, report := range reports {
 		t, ok := report.measured()
@@ -45,14 +63,35 @@ func (p *predicting) measure(reports []Report) {
 		}
 		paces[r] = p.learn(r, report.Share, t)
 	}
+	p.trust.observe(paces, p.fixed)
 	if p.ahead.observe(paces) {
 		p.settle = settling
 	}
+	p.noise = p.ahead.noise()
 	for r, pace := range p.ahead.next() {
 		p.costs[r].Each = pace
-		p.costs[r].Fixed = p.fixed[r].parts * pace / fixedUnit
+		p.costs[r].Fixed = p.fixed[r].ticks(pace)
 	}
 	p.complete()
+}
+
+// choose solves for the shares, by the forecast or by the means. The costs are those of
+// what was chosen.
+func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
+	t := &p.trust
+	t.eager = p.solve(microbatches)
+	ahead := slices.Clone(p.costs)
+	for r, pace := range t.calmed(p.noise) {
+		if pace > 0 {
+			p.costs[r].Each, p.costs[r].Fixed = pace, p.fixed[r].ticks(pace)
+		}
+	}
+	t.calm = p.solve(microbatches)
+	if t.eagerly(p.settle > 0) {
+		p.costs = ahead
+		return t.eager, true
+	}
+	return t.calm, false
 }
 
 // learn takes in what a share took a rank, and returns its pace. Where the forecast had
@@ -64,21 +103,28 @@ func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 		f.lastShare = 0
 	}
 	before := f.pace(share, ticks)
-	if f.observe(share, ticks) {
+	if f.observe(share, ticks, p.noise) {
 		p.ahead.rescale(rank, f.pace(share, ticks), before)
+		p.trust.rescale(rank, f.pace(share, ticks), before)
 	}
 	p.last[rank] = f.pace(share, ticks)
 	return p.last[rank]
 }
 
 // worth reports whether the step would get shorter by best by more than can be noise.
-// The slowest of many ranks is a few deviations above the mean. For a while after a
-// jump less is enough, so that not only the worst is put right.
-func (p *predicting) worth(best []int) bool {
+// The slowest of many ranks is a few deviations above the mean, the more the more ranks
+// there are. For a while after a jump or a change less is enough, so that not only the
+// worst is put right. So it is where means are followed, which have less noise the older
+// they are. In the first steps more is needed: the noise is not known yet.
+func (p *predicting) worth(best []int, eagerly bool) bool {
 	now, then := Slowest(p.costs, p.shares), Slowest(p.costs, best)
-	least := max(unit/64, p.ahead.noise()*5/2)
-	if p.settle > 0 {
-		least = max(unit/256, p.ahead.noise())
+	least := max(unit/64, p.noise*int64(bits.Len(uint(len(best)))+7)/4)
+	switch {
+	case !eagerly:
+		least = max(unit/64, p.noise/2, least/(1+p.trust.age/8))
+	case p.settle > 0:
+		least = max(unit/256, p.noise)
 	}
+	least = max(least, unit/4>>min(p.steps, 16))
 	return quotient(now-then, then) > least
 }

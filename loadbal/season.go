@@ -31,23 +31,25 @@ func (s *season) begin(paces []int64) {
 // observe first lets in what was expected: a rank that got faster when it was expected
 // to is believed at once.
 func (s *season) observe(paces []int64) (jumped bool) {
+	noise := s.noise()
 	for r, pace := range paces {
 		if pace == 0 {
 			continue
 		}
 		rank, h := &s.ranks[r], &s.past[r]
-		if expected, ok := h.jump(rank.level, rank.band()); ok && near(pace, expected, rank.band()) {
+		if expected, ok := h.jump(rank.level, rank.band(noise)); ok && near(pace, expected, rank.band(noise)) {
 			rank.level, rank.seen = expected, 1
 		}
-		h.add(pace, rank.band())
+		h.add(pace, rank.band(noise))
 	}
 	return s.plain.observe(paces)
 }
 
 func (s *season) next() []int64 {
+	noise := s.noise()
 	for r, level := range s.plain.next() {
 		s.out[r] = level
-		if pace, ok := s.past[r].jump(level, s.ranks[r].band()); ok {
+		if pace, ok := s.past[r].jump(level, s.ranks[r].band(noise)); ok {
 			s.out[r] = pace
 		}
 	}

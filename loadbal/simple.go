@@ -7,13 +7,14 @@ func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
 	e.take(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
-			e.costs[r].Each, e.known = t/int64(report.Share), true
+			e.costs[r].Each, e.known = max(1, t/int64(report.Share)), true
 		}
 	}
 	same := make([]Cost, len(e.costs))
 	for r, c := range e.costs {
 		same[r] = Cost{Each: 1, Min: c.Min, Max: c.Max}
 	}
+	e.solve(microbatches) // for the bounds
 	return e.set(Optimum(same, microbatches))
 }
 
@@ -37,5 +38,5 @@ func (p *proportional) Next(reports []Report, microbatches int) ([]int, string) 
 			p.costs[r].Each, p.known = p.meters[r].Value(), true
 		}
 	}
-	return p.set(Optimum(p.costs, microbatches))
+	return p.set(p.solve(microbatches))
 }

@@ -27,33 +27,46 @@ func Simulate(t *Trace, policy loadbal.Policy) *Run {
 	var reports []loadbal.Report
 	for s := range t.Pace {
 		shares, why := policy.Next(reports, t.Microbatches)
-		times := t.times(s, shares)
+		noise := t.noise(s)
+		times := t.times(s, shares, noise)
 		reports = make([]loadbal.Report, len(shares))
 		for p, b := range shares {
 			reports[p] = loadbal.Report{Share: b, Micros: times[p] / 1000}
 		}
 		run.Shares, run.Times = append(run.Shares, shares), append(run.Times, times)
 		run.Took = append(run.Took, slices.Max(times))
-		run.Best = append(run.Best, slices.Max(t.times(s, t.Foresight(s))))
+		run.Best = append(run.Best, slices.Max(t.times(s, t.Foresight(s), noise)))
 		run.Forecast, run.Whys = append(run.Forecast, policy.Forecast()), append(run.Whys, why)
 	}
 	return run
 }
 
-// times is what shares take in a step.
-func (t *Trace) times(step int, shares []int) []int64 {
+// times is what shares take in a step. noise is that of the peers, nil for none.
+func (t *Trace) times(step int, shares []int, noise []int64) []int64 {
 	times, costs := make([]int64, len(shares)), t.costs(step)
 	for p, b := range shares {
 		times[p] = costs[p].Time(b)
 		if t.Tau != nil {
 			times[p] = max(times[p], t.Tau[p])
 		}
-		if t.Noise > 0 {
-			times[p] += times[p] / 1000 * t.Noise * normal(10, p, step) / 1000
+		if noise != nil {
+			times[p] += times[p] / 1000 * noise[p] / 1000
 		}
 		times[p] = max(times[p], 1000)
 	}
 	return times
+}
+
+// noise is by how much each peer's time is disturbed in a step, in parts of a million.
+func (t *Trace) noise(step int) []int64 {
+	if t.Noise == 0 {
+		return nil
+	}
+	all := make([]int64, t.Peers())
+	for p := range all {
+		all[p] = t.Noise * normal(10, t.Seed, p, step)
+	}
+	return all
 }
 
 // costs are the true costs of a step.
@@ -100,6 +113,12 @@ func Spread(times []int64) int64 {
 		sum += t
 	}
 	return (slices.Max(times) - slices.Min(times)) * 1000 * int64(len(times)) / sum
+}
+
+// Excess is by how much the Spread of what shares would take in a step without noise is
+// above that of the best shares, in parts of a thousand.
+func (t *Trace) Excess(step int, shares []int) int64 {
+	return Spread(t.times(step, shares, nil)) - Spread(t.times(step, t.Foresight(step), nil))
 }
 
 // Miss is how far forecasts of a rank's time were from the time itself, relative to it,

@@ -22,6 +22,7 @@ type Trace struct {
 	Pace         [][]int64 // of [step][peer], in nanoseconds a microbatch
 	Fixed, Tau   []int64   // by peer, in nanoseconds; nil for none
 	Noise        int64     // standard deviation of the times, parts in a thousand
+	Seed         int       // of the noise
 }
 
 // Peers returns the number of peers.
@@ -181,11 +182,14 @@ func hash(numbers ...int) uint64 {
 
 // normal is about normally distributed, with a standard deviation of 1000.
 func normal(numbers ...int) int64 {
-	// The sum of 12 numbers, even between 0 and 999, has a deviation of 1000.
+	// The sum of 12 numbers, even between 0 and 999, has a deviation of 1000. A hash has
+	// 6 of them.
 	sum := int64(-6 * 999)
-	for h, i := hash(numbers...), 0; i < 12; i++ {
-		sum += int64(h % 1000)
-		h = hash(int(h>>1), i)
+	for _, h := range []uint64{hash(numbers...), hash(append(numbers, 1)...)} {
+		for range 6 {
+			sum += int64(h % 1000)
+			h /= 1000
+		}
 	}
 	return sum
 }

@@ -25,8 +25,8 @@ import (
 const (
 	peers, steps         = 64, 600
 	plotPeers, plotSteps = 4, 170
-	// recording is the trace that was measured and not made up.
-	recording = "internal/balsim/testdata/shared-machine.txt"
+	// recordings is where traces are that were measured and not made up.
+	recordings = "internal/balsim/testdata"
 )
 
 func main() {
@@ -48,7 +48,11 @@ func run(args []string, out io.Writer) error {
 	if err := os.MkdirAll(args[0], 0o755); err != nil {
 		return err
 	}
-	for _, trace := range balsim.All(plotPeers, plotSteps) {
+	plotted, err := traces(".", plotPeers, plotSteps)
+	if err != nil {
+		return err
+	}
+	for _, trace := range plotted {
 		if err := plotTrace(trace, filepath.Join(args[0], file(trace))); err != nil {
 			return err
 		}
@@ -60,9 +64,9 @@ func run(args []string, out io.Writer) error {
 	return err
 }
 
-// ranking is the first table of the text.
+// ranking is the first table of the text with figures.
 func ranking(text []byte) []byte {
-	from := bytes.Index(text, []byte("| "))
+	from := bytes.Index(text, []byte("| policy | mean"))
 	to := bytes.Index(text[from:], []byte("\n\n"))
 	return text[from : from+to+1]
 }
@@ -70,18 +74,44 @@ func ranking(text []byte) []byte {
 // file is the name of the plot of a trace.
 func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") + ".svg" }
 
-// traces are those of the figures. root is the folder of the module.
-func traces(root string) ([]*balsim.Trace, error) {
-	f, err := os.Open(filepath.Join(root, recording))
-	if err != nil {
-		return nil, err
+// traces are all traces, of so many peers and steps where they are made up and of as
+// many steps at most where they are not. root is the folder of the module.
+func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
+	all := balsim.All(peers, steps)
+	for _, r := range []struct{ name, about string }{
+		{"short steps", "four processes on a machine with two cores that others use as well, recorded: steps of 50 ms"},
+		{"long steps", "the same with steps of a second, while the machine gets less busy"},
+	} {
+		text, err := os.ReadFile(filepath.Join(root, recordings, strings.ReplaceAll(r.name, " ", "-")+".txt"))
+		if err != nil {
+			return nil, err
+		}
+		t, err := balsim.Recorded(r.name, r.about, bytes.NewReader(text))
+		if err != nil {
+			return nil, err
+		}
+		t.Pace = t.Pace[:min(steps, len(t.Pace))]
+		all = append(all, t)
 	}
-	defer f.Close()
-	recorded, err := balsim.Recorded("recorded", "four peers on a machine with two cores that others use as well", f)
-	if err != nil {
-		return nil, err
+	return all, nil
+}
+
+// runs holds a run for each policy, by name, and trace.
+type runs map[string][]*balsim.Run
+
+// simulateAll runs every policy on every trace.
+func simulateAll(all []*balsim.Trace) (runs, error) {
+	done := make(runs)
+	for _, name := range slices.Concat(loadbal.Names(), loadbal.Variants()) {
+		for _, t := range all {
+			run, err := simulate(t, name)
+			if err != nil {
+				return nil, err
+			}
+			done[name] = append(done[name], run)
+		}
 	}
-	return append(balsim.All(peers, steps), recorded), nil
+	return done, nil
 }
 
 // simulate runs the policy of a name.
@@ -108,21 +138,17 @@ func (r row) mean() int64 {
 	return sum / int64(len(r.figures))
 }
 
-// table runs policies on all traces.
-func table(all []*balsim.Trace, names []string, figure func(*balsim.Run) int64) ([]row, error) {
+// table takes a figure from each run of some policies.
+func (done runs) table(names []string, figure func(*balsim.Run) int64) []row {
 	var rows []row
 	for _, name := range names {
 		r := row{name: name}
-		for _, t := range all {
-			run, err := simulate(t, name)
-			if err != nil {
-				return nil, err
-			}
+		for _, run := range done[name] {
 			r.figures = append(r.figures, figure(run))
 		}
 		rows = append(rows, r)
 	}
-	return rows, nil
+	return rows
 }
 
 // write prints rows as parts of a hundred, the best mean first where more is better.

@@ -1,0 +1,201 @@
+package balsim_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/balsim"
+	"github.com/elrun/elrun/loadbal"
+)
+
+// simulate runs the policy of a name.
+func simulate(t testing.TB, trace *balsim.Trace, name string) *balsim.Run {
+	t.Helper()
+	p, err := loadbal.New(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return balsim.Simulate(trace, p)
+}
+
+// four is the trace of the four peers that the command line makes by --slow: 512
+// microbatches of 0.8 ms, without noise.
+func four(trace *balsim.Trace) *balsim.Trace {
+	trace.Microbatches, trace.Noise = 512, 0
+	return trace
+}
+
+// Speeds 1:1:1:1/4: within a few steps the group is as fast as its peers together, less
+// than 3 % for whole shares.
+func TestThroughputOfUnequalPeers(t *testing.T) {
+	for _, noise := range []int64{0, 5} {
+		trace := four(balsim.Step(4, 200, 0, 200))
+		trace.Noise = noise
+		run := simulate(t, trace, "")
+		var took int64
+		for _, s := range run.Took[5:] {
+			took += s
+		}
+		// All together do 3.25 microbatches in the time that the fast ones need for one.
+		ideal := int64(len(run.Took)-5) * 512 * trace.Pace[0][0] * 100 / 325
+		if ideal*100 < took*97 {
+			t.Errorf("noise %d: %d %% of the sum of speeds", noise, ideal*100/took)
+		}
+	}
+}
+
+// A peer is four times slower for a while. The times are within 5 % of the spread of
+// the best shares 5 steps later, and 10 steps after it is as before.
+func TestStepChange(t *testing.T) {
+	for _, noise := range []int64{0, 5} {
+		trace := four(balsim.Step(4, 200, 50, 120))
+		trace.Noise = noise
+		run := simulate(t, trace, "")
+		trace.Noise = 0
+		for s := range run.Shares {
+			if s < 55 || s >= 120 && s < 130 {
+				continue
+			}
+			// The times without noise: these shares at the true speeds.
+			got, best := trueTimes(trace, s, run.Shares[s]), trueTimes(trace, s, trace.Foresight(s))
+			if e := trace.Excess(s, run.Shares[s]); e != balsim.Spread(got)-balsim.Spread(best) {
+				t.Fatalf("Excess of %v is %d, and times %v are instead of %v", run.Shares[s], e, got, best)
+			}
+			if spread, want := balsim.Spread(got), balsim.Spread(best)+50; spread > want {
+				t.Errorf("noise %d, step %d: %v with a spread of %d, want %d", noise, s, run.Shares[s], spread, want)
+			}
+		}
+	}
+}
+
+// trueTimes are the times of shares where there are no fixed costs.
+func trueTimes(trace *balsim.Trace, step int, shares []int) []int64 {
+	times := make([]int64, len(shares))
+	for p, b := range shares {
+		times[p] = int64(b) * trace.Pace[step][p]
+	}
+	return times
+}
+
+// Where most of the time is fixed, shares are settled within 5 steps and stay.
+func TestFixedCostDominates(t *testing.T) {
+	for _, noise := range []int64{0, 5, 10} {
+		for _, fixed := range [][]int64{{100e6, 100e6, 100e6, 200e6}, {100e6, 120e6, 140e6, 110e6}, {300e6, 300e6, 300e6, 300e6}} {
+			trace := four(balsim.Homogeneous(4, 200))
+			trace.Microbatches, trace.Fixed, trace.Noise = 128, fixed, noise
+			run := simulate(t, trace, "")
+			if n := run.Changes(6); noise == 0 && n > 0 || n > 3 {
+				t.Errorf("noise %d, fixed %v: shares changed %d times after 5 steps: %v", noise, fixed, n, slices.CompactFunc(run.Shares, slices.Equal))
+			}
+			if e := run.Efficiency(); e < 970 {
+				t.Errorf("noise %d, fixed %v: %d of what is possible, at last %v instead of %v", noise, fixed, e, run.Shares[199], trace.Foresight(199))
+			}
+		}
+	}
+}
+
+// 64 peers whose speeds change all the time reach at least 93 % of what foresight does.
+func TestNearForesight(t *testing.T) {
+	for _, trace := range []*balsim.Trace{balsim.Periodic(64, 500), balsim.Walk(64, 500)} {
+		for _, noise := range []int64{0, trace.Noise} {
+			trace.Noise = noise
+			if e := simulate(t, trace, "").Efficiency(); e < 930 {
+				t.Errorf("%s, noise %d: %d", trace.Name, noise, e)
+			}
+		}
+	}
+}
+
+// The default is the best of all in the mean, and the best of its variants.
+func TestDefaultWins(t *testing.T) {
+	sum := func(name string) (sum int64) {
+		for _, trace := range balsim.All(32, 300) {
+			sum += simulate(t, trace, name).Efficiency()
+		}
+		return sum
+	}
+	best := sum("")
+	for _, name := range slices.Concat(loadbal.Names(), loadbal.Variants()) {
+		if s := sum(name); s > best {
+			t.Errorf("%s reaches %d, the default %d", name, s, best)
+		}
+	}
+}
+
+// Foresight is never worse than a policy where there is no noise to be lucky with.
+func TestNobodyBeatsForesight(t *testing.T) {
+	for _, trace := range balsim.All(8, 120) {
+		trace.Noise = 0
+		for _, name := range loadbal.Names() {
+			run := simulate(t, trace, name)
+			for s := range run.Took {
+				if run.Took[s] < run.Best[s] {
+					t.Fatalf("%s, %s, step %d: %d, and foresight took %d", trace.Name, name, s, run.Took[s], run.Best[s])
+				}
+			}
+		}
+	}
+}
+
+func TestTracesAreWhole(t *testing.T) {
+	for _, trace := range balsim.All(12, 90) {
+		if trace.Peers() != 12 || len(trace.Pace) != 90 || trace.Name == "" || trace.About == "" {
+			t.Errorf("%s: %d peers, %d steps", trace.Name, trace.Peers(), len(trace.Pace))
+		}
+		for s, row := range trace.Pace {
+			if slices.Min(row) < 1_000_000 || slices.Max(row) > 9_000_000 {
+				t.Fatalf("%s, step %d: paces %v", trace.Name, s, row)
+			}
+		}
+	}
+}
+
+func TestRecorded(t *testing.T) {
+	for _, name := range []string{"short-steps.txt", "long-steps.txt"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trace, err := balsim.Recorded(name, "", bytes.NewReader(text))
+		if err != nil || trace.Peers() != 4 || len(trace.Pace) != bytes.Count(text, []byte("\n")) {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	for _, bad := range []string{"", "\n", "1 2\n3\n", "1 0\n", "1 x\n", "1 9999999999\n", strings.Repeat("1 ", 2000)} {
+		if _, err := balsim.Recorded("bad", "", strings.NewReader(bad)); err == nil {
+			t.Errorf("%.20q was taken for a trace", bad)
+		}
+	}
+}
+
+func FuzzRecorded(f *testing.F) {
+	for _, s := range []string{"", "32 64\n1 2\n", "5\n5\n", "1 2\n3\n", "-1\n", "1000000000 1\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		trace, err := balsim.Recorded("fuzz", "", strings.NewReader(s))
+		if err != nil || trace.Peers() > 16 || len(trace.Pace) > 50 {
+			return
+		}
+		// Whatever could be read can be run.
+		if run := simulate(t, trace, ""); len(run.Took) != len(trace.Pace) {
+			t.Fatalf("%d steps of %d", len(run.Took), len(trace.Pace))
+		}
+	})
+}
+
+func ExampleSimulate() {
+	policy, err := loadbal.New("lbbsp-cpu")
+	if err != nil {
+		panic(err)
+	}
+	trace := balsim.Step(4, 100, 10, 90)
+	trace.Noise = 0
+	run := balsim.Simulate(trace, policy)
+	fmt.Println(run.Shares[9], run.Shares[11])
+	// Output: [32 32 32 32] [40 40 39 9]
+}
