@@ -80,7 +80,7 @@ func foldHalf[T Number](op operation, dst, a, b []T) {
 		n := min(block, len(dst))
 		widen(x[:n], a[:n])
 		widen(y[:n], b[:n])
-		op.fold(x[:n], x[:n], y[:n])
+		loop(op, x[:n], x[:n], y[:n])
 		narrow(dst[:n], x[:n])
 		dst, a, b = dst[n:], a[n:], b[n:]
 	}

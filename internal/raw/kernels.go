@@ -2,111 +2,48 @@ package raw
 
 import "fmt"
 
-// The exported kernels check their lengths, set the two half types apart and call
-// one loop. Float16 and BFloat16 are integers to Go, so the loops below must
-// never see them: they go through float32 (half.go).
+// The exported kernels check their lengths and call assembly (simd_amd64.go) where
+// there is some for the operation, the type and the processor; else one loop.
+// Float16 and BFloat16 are integers to Go, so the loops must never see them: they
+// go through float32 (half.go).
+//
+// Both ways give the same bits, but for those of a NaN, which are not defined: it
+// may be either of the operands, or a mix of both.
 
 // Add sets dst[i] = a[i] + b[i]. Integers wrap. dst may be a or b.
-func Add[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opAdd, dst, a, b)
-		return
-	}
-	add(dst, a, b)
-}
+func Add[T Number](dst, a, b []T) { fold(levelHere(), opAdd, dst, a, b) }
 
 // Mul sets dst[i] = a[i] * b[i]. Integers wrap. dst may be a or b.
-func Mul[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opMul, dst, a, b)
-		return
-	}
-	mul(dst, a, b)
-}
+func Mul[T Number](dst, a, b []T) { fold(levelHere(), opMul, dst, a, b) }
 
 // Min sets dst[i] to the lesser of a[i] and b[i]: NaN if either is NaN; -0 is
 // less than 0. dst may be a or b.
-func Min[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opMin, dst, a, b)
-		return
-	}
-	lesser(dst, a, b)
-}
+func Min[T Number](dst, a, b []T) { fold(levelHere(), opMin, dst, a, b) }
 
 // Max sets dst[i] to the greater of a[i] and b[i]: NaN if either is NaN; 0 is
 // greater than -0. dst may be a or b.
-func Max[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opMax, dst, a, b)
-		return
-	}
-	greater(dst, a, b)
-}
+func Max[T Number](dst, a, b []T) { fold(levelHere(), opMax, dst, a, b) }
 
 // And sets dst[i] to 1 where a[i] and b[i] are nonzero and to 0 elsewhere. NaN is
 // nonzero. dst may be a or b.
-func And[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opAnd, dst, a, b)
-		return
-	}
-	and(dst, a, b)
-}
+func And[T Number](dst, a, b []T) { fold(levelHere(), opAnd, dst, a, b) }
 
 // Or sets dst[i] to 1 where a[i] or b[i] is nonzero and to 0 elsewhere. NaN is
 // nonzero. dst may be a or b.
-func Or[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opOr, dst, a, b)
-		return
-	}
-	or(dst, a, b)
-}
+func Or[T Number](dst, a, b []T) { fold(levelHere(), opOr, dst, a, b) }
 
 // Xor sets dst[i] to 1 where exactly one of a[i] and b[i] is nonzero and to 0
 // elsewhere. NaN is nonzero. dst may be a or b.
-func Xor[T Number](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	if isHalf[T]() {
-		foldHalf(opXor, dst, a, b)
-		return
-	}
-	xor(dst, a, b)
-}
+func Xor[T Number](dst, a, b []T) { fold(levelHere(), opXor, dst, a, b) }
 
 // BitAnd sets dst[i] = a[i] & b[i]. dst may be a or b.
-func BitAnd[T Integer](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] & b[i]
-	}
-}
+func BitAnd[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitAnd, dst, a, b) }
 
 // BitOr sets dst[i] = a[i] | b[i]. dst may be a or b.
-func BitOr[T Integer](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] | b[i]
-	}
-}
+func BitOr[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitOr, dst, a, b) }
 
 // BitXor sets dst[i] = a[i] ^ b[i]. dst may be a or b.
-func BitXor[T Integer](dst, a, b []T) {
-	checkLengths(len(dst), len(a), len(b))
-	a, b = a[:len(dst)], b[:len(dst)]
-	for i := range dst {
-		dst[i] = a[i] ^ b[i]
-	}
-}
+func BitXor[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitXor, dst, a, b) }
 
 // DivideBy divides every element of v by n, which must be positive. Integers
 // truncate towards zero, for any n: one that T cannot hold gives 0.
@@ -114,6 +51,13 @@ func DivideBy[T Number](v []T, n int) {
 	if n <= 0 {
 		panic(fmt.Sprintf("raw: DivideBy %d: not positive", n))
 	}
+	if !divideVectors(levelHere(), v, n) {
+		divideLoop(v, n)
+	}
+}
+
+// divideLoop is DivideBy in plain Go.
+func divideLoop[T Number](v []T, n int) {
 	switch v := any(v).(type) {
 	case []float32:
 		divide(v, float32(n))
@@ -136,6 +80,31 @@ func DivideBy[T Number](v []T, n int) {
 	case []uint8:
 		divideNarrow(v, n)
 	}
+}
+
+// fold is what the kernels of two vectors have in common, at one level.
+func fold[T Number](l level, op operation, dst, a, b []T) {
+	checkLengths(len(dst), len(a), len(b))
+	if !foldVectors(l, op, dst, a, b) {
+		foldLoop(op, dst, a, b)
+	}
+}
+
+// foldBits is fold for the operations on bits.
+func foldBits[T Integer](l level, op operation, dst, a, b []T) {
+	checkLengths(len(dst), len(a), len(b))
+	if !foldVectors(l, op, dst, a, b) {
+		bitLoop(op, dst, a, b)
+	}
+}
+
+// foldLoop is fold in plain Go.
+func foldLoop[T Number](op operation, dst, a, b []T) {
+	if isHalf[T]() {
+		foldHalf(op, dst, a, b)
+		return
+	}
+	loop(op, dst, a, b)
 }
 
 // isHalf reports whether T is computed with in float32.

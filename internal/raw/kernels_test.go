@@ -8,11 +8,30 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kernel is an exported kernel and its slow twin on single values.
+// kernel is an exported kernel, itself at a given level, and its slow twin on single
+// values.
 type kernel[T Number] struct {
 	name string
 	fold func(dst, a, b []T)
+	at   func(l level, dst, a, b []T)
 	twin func(a, b T) T
+}
+
+// levels are those that this machine can run.
+func levels() []level {
+	var all []level
+	for l := plain; l <= levelHere(); l++ {
+		all = append(all, l)
+	}
+	return all
+}
+
+func at[T Number](op operation) func(l level, dst, a, b []T) {
+	return func(l level, dst, a, b []T) { fold(l, op, dst, a, b) }
+}
+
+func bitsAt[T Integer](op operation) func(l level, dst, a, b []T) {
+	return func(l level, dst, a, b []T) { foldBits(l, op, dst, a, b) }
 }
 
 func boolean(b bool) float64 {
@@ -50,41 +69,41 @@ func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 // logicKernels are those whose results float64 holds exactly for all types.
 func logicKernels[T Number]() []kernel[T] {
 	return []kernel[T]{
-		{"and", And[T], viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 && b != 0) })},
-		{"or", Or[T], viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 || b != 0) })},
-		{"xor", Xor[T], viaFloat[T](func(a, b float64) float64 { return boolean((a != 0) != (b != 0)) })},
+		{"and", And[T], at[T](opAnd), viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 && b != 0) })},
+		{"or", Or[T], at[T](opOr), viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 || b != 0) })},
+		{"xor", Xor[T], at[T](opXor), viaFloat[T](func(a, b float64) float64 { return boolean((a != 0) != (b != 0)) })},
 	}
 }
 
 func floatKernels[T Number]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
-		{"add", Add[T], viaFloat[T](func(a, b float64) float64 { return a + b })},
-		{"mul", Mul[T], viaFloat[T](func(a, b float64) float64 { return a * b })},
-		{"min", Min[T], viaFloat[T](orNaN(math.Min))},
-		{"max", Max[T], viaFloat[T](orNaN(math.Max))},
+		{"add", Add[T], at[T](opAdd), viaFloat[T](func(a, b float64) float64 { return a + b })},
+		{"mul", Mul[T], at[T](opMul), viaFloat[T](func(a, b float64) float64 { return a * b })},
+		{"min", Min[T], at[T](opMin), viaFloat[T](orNaN(math.Min))},
+		{"max", Max[T], at[T](opMax), viaFloat[T](orNaN(math.Max))},
 	}...)
 }
 
 func integerKernels[T Integer]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
 		// The low bits of a sum or product do not depend on signs.
-		{"add", Add[T], func(a, b T) T { return T(uint64(a) + uint64(b)) }},
-		{"mul", Mul[T], func(a, b T) T { return T(uint64(a) * uint64(b)) }},
-		{"min", Min[T], func(a, b T) T {
+		{"add", Add[T], at[T](opAdd), func(a, b T) T { return T(uint64(a) + uint64(b)) }},
+		{"mul", Mul[T], at[T](opMul), func(a, b T) T { return T(uint64(a) * uint64(b)) }},
+		{"min", Min[T], at[T](opMin), func(a, b T) T {
 			if b < a {
 				return b
 			}
 			return a
 		}},
-		{"max", Max[T], func(a, b T) T {
+		{"max", Max[T], at[T](opMax), func(a, b T) T {
 			if b > a {
 				return b
 			}
 			return a
 		}},
-		{"bitand", BitAnd[T], func(a, b T) T { return ^(^a | ^b) }},
-		{"bitor", BitOr[T], func(a, b T) T { return a + b - a&b }},
-		{"bitxor", BitXor[T], func(a, b T) T { return a&^b + b&^a }},
+		{"bitand", BitAnd[T], bitsAt[T](opBitAnd), func(a, b T) T { return ^(^a | ^b) }},
+		{"bitor", BitOr[T], bitsAt[T](opBitOr), func(a, b T) T { return a + b - a&b }},
+		{"bitxor", BitXor[T], bitsAt[T](opBitXor), func(a, b T) T { return a&^b + b&^a }},
 	}...)
 }
 
@@ -149,24 +168,32 @@ func testKernel[T Number](t *testing.T, k kernel[T]) {
 		}
 		k.check(t, a, b)
 		rapid.Check(t, func(t *rapid.T) {
-			n := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 33}).Draw(t, "n")
+			n := rapid.SampledFrom([]int{0, 1, 2, 3, 7, 8, 33, 130}).Draw(t, "n")
 			k.check(t, elements[T](n).Draw(t, "a"), elements[T](n).Draw(t, "b"))
 		})
 	})
 }
 
-// check compares the kernel with its twin, into a slice of its own, into a, and
-// into b.
+// check compares the kernel and what it is at each level with its twin.
 func (k kernel[T]) check(t rapid.TB, a, b []T) {
 	t.Helper()
+	k.checkFold(t, "as exported", k.fold, a, b)
+	for _, l := range levels() {
+		k.checkFold(t, l.String(), func(dst, a, b []T) { k.at(l, dst, a, b) }, a, b)
+	}
+}
+
+// checkFold folds into a slice of its own, into a, and into b.
+func (k kernel[T]) checkFold(t rapid.TB, how string, fold func(dst, a, b []T), a, b []T) {
+	t.Helper()
 	dst, inA, inB := make([]T, len(a)), append([]T(nil), a...), append([]T(nil), b...)
-	k.fold(dst, a, b)
-	k.fold(inA, inA, b)
-	k.fold(inB, a, inB)
+	fold(dst, a, b)
+	fold(inA, inA, b)
+	fold(inB, a, inB)
 	for i := range dst {
 		want := k.twin(a[i], b[i])
 		if !equal(dst[i], want) || !equal(inA[i], want) || !equal(inB[i], want) {
-			t.Fatalf("%s %v: %v and %v give %v, in place %v and %v, want %v", k.name, TypeOf[T](),
+			t.Fatalf("%s %v, %s: %v and %v give %v, in place %v and %v, want %v", k.name, TypeOf[T](), how,
 				ToFloat64(a[i]), ToFloat64(b[i]), ToFloat64(dst[i]), ToFloat64(inA[i]), ToFloat64(inB[i]), ToFloat64(want))
 		}
 	}

@@ -80,8 +80,8 @@ func divideNarrow[T int8 | int32 | uint8 | uint32](v []T, n int) {
 	}
 }
 
-// operation names a loop, for code that combines float32 blocks. A switch is used
-// rather than a function value so that the blocks can stay on the stack.
+// operation names a loop. A switch is used rather than a function value so that the
+// blocks of foldHalf can stay on the stack.
 type operation int
 
 const (
@@ -92,9 +92,13 @@ const (
 	opAnd
 	opOr
 	opXor
+	opBitAnd
+	opBitOr
+	opBitXor
 )
 
-func (op operation) fold(dst, a, b []float32) {
+// loop carries out op for types that are no halves.
+func loop[T Number](op operation, dst, a, b []T) {
 	switch op {
 	case opAdd:
 		add(dst, a, b)
@@ -110,5 +114,24 @@ func (op operation) fold(dst, a, b []float32) {
 		or(dst, a, b)
 	case opXor:
 		xor(dst, a, b)
+	}
+}
+
+// bitLoop carries out the operations on bits, which floats do not have in Go.
+func bitLoop[T Integer](op operation, dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	switch op {
+	case opBitAnd:
+		for i := range dst {
+			dst[i] = a[i] & b[i]
+		}
+	case opBitOr:
+		for i := range dst {
+			dst[i] = a[i] | b[i]
+		}
+	case opBitXor:
+		for i := range dst {
+			dst[i] = a[i] ^ b[i]
+		}
 	}
 }

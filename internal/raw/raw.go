@@ -8,6 +8,14 @@
 //	v := []float32{1, 2}
 //	raw.Add(v, v, []float32{3, 4})  // v = [4 6]
 //	raw.Bytes(v)                    // the 8 bytes of v, little-endian, no copy
+//
+// On amd64 the kernels use AVX2, or AVX-512 where the processor has it; elsewhere,
+// and with the build tag purego, they are loops in Go. Both compute the same. A sum
+// of several vectors takes one pass over them:
+//
+//	raw.AddAll(dst, [][]float32{a, b, c})  // dst[i] = a[i] + b[i] + c[i]
+//
+// AddAllStream and CopyStream write past the caches: for results too long for them.
 package raw
 
 import (

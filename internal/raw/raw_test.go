@@ -101,31 +101,3 @@ func testNoAllocation[T Number](t *testing.T) {
 		t.Errorf("%v: %v allocations", TypeOf[T](), n)
 	}
 }
-
-func BenchmarkAdd(b *testing.B) {
-	benchmarkAdd[int8](b)
-	benchmarkAdd[int32](b)
-	benchmarkAdd[int64](b)
-	benchmarkAdd[uint8](b)
-	benchmarkAdd[uint32](b)
-	benchmarkAdd[uint64](b)
-	benchmarkAdd[float32](b)
-	benchmarkAdd[float64](b)
-	benchmarkAdd[Float16](b)
-	benchmarkAdd[BFloat16](b)
-}
-
-// benchmarkAdd adds segments of 64 KiB, which stay in the cache.
-func benchmarkAdd[T Number](b *testing.B) {
-	b.Run(TypeOf[T]().String(), func(b *testing.B) {
-		n := 64 << 10 / Size[T]()
-		dst, x, y := make([]T, n), make([]T, n), make([]T, n)
-		for i := range x {
-			x[i], y[i] = FromFloat64[T](float64(i%50)), FromFloat64[T](float64(i%3))
-		}
-		b.SetBytes(int64(n * Size[T]()))
-		for b.Loop() {
-			Add(dst, x, y)
-		}
-	})
-}

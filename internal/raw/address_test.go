@@ -1,0 +1,6 @@
+package raw
+
+import "unsafe"
+
+// addressOf returns where v begins.
+func addressOf[T Number](v []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(v))) }

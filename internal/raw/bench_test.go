@@ -1,0 +1,97 @@
+package raw
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The throughputs are in bytes of the result. A sum of k vectors moves k+1 times as
+// many, a copy twice.
+
+// benchmarkSizes are the bytes of a vector: in the first cache, in the second, and
+// beyond.
+func benchmarkSizes() []int { return []int{4 << 10, 256 << 10, 16 << 20} }
+
+// ones returns vectors of the same values.
+func ones[T Number](count, bytes int) [][]T {
+	v := make([][]T, count)
+	for i := range v {
+		v[i] = make([]T, bytes/Size[T]())
+		for j := range v[i] {
+			v[i][j] = FromFloat64[T](1)
+		}
+	}
+	return v
+}
+
+// eachLevel runs f as a benchmark at every level and size.
+func eachLevel(b *testing.B, f func(b *testing.B, l level, bytes int)) {
+	for _, bytes := range benchmarkSizes() {
+		for _, l := range levels() {
+			b.Run(fmt.Sprintf("bytes=%d/level=%v", bytes, l), func(b *testing.B) {
+				b.SetBytes(int64(bytes))
+				f(b, l, bytes)
+			})
+		}
+	}
+}
+
+func benchmarkFold[T Number](b *testing.B, op operation) {
+	b.Run(TypeOf[T]().String(), func(b *testing.B) {
+		eachLevel(b, func(b *testing.B, l level, bytes int) {
+			v := ones[T](3, bytes)
+			for b.Loop() {
+				fold(l, op, v[0], v[1], v[2])
+			}
+		})
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	benchmarkFold[int8](b, opAdd)
+	benchmarkFold[int32](b, opAdd)
+	benchmarkFold[int64](b, opAdd)
+	benchmarkFold[float32](b, opAdd)
+	benchmarkFold[float64](b, opAdd)
+	benchmarkFold[Float16](b, opAdd)
+	benchmarkFold[BFloat16](b, opAdd)
+}
+
+func BenchmarkMul(b *testing.B) {
+	benchmarkFold[int8](b, opMul)
+	benchmarkFold[int64](b, opMul)
+	benchmarkFold[float32](b, opMul)
+}
+
+func BenchmarkMax(b *testing.B) {
+	benchmarkFold[uint64](b, opMax)
+	benchmarkFold[float32](b, opMax)
+	benchmarkFold[BFloat16](b, opMax)
+}
+
+func BenchmarkCopy(b *testing.B) {
+	for _, bytes := range benchmarkSizes() {
+		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
+			v := ones[float32](2, bytes)
+			b.SetBytes(int64(bytes))
+			for b.Loop() {
+				copy(v[0], v[1])
+			}
+		})
+	}
+}
+
+func BenchmarkAddAll(b *testing.B) {
+	for _, count := range []int{2, 4, 8} {
+		for _, stream := range []bool{false, true} {
+			b.Run(fmt.Sprintf("vectors=%d/stream=%v", count, stream), func(b *testing.B) {
+				eachLevel(b, func(b *testing.B, l level, bytes int) {
+					v := ones[float32](count+1, bytes)
+					for b.Loop() {
+						addAll(l, v[0], v[1:], stream)
+					}
+				})
+			})
+		}
+	}
+}

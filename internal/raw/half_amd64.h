@@ -1,0 +1,52 @@
+// Float16 and BFloat16: a vector is half as long in memory as in the register, where
+// it is float32.
+
+#define LOADF16(m, r) VCVTPH2PS m, r
+#define STOREF16(r, m, t, u, x) VCVTPS2PH $0, r, m
+#define STREAMF16(r, m, t, u, x) VCVTPS2PH $0, r, x; VMOVNTPS x, m
+
+#define LOADBF16(m, r) \
+	VPMOVZXWD m, r; \
+	VPSLLD $16, r, r
+
+// ROUNDING sets the constants of rounding, BRAIN the sign bits for the greater too,
+// BRAINBY the divisor.
+#define ROUNDING(A, B, C, D, X) \
+	MOVL $0x7fff, AX; \
+	VMOVD AX, X; \
+	VPBROADCASTD X, A; \
+	MOVL $1, AX; \
+	VMOVD AX, X; \
+	VPBROADCASTD X, B
+
+#define BRAIN(A, B, C, D, X) ROUNDING(A, B, C, D, X); SIGN32(A, B, C, D, X)
+#define BRAINBY(A, B, C, D, X) ROUNDING(A, B, C, D, X); BY32(A, B, C, D, X)
+
+// Rounding to even at bit 16 adds 0x7fff and what bit 16 is, and cuts. A NaN stays
+// what it is: it comes from an operand, or is the processor's own for Inf - Inf and
+// the like, and so has nothing in the lower bits that the addition could carry.
+
+// PACKY rounds the elements of r and leaves them in X8.
+#define PACKY(r) \
+	VPSRLD $16, r, Y8; \
+	VPAND Y13, Y8, Y8; \
+	VPADDD Y12, Y8, Y8; \
+	VPADDD r, Y8, Y8; \
+	VPSRLD $16, Y8, Y8; \
+	VPACKUSDW Y8, Y8, Y8; \
+	VPERMQ $8, Y8, Y8
+
+#define STOREBF16Y(r, m, t, u, x) PACKY(r); VMOVUPS X8, m
+#define STREAMBF16Y(r, m, t, u, x) PACKY(r); VMOVNTPS X8, m
+
+// PACKZ leaves them in Y8.
+#define PACKZ(r) \
+	VPSRLD $16, r, Z8; \
+	VPANDD Z13, Z8, Z8; \
+	VPADDD Z12, Z8, Z8; \
+	VPADDD Z8, r, r; \
+	VPSRLD $16, r, r; \
+	VPMOVDW r, Y8
+
+#define STOREBF16Z(r, m, t, u, x) PACKZ(r); VMOVUPS Y8, m
+#define STREAMBF16Z(r, m, t, u, x) PACKZ(r); VMOVNTPS Y8, m

@@ -1,0 +1,21 @@
+package raw
+
+// level is a set of instructions that kernels can be written for.
+type level int
+
+const (
+	plain  level = iota // Go
+	avx2                // AVX2 and F16C
+	avx512              // AVX-512 F, BW, DQ and VL as well
+)
+
+// String returns the name of the level in tests and benchmarks.
+func (l level) String() string {
+	switch l {
+	case avx2:
+		return "avx2"
+	case avx512:
+		return "avx512"
+	}
+	return "go"
+}

@@ -1,0 +1,257 @@
+//go:build !purego
+
+package raw
+
+import (
+	"math"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// minVector is the least length in bytes for which assembly is called, the vector of
+// AVX2. Below it there are at most a few elements.
+const minVector = 32
+
+// levelHere returns what the processor and the operating system have. It is read
+// anew each time, which costs a few loads.
+func levelHere() level {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasF16C:
+		return plain
+	case x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL:
+		return avx512
+	}
+	return avx2
+}
+
+// operands are the vectors of a fold, for the assembly. dst may be a or b; vectors
+// that overlap otherwise give wrong results.
+type operands struct {
+	dst, a, b unsafe.Pointer
+	bytes     int // of each; at least 32
+	wide      bool
+	by        uint64 // the bits of a divisor, float64 for that type and else float32
+}
+
+// foldVectors carries out op if there is a kernel for it at level l, and reports
+// whether there was.
+func foldVectors[T Number](l level, op operation, dst, a, b []T) bool {
+	bytes := len(dst) * Size[T]()
+	if l == plain || bytes < minVector {
+		return false
+	}
+	v := operands{
+		dst:   unsafe.Pointer(unsafe.SliceData(dst)),
+		a:     unsafe.Pointer(unsafe.SliceData(a)),
+		b:     unsafe.Pointer(unsafe.SliceData(b)),
+		bytes: bytes,
+		wide:  l == avx512,
+	}
+	switch op {
+	case opAdd:
+		return v.add(TypeOf[T]())
+	case opMul:
+		return v.mul(TypeOf[T]())
+	case opMin:
+		return v.min(TypeOf[T]())
+	case opMax:
+		return v.max(TypeOf[T]())
+	case opBitAnd:
+		andBits(&v)
+	case opBitOr:
+		orBits(&v)
+	case opBitXor:
+		xorBits(&v)
+	default:
+		return false
+	}
+	return true
+}
+
+func (v *operands) add(t Type) bool {
+	switch t {
+	case Int8, Uint8:
+		addI8(v)
+	case Int32, Uint32:
+		addI32(v)
+	case Int64, Uint64:
+		addI64(v)
+	case F32:
+		addF32(v)
+	case F64:
+		addF64(v)
+	case F16:
+		addF16(v)
+	case BF16:
+		addBF16(v)
+	default:
+		return false
+	}
+	return true
+}
+
+func (v *operands) mul(t Type) bool {
+	switch t {
+	case Int8, Uint8:
+		mulI8(v)
+	case Int32, Uint32:
+		mulI32(v)
+	case Int64, Uint64:
+		mulI64(v)
+	case F32:
+		mulF32(v)
+	case F64:
+		mulF64(v)
+	case F16:
+		mulF16(v)
+	case BF16:
+		mulBF16(v)
+	default:
+		return false
+	}
+	return true
+}
+
+func (v *operands) min(t Type) bool {
+	switch t {
+	case Int8:
+		minI8(v)
+	case Uint8:
+		minU8(v)
+	case Int32:
+		minI32(v)
+	case Uint32:
+		minU32(v)
+	case Int64:
+		minI64(v)
+	case Uint64:
+		minU64(v)
+	case F32:
+		minF32(v)
+	case F64:
+		minF64(v)
+	case F16:
+		minF16(v)
+	case BF16:
+		minBF16(v)
+	default:
+		return false
+	}
+	return true
+}
+
+func (v *operands) max(t Type) bool {
+	switch t {
+	case Int8:
+		maxI8(v)
+	case Uint8:
+		maxU8(v)
+	case Int32:
+		maxI32(v)
+	case Uint32:
+		maxU32(v)
+	case Int64:
+		maxI64(v)
+	case Uint64:
+		maxU64(v)
+	case F32:
+		maxF32(v)
+	case F64:
+		maxF64(v)
+	case F16:
+		maxF16(v)
+	case BF16:
+		maxBF16(v)
+	default:
+		return false
+	}
+	return true
+}
+
+// divideVectors divides v by n at level l if there is a kernel for it, and reports
+// whether there was.
+func divideVectors[T Number](l level, v []T, n int) bool {
+	bytes := len(v) * Size[T]()
+	if l == plain || bytes < minVector {
+		return false
+	}
+	p := unsafe.Pointer(unsafe.SliceData(v))
+	o := operands{dst: p, a: p, b: p, bytes: bytes, wide: l == avx512, by: uint64(math.Float32bits(float32(n)))}
+	switch TypeOf[T]() {
+	case F32:
+		divF32(&o)
+	case F64:
+		o.by = math.Float64bits(float64(n))
+		divF64(&o)
+	case F16:
+		divF16(&o)
+	case BF16:
+		divBF16(&o)
+	default:
+		return false
+	}
+	return true
+}
+
+// sources are the vectors of a sum, for the assembly. dst may be one of them;
+// vectors that overlap otherwise give wrong results.
+type sources struct {
+	dst, from unsafe.Pointer // from is the first of the slices
+	count     int            // at least 2
+	bytes     int            // of each; at least 32
+	wide      bool
+	stream    bool // write past the caches
+}
+
+// sumVectors adds all of from at level l if there is a kernel for it, and reports
+// whether there was.
+func sumVectors[T Number](l level, dst []T, from [][]T, stream bool) bool {
+	bytes := len(dst) * Size[T]()
+	if l == plain || bytes < minVector || len(from) < 2 {
+		return false
+	}
+	v := sources{
+		dst:    unsafe.Pointer(unsafe.SliceData(dst)),
+		from:   unsafe.Pointer(unsafe.SliceData(from)),
+		count:  len(from),
+		bytes:  bytes,
+		wide:   l == avx512,
+		stream: stream,
+	}
+	switch TypeOf[T]() {
+	case Int8, Uint8:
+		sumI8(&v)
+	case Int32, Uint32:
+		sumI32(&v)
+	case Int64, Uint64:
+		sumI64(&v)
+	case F32:
+		sumF32(&v)
+	case F64:
+		sumF64(&v)
+	case F16:
+		sumF16(&v)
+	case BF16:
+		sumBF16(&v)
+	default:
+		return false
+	}
+	return true
+}
+
+// copyVectors copies src to dst past the caches at level l, if it can, and reports
+// whether it did.
+func copyVectors[T Number](l level, dst, src []T) bool {
+	bytes := len(dst) * Size[T]()
+	if l == plain || bytes < minVector {
+		return false
+	}
+	copyStream(&operands{
+		dst:   unsafe.Pointer(unsafe.SliceData(dst)),
+		a:     unsafe.Pointer(unsafe.SliceData(src)),
+		bytes: bytes,
+	})
+	return true
+}

@@ -1,0 +1,15 @@
+//go:build !amd64 || purego
+
+package raw
+
+// Without assembly everything is left to the loops in Go.
+
+func levelHere() level { return plain }
+
+func foldVectors[T Number](level, operation, []T, []T, []T) bool { return false }
+
+func divideVectors[T Number](level, []T, int) bool { return false }
+
+func sumVectors[T Number](level, []T, [][]T, bool) bool { return false }
+
+func copyVectors[T Number](level, []T, []T) bool { return false }

@@ -1,0 +1,262 @@
+package raw
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What the kernels compute is compared with slow twins in kernels_test.go. Here the
+// assembly is compared with the loops in Go, wherever vectors lie and end.
+
+// aliases says which operand the destination is.
+type aliases int
+
+const (
+	apart aliases = iota
+	dstIsA
+	dstIsB
+	allOne
+	aliasings // their number
+)
+
+// layout says where the vectors of one fold lie.
+type layout struct {
+	n         int // elements
+	dst, a, b int // elements from a boundary of 64 bytes to the vector
+	alias     aliases
+}
+
+// cacheLine is the alignment from which layouts count, in bytes.
+const cacheLine = 64
+
+// aligned returns n elements, with whatever they need before and after them, at the
+// given number of elements from a cache line.
+func aligned[T Number](n, offset int) (v, memory []T) {
+	line := cacheLine / Size[T]()
+	memory = make([]T, 3*line+offset+n)
+	start := offset
+	for addressOf(memory[start-offset:])%cacheLine != 0 {
+		start++
+	}
+	return memory[start+line : start+line+n : start+line+n], memory
+}
+
+// pool has elements to take vectors from: any bit patterns, a quarter of them edges.
+type pool[T Number] struct {
+	r      *rand.Rand
+	values []T
+}
+
+func newPool[T Number](seed uint64) pool[T] {
+	p := pool[T]{rand.New(rand.NewPCG(seed, uint64(TypeOf[T]()))), make([]T, 6000)}
+	e := edges[T]()
+	for i := range p.values {
+		if x := p.r.Uint64(); x%4 == 0 {
+			p.values[i] = e[p.r.IntN(len(e))]
+		} else {
+			p.values[i] = View[T]([]uint64{x >> 2}, 1)[0]
+		}
+	}
+	return p
+}
+
+// fill fills v, which must be shorter than the pool, from a random place of it.
+func (p pool[T]) fill(v []T) { copy(v, p.values[p.r.IntN(len(p.values)-len(v)):]) }
+
+// checkFold compares the kernel at level l with the Go loop, and looks at the memory
+// around the destination.
+func checkFold[T Number](t rapid.TB, p pool[T], l level, op operation, y layout) {
+	t.Helper()
+	a, _ := aligned[T](y.n, y.a)
+	b, _ := aligned[T](y.n, y.b)
+	dst, memory := aligned[T](y.n, y.dst)
+	p.fill(memory)
+	p.fill(a)
+	p.fill(b)
+	switch y.alias {
+	case dstIsA:
+		copy(dst, a)
+		a = dst
+	case dstIsB:
+		copy(dst, b)
+		b = dst
+	case allOne:
+		a, b = dst, dst
+	}
+	a1, b1 := append([]T(nil), a...), append([]T(nil), b...)
+	before := append([]T(nil), memory...)
+	want := make([]T, y.n)
+	goFold(op, want, a, b)
+	if !foldVectors(l, op, dst, a, b) {
+		goFold(op, dst, a, b)
+	}
+	for i := range dst {
+		if !equal(dst[i], want[i]) {
+			t.Fatalf("%v %v, operation %d, %+v: element %d: %v and %v give %v, want %v", l, TypeOf[T](), op, y, i,
+				ToFloat64(a1[i]), ToFloat64(b1[i]), ToFloat64(dst[i]), ToFloat64(want[i]))
+		}
+	}
+	checkAround(t, memory, before, dst)
+}
+
+// checkAround: nothing but dst has changed in memory, of which it is a part.
+func checkAround[T Number](t rapid.TB, memory, before, dst []T) {
+	t.Helper()
+	lo := 0
+	if len(dst) > 0 {
+		lo = int(addressOf(dst)-addressOf(memory)) / Size[T]()
+	}
+	hi := lo + len(dst)
+	if !bytes.Equal(Bytes(memory[:lo]), Bytes(before[:lo])) || !bytes.Equal(Bytes(memory[hi:]), Bytes(before[hi:])) {
+		t.Fatalf("%v: memory outside of the destination was written", TypeOf[T]())
+	}
+}
+
+// goFold is the Go loop of any operation, those on bits too.
+func goFold[T Number](op operation, dst, a, b []T) {
+	if op < opBitAnd {
+		foldLoop(op, dst, a, b)
+		return
+	}
+	bitLoop(op, Bytes(dst), Bytes(a), Bytes(b))
+}
+
+// operationsOf lists those for which there may be assembly.
+func operationsOf[T Number]() []operation {
+	ops := []operation{opAdd, opMul, opMin, opMax}
+	if TypeOf[T]() < F32 {
+		ops = append(ops, opBitAnd, opBitOr, opBitXor)
+	}
+	return ops
+}
+
+// perType is a test of one element type; forTypes runs it for all of them.
+type perType struct {
+	i8  func(t *testing.T)
+	i32 func(t *testing.T)
+	i64 func(t *testing.T)
+	u8  func(t *testing.T)
+	u32 func(t *testing.T)
+	u64 func(t *testing.T)
+	f32 func(t *testing.T)
+	f64 func(t *testing.T)
+	f16 func(t *testing.T)
+	b16 func(t *testing.T)
+}
+
+func (p perType) run(t *testing.T) {
+	for i, f := range []func(t *testing.T){p.i8, p.i32, p.i64, p.u8, p.u32, p.u64, p.f32, p.f64, p.f16, p.b16} {
+		t.Run(Types()[i].String(), f)
+	}
+}
+
+// Every length up to 300, at every level, in every aliasing; the places go round.
+func TestFoldLengths(t *testing.T) {
+	perType{
+		foldLengths[int8], foldLengths[int32], foldLengths[int64], foldLengths[uint8], foldLengths[uint32],
+		foldLengths[uint64], foldLengths[float32], foldLengths[float64], foldLengths[Float16], foldLengths[BFloat16],
+	}.run(t)
+}
+
+func foldLengths[T Number](t *testing.T) {
+	p := newPool[T](1)
+	line := cacheLine / Size[T]()
+	for _, l := range levels()[1:] { // the first is what they are compared with
+		for _, op := range operationsOf[T]() {
+			for n := range 301 {
+				y := layout{n, p.r.IntN(line), p.r.IntN(line), p.r.IntN(line), aliases(n+int(op)) % aliasings}
+				checkFold(t, p, l, op, y)
+			}
+		}
+	}
+}
+
+// Every alignment of the destination with every one of an operand.
+func TestFoldAlignments(t *testing.T) {
+	perType{
+		foldAlignments[int8], foldAlignments[int32], foldAlignments[int64], foldAlignments[uint8], foldAlignments[uint32],
+		foldAlignments[uint64], foldAlignments[float32], foldAlignments[float64], foldAlignments[Float16], foldAlignments[BFloat16],
+	}.run(t)
+}
+
+func foldAlignments[T Number](t *testing.T) {
+	p := newPool[T](2)
+	line := cacheLine / Size[T]()
+	for _, l := range levels()[1:] {
+		for dst := range line {
+			for a := range line {
+				y := layout{2*line + p.r.IntN(line), dst, a, p.r.IntN(line), aliases(p.r.IntN(int(aliasings)))}
+				checkFold(t, p, l, opAdd, y)
+			}
+		}
+	}
+}
+
+// foldCase draws a layout and folds by it.
+func foldCase[T Number](t *rapid.T) {
+	line := rapid.IntRange(0, cacheLine/Size[T]()-1)
+	y := layout{
+		n:     rapid.IntRange(0, 2000).Draw(t, "n"),
+		dst:   line.Draw(t, "dst"),
+		a:     line.Draw(t, "a"),
+		b:     line.Draw(t, "b"),
+		alias: aliases(rapid.IntRange(0, int(aliasings)-1).Draw(t, "alias")),
+	}
+	l := rapid.SampledFrom(levels()).Draw(t, "level")
+	op := rapid.SampledFrom(operationsOf[T]()).Draw(t, "operation")
+	checkFold(t, newPool[T](rapid.Uint64().Draw(t, "seed")), l, op, y)
+}
+
+// foldCases are foldCase for all types, in wire order.
+func foldCases() []func(t *rapid.T) {
+	return []func(t *rapid.T){
+		foldCase[int8], foldCase[int32], foldCase[int64], foldCase[uint8], foldCase[uint32],
+		foldCase[uint64], foldCase[float32], foldCase[float64], foldCase[Float16], foldCase[BFloat16],
+	}
+}
+
+func TestFoldAnywhere(t *testing.T) {
+	for i, f := range foldCases() {
+		t.Run(Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
+	}
+}
+
+// FuzzFold lets the fuzzer choose type, operation, level, layout and values.
+func FuzzFold(f *testing.F) {
+	f.Add([]byte("any"))
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		rapid.SampledFrom(foldCases()).Draw(t, "type")(t)
+	}))
+}
+
+// divideCase compares quotients at every level with those of the Go loop.
+func divideCase[T Number](t *rapid.T) {
+	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
+	v, memory := aligned[T](rapid.IntRange(0, 500).Draw(t, "n"), rapid.IntRange(0, cacheLine/Size[T]()-1).Draw(t, "place"))
+	by := rapid.IntRange(1, 1<<40).Draw(t, "by")
+	for _, l := range levels() {
+		p.fill(memory)
+		before, want := append([]T(nil), memory...), append([]T(nil), v...)
+		divideLoop(want, by)
+		if !divideVectors(l, v, by) {
+			divideLoop(v, by)
+		}
+		for i := range v {
+			if !equal(v[i], want[i]) {
+				t.Fatalf("%v %v: element %d divided by %d is %v, want %v", l, TypeOf[T](), i, by, ToFloat64(v[i]), ToFloat64(want[i]))
+			}
+		}
+		checkAround(t, memory, before, v)
+	}
+}
+
+func TestDivideAnywhere(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { rapid.Check(t, divideCase[float32]) })
+	t.Run("float64", func(t *testing.T) { rapid.Check(t, divideCase[float64]) })
+	t.Run("float16", func(t *testing.T) { rapid.Check(t, divideCase[Float16]) })
+	t.Run("bfloat16", func(t *testing.T) { rapid.Check(t, divideCase[BFloat16]) })
+	t.Run("int32", func(t *testing.T) { rapid.Check(t, divideCase[int32]) })
+}

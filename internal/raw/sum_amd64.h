@@ -1,0 +1,202 @@
+// Sums of several vectors in one pass. Registers as in simd_amd64.h, but
+//
+//	SI   the first of the slices to add        DX   how many follow it
+//	R10  where a slice begins                  R11  the slice in turn
+//	R12  slices still to come                  BX   whether to write past the caches
+//
+// A slice of Go is three words, of which the first is its pointer.
+
+#define SOURCES(w) \
+	MOVQ v+0(FP), BX; \
+	MOVQ sources_dst(BX), DI; \
+	MOVQ sources_from(BX), SI; \
+	MOVQ sources_count(BX), DX; \
+	DECQ DX; \
+	MOVQ sources_bytes(BX), CX; \
+	MOVBQZX sources_wide(BX), AX; \
+	MOVBQZX sources_stream(BX), BX; \
+	TESTQ AX, AX; \
+	JEQ narrow; \
+	CMPQ CX, $(w); \
+	JLT narrow
+
+// SUMENDS is ENDS for many slices.
+#define SUMENDS(LOAD, OP, w, A, B, V, next) \
+	LEAQ -(w)(CX), R8; \
+	MOVQ (SI), R10; \
+	LOAD((R10), A); \
+	LOAD((R10)(R8*1), V); \
+	LEAQ 24(SI), R11; \
+	MOVQ DX, R12; \
+next: \
+	MOVQ (R11), R10; \
+	LOAD((R10), B); \
+	OP(B, A, B, B); \
+	LOAD((R10)(R8*1), B); \
+	OP(B, V, B, B); \
+	ADDQ $24, R11; \
+	DECQ R12; \
+	JNZ next; \
+	MOVQ DI, AX; \
+	NEGQ AX; \
+	ANDQ $((w)-1), AX
+
+// FIRST goes to offset AX of the first slice, NEXT to that of the one in turn.
+#define FIRST \
+	MOVQ (SI), R10; \
+	ADDQ AX, R10; \
+	LEAQ 24(SI), R11; \
+	MOVQ DX, R12
+
+#define NEXT \
+	MOVQ (R11), R10; \
+	ADDQ AX, R10; \
+	ADDQ $24, R11
+
+#define MORE(LOAD, OP, i, A, B) \
+	LOAD((i)(R10), B); \
+	OP(B, A, B, B)
+
+// SUMY adds vectors of w bytes in memory with AVX2, eight of each slice at a time.
+#define SUMY(CONSTS, LOAD, OP, STORE, STREAM, w) \
+	CONSTS(Y12, Y13, Y14, Y15, X8); \
+	SUMENDS(LOAD, OP, w, Y10, Y8, Y11, nextEnd); \
+	LEAQ -(7*w)(R8), R9; \
+eight: \
+	CMPQ AX, R9; \
+	JGT one; \
+	FIRST; \
+	LOAD((0*w)(R10), Y0); \
+	LOAD((1*w)(R10), Y1); \
+	LOAD((2*w)(R10), Y2); \
+	LOAD((3*w)(R10), Y3); \
+	LOAD((4*w)(R10), Y4); \
+	LOAD((5*w)(R10), Y5); \
+	LOAD((6*w)(R10), Y6); \
+	LOAD((7*w)(R10), Y7); \
+nextEight: \
+	NEXT; \
+	MORE(LOAD, OP, 0*w, Y0, Y8); \
+	MORE(LOAD, OP, 1*w, Y1, Y9); \
+	MORE(LOAD, OP, 2*w, Y2, Y8); \
+	MORE(LOAD, OP, 3*w, Y3, Y9); \
+	MORE(LOAD, OP, 4*w, Y4, Y8); \
+	MORE(LOAD, OP, 5*w, Y5, Y9); \
+	MORE(LOAD, OP, 6*w, Y6, Y8); \
+	MORE(LOAD, OP, 7*w, Y7, Y9); \
+	DECQ R12; \
+	JNZ nextEight; \
+	LEAQ (DI)(AX*1), R10; \
+	ADDQ $(8*w), AX; \
+	TESTQ BX, BX; \
+	JNE stream; \
+	STORE(Y0, (0*w)(R10), Y8, Y9, X8); \
+	STORE(Y1, (1*w)(R10), Y8, Y9, X8); \
+	STORE(Y2, (2*w)(R10), Y8, Y9, X8); \
+	STORE(Y3, (3*w)(R10), Y8, Y9, X8); \
+	STORE(Y4, (4*w)(R10), Y8, Y9, X8); \
+	STORE(Y5, (5*w)(R10), Y8, Y9, X8); \
+	STORE(Y6, (6*w)(R10), Y8, Y9, X8); \
+	STORE(Y7, (7*w)(R10), Y8, Y9, X8); \
+	JMP eight; \
+stream: \
+	STREAM(Y0, (0*w)(R10), Y8, Y9, X8); \
+	STREAM(Y1, (1*w)(R10), Y8, Y9, X8); \
+	STREAM(Y2, (2*w)(R10), Y8, Y9, X8); \
+	STREAM(Y3, (3*w)(R10), Y8, Y9, X8); \
+	STREAM(Y4, (4*w)(R10), Y8, Y9, X8); \
+	STREAM(Y5, (5*w)(R10), Y8, Y9, X8); \
+	STREAM(Y6, (6*w)(R10), Y8, Y9, X8); \
+	STREAM(Y7, (7*w)(R10), Y8, Y9, X8); \
+	JMP eight; \
+one: \
+	CMPQ AX, R8; \
+	JGE ends; \
+	FIRST; \
+	LOAD((R10), Y0); \
+nextOne: \
+	NEXT; \
+	MORE(LOAD, OP, 0, Y0, Y8); \
+	DECQ R12; \
+	JNZ nextOne; \
+	STORE(Y0, (DI)(AX*1), Y8, Y9, X8); \
+	ADDQ $(w), AX; \
+	JMP one; \
+ends: \
+	SFENCE; \
+	STORE(Y10, (DI), Y8, Y9, X8); \
+	STORE(Y11, (DI)(R8*1), Y8, Y9, X8); \
+	VZEROUPPER; \
+	RET
+
+// SUMZ is SUMY with AVX-512.
+#define SUMZ(CONSTS, LOAD, OP, STORE, STREAM, w) \
+	CONSTS(Z12, Z13, Z14, Z15, X8); \
+	SUMENDS(LOAD, OP, w, Z10, Z8, Z11, wideNextEnd); \
+	LEAQ -(7*w)(R8), R9; \
+wideEight: \
+	CMPQ AX, R9; \
+	JGT wideOne; \
+	FIRST; \
+	LOAD((0*w)(R10), Z0); \
+	LOAD((1*w)(R10), Z1); \
+	LOAD((2*w)(R10), Z2); \
+	LOAD((3*w)(R10), Z3); \
+	LOAD((4*w)(R10), Z4); \
+	LOAD((5*w)(R10), Z5); \
+	LOAD((6*w)(R10), Z6); \
+	LOAD((7*w)(R10), Z7); \
+wideNextEight: \
+	NEXT; \
+	MORE(LOAD, OP, 0*w, Z0, Z8); \
+	MORE(LOAD, OP, 1*w, Z1, Z9); \
+	MORE(LOAD, OP, 2*w, Z2, Z8); \
+	MORE(LOAD, OP, 3*w, Z3, Z9); \
+	MORE(LOAD, OP, 4*w, Z4, Z8); \
+	MORE(LOAD, OP, 5*w, Z5, Z9); \
+	MORE(LOAD, OP, 6*w, Z6, Z8); \
+	MORE(LOAD, OP, 7*w, Z7, Z9); \
+	DECQ R12; \
+	JNZ wideNextEight; \
+	LEAQ (DI)(AX*1), R10; \
+	ADDQ $(8*w), AX; \
+	TESTQ BX, BX; \
+	JNE wideStream; \
+	STORE(Z0, (0*w)(R10), Z8, Z9, Y8); \
+	STORE(Z1, (1*w)(R10), Z8, Z9, Y8); \
+	STORE(Z2, (2*w)(R10), Z8, Z9, Y8); \
+	STORE(Z3, (3*w)(R10), Z8, Z9, Y8); \
+	STORE(Z4, (4*w)(R10), Z8, Z9, Y8); \
+	STORE(Z5, (5*w)(R10), Z8, Z9, Y8); \
+	STORE(Z6, (6*w)(R10), Z8, Z9, Y8); \
+	STORE(Z7, (7*w)(R10), Z8, Z9, Y8); \
+	JMP wideEight; \
+wideStream: \
+	STREAM(Z0, (0*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z1, (1*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z2, (2*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z3, (3*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z4, (4*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z5, (5*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z6, (6*w)(R10), Z8, Z9, Y8); \
+	STREAM(Z7, (7*w)(R10), Z8, Z9, Y8); \
+	JMP wideEight; \
+wideOne: \
+	CMPQ AX, R8; \
+	JGE wideEnds; \
+	FIRST; \
+	LOAD((R10), Z0); \
+wideNextOne: \
+	NEXT; \
+	MORE(LOAD, OP, 0, Z0, Z8); \
+	DECQ R12; \
+	JNZ wideNextOne; \
+	STORE(Z0, (DI)(AX*1), Z8, Z9, Y8); \
+	ADDQ $(w), AX; \
+	JMP wideOne; \
+wideEnds: \
+	SFENCE; \
+	STORE(Z10, (DI), Z8, Z9, Y8); \
+	STORE(Z11, (DI)(R8*1), Z8, Z9, Y8); \
+	VZEROUPPER; \
+	RET

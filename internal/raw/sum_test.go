@@ -1,0 +1,135 @@
+package raw
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// sumCase draws how many vectors lie where, and compares their sum at every level
+// with the twin.
+func sumCase[T Number](t *rapid.T) {
+	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
+	n := rapid.IntRange(0, 1500).Draw(t, "n")
+	place := rapid.IntRange(0, cacheLine/Size[T]()-1)
+	from := make([][]T, rapid.IntRange(1, 9).Draw(t, "count"))
+	for i := range from {
+		from[i], _ = aligned[T](n, place.Draw(t, "place"))
+		p.fill(from[i])
+	}
+	want := slowSum(from, n)
+	stream := rapid.Bool().Draw(t, "stream")
+	alias := rapid.IntRange(-1, len(from)-1).Draw(t, "dst is")
+	at := place.Draw(t, "dst")
+	for _, l := range levels() {
+		dst, memory := aligned[T](n, at)
+		p.fill(memory)
+		in := append([][]T(nil), from...)
+		if alias >= 0 {
+			copy(dst, from[alias])
+			in[alias] = dst
+		}
+		before := append([]T(nil), memory...)
+		addAll(l, dst, in, stream)
+		for i := range dst {
+			if !equal(dst[i], want[i]) {
+				t.Fatalf("%v %v: element %d of %d is %v, want %v", l, TypeOf[T](), i, n, ToFloat64(dst[i]), ToFloat64(want[i]))
+			}
+		}
+		checkAround(t, memory, before, dst)
+	}
+}
+
+// slowSum adds element by element, halves in float32.
+func slowSum[T Number](from [][]T, n int) []T {
+	sum := make([]T, n)
+	for i := range sum {
+		if !isHalf[T]() {
+			sum[i] = from[0][i]
+			for _, v := range from[1:] {
+				sum[i] += v[i]
+			}
+			continue
+		}
+		x := float32(ToFloat64(from[0][i]))
+		for _, v := range from[1:] {
+			x += float32(ToFloat64(v[i]))
+		}
+		sum[i] = FromFloat64[T](float64(x))
+	}
+	return sum
+}
+
+func sumCases() []func(t *rapid.T) {
+	return []func(t *rapid.T){
+		sumCase[int8], sumCase[int32], sumCase[int64], sumCase[uint8], sumCase[uint32],
+		sumCase[uint64], sumCase[float32], sumCase[float64], sumCase[Float16], sumCase[BFloat16],
+	}
+}
+
+func TestAddAll(t *testing.T) {
+	for i, f := range sumCases() {
+		t.Run(Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
+	}
+}
+
+// FuzzAddAll lets the fuzzer choose the type and all else.
+func FuzzAddAll(f *testing.F) {
+	f.Add([]byte("any"))
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		rapid.SampledFrom(sumCases()).Draw(t, "type")(t)
+	}))
+}
+
+// Rounding once is what sets the sum of halves apart from a chain of Add.
+func TestAddAllRoundsOnce(t *testing.T) {
+	one, tiny := ToBFloat16(1), ToBFloat16(0x1p-9) // half a unit in the last place below 1 and a quarter above
+	v := make([][]BFloat16, 5)
+	for i := range v {
+		v[i] = make([]BFloat16, 100)
+		for j := range v[i] {
+			v[i][j] = tiny
+			if i == 0 {
+				v[i][j] = one
+			}
+		}
+	}
+	dst := make([]BFloat16, 100)
+	for _, stream := range []func([]BFloat16, [][]BFloat16){AddAll[BFloat16], AddAllStream[BFloat16]} {
+		stream(dst, v)
+		for _, x := range dst {
+			if got := x.Float32(); got != 1+0x1p-7 {
+				t.Fatalf("1 + 4 * 2^-9 is %v, want one unit in the last place above 1", got)
+			}
+		}
+	}
+}
+
+func TestAddAllMisuse(t *testing.T) {
+	v := make([]float32, 3)
+	for i, f := range []func(){
+		func() { AddAll(v, nil) },
+		func() { AddAll(v, [][]float32{v, v[:2]}) },
+		func() { AddAllStream(v[:2], [][]float32{v}) },
+	} {
+		if panicOf(f) == "" {
+			t.Errorf("case %d: no panic", i)
+		}
+	}
+}
+
+func TestAddAllNoAllocation(t *testing.T) {
+	sumsWithoutAllocation[float32](t)
+	sumsWithoutAllocation[BFloat16](t)
+	sumsWithoutAllocation[int64](t)
+}
+
+func sumsWithoutAllocation[T Number](t *testing.T) {
+	t.Helper()
+	from := [][]T{make([]T, 1000), make([]T, 1000), make([]T, 1000)}
+	for _, l := range levels() {
+		if n := testing.AllocsPerRun(10, func() { addAll(l, from[0], from, false) }); n != 0 {
+			t.Errorf("%v %v: %v allocations", l, TypeOf[T](), n)
+		}
+	}
+}
