@@ -27,6 +27,9 @@
 //	r := ring.Ring{Link: link, Rank: 2, Size: 4, Segment: 256 << 10}
 //	err := ring.AllReduce(ctx, r, dst, src, ring.Sum[float32]())
 //
+// The ring has the ranks in any order, see Ring.Order and, for a good one, Order. Where
+// ranks are spoken of above, their places in it are meant.
+//
 // Each chunk is summed along one path and then copied, so all ranks end with the
 // same bits. The order of the sum depends on the chunk: the elements of rank c come
 // first in chunk c. After an error the contents of dst are undefined, and messages

@@ -75,6 +75,17 @@ func newRings(size, depth, segment int) []Ring {
 	return rings
 }
 
+// reorder gives the ring another order: the links lead to other ranks.
+func reorder(rings []Ring, order []int) {
+	links := make([]Link, len(rings)) // by place
+	for i := range rings {
+		links[i] = rings[i].Link
+	}
+	for place, rank := range order {
+		rings[rank].Link, rings[rank].Order = links[place], order
+	}
+}
+
 // everyRank runs f at all ranks at once. As a communicator would, it stops the
 // others when one fails. It returns the errors by rank.
 func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error {

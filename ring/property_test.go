@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any number of ranks, chunks of any lengths, segments and buffers.
+// Any number of ranks in any order, chunks of any lengths, segments and buffers.
 func TestAnyShape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -17,6 +17,9 @@ func TestAnyShape(t *testing.T) {
 		depth := rapid.IntRange(0, 3).Draw(t, "depth")
 		segment := rapid.IntRange(1, 30).Draw(t, "segment")
 		rings := newRings(size, depth, segment)
+		if rapid.Bool().Draw(t, "reordered") {
+			reorder(rings, rapid.Permutation(Chunks(size, size)[:size]).Draw(t, "order"))
+		}
 		all := inputs[int64](size, n)
 		testAllReduce(t, rings, all, Sum[int64]())
 		testReduceScatter(t, rings, all, bounds, Max[int64]())

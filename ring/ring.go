@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/internal/raw"
 )
 
-// Link carries messages from the left neighbour, rank-1, and to the right one,
-// rank+1 (modulo the number of ranks).
+// Link carries messages from the left neighbour and to the right one: the ranks before
+// and after this one in the order of the ring, rank-1 and rank+1 unless Ring has another
+// (modulo the number of ranks).
 //
 // Messages arrive whole and in the order of the Sends, and Recv is called with the
 // length that was sent. One Send and one Recv may be pending at a time, from two
@@ -30,6 +32,9 @@ type Ring struct {
 	Link Link // unused where Size is 1
 	Rank int  // 0 <= Rank < Size
 	Size int  // the number of ranks
+	// Order has the ranks in the order of the ring, the same at all ranks but for where it
+	// begins; nil stands for 0, 1, 2 and so on.
+	Order []int
 	// Segment is the greatest length of a message in bytes. Segments hold whole
 	// elements: at least one, however small Segment is.
 	Segment int
@@ -62,7 +67,7 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 		copy(dst, src)
 	} else {
 		p := pipeline[T]{
-			schedule: allReduce(r.Rank, Chunks(len(src), r.Size), segmentOf[T](r)),
+			schedule: allReduce(r.turn(), Chunks(len(src), r.Size), segmentOf[T](r)),
 			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold,
 		}
 		if err := p.run(ctx); err != nil {
@@ -95,7 +100,7 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 		copy(dst, src)
 	} else {
 		p := pipeline[T]{
-			schedule: reduceScatter(r.Rank, bounds, segmentOf[T](r)),
+			schedule: reduceScatter(r.turn(), bounds, segmentOf[T](r)),
 			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold, scattered: true,
 		}
 		if err := p.run(ctx); err != nil {
@@ -120,7 +125,7 @@ func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) err
 		return nil
 	}
 	p := pipeline[T]{
-		schedule: allGather(r.Rank, bounds, segmentOf[T](r)),
+		schedule: allGather(r.turn(), bounds, segmentOf[T](r)),
 		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
 	}
 	return p.run(ctx)
@@ -138,7 +143,7 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 	if r.Size == 1 {
 		return nil
 	}
-	distance := modulo(r.Rank-root, r.Size)
+	distance := modulo(r.turn().place-r.placeOf(root), r.Size)
 	p := pipeline[T]{
 		schedule: broadcast(distance, r.Size, len(dst), segmentOf[T](r)),
 		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
@@ -165,11 +170,39 @@ func (r Ring) check() error {
 		return fmt.Errorf("ring: %w: rank %d of %d", ErrArgument, r.Rank, r.Size)
 	case r.Segment < 1:
 		return fmt.Errorf("ring: %w: segments of %d bytes", ErrArgument, r.Segment)
+	case r.Order != nil && !isOrder(r.Order, r.Size):
+		return fmt.Errorf("ring: %w: order %v of %d ranks", ErrArgument, r.Order, r.Size)
 	case r.Link == nil && r.Size > 1:
 		return fmt.Errorf("ring: %w: no link to the other %d ranks", ErrArgument, r.Size-1)
 	}
 	return nil
 }
+
+// isOrder reports whether order has each of n ranks once.
+func isOrder(order []int, n int) bool {
+	if len(order) != n {
+		return false
+	}
+	seen := make([]bool, n)
+	for _, rank := range order {
+		if rank < 0 || rank >= n || seen[rank] {
+			return false
+		}
+		seen[rank] = true
+	}
+	return true
+}
+
+// placeOf returns the place of a rank in the ring.
+func (r Ring) placeOf(rank int) int {
+	if r.Order == nil {
+		return rank
+	}
+	return slices.Index(r.Order, rank)
+}
+
+// turn returns where this rank stands.
+func (r Ring) turn() turn { return turn{place: r.placeOf(r.Rank), order: r.Order} }
 
 // checkReduction is check and, so that a program fails at any number of ranks or
 // at none, refuses the operation for a ring of one, too.

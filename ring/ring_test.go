@@ -247,11 +247,11 @@ func TestBuffers(t *testing.T) {
 		p             *pipeline[int8]
 		scratch, work int
 	}{
-		{&pipeline[int8]{schedule: allReduce(0, bounds, 7)}, 7, 0},
-		{&pipeline[int8]{schedule: allReduce(0, bounds, 7000)}, 200, 0},
-		{&pipeline[int8]{schedule: reduceScatter(0, bounds, 7), scattered: true}, 7, 400},
-		{&pipeline[int8]{schedule: reduceScatter(0, bounds[:3], 7), scattered: true}, 7, 0},
-		{&pipeline[int8]{schedule: allGather(0, bounds, 7)}, 0, 0},
+		{&pipeline[int8]{schedule: allReduce(turn{place: 0}, bounds, 7)}, 7, 0},
+		{&pipeline[int8]{schedule: allReduce(turn{place: 0}, bounds, 7000)}, 200, 0},
+		{&pipeline[int8]{schedule: reduceScatter(turn{place: 0}, bounds, 7), scattered: true}, 7, 400},
+		{&pipeline[int8]{schedule: reduceScatter(turn{place: 0}, bounds[:3], 7), scattered: true}, 7, 0},
+		{&pipeline[int8]{schedule: allGather(turn{place: 0}, bounds, 7)}, 0, 0},
 	} {
 		c.p.allocate()
 		if len(c.p.scratch) != c.scratch || len(c.p.work) != c.work {
@@ -293,6 +293,9 @@ func TestArguments(t *testing.T) {
 		"rank 3 of 3":      {AllReduce(ctx, with(func(r *Ring) { r.Rank = 3 }), v, v, sum), ErrArgument},
 		"rank -1":          {AllGather(ctx, with(func(r *Ring) { r.Rank = -1 }), v, []int{0, 1, 2, 3}), ErrArgument},
 		"segment 0":        {Broadcast(ctx, with(func(r *Ring) { r.Segment = 0 }), v, 0), ErrArgument},
+		"order of 2":       {AllReduce(ctx, with(func(r *Ring) { r.Order = []int{0, 1} }), v, v, sum), ErrArgument},
+		"rank twice":       {AllReduce(ctx, with(func(r *Ring) { r.Order = []int{0, 1, 1} }), v, v, sum), ErrArgument},
+		"order up to 3":    {Broadcast(ctx, with(func(r *Ring) { r.Order = []int{1, 2, 3} }), v, 0), ErrArgument},
 		"no link":          {Broadcast(ctx, with(func(r *Ring) { r.Link = nil }), v, 0), ErrArgument},
 		"lengths":          {AllReduce(ctx, good, v[:2], v, sum), ErrArgument},
 		"order":            {AllReduce(ctx, good, v, v, divide), ErrNotCommutative},

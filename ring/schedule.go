@@ -4,11 +4,12 @@ package ring
 // alone: it knows neither elements nor links.
 //
 // At hop h the rank receives chunk first-h-1 and sends chunk first-h, modulo the
-// number of chunks. So it sends its first chunk unasked, and then at hop h what it
+// number of chunks and counted in the order of the ring. So it sends its first chunk unasked, and then at hop h what it
 // received at hop h-1.
 type schedule struct {
 	bounds  []int // chunk c is [bounds[c], bounds[c+1])
-	first   int   // the chunk sent at hop 0
+	order   []int // of the chunks, as turn has it
+	first   int   // the place in it of the chunk sent at hop 0
 	sends   int   // hops at which the rank sends
 	hops    int   // hops at which it receives
 	folds   int   // so many hops fold what they receive, later ones overwrite
@@ -27,27 +28,34 @@ type step struct {
 	after int
 }
 
-// allReduce: chunk rank+1 is complete at this rank after n-1 hops. Another n-1
+// turn is the place of a rank in the ring, whose ranks stand in that order; nil for their
+// own. Chunks have the numbers of ranks, and travel in the same order.
+type turn struct {
+	place int
+	order []int
+}
+
+// allReduce: the chunk of the rank to the right is complete at this rank after n-1 hops. Another n-1
 // bring the others, into the memory of the chunks sent n-1 hops before.
-func allReduce(rank int, bounds []int, segment int) schedule {
+func allReduce(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
-	return schedule{bounds: bounds, first: rank, sends: 2 * (n - 1), hops: 2 * (n - 1),
+	return schedule{bounds: bounds, order: t.order, first: t.place, sends: 2 * (n - 1), hops: 2 * (n - 1),
 		folds: n - 1, segment: segment, reuse: n - 1}
 }
 
 // reduceScatter starts one chunk further left than allReduce, so that after n-1
 // hops the chunk of this rank is complete. Sums under way lie in two slots by
 // turns: hop h writes where hop h-2 wrote, and hop h-1 sends from there.
-func reduceScatter(rank int, bounds []int, segment int) schedule {
+func reduceScatter(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
-	return schedule{bounds: bounds, first: modulo(rank-1, n), sends: n - 1, hops: n - 1,
+	return schedule{bounds: bounds, order: t.order, first: modulo(t.place-1, n), sends: n - 1, hops: n - 1,
 		folds: n - 1, segment: segment, reuse: 1}
 }
 
 // allGather is the second half of allReduce. Nothing is written twice.
-func allGather(rank int, bounds []int, segment int) schedule {
+func allGather(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
-	return schedule{bounds: bounds, first: rank, sends: n - 1, hops: n - 1, segment: segment}
+	return schedule{bounds: bounds, order: t.order, first: t.place, sends: n - 1, hops: n - 1, segment: segment}
 }
 
 // broadcast has two chunks: chunk 1 is the vector, chunk 0 is empty. The root
@@ -121,7 +129,13 @@ func (s *schedule) released(h, j int) int {
 }
 
 // chunk returns the chunk that lies back chunks left of the first.
-func (s *schedule) chunk(back int) int { return modulo(s.first-back, len(s.bounds)-1) }
+func (s *schedule) chunk(back int) int {
+	c := modulo(s.first-back, len(s.bounds)-1)
+	if s.order != nil {
+		c = s.order[c]
+	}
+	return c
+}
 
 // segments counts the segments of that chunk; an empty chunk has none.
 func (s *schedule) segments(back int) int {

@@ -28,10 +28,10 @@ func plans(bounds []int, segment, root int) []plan {
 	everywhere := func(rank, chunk int) bool { return true }
 	everyone := uint64(1)<<size - 1
 	return []plan{
-		{"allreduce", everySchedule(size, func(r int) schedule { return allReduce(r, bounds, segment) }), everywhere, everyone},
-		{"reducescatter", everySchedule(size, func(r int) schedule { return reduceScatter(r, bounds, segment) }),
+		{"allreduce", everySchedule(size, func(r int) schedule { return allReduce(turn{place: r}, bounds, segment) }), everywhere, everyone},
+		{"reducescatter", everySchedule(size, func(r int) schedule { return reduceScatter(turn{place: r}, bounds, segment) }),
 			func(rank, chunk int) bool { return rank == chunk }, everyone},
-		{"allgather", everySchedule(size, func(r int) schedule { return allGather(r, bounds, segment) }), everywhere, 0},
+		{"allgather", everySchedule(size, func(r int) schedule { return allGather(turn{place: r}, bounds, segment) }), everywhere, 0},
 		{"broadcast", everySchedule(size, func(r int) schedule { return broadcast(modulo(r-root, size), size, n, segment) }),
 			func(rank, chunk int) bool { return chunk == 1 }, 1 << root},
 	}
@@ -190,7 +190,7 @@ func TestScheduleReleases(t *testing.T) {
 // The words of the design, for a ring of four: at hop h rank 1 receives chunk
 // 1-h-1 and sends chunk 1-h.
 func TestScheduleOfFour(t *testing.T) {
-	s := allReduce(1, []int{0, 1, 2, 3, 4}, 1)
+	s := allReduce(turn{place: 1}, []int{0, 1, 2, 3, 4}, 1)
 	var sent, received []int
 	for _, st := range sendsOf(s) {
 		sent = append(sent, st.chunk)
