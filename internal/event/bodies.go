@@ -31,6 +31,8 @@ type Step struct {
 	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
 	GradNorm     float64  `json:"grad_norm,omitempty"`    // of the mean gradient of this peer's samples, if known
 	NoiseScale   float64  `json:"noise_scale,omitempty"`  // samples; the same at all peers that were there before, if known
+	SentBytes    int64    `json:"sent_bytes,omitempty"`   // of gradients, by this peer, if they were compressed
+	RawBytes     int64    `json:"raw_bytes,omitempty"`    // that it would have sent without compression
 	// OfLost lists what members that are gone have contributed to this step or the one
 	// before, and may not have reported themselves. Every member lists them, so who adds
 	// up microbatches takes those of each (peer, step) once.
@@ -57,6 +59,18 @@ type Shares struct {
 
 // Name returns "shares".
 func (Shares) Name() string { return "shares" }
+
+// Order says in which order the ring goes round from the event's step on. One member of
+// each launcher writes it.
+type Order struct {
+	Order  []int   `json:"order"`                // ranks
+	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link of the order before, if there was one
+	After  float64 `json:"after_mbs,omitempty"`  // of the slowest link now, if anything is known
+	Reason string  `json:"reason"`
+}
+
+// Name returns "order".
+func (Order) Name() string { return "order" }
 
 // Lost says that a peer is gone without having left.
 type Lost struct {
@@ -161,6 +175,7 @@ type Path struct {
 	Kind      string `json:"kind"` // shm, unix, direct, p2p, relay
 	Addr      string `json:"addr"`
 	Encrypted bool   `json:"encrypted"`
+	Why       string `json:"why,omitempty"` // it is no better kind, if one was tried
 }
 
 // Name returns "path".

@@ -97,6 +97,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Step](b)
 	case Shares{}.Name():
 		return decode[Shares](b)
+	case Order{}.Name():
+		return decode[Order](b)
 	case Lost{}.Name():
 		return decode[Lost](b)
 	case Stall{}.Name():

@@ -48,11 +48,19 @@ const (
 	// Ack answers Bye and Revoke: they, and all that came before, were taken in. It has
 	// no payload.
 	Ack
+	// Probe has a payload that means nothing: its receiver takes the time of it.
+	Probe
+	// Offer follows a Hello: where its sender can be reached in other ways.
+	Offer
+	// Choice says which of these ways was taken.
+	Choice
+	// Share is about memory that the ranks of one host share.
+	Share
 )
 
 // String returns the name used in errors.
 func (k Kind) String() string {
-	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack"}
+	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -67,15 +75,20 @@ const MaxData = 64 << 20
 // package is too low to import.
 const maxSmall = 512
 
+// maxProbe equals collective.MaxProbe, as maxSmall does MaxSignal.
+const maxProbe = 1 << 20
+
 // MaxPayload returns the longest payload of a frame of kind k, in bytes; 0 for kinds
 // without payload and for unknown ones.
 func MaxPayload(k Kind) uint64 {
 	switch k {
 	case Data:
 		return MaxData
-	case Hello:
+	case Probe:
+		return maxProbe
+	case Hello, Offer:
 		return 4 << 10
-	case Signal, Revoke:
+	case Signal, Revoke, Choice, Share:
 		return maxSmall
 	}
 	return 0
@@ -137,7 +150,7 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 
 // check refuses what no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
-	if h.Kind < Hello || h.Kind > Ack {
+	if h.Kind < Hello || h.Kind > Share {
 		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
 	}
 	if limit := MaxPayload(h.Kind); h.Length > limit {

@@ -15,7 +15,7 @@ import (
 
 // drawHeader draws any header that DecodeHeader accepts.
 func drawHeader(t *rapid.T) wire.Header {
-	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.Ack)).Draw(t, "kind"))}
+	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.Share)).Draw(t, "kind"))}
 	h.Length = rapid.Uint64Range(0, wire.MaxPayload(h.Kind)).Draw(t, "length")
 	if h.Kind == wire.Data {
 		h.Seq = rapid.Uint32().Draw(t, "seq")
@@ -61,11 +61,15 @@ func TestHeaderRefused(t *testing.T) {
 		"http":          {func(b *[wire.HeaderSize]byte) { copy(b[:], "GET / HTTP/1.1") }, wire.ErrMagic},
 		"version":       {func(b *[wire.HeaderSize]byte) { b[2] = 2 }, wire.ErrVersion},
 		"no kind":       {func(b *[wire.HeaderSize]byte) { b[3] = 0 }, wire.ErrFormat},
-		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.Ack) + 1 }, wire.ErrFormat},
+		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.Share) + 1 }, wire.ErrFormat},
 		"data too long": {length(wire.Data, wire.MaxData+1), wire.ErrLimit},
 		"data huge":     {length(wire.Data, math.MaxUint64), wire.ErrLimit},
 		"signal long":   {length(wire.Signal, 513), wire.ErrLimit},
+		"probe long":    {length(wire.Probe, 1<<20+1), wire.ErrLimit},
 		"revoke long":   {length(wire.Revoke, 513), wire.ErrLimit},
+		"offer long":    {length(wire.Offer, 4<<10+1), wire.ErrLimit},
+		"choice long":   {length(wire.Choice, 513), wire.ErrLimit},
+		"share long":    {length(wire.Share, 513), wire.ErrLimit},
 		"hello long":    {length(wire.Hello, 4<<10+1), wire.ErrLimit},
 		"bye with body": {length(wire.Bye, 1), wire.ErrLimit},
 		"ack with body": {length(wire.Ack, 1), wire.ErrLimit},
