@@ -1,0 +1,143 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// pageSize is what allocations are rounded up to; larger pages than this are not reserved
+// in part.
+const pageSize = 4 << 10
+
+// Arena is memory of one process from which it takes vectors that others of the host can
+// read and write. It is mapped as a whole and without pages; these come with Alloc. All
+// methods are safe for concurrent use.
+type Arena struct {
+	memory *Memory
+	mu     sync.Mutex
+	taken  []span // in order
+	closed bool
+}
+
+// span is a part of the arena, in bytes.
+type span struct{ first, end int }
+
+// NewArena makes an arena out of which at most size bytes can be taken at a time.
+func NewArena(size int) (*Arena, error) {
+	m, err := newMemory(size)
+	if err != nil {
+		return nil, err
+	}
+	return &Arena{memory: m}, nil
+}
+
+// File is what the other processes give to Open.
+func (a *Arena) File() *os.File { return a.memory.File() }
+
+// Bytes is the whole arena, for Attach.
+func (a *Arena) Bytes() []byte { return a.memory.Bytes() }
+
+// Alloc returns n bytes, zero, that begin at a page. They are not the garbage
+// collector's: they stay until Free.
+func (a *Arena) Alloc(n int) ([]byte, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("shm: allocate %d bytes", n)
+	}
+	size := (n + pageSize - 1) / pageSize * pageSize
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, fmt.Errorf("shm: allocate %d bytes: %w", n, os.ErrClosed)
+	}
+	first, at := 0, len(a.taken)
+	for i, s := range a.taken {
+		if s.first-first >= size {
+			at = i
+			break
+		}
+		first = s.end
+	}
+	if first+size > len(a.memory.Bytes()) {
+		return nil, fmt.Errorf("shm: allocate %d bytes: no room in an arena of %d", n, len(a.memory.Bytes()))
+	}
+	if err := a.memory.reserve(first, size); err != nil {
+		return nil, err
+	}
+	a.taken = slices.Insert(a.taken, at, span{first, first + size})
+	return a.memory.Bytes()[first : first+n : first+size], nil
+}
+
+// Alloc returns n elements of an arena.
+func Alloc[T raw.Number](a *Arena, n int) ([]T, error) {
+	b, err := a.Alloc(n * raw.Size[T]())
+	if err != nil {
+		return nil, err
+	}
+	return of[T](b), nil
+}
+
+// Free gives back what Alloc returned. Nobody may use it any more, at other processes
+// neither.
+func (a *Arena) Free(b []byte) error {
+	offset, ok := a.offset(b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.taken, func(s span) bool { return s.first == offset })
+	if !ok || i < 0 {
+		return errors.New("shm: free what was not allocated here")
+	}
+	s := a.taken[i]
+	a.taken = slices.Delete(a.taken, i, i+1)
+	if a.closed && len(a.taken) == 0 {
+		return a.memory.Close()
+	}
+	return a.memory.release(s.first, s.end-s.first)
+}
+
+// Ref says where b lies, for At of another process; 0 if it is not in the arena.
+func (a *Arena) Ref(b []byte) Ref {
+	offset, ok := a.offset(b)
+	if !ok || len(b) == 0 {
+		return 0
+	}
+	return Ref(offset + 1)
+}
+
+func (a *Arena) offset(b []byte) (int, bool) {
+	base, p := addressOf(a.memory.Bytes()), addressOf(b)
+	if p < base || p+uintptr(len(b)) > base+uintptr(len(a.memory.Bytes())) {
+		return 0, false
+	}
+	return int(p - base), true
+}
+
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// at returns n bytes at a Ref in the memory of a rank's arena; false if there are not
+// that many.
+func at(memory []byte, r Ref, n int) ([]byte, bool) {
+	if r == 0 || uint64(r-1) > uint64(len(memory)) || uint64(n) > uint64(len(memory))-uint64(r-1) {
+		return nil, false
+	}
+	return memory[r-1:][:n:n], true
+}
+
+// Close ends the arena. It stays mapped until all that was taken from it is free.
+func (a *Arena) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	if len(a.taken) > 0 {
+		return nil
+	}
+	return a.memory.Close()
+}

@@ -1,0 +1,151 @@
+package shm
+
+import (
+	"errors"
+	"math"
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// An arena hands out pieces that do not overlap and are zero, and takes them back.
+func TestArena(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const size = 64 * pageSize
+		a, err := NewArena(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held [][]byte
+		room := size
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if len(held) > 0 && rapid.Bool().Draw(t, "free") {
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+				room += cap(held[i])
+				if err := a.Free(held[i]); err != nil {
+					t.Fatal(err)
+				}
+				held = append(held[:i], held[i+1:]...)
+				continue
+			}
+			n := rapid.IntRange(1, 9*pageSize).Draw(t, "bytes")
+			b, err := a.Alloc(n)
+			if err != nil {
+				if room >= 64*pageSize/2+9*pageSize && len(held) == 0 {
+					t.Fatalf("%d bytes: %v", n, err)
+				}
+				continue
+			}
+			for i, c := range b {
+				if c != 0 {
+					t.Fatalf("byte %d of %d is %d", i, n, c)
+				}
+				b[i] = byte(len(held) + 1)
+			}
+			room -= cap(b)
+			held = append(held, b)
+		}
+		for _, b := range held {
+			first := b[0]
+			for i, c := range b {
+				if c != first {
+					t.Fatalf("byte %d is %d, others %d: pieces overlap", i, c, first)
+				}
+			}
+			if v, ok := at(a.Bytes(), a.Ref(b), len(b)); !ok || unsafe.SliceData(v) != unsafe.SliceData(b) {
+				t.Fatal("its ref leads elsewhere")
+			}
+		}
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range held {
+			b[0]++ // which is mapped until all are free
+			if err := a.Free(b); err != nil {
+				t.Fatalf("piece %d after Close: %v", i, err)
+			}
+		}
+	})
+}
+
+func TestArenaRefuses(t *testing.T) {
+	a, err := NewArena(4 * pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := a.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"nothing":     second(a.Alloc(0)),
+		"too much":    second(a.Alloc(4 * pageSize)),
+		"of the heap": a.Free(make([]byte, 8)),
+		"a part":      a.Free(b[1:]),
+		"once":        a.Free(b),
+		"twice":       a.Free(b),
+	} {
+		if (err == nil) != (name == "once") && name != "twice" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r := a.Ref(make([]byte, 8)); r != 0 {
+		t.Errorf("ordinary memory has the ref %d", r)
+	}
+	for _, r := range []Ref{0, 1 << 62, 4*pageSize - 3} {
+		if _, ok := at(a.Bytes(), r, 8); ok {
+			t.Errorf("ref %d leads somewhere", r)
+		}
+	}
+	if err := errors.Join(a.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(1); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Memory of another process is taken only if that cannot shrink it.
+func TestOpenRefuses(t *testing.T) {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := Open(os.NewFile(uintptr(fd), "unsealed")); err == nil {
+		t.Errorf("opened %v", m)
+	}
+	m, err := NewMemory(3 * pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.File().Truncate(0); err == nil {
+		t.Error("shrank")
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// More memory than there is, is an error when it is asked for.
+func TestNewMemoryTooMuch(t *testing.T) {
+	m, err := NewMemory(available() + 1<<30)
+	if err == nil {
+		t.Error(m.Close())
+	}
+	if a := available(); a < 1<<20 || a > 1<<50 {
+		t.Errorf("%d bytes are available", a)
+	}
+	for text, want := range map[string]int{"MemAvailable:  3 kB\n": 3 << 10, "MemFree: 3 kB\nMemAvailable: x kB\n": math.MaxInt, "": math.MaxInt} {
+		if got := memAvailable([]byte(text)); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+	if got := cgroupOf([]byte("1:cpu:/x\n0::/a/b\n")); got != "/a/b" {
+		t.Errorf("cgroup %q", got)
+	}
+}

@@ -1,0 +1,36 @@
+// Package shm lets the ranks of one host combine vectors in memory that they share,
+// without a system call and without a copy through the kernel.
+//
+// A Segment is that memory, cut into lanes. A communicator owns a lane, and carries out
+// one call after the other in it: a rank posts what it is about to do, looks at what the
+// others have posted, and then all work at the vector at once, each at a chunk of its
+// own. There are three ways:
+//
+//	Small    the vector travels with the post; every rank folds all of them
+//	staged   AllReduce and its relatives over ordinary slices: blocks are copied into
+//	         the segment, folded there by the rank whose chunk they are of, copied out
+//	direct   the vectors themselves lie in Arenas, which the others have mapped for
+//	         reading: each rank folds its chunk straight out of all of them, and copies
+//	         the chunks of the others; of two ranks each folds all
+//
+// Costs for n ranks and S bytes: Small folds (n-1) S bytes at each rank and waits once;
+// staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct copies (n-1)/n S and folds
+// as much.
+//
+// Who waits polls first, then lets other processes run, then sleeps on a futex: with more
+// ranks than cores nobody keeps a core from a rank that has work to do. A rank that dies
+// leaves the others waiting: whoever notices calls Segment.Revoke, which ends every wait
+// of this process.
+//
+// Use, at each rank, over memory of Size(n) bytes that all have mapped:
+//
+//	seg, err := shm.Attach(mem, n, rank)
+//	lane := seg.Lane(0, []int{0, 1, 2})
+//	err = lane.Post(header, nil)
+//	err = shm.AllReduce(lane, dst, src, fold)
+//
+// Memory comes from NewMemory, which makes a file without a name: nothing is left of it
+// once the last process that has it is gone, however it ended. Its pages are reserved, so
+// that a lack of memory is an error there and no bus error later. Segments work in
+// ordinary memory as well, between goroutines; tests use that.
+package shm

@@ -1,0 +1,123 @@
+package shm
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// Lane carries the calls of one communicator, one after the other. It has a single owner
+// at each rank. After an error the lane is of no more use.
+type Lane struct {
+	segment *Segment
+	size    int
+	rank    int // in the lane
+	places  []*place
+	blocks  [][]byte
+	arenas  [][]byte
+	ranks   []int  // of the segment
+	calls   uint32 // posted
+	done    uint32 // blocks of all calls before
+	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,
+	// with -1, now and then that the call goes on.
+	Watch func(rank int)
+}
+
+// Lane returns lane i, less than Lanes, among some ranks of the segment, this one among
+// them. All of these must take the same lane, with the same ranks, and no rank may take a
+// lane twice.
+func (s *Segment) Lane(i int, ranks []int) *Lane {
+	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank)}
+	if l.rank < 0 || i < 0 || i >= Lanes {
+		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
+	}
+	for _, r := range ranks {
+		l.places = append(l.places, s.place(i, r))
+		l.blocks = append(l.blocks, s.blocks(i, r))
+		l.arenas = append(l.arenas, s.arenas[r])
+	}
+	return l
+}
+
+// watch tells Watch.
+func (l *Lane) watch(rank int) {
+	if l.Watch != nil {
+		l.Watch(rank)
+	}
+}
+
+// mine is this rank's place.
+func (l *Lane) mine() *place { return l.places[l.rank] }
+
+// MismatchError says that another rank has posted something else.
+type MismatchError struct {
+	Rank   int    // in the lane
+	Header Header // what it posted
+}
+
+// Error names the rank.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("shm: rank %d has posted another call: %x", e.Rank, e.Header)
+}
+
+// Post tells the other ranks what this one is about to do. inline, at most Inline bytes,
+// goes with it.
+func (l *Lane) Post(h *Header, inline []byte, refs Refs) {
+	p := &l.mine().posts[l.calls%2]
+	p.header, p.refs = *h, refs
+	copy(p.inline[:], inline)
+	l.calls++
+	l.mine().posted.publish(l.calls)
+}
+
+// seen waits until a rank has posted its part of the present call, and returns it. A
+// header that is not this rank's own is a *MismatchError.
+func (l *Lane) seen(rank int) (*post, error) {
+	if err := l.await(&l.places[rank].posted, l.calls, rank); err != nil {
+		return nil, err
+	}
+	p := l.post(rank)
+	if p.header != l.post(l.rank).header {
+		return nil, &MismatchError{rank, p.header}
+	}
+	return p, nil
+}
+
+// post returns what a rank has posted of the present call.
+func (l *Lane) post(rank int) *post { return &l.places[rank].posts[(l.calls-1)%2] }
+
+// Meet waits until all ranks have posted the present call: a barrier.
+func (l *Lane) Meet() error {
+	for i := range l.size {
+		if _, err := l.seen(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Small folds the vectors that all ranks have posted inline, in the order of ranks, into
+// dst.
+func Small[T raw.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
+	bytes := len(dst) * raw.Size[T]()
+	for i := range l.size {
+		p, err := l.seen(i)
+		if err != nil {
+			return err
+		}
+		v := of[T](p.inline[:bytes])
+		if i == 0 {
+			copy(dst, v)
+			continue
+		}
+		fold(dst, dst, v)
+	}
+	return nil
+}
+
+// of views bytes of the segment as elements.
+func of[T raw.Number](b []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/raw.Size[T]())
+}

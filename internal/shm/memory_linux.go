@@ -1,0 +1,111 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// seals keep a file at its size, so that no process can take away the pages under another
+// one, which would end that with a bus error.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// Memory is a file without a name that is mapped into this process.
+type Memory struct {
+	file  *os.File
+	bytes []byte
+}
+
+// NewMemory makes shared memory of size bytes, all zero, every page of it reserved.
+func NewMemory(size int) (*Memory, error) {
+	m, err := newMemory(size)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.reserve(0, size); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// newMemory makes memory of which no page is reserved.
+func newMemory(size int) (*Memory, error) {
+	fd, err := unix.MemfdCreate("elrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("shm: make a memory file: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "memfd:elrun")
+	if err := file.Truncate(int64(size)); err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: memory of %d bytes: %w", size, err), file.Close())
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: seal memory: %w", err), file.Close())
+	}
+	return Open(file)
+}
+
+// Open maps memory that another process has made, and takes over the file, also if it
+// fails. A file that could shrink is refused.
+func Open(file *os.File) (*Memory, error) { return openFor(file, unix.PROT_READ|unix.PROT_WRITE) }
+
+// OpenToRead is Open for memory into which this process must not write, such as another
+// one's Arena.
+func OpenToRead(file *os.File) (*Memory, error) { return openFor(file, unix.PROT_READ) }
+
+func openFor(file *os.File, access int) (*Memory, error) {
+	m, err := open(file, access)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("shm: open memory: %w", err), file.Close())
+	}
+	return m, nil
+}
+
+func open(file *os.File, access int) (*Memory, error) {
+	has, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read its seals: %w", err)
+	}
+	if has&seals != seals {
+		return nil, fmt.Errorf("its seals are %#x, want %#x: it could shrink", has, seals)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), access, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes: %w", info.Size(), err)
+	}
+	_ = unix.Madvise(bytes, unix.MADV_DONTDUMP) // a core file without it is as good
+	return &Memory{file, bytes}, nil
+}
+
+// reserve provides pages for a part of the memory. The kernel would rather kill a process
+// than refuse, so it is not asked for more than there is.
+func (m *Memory) reserve(offset, size int) error {
+	if room := available(); size > room {
+		return fmt.Errorf("shm: reserve %d bytes of memory: %d are available", size, room)
+	}
+	if err := unix.Fallocate(int(m.file.Fd()), 0, int64(offset), int64(size)); err != nil {
+		return fmt.Errorf("shm: reserve %d bytes: %w", size, err)
+	}
+	return nil
+}
+
+// release gives the pages of a part of the memory back.
+func (m *Memory) release(offset, size int) error {
+	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))
+}
+
+// Bytes is the memory. It must not be touched after Close.
+func (m *Memory) Bytes() []byte { return m.bytes }
+
+// File is what other processes open. Memory owns it.
+func (m *Memory) File() *os.File { return m.file }
+
+// Close unmaps the memory. Others that have it keep it.
+func (m *Memory) Close() error {
+	return errors.Join(unix.Munmap(m.bytes), m.file.Close())
+}

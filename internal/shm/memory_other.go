@@ -1,0 +1,35 @@
+//go:build !linux
+
+package shm
+
+import "os"
+
+// Memory is a file without a name that is mapped into this process.
+type Memory struct{}
+
+// NewMemory returns ErrUnsupported.
+func NewMemory(int) (*Memory, error) { return nil, ErrUnsupported }
+
+func newMemory(int) (*Memory, error) { return nil, ErrUnsupported }
+
+// Open closes the file and returns ErrUnsupported.
+func Open(file *os.File) (*Memory, error) {
+	_ = file.Close() // nothing was written to it
+	return nil, ErrUnsupported
+}
+
+// OpenToRead does as Open.
+func OpenToRead(file *os.File) (*Memory, error) { return Open(file) }
+
+func (m *Memory) reserve(int, int) error { return ErrUnsupported }
+
+func (m *Memory) release(int, int) error { return ErrUnsupported }
+
+// Bytes returns nil.
+func (m *Memory) Bytes() []byte { return nil }
+
+// File returns nil.
+func (m *Memory) File() *os.File { return nil }
+
+// Close does nothing.
+func (m *Memory) Close() error { return nil }

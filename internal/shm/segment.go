@@ -1,0 +1,163 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// ErrRevoked is the error of every wait after Segment.Revoke.
+var ErrRevoked = errors.New("shm: revoked")
+
+// GoneError is the error of a wait for a rank that has ended.
+type GoneError struct{ Rank int } // in the lane
+
+// Error names the rank.
+func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone", e.Rank) }
+
+// Sizes of the parts of a segment. All ranks of a segment run the same program.
+const (
+	// Lanes is the number of lanes of a segment.
+	Lanes = 4
+	// Inline is the longest vector that travels with a post, in bytes.
+	Inline = 8 << 10
+	// MaxRanks is the most ranks that a segment can have.
+	MaxRanks = 64
+
+	line     = 64 // bytes of a cache line
+	depth    = 4  // blocks that a rank can have in the segment
+	maxBlock = 256 << 10
+	minBlock = MaxRanks * line
+)
+
+// word is a counter that one rank advances and others wait for, in a line of its own. It
+// may wrap: only differences count.
+type word struct {
+	value    atomic.Uint32
+	sleepers atomic.Uint32 // ranks that have to be woken when value changes
+	_        [line - 8]byte
+}
+
+// place is what one rank writes of one lane, but for its blocks, which follow.
+type place struct {
+	posted word // calls that it has posted
+	filled word // blocks that it has copied in
+	folded word // blocks of which its chunk is ready
+	taken  word // blocks that it has done with
+	posts  [2]post
+}
+
+// post is what a rank tells of a call. There are two: a rank may post its next call
+// while others still read of this one, and not the one after that. A short vector is in
+// one line with the header.
+type post struct {
+	header Header
+	inline [Inline]byte
+	refs   Refs
+	_      [2*line - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
+}
+
+// Header describes a call to the other ranks of a lane: it must be the same at all.
+type Header [7]uint64
+
+// Refs say where a rank has its vectors, as Arena.Ref does: 0 where they are ordinary
+// memory.
+type Refs struct{ Dst, Src Ref }
+
+// blockSize returns the bytes of a block in a segment of n ranks: together they fit
+// into a core's cache.
+func blockSize(n int) int {
+	size := maxBlock
+	for size > minBlock && size*n*depth > 2<<20 {
+		size /= 2
+	}
+	return size
+}
+
+// Size returns the bytes of memory that a segment of n ranks takes.
+func Size(n int) int { return n * Lanes * placeSize(n) }
+
+// placeSize is a multiple of the line, as all its parts are.
+func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + depth*blockSize(n) }
+
+// Segment is one rank's view of the memory.
+type Segment struct {
+	memory  []byte
+	arenas  [][]byte // by rank; nil where there is none
+	rank    int
+	size    int // ranks
+	block   int // bytes
+	patient bool
+	revoked atomic.Bool
+	gone    []atomic.Bool // by rank
+}
+
+// Ordinary returns memory for a segment between the goroutines of this process.
+func Ordinary(size int) []byte {
+	b := make([]byte, size+line)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % line
+	return b[skip:][:size:size]
+}
+
+// Attach returns the view of a rank of n of the memory, Size(n) bytes that were zero when
+// the first rank came, begin at a multiple of 64, and stay mapped as long as the segment
+// is used. So do the arenas of all ranks, as this process has mapped them; nil where a
+// rank has none, or in place of all where none has.
+func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
+	if n < 1 || n > MaxRanks || rank < 0 || rank >= n {
+		return nil, fmt.Errorf("shm: attach: rank %d of %d, which can be %d", rank, n, MaxRanks)
+	}
+	if len(memory) < Size(n) {
+		return nil, fmt.Errorf("shm: attach: %d bytes of memory, want %d for %d ranks", len(memory), Size(n), n)
+	}
+	if uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%line != 0 {
+		return nil, fmt.Errorf("shm: attach: the memory does not begin at a multiple of %d", line)
+	}
+	if arenas == nil {
+		arenas = make([][]byte, n)
+	}
+	if len(arenas) != n {
+		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
+	}
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, block: blockSize(n),
+		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
+}
+
+// Revoke makes every pending and later wait of this process's lanes fail. It does not
+// block, and the other processes do not see it.
+func (s *Segment) Revoke() {
+	s.revoked.Store(true)
+	s.wakeAll()
+}
+
+// Gone ends the waits for a rank that does nothing more, but for what it has done
+// already. It does not block.
+func (s *Segment) Gone(rank int) {
+	s.gone[rank].Store(true)
+	s.wakeAll()
+}
+
+// wakeAll lets all that sleep in the segment look around.
+func (s *Segment) wakeAll() {
+	for r := range s.size {
+		for l := range Lanes {
+			p := s.place(l, r)
+			for _, w := range []*word{&p.posted, &p.filled, &p.folded, &p.taken} {
+				w.wake()
+			}
+		}
+	}
+}
+
+// place returns the part of a lane that a rank writes.
+func (s *Segment) place(lane, rank int) *place {
+	offset := (rank*Lanes + lane) * placeSize(s.size)
+	return (*place)(unsafe.Pointer(&s.memory[offset]))
+}
+
+// blocks returns the memory of a rank's blocks in a lane.
+func (s *Segment) blocks(lane, rank int) []byte {
+	offset := (rank*Lanes+lane)*placeSize(s.size) + int(unsafe.Sizeof(place{}))
+	return s.memory[offset : offset+depth*s.block]
+}

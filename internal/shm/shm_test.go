@@ -1,0 +1,237 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// group returns the lanes of n ranks in ordinary memory.
+func group(t rapid.TB, n int) []*Lane {
+	t.Helper()
+	memory := Ordinary(Size(n))
+	var ranks []int
+	for r := range n {
+		ranks = append(ranks, r)
+	}
+	lanes := make([]*Lane, n)
+	for r := range n {
+		s, err := Attach(memory, nil, n, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lanes[r] = s.Lane(0, ranks)
+	}
+	return lanes
+}
+
+// each runs f at all ranks and returns their errors.
+func each(n int, f func(rank int) error) []error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for r := range n {
+		all.Go(func() { errs[r] = f(r) })
+	}
+	all.Wait()
+	return errs
+}
+
+// join is associative and does not commute: the first operand's upper half and the
+// second's lower half, mixed.
+func join(dst, a, b []int64) {
+	for i := range dst {
+		f1, g1, f2, g2 := uint32(a[i]>>32), uint32(a[i]), uint32(b[i]>>32), uint32(b[i])
+		dst[i] = int64(f1*f2)<<32 | int64(g1*f2+g2)
+	}
+}
+
+// input is what a rank brings.
+func input(rank, i int) int64 { return int64(rank+2)<<32 | int64(uint32(i*(rank+3))) }
+
+// want folds the inputs of n ranks, one by one.
+func want(n, i int) int64 {
+	v := []int64{input(0, i)}
+	for r := 1; r < n; r++ {
+		join(v, v, []int64{input(r, i)})
+	}
+	return v[0]
+}
+
+// Any sequence of calls of any kind and length gives what the definition says, in lanes
+// in which blocks and posts are used again and again.
+func TestCalls(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "ranks")
+		lanes := group(t, n)
+		for k := range rapid.IntRange(1, 6).Draw(t, "calls") {
+			kind := rapid.SampledFrom([]string{"small", "allreduce", "reduce", "scatter", "gather", "gather to one", "meet"}).Draw(t, "kind")
+			root := rapid.IntRange(0, n-1).Draw(t, "root")
+			bounds := []int{0}
+			for range n {
+				bounds = append(bounds, bounds[len(bounds)-1]+rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(0, 60_000)).Draw(t, "chunk"))
+			}
+			errs := each(n, func(rank int) error { return callOf(lanes[rank], uint64(k), kind, root, bounds) })
+			if err := errors.Join(errs...); err != nil {
+				t.Fatalf("%s of %d ranks, bounds %v: %v", kind, n, bounds, err)
+			}
+		}
+	})
+}
+
+// callOf carries out one call at one rank and looks at the result.
+func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
+	first, end := bounds[l.rank], bounds[l.rank+1]
+	whole := make([]int64, bounds[l.size])
+	for i := range whole {
+		whole[i] = input(l.rank, i)
+	}
+	h := &Header{k}
+	switch kind {
+	case "small":
+		v := whole[:min(len(whole), Inline/8)]
+		l.Post(h, raw.Bytes(v), Refs{})
+		return errors.Join(Small(l, v, join), folded(v, l.size, 0))
+	case "meet":
+		l.Post(h, nil, Refs{})
+		return l.Meet()
+	case "scatter":
+		l.Post(h, nil, Refs{})
+		dst := make([]int64, end-first)
+		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Fold: Folding[int64]{Two: join}}), folded(dst, l.size, first))
+	case "allreduce", "reduce":
+		l.Post(h, nil, Refs{})
+		if kind == "allreduce" {
+			root = Everyone
+		}
+		err := AllReduce(l, Vectors[int64]{Dst: whole, Src: whole, Bounds: bounds, Fold: Folding[int64]{Two: join}}, root)
+		if root == Everyone || root == l.rank {
+			return errors.Join(err, folded(whole, l.size, 0))
+		}
+		return err
+	}
+	l.Post(h, nil, Refs{})
+	if kind == "gather" {
+		root = Everyone
+	}
+	dst := make([]int64, len(whole))
+	err := AllGather(l, Vectors[int64]{Dst: dst, Src: whole[first:end], Bounds: bounds}, root)
+	for r := 0; err == nil && r < l.size && (root == Everyone || root == l.rank); r++ {
+		for i := bounds[r]; i < bounds[r+1]; i++ {
+			if dst[i] != input(r, i) {
+				return fmt.Errorf("rank %d element %d: %x, want %x", l.rank, i, dst[i], input(r, i))
+			}
+		}
+	}
+	return err
+}
+
+// folded looks whether v is the result of n ranks from element first on.
+func folded(v []int64, n, first int) error {
+	for i, got := range v {
+		if w := want(n, first+i); got != w {
+			return fmt.Errorf("element %d: %x, want %x", first+i, got, w)
+		}
+	}
+	return nil
+}
+
+// Who posts another header is found by all that look at it, at once.
+func TestMismatch(t *testing.T) {
+	lanes := group(t, 3)
+	errs := each(3, func(rank int) error {
+		lanes[rank].Post(&Header{7, uint64(rank / 2)}, nil, Refs{})
+		return lanes[rank].Meet()
+	})
+	for rank, err := range errs {
+		var m *MismatchError
+		if !errors.As(err, &m) {
+			t.Fatalf("rank %d: %v", rank, err)
+		}
+		if rank < 2 && m.Rank != 2 || rank == 2 && m.Rank != 0 || m.Header[0] != 7 {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// Revoke ends a wait, also one that sleeps already, and all later ones. Gone does where
+// the rank is waited for, and lets pass what it had done.
+func TestRevokeAndGone(t *testing.T) {
+	lanes := group(t, 3)
+	asleep := make(chan struct{}, 2)
+	for _, l := range lanes {
+		l.Watch = func(rank int) {
+			if rank >= 0 {
+				asleep <- struct{}{}
+			}
+		}
+	}
+	lanes[2].Post(&Header{1}, nil, Refs{}) // which will not be seen in the second call any more
+	errs := make(chan error, 2)
+	for _, l := range lanes[:2] {
+		go func() {
+			l.Post(&Header{1}, nil, Refs{})
+			err := l.Meet()
+			l.Post(&Header{2}, nil, Refs{})
+			errs <- errors.Join(err, l.Meet())
+		}()
+	}
+	<-asleep
+	<-asleep
+	lanes[0].segment.Gone(2)
+	var gone *GoneError
+	if err := <-errs; !errors.As(err, &gone) || gone.Rank != 2 {
+		t.Errorf("%v, want that rank 2 has gone", err)
+	}
+	lanes[1].segment.Revoke()
+	if err := <-errs; !errors.Is(err, ErrRevoked) {
+		t.Errorf("%v, want revoked", err)
+	}
+	if err := lanes[1].Meet(); !errors.Is(err, ErrRevoked) {
+		t.Errorf("afterwards: %v, want revoked", err)
+	}
+}
+
+func TestAttachRefuses(t *testing.T) {
+	memory := Ordinary(Size(2))
+	for name, f := range map[string]func() (*Segment, error){
+		"rank":      func() (*Segment, error) { return Attach(memory, nil, 2, 2) },
+		"ranks":     func() (*Segment, error) { return Attach(memory, nil, MaxRanks+1, 0) },
+		"size":      func() (*Segment, error) { return Attach(memory[:len(memory)-1], nil, 2, 0) },
+		"alignment": func() (*Segment, error) { return Attach(Ordinary(Size(2) + 8)[8:], nil, 2, 0) },
+		"arenas":    func() (*Segment, error) { return Attach(memory, make([][]byte, 1), 2, 0) },
+	} {
+		if s, err := f(); err == nil {
+			t.Errorf("%s: %v", name, s)
+		}
+	}
+}
+
+// The parts of a segment do not overlap, for any number of ranks, and lie in lines.
+func TestLayout(t *testing.T) {
+	for n := 1; n <= MaxRanks; n++ {
+		memory := Ordinary(Size(n))
+		if Size(n) > 300<<20 {
+			t.Fatalf("%d ranks take %d bytes", n, Size(n))
+		}
+		s, err := Attach(memory, nil, n, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := s.block / n &^ (line - 1); w < line {
+			t.Fatalf("%d ranks: a chunk has %d bytes of a block", n, w)
+		}
+		last := s.blocks(Lanes-1, n-1)
+		last[len(last)-1] = 1
+		if placeSize(n)%line != 0 {
+			t.Fatalf("%d ranks: places of %d bytes", n, placeSize(n))
+		}
+		if n > 4 {
+			n += 6
+		}
+	}
+}
