@@ -22,16 +22,21 @@ const (
 	Tree
 	// Direct sends each pair's data from its source to its destination.
 	Direct
+	// SharedMemory combines in memory that all ranks share. Auto takes it wherever they do.
+	SharedMemory
+	// TwoLevel combines in the memory of each host, and between one rank of each. Auto
+	// takes it where hosts have several ranks.
+	TwoLevel
 )
 
 // algorithms lists them all, Auto first.
 func algorithms() []Algorithm {
-	return []Algorithm{Auto, Ring, RecursiveDoubling, Rabenseifner, Tree, Direct}
+	return []Algorithm{Auto, Ring, RecursiveDoubling, Rabenseifner, Tree, Direct, SharedMemory, TwoLevel}
 }
 
 // String returns the name used in flags and logs.
 func (a Algorithm) String() string {
-	names := [...]string{"auto", "ring", "recursive-doubling", "rabenseifner", "tree", "direct"}
+	names := [...]string{"auto", "ring", "recursive-doubling", "rabenseifner", "tree", "direct", "shm", "two-level"}
 	if int(a) < len(names) {
 		return names[a]
 	}
@@ -80,7 +85,11 @@ func supported(k Kind) []Algorithm {
 // bytes, commutative if it has no reduction: the one set by Using, or what Auto
 // chooses. An algorithm that does not fit the call is an ErrArgument.
 func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error) {
-	return choose(c.algorithm, need{kind, c.size, float64(bytes), commutative}, c.opts.Cost)
+	return choose(c.algorithm, c.need(kind, float64(bytes), commutative), c.opts.Cost)
+}
+
+func (c *Comm) need(kind Kind, bytes float64, commutative bool) need {
+	return need{kind, c.size, bytes, commutative, c.lane != nil, c.hosts != nil}
 }
 
 // need is what the choice of an algorithm depends on.
@@ -89,12 +98,20 @@ type need struct {
 	ranks       int
 	bytes       float64 // of the whole vector
 	commutative bool
+	shared      bool // the ranks share memory
+	hosts       bool // some of them do
 }
 
 // choose returns the cheapest algorithm that can do the call. Without a choice by
 // the user it is a pure function of need and cost; a choice that does not fit the
 // call (a ring for a reduction that does not commute) is an error.
 func choose(want Algorithm, n need, cost Cost) (Algorithm, error) {
+	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
+		return SharedMemory, nil
+	}
+	if n.hosts && n.kind == KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
+		return TwoLevel, nil
+	}
 	best, price := Auto, 0.0
 	for _, a := range supported(n.kind) {
 		if !n.commutative && a == Ring {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -44,6 +45,9 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	p.closing = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
 	p.body = func(o *operation) error {
 		b := bounds(counts)
+		if o.env.Call.Algorithm == SharedMemory {
+			return gatherShared(o, dst, src, b, shm.Everyone)
+		}
 		copy(dst[b[o.rank]:b[o.rank+1]], src)
 		return allGatherInPlace(o, dst, b)
 	}

@@ -31,6 +31,12 @@ func planAllReduce[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	p.check("dst", len(dst), len(src))
 	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
 	p.body = func(o *operation) error {
+		if o.env.Call.Algorithm == SharedMemory {
+			return allReduceShared(o, dst, src, red)
+		}
+		if o.env.Call.Algorithm == TwoLevel {
+			return allReduceLevels(o, dst, src, red)
+		}
 		if o.env.Call.Algorithm == Ring && o.size > 1 {
 			return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
 		}

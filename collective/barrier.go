@@ -11,5 +11,8 @@ func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBa
 func planBarrier(c *Comm) plan {
 	p := c.planFor(vector{kind: KindBarrier, root: none})
 	p.body = (*operation).disseminate
+	if p.call.Algorithm == SharedMemory {
+		p.body = meetShared
+	}
 	return p
 }

@@ -27,6 +27,9 @@ func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 		if o.size == 1 {
 			return nil
 		}
+		if o.env.Call.Algorithm == SharedMemory {
+			return broadcastShared(o, buf, root)
+		}
 		if o.env.Call.Algorithm == Tree {
 			return broadcastTree(o, raw.Bytes(buf), root)
 		}

@@ -46,7 +46,7 @@ type Call struct {
 	Algorithm Algorithm // as chosen, never Auto
 	Op        [16]byte  // name of the reduction, cut or padded with zeros
 	Root      int32     // -1 where there is none
-	Layout    uint32    // hash of the counts of the ranks, 0 where they are equal
+	Layout    uint32    // hash of the counts of the ranks and of the order of a ring, 0 where both are the usual
 	Count     uint64    // elements of the whole vector
 	Segment   uint32    // bytes in which chunks are pipelined
 }
@@ -94,7 +94,7 @@ func (c Call) String() string {
 		fmt.Fprintf(&s, " root %d", c.Root)
 	}
 	if c.Layout != 0 {
-		fmt.Fprintf(&s, " counts #%08x", c.Layout)
+		fmt.Fprintf(&s, " layout #%08x", c.Layout)
 	}
 	if c.Algorithm != Auto {
 		fmt.Fprintf(&s, " by %v", c.Algorithm)

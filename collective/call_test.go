@@ -62,7 +62,7 @@ func TestCallString(t *testing.T) {
 		{reduce, "reduce float32[1000] sum root 2 by ring"},
 		{Call{Kind: KindBarrier, Root: none}, "barrier"},
 		{Call{Kind: KindPoint, Type: raw.BF16, Algorithm: Direct, Root: none}, "send/recv bfloat16[0] by direct"},
-		{garbled, "kind(99) int8[0] ? counts #00000abc by algorithm(77)"},
+		{garbled, "kind(99) int8[0] ? layout #00000abc by algorithm(77)"},
 	}
 	for _, test := range tests {
 		if got := test.call.String(); got != test.want {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,9 @@ type Comm struct {
 	ranks     []int // ranks of the transport, by rank here; nil if they are the same
 	algorithm Algorithm
 	purpose   string // of For
+	lane      *lane  // of the memory that all ranks share; nil if they share none
+	hosts     *hosts // on which they are; nil if they have one rank each, or lane is there
+	order     ringOrder
 }
 
 // world is what all communicators over one transport share.
@@ -49,12 +53,16 @@ type world struct {
 	stop    chan struct{}
 	working sync.WaitGroup // the watch and all calls in progress
 
-	mu     sync.Mutex
-	closed bool
-	cause  error                   // of the first revocation seen here
-	calls  map[*operation]struct{} // in progress
-	seqs   map[uint64]*sequence    // by communicator
-	habits habits
+	shared *Shared // memory of this host's ranks; nil if there is none
+
+	mu      sync.Mutex
+	lanes   int   // of the shared memory that are taken
+	leaders []int // by rank of the transport, as divide has it; nil before
+	closed  bool
+	cause   error                   // of the first revocation seen here
+	calls   map[*operation]struct{} // in progress
+	seqs    map[uint64]*sequence    // by communicator
+	habits  habits
 
 	// The watch owns these.
 	contacts map[int]*contact // by rank, while a roll call is held
@@ -92,7 +100,11 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
 		habits: habits{kinds: make(map[Call]*longest)}, contacts: make(map[int]*contact),
 	}
+	if s, ok := t.(Sharer); ok {
+		w.shared = s.Shared()
+	}
 	c := &Comm{world: w, seq: w.sequence(0), rank: rank, size: size}
+	c.settle(0)
 	w.working.Add(1)
 	go func() {
 		defer w.working.Done()
@@ -163,6 +175,9 @@ func (c *Comm) Close() error {
 	close(c.stop)
 	err := c.t.Close()
 	c.working.Wait()
+	if c.shared != nil {
+		err = errors.Join(err, c.shared.Release())
+	}
 	if err != nil {
 		return fmt.Errorf("collective: close: %w", err)
 	}

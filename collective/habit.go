@@ -36,6 +36,7 @@ type habits struct {
 	kinds map[Call]*longest // from begin to end, of collective calls that ended well
 	steps longest           // spent in calls between two changes of step
 	pace  pace
+	last  Call // in kinds, or zero
 
 	running int           // calls in progress
 	since   time.Duration // when there last began to be any, or ceased to
@@ -105,13 +106,14 @@ func (h *habits) end(c Call, learn bool, d, now time.Duration) {
 		h.spent += now - h.since
 		h.since = now
 	}
-	if !learn {
+	if !learn || d < worthLearning && c == h.last { // which is there, and has nothing to learn
 		return
 	}
+	h.last = c
 	l := h.kinds[c]
 	if l == nil {
 		if len(h.kinds) >= mostKinds {
-			clear(h.kinds)
+			clear(h.kinds) // which c, now the last, is added to
 		}
 		l = &longest{}
 		h.kinds[c] = l
@@ -213,4 +215,10 @@ func (p *pace) usual() time.Duration {
 }
 
 // fade is what is left of 1 after a time.
-func fade(d, half time.Duration) float64 { return math.Exp2(-float64(d) / float64(half)) }
+func fade(d, half time.Duration) float64 {
+	x := float64(d) / float64(half)
+	if x < 1e-5 { // as between short calls: cheaper, and right to ten digits
+		return 1 - math.Ln2*x
+	}
+	return math.Exp2(-x)
+}

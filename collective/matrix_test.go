@@ -107,14 +107,36 @@ func matrix(n int, lengths []int) []job {
 	return jobs
 }
 
-// runJobs carries out all calls at n ranks in memory, one after the other.
-func runJobs(t *testing.T, n int, o collective.Options, jobs []job) {
-	t.Helper()
+// messages returns transports of n ranks that send messages.
+func messages(n int) []collective.Transport {
 	ts := make([]collective.Transport, 0, n)
 	for _, e := range mem.New(n) {
 		ts = append(ts, e)
 	}
+	return ts
+}
+
+// sharing returns transports of hosts with so many ranks each, which share memory.
+func sharing(t *testing.T, perHost ...int) []collective.Transport {
+	t.Helper()
+	all, err := mem.NewShared(perHost...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := make([]collective.Transport, 0, len(all))
+	for _, e := range all {
+		ts = append(ts, e)
+	}
+	return ts
+}
+
+// runJobs carries out all calls at the ranks of the transports, one after the other.
+func runJobs(t *testing.T, ts []collective.Transport, o collective.Options, jobs []job) {
+	t.Helper()
 	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
 		for _, j := range jobs {
 			if err := j.run(ctx, c); err != nil {
 				return err
@@ -153,7 +175,7 @@ func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for _, n := range ranks() {
 		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
-			runJobs(t, n, collective.Options{}, matrix(n, lengths(n, 1000)))
+			runJobs(t, messages(n), collective.Options{}, matrix(n, lengths(n, 1000)))
 		})
 	}
 }
@@ -166,7 +188,7 @@ func TestMatrixOfSegments(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("n=%d segment=%d", n, segment), func(t *testing.T) {
-			runJobs(t, n, collective.Options{Segment: segment}, matrix(n, []int{3*n + 1, 41}))
+			runJobs(t, messages(n), collective.Options{Segment: segment}, matrix(n, []int{3*n + 1, 41}))
 		})
 	}
 }

@@ -35,6 +35,8 @@ type operation struct {
 	begun    time.Duration // since world.started
 	progress atomic.Int64  // when a message last went or came, since world.started
 	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
+	turns    *turns        // that it takes, nil if it needs not
+	ticket   uint32
 	scratch  []*[]uint64   // pooled memory, given back at the end
 	roll     rollCall      // owned by the watch, as is the next
 	excused  time.Duration // when this process began to run again after it was stopped
@@ -106,6 +108,15 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 	if p.call.Kind != KindPoint {
 		o.env.Seq = c.seq.Add(1) &^ pointBit
 	}
+	switch p.call.Algorithm {
+	case SharedMemory:
+		o.turns = c.lane.turns
+	case TwoLevel:
+		o.turns = c.hosts.turns
+	}
+	if o.turns != nil {
+		o.ticket = o.turns.draw()
+	}
 	c.habits.begin(o.begun)
 	c.calls[o] = struct{}{}
 	c.working.Add(1)
@@ -158,7 +169,7 @@ func (o *operation) perform(ctx context.Context, p plan) error {
 		stop := context.AfterFunc(ctx, func() { o.revoke(context.Cause(ctx)) })
 		defer stop()
 	}
-	if o.size == 1 || !p.closing {
+	if o.size == 1 || !p.closing || o.turns != nil { // where all meet in any case
 		return p.body(o)
 	}
 	if err := p.body(o); err != nil {
@@ -168,6 +179,9 @@ func (o *operation) perform(ctx context.Context, p plan) error {
 }
 
 func (o *operation) end(well bool) {
+	if o.turns != nil {
+		o.turns.leave(well)
+	}
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}

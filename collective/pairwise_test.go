@@ -142,7 +142,7 @@ func long() int {
 func TestSelectionOfLongVectors(t *testing.T) {
 	t.Parallel()
 	for i, c := range selection(9) {
-		runJobs(t, c.ranks, collective.Options{}, []job{c.job(i, long())})
+		runJobs(t, messages(c.ranks), collective.Options{}, []job{c.job(i, long())})
 	}
 }
 

@@ -34,8 +34,11 @@ func (c *Comm) planFor(v vector) plan {
 	p.call = Call{Kind: v.kind, Type: v.typ, Root: int32(v.root), Count: uint64(v.count), Segment: uint32(c.opts.Segment)}
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
-	n := need{kind: v.kind, ranks: c.size, bytes: float64(v.count) * float64(v.size), commutative: !v.ordered}
+	n := c.need(v.kind, float64(v.count)*float64(v.size), !v.ordered)
 	p.call.Algorithm, p.err = choose(c.algorithm, n, c.opts.Cost)
+	if p.call.Algorithm == Ring {
+		p.call.Layout = c.order.layout(p.call.Layout)
+	}
 	if v.root != none && (v.root < 0 || v.root >= c.size) {
 		p.fail("root %d of %d ranks", v.root, c.size)
 	}
@@ -110,13 +113,16 @@ func Chunk(length, size, rank int) (first, end int) {
 
 // ring returns the two neighbours of this rank as package ring wants them.
 func (o *operation) ring() ring.Ring {
-	return ring.Ring{Link: &ringLink{o: o}, Rank: o.rank, Size: o.size, Segment: o.opts.Segment, Memory: o.words}
+	left, right := o.order.neighbours(o.rank, o.size)
+	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
+		Segment: o.opts.Segment, Memory: o.words}
 }
 
 // ringLink sends to the right neighbour and receives from the left.
 type ringLink struct {
-	o       *operation
-	watched bool // the sending side's
+	o           *operation
+	left, right int  // ranks of the communicator
+	watched     bool // the sending side's
 }
 
 // Send sends to the right neighbour. The context of the ring ends with a cause of its
@@ -131,12 +137,12 @@ func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 			}
 		})
 	}
-	return l.o.sendPiece((l.o.rank+1)%l.o.size, buf)
+	return l.o.sendPiece(l.right, buf)
 }
 
 // Recv receives from the left neighbour. Whatever else ends the ring has revoked.
 func (l *ringLink) Recv(_ context.Context, buf []byte) error {
-	return l.o.recvPiece((l.o.rank-1+l.o.size)%l.o.size, buf)
+	return l.o.recvPiece(l.left, buf)
 }
 
 // finish applies the reduction's last step for a result of n ranks.

@@ -30,6 +30,9 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 		p.check("dst", len(dst), len(src))
 	}
 	p.body = func(o *operation) error {
+		if o.env.Call.Algorithm == SharedMemory {
+			return reduceShared(o, dst, src, red, root)
+		}
 		v := dst
 		if o.rank != root {
 			v = scratch[T](o, len(src))
@@ -124,6 +127,9 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	p.closing = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {
 		b := ring.Chunks(len(src), o.size)
+		if o.env.Call.Algorithm == SharedMemory {
+			return reduceScatterShared(o, dst, src, b, red)
+		}
 		if o.size == 1 {
 			copy(dst, src)
 		} else if o.env.Call.Algorithm == Ring {

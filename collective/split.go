@@ -11,13 +11,13 @@ import (
 // negative color gets nil. The new communicators share the transport of c: one
 // revocation ends them all, and only the first one's Close ends the transport.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
-	table := make([]int64, 2*c.size)
-	table[2*c.rank], table[2*c.rank+1] = int64(color), int64(key)
+	table := make([]int64, columns*c.size)
+	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.freeLane()})
 	var id uint64
 	p := c.Using(Auto).planFor(vector{kind: KindSplit, root: none})
 	p.body = func(o *operation) error {
 		id = childID(o.env.Comm, o.env.Seq, color)
-		return allGatherInPlace(o, table, bounds(evenly(o.size, 2)))
+		return allGatherInPlace(o, table, bounds(evenly(o.size, columns)))
 	}
 	if err := c.run(ctx, p); err != nil {
 		return nil, err
@@ -31,22 +31,29 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 // Dup makes a communicator of the same ranks with a sequence of calls of its own.
 func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, c.rank) }
 
-// child picks the members of color out of the table of (color, key).
+// columns of the table that Split gathers: color, key, the first lane that is free at the
+// rank. The highest of these is free at all.
+const columns = 3
+
+// child picks the members of color out of the table.
 func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	var ranks []int
+	lane := 0
 	for rank := range c.size {
-		if table[2*rank] == int64(color) {
+		if table[columns*rank] == int64(color) {
 			ranks = append(ranks, rank)
+			lane = max(lane, int(table[columns*rank+2]))
 		}
 	}
 	slices.SortStableFunc(ranks, func(a, b int) int {
-		return cmp.Compare(table[2*a+1], table[2*b+1])
+		return cmp.Compare(table[columns*a+1], table[columns*b+1])
 	})
 	d := &Comm{world: c.world, seq: c.sequence(id), id: id, rank: slices.Index(ranks, c.rank),
 		size: len(ranks), algorithm: c.algorithm}
 	for _, rank := range ranks {
 		d.ranks = append(d.ranks, c.inWorld(rank))
 	}
+	d.settle(lane)
 	return d
 }
 

@@ -1,6 +1,10 @@
 package collective
 
-import "context"
+import (
+	"context"
+
+	"github.com/elrun/elrun/internal/shm"
+)
 
 // Envelope is what travels with every message: to which call of which
 // communicator it belongs, and what its sender believes that call to be.
@@ -59,6 +63,29 @@ type Transport interface {
 	Signals() <-chan Signal
 	Revoke(cause error)
 	Close() error
+}
+
+// Sharer is a Transport whose rank may share memory with others of its host. Whatever
+// revokes or closes the transport revokes the segment as well, and the Close of another
+// rank is told to it by Segment.Gone.
+type Sharer interface {
+	// Shared returns the memory, the same each time; nil if there is none.
+	Shared() *Shared
+}
+
+// Shared is memory that some ranks share.
+type Shared struct {
+	// Segment is attached at this rank.
+	Segment *shm.Segment
+	// Ranks are those of the transport that share it, in the order of the segment's ranks.
+	Ranks []int
+	// Arena is where this rank allocates what all of them can reach; nil if it cannot.
+	Arena *shm.Arena
+	// Cause returns why the transport was revoked; nil if it was not.
+	Cause func() error
+	// Release gives the memory back. It is called once, after the transport's Close, when
+	// nothing uses the memory any more.
+	Release func() error
 }
 
 // MaxSignal is the longest message of Transport.Signal, in bytes.

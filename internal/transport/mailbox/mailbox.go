@@ -32,6 +32,7 @@ package mailbox
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -51,6 +52,7 @@ type Box struct {
 	revoke  func(error)
 	sources []source
 	signals chan collective.Signal
+	shared  *collective.Shared // nil without
 
 	cause  atomic.Pointer[error]
 	failed chan struct{} // closed when cause is set
@@ -101,8 +103,18 @@ func (b *Box) Fail(cause error) bool {
 		return false
 	}
 	close(b.failed)
+	if b.shared != nil {
+		b.shared.Segment.Revoke()
+	}
 	return true
 }
+
+// Share lets the calls in a memory that this rank shares fail and end as those of the box
+// do. It comes before all else.
+func (b *Box) Share(s *collective.Shared) { b.shared = s }
+
+// Shared returns what Share was given, or nil.
+func (b *Box) Shared() *collective.Shared { return b.shared }
 
 // Cause returns what Fail was first called with, or nil.
 func (b *Box) Cause() error {
@@ -118,6 +130,11 @@ func (b *Box) Failed() <-chan struct{} { return b.failed }
 // End says that nothing more will come from rank from. Messages that it sent before can
 // still be received; every other pending or later Recv from it revokes with err.
 func (b *Box) End(from int, err error) {
+	if b.shared != nil {
+		if place := slices.Index(b.shared.Ranks, from); place >= 0 {
+			b.shared.Segment.Gone(place)
+		}
+	}
 	for r := b.sources[from].end(err); r != nil; {
 		next := r.next // r is its owner's again as soon as it is told
 		r.next = nil

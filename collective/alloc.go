@@ -1,0 +1,40 @@
+package collective
+
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// Alloc returns n elements, zero, in the memory that the ranks of this host share. An
+// AllReduce of which dst and src are such at all ranks copies nothing: each rank combines
+// its part straight out of the others' memory. Elsewhere they serve as any slice; where
+// there is no shared memory they are one.
+//
+// The slice outlives the communicator, and stays until Free, as the garbage collector
+// does not see it.
+func Alloc[T Number](c *Comm, n int) ([]T, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("collective: alloc: %w: %d elements", ErrArgument, n)
+	}
+	if c.shared == nil || c.shared.Arena == nil || n == 0 {
+		return make([]T, n), nil
+	}
+	v, err := shm.Alloc[T](c.shared.Arena, n)
+	if err != nil {
+		return nil, fmt.Errorf("collective: alloc: %w", err)
+	}
+	return v, nil
+}
+
+// Free gives back what Alloc returned, whole. No call may be using it, at any rank.
+func Free[T Number](c *Comm, v []T) error {
+	if c.shared == nil || c.shared.Arena == nil || len(v) == 0 || c.shared.Arena.Ref(raw.Bytes(v)) == 0 {
+		return nil
+	}
+	if err := c.shared.Arena.Free(raw.Bytes(v)); err != nil {
+		return fmt.Errorf("collective: free: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package collective_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+)
+
+// What a call costs besides the work: a group of one.
+func BenchmarkCallOfOne(b *testing.B) {
+	c, err := collective.New(mem.New(1)[0], 0, 1, collective.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	v := []float32{1}
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[float32]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package collective
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/ring"
+)
+
+// inMemory reports whether ranks that share memory carry out such calls in it. The other
+// kinds send messages.
+func inMemory(k Kind) bool {
+	switch k {
+	case KindAllReduce, KindReduceScatter, KindAllGather, KindBroadcast, KindReduce, KindBarrier:
+		return true
+	}
+	return false
+}
+
+// lane is the part of the shared memory in which a communicator carries out its calls,
+// one after the other in the order in which they began.
+type lane struct {
+	*shm.Lane
+	shared *Shared
+	ranks  []int // of the transport
+	turns  *turns
+	now    *operation
+}
+
+// freeLane is the first lane of the shared memory that this rank has not taken.
+func (w *world) freeLane() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(w.lanes)
+}
+
+// takeLane takes lane i for c; nil if there is none, or not all ranks share the memory.
+func (c *Comm) takeLane(i int) *lane {
+	if c.shared == nil || c.size == 1 || i >= shm.Lanes {
+		return nil
+	}
+	l := &lane{shared: c.shared, turns: newTurns()}
+	var places []int
+	for rank := range c.size {
+		place := slices.Index(c.shared.Ranks, c.inWorld(rank))
+		if place < 0 {
+			return nil
+		}
+		l.ranks, places = append(l.ranks, c.inWorld(rank)), append(places, place)
+	}
+	l.Lane = c.shared.Segment.Lane(i, places)
+	l.Watch = l.watch
+	c.mu.Lock()
+	c.lanes = i + 1
+	c.mu.Unlock()
+	return l
+}
+
+// watch makes known to the watch for whom the call in the lane waits.
+func (l *lane) watch(rank int) {
+	if rank < 0 {
+		l.now.waiting.Store(0)
+		l.now.moved()
+		return
+	}
+	l.now.waiting.Store(int32(l.ranks[rank] + 1))
+}
+
+// inMemory carries out a call in the lane: post is told what to post besides the header.
+func (o *operation) inMemory(inline []byte, refs shm.Refs, do func(l *shm.Lane) error) error {
+	l := o.lane
+	err := l.turns.enter(o)
+	if err == nil {
+		l.now = o
+		h := o.env.header()
+		l.Post(&h, inline, refs)
+		err = do(l.Lane)
+	}
+	return l.explain(o, err)
+}
+
+// explain returns what an error of the segment means to the ranks of the transport.
+func (l *lane) explain(o *operation, err error) error {
+	var m *shm.MismatchError
+	var gone *shm.GoneError
+	switch {
+	case errors.As(err, &m):
+		e := envelopeOf(m.Header)
+		return &MismatchError{RankA: o.self, A: o.env.Call, RankB: l.ranks[m.Rank], B: e.Call, Detail: e.differs(o.env)}
+	case errors.As(err, &gone):
+		return &PeerError{Rank: l.ranks[gone.Rank], Cause: "closed"}
+	case errors.Is(err, shm.ErrRevoked):
+		if cause := l.shared.Cause(); cause != nil {
+			return cause
+		}
+	}
+	return err
+}
+
+// differs says what is different where two calls look alike.
+func (e Envelope) differs(o Envelope) string {
+	switch {
+	case e.Call != o.Call:
+		return ""
+	case e.Comm != o.Comm:
+		return "on another communicator"
+	}
+	return "at another place in the sequence"
+}
+
+// header packs the envelope.
+func (e Envelope) header() shm.Header {
+	var b [CallSize]byte
+	e.Call.Append(b[:0])
+	h := shm.Header{e.Comm, uint64(e.Seq)}
+	for i := range CallSize / 8 {
+		h[2+i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return h
+}
+
+// envelopeOf unpacks what header has packed.
+func envelopeOf(h shm.Header) Envelope {
+	var b [CallSize]byte
+	for i := range CallSize / 8 {
+		binary.LittleEndian.PutUint64(b[8*i:], h[2+i])
+	}
+	call, _ := DecodeCall(b[:]) // any bytes decode
+	return Envelope{Comm: h[0], Seq: uint32(h[1]), Call: call}
+}
+
+// refs says where the vectors of a call lie.
+func refs[T Number](o *operation, dst, src []T) shm.Refs {
+	if o.shared.Arena == nil {
+		return shm.Refs{}
+	}
+	return shm.Refs{Dst: o.shared.Arena.Ref(raw.Bytes(dst)), Src: o.shared.Arena.Ref(raw.Bytes(src))}
+}
+
+// folding is how the ranks fold in memory: by their order, so that a reduction need only
+// be associative.
+func folding[T Number](red Reduction[T]) shm.Folding[T] {
+	return shm.Folding[T]{Two: red.Fold, All: red.FoldAll}
+}
+
+func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	var err error
+	if len(src)*raw.Size[T]() <= shm.Inline {
+		err = o.inMemory(raw.Bytes(src), shm.Refs{}, func(l *shm.Lane) error { return shm.Small(l, dst, red.Fold) })
+	} else {
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Fold: folding(red)}
+		err = o.inMemory(nil, refs(o, dst, src), func(l *shm.Lane) error { return shm.AllReduce(l, v, shm.Everyone) })
+	}
+	if err == nil {
+		finish(red, dst, o.size)
+	}
+	return err
+}
+
+func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Fold: folding(red)}
+	err := o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.AllReduce(l, v, root) })
+	if err == nil && o.rank == root {
+		finish(red, dst, o.size)
+	}
+	return err
+}
+
+func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Fold: folding(red)}
+	err := o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.ReduceScatter(l, v) })
+	if err == nil {
+		finish(red, dst, o.size)
+	}
+	return err
+}
+
+// gatherShared hands the parts of all ranks to all, or to root.
+func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
+	return o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.AllGather(l, v, root) })
+}
+
+// broadcastShared is a gather to which only root gives something.
+func broadcastShared[T Number](o *operation, buf []T, root int) error {
+	b := make([]int, o.size+1)
+	for i := root + 1; i < len(b); i++ {
+		b[i] = len(buf)
+	}
+	src := buf
+	if o.rank != root {
+		src = nil
+	}
+	return gatherShared(o, buf, src, b, shm.Everyone)
+}
+
+// meetShared is a barrier.
+func meetShared(o *operation) error {
+	return o.inMemory(nil, shm.Refs{}, (*shm.Lane).Meet)
+}

@@ -1,0 +1,311 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// The whole matrix in shared memory gives the same bits as messages do.
+func TestMatrixInMemory(t *testing.T) {
+	t.Parallel()
+	for _, n := range ranks() {
+		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
+			runJobs(t, sharing(t, n), collective.Options{}, matrix(n, lengths(n, 1000, 3*shm.Inline/8+n)))
+		})
+	}
+}
+
+// So do two levels, where hosts have several ranks each.
+func TestMatrixOfHosts(t *testing.T) {
+	t.Parallel()
+	for _, perHost := range [][]int{{2, 2}, {3, 1}, {1, 1, 2}, {4, 3, 2}} {
+		n := 0
+		for _, ranks := range perHost {
+			n += ranks
+		}
+		if racing && n > 4 {
+			continue
+		}
+		t.Run(fmt.Sprint(perHost), func(t *testing.T) {
+			runJobs(t, sharing(t, perHost...), collective.Options{}, matrix(n, lengths(n, 1000, 3*shm.Inline/8+n)))
+		})
+	}
+}
+
+// overShared runs f at n ranks that share memory.
+func overShared(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm) error) {
+	t.Helper()
+	if err := errors.Join(cluster.RunOver(t, sharing(t, n), collective.Options{}, f)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allocated returns vectors that are in the shared memory, or not.
+func allocated(c *collective.Comm, n int, shared bool) (dst, src []int64, err error) {
+	if !shared {
+		return make([]int64, n), make([]int64, n), nil
+	}
+	if dst, err = collective.Alloc[int64](c, n); err != nil {
+		return nil, nil, err
+	}
+	src, err = collective.Alloc[int64](c, n)
+	return dst, src, err
+}
+
+// Vectors of many blocks come out right wherever they lie, also where only some ranks
+// have theirs in the shared memory, in place, and for reductions that do not commute.
+func TestLongInMemory(t *testing.T) {
+	t.Parallel()
+	const most = 200_003
+	for _, n := range []int{2, 3, 5} {
+		overShared(t, n, func(ctx context.Context, c *collective.Comm) error {
+			for k, where := range []func(rank int) bool{
+				func(int) bool { return false }, func(int) bool { return true }, func(rank int) bool { return rank > 0 },
+			} {
+				dst, src, err := allocated(c, most, where(c.Rank()))
+				if err != nil {
+					return err
+				}
+				for _, length := range []int{1, shm.Inline / 8, shm.Inline/8 + 1, 65_536, most} {
+					err := errors.Join(reduceLong(ctx, c, dst[:length], src[:length]), reduceLong(ctx, c, dst[:length], dst[:length]))
+					if err != nil {
+						return fmt.Errorf("place %d, length %d: %w", k, length, err)
+					}
+				}
+				if err := errors.Join(collective.Free(c, dst), collective.Free(c, src)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// reduceLong combines vectors by an operation that does not commute, and looks at all of
+// the result.
+func reduceLong(ctx context.Context, c *collective.Comm, dst, src []int64) error {
+	affine := collective.NewOp("affine", false, func(dst, a, b []int64) {
+		for i := range dst {
+			dst[i] = compose(a[i], b[i])
+		}
+	})
+	input := func(rank, i int) int64 { return int64(rank+1)<<32 | int64(i*(rank+3)) }
+	for i := range src {
+		src[i] = input(c.Rank(), i)
+	}
+	if err := collective.AllReduce(ctx, c, dst, src, affine); err != nil {
+		return err
+	}
+	for i, got := range dst {
+		want := input(0, i)
+		for r := 1; r < c.Size(); r++ {
+			want = compose(want, input(r, i))
+		}
+		if got != want {
+			return fmt.Errorf("element %d: %x, want %x", i, got, want)
+		}
+	}
+	return nil
+}
+
+// Calls that are started together on one communicator and on its children take their
+// turns in the memory, also where ranks start them at different times.
+func TestManyInMemory(t *testing.T) {
+	t.Parallel()
+	overShared(t, 4, func(ctx context.Context, c *collective.Comm) error {
+		comms := []*collective.Comm{c}
+		for i := range shm.Lanes + 1 { // the last have no lane any more
+			d, err := collective.Split(ctx, c, (c.Rank()+i)%2, 0)
+			if err != nil {
+				return err
+			}
+			comms = append(comms, d)
+		}
+		var handles []*collective.Handle
+		var results [][]int64
+		for i := range 60 {
+			d := comms[i%len(comms)]
+			v := make([]int64, 1+i*i*7)
+			for j := range v {
+				v[j] = int64(c.Rank() + j)
+			}
+			results = append(results, v)
+			handles = append(handles, collective.IAllReduce(ctx, d, v, v, collective.Max[int64]))
+		}
+		for i, h := range handles {
+			if err := h.Wait(ctx); err != nil {
+				return err
+			}
+			highest := int64(3)
+			if k := i % len(comms); k > 0 && (c.Rank()+k-1)%2 != (3+k-1)%2 {
+				highest = 2
+			}
+			for j, got := range results[i] {
+				if got != highest+int64(j) {
+					return fmt.Errorf("call %d element %d: %d, want %d", i, j, got, highest+int64(j))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Different calls in the memory are an error at once at every rank, which names both.
+func TestMismatchInMemory(t *testing.T) {
+	t.Parallel()
+	calls := map[string]func(ctx context.Context, c *collective.Comm, v []int64) error{
+		"length": func(ctx context.Context, c *collective.Comm, v []int64) error {
+			return collective.AllReduce(ctx, c, v[1:], v[1:], collective.Sum[int64])
+		},
+		"operation": func(ctx context.Context, c *collective.Comm, v []int64) error {
+			return collective.AllReduce(ctx, c, v, v, collective.Max[int64])
+		},
+		"kind": func(ctx context.Context, c *collective.Comm, v []int64) error {
+			return collective.Broadcast(ctx, c, v, 0)
+		},
+		"way": func(ctx context.Context, c *collective.Comm, v []int64) error {
+			return collective.AllToAll(ctx, c, v, v)
+		},
+	}
+	for name, other := range calls {
+		for _, length := range []int{6, 6000} {
+			errs := cluster.RunOver(t, sharing(t, 3), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				v := make([]int64, length)
+				if c.Rank() == 1 {
+					return other(ctx, c, v)
+				}
+				return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+			})
+			for rank, err := range errs {
+				if !errors.Is(err, collective.ErrMismatch) {
+					t.Errorf("%s %d: rank %d: %v, want a mismatch", name, length, rank, err)
+				}
+			}
+		}
+	}
+}
+
+// Whatever ends a rank ends the calls of the others that wait for it in the memory.
+func TestEndInMemory(t *testing.T) {
+	t.Parallel()
+	ends := map[string]struct {
+		end  func(c *collective.Comm, e collective.Transport) error
+		want error
+	}{
+		"revoke": {func(c *collective.Comm, _ collective.Transport) error { c.Revoke(errors.New("enough")); return nil }, collective.ErrRevoked},
+		"close":  {func(c *collective.Comm, _ collective.Transport) error { return c.Close() }, collective.ErrPeer},
+		"death": {func(_ *collective.Comm, e collective.Transport) error {
+			e.(interface{ Kill() }).Kill()
+			return nil
+		}, collective.ErrPeer},
+		"error": {func(*collective.Comm, collective.Transport) error { return errors.New("the user's") }, collective.ErrRevoked},
+	}
+	for name, e := range ends {
+		for _, length := range []int{5, 50_000} {
+			ts := sharing(t, 3)
+			errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				v := make([]int64, length)
+				if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+					return err
+				}
+				if c.Rank() == 2 {
+					return e.end(c, ts[2])
+				}
+				return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+			})
+			for rank, err := range errs[:2] {
+				if !errors.Is(err, e.want) {
+					t.Errorf("%s %d: rank %d: %v, want %v", name, length, rank, err, e.want)
+				}
+			}
+		}
+	}
+}
+
+// A call in the memory ends with its context, and at the other ranks too.
+func TestCancelInMemory(t *testing.T) {
+	t.Parallel()
+	errs := cluster.RunOver(t, sharing(t, 3), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		v := make([]int64, 10)
+		switch c.Rank() {
+		case 0:
+			time.AfterFunc(time.Millisecond, cancel)
+		case 1:
+			return collective.Recv(ctx, c, 0, 1, v) // which never comes
+		}
+		return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+	})
+	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[2], collective.ErrRevoked) {
+		t.Errorf("%v", errs)
+	}
+}
+
+// Long vectors cross between hosts in many pieces, in place and not.
+func TestLongOfHosts(t *testing.T) {
+	t.Parallel()
+	const length = 300_001
+	ts := sharing(t, 2, 3)
+	errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
+		if a, err := c.Choice(collective.KindAllReduce, length, true); err != nil || a != collective.TwoLevel {
+			return fmt.Errorf("it is done by %v (%v)", a, err)
+		}
+		dst, src := make([]int64, length), make([]int64, length)
+		for _, in := range [][]int64{src, dst} {
+			for i := range in {
+				in[i] = int64(5*i + c.Rank())
+			}
+			if err := collective.AllReduce(ctx, c, dst, in, collective.Average[int64]); err != nil {
+				return err
+			}
+			for i, got := range dst {
+				if want := int64(5*i + 2); got != want {
+					return fmt.Errorf("element %d: %d, want %d", i, got, want)
+				}
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func BenchmarkAllReduceInMemory(b *testing.B) {
+	for _, n := range []int{1, 256, 16 << 10} {
+		b.Run(fmt.Sprintf("%dB", 4*n), func(b *testing.B) {
+			all, err := mem.NewShared(2)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			errs := cluster.RunOver(b, []collective.Transport{all[0], all[1]}, collective.Options{}, func(_ context.Context, c *collective.Comm) error {
+				v := make([]float32, n)
+				ctx := context.Background()
+				for range b.N {
+					if err := collective.AllReduce(ctx, c, v, v, collective.Sum[float32]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err := errors.Join(errs...); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package mem
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// arenaSize is the address space of a rank's arena; pages come as they are allocated.
+const arenaSize = 1 << 30
+
+// NewShared returns endpoints as New does, on hosts with so many ranks each, at most
+// shm.MaxRanks. Those of one host share memory. That polls and sleeps in real time: it is
+// not for synctest bubbles.
+func NewShared(perHost ...int) ([]*Transport, error) {
+	n := 0
+	for _, ranks := range perHost {
+		n += ranks
+	}
+	all := New(n)
+	first := 0
+	for _, ranks := range perHost {
+		if err := share(all[first : first+ranks]); err != nil {
+			return nil, err
+		}
+		first += ranks
+	}
+	return all, nil
+}
+
+// share gives a host's ranks memory.
+func share(ranks []*Transport) error {
+	n := len(ranks)
+	h := &host{arenas: make([]*shm.Arena, n)}
+	h.users.Store(int64(n))
+	bytes, members := make([][]byte, n), make([]int, n)
+	for i, t := range ranks {
+		members[i] = t.self
+		if a, err := shm.NewArena(arenaSize); err == nil { // else it allocates ordinary memory
+			h.arenas[i], bytes[i] = a, a.Bytes()
+		}
+	}
+	memory := shm.Ordinary(shm.Size(n))
+	for i, t := range ranks {
+		segment, err := shm.Attach(memory, bytes, n, i)
+		if err != nil {
+			return errors.Join(err, h.close())
+		}
+		t.box.Share(&collective.Shared{Segment: segment, Ranks: members, Arena: h.arenas[i], Cause: t.box.Cause, Release: h.release})
+	}
+	return nil
+}
+
+// host is what ranks that share memory have in common. All use the same mappings, which
+// therefore stay until the last has released them.
+type host struct {
+	arenas []*shm.Arena
+	users  atomic.Int64
+}
+
+func (h *host) release() error {
+	if h.users.Add(-1) > 0 {
+		return nil
+	}
+	return h.close()
+}
+
+func (h *host) close() error {
+	var err error
+	for _, a := range h.arenas {
+		if a != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}
+	return err
+}
+
+// Shared implements collective.Sharer.
+func (t *Transport) Shared() *collective.Shared { return t.box.Shared() }
