@@ -57,7 +57,12 @@
 // A peer that joins makes an offer to the members (offer.go): its settings are compared,
 // and one that differs is refused by the name of the setting. Then it copies the
 // state while they go on (donor.go, internal/transfer), follows step by step, and when
-// it is level asks to be let in. The session of the incumbents ends at a boundary.
+// it is level asks to be let in (applying.go). The session of the incumbents ends at a
+// boundary.
+//
+// Whether it helps the job is the State's to say, if it is a Judge (admission.go): one
+// member decides, the first in rank order that lives. A peer that is not let in for now
+// is parked: it goes on following, and asks again.
 //
 // # Stalls
 //

@@ -2,10 +2,8 @@ package elastic
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/internal/transfer"
@@ -55,63 +53,33 @@ func (g *Group) rest(yes bool) {
 	}
 }
 
-// copyState copies the state of the job, and goes on with the steps that are committed
-// meanwhile, until inView ends: from the moment at which it is level the members are
-// asked to let it in. It returns the bytes that were moved.
-func (j *joiner) copyState(inView context.Context) (int64, error) {
+// apply copies the state of the job, if it has one, and goes on with the steps that are
+// committed meanwhile, until inView ends: from the moment at which it is level it asks to
+// be let in. It returns the bytes that were moved.
+func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
-	o := transfer.Options{Self: string(j.k.ep.Self.ID), Donors: j.donors}
-	src := bulkSource{j.k.ep.Bulk}
-	snap, err := transfer.Fetch(inView, src, o)
+	a := &applying{joiner: j, inView: inView, src: &rated{Source: bulkSource{j.k.ep.Bulk}},
+		opts: transfer.Options{Self: string(j.k.ep.Self.ID), Donors: j.donors}}
+	if g.state == nil {
+		return 0, a.run()
+	}
+	snap, err := transfer.Fetch(inView, a.src, a.opts)
 	if err != nil {
 		return 0, fmt.Errorf("copy the state: %w", err)
 	}
-	err = transfer.Keep(inView, src, o, snap.Step, func() error { return g.install(snap.Reader(), false) })
+	err = transfer.Keep(inView, a.src, a.opts, snap.Step, func() error { return g.install(snap.Reader(), false) })
 	if err != nil {
 		return 0, err
 	}
 	for _, odd := range snap.Odd {
 		j.k.emit(0, event.Resync{Who: ID(odd).Short(), Reason: "its state differs from that of the others"})
 	}
-	moved := snap.Bytes
-	if !snap.Replays {
-		return moved, j.ask()
+	if snap.Replays {
+		a.replayer, _ = g.state.(Replayer)
 	}
-	r, ok := g.state.(Replayer)
-	if !ok {
-		return moved, j.ask()
-	}
-	var asked error
-	err = transfer.Follow(inView, src, o, transfer.Following{
-		After: snap.Step,
-		Apply: func(_ int64, update []byte) error {
-			moved += int64(len(update))
-			return g.apply(r, update)
-		},
-		Level: func(_ int64, level bool) {
-			if level {
-				asked = errors.Join(asked, j.ask())
-			}
-		},
-	})
-	var never *transfer.NeverLevelError
-	switch {
-	case errors.As(err, &never):
-		j.k.emit(0, event.Parked{Who: j.k.ep.Self.ID.Short(), Reason: j.pauseFor(never, snap)})
-		return moved, j.ask()
-	case inView.Err() != nil:
-		return moved, asked
-	}
-	return moved, err
-}
-
-// pauseFor says in words what it costs to let in a peer that cannot keep up.
-func (j *joiner) pauseFor(e *transfer.NeverLevelError, snap *transfer.Snapshot) string {
-	pause := time.Duration(0)
-	if s := snap.Stats.Elapsed.Seconds(); s > 0 {
-		pause = snap.Stats.Elapsed.Round(time.Millisecond)
-	}
-	return fmt.Sprintf("%v: it is let in with one pause of about %v, in which it copies the state", e, pause)
+	a.moved, a.copied = snap.Bytes, snap.Stats.Elapsed
+	err = a.run()
+	return a.moved, err
 }
 
 // donors returns the members to copy from.
@@ -123,16 +91,4 @@ func (j *joiner) donors() []string {
 		out = append(out, string(m.ID))
 	}
 	return out
-}
-
-// ask asks the members to let this peer in.
-func (j *joiner) ask() error {
-	j.mu.Lock()
-	members := j.members
-	j.mu.Unlock()
-	var ids []ID
-	for _, m := range members {
-		ids = append(ids, m.ID)
-	}
-	return j.k.ask(ids)
 }

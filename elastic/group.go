@@ -81,11 +81,12 @@ type Group struct {
 	leaving  sync.Once
 
 	// The goroutine of Next owns these.
-	pending *Session // entered by Join, for the first Next
-	broke   int      // sessions that broke one after the other
-	updates int64    // step of which State has an update: that committed here last
-	void    bool     // State is not that of the job: it must be copied
-	fresh   bool     // this identity has joined, and was in no session yet
+	pending *Session        // entered by Join, for the first Next
+	cost    collective.Cost // of the calls of the session before; zero at first
+	broke   int             // sessions that broke one after the other
+	updates int64           // step of which State has an update: that committed here last
+	void    bool            // State is not that of the job: it must be copied
+	fresh   bool            // this identity has joined, and was in no session yet
 
 	mu     sync.Mutex
 	closed bool

@@ -18,16 +18,20 @@ type joiner struct {
 	k        *keeper
 	accepted chan struct{} // closed when the first member has accepted the offer
 
-	mu      sync.Mutex
-	members []Member  // of the view, as was last heard
-	once    sync.Once // for accepted
+	mu       sync.Mutex
+	members  []Member      // of the view, as was last heard
+	epoch    uint64        // the latest heard of
+	gone     chan struct{} // closed when a member is gone, and replaced
+	shortest time.Duration // that an answer took; 0 before the first
+	admitted *Candidate    // this peer when it was let in; nil if it is not
+	first    sync.Once     // for accepted
 }
 
 // joinIn gets this peer into the job: it makes its offer, copies the state and asks to
 // be let in. It returns when a view has it.
 func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	begun := time.Now()
-	j := &joiner{group: g, k: k, accepted: make(chan struct{})}
+	j := &joiner{group: g, k: k, accepted: make(chan struct{}), gone: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -40,12 +44,7 @@ func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	}
 	inView, stop := k.while(ctx, func(s standing) bool { return s.phase == outside })
 	defer stop()
-	moved, err := int64(0), error(nil)
-	if g.state != nil {
-		moved, err = j.copyState(inView)
-	} else {
-		err = j.ask()
-	}
+	moved, err := j.apply(inView)
 	if err != nil && inView.Err() == nil {
 		return err
 	}
@@ -67,6 +66,8 @@ const (
 	// desertedAfter is how long nobody may listen at any of the addresses before a peer
 	// that wants to join believes that the job has ended.
 	desertedAfter = 10 * time.Second
+	// endedAfter is that time after a member has said that the job is at its end.
+	endedAfter = time.Second
 )
 
 // lookOut makes the offer to all members that it hears of, until ctx ends. It returns
@@ -90,8 +91,12 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		if round.accepted {
 			pause = offerPeriod
 		}
+		patience := desertedAfter
+		if s, _ := j.k.now(); s.ended {
+			patience = endedAfter
+		}
 		switch {
-		case !seen.IsZero() && time.Since(seen) > desertedAfter:
+		case !seen.IsZero() && time.Since(seen) > patience:
 			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
 		case time.Since(begun) > g.cfg.RejoinTimeout && time.Since(answered) > g.cfg.RejoinTimeout:
 			return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)

@@ -40,8 +40,8 @@ type keeper struct {
 	m         *member.Machine // nil while a joiner is not level
 	view      View            // the machine's present one; that of epoch 0 has no members
 	peers     map[ID]*peer
-	approved  map[ID]bool // peers that may join when they ask
-	foreign   *foreign    // letting in a peer of another launcher, or nil
+	approved  map[ID]approval // peers that may join when they ask
+	foreign   *foreign        // letting in a peer of another launcher, or nil
 	sole      soleness
 	first     [32]byte // hash of the first view until it is agreed; zero afterwards
 	ticks     int
@@ -94,7 +94,7 @@ type lack struct{ present, needed int }
 // is nil, a peer that is going to join.
 func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*keeper, error) {
 	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Control),
-		peers: make(map[ID]*peer), approved: make(map[ID]bool),
+		peers: make(map[ID]*peer), approved: make(map[ID]approval),
 		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if first != nil {

@@ -68,6 +68,7 @@ func FuzzLetters(f *testing.F) {
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"refused":"x"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))
+	f.Add([]byte(`{"members":[{"id":"a"}],"epoch":7,"parked":"x","later":"y"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeReply(b)

@@ -26,7 +26,9 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}
-		err = g.level(ctx, s)
+		if err = g.calibrate(ctx, s); err == nil {
+			err = g.level(ctx, s)
+		}
 		if err == nil {
 			return s, nil
 		}
@@ -35,6 +37,19 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 		}
 		epoch = s.View.Epoch
 	}
+}
+
+// calibrate lets the members of a new session find out what their calls cost. Those who
+// come from one session together know it from there.
+func (g *Group) calibrate(ctx context.Context, s *Session) error {
+	if s.calibrated {
+		return nil
+	}
+	if err := s.Comm.Calibrate(ctx); err != nil {
+		return err
+	}
+	s.calibrated, g.cost = true, s.Comm.Cost()
+	return nil
 }
 
 // next returns the session of a view after epoch, not level yet.

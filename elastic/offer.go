@@ -9,11 +9,15 @@ import (
 )
 
 // offer is the first request of a peer that wants to join: who it is and what it holds
-// for settled. It costs a member a few comparisons.
+// for settled. It costs a member a few comparisons. When it is level it makes the offer
+// once more, to be let in.
 type offer struct {
-	Member   Member    `json:"member"`
-	State    bool      `json:"state"` // it holds a state
-	Settings []Setting `json:"settings"`
+	Member    Member    `json:"member"`
+	State     bool      `json:"state"` // it holds a state
+	Settings  []Setting `json:"settings"`
+	Level     bool      `json:"level,omitempty"`    // it wants to be let in now
+	Admitted  bool      `json:"admitted,omitempty"` // a member has said that it is
+	Candidate Candidate `json:"candidate,omitzero"` // of one that is level
 }
 
 // reply is a member's answer to an offer.
@@ -22,6 +26,9 @@ type reply struct {
 	Wait    string   `json:"wait,omitempty"`    // why this peer cannot say yet
 	Outside bool     `json:"outside,omitempty"` // it is no member itself
 	Ended   bool     `json:"ended,omitempty"`   // the job is at its end
+	Parked  string   `json:"parked,omitempty"`  // why the peer is not let in for now
+	Later   string   `json:"later,omitempty"`   // why that cannot be told yet
+	Epoch   uint64   `json:"epoch,omitempty"`   // of the present view
 	Members []Member `json:"members,omitempty"` // of the present view
 }
 
@@ -61,10 +68,10 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 	return fmt.Errorf("elastic: request of kind %q", request[0])
 }
 
-// consider says what becomes of an offer, and notes a peer that may join.
+// consider says what becomes of an offer, and notes a peer that is let in.
 func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Lock()
-	state, settings, begun, k := g.state != nil, g.settings, g.begun, g.keeper
+	held, settings, begun, k := g.state, g.settings, g.begun, g.keeper
 	g.mu.Unlock()
 	now, _ := k.now()
 	switch {
@@ -76,7 +83,7 @@ func (g *Group) consider(from ID, o offer) reply {
 		return reply{Wait: "is no member itself", Outside: true}
 	case !begun:
 		return reply{Wait: "has not begun"}
-	case state != o.State:
+	case (held != nil) != o.State:
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not"}
 	}
 	if why := differ(settings, o.Settings); why != "" {
@@ -85,8 +92,21 @@ func (g *Group) consider(from ID, o offer) reply {
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
-	k.approve(o.Member)
-	return reply{Members: now.view.Members}
+	_ = k.ep.Control.Introduce([]Member{o.Member}) // it has connected already
+	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
+	if o.Level {
+		judge, _ := held.(Judge)
+		err := k.judge(o, judge)
+		switch {
+		case errors.Is(err, ErrNotYet):
+			r.Later = err.Error()
+		case err != nil:
+			r.Parked = err.Error()
+		}
+	} else if o.Admitted {
+		k.approve(o)
+	}
+	return r
 }
 
 // differ names the first setting in which two peers differ, or returns "".
@@ -119,19 +139,6 @@ func (k *keeper) atEnd() bool {
 	defer k.mu.Unlock()
 	return k.doing.Ended
 }
-
-// approve lets a peer in when it asks.
-func (k *keeper) approve(m Member) {
-	_ = k.ep.Control.Introduce([]Member{m}) // it has connected already
-	k.do(func() {
-		if len(k.approved) < maxApproved {
-			k.approved[m.ID] = true
-		}
-	})
-}
-
-// maxApproved bounds the peers that have been approved and have not joined.
-const maxApproved = 1024
 
 // propose makes an offer to a member.
 func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // round is what came of making the offer to all.
@@ -37,7 +38,7 @@ func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 	answers := make(chan answered)
 	ask := func(m Member) {
 		asking.Go(func() {
-			r, err := j.offerTo(ctx, m)
+			r, err := j.offerTo(ctx, m, j.offer())
 			select {
 			case answers <- answered{m, r, err}:
 			case <-ctx.Done():
@@ -102,18 +103,26 @@ func (j *joiner) take(a answered, did *round) []Member {
 			j.k.end()
 		}
 	default:
-		j.mu.Lock()
-		j.members = a.Members
-		j.mu.Unlock()
+		j.met(a.reply)
 		did.accepted = true
-		j.once.Do(func() { close(j.accepted) })
+		j.first.Do(func() { close(j.accepted) })
 		return a.Members
 	}
 	return nil
 }
 
-// offerTo makes the offer to one member.
-func (j *joiner) offerTo(ctx context.Context, m Member) (reply, error) {
+// offer is what all members are told now and then.
+func (j *joiner) offer() offer {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.admitted == nil {
+		return offer{}
+	}
+	return offer{Admitted: true, Candidate: *j.admitted}
+}
+
+// offerTo makes the offer to one member. What all offers have in common is filled in.
+func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
 	stop := context.AfterFunc(j.k.ctx, cancel)
@@ -121,6 +130,15 @@ func (j *joiner) offerTo(ctx context.Context, m Member) (reply, error) {
 	if err := j.k.ep.Control.Introduce([]Member{m}); err != nil {
 		return reply{}, err
 	}
-	g := j.group
-	return propose(ctx, j.k.ep, m.ID, offer{Member: j.k.ep.Self, State: g.state != nil, Settings: g.settings})
+	o.Member, o.State, o.Settings = j.k.ep.Self, j.group.state != nil, j.group.settings
+	begun := time.Now()
+	r, err := propose(ctx, j.k.ep, m.ID, o)
+	if took := time.Since(begun); err == nil {
+		j.mu.Lock()
+		if j.shortest == 0 || took < j.shortest {
+			j.shortest = took
+		}
+		j.mu.Unlock()
+	}
+	return r, err
 }

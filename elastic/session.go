@@ -24,6 +24,8 @@ type Session struct {
 	keeper  *keeper
 	entered time.Time
 	once    sync.Once // for retire
+
+	calibrated bool // owned by Next
 }
 
 // Stale reports whether a later view exists. That is local knowledge: members leave a
@@ -71,6 +73,9 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	o := g.cfg.Comm
 	o.OnStall = func(stall collective.Stall) { k.do(func() { k.reportStall(v, stall) }) }
 	o.Step = k.committed
+	if o.Cost == (collective.Cost{}) {
+		o.Cost = g.cost
+	}
 	s.Comm, err = collective.New(t, rank, len(v.Members), o)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())

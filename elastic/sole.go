@@ -47,7 +47,7 @@ type foreign struct {
 // asked lets in a peer that was approved, when all know that it comes.
 func (k *keeper) asked(r member.Request) {
 	id := ID(r.Member.ID)
-	if !k.approved[id] {
+	if !k.isApproved(id) {
 		return // it will ask again
 	}
 	if fromMember(r.Member).Launcher == k.ep.Self.Launcher || k.sole.settled {

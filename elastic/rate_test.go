@@ -1,0 +1,89 @@
+package elastic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// trickle answers with pieces of a size, each after a while.
+type trickle struct {
+	pieces, size int
+	pause        time.Duration
+}
+
+func (s trickle) Request(context.Context, string, []byte) (io.ReadCloser, error) {
+	if s.pieces == 0 {
+		return nil, errors.New("nobody is there")
+	}
+	return io.NopCloser(&trickling{s, nil}), nil
+}
+
+type trickling struct {
+	trickle
+	rest *bytes.Reader
+}
+
+func (s *trickling) Read(b []byte) (int, error) {
+	if s.rest == nil || s.rest.Len() == 0 {
+		if s.pieces == 0 {
+			return 0, io.EOF
+		}
+		<-time.After(s.pause)
+		s.pieces--
+		s.rest = bytes.NewReader(make([]byte, s.size))
+	}
+	return s.rest.Read(b)
+}
+
+// Streams that run at the same time share the way; what little came tells nothing.
+func TestRated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rated{Source: trickle{101, 100_000, time.Millisecond}}
+		read := func() {
+			a, err := r.Request(t.Context(), "donor", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n, err := io.Copy(io.Discard, a); n != 10_100_000 || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			if err := errors.Join(a.Close(), a.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := r.rate(); got != 0 {
+			t.Errorf("rate %d of nothing", got)
+		}
+		var both sync.WaitGroup
+		both.Go(read)
+		both.Go(read)
+		both.Wait()
+		if got := r.rate(); got < 195_000_000 || got > 205_000_000 {
+			t.Errorf("two streams of 100 MB/s: %d bytes a second", got)
+		}
+		<-time.After(time.Hour) // in which nothing runs
+		read()
+		if got := r.rate(); got < 145_000_000 || got > 155_000_000 {
+			t.Errorf("two streams, and then one: %d bytes a second", got)
+		}
+		r = &rated{Source: trickle{9, 100_000, time.Millisecond}}
+		a, err := r.Request(t.Context(), "donor", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.ReadFull(a, make([]byte, 500_000))
+		if err := a.Close(); err != nil || r.rate() != 0 || r.running != 0 {
+			t.Errorf("after 500 kB: rate %d, %d running, %v", r.rate(), r.running, err)
+		}
+		if _, err := (&rated{Source: trickle{}}).Request(t.Context(), "donor", nil); err == nil {
+			t.Error("no error of the source")
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package loadbal_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/loadbal"
+)
+
+// What a policy has measured is told in nanoseconds, and nothing before that.
+func TestCosts(t *testing.T) {
+	for _, name := range loadbal.Names() {
+		p, ok := policy(t, name).(loadbal.Costed)
+		if !ok {
+			t.Fatalf("%s does not tell its costs", name)
+		}
+		p.Begin([]int64{0, 0})
+		if got := p.Costs(); got != nil {
+			t.Errorf("%s: costs %v of nothing", name, got)
+		}
+		shares, _ := p.Next(nil, 20)
+		for range 40 {
+			reports := []loadbal.Report{{Share: shares[0], Micros: int64(shares[0]) * 1000}, {Share: shares[1], Micros: int64(shares[1]) * 3000, Max: 19}}
+			shares, _ = p.Next(reports, 20)
+		}
+		c := p.Costs()
+		if len(c) != 2 || c[0].Max != 0 || c[1].Max != 19 {
+			t.Fatalf("%s: costs %v", name, c)
+		}
+		for r, want := range []int64{1_000_000, 3_000_000} {
+			if got := c[r].Time(shares[r]) / int64(shares[r]); got < want*9/10 || got > want*11/10 {
+				t.Errorf("%s: rank %d takes %d ns for each of %d microbatches, want %d", name, r, got, shares[r], want)
+			}
+		}
+		c[0].Each = 7
+		if p.Costs()[0].Each == 7 {
+			t.Errorf("%s: the costs are the policy's own", name)
+		}
+	}
+}
+
+// Pace is the inverse of Speed, as near as whole numbers are.
+func TestPace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		micros := rapid.Int64Range(1, 1<<32).Draw(t, "micros")
+		got := loadbal.Pace(loadbal.Speed(1, micros))
+		if speed := loadbal.Speed(1, micros); speed > 1 && (got < micros*1000 || got > micros*1000*(speed+1)/speed+1000) {
+			t.Fatalf("%d ns for %d us", got, micros)
+		}
+	})
+	if got := loadbal.Pace(1); got < 1 || got > 1<<44 {
+		t.Errorf("the slowest takes %d ns", got)
+	}
+}
+
+// Equal shares stay equal whatever they cost; the others become as good as can be.
+func TestSettled(t *testing.T) {
+	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
+	if got := loadbal.Settled("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
+		t.Errorf("equal: %v", got)
+	}
+	if got, want := loadbal.Settled("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
+		t.Errorf("auto: %v, want %v", got, want)
+	}
+	if costs[1].Each != 10000 {
+		t.Error("the costs were changed")
+	}
+}
