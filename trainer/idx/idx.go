@@ -2,11 +2,21 @@
 // a magic number, the dimensions as big-endian 32-bit integers, and unsigned bytes.
 // Files may be compressed with gzip, whatever their name.
 //
-//	train, err := idx.Load("data/mnist", "train", 10) // or "t10k"
-//	label := train.Sample(pixels, 0)                   // 784 pixels from 0 to 1
+//	train, err := idx.Open("data/mnist", "train", 10) // or "t10k"
+//	defer train.Close()
+//	label := train.Sample(pixels, 0) // 784 pixels from 0 to 1
 //
-// Every error names the file. What a header claims is checked against limits
-// before memory is taken, so that a damaged file cannot ask for too much.
+// # Memory
+//
+// Open maps plain files: it copies nothing, all processes of a host share what they have
+// read, and the system takes the memory back when it is short. So a set may be larger than
+// the memory. A packed file cannot be mapped and is unpacked into memory: unpack large
+// ones, as "gzip -dk" does. Mapped files must be left alone while they are in use. If one
+// becomes shorter, Sample returns -1 and Err says why.
+//
+// Every error names the file. What a header claims is checked before memory is taken:
+// against the size of a mapped file, and against limits for one that is decoded. So a
+// damaged file cannot ask for too much.
 package idx
 
 import (
@@ -20,7 +30,8 @@ import (
 	"os"
 )
 
-// The limits of what a header may claim.
+// The limits of what a header may claim. Those but MaxSide are for files that are decoded
+// into memory.
 const (
 	MaxItems  = 1 << 26 // images or labels in a file
 	MaxSide   = 1 << 14 // rows or columns of an image
@@ -55,51 +66,65 @@ func ReadLabels(path string, classes int) ([]byte, error) {
 
 // DecodeImages reads images from r, compressed or not, up to its end.
 func DecodeImages(r io.Reader) (*Images, error) {
-	r, err := plain(r)
+	dims, pixels, err := decode(r, imageFile())
 	if err != nil {
 		return nil, err
 	}
-	dims, err := readHeader(r, magicImages, "images", 3)
-	if err != nil {
-		return nil, err
-	}
-	count, rows, cols := dims[0], dims[1], dims[2]
-	if count > MaxItems || rows > MaxSide || cols > MaxSide || count*rows*cols > MaxPixels {
-		return nil, badf("header claims %d images of %d x %d, more than this reader takes", count, rows, cols)
-	}
-	if rows*cols == 0 && count > 0 {
-		return nil, badf("header claims %d images of %d x %d pixels", count, rows, cols)
-	}
-	pixels, err := readBody(r, count*rows*cols)
-	if err != nil {
-		return nil, fmt.Errorf("%d images of %d x %d: %w", count, rows, cols, err)
-	}
-	return &Images{Count: int(count), Rows: int(rows), Cols: int(cols), Pixels: pixels}, nil
+	return &Images{Count: int(dims[0]), Rows: int(dims[1]), Cols: int(dims[2]), Pixels: pixels}, nil
 }
 
 // DecodeLabels reads labels from r, compressed or not, up to its end.
 func DecodeLabels(r io.Reader, classes int) ([]byte, error) {
-	r, err := plain(r)
+	_, labels, err := decode(r, labelFile())
+	if err == nil {
+		err = checkClasses(bytes.NewReader(labels), classes)
+	}
 	if err != nil {
 		return nil, err
-	}
-	dims, err := readHeader(r, magicLabels, "labels", 1)
-	if err != nil {
-		return nil, err
-	}
-	if dims[0] > MaxItems {
-		return nil, badf("header claims %d labels, more than this reader takes", dims[0])
-	}
-	labels, err := readBody(r, dims[0])
-	if err != nil {
-		return nil, fmt.Errorf("%d labels: %w", dims[0], err)
-	}
-	for i, l := range labels {
-		if int(l) >= classes {
-			return nil, badf("label %d is %d, but there are %d classes", i, l, classes)
-		}
 	}
 	return labels, nil
+}
+
+// decode reads a file of one kind into memory.
+func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
+	if r, err = plain(r); err != nil {
+		return nil, nil, err
+	}
+	if dims, err = readHeader(r, k); err != nil {
+		return nil, nil, err
+	}
+	if err := checkSides(dims, k); err != nil {
+		return nil, nil, err
+	}
+	// The sides are limited, so that the product is below 2^60.
+	if dims[0] > MaxItems || dims[0]*size(dims) > MaxPixels {
+		return nil, nil, badf("header claims %s, more than this reader takes into memory", k.describe(dims))
+	}
+	if body, err = readBody(r, dims[0]*size(dims)); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", k.describe(dims), err)
+	}
+	return dims, body, nil
+}
+
+// checkSides wants images to have pixels, and not too many.
+func checkSides(dims []uint64, k kind) error {
+	for _, side := range dims[1:] {
+		if side > MaxSide {
+			return badf("header claims %s, more than this reader takes", k.describe(dims))
+		}
+	}
+	if size(dims) == 0 && dims[0] > 0 {
+		return badf("header claims %s", k.describe(dims))
+	}
+	return nil
+}
+
+// describe says what a header claims.
+func (k kind) describe(dims []uint64) string {
+	if len(dims) == 3 {
+		return fmt.Sprintf("%d images of %d x %d pixels", dims[0], dims[1], dims[2])
+	}
+	return fmt.Sprintf("%d %s", dims[0], k.what)
 }
 
 // readFile opens path and decodes it, and puts the path into every error.
@@ -112,15 +137,23 @@ func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) 
 	defer f.Close()
 	v, err := decode(f)
 	if err != nil {
-		return zero, fmt.Errorf("idx: read %s: %w", path, err)
+		return zero, inFile(path, err)
 	}
 	return v, nil
+}
+
+// inFile puts the path into an error, and what to do about it.
+func inFile(path string, err error) error {
+	if errors.Is(err, ErrFormat) {
+		return fmt.Errorf("idx: read %s: %w; put a whole file of this kind in its place", path, err)
+	}
+	return fmt.Errorf("idx: read %s: %w", path, err)
 }
 
 // plain looks at the first two bytes and unpacks r if they are those of gzip.
 func plain(r io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
-	if head, _ := buffered.Peek(2); !bytes.Equal(head, []byte{0x1f, 0x8b}) {
+	if head, _ := buffered.Peek(2); !packed(head) {
 		return buffered, nil // an error of Peek comes again with the first read
 	}
 	unpacked, err := gzip.NewReader(buffered)
@@ -130,17 +163,20 @@ func plain(r io.Reader) (io.Reader, error) {
 	return unpacked, nil
 }
 
-// readHeader reads the magic number and n dimensions. They are uint64 so that the
+// packed reports whether a file that begins so is one of gzip.
+func packed(head []byte) bool { return bytes.Equal(head, []byte{0x1f, 0x8b}) }
+
+// readHeader reads the magic number and the dimensions. They are uint64 so that the
 // product of three checked ones cannot overflow.
-func readHeader(r io.Reader, magic uint32, what string, n int) ([]uint64, error) {
-	head := make([]byte, 4+4*n)
+func readHeader(r io.Reader, k kind) ([]uint64, error) {
+	head := make([]byte, k.bytes())
 	if got, err := io.ReadFull(r, head); err != nil {
-		return nil, badf("header of %s has %d bytes, want %d: %w", what, got, len(head), err)
+		return nil, badf("header of %s has %d bytes, want %d: %w", k.what, got, len(head), err)
 	}
-	if m := binary.BigEndian.Uint32(head); m != magic {
-		return nil, badf("magic number is %#08x, want %#08x for %s", m, magic, what)
+	if m := binary.BigEndian.Uint32(head); m != k.magic {
+		return nil, badf("magic number is %#08x, want %#08x for %s", m, k.magic, k.what)
 	}
-	dims := make([]uint64, n)
+	dims := make([]uint64, k.dims)
 	for i := range dims {
 		dims[i] = uint64(binary.BigEndian.Uint32(head[4+4*i:]))
 	}

@@ -66,7 +66,7 @@ func TestDamagedImages(t *testing.T) {
 		{"huge count", file(nil, 0x803, 1<<31, 1, 1), "more than this reader takes"},
 		{"huge side", file(nil, 0x803, 1, 1<<31, 1), "more than this reader takes"},
 		{"huge product", file(nil, 0x803, 1<<20, 1<<10, 1<<10), "more than this reader takes"},
-		{"no pixels", file(nil, 0x803, 5, 0, 28), "5 images of 0 x 28"},
+		{"no pixels", file(nil, 0x803, 5, 0, 28), "5 images of 0 x 28 pixels"},
 		{"claims a lot", file([]byte{1, 2}, 0x803, 1<<10, 1<<10, 1<<10), "ends after 2 of 1073741824 bytes"},
 		{"bad gzip header", []byte{0x1f, 0x8b, 0xff}, "gzip header"},
 		{"cut gzip", packed(t, twoImages())[:20], "header of images"},
@@ -136,7 +136,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestLoadErrorsNameTheFile(t *testing.T) {
-	images, labels := "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+	images, labels := trainImages, trainLabels
 	tests := []struct {
 		name  string
 		files map[string][]byte

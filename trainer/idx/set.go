@@ -1,23 +1,42 @@
 package idx
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/elrun/elrun/internal/mapped"
 )
 
-// Set is a data set of images with labels. It is safe for concurrent use, as
-// nothing changes it.
+// Set is a data set of images with labels. It is safe for concurrent use.
 type Set struct {
-	*Images
-	Labels []byte // one per image
+	Count, Rows, Cols int
+
+	images, labels *mapped.Records // a record for each image
+	failure        mapped.Failure
 }
 
-// Load reads name-images-idx3-ubyte and name-labels-idx1-ubyte, with or without
-// .gz, from the folder dir. MNIST calls its parts "train" and "t10k".
+// Open opens name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir, or,
+// where one is not there, the same with .gz. MNIST calls its parts "train" and "t10k".
+// Plain files are mapped, packed ones are unpacked into memory. Each label must be below
+// classes. The caller has to close the set when nobody reads it any more.
+func Open(dir, name string, classes int) (*Set, error) { return load(dir, name, classes, openRecords) }
+
+// Load is Open into memory, whatever the files are. What happens to the files afterwards
+// is of no concern. It takes images of up to MaxPixels bytes together.
 func Load(dir, name string, classes int) (*Set, error) {
+	return load(dir, name, classes, decodeRecords)
+}
+
+// source opens the file at path as records, and tells what its header says.
+type source func(path string, k kind) (*mapped.Records, []int, error)
+
+// load makes a set of two files.
+func load(dir, name string, classes int, open source) (*Set, error) {
 	imagePath, err := find(dir, name+"-images-idx3-ubyte")
 	if err != nil {
 		return nil, err
@@ -26,18 +45,24 @@ func Load(dir, name string, classes int) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, err := ReadImages(imagePath)
+	images, dims, err := open(imagePath, imageFile())
 	if err != nil {
 		return nil, err
 	}
-	labels, err := ReadLabels(labelPath, classes)
+	labels, _, err := open(labelPath, labelFile())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, images.Close())
 	}
-	if images.Count != len(labels) {
-		return nil, fmt.Errorf("idx: %s has %d images, %s %d labels: %w", imagePath, images.Count, labelPath, len(labels), ErrFormat)
+	s := &Set{Count: dims[0], Rows: dims[1], Cols: dims[2], images: images, labels: labels}
+	if err = checkClasses(labels.All(), classes); err != nil {
+		err = inFile(labelPath, err)
+	} else if images.Len() != labels.Len() {
+		err = fmt.Errorf("idx: %s has %d images, %s %d labels: %w", imagePath, images.Len(), labelPath, labels.Len(), ErrFormat)
 	}
-	return &Set{images, labels}, nil
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // find returns the path of name in dir, plain or else with .gz.
@@ -58,14 +83,61 @@ func find(dir, name string) (string, error) {
 // Len returns the number of images.
 func (s *Set) Len() int { return s.Count }
 
+// block is how many pixels are read at a time: they are on the stack.
+const block = 1 << 10
+
 // Sample writes the pixels of image i, scaled to [0, 1], to dst, which has Rows *
-// Cols elements, and returns the label.
+// Cols elements, and returns the label. It panics if there is no image i. If the file
+// cannot be read any more it returns -1, and Err says why.
 func (s *Set) Sample(dst []float32, i int) int {
-	size := s.Rows * s.Cols
-	pixels := s.Pixels[i*size : (i+1)*size]
-	dst = dst[:len(pixels)]
-	for j, p := range pixels {
-		dst[j] = float32(p) * (1.0 / 255)
+	var buf [block]byte
+	dst = dst[:s.images.Size()]
+	for at := 0; at < len(dst); at += block {
+		part := buf[:min(block, len(dst)-at)]
+		if err := s.images.Read(part, i, at); err != nil {
+			return s.failed(i, err)
+		}
+		to := dst[at:][:len(part)]
+		for j, p := range part {
+			to[j] = float32(p) * (1.0 / 255)
+		}
 	}
-	return int(s.Labels[i])
+	if err := s.labels.Read(buf[:1], i, 0); err != nil {
+		return s.failed(i, err)
+	}
+	return int(buf[0])
 }
+
+// failed takes note of why sample i cannot be read.
+func (s *Set) failed(i int, err error) int {
+	s.failure.Note(fmt.Errorf("idx: image %d: %w", i, err))
+	return -1
+}
+
+// Err returns the first error of Sample, which names the file, or nil.
+func (s *Set) Err() error { return s.failure.Err() }
+
+// Prefetch has the given images read ahead, if their file is mapped; those that do not
+// exist are passed over. It waits for nothing but its turn at the disk, until ctx ends.
+func (s *Set) Prefetch(ctx context.Context, samples []int) {
+	s.images.Prefetch(ctx, samples)
+	s.labels.Prefetch(ctx, samples)
+}
+
+// WriteTo writes all pixels and then all labels to w, and returns how many bytes these
+// were. It is the same for packed and plain files, and leaves mappings alone.
+func (s *Set) WriteTo(w io.Writer) (int64, error) {
+	n, err := s.images.WriteTo(w)
+	if err == nil {
+		var m int64
+		m, err = s.labels.WriteTo(w)
+		n += m
+	}
+	if err != nil {
+		return n, fmt.Errorf("idx: read all of a set: %w", err)
+	}
+	return n, nil
+}
+
+// Close ends the mappings. Samples cannot be read afterwards.
+func (s *Set) Close() error { return errors.Join(s.images.Close(), s.labels.Close()) }

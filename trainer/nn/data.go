@@ -6,11 +6,13 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Data is a set of labelled samples, each a vector of one length.
+// Data is a set of labelled samples, each a vector of one length. If it has a method
+// Prefetch like that of trainer.Prefetcher, a Network passes on what it is told.
 type Data interface {
 	// Len returns the number of samples.
 	Len() int
-	// Sample writes the inputs of sample i to dst and returns its class.
+	// Sample writes the inputs of sample i to dst and returns its class. Data that can
+	// fail returns a class below 0, and has a method Err() error that says why.
 	Sample(dst []float32, i int) (class int)
 }
 
@@ -45,6 +47,9 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 		}
 		class := d.Sample(b.inputs[k*size:(k+1)*size], i)
 		if class < 0 || class >= classes {
+			if f, ok := d.(interface{ Err() error }); ok && f.Err() != nil {
+				return fmt.Errorf("nn: sample %d: %w", i, f.Err())
+			}
 			return fmt.Errorf("nn: sample %d is of class %d, the model has %d", i, class, classes)
 		}
 		b.classes = append(b.classes, class)

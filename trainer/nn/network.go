@@ -104,6 +104,14 @@ func (n *Network) Accumulate(grad [][]float32, samples []int, done func(i int)) 
 	return loss, nil
 }
 
+// Prefetch has samples read ahead if the data can do that, so that Network is a
+// trainer.Prefetcher. Unlike the other methods it may be called at any time.
+func (n *Network) Prefetch(ctx context.Context, samples []int) {
+	if p, ok := n.data.(trainer.Prefetcher); ok {
+		p.Prefetch(ctx, samples)
+	}
+}
+
 // forward returns the logits of samples of d.
 func (n *Network) forward(d Data, samples []int) ([]float32, error) {
 	if err := n.batch.load(d, samples, n.in.Size(), n.classes); err != nil {

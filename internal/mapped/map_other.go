@@ -1,0 +1,26 @@
+//go:build !unix || aix || solaris
+
+package mapped
+
+import (
+	"errors"
+	"io"
+)
+
+// mapAll does nothing: there is no mapping.
+func (f *File) mapAll() error { return nil }
+
+// unmap does nothing.
+func (f *File) unmap() error { return nil }
+
+// copyTo reads from the file.
+func (f *File) copyTo(dst []byte, off int64) error {
+	_, err := f.file.ReadAt(dst, off)
+	if errors.Is(err, io.EOF) {
+		return ErrShrunk
+	}
+	return err
+}
+
+// readAhead does nothing: the system cannot be asked.
+func (f *File) readAhead([2]int64) {}

@@ -1,0 +1,133 @@
+package idx
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/elrun/elrun/internal/mapped"
+)
+
+// kind is what a file holds.
+type kind struct {
+	what  string
+	magic uint32
+	dims  int // of which the first counts the records
+}
+
+func imageFile() kind { return kind{"images", magicImages, 3} }
+func labelFile() kind { return kind{"labels", magicLabels, 1} }
+
+// bytes is the length of the header.
+func (k kind) bytes() int { return 4 + 4*k.dims }
+
+// size is the product of all dimensions but the first.
+func size(dims []uint64) uint64 {
+	n := uint64(1)
+	for _, d := range dims[1:] {
+		n *= d
+	}
+	return n
+}
+
+// openRecords maps the file at path if it is plain, and decodes it otherwise. It returns
+// the dimensions of its header.
+func openRecords(path string, k kind) (*mapped.Records, []int, error) {
+	f, err := mapped.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("idx: %w", err) // names operation and path
+	}
+	all := f.Section(0, f.Size())
+	dims, err := mappable(f, k)
+	if errors.Is(err, errPacked) {
+		r, dims, err := recordsFrom(all, k)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, nil, inFile(path, err)
+		}
+		return r, dims, nil
+	}
+	if err != nil {
+		return nil, nil, errors.Join(inFile(path, err), f.Close())
+	}
+	return f.Records(int64(k.bytes()), int(size(dims)), int(dims[0])), ints(dims), nil
+}
+
+// errPacked says that a file is compressed.
+var errPacked = errors.New("packed")
+
+// mappable reads the header of a plain file and makes sure that the file has the size
+// that it claims, so that memory is no concern.
+func mappable(f *mapped.File, k kind) ([]uint64, error) {
+	head := f.Section(0, int64(k.bytes()))
+	start := make([]byte, 2)
+	if n, err := io.ReadFull(f.Section(0, 2), start); err == nil && packed(start[:n]) {
+		return nil, errPacked
+	}
+	dims, err := readHeader(head, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSides(dims, k); err != nil {
+		return nil, err
+	}
+	// The sides are limited, so that this is below 2^60.
+	got, want := uint64(f.Size())-uint64(k.bytes()), dims[0]*size(dims)
+	switch {
+	case got < want:
+		return nil, badf("ends after %d of %d bytes", got, want)
+	case got > want:
+		return nil, badf("has more than the %d bytes that its header claims", want)
+	case want > math.MaxInt:
+		return nil, badf("%d bytes do not fit the addresses of this system", want)
+	}
+	return dims, nil
+}
+
+// decodeRecords reads the file at path into memory.
+func decodeRecords(path string, k kind) (*mapped.Records, []int, error) {
+	var dims []int
+	r, err := readFile(path, func(from io.Reader) (r *mapped.Records, err error) {
+		r, dims, err = recordsFrom(from, k)
+		return r, err
+	})
+	return r, dims, err
+}
+
+// recordsFrom decodes a file of images or labels.
+func recordsFrom(from io.Reader, k kind) (*mapped.Records, []int, error) {
+	dims, body, err := decode(from, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	return mapped.InMemory(body, int(size(dims))), ints(dims), nil
+}
+
+// ints converts dimensions that have been checked.
+func ints(dims []uint64) []int {
+	out := make([]int, len(dims))
+	for i, d := range dims {
+		out[i] = int(d)
+	}
+	return out
+}
+
+// checkClasses wants every label to be below classes.
+func checkClasses(labels io.Reader, classes int) error {
+	buf := make([]byte, 1<<16)
+	for at := 0; ; {
+		n, err := labels.Read(buf)
+		for j, l := range buf[:n] {
+			if int(l) >= classes {
+				return badf("label %d is %d, but there are %d classes", at+j, l, classes)
+			}
+		}
+		at += n
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

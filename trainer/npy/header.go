@@ -1,0 +1,186 @@
+package npy
+
+import (
+	"math"
+	"strings"
+)
+
+// header is what the dictionary at the beginning of a file says.
+type header struct {
+	descr   string
+	fortran bool
+	shape   []int
+}
+
+// maxDims is how many dimensions NumPy allows.
+const maxDims = 64
+
+// parseHeader reads the dictionary, which is Python's text of one with these three keys:
+//
+//	{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
+//
+// in any order, with blanks around it and a line's end after it.
+func parseHeader(text string) (header, error) {
+	var h header
+	s := scanner{rest: strings.TrimRight(text, " \n")}
+	seen := make(map[string]bool)
+	s.want('{')
+	for s.err == nil && !s.take('}') {
+		key := s.quoted()
+		s.want(':')
+		if s.err == nil && seen[key] {
+			s.fail("the key %q is there twice", key)
+		}
+		seen[key] = true
+		s.value(&h, key)
+		if !s.take(',') {
+			s.want('}')
+			break
+		}
+	}
+	if s.err == nil && s.rest != "" {
+		s.fail("%q after the dictionary", shorten(s.rest))
+	}
+	if s.err == nil && len(seen) != 3 {
+		s.fail("%d keys, want descr, fortran_order and shape", len(seen))
+	}
+	return h, s.err
+}
+
+// scanner reads Python's text of values from left to right. After the first error it
+// reads nothing more.
+type scanner struct {
+	rest string
+	err  error
+}
+
+// value reads the value of a key into its field.
+func (s *scanner) value(h *header, key string) {
+	switch key {
+	case "descr":
+		if s.take('[') {
+			s.fail("elements have several fields; save each field as an array of its own")
+			return
+		}
+		h.descr = s.quoted()
+	case "fortran_order":
+		h.fortran = s.boolean()
+	case "shape":
+		h.shape = s.tuple()
+	default:
+		if s.err == nil {
+			s.fail("unknown key %q", shorten(key))
+		}
+	}
+}
+
+// take steps over c, and blanks before it, if it is what comes next.
+func (s *scanner) take(c byte) bool {
+	if s.err != nil {
+		return false
+	}
+	s.rest = strings.TrimLeft(s.rest, " ")
+	if s.rest == "" || s.rest[0] != c {
+		return false
+	}
+	s.rest = s.rest[1:]
+	return true
+}
+
+// want is take of what has to be there.
+func (s *scanner) want(c byte) {
+	if !s.take(c) && s.err == nil {
+		s.fail("want %q before %q", c, shorten(s.rest))
+	}
+}
+
+// quoted reads a string in quotes of either kind. Those of headers have no escapes.
+func (s *scanner) quoted() string {
+	quote := byte('\'')
+	if s.take('"') {
+		quote = '"'
+	} else {
+		s.want('\'')
+	}
+	if s.err != nil {
+		return ""
+	}
+	end := strings.IndexByte(s.rest, quote)
+	if end < 0 {
+		s.fail("no end of the string %q", shorten(s.rest))
+		return ""
+	}
+	text := s.rest[:end]
+	s.rest = s.rest[end+1:]
+	return text
+}
+
+// boolean reads True or False.
+func (s *scanner) boolean() bool {
+	if s.err != nil {
+		return false
+	}
+	s.rest = strings.TrimLeft(s.rest, " ")
+	if rest, found := strings.CutPrefix(s.rest, "True"); found {
+		s.rest = rest
+		return true
+	}
+	rest, found := strings.CutPrefix(s.rest, "False")
+	if !found {
+		s.fail("want True or False before %q", shorten(s.rest))
+	}
+	s.rest = rest
+	return false
+}
+
+// tuple reads a tuple of sizes.
+func (s *scanner) tuple() []int {
+	var sizes []int
+	s.want('(')
+	for s.err == nil && !s.take(')') {
+		sizes = append(sizes, s.size())
+		if len(sizes) > maxDims {
+			s.fail("more than %d dimensions", maxDims)
+		}
+		if !s.take(',') {
+			s.want(')')
+			break
+		}
+	}
+	return sizes
+}
+
+// size reads a decimal number of at least 0, after which Python 2 wrote an L.
+func (s *scanner) size() int {
+	if s.err != nil {
+		return 0
+	}
+	s.rest = strings.TrimLeft(s.rest, " ")
+	n, digits := 0, 0
+	for ; digits < len(s.rest) && '0' <= s.rest[digits] && s.rest[digits] <= '9'; digits++ {
+		d := int(s.rest[digits] - '0')
+		if n > (math.MaxInt-d)/10 {
+			s.fail("the size %q is too large", shorten(s.rest))
+			return 0
+		}
+		n = 10*n + d
+	}
+	if digits == 0 {
+		s.fail("want a size before %q", shorten(s.rest))
+		return 0
+	}
+	s.rest = strings.TrimPrefix(s.rest[digits:], "L")
+	return n
+}
+
+// fail takes note of an error.
+func (s *scanner) fail(format string, args ...any) { s.err = badf(format, args...) }
+
+// shorten leaves so much of a text that an error stays readable.
+func shorten(text string) string {
+	const most = 20
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}

@@ -1,0 +1,201 @@
+// Package npy reads data sets from the files that NumPy's save writes: an array of
+// inputs, whose first dimension counts the samples, and one of labels.
+//
+//	set, err := npy.Open(npy.Files{Inputs: "x.npy", Labels: "y.npy", Classes: 10, Scale: 1.0 / 255})
+//	defer set.Close()
+//	label := set.Sample(inputs, 0) // set.Size() inputs
+//
+// Files of format 1, 2 and 3 are read whose elements stand in C order and are booleans,
+// integers of 8 to 64 bits or floating-point numbers of 16 to 64 bits, little-endian.
+// They are mapped: opening copies nothing, all processes of a host share what they have
+// read, and the system takes the memory back when it is short. So a set may be larger than
+// the memory. The files must be left alone while they are in use; if one becomes shorter,
+// Sample returns -1 and Err says why.
+//
+// Every error names the file, and what to do in Python if it is of a kind that is not
+// read here.
+package npy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/elrun/elrun/internal/mapped"
+)
+
+// ErrFormat says that a file is not what its place requires; errors.Is finds it in the
+// errors of this package that are not those of the file system.
+var ErrFormat = errors.New("not a usable npy file")
+
+// Array is a mapped file, as rows of its first dimension. It is safe for concurrent use.
+type Array struct {
+	Type  string // of the elements, as NumPy writes it: <f4
+	Shape []int  // at least one dimension
+
+	path string
+	kind element
+	rows *mapped.Records
+}
+
+// OpenArray maps the file at path. The caller has to close it.
+func OpenArray(path string) (*Array, error) {
+	f, err := mapped.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("npy: %w", err) // names operation and path
+	}
+	a, err := arrayOf(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("npy: read %s: %w", path, err), f.Close())
+	}
+	return a, nil
+}
+
+// arrayOf reads the header of a file and wants the rest of it to be what that says.
+func arrayOf(f *mapped.File) (*Array, error) {
+	h, start, err := readHeader(f.Section(0, f.Size()))
+	if err != nil {
+		return nil, err
+	}
+	kind, err := elementOf(h.descr)
+	if err != nil {
+		return nil, err
+	}
+	if h.fortran {
+		return nil, badf("it is in Fortran order; save numpy.ascontiguousarray(a)")
+	}
+	row, want, err := sizes(h.shape, kind.size)
+	if err != nil {
+		return nil, err
+	}
+	if got := f.Size() - start; got != want {
+		return nil, badf("it has %d bytes of elements, the shape %v of %s has %d; save it again", got, h.shape, h.descr, want)
+	}
+	return &Array{Type: h.descr, Shape: h.shape, path: f.Path(), kind: kind, rows: f.Records(start, row, h.shape[0])}, nil
+}
+
+// sizes returns the bytes of a row and of all rows.
+func sizes(shape []int, element int) (row int, all int64, err error) {
+	if len(shape) == 0 {
+		return 0, 0, badf("it is a single number; save an array of samples")
+	}
+	n := uint64(element)
+	for _, d := range shape[1:] {
+		if d > 0 && n > math.MaxInt64/uint64(d) {
+			return 0, 0, badf("shape %v is larger than any file", shape)
+		}
+		n *= uint64(d)
+	}
+	switch count := uint64(shape[0]); {
+	case n == 0 && count > 0:
+		return 0, 0, badf("shape %v has samples without elements", shape)
+	case n > math.MaxInt || count > 0 && n > math.MaxInt64/count:
+		return 0, 0, badf("shape %v is larger than any file", shape)
+	}
+	return int(n), int64(n) * int64(shape[0]), nil
+}
+
+// Len is the number of rows.
+func (a *Array) Len() int { return a.rows.Len() }
+
+// Size is the number of elements of a row.
+func (a *Array) Size() int { return a.rows.Size() / a.kind.size }
+
+// block is how many bytes are read at a time: they are on the stack. It is a multiple of
+// every element's size.
+const block = 1 << 10
+
+// Row writes the elements of row i to dst, which has room for Size of them, rounded to
+// float32. It panics if there is no row i. After an error, which names the file, dst is
+// undefined.
+func (a *Array) Row(dst []float32, i int) error {
+	var buf [block]byte
+	dst = dst[:a.Size()]
+	for at := 0; at < a.rows.Size(); at += block {
+		part := buf[:min(block, a.rows.Size()-at)]
+		if err := a.rows.Read(part, i, at); err != nil {
+			return fmt.Errorf("npy: row %d: %w", i, err)
+		}
+		dst = dst[a.kind.floats(dst, part):]
+	}
+	return nil
+}
+
+// integer returns the only element of row i of an array of integers.
+func (a *Array) integer(i int) (int64, error) {
+	var buf [8]byte
+	b := buf[:a.kind.size]
+	if err := a.rows.Read(b, i, 0); err != nil {
+		return 0, fmt.Errorf("npy: row %d: %w", i, err)
+	}
+	return a.kind.integer(b), nil
+}
+
+// Close ends the mapping.
+func (a *Array) Close() error { return a.rows.Close() }
+
+// The beginning of a file: this, two bytes of version, and the length of a header of at
+// most maxHeader bytes.
+const (
+	magic     = "\x93NUMPY"
+	maxHeader = 1 << 20
+)
+
+// readHeader reads the beginning of a file and returns where the elements start.
+func readHeader(r io.Reader) (h header, start int64, err error) {
+	head := make([]byte, len(magic)+2)
+	got, err := io.ReadFull(r, head)
+	if err := checkMagic(head[:got]); err != nil {
+		return h, 0, err
+	}
+	if err != nil {
+		return h, 0, badf("it ends after %d bytes: %w", got, err)
+	}
+	length := make([]byte, 4)
+	switch major, minor := head[6], head[7]; {
+	case major == 1 && minor == 0:
+		_, err = io.ReadFull(r, length[:2])
+		start = 2
+	case (major == 2 || major == 3) && minor == 0:
+		_, err = io.ReadFull(r, length)
+		start = 4
+	default:
+		return h, 0, badf("it is of format %d.%d, 1.0, 2.0 and 3.0 are known; save it again with this version of numpy.save", major, minor)
+	}
+	n := binary.LittleEndian.Uint32(length)
+	if err == nil && n > maxHeader {
+		return h, 0, badf("its header claims to have %d bytes", n)
+	}
+	text := make([]byte, n)
+	if err == nil {
+		_, err = io.ReadFull(r, text)
+	}
+	if err != nil {
+		return h, 0, badf("it ends before its elements: %w; save it again", err)
+	}
+	if h, err = parseHeader(string(text)); err != nil {
+		return h, 0, fmt.Errorf("%w: in the header", err)
+	}
+	return h, start + int64(len(head)) + int64(n), nil
+}
+
+// checkMagic looks at the first bytes, and knows some of other files.
+func checkMagic(head []byte) error {
+	switch {
+	case bytes.HasPrefix(head, []byte(magic)):
+		return nil
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return badf("it is a zip archive, as numpy.savez writes; unpack it and name a file of it")
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return badf("it is compressed; unpack it with gunzip, so that it can be mapped")
+	}
+	return badf("it begins with %q, want %q; write it with numpy.save", head, magic)
+}
+
+// badf makes an error that is ErrFormat.
+func badf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
+}
