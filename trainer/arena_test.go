@@ -43,16 +43,18 @@ type network interface {
 
 // actor is one process of an arena.
 type actor struct {
-	arena  *arena
-	self   elastic.Member
-	group  *elastic.Group
-	model  *slope
-	cfg    trainer.Config
-	sent   atomic.Int64 // messages
-	killAt atomic.Int64 // the message before which it dies; 0 for none
-	killed atomic.Bool
-	begun  atomic.Bool // a step
-	muted  atomic.Bool // nobody hears of its first identity any more
+	arena *arena
+	self  elastic.Member
+	group *elastic.Group
+	model *slope
+	// trained is what Run gets: model, or what a test has put around it.
+	trained trainer.Model
+	cfg     trainer.Config
+	sent    atomic.Int64 // messages
+	killAt  atomic.Int64 // the message before which it dies; 0 for none
+	killed  atomic.Bool
+	begun   atomic.Bool // a step
+	muted   atomic.Bool // nobody hears of its first identity any more
 	// reopened counts identities after the first.
 	reopened int
 	tries    map[int64]int // how often it has begun each step
@@ -107,9 +109,10 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 }
 
 // churning is the job of an arena: so many steps of 8 microbatches, the last of each
-// pass of 3 short.
+// pass of 3 short. Who wants to join is let in: these tests are not about whether it helps.
 func churning(steps int64, exactly bool) trainer.Config {
 	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4, BucketBytes: 24, Exact: exactly,
+		Admit:     trainer.AdmitAlways,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
@@ -140,6 +143,7 @@ func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	x := &actor{arena: a, self: self, model: newSlope(), cfg: a.cfg, tries: make(map[int64]int)}
 	x.cfg.OnStep = func(r trainer.StepReport) { x.steps = append(x.steps, r) }
 	x.cfg.Done = func(r trainer.Result) { x.result = &r }
+	x.trained = x.model
 	if a.adjust != nil {
 		a.adjust(x)
 	}
@@ -174,7 +178,7 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 		return err
 	}
 	x.group = g
-	return errors.Join(trainer.Run(ctx, g, x.model, x.cfg), g.Close())
+	return errors.Join(trainer.Run(ctx, g, x.trained, x.cfg), g.Close())
 }
 
 // endpoint is one identity of the process.

@@ -14,9 +14,13 @@ import (
 // decides from has been gathered or reduced, so that all ranks come to the same.
 type balance struct {
 	policy loadbal.Policy
-	wanted []int  // microbatches of each rank in the open step
-	why    string // wanted is other than what was told
-	told   []int  // wanted, as the log has it
+	wanted []int // microbatches of each rank in the open step
+
+	// What the log has not been told yet.
+	told  []int  // wanted, as the log has it
+	cause string // of a new session, in which the policy has begun anew
+	why   string // in the policy's words: wanted is other than for the step before
+	short bool   // a short step has been between the one of told and the open one
 
 	// What this peer knows of itself.
 	most   int     // microbatches that it can take; 0 for no bound
@@ -63,8 +67,8 @@ func (b *balance) enter(policy string, all []entry, microbatches, self int) erro
 		bounds = nil
 	}
 	b.policy.Begin(speeds)
-	if b.why = "the members have changed"; b.told == nil {
-		b.why = "start"
+	if b.cause = "the members have changed"; b.told == nil {
+		b.cause = "start"
 	}
 	b.next(bounds, microbatches, self)
 	return nil
@@ -77,10 +81,7 @@ func (b *balance) next(reports []loadbal.Report, microbatches, self int) {
 		b.wanted = nil
 		return
 	}
-	var why string
-	if b.wanted, why = b.policy.Next(reports, microbatches); why != "" {
-		b.why = why
-	}
+	b.wanted, b.why = b.policy.Next(reports, microbatches)
 	b.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
 }
 
@@ -116,13 +117,17 @@ func (r *runner) shareOut(s *elastic.Session, slots []slot, committed bool) {
 // at the end of a pass has other shares for no reason of its own, and is passed over.
 func (r *runner) tellShares(s *elastic.Session) {
 	b := &r.balance
-	old, why := b.told, b.why
-	if why == "" || slices.Equal(old, b.wanted) || r.openMicrobatches() < r.plan.mostMicrobatches() {
+	if r.openMicrobatches() < r.plan.mostMicrobatches() {
+		b.short = true
 		return
 	}
-	b.told, b.why = slices.Clone(b.wanted), ""
-	launcher := s.View.Members[s.Rank].Launcher
-	if slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) != s.Rank {
+	old, why := b.told, b.reason()
+	b.cause, b.short = "", false
+	if slices.Equal(old, b.wanted) {
+		return
+	}
+	b.told = slices.Clone(b.wanted)
+	if !speaks(s) {
 		return
 	}
 	if old == nil {
@@ -130,6 +135,27 @@ func (r *runner) tellShares(s *elastic.Session) {
 	}
 	r.group.Emit(s.View.Epoch, r.committed+1, event.Shares{Old: old, New: b.told, Reason: why})
 }
+
+// reason says why shares of a full step are others than those told. What the policy says
+// compares with the step before; where that was a short one it does not fit.
+func (b *balance) reason() string {
+	switch {
+	case b.cause != "":
+		return b.cause
+	case !b.short:
+		return b.why
+	}
+	most := 0
+	for rank := range b.wanted {
+		if distance(b.wanted[rank], b.told[rank]) > distance(b.wanted[most], b.told[most]) {
+			most = rank
+		}
+	}
+	return fmt.Sprintf("rank %d: %d to %d, as times were in the short step at the end of the pass", most, b.told[most], b.wanted[most])
+}
+
+// distance is how far two numbers are from each other.
+func distance(a, b int) int { return max(a-b, b-a) }
 
 // takeLess answers a model that has run out of memory over a share: this peer's bound
 // is half of it from now on, and all leave the session, in the next one of which the

@@ -173,9 +173,45 @@ func TestSharesFollowSpeeds(t *testing.T) {
 	})
 }
 
-// A member that comes later begins with the share of a middling one, and those who were
-// there keep what is known of them.
-func TestAJoinerBeginsWithTheMedian(t *testing.T) {
+// What the log says of shares fits those it had before, over the short step at the end
+// of a pass, too, in whose place it says nothing.
+func TestReasonsFitTheShares(t *testing.T) {
+	for slow := int64(2); slow <= 12; slow++ {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, wide(14, false))
+			a.adjust = func(x *actor) {
+				x.cfg.OnBegin = func(step int64) {
+					x.model.pace = time.Millisecond
+					if step >= slow {
+						x.model.pace *= time.Duration(1 + x.self.Index)
+					}
+				}
+			}
+			a.play(t)
+			a.check(t, "a step change")
+			changes := a.changes()
+			if len(changes) < 2 || changes[0].Reason != "start" {
+				t.Fatalf("events %+v", changes)
+			}
+			for i, c := range changes[1:] {
+				var rank, from, to int
+				if _, err := fmt.Sscanf(c.Reason, "rank %d: %d to %d,", &rank, &from, &to); err != nil {
+					t.Fatalf("slow from step %d: reason %q", slow, c.Reason)
+				}
+				if from != c.Old[rank] || to != c.New[rank] || !slices.Equal(c.Old, changes[i].New) {
+					t.Errorf("slow from step %d: %+v after %+v", slow, c, changes[i])
+				}
+				if short := strings.Contains(c.Reason, "short step"); slow == 5 && i == 0 && !short {
+					t.Errorf("shares after the short step changed for %q", c.Reason)
+				}
+			}
+		})
+	}
+}
+
+// A member that comes later begins with the share that follows from its trial, and those
+// who were there keep what is known of them.
+func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := wide(60, true)
 		cfg.Samples = 256 * 100 // no short steps

@@ -2,11 +2,13 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -24,7 +26,7 @@ const (
 )
 
 // Config says what to train and how. It must be the same at every peer, but for
-// MaxShare and the functions that only report.
+// MaxShare, Admit and the functions that only report.
 type Config struct {
 	// Samples is the size of the training set: the model is asked for the samples
 	// 0 to Samples-1, each once in a pass.
@@ -51,6 +53,10 @@ type Config struct {
 	// Exact sums gradients as integers (package exact), so that the result has the same
 	// bits whatever the number of peers, and whoever comes and goes.
 	Exact bool
+	// Compression makes gradients shorter on their way, by a coding of package compress:
+	// "fp16", "bf16", "int8", "topk" or "topk:F". What a coding loses is sent later, and all
+	// peers have the same bits. Empty or "none" means that they travel as they are.
+	Compression string
 	// Balance names the policy by which the shares of the peers follow their speeds: one
 	// of package loadbal; empty or "auto" means its default, "equal" that they do not.
 	Balance string
@@ -58,6 +64,11 @@ type Config struct {
 	// others can take the rest; 0 means no bound. It may be another at each peer. A model
 	// that runs out of memory lowers it.
 	MaxShare int
+	// Admit says which peers may join a running job: AdmitIfItHelps, which is the default,
+	// or AdmitAlways. At a peer that joins AdmitAlways means that it is let in whatever
+	// the others think. A peer of which the job has no use is parked: it follows the job,
+	// and is let in when that gets shorter by it, or too few others are left.
+	Admit string
 	// DataHash identifies the training set, if it is set: peers with another one are
 	// refused, and so are checkpoints.
 	DataHash string
@@ -72,6 +83,9 @@ type Config struct {
 	// OnBegin, if set, is called before this peer computes its part of a step, and
 	// again when the step is tried again.
 	OnBegin func(step int64)
+	// OnTrial, if set, is called before this peer computes some microbatches of a step
+	// for nothing, which it does before it joins to measure how fast it is.
+	OnTrial func(step int64)
 	// OnStep, if set, is told of every step to which this peer has contributed when the
 	// step is stable, in order.
 	OnStep func(StepReport)
@@ -94,8 +108,8 @@ type Checkpoint struct {
 	Keep       int           // how many to keep in Dir; 0 means 3
 	// Resume, if set, is a folder with checkpoints. Run goes on from the newest one that
 	// is whole. Its settings must be those of the job, but for the number of peers, the
-	// steps or passes, the schedule and BucketBytes. A peer that finds none gets the
-	// state from the others.
+	// steps or passes, the schedule, BucketBytes, Balance and Compression. A peer that finds
+	// none gets the state from the others.
 	Resume string
 }
 
@@ -125,6 +139,10 @@ type StepReport struct {
 	// large that not every step is measured, and if this peer learned of the commit from
 	// others.
 	GradNorm, NoiseScale float64
+	// Sent is how many bytes of gradients this peer sent in the step's last try, without
+	// headers, and Raw how many a ring would have sent of them as they are. Both are 0
+	// without Config.Compression.
+	Sent, Raw int64
 }
 
 // Result is the outcome of a finished job, the same at every peer.
@@ -166,8 +184,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.BucketBytes == 0 {
 		c.BucketBytes = DefaultBucketBytes
 	}
+	if c.Compression == "" {
+		c.Compression = compress.None
+	}
 	if c.Balance == "" {
 		c.Balance = DefaultBalance
+	}
+	if c.Admit == "" {
+		c.Admit = AdmitIfItHelps
 	}
 	if c.Checkpoint.Keep == 0 {
 		c.Checkpoint.Keep = DefaultKeep
@@ -189,11 +213,18 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: MaxShare is %d, want 0 or more", c.MaxShare)
 	case c.BucketBytes < 1:
 		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
+	case c.Exact && c.Compression != compress.None:
+		return c, fmt.Errorf("trainer: Exact and Compression %q, want one of them: what is compressed depends on who computed what", c.Compression)
 	}
+	coding, err := compress.Parse(c.Compression)
+	if err != nil {
+		return c, fmt.Errorf("trainer: Compression: %w", err)
+	}
+	c.Compression = compress.Name(coding) // in one spelling, as peers compare it
 	if _, err := loadbal.New(c.Balance); err != nil {
 		return c, fmt.Errorf("trainer: Balance: %w", err)
 	}
-	if err := c.Checkpoint.check(); err != nil {
+	if err := errors.Join(checkAdmit(c.Admit), c.Checkpoint.check()); err != nil {
 		return c, err
 	}
 	return c, c.Optimizer.Check()

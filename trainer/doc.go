@@ -72,15 +72,25 @@
 //
 // A policy of package loadbal decides how many microbatches each rank computes. All
 // ranks hold equal ones: at the entry of a session it is begun with the speeds that all
-// have told, of which one that has just joined knows none and is taken for a middling
-// one, and after each commit it is given the times of all, from the tail. The batch stays
-// what it is, and sums over samples need no weights, so the gradient is that of equal
+// have told, and after each commit it is given the times of all, from the tail. The batch
+// stays what it is, and sums over samples need no weights, so the gradient is that of equal
 // shares. A time counts only if the whole share was computed in one go. A peer whose model
 // runs out of memory (ErrOutOfMemory) halves its bound and ends the session for all; the
 // next entry tells the bound.
 //
+// Before a peer joins it computes a few microbatches for nothing (trial.go). From its speed
+// and from what steps take, a member predicts them with it and without (admit.go), and
+// lets it in if they get shorter. Otherwise it is parked: it follows the job, and asks
+// again. When it is let in its first share is one that suits it.
+//
 // The tail also carries the norm of every rank's gradient, from which noise.go estimates
 // how large a batch is of use.
+//
+// # Data
+//
+// The model reads its samples itself. As shares and the order of samples are known when a
+// step begins, one that is a Prefetcher is told what it will be given in this step and the
+// next (prefetch.go), by a goroutine that no step waits for.
 //
 // # Exact mode
 //

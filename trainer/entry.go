@@ -18,29 +18,39 @@ type entry struct {
 	held      loadbal.Set // microbatches of the open step
 	speed     int64       // as loadbal.Speed counts it; 0 if it is not known
 	most      int         // microbatches that the rank can take; 0 for no bound
+	links     []pace      // what is known of those to it, by rank
 }
 
-// entryWords is the number of words before the exponents.
+// entryWords is the number of words before the exponents and paces.
 const entryWords = 5
 
 // words encodes the entry.
 func (e entry) words() []uint64 {
 	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most)}
-	packed := make([]uint64, ceilDiv(len(e.exponents), 8))
+	packed := make([]uint64, ceilDiv(len(e.exponents)+len(e.links), 8))
 	for i, x := range e.exponents {
 		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
+	}
+	for k, p := range e.links {
+		i := len(e.exponents) + k
+		packed[i/8] |= uint64(p) << (i % 8 * 8)
 	}
 	return append(append(w, packed...), e.held...)
 }
 
-// entryOf decodes what words wrote, with so many exponents.
-func entryOf(w []uint64, exponents int) entry {
-	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]), exponents: make([]int8, exponents)}
+// entryOf decodes what words wrote, with so many exponents and ranks.
+func entryOf(w []uint64, exponents, ranks int) entry {
+	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
+		exponents: make([]int8, exponents), links: make([]pace, ranks)}
 	w = w[entryWords:]
 	for i := range e.exponents {
 		e.exponents[i] = int8(w[i/8] >> (i % 8 * 8))
 	}
-	e.held = loadbal.Set(w[ceilDiv(exponents, 8):])
+	for k := range e.links {
+		i := exponents + k
+		e.links[k] = pace(w[i/8] >> (i % 8 * 8))
+	}
+	e.held = loadbal.Set(w[ceilDiv(exponents+ranks, 8):])
 	return e
 }
 
@@ -77,20 +87,21 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 		r.open.owner = id
 	}
 	mine := entry{state: state{r.committed, r.digest()}, attempt: r.open.attempt, held: r.open.held,
-		speed: r.balance.speed(), most: r.balance.most}
+		speed: r.balance.speed(), most: r.balance.most, links: r.links.row(s.View)}
 	if r.cfg.Exact {
 		mine.exponents = r.open.scale.Exponents()
 	}
 	words := mine.words()
 	gathered := make([]uint64, len(words)*len(s.View.Members))
-	if err := collective.AllGather(ctx, s.Comm, gathered, words); err != nil {
+	if err := collective.AllGather(ctx, s.Comm.For("entry"), gathered, words); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
 	var all []entry
 	var states []state
+	var rows [][]pace
 	for ; len(gathered) > 0; gathered = gathered[len(words):] {
-		e := entryOf(gathered[:len(words)], len(mine.exponents))
-		all, states = append(all, e), append(states, e.state)
+		e := entryOf(gathered[:len(words)], len(mine.exponents), len(mine.links))
+		all, states, rows = append(all, e), append(states, e.state), append(rows, e.links)
 	}
 	if err := r.agree(s, states); err != nil {
 		return err
@@ -98,6 +109,7 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 	if err := r.balance.enter(r.cfg.Balance, all, r.openMicrobatches(), s.Rank); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
+	r.links.enter(s, rows)
 	leader, shares, kept := settle(all, r.balance.wanted, r.openMicrobatches())
 	if !kept[s.Rank] {
 		scale, err := r.scaleFrom(all[leader].exponents)

@@ -1,6 +1,9 @@
 package trainer
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // ErrOutOfMemory is what a Model's error wraps where memory is short.
 var ErrOutOfMemory = errors.New("out of memory")
@@ -24,6 +27,21 @@ type Model interface {
 	// An error ends the job at this peer, but for one that wraps ErrOutOfMemory: then the
 	// peer takes half as many microbatches from now on, and all try the step again.
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
+}
+
+// Prefetcher is a Model that can have the data of samples read ahead. A model whose data
+// is in memory need not be one. Run tells it, in its own time, which samples this peer
+// will compute next: those of its share of the open step but for the first microbatch,
+// which is computed at once, and those of the step after, as they follow if shares stay
+// what they are.
+type Prefetcher interface {
+	// Prefetch has the samples with the given indices read ahead, as far as it can. It is
+	// called from a goroutine of Run's, at the same time as the other methods, one call
+	// at a time. No sample is named twice for one step. How long a call takes holds up no
+	// step: what has changed meanwhile is in the next call. Run waits for it when it
+	// returns, so it has to come back when ctx ends. What cannot be read is no error
+	// here; it will be where it is needed. samples is Run's, until Prefetch returns.
+	Prefetch(ctx context.Context, samples []int)
 }
 
 // Param is one parameter of a model: a named vector with a shape.

@@ -53,9 +53,10 @@ func (e *noise) scale() float64 {
 const noiseElements = 1 << 16
 
 // noiseDue reports whether the norms of a step are taken: of each for small models, else
-// of one in so many. All peers come to the same.
+// of one in so many. All peers come to the same. With a sparse coding the sum of a step is
+// of earlier gradients as much as of its own, and there is no estimate.
 func (r *runner) noiseDue(step int64) bool {
-	return step%int64(ceilDiv(r.layout.size(), noiseElements)) == 0
+	return !r.compressed.sparse() && step%int64(ceilDiv(r.layout.size(), noiseElements)) == 0
 }
 
 // norm limits the mean gradient that is staged for a step, where that is wanted, and

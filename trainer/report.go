@@ -16,6 +16,7 @@ type work struct {
 	predicted            time.Duration
 	recomputed           int
 	gradNorm, noiseScale float64
+	sent, raw            int64 // bytes of gradients, as in StepReport
 }
 
 // stable takes note that all members of a view have committed the last step: it is
@@ -104,6 +105,7 @@ func (r *runner) report(mine share, lost []event.Contribution) {
 		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = r.own.recomputed, r.own.compute, r.own.comm, r.own.total
 		rep.Predicted = r.own.predicted
 		rep.GradNorm, rep.NoiseScale = r.own.gradNorm, r.own.noiseScale
+		rep.Sent, rep.Raw = r.own.sent, r.own.raw
 	}
 	if r.digestDue(o.Step) {
 		rep.Digest = fmt.Sprintf("%016x", r.digest())
@@ -117,6 +119,7 @@ func (r *runner) report(mine share, lost []event.Contribution) {
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
+		SentBytes: rep.Sent, RawBytes: rep.Raw,
 	})
 	if mine.Peer != "" && r.cfg.OnStep != nil {
 		r.cfg.OnStep(rep)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -20,6 +21,7 @@ type runner struct {
 	layout layout
 	held   []elastic.Setting // in which all members agree
 	saver  *saver
+	ahead  *ahead
 
 	// The state: what all members hold alike after the last committed step.
 	params    [][]float32   // the model's memory
@@ -36,8 +38,12 @@ type runner struct {
 	open    contribution
 	shares  []loadbal.Set // what each rank of the session is to contribute
 	balance balance       // from which they follow
+	links   links         // from which the order of the ring follows
 	own     work          // this peer's, for the last step it has contributed to
-	noise   noise
+	pulses  pulses        // of the steps of this session
+	// compressed is open.sums, or nil where gradients travel as they are.
+	compressed *compressed
+	noise      noise
 
 	// What has been reported.
 	reported  int64
@@ -62,12 +68,16 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 		return err
 	}
 	defer r.saver.writing.Wait()
+	defer r.ahead.start(ctx)()
 	if err := r.resume(); err != nil {
 		return err
 	}
 	group.Hold(r, r.held)
 	group.OnQuorumLost(func() { r.saver.now(r) })
 	err = r.sessions(ctx)
+	if errors.Is(err, elastic.ErrLeft) {
+		r.giveUp("leaving")
+	}
 	if err != nil {
 		return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
 	}
@@ -85,20 +95,32 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 		return nil, err
 	}
 	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
-		saver: newSaver(cfg.Checkpoint)}
+		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model)}
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
-	if cfg.Exact {
+	coding, err := compress.Parse(cfg.Compression)
+	if err != nil {
+		return nil, fmt.Errorf("trainer: Compression: %w", err)
+	}
+	switch {
+	case coding != nil:
+		r.compressed, r.bufs = newCompressed(r.layout, coding, func() int64 {
+			p := r.plan.step(r.open.step)
+			return int64(p.end - p.first)
+		})
+		r.open.sums = r.compressed
+	case cfg.Exact:
 		if r.scale, err = exact.New(len(params), r.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
 		}
 		r.open.sums, r.bufs = newQuantised(r.layout)
-	} else {
+	default:
 		r.open.sums, r.bufs = newPlain(r.layout)
 	}
 	r.balance.most = cfg.MaxShare
+	r.links.bytes = r.compressed.bytes(r.layout)
 	r.held = r.settings()
 	r.reopen()
 	return r, nil

@@ -175,7 +175,7 @@ func (r *runner) resume() error {
 func (r *runner) fits(h checkpoint.Header) error {
 	for _, s := range r.held {
 		switch s.Name {
-		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance:
+		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress:
 			continue
 		}
 		if got := h.Settings[s.Name]; got != s.Value {

@@ -18,6 +18,7 @@ const (
 	settingBuckets    = "bucket bytes"
 	settingArithmetic = "arithmetic"
 	settingBalance    = "balance"
+	settingCompress   = "compression"
 )
 
 // settings lists what must be equal at all members of a job. A peer that differs is
@@ -38,6 +39,7 @@ func (r *runner) settings() []elastic.Setting {
 		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps)},
 		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
 		{Name: settingBalance, Value: c.Balance},
+		{Name: settingCompress, Value: c.Compression},
 	}
 	if c.Exact {
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe())})

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// A runner is an elastic.Replayer: what members hold alike is the parameters, the
+// A runner is an elastic.Replayer, and a Judge and Trier (admit.go, trial.go): what members hold alike is the parameters, the
 // optimizer's memory, and the outcome of the last committed step.
 
 // Step returns the last committed step, or -1 if the state is of no use and a copy of
@@ -54,6 +54,7 @@ func (r *runner) Load(from io.Reader) error {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	r.superseded(h.Outcome.Step)
+	r.giveUp("taking the state of others")
 	r.void = true // until all of it is there
 	if err := decodeVectors(from, r.everything()); err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
@@ -118,6 +119,8 @@ func (r *runner) commit(o outcome, next exact.Scale) error {
 		r.cfg.Optimizer.Update(o.Step, rate, param, r.bufs.staging.views[i], r.slots[i])
 	}
 	r.bufs.swap()
+	_, counted := o.share(r.open.owner)
+	r.compressed.settle(counted && r.open.step == o.Step)
 	r.scale, r.digested = next, false
 	r.advance(o)
 	r.reopen()
@@ -136,6 +139,7 @@ func (r *runner) advance(o outcome) {
 	if r.open.step == o.Step {
 		r.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
 			predicted: r.balance.predicted}
+		r.own.sent, r.own.raw = r.compressed.traffic()
 	}
 	r.last, r.committed = o, o.Step
 }

@@ -28,11 +28,12 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 	if err := reduction.wait(ctx); err != nil {
 		return fmt.Errorf("step %d: %w", p.step, err)
 	}
+	reduced := time.Now()
 	slots, err := r.tail(ctx, s, r.contributed())
 	if err != nil {
 		return err
 	}
-	comm := time.Since(computed)
+	comm, tail := time.Since(computed), time.Since(reduced)
 	committed, err := r.conclude(s, p, slots)
 	if err != nil {
 		return fmt.Errorf("step %d: %w", p.step, err)
@@ -42,6 +43,7 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 		return nil
 	}
 	r.own.comm, r.own.total = comm, time.Since(begun)
+	r.publish(s, slots, tail)
 	if err := r.group.Committed(r.committed); err != nil {
 		return fmt.Errorf("step %d is committed: %w", r.committed, err)
 	}
@@ -54,8 +56,13 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 // contribute computes what is missing of this peer's share and starts the reduction of
 // every bucket.
 func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan) (*reduction, error) {
-	reduction := newReduction(r.layout, func(b bucket) pending { return r.open.sums.reduce(ctx, s.Comm, b) })
-	err := r.measured(r.shares[s.Rank], func() error {
+	r.readAhead(p, s.Rank)
+	comm, err := r.ordered(s, p.step)
+	if err != nil {
+		return nil, err
+	}
+	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
+	err = r.measured(r.shares[s.Rank], func() error {
 		return r.open.complete(ctx, r.model, p, r.shares[s.Rank], reduction, s.Comm.Err)
 	})
 	if err == nil {
@@ -89,12 +96,14 @@ func (r *runner) tail(ctx context.Context, s *elastic.Session, mine slot) ([]slo
 	if r.digestDue(r.committed) {
 		mine.digest = r.digest()
 	}
+	mine.links = r.links.measure()
 	words := make([]int64, len(s.View.Members)*slotWords)
 	putSlot(words, s.Rank, mine)
-	if err := collective.AllReduce(ctx, s.Comm, words, words, collective.Sum[int64]); err != nil {
+	if err := collective.AllReduce(ctx, s.Comm.For("tail"), words, words, collective.Sum[int64]); err != nil {
 		return nil, fmt.Errorf("tail after step %d: %w", r.committed, err)
 	}
 	slots := getSlots(words)
+	r.links.learn(slots)
 	var states []state
 	for _, other := range slots {
 		states = append(states, state{other.committed, other.digest})

@@ -65,14 +65,19 @@ func (p *plain) add(m Model, samples []int, done func(int)) (float64, error) {
 	return m.Accumulate(p.own.views, samples, done)
 }
 
-// reduce looks for what is not finite as well, while the bucket is in the cache.
 func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
+	p.scan(b)
+	return collective.IAllReduce(ctx, c, p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
+}
+
+// scan looks for what is not finite in a bucket that is about to be reduced, which brings
+// it into the cache.
+func (p *plain) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		if p.bad == faultNone && !allFinite(p.own.views[i]) {
 			p.bad = faultGradient + fault(i)
 		}
 	}
-	return collective.IAllReduce(ctx, c, p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
 func (p *plain) fault() fault { return p.bad }
@@ -143,7 +148,7 @@ func (q *quantised) reduce(ctx context.Context, c *collective.Comm, b bucket) pe
 	if b.firstParam > 0 {
 		return p
 	}
-	return both{p, collective.IAllReduce(ctx, c, q.step, q.peaks, collective.Max[exact.Peak])}
+	return both{p, collective.IAllReduce(ctx, c.Using(collective.Auto), q.step, q.peaks, collective.Max[exact.Peak])}
 }
 
 func (q *quantised) fault() fault {

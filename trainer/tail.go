@@ -28,6 +28,7 @@ type slot struct {
 	digest    uint64 // of the parameters before the step, 0 if it is not due
 	committed int64  // the last step that this rank has committed
 	stale     bool   // it knows of a later view
+	links     news   // what it has measured of links to it
 }
 
 // fault says what a rank found wrong with its own contribution: 0 nothing, 1 the
@@ -41,7 +42,7 @@ const (
 )
 
 // slotWords is the number of int64 in an encoded slot.
-const slotWords = 10
+const slotWords = 12
 
 // putSlot writes the slot of rank to a tail that is otherwise zero. The tails of all
 // ranks are summed: as every word but those of the rank itself is zero, sums
@@ -52,7 +53,7 @@ func putSlot(tail []int64, rank int, s slot) {
 		stale = 1
 	}
 	copy(tail[rank*slotWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.micros, s.most, int64(math.Float64bits(s.square)),
-		int64(s.fault), int64(s.digest), s.committed, stale})
+		int64(s.fault), int64(s.digest), s.committed, stale, s.links[0], s.links[1]})
 }
 
 // getSlots reads a reduced tail.
@@ -61,7 +62,8 @@ func getSlots(tail []int64) []slot {
 	for r := range slots {
 		w := tail[r*slotWords:]
 		slots[r] = slot{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], most: w[4],
-			square: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9] != 0}
+			square: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9] != 0,
+			links: news{w[10], w[11]}}
 	}
 	return slots
 }

@@ -16,7 +16,8 @@ func anySlot() *rapid.Generator[slot] {
 		return slot{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
 			micros: rapid.Int64().Draw(t, "micros"), most: rapid.Int64().Draw(t, "most"),
 			square: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
-			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale")}
+			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
+			links: news{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")}}
 	})
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"os"
@@ -134,19 +136,99 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-func TestDataHash(t *testing.T) {
-	train, test, err := load(tinyMNIST(t))
+// hashed is the hash of the data in dir.
+func hashed(t *testing.T, dir string) string {
+	t.Helper()
+	train, test, err := open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := hashOf(train, test)
-	train.Pixels[17]++
-	second := hashOf(train, test)
-	train.Pixels[17]--
-	train.Labels[3]++
-	third := hashOf(train, test)
-	train.Labels[3]--
-	if first == second || first == third || second == third || hashOf(train, test) != first {
-		t.Errorf("hashes %s, %s, %s", first, second, third)
+	hash, err := hashOf(train, test)
+	if err := errors.Join(err, train.Close(), test.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
+// Any byte of an image or a label changes the hash; whether files are packed does not.
+func TestDataHash(t *testing.T) {
+	dir := tinyMNIST(t)
+	first := hashed(t, dir)
+	for _, name := range []string{"train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"} {
+		path := filepath.Join(dir, name)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[20] ^= 1
+		write(t, path, b)
+		if second := hashed(t, dir); second == first {
+			t.Errorf("the hash %s does not depend on %s", first, name)
+		}
+		b[20] ^= 1
+		write(t, path, b)
+	}
+	pack(t, dir)
+	if packed := hashed(t, dir); packed != first {
+		t.Errorf("hashes %s, packed %s", first, packed)
+	}
+}
+
+// pack replaces every file in dir by a compressed one.
+func pack(t *testing.T, dir string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*-ubyte"))
+	if err != nil || len(paths) != 4 {
+		t.Fatalf("files %v, error %v", paths, err)
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, err = w.Write(b)
+		if err := errors.Join(err, w.Close(), os.Remove(path)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path+".gz", packed.Bytes())
+	}
+}
+
+// Mapped files train the same model as those that are unpacked into memory.
+func TestPackedDataIsTheSameData(t *testing.T) {
+	dir := tinyMNIST(t)
+	args := []string{"--data", dir, "--steps", "5", "--hidden", "10", "--global-batch", "60"}
+	mapped := trained(t, args...)
+	pack(t, dir)
+	if packed := trained(t, args...); packed.sha256 != mapped.sha256 {
+		t.Errorf("packed %s, mapped %s", packed.sha256, mapped.sha256)
+	}
+}
+
+// Data that is cut off while it is used ends the job with one line that names the file.
+func TestDataIsCutOff(t *testing.T) {
+	dir := tinyMNIST(t)
+	path := filepath.Join(dir, "train-images-idx3-ubyte")
+	var o options
+	train, test, err := open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer train.Close()
+	defer test.Close()
+	o.Model = "softmax"
+	network, err := o.network(train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 5000); err != nil {
+		t.Fatal(err)
+	}
+	grad := [][]float32{make([]float32, 7840), make([]float32, 10)}
+	network.Prefetch(t.Context(), []int{0, 150})
+	if _, err := network.Accumulate(grad, []int{0, 150}, func(int) {}); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "shorter") {
+		t.Errorf("error %v, want what happened to %s", err, path)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/idx"
 	"github.com/elrun/elrun/trainer/nn"
 	"github.com/elrun/elrun/trainer/optim"
@@ -14,7 +15,7 @@ import (
 
 // options is the command line.
 type options struct {
-	Data        string  `default:"data/mnist" placeholder:"DIR" help:"Folder with the four files of MNIST, gzipped or plain (default ${default})."`
+	Data        string  `default:"data/mnist" placeholder:"DIR" help:"Folder with the four files of MNIST. Plain ones are mapped, gzipped ones unpacked into memory (default ${default})."`
 	Model       string  `default:"mlp" enum:"softmax,mlp,cnn" help:"softmax, mlp or cnn (default ${default})."`
 	Passes      int     `xor:"length" placeholder:"N" help:"Passes over the training set (default 10; 3 for cnn)."`
 	Steps       int64   `xor:"length" placeholder:"N" help:"Steps, instead of passes."`
@@ -25,6 +26,7 @@ type options struct {
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`
 	Hidden      int     `default:"256" placeholder:"N" help:"Units of the hidden layer of mlp (default ${default})."`
 	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
+	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given. What a coding loses is sent later (default ${default})."`
 
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
 	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`
@@ -33,6 +35,8 @@ type options struct {
 
 	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
 	MaxShare int    `placeholder:"N" help:"Most microbatches that this peer computes in a step, as long as the others can take the rest."`
+
+	Admit string `default:"helps" enum:"helps,always" help:"Which peers may join: helps, those with which steps get shorter, while others wait; or always (default ${default})."`
 
 	Pace time.Duration `placeholder:"D" help:"For tests: every sample takes at least D, as in 100us."`
 	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`
@@ -68,6 +72,13 @@ func (o options) check() error {
 	if _, err := loadbal.New(o.Balance); err != nil {
 		return fmt.Errorf("--balance: %w", err)
 	}
+	coding, err := compress.Parse(o.Compress)
+	if err != nil {
+		return fmt.Errorf("--compress: %w", err)
+	}
+	if o.Exact && coding != nil {
+		return fmt.Errorf("--compress: %s cannot be together with --exact, as what is compressed depends on who computed what", o.Compress)
+	}
 	return nil
 }
 
@@ -93,7 +104,7 @@ func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
-		Exact: o.Exact, Balance: o.Balance, MaxShare: o.MaxShare, Checkpoint: o.checkpoint(),
+		Exact: o.Exact, Compression: o.Compress, Balance: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()

@@ -25,7 +25,8 @@ type paced struct {
 	due time.Time
 }
 
-// newPaced wraps a model as the options say. Config.OnBegin has to be its begin.
+// newPaced wraps a model as the options say. Config.OnBegin and
+// OnTrial have to be its begin.
 func newPaced(ctx context.Context, m trainer.Model, o options) *paced {
 	return &paced{Model: m, ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
 }
@@ -37,6 +38,13 @@ func localIndex() int {
 		return 0
 	}
 	return index
+}
+
+// Prefetch passes on what the model below can make use of.
+func (p *paced) Prefetch(ctx context.Context, samples []int) {
+	if below, ok := p.Model.(trainer.Prefetcher); ok {
+		below.Prefetch(ctx, samples)
+	}
 }
 
 // begin takes note of the step that is computed next.

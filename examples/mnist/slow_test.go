@@ -151,3 +151,21 @@ func TestPacedEndsEarly(t *testing.T) {
 		}
 	})
 }
+
+// prefetched is a model that takes down what it is to have read ahead.
+type prefetched struct {
+	trainer.Model
+	samples []int
+}
+
+func (m *prefetched) Prefetch(_ context.Context, samples []int) { m.samples = samples }
+
+// A model that is slowed down reads ahead if it can.
+func TestPacedPrefetches(t *testing.T) {
+	m := &prefetched{}
+	newPaced(t.Context(), m, options{}).Prefetch(t.Context(), []int{3, 1})
+	if !slices.Equal(m.samples, []int{3, 1}) {
+		t.Errorf("samples %v", m.samples)
+	}
+	newPaced(t.Context(), fixed{}, options{}).Prefetch(t.Context(), []int{3, 1}) // it cannot
+}

@@ -26,16 +26,20 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 	// What goes wrong on leaving changes nothing for a job that is finished, and is
 	// only a consequence where it is not.
 	defer group.Close()
-	trainSet, testSet, err := load(o.Data)
+	trainSet, testSet, err := open(o.Data)
 	if err != nil {
 		return err
 	}
+	defer trainSet.Close() // they have only been read: nothing can be lost
+	defer testSet.Close()
 	network, err := o.network(trainSet)
 	if err != nil {
 		return err
 	}
 	cfg := o.config(trainSet.Len())
-	cfg.DataHash = hashOf(trainSet, testSet)
+	if cfg.DataHash, err = hashOf(trainSet, testSet); err != nil {
+		return err
+	}
 	cfg.Evaluate = func(ctx context.Context, part, parts int) (trainer.Score, error) {
 		n := testSet.Len()
 		return network.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)
@@ -48,7 +52,7 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 	model := trainer.Model(network)
 	if o.Pace > 0 || len(o.Slow) > 0 {
 		slow := newPaced(ctx, network, o)
-		model, cfg.OnBegin = slow, slow.begin
+		model, cfg.OnBegin, cfg.OnTrial = slow, slow.begin, slow.begin
 	}
 	if err := trainer.Run(ctx, group, model, cfg); err != nil {
 		return err
@@ -57,14 +61,15 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 }
 
 // hashOf identifies the data by what is in it, as the files may be compressed or not.
-func hashOf(sets ...*idx.Set) string {
+func hashOf(sets ...*idx.Set) (string, error) {
 	h := xxhash.New()
 	for _, s := range sets {
-		fmt.Fprintln(h, s.Count, s.Rows, s.Cols)
-		h.Write(s.Pixels) // never fails
-		h.Write(s.Labels)
+		fmt.Fprintln(h, s.Count, s.Rows, s.Cols) // never fails
+		if _, err := s.WriteTo(h); err != nil {
+			return "", err
+		}
 	}
-	return fmt.Sprintf("%016x", h.Sum64())
+	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
 // logTo returns a function that writes lines to errs, one at a time.
@@ -91,23 +96,28 @@ func save(path string, params []trainer.Param) error {
 	return checkpoint.WriteSafetensors(path, tensors, map[string]string{"format": "elrun"})
 }
 
-// load reads both parts of MNIST, or says how to get them.
-func load(dir string) (trainSet, testSet *idx.Set, err error) {
-	trainSet, err = idx.Load(dir, "train", classes)
+// open opens both parts of MNIST, or says how to get them. The caller closes them.
+func open(dir string) (trainSet, testSet *idx.Set, err error) {
+	trainSet, err = idx.Open(dir, "train", classes)
 	if err == nil {
-		testSet, err = idx.Load(dir, "t10k", classes)
+		testSet, err = idx.Open(dir, "t10k", classes)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%w; fetch MNIST with \"make data\", or name its folder with --data", err)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if trainSet.Count == 0 || trainSet.Rows != testSet.Rows || trainSet.Cols != testSet.Cols {
-		return nil, nil, fmt.Errorf("%s: %d training images of %d x %d, test images of %d x %d", dir,
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%w; fetch MNIST with \"make data\", or name its folder with --data", err)
+	case err == nil && (trainSet.Count == 0 || trainSet.Rows != testSet.Rows || trainSet.Cols != testSet.Cols):
+		err = fmt.Errorf("%s: %d training images of %d x %d, test images of %d x %d", dir,
 			trainSet.Count, trainSet.Rows, trainSet.Cols, testSet.Rows, testSet.Cols)
 	}
-	return trainSet, testSet, nil
+	if err == nil {
+		return trainSet, testSet, nil
+	}
+	for _, s := range []*idx.Set{trainSet, testSet} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return nil, nil, err
 }
 
 // showStep writes a line for every tenth of the job.

@@ -18,6 +18,8 @@ func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
 		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/ticket", "loadbal"}},
+		// Memory that the ranks of a host share, and the calls in it.
+		{"level 0, over the kernels", []string{"internal/shm"}},
 		// Policies of loadbal on traces of speeds.
 		{"level 0, simulation of balancing", []string{"internal/balsim"}},
 		// Algorithms that know two neighbours and no network.
@@ -30,9 +32,11 @@ func layers() []layer {
 		{"level 3", []string{"elastic"}},
 		// What several transports share is below them.
 		{"level 4, common to transports", []string{"internal/transport/mailbox"}},
+		// Files that are read without a copy.
+		{"level 4, below data files", []string{"internal/mapped"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
 		// checkpoints.
-		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/exact", "trainer/checkpoint"}},
+		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
 		// The transports, and, knowing nothing of them, the training loop.
 		{"level 4", []string{"internal/transport/...", "trainer"}},
 		// Models implement the trainer's interfaces.
@@ -66,7 +70,7 @@ func confinements() []confinement {
 		{
 			// What can corrupt memory stays small enough to be read as a whole.
 			Import:  []string{"unsafe"},
-			Allowed: []string{"internal/raw", "internal/transport/shm"},
+			Allowed: []string{"internal/raw", "internal/shm"},
 			Instead: "use the views and kernels of internal/raw, or add one there",
 		},
 		{

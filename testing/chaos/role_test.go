@@ -88,6 +88,7 @@ func train(ctx context.Context, s spec) error {
 	cfg := trainer.Config{
 		Samples: s.Samples, GlobalBatch: globalBatch, Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
+		Admit:      trainer.AdmitAlways, // who joins is to be in, whether it helps or not
 		Checkpoint: trainer.Checkpoint{Dir: s.Checkpoint, Resume: s.Resume},
 		Log:        func(line string) { fmt.Println(line) },
 	}

@@ -50,6 +50,7 @@ func takePart(ctx context.Context) error {
 	defer g.Close()
 	p := &paced{Model: newBulky(o.Params), pace: o.Pace, vary: 1}
 	return trainer.Run(ctx, g, p, trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch,
+		Admit: trainer.AdmitAlways,
 		Steps: endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
 }
 

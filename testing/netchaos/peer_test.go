@@ -35,7 +35,7 @@ const (
 // play is the program of a role; it returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
-		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart,
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings,
 	}
 	f, ok := roles[role]
 	if !ok {
@@ -125,6 +125,7 @@ func network() (*nn.Network, error) {
 // step the same to the bit.
 func training(steps int64) trainer.Config {
 	return trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
+		Admit:     trainer.AdmitAlways, // who joins is to be in, whether it helps or not
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
 }
 

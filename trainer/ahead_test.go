@@ -1,0 +1,59 @@
+package trainer
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/loadbal"
+	"pgregory.net/rapid"
+)
+
+// The twin of fresh remembers every microbatch that was ever named, by step, and forgets
+// steps that are wanted no more.
+func TestFresh(t *testing.T) {
+	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
+	rapid.Check(t, func(t *rapid.T) {
+		a, known := ahead{}, make(map[int64]map[int]bool)
+		for step := int64(1); step < 20; step += int64(rapid.IntRange(0, 2).Draw(t, "forward")) {
+			var needs []need
+			var want []int
+			still := make(map[int64]map[int]bool)
+			for s := step; s <= step+1; s++ {
+				n := need{p.step(s), loadbal.NewSet(p.step(s).microbatches)}
+				if still[s] = known[s]; still[s] == nil {
+					still[s] = make(map[int]bool)
+				}
+				for _, k := range slices.Sorted(slices.Values(rapid.SliceOfN(rapid.IntRange(0, n.plan.microbatches-1), 0, 9).Draw(t, "share"))) {
+					n.micros.Add(k)
+					if !still[s][k] {
+						want = n.plan.appendSamples(want, k)
+					}
+					still[s][k] = true
+				}
+				needs = append(needs, n)
+			}
+			known = still
+			if got := a.fresh(needs); !slices.Equal(got, want) {
+				t.Fatalf("step %d: samples %v, want %v", step, got, want)
+			}
+			if len(a.asked) != 2 {
+				t.Fatalf("step %d: remembers %d steps", step, len(a.asked))
+			}
+			if rapid.IntRange(0, 5).Draw(t, "enough") == 0 {
+				return
+			}
+		}
+	})
+}
+
+// The newest list replaces one that nobody has taken, and putting it there waits for
+// nobody.
+func TestWantReplaces(t *testing.T) {
+	a := ahead{box: make(chan []need, 1)}
+	for step := range int64(3) {
+		a.want([]need{{plan: stepPlan{step: step}}})
+	}
+	if got := <-a.box; len(got) != 1 || got[0].plan.step != 2 {
+		t.Errorf("the box holds %+v", got)
+	}
+}

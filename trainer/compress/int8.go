@@ -1,0 +1,84 @@
+package compress
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Int8 is the coding in 255 values from the negative to the positive largest magnitude of
+// each block, at equal distances.
+//
+// The code of n elements: for each block the distance as a float32, then n int8.
+type Int8 struct{}
+
+// levels is how many distances the largest magnitude has.
+const levels = 127
+
+// Name returns "int8".
+func (Int8) Name() string { return "int8" }
+
+// Sparse returns false.
+func (Int8) Sparse() bool { return false }
+
+// Size returns n and 4 bytes for each block.
+func (Int8) Size(n int) int { return 4*blocks(n) + n }
+
+// Encode implements collective.Coding. Blocks of the smallest numbers there are, of which
+// the distance would be zero or almost, are left out as a whole.
+func (Int8) Encode(code []byte, v []float32) {
+	scales, values := code[:4*blocks(len(v))], code[4*blocks(len(v)):]
+	for ; len(v) > 0; scales = scales[4:] {
+		part := v[:min(block, len(v))]
+		scale, inverse := distance(part)
+		binary.LittleEndian.PutUint32(scales, math.Float32bits(scale))
+		for i, x := range part {
+			q := nearest(x * inverse)
+			values[i] = byte(q)
+			part[i] = x - float32(float32(q)*scale)
+		}
+		v, values = v[len(part):], values[len(part):]
+	}
+}
+
+// Add implements collective.Coding. All bytes make sense.
+func (Int8) Add(dst []float32, code []byte) error {
+	scales, values := code[:4*blocks(len(dst))], code[4*blocks(len(dst)):]
+	for ; len(dst) > 0; scales = scales[4:] {
+		part := dst[:min(block, len(dst))]
+		scale := math.Float32frombits(binary.LittleEndian.Uint32(scales))
+		for i, q := range values[:len(part)] {
+			// The conversion keeps processors from rounding once where others round twice.
+			part[i] += float32(float32(int8(q)) * scale)
+		}
+		dst, values = dst[len(part):], values[len(part):]
+	}
+	return nil
+}
+
+// distance returns the distance of values in a block, and its inverse: zeros if it is too
+// small to have one, NaN and zero if the block is not finite, so that all of it becomes
+// NaN.
+func distance(v []float32) (scale, inverse float32) {
+	spoiled := float32(0)
+	for _, x := range v {
+		spoiled += x - x
+	}
+	if spoiled != 0 {
+		return float32(math.NaN()), 0
+	}
+	m := largest(v)
+	scale, inverse = m/levels, levels/m
+	if m < 0x1p-100 {
+		return 0, 0
+	}
+	return scale, inverse
+}
+
+// nearest rounds x, which is at most a little more than levels, to the nearest integer, ties
+// to even: the sum has no room for a fraction. What is no number becomes whatever it
+// becomes.
+func nearest(x float32) int8 {
+	const magic = 3 << 22
+	q := int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))
+	return int8(min(max(q, -levels), levels))
+}

@@ -1,0 +1,49 @@
+package compress
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// None is the name for no compression at all.
+const None = "none"
+
+// DefaultFraction is how much of the values "topk" keeps, where no fraction is given.
+const DefaultFraction = 0.01
+
+// Parse returns the coding of that name: fp16, bf16, int8, topk, or topk:F with a fraction
+// F above 0 and up to 0.5. It is nil for none and for an empty name.
+func Parse(name string) (collective.Coding, error) {
+	kind, fraction, given := strings.Cut(name, ":")
+	switch {
+	case kind == "topk":
+		f := DefaultFraction
+		if given {
+			var err error
+			if f, err = strconv.ParseFloat(fraction, 64); err != nil {
+				return nil, fmt.Errorf("compression %q: fraction: %w", name, err)
+			}
+		}
+		return NewTopK(f)
+	case name == "" || name == None:
+		return nil, nil
+	case name == "fp16":
+		return Float16{}, nil
+	case name == "bf16":
+		return BFloat16{}, nil
+	case name == "int8":
+		return Int8{}, nil
+	}
+	return nil, fmt.Errorf("compression %q: want none, fp16, bf16, int8, topk or topk:F", name)
+}
+
+// Name returns the name of a coding that Parse has returned, in one spelling: None for nil.
+func Name(c collective.Coding) string {
+	if c == nil {
+		return None
+	}
+	return c.Name()
+}

@@ -1,0 +1,119 @@
+package trainer
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// compressed is plain, but that sums travel in a coding that loses something. What the
+// codes of this peer lacked is added to its gradients of the next step (error feedback).
+type compressed struct {
+	*plain
+	layout layout
+	coding collective.Coding
+	// samples of the open step, over all peers.
+	samples func() int64
+
+	// lacked is what was lost up to the last committed step, as part of a sum over of
+	// samples. A reduction reads it and writes next, so that a step can be reduced again.
+	lacked, next vector
+	of           int64
+	staged       bool // next has something of the open step
+	sent, raw    int64
+}
+
+// newCompressed takes the memory of a contribution: of plain, and two vectors besides.
+func newCompressed(l layout, coding collective.Coding, samples func() int64) (*compressed, *gradients) {
+	p, bufs := newPlain(l)
+	return &compressed{plain: p, layout: l, coding: coding, samples: samples, lacked: l.vector(), next: l.vector()}, bufs
+}
+
+func (c *compressed) clear(scale exact.Scale) {
+	c.plain.clear(scale)
+	c.staged = false
+}
+
+// reduce adds what was lacking to the bucket, in next, where the call leaves what is
+// lacking now.
+func (c *compressed) reduce(ctx context.Context, comm *collective.Comm, b bucket) pending {
+	c.scan(b)
+	if b.endParam == len(c.own.views) { // the first of a try
+		c.sent, c.raw = 0, 0
+	}
+	sent, raw := comm.CodedBytes(b.hi-b.lo, c.coding)
+	c.sent, c.raw = c.sent+sent, c.raw+raw
+	c.staged = true
+	v, factor := c.next.flat[b.lo:b.hi], c.factor()
+	for i, own := range c.own.flat[b.lo:b.hi] {
+		v[i] = own + float32(factor*c.lacked.flat[b.lo+i])
+	}
+	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, c.coding)
+}
+
+// factor makes what lacked of the sum of another step, with more or fewer samples, as
+// much a part of the mean of this one.
+func (c *compressed) factor() float32 {
+	if c.of == 0 {
+		return 0
+	}
+	return float32(float64(c.samples()) / float64(c.of))
+}
+
+// settle takes note that the open step is committed, before it is cleared. What lacks has
+// changed only if this peer's contribution is in it: then its last reduction was complete,
+// as the tail comes after it.
+func (c *compressed) settle(counted bool) {
+	if c == nil || !counted || !c.staged {
+		return
+	}
+	c.lacked, c.next = c.next, c.lacked
+	c.of = c.samples()
+}
+
+// forget gives up what lacks, and returns the norm of that as part of a mean gradient.
+func (c *compressed) forget() float64 {
+	if c == nil || c.of == 0 {
+		return 0
+	}
+	norm := optim.Norm(c.lacked.views) / float64(c.of)
+	clear(c.lacked.flat)
+	c.of = 0
+	return norm
+}
+
+// traffic returns the bytes of gradients that this peer has sent in the last try, and
+// those that it would have sent without compression.
+func (c *compressed) traffic() (sent, raw int64) {
+	if c == nil {
+		return 0, 0
+	}
+	return c.sent, c.raw
+}
+
+// sparse reports whether sums have only few elements of the gradients, so that their norm
+// tells nothing of a single step.
+func (c *compressed) sparse() bool { return c != nil && c.coding.Sparse() }
+
+// bytes is the length of all gradients as they are sent.
+func (c *compressed) bytes(l layout) int {
+	if c == nil {
+		return 4 * l.size()
+	}
+	total := 0
+	for _, b := range l.buckets {
+		total += c.coding.Size(b.hi - b.lo)
+	}
+	return total
+}
+
+// giveUp drops what compression has held back at this peer, and says so where that was
+// anything.
+func (r *runner) giveUp(why string) {
+	if norm := r.compressed.forget(); norm > 0 {
+		r.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",
+			why, norm, optim.Norm(r.bufs.applied.views))
+	}
+}

@@ -1,0 +1,129 @@
+package trainer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/trainer"
+)
+
+// joined plays a job of 64 microbatches a step and four members that take a millisecond
+// for each. One that takes pace comes in step 6. If kill is above 0 rank 3 dies in that step.
+func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := wide(120, true)
+		cfg.Samples = 256 * 200 // no short steps
+		a = newArena(4, cfg)
+		var begun atomic.Bool
+		a.adjust = func(x *actor) {
+			if x.self.Index == 4 {
+				x.model.pace = pace
+			}
+			x.cfg.OnBegin = func(step int64) {
+				if step == 6 && begun.CompareAndSwap(false, true) {
+					a.start(elastic.Member{ID: "newcomer", Index: 4}, nil)
+				}
+				if step == kill && x.self.Index == 3 {
+					x.kill()
+				}
+			}
+		}
+		a.play(t)
+		sha = a.check(t, fmt.Sprint("a newcomer of pace ", pace))
+	})
+	return a, sha
+}
+
+// parkings are the reasons with which somebody was parked.
+func (a *arena) parkings() (reasons []string) {
+	for _, e := range a.events.events {
+		if p, ok := e.Body.(event.Parked); ok {
+			reasons = append(reasons, p.Reason)
+		}
+	}
+	return reasons
+}
+
+// stepTimes is what steps took rank 0, those of groups of n.
+func (a *arena) stepTimes(n int) (times []time.Duration) {
+	for _, s := range a.actors[0].steps {
+		if s.Peers == n {
+			times = append(times, s.Total)
+		}
+	}
+	return times
+}
+
+// A peer that helps is let in, and begins with the share that suits it: from its first
+// step on none is longer than those before.
+func TestAPeerThatHelpsIsLetIn(t *testing.T) {
+	for _, pace := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
+		a, _ := joined(t, pace, 0)
+		before, after := a.stepTimes(4), a.stepTimes(5)
+		if len(a.parkings()) > 0 || len(after) < 50 {
+			t.Fatalf("pace %v: parked for %q, %d steps with the newcomer", pace, a.parkings(), len(after))
+		}
+		t.Logf("pace %v: steps of %v before, %v after", pace, before[len(before)-1], after[len(after)-1])
+		if most := slices.Max(after); most >= before[len(before)-1] {
+			t.Errorf("pace %v: a step of %v with the newcomer, %v before", pace, most, before[len(before)-1])
+		}
+	}
+}
+
+// Of 64 microbatches one that is ten times slower than four others could do one, and 16
+// would still be left for one of these: it is parked. When one of them dies it does one
+// of 22, and is let in. The weights are those of the same job without it.
+func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
+	never, want := joined(t, 10*time.Millisecond, 0)
+	reasons := never.parkings()
+	if len(reasons) == 0 || !strings.Contains(reasons[0], "a step would take 16.0 ms with it and takes 16.0 ms without") ||
+		!strings.Contains(reasons[0], "it computes 400 samples/s, the 4 members 16000 together") {
+		t.Errorf("parked for %q", reasons)
+	}
+	if x := never.actors[4]; len(x.steps) > 0 || x.result == nil || len(never.stepTimes(5)) > 0 {
+		t.Errorf("the parked peer reported %d steps, result %v, error %v", len(x.steps), x.result, x.err)
+	}
+	later, sha := joined(t, 10*time.Millisecond, 40)
+	if sha != want {
+		t.Errorf("weights %s, want %s", sha, want)
+	}
+	three, four := later.stepTimes(3), later.stepTimes(4)
+	if x := later.actors[4]; len(later.parkings()) != 1 || len(x.steps) < 10 || x.result == nil || x.result.Peers != 4 {
+		t.Fatalf("parked for %q; then it did %d steps, %v", later.parkings(), len(x.steps), x.result)
+	}
+	if most := slices.Max(four[40:]); most > three[len(three)-1] {
+		t.Errorf("a step of %v with the newcomer, %v before", most, three[len(three)-1])
+	}
+}
+
+// A user can insist, at either side.
+func TestAdmitAlways(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := wide(60, true)
+		a := newArena(2, cfg)
+		var begun atomic.Bool
+		a.adjust = func(x *actor) {
+			if x.self.Index == 2 {
+				x.model.pace, x.cfg.Admit = 100*time.Millisecond, trainer.AdmitAlways
+			}
+			x.cfg.OnBegin = func(step int64) {
+				if step == 6 && begun.CompareAndSwap(false, true) {
+					a.start(elastic.Member{ID: "newcomer", Index: 2}, nil)
+				}
+			}
+		}
+		a.play(t)
+		a.check(t, "a forced join")
+		if len(a.parkings()) > 0 || len(a.actors[2].steps) < 10 {
+			t.Errorf("parked for %q, %d steps", a.parkings(), len(a.actors[2].steps))
+		}
+	})
+}

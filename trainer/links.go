@@ -1,0 +1,352 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/ring"
+)
+
+const (
+	// linksFrom is the size in bytes of gradients from which on links are measured:
+	// below it a step is made of the latencies of messages.
+	linksFrom = 512 << 10
+	// probeBytes is the length of a probe, of which the transport measures three quarters.
+	probeBytes = 256 << 10
+	// firstProbe is that of a probe over a link of which nothing is known, which might be
+	// a slow one.
+	firstProbe = 128 << 10
+	// leastProbe is the shortest that is measured at all.
+	leastProbe = 32 << 10
+	// probeTime bounds the time that a probe takes, in microseconds: what else is sent over
+	// the link waits for it.
+	probeTime = 250_000
+	// probeShare is which part of the bytes that a rank sends in a step its probes may be.
+	probeShare = 100
+	// leastCost is that of 4 Gbit/s, in microseconds for a MiB: how fast a faster link is
+	// measured to be has more to do with the processors at its ends.
+	leastCost = 2000
+	// leastBetter is by how many percent another order must be better. Each change doubles
+	// that, up to mostBetter, and each stillSteps without one halve it again: where
+	// links keep changing a little the order does not follow, and one that is far slower
+	// than the others is left at once.
+	leastBetter, mostBetter, stillSteps = 33, 400, 100
+	// mostFirst is for how many links of which nothing is known probes are sent besides.
+	mostFirst = 16
+)
+
+// links chooses the order in which the ring goes round, by what the links between hosts
+// cost. All ranks of a session know the same costs, and so come to the same order.
+type links struct {
+	bytes  int          // of the gradients
+	self   int          // this peer's rank
+	ids    []elastic.ID // of the ranks
+	host   []int        // of the ranks
+	known  [][]pace     // of the links from a rank to a rank; 0 within a host
+	order  []int        // of the ring
+	slow   bool         // some link is far slower than those of the ring
+	margin int64        // by how many percent another order must be better
+	still  int          // steps since margin has changed
+	untold *event.Order // what the log is to hear of the order
+
+	// What this peer measures.
+	meter  collective.Meter    // nil where it measures nothing
+	last   []int64             // costs of the links to it when they were last measured, by rank
+	best   []pace              // what the last two measurements say, by rank
+	mine   map[elastic.ID]pace // what all know of the links to it, for the next session
+	credit int                 // bytes that it may send as probes
+	turn   int                 // distance of the rank that it probes next
+}
+
+// row returns what is known of the links to this peer from the members of a view.
+func (l *links) row(v elastic.View) []pace {
+	row := make([]pace, len(v.Members))
+	for rank, m := range v.Members {
+		row[rank] = l.mine[m.ID]
+	}
+	return row
+}
+
+// enter begins a session with the rows of all ranks.
+func (l *links) enter(s *elastic.Session, rows [][]pace) {
+	n := len(s.View.Members)
+	l.self, l.host, l.ids = s.Rank, hostsOf(s.View), nil
+	l.known, l.mine = make([][]pace, n), make(map[elastic.ID]pace)
+	for from, m := range s.View.Members {
+		l.ids = append(l.ids, m.ID)
+		l.known[from] = make([]pace, n)
+	}
+	measured := false
+	for to, row := range rows {
+		for from, p := range row {
+			measured = l.set(from, to, p) || measured
+		}
+	}
+	l.meter, l.last, l.best = nil, make([]int64, n), slices.Clone(rows[s.Rank])
+	if l.bytes >= linksFrom && slices.Max(l.host) >= 2 { // of two hosts there is one order
+		l.meter = s.Comm.Meter()
+	}
+	l.margin, l.still = leastBetter, 0
+	l.credit, l.turn = firstProbe*min(l.unknown(), mostFirst), 0
+	l.plan(measured)
+}
+
+// hostsOf numbers the hosts of a view. A member that does not name its host has one of
+// its own.
+func hostsOf(v elastic.View) []int {
+	host := make([]int, len(v.Members))
+	numbers := make(map[string]int)
+	next := 0
+	for rank, m := range v.Members {
+		number, seen := numbers[m.Host]
+		if !seen || m.Host == "" {
+			number = next
+			numbers[m.Host] = number
+			next++
+		}
+		host[rank] = number
+	}
+	return host
+}
+
+// set takes in what all know of a link, if it is one between hosts of the session.
+func (l *links) set(from, to int, p pace) (changed bool) {
+	if from < 0 || from >= len(l.host) || l.host[from] == l.host[to] || l.known[from][to] == p {
+		return false
+	}
+	l.known[from][to] = p
+	if to == l.self {
+		l.mine[l.ids[from]] = p
+	}
+	return true
+}
+
+// unknown counts the links from this peer of which nothing is known.
+func (l *links) unknown() int {
+	n := 0
+	for to, p := range l.known[l.self] {
+		if p == 0 && l.host[to] != l.host[l.self] {
+			n++
+		}
+	}
+	return n
+}
+
+// costs returns what links cost. One within a host costs next to nothing. One that is not
+// known is as good as the best between the same hosts.
+func (l *links) costs() [][]int64 {
+	best := make(map[[2]int]int64)
+	cost := make([][]int64, len(l.known))
+	for i, row := range l.known {
+		cost[i] = make([]int64, len(row))
+		for j, p := range row {
+			cost[i][j] = p.cost()
+			between := [2]int{l.host[i], l.host[j]}
+			if c := cost[i][j]; c > 0 && (best[between] == 0 || c < best[between]) {
+				best[between] = c
+			}
+		}
+	}
+	for i, row := range cost {
+		for j, c := range row {
+			switch {
+			case l.host[i] == l.host[j]:
+				row[j] = 1
+			case c == 0:
+				row[j] = best[[2]int{l.host[i], l.host[j]}]
+			}
+		}
+	}
+	return cost
+}
+
+// plan chooses the order of a new session, for which something was measured before or
+// not. Then the log need not be told that it is the order of the ranks.
+func (l *links) plan(measured bool) {
+	cost := l.costs()
+	l.order = ring.Order(cost, l.host)
+	l.compare(cost)
+	l.untold = nil
+	if measured || !slices.IsSorted(l.order) {
+		l.untold = &event.Order{Order: l.order, Reason: "the members have changed"}
+	}
+	if measured {
+		slowest, _ := ring.Bottleneck(cost, l.order)
+		l.untold.After = megabytes(slowest)
+	}
+}
+
+// replan chooses another order if that is better by more than noise, in a session that
+// has one.
+func (l *links) replan() {
+	cost := l.costs()
+	was, _ := ring.Bottleneck(cost, l.order)
+	if l.better(ring.Bound(cost, l.host), was) {
+		next := ring.Order(cost, l.host)
+		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
+			from, to := l.slowest(cost, was)
+			l.order = next
+			if l.measured(next) { // not a mere guess, as at the beginning
+				l.margin, l.still = min(2*l.margin, mostBetter), 0
+			}
+			l.untold = &event.Order{Order: next, Before: megabytes(was), After: megabytes(now),
+				Reason: fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to)}
+		}
+	}
+	l.compare(cost)
+}
+
+// measured reports whether all links of a ring between hosts are known.
+func (l *links) measured(order []int) bool {
+	for i, from := range order {
+		to := order[(i+1)%len(order)]
+		if l.known[from][to] == 0 && l.host[from] != l.host[to] {
+			return false
+		}
+	}
+	return true
+}
+
+// better reports whether a cost is so much less than another that the order is changed.
+func (l *links) better(cost, than int64) bool { return cost*(100+l.margin) < than*100 }
+
+// slowest returns the link of the ring that has a cost.
+func (l *links) slowest(cost [][]int64, most int64) (from, to int) {
+	for i, from := range l.order {
+		if to := l.order[(i+1)%len(l.order)]; cost[from][to] >= most {
+			return from, to
+		}
+	}
+	return l.order[0], l.order[0] // some were not known, and count as others
+}
+
+// compare looks whether the ring avoids links that other algorithms would use.
+func (l *links) compare(cost [][]int64) {
+	slowest, _ := ring.Bottleneck(cost, l.order)
+	l.slow = false
+	for _, row := range l.known {
+		l.slow = l.slow || slices.Max(row).cost() > 2*slowest
+	}
+}
+
+// megabytes turns a cost into megabytes a second.
+func megabytes(cost int64) float64 { return float64(1<<20) / float64(max(cost, 1)) }
+
+// measure takes in what the transport has measured since the last call, and returns what
+// the others do not know yet. What counts is the better of two measurements: a step in
+// which something else was slow is not taken for a slow link.
+func (l *links) measure() (n news) {
+	if l.meter == nil {
+		return news{}
+	}
+	for from, a := range l.meter.Arrived() {
+		if a.Bytes < leastProbe || l.host[from] == l.host[l.self] {
+			continue
+		}
+		cost := max(leastCost, int64(float64(a.Time.Microseconds())*(1<<20)/float64(a.Bytes)))
+		best := cost
+		if l.last[from] > 0 {
+			best = min(best, l.last[from])
+		}
+		l.last[from], l.best[from] = cost, paceOf(best)
+	}
+	told := 0
+	for i := range l.best {
+		from := (i + l.turn) % len(l.best) // where there is no room for all it is each one's turn
+		if l.best[from].differs(l.known[from][l.self]) && told < newsMost {
+			n.put(told, from, l.best[from])
+			told++
+		}
+	}
+	return n
+}
+
+// learn takes in what the ranks have measured.
+func (l *links) learn(slots []slot) {
+	changed := false
+	for to, s := range slots {
+		s.links.each(func(from int, p pace) { changed = l.set(from, to, p) || changed })
+	}
+	if l.still++; l.still >= stillSteps {
+		l.margin, l.still = max(l.margin/2, leastBetter), 0
+	}
+	if changed {
+		l.replan()
+	}
+}
+
+// probe sends one probe, or two as long as links are not known, while the network has
+// nothing else to do.
+func (l *links) probe() {
+	n := len(l.host)
+	if l.meter == nil {
+		return
+	}
+	if l.credit < mostFirst*firstProbe {
+		l.credit += 2 * l.bytes / probeShare
+	}
+	sent := 0
+	for range n - 1 {
+		l.turn = l.turn%(n-1) + 1
+		to := (l.self + l.turn) % n
+		p := l.known[l.self][to]
+		size := probeLength(p)
+		if l.host[to] == l.host[l.self] || p != 0 && (l.unknown() > 0 || to == l.next()) {
+			continue
+		}
+		if size > l.credit {
+			return
+		}
+		l.meter.Probe(to, size)
+		l.credit -= size
+		if sent++; sent == 2 || p != 0 {
+			return
+		}
+	}
+}
+
+// next is the rank after this one in the ring, which measures the link by itself.
+func (l *links) next() int {
+	return l.order[(slices.Index(l.order, l.self)+1)%len(l.order)]
+}
+
+// probeLength returns how long a probe over a link is.
+func probeLength(p pace) int {
+	if p == 0 {
+		return firstProbe
+	}
+	return int(min(max(probeTime<<20/p.cost(), leastProbe), probeBytes))
+}
+
+// ordered returns the communicator for the buckets of a step. It tells the log of an
+// order that is new, and lets links be measured while the step is computed.
+func (r *runner) ordered(s *elastic.Session, step int64) (*collective.Comm, error) {
+	l := &r.links
+	if l.untold != nil && speaks(s) {
+		r.group.Emit(s.View.Epoch, step, *l.untold)
+	}
+	l.untold = nil
+	l.probe()
+	c, err := s.Comm.InOrder(l.order)
+	if err == nil && l.slow {
+		c = c.Using(collective.Ring)
+	}
+	return c, err
+}
+
+// reduce begins the reduction of a bucket.
+func (r *runner) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
+	what := fmt.Sprintf("bucket %d of %d", r.layout.of[b.firstParam]+1, len(r.layout.buckets))
+	return r.open.sums.reduce(ctx, c.For(what), b)
+}
+
+// speaks reports whether this peer tells its launcher's log what all ranks know alike:
+// that of the lowest rank does.
+func speaks(s *elastic.Session) bool {
+	launcher := s.View.Members[s.Rank].Launcher
+	return slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) == s.Rank
+}

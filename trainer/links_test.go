@@ -1,0 +1,281 @@
+package trainer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/ring"
+)
+
+// web is a session whose ranks measure links that cost what the test says. Nothing but
+// news goes between them.
+type web struct {
+	t      *testing.T
+	cost   [][]int64
+	noise  func() float64 // by which a measurement is wrong
+	view   elastic.View
+	ranks  []*links
+	meters []*fakeMeter
+	probed int // bytes, in all
+	orders int // that there have been
+}
+
+// fakeMeter is the transport of one rank.
+type fakeMeter struct {
+	nobody
+	web     *web
+	self    int
+	arrived []collective.Arrival
+}
+
+func (m *fakeMeter) Arrived() []collective.Arrival {
+	all := m.arrived
+	m.arrived = make([]collective.Arrival, len(all))
+	return all
+}
+
+func (m *fakeMeter) Probe(to, bytes int) {
+	m.web.probed += bytes
+	m.web.send(m.self, to, bytes)
+}
+
+// send lets bytes arrive over a link.
+func (w *web) send(from, to, bytes int) {
+	a := &w.meters[to].arrived[from]
+	a.Bytes += int64(bytes)
+	a.Time += time.Duration(float64(w.cost[from][to])*w.noise()*float64(bytes)/(1<<20)) * time.Microsecond
+}
+
+// newWeb makes a session of members on the given hosts, with gradients of so many bytes.
+func newWeb(t *testing.T, hosts []string, bytes int, cost func(from, to int) int64) *web {
+	t.Helper()
+	w := &web{t: t, noise: func() float64 { return 1 }}
+	for rank, h := range hosts {
+		w.view.Members = append(w.view.Members, elastic.Member{ID: elastic.ID(fmt.Sprint("id", rank)), Host: h})
+		w.ranks = append(w.ranks, &links{bytes: bytes})
+		row := make([]int64, len(hosts))
+		for to := range row {
+			row[to] = cost(rank, to)
+		}
+		w.cost = append(w.cost, row)
+	}
+	w.enter()
+	return w
+}
+
+// enter begins another session of the same members.
+func (w *web) enter() {
+	w.t.Helper()
+	w.meters = nil
+	var rows [][]pace
+	for _, l := range w.ranks {
+		rows = append(rows, l.row(w.view))
+	}
+	for rank, l := range w.ranks {
+		m := &fakeMeter{web: w, self: rank, arrived: make([]collective.Arrival, len(w.ranks))}
+		w.meters = append(w.meters, m)
+		c, err := collective.New(m, rank, len(w.ranks), collective.Options{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { _ = c.Close() })
+		l.enter(&elastic.Session{View: w.view, Rank: rank, Comm: c}, rows)
+	}
+	w.agree()
+}
+
+// step is what links see of a step: probes, the ring, the tail.
+func (w *web) step() {
+	w.t.Helper()
+	for rank, l := range w.ranks {
+		l.probe()
+		w.send(rank, l.next(), 2*l.bytes)
+	}
+	slots := make([]slot, len(w.ranks))
+	for rank, l := range w.ranks {
+		slots[rank].links = l.measure()
+	}
+	before := w.ranks[0].order
+	for _, l := range w.ranks {
+		l.learn(slots)
+	}
+	w.agree()
+	if !slices.Equal(before, w.ranks[0].order) {
+		w.orders++
+	}
+}
+
+// agree wants one order, and one choice of algorithm, at all ranks.
+func (w *web) agree() {
+	w.t.Helper()
+	for rank, l := range w.ranks {
+		if !slices.Equal(l.order, w.ranks[0].order) || l.slow != w.ranks[0].slow {
+			w.t.Fatalf("rank %d has the order %v (%t), rank 0 %v (%t)", rank, l.order, l.slow, w.ranks[0].order, w.ranks[0].slow)
+		}
+	}
+}
+
+// slowest returns the true cost of the slowest link of the ring.
+func (w *web) slowest() int64 {
+	slowest, _ := ring.Bottleneck(w.cost, w.ranks[0].order)
+	return slowest
+}
+
+// apart puts n members on hosts of their own.
+func apart(n int) []string {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = fmt.Sprint("host", i)
+	}
+	return hosts
+}
+
+// The ring soon goes without two slow links, and again without one that becomes slow.
+func TestSlowLinksAreLeft(t *testing.T) {
+	w := newWeb(t, apart(6), 4<<20, func(from, to int) int64 {
+		if pair := [2]int{min(from, to), max(from, to)}; pair == [2]int{0, 1} || pair == [2]int{2, 3} {
+			return 400_000
+		}
+		return 40_000
+	})
+	for range 3 {
+		w.step()
+	}
+	if w.slowest() != 40_000 || !w.ranks[0].slow {
+		t.Fatalf("after 3 steps the order is %v", w.ranks[0].order)
+	}
+	for range 10 {
+		w.step()
+	}
+	order := w.ranks[0].order
+	from, to := order[2], order[3]
+	w.cost[from][to] = 400_000
+	w.orders = 0
+	for range 3 {
+		w.step()
+	}
+	if w.slowest() != 40_000 || w.orders != 1 {
+		t.Errorf("link %d->%d became slow: 3 steps later the order is %v, after %d others", from, to, w.ranks[0].order, w.orders)
+	}
+	if u := w.ranks[0].untold; u == nil || u.Reason != fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to) || u.Before > 3 || u.After < 20 {
+		t.Errorf("the log is told %+v", u)
+	}
+}
+
+// Where all links are alike but for noise the order stays, and probes cost next to nothing.
+func TestNoiseMovesNothing(t *testing.T) {
+	const bytes, steps = 8 << 20, 200
+	w := newWeb(t, apart(6), bytes, func(int, int) int64 { return 40_000 })
+	random := rand.New(rand.NewPCG(1, 1))
+	calls := 0
+	w.noise = func() float64 { // within a tenth, and now and then, not twice in a row, far off
+		if calls++; calls%50 == 0 {
+			return 5
+		}
+		return 0.9 + 0.2*random.Float64()
+	}
+	for range steps {
+		w.step()
+	}
+	if w.orders > 0 {
+		t.Errorf("%d orders", w.orders)
+	}
+	if most := 6 * (2*bytes/probeShare*steps + mostFirst*firstProbe); w.probed > most || w.probed == 0 {
+		t.Errorf("probes of %d bytes, at most %d", w.probed, most)
+	}
+}
+
+// Members of one host are next to each other before anything was measured. On fewer than
+// three hosts, or with small gradients, nothing is.
+func TestWhatIsNotMeasured(t *testing.T) {
+	for name, test := range map[string]struct {
+		hosts []string
+		bytes int
+		want  []int
+	}{
+		"one host":        {[]string{"a", "a", "a"}, 4 << 20, []int{0, 1, 2}},
+		"two hosts":       {[]string{"a", "b", "a", "b"}, 4 << 20, []int{0, 1, 3, 2}},
+		"small gradients": {[]string{"a", "b", "a", "c"}, 1000, []int{0, 1, 3, 2}},
+		"alone":           {[]string{"a"}, 4 << 20, []int{0}},
+		"no names":        {[]string{"", "", "", ""}, 1000, []int{0, 1, 2, 3}},
+	} {
+		w := newWeb(t, test.hosts, test.bytes, func(int, int) int64 { return 10_000 })
+		w.step()
+		if w.probed > 0 || !slices.Equal(w.ranks[0].order, test.want) || w.ranks[0].slow {
+			t.Errorf("%s: order %v, want %v; probes of %d bytes", name, w.ranks[0].order, test.want, w.probed)
+		}
+	}
+}
+
+// What was learned goes along to the next session, whose members have other ranks.
+func TestLinksOutliveSessions(t *testing.T) {
+	w := newWeb(t, apart(5), 4<<20, func(from, to int) int64 { return int64(10_000 * (1 + (3*from+to)%7)) })
+	for range 10 {
+		w.step()
+	}
+	slices.Reverse(w.view.Members)
+	slices.Reverse(w.ranks)
+	slices.Reverse(w.cost)
+	for _, row := range w.cost {
+		slices.Reverse(row)
+	}
+	w.enter()
+	best, _ := ring.Bottleneck(w.cost, ring.Order(w.cost, []int{0, 1, 2, 3, 4}))
+	if got := w.slowest(); got > best*5/4 {
+		t.Errorf("the slowest link of the new session costs %d, possible is %d", got, best)
+	}
+	if w.ranks[0].unknown() > 0 || w.ranks[0].untold == nil || w.ranks[0].untold.Reason != "the members have changed" {
+		t.Errorf("%d links are not known, the log is told %+v", w.ranks[0].unknown(), w.ranks[0].untold)
+	}
+}
+
+// A link that is not known costs as much as the best one between the same hosts.
+func TestCostsOfHosts(t *testing.T) {
+	w := newWeb(t, []string{"a", "a", "b", "c"}, 1000, func(int, int) int64 { return 1 })
+	l := w.ranks[0]
+	l.set(0, 2, paceOf(800))
+	l.set(2, 1, paceOf(1600))
+	l.set(0, 1, paceOf(5))                                  // within a host: nobody measures it
+	l.learn([]slot{{links: news{7, 9<<8 | 1}}, {}, {}, {}}) // of ranks that are none
+	want := [][]int64{{1, 1, 832, 0}, {1, 1, 832, 0}, {1664, 1664, 1, 0}, {0, 0, 0, 1}}
+	if got := l.costs(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Probes over slow links are shorter: others wait for them.
+func TestProbeLength(t *testing.T) {
+	for _, test := range []struct {
+		cost int64
+		want int
+	}{{1000, probeBytes}, {1 << 20, probeTime / 8 * 8}, {1 << 30, leastProbe}} {
+		if got := probeLength(paceOf(test.cost)); got != test.want {
+			t.Errorf("cost %d: %d bytes, want %d", test.cost, got, test.want)
+		}
+	}
+	if probeLength(0) != firstProbe {
+		t.Error("the first probe")
+	}
+}
+
+// Where all links change by a factor of two all the time, the order is changed a few
+// times and then hardly any more.
+func TestRestlessLinks(t *testing.T) {
+	w := newWeb(t, apart(6), 8<<20, func(int, int) int64 { return 40_000 })
+	random := rand.New(rand.NewPCG(2, 1))
+	w.noise = func() float64 { return 1 + random.Float64() }
+	for range 100 {
+		w.step()
+	}
+	if w.orders > 4 {
+		t.Errorf("%d orders in 100 steps", w.orders)
+	}
+	if w.ranks[0].margin = leastBetter; w.ranks[0].better(76, 100) || !w.ranks[0].better(75, 100) {
+		t.Error("a margin of a third")
+	}
+}

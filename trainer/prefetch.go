@@ -1,0 +1,116 @@
+package trainer
+
+import (
+	"context"
+	"sync"
+
+	"github.com/elrun/elrun/loadbal"
+)
+
+// ahead has the samples read ahead that this peer will need. What is wanted changes with
+// every step and every change of the shares. So the step leaves the newest list in a box,
+// in place of one that nobody has taken, and a goroutine takes it when it is done with the
+// one before: the step never waits, one call is under way at most, and what has been asked
+// for is asked for once.
+type ahead struct {
+	box     chan []need // holds one list at most; nil without a Prefetcher
+	model   Prefetcher
+	working sync.WaitGroup
+
+	asked []need // the worker's: what has been asked for of the steps of the last list
+}
+
+// need is the microbatches of a step that this peer will compute.
+type need struct {
+	plan   stepPlan
+	micros loadbal.Set
+}
+
+// newAhead returns an ahead for the model; it does nothing if that is no Prefetcher.
+func newAhead(m Model) *ahead {
+	a := &ahead{}
+	if p, ok := m.(Prefetcher); ok {
+		a.model, a.box = p, make(chan []need, 1)
+	}
+	return a
+}
+
+// start starts the worker. The function that it returns ends it, and waits until the last
+// call of the model has come back.
+func (a *ahead) start(ctx context.Context) (stop func()) {
+	if a.box == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	a.working.Go(func() { a.work(ctx) })
+	return func() {
+		cancel()
+		a.working.Wait()
+	}
+}
+
+// want replaces what is wanted. One goroutine calls it, so the box is empty when it puts
+// the list there.
+func (a *ahead) want(needs []need) {
+	select {
+	case <-a.box:
+	default:
+	}
+	a.box <- needs
+}
+
+// work carries out what is wanted until ctx ends.
+func (a *ahead) work(ctx context.Context) {
+	for ctx.Err() == nil { // select may take the box though ctx has ended
+		select {
+		case <-ctx.Done():
+		case needs := <-a.box:
+			if samples := a.fresh(needs); len(samples) > 0 {
+				a.model.Prefetch(ctx, samples)
+			}
+		}
+	}
+}
+
+// fresh returns the samples of what is wanted that have not been asked for, in the order
+// in which they will be computed, and takes note of them. Steps that are wanted no more
+// are forgotten.
+func (a *ahead) fresh(needs []need) []int {
+	var samples []int
+	var asked []need
+	for _, n := range needs {
+		known := loadbal.NewSet(n.plan.microbatches)
+		for _, before := range a.asked {
+			if before.plan.step == n.plan.step {
+				known = before.micros
+			}
+		}
+		for _, k := range n.micros.Without(known) {
+			samples = n.plan.appendSamples(samples, k)
+			known.Add(k)
+		}
+		asked = append(asked, need{n.plan, known})
+	}
+	a.asked = asked
+	return samples
+}
+
+// readAhead tells what this peer, of the given rank, is about to compute: what is missing
+// of its share of the open step, and its share of the next one if the shares stay.
+func (r *runner) readAhead(p stepPlan, rank int) {
+	if r.ahead.box == nil {
+		return
+	}
+	rest := loadbal.NewSet(p.microbatches)
+	missing := r.shares[rank].Without(r.open.held)
+	for _, k := range missing[min(1, len(missing)):] { // the first is being read
+		rest.Add(k)
+	}
+	needs := []need{{p, rest}}
+	if p.step < r.plan.steps {
+		next := r.plan.step(p.step + 1)
+		shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(r.shares)), r.balance.wanted, next.microbatches)
+		needs = append(needs, need{next, shares[rank]})
+	}
+	r.ahead.want(needs)
+}

@@ -1,0 +1,281 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer"
+	"go.uber.org/goleak"
+)
+
+// reader is a model that takes down which samples are named to it and which it is given.
+type reader struct {
+	trainer.Model
+	prefetch func(ctx context.Context) // what a call does; nil for nothing
+
+	mu    sync.Mutex
+	named []int   // samples in the order in which they were named
+	calls [][]int // by call
+	begun []micro
+	busy  int // calls under way
+	most  int // of busy
+	ended int // calls that have come back
+}
+
+// micro is a microbatch that a reader was given.
+type micro struct {
+	samples []int // none if a step had begun and nothing was computed
+	first   bool  // after the beginning of a step, or of another try at it
+	step    int64
+	before  int // of named, when it came
+}
+
+// Prefetch takes down the call.
+func (m *reader) Prefetch(ctx context.Context, samples []int) {
+	m.mu.Lock()
+	m.named = append(m.named, samples...)
+	m.calls = append(m.calls, slices.Clone(samples))
+	m.busy++
+	m.most = max(m.most, m.busy)
+	m.mu.Unlock()
+	if m.prefetch != nil {
+		m.prefetch(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy--
+	m.ended++
+}
+
+// Accumulate takes down the microbatch.
+func (m *reader) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	m.mu.Lock()
+	last := &m.begun[len(m.begun)-1]
+	if last.samples != nil {
+		m.begun = append(m.begun, micro{step: last.step})
+		last = &m.begun[len(m.begun)-1]
+	}
+	last.samples, last.before = slices.Clone(samples), len(m.named)
+	m.mu.Unlock()
+	return m.Model.Accumulate(grad, samples, done)
+}
+
+// begin takes down that a step begins, or begins again.
+func (m *reader) begin(step int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun = append(m.begun, micro{step: step, first: true})
+}
+
+// reading makes the models of an arena readers, which it returns by rank; those of members
+// that join come later.
+func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
+	readers := new([]*reader)
+	a.adjust = func(x *actor) {
+		m := &reader{Model: x.model}
+		*readers = append(*readers, m)
+		x.trained, x.cfg.OnBegin = m, m.begin
+		if change != nil {
+			change(x, m)
+		}
+	}
+	return readers
+}
+
+// given lists the samples of all microbatches.
+func (m *reader) given() []int {
+	var all []int
+	for _, b := range m.begun {
+		all = append(all, b.samples...)
+	}
+	return all
+}
+
+// While shares stay what they are, what is named is what is computed later, in the same
+// order, each sample once: all but the microbatch with which the job begins.
+func TestPrefetchIsWhatComes(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, n := range []int{1, 2, 3, 4} {
+		cfg := wide(13, false)
+		if n == 3 {
+			cfg.Samples = 4 * 256 // no short steps, whose shares cannot be those of the others
+		}
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(n, cfg)
+			readers := reading(a, nil)
+			a.play(t)
+			a.check(t, "steady")
+			for rank, m := range *readers {
+				want := m.given()[cfg.Microbatch:]
+				if !slices.Equal(m.named, want) || m.most != 1 || len(m.calls) != 12 {
+					t.Errorf("%d ranks: rank %d: %d samples named in %d calls, %d at a time; %d computed",
+						n, rank, len(m.named), len(m.calls), m.most, len(want))
+				}
+			}
+		})
+	}
+}
+
+// covered wants every microbatch but the first that a reader computed in a try of a step
+// to have been named before it came.
+func (m *reader) covered(t *testing.T, about string) {
+	t.Helper()
+	for _, b := range m.begun {
+		if b.first {
+			continue
+		}
+		for _, s := range b.samples {
+			if !slices.Contains(m.named[:b.before], s) {
+				t.Errorf("%s: sample %d of step %d was not named before it came", about, s, b.step)
+				return
+			}
+		}
+	}
+}
+
+// When shares change, what has come to a share is named in time, and what is named
+// beyond that is little: the difference of the shares.
+func TestPrefetchFollowsShares(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		cfg := wide(4, false) // less than a pass: a sample that comes was named for that
+		cfg.Samples = 40 * cfg.GlobalBatch
+		cfg.Steps = 30
+		a := newArena(3, cfg)
+		readers := reading(a, func(x *actor, m *reader) {
+			x.cfg.OnBegin = func(step int64) {
+				m.begin(step)
+				if x.self.Index == 0 && step == 10 {
+					x.model.pace = 5 * time.Millisecond
+				}
+			}
+		})
+		a.play(t)
+		a.check(t, "a slow member")
+		if before, after := a.sharesOf(9), a.sharesOf(30); after[0] >= before[0]/2 {
+			t.Fatalf("shares %v, and %v when rank 0 is slow", before, after)
+		}
+		for rank, m := range *readers {
+			m.covered(t, fmt.Sprint("rank ", rank))
+			computed := m.given()
+			surplus := 0
+			for i, s := range m.named {
+				if slices.Contains(m.named[:i], s) {
+					t.Fatalf("rank %d: sample %d was named twice", rank, s)
+				}
+				if !slices.Contains(computed, s) {
+					surplus++
+				}
+			}
+			// Half a share is what the change itself makes superfluous.
+			if share := cfg.GlobalBatch / 3; surplus > 2*share {
+				t.Errorf("rank %d: %d samples were named and not computed, a share is %d", rank, surplus, share)
+			}
+		}
+	})
+}
+
+// What survivors take over of a dead member is named, too, and what they hold is not
+// named again.
+func TestPrefetchAfterADeath(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for k := int64(1); k < 200; k += 19 {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := wide(4, false)
+			about := fmt.Sprintf("rank 1 killed at message %d", k)
+			a := newArena(3, cfg)
+			readers := reading(a, func(x *actor, _ *reader) {
+				if x.self.Index == 1 {
+					x.killAt.Store(k)
+				}
+			})
+			a.play(t)
+			a.check(t, about)
+			for rank, m := range *readers {
+				if rank == 1 {
+					continue
+				}
+				m.covered(t, fmt.Sprintf("%s: rank %d", about, rank))
+				named := slices.Sorted(slices.Values(m.named))
+				if twice := len(named) - len(slices.Compact(named)); twice > 0 {
+					t.Errorf("%s: rank %d: %d samples named twice", about, rank, twice)
+				}
+			}
+		})
+	}
+}
+
+// A call that does not come back holds up nothing while the job runs; there is no second
+// one, and Run ends when it does.
+func TestPrefetchHoldsUpNothing(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, wide(6, false))
+		readers := reading(a, func(_ *actor, m *reader) {
+			m.prefetch = func(ctx context.Context) { <-ctx.Done() }
+		})
+		a.play(t)
+		a.check(t, "stuck")
+		a.checkTries(t, "stuck")
+		for rank, m := range *readers {
+			if len(m.calls) != 1 || m.ended != 1 {
+				t.Errorf("rank %d: %d calls, %d have come back", rank, len(m.calls), m.ended)
+			}
+		}
+	})
+}
+
+// A call that lasts longer than a step is followed by one with what is wanted then: steps
+// that are over are not in it.
+func TestPrefetchCatchesUp(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, wide(4, false))
+		readers := reading(a, func(_ *actor, m *reader) {
+			m.prefetch = func(context.Context) { <-time.After(150 * time.Millisecond) } // more than two steps
+		})
+		a.play(t)
+		a.check(t, "slow disk")
+		m := (*readers)[0]
+		// A step takes 64 ms, and the first call names steps 1 and 2. The second comes in
+		// step 3, and names that and step 4.
+		all := m.given()
+		want := [][]int{all[4:512], all[516:1024]}
+		if len(m.calls) != 2 || !slices.Equal(m.calls[0], want[0]) || !slices.Equal(m.calls[1], want[1]) || m.most != 1 {
+			t.Errorf("%d calls, %d at a time: %v\nwant %v", len(m.calls), m.most, m.calls, want)
+		}
+	})
+}
+
+// Run waits for a call under way, also when it ends with an error.
+func TestPrefetchEndsWithTheRun(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	boom := errors.New("boom")
+	runGroups(t, 1, &log{}, func(ctx context.Context, g *elastic.Group) error {
+		c := newCounter(3)
+		m := &reader{Model: c, prefetch: func(ctx context.Context) {
+			<-ctx.Done()
+			<-time.After(time.Second) // a system call that takes its time
+		}}
+		c.hook = func([][]float32, []int) error {
+			<-time.After(time.Millisecond)
+			if len(c.seen) > 20 {
+				return boom
+			}
+			return nil
+		}
+		cfg := counting(1)
+		cfg.OnBegin = m.begin
+		if err := trainer.Run(ctx, g, m, cfg); !errors.Is(err, boom) || len(m.calls) != 1 || m.ended != 1 {
+			t.Errorf("error %v; %d calls, %d have come back", err, len(m.calls), m.ended)
+		}
+		return nil
+	})
+}

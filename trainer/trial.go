@@ -1,0 +1,100 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+)
+
+const (
+	// trialTime is how long a trial computes, at least, and trialMicrobatches how many it
+	// computes at most.
+	trialTime         = 100 * time.Millisecond
+	trialMicrobatches = 15
+	// trialLeast is how many microbatches a trial needs to tell what the first of a step
+	// takes longer than others; where they take long, it does without.
+	trialLeast = 3
+	trialLong  = 2 * time.Second
+)
+
+// Trial computes some microbatches of the open step for nothing, and returns how fast
+// that was. It implements elastic.Trier. This peer has contributed nothing to the step,
+// as it is in no session; the contribution is empty again afterwards, so neither the
+// ledger nor the parameters know of the trial.
+func (r *runner) Trial(ctx context.Context) (elastic.Candidate, error) {
+	me := elastic.Candidate{Forced: r.cfg.Admit == AdmitAlways, Most: r.balance.most}
+	if me.Forced || r.void || r.openMicrobatches() == 0 {
+		return me, nil // nobody asks
+	}
+	times, err := r.rehearse(ctx)
+	r.open.computed = nil // or reset would take these for computed once
+	r.reopen()
+	if err != nil {
+		return me, fmt.Errorf("trainer: trial of step %d: %w", r.open.step, err)
+	}
+	first := times[0]
+	if len(times) > 1 {
+		times = times[1:]
+	}
+	// The mean, not the median: a peer that stops now and then is slower by that, and for
+	// one that is thought slower than it is there is another trial.
+	pace := max(time.Microsecond, mean(times))
+	// A little more is what caches and timers make of a beginning.
+	if first > pace+pace/2 {
+		me.Fixed = first - pace
+	}
+	me.Speed = loadbal.Speed(1, pace.Microseconds())
+	r.balance.speeds = []int64{me.Speed}
+	return me, nil
+}
+
+func mean(times []time.Duration) (sum time.Duration) {
+	for _, t := range times {
+		sum += t
+	}
+	return sum / time.Duration(len(times))
+}
+
+// rehearse computes microbatches as a step does, and returns what each took. The first of
+// all is not measured: it brings memory and caches into the state in which they stay.
+func (r *runner) rehearse(ctx context.Context) ([]time.Duration, error) {
+	p := r.plan.step(r.committed + 1)
+	one := func(k int) (time.Duration, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		begun := time.Now()
+		// Whole microbatches only: the last one of a pass may be short.
+		err := r.open.add(r.model, p, k%max(1, p.microbatches-1), func(int) {})
+		return max(time.Microsecond, time.Since(begun)), err
+	}
+	r.onTrial(p.step)
+	warm, err := one(0)
+	if err != nil {
+		return nil, err
+	}
+	least := trialLeast
+	if warm > trialLong {
+		least = 1
+	}
+	r.onTrial(p.step)
+	var times []time.Duration
+	for begun := time.Now(); len(times) < least || len(times) < trialMicrobatches && time.Since(begun) < trialTime; {
+		took, err := one(len(times))
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, took)
+	}
+	return times, nil
+}
+
+// onTrial says that a rehearsal of a step begins.
+func (r *runner) onTrial(step int64) {
+	if r.cfg.OnTrial != nil {
+		r.cfg.OnTrial(step)
+	}
+}

@@ -1,0 +1,127 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+)
+
+// timed is a ramp whose microbatches take as long as it is told.
+type timed struct {
+	ramp
+	pace, first time.Duration
+	fresh       bool // the next microbatch is the first of a step
+	computed    int
+	err         error
+}
+
+func (m *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	m.computed++
+	<-time.After(m.pace)
+	if m.fresh {
+		<-time.After(m.first)
+	}
+	m.fresh = false
+	if m.err != nil {
+		return 0, m.err
+	}
+	return m.ramp.Accumulate(grad, samples, done)
+}
+
+// tried is a peer with such a model, and its model.
+func tried(t *testing.T, m timed, change func(*Config)) (*runner, *timed) {
+	t.Helper()
+	m.ramp = ramp{paramsOf(2, 3, 17)}
+	r := alone(t, &m, func(c *Config) {
+		c.OnTrial = func(int64) { m.fresh = true }
+		if change != nil {
+			change(c)
+		}
+	})
+	return r, &m
+}
+
+func TestTrialMeasures(t *testing.T) {
+	for name, c := range map[string]struct {
+		pace, first  time.Duration
+		want         elastic.Candidate
+		computed     int
+		microseconds int64
+	}{
+		"as any":            {20 * time.Millisecond, 0, elastic.Candidate{}, 6, 20_000},
+		"with a fixed part": {20 * time.Millisecond, 50 * time.Millisecond, elastic.Candidate{Fixed: 50 * time.Millisecond}, 4, 20_000},
+		"quick":             {10 * time.Microsecond, 0, elastic.Candidate{}, 16, 10},
+		"very slow":         {time.Minute, 0, elastic.Candidate{}, 2, 60_000_000},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, m := tried(t, timed{pace: c.pace, first: c.first}, nil)
+			c.want.Speed = loadbal.Speed(1, c.microseconds)
+			got, err := r.Trial(t.Context())
+			if err != nil || got != c.want || m.computed != c.computed {
+				t.Errorf("%s: %+v after %d microbatches, %v; want %+v after %d", name, got, m.computed, err, c.want, c.computed)
+			}
+			if r.balance.speed() != c.want.Speed {
+				t.Errorf("%s: the first session is told %d", name, r.balance.speed())
+			}
+		})
+	}
+}
+
+// A trial leaves nothing behind: neither in the state, nor in the step that follows it,
+// nor in what is reported of that.
+func TestTrialLeavesNoTrace(t *testing.T) {
+	for _, exactly := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			with, _ := tried(t, timed{}, func(c *Config) { c.Exact = exactly })
+			without, _ := tried(t, timed{}, func(c *Config) { c.Exact = exactly })
+			for range 2 {
+				before := saved(t, with)
+				if _, err := with.Trial(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(saved(t, with), before) || with.open.samples != 0 || with.open.held.Len() != 0 || with.open.compute != 0 {
+					t.Errorf("exact %t: something of the trial is left", exactly)
+				}
+				with.solo(t)
+				without.solo(t)
+				if with.own.recomputed != 0 || !bytes.Equal(saved(t, with), saved(t, without)) || !slices.Equal(updated(t, with), updated(t, without)) {
+					t.Errorf("exact %t: the step after a trial is another, or %d microbatches count as computed again", exactly, with.own.recomputed)
+				}
+			}
+		})
+	}
+}
+
+func TestTrialEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := tried(t, timed{pace: time.Second}, func(c *Config) { c.MaxShare = 7 })
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		if _, err := r.Trial(ctx); !errors.Is(err, context.DeadlineExceeded) || m.computed != 2 {
+			t.Errorf("%v after %d microbatches", err, m.computed)
+		}
+		if got, err := r.Trial(t.Context()); got.Forced || got.Most != 7 || got.Speed == 0 || err != nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+		r.cfg.Admit, m.computed = AdmitAlways, 0
+		if got, err := r.Trial(t.Context()); !got.Forced || got.Speed != 0 || m.computed != 0 || err != nil {
+			t.Errorf("%+v after %d microbatches, %v", got, m.computed, err)
+		}
+		r.cfg.Admit = AdmitIfItHelps
+		m.err = ErrOutOfMemory
+		if _, err := r.Trial(t.Context()); !errors.Is(err, ErrOutOfMemory) {
+			t.Errorf("no memory: %v", err)
+		}
+		r.committed = r.plan.steps
+		if got, err := r.Trial(t.Context()); got.Speed != 0 || err != nil {
+			t.Errorf("after the last step: %+v, %v", got, err)
+		}
+	})
+}
