@@ -46,10 +46,17 @@ func Jobs(ctx context.Context) ([]Status, error) {
 	return out, nil
 }
 
-// ErrNoJob: there is no job of that name, or none at all.
-var ErrNoJob = errors.New("no such job")
+// Errors of those who name a job, for errors.Is.
+var (
+	// ErrNoJob: there is no job of that name, or none at all.
+	ErrNoJob = errors.New("no such job")
+	// ErrWhichJob: the name does not say which of several.
+	ErrWhichJob = errors.New("several jobs could be meant")
+)
 
 // QueryStatus returns the status of the named job, or of the only one if job is empty.
+// Here and in Stop, Scale and IssueTicket the beginning of a name stands for the job, if
+// there is only one that begins so and none that is called so.
 func QueryStatus(ctx context.Context, job string) (Status, error) {
 	all, err := Jobs(ctx)
 	if err != nil {
@@ -65,18 +72,28 @@ func QueryStatus(ctx context.Context, job string) (Status, error) {
 	return all[slices.Index(names, job)], nil
 }
 
-// chooseJob returns job if it is one of those that run, or the only one of them if job
-// is empty.
+// chooseJob returns job if it is one of those that run, or the only one of them that
+// begins so: any, if job is empty.
 func chooseJob(job string, running []string) (string, error) {
+	var fit []string
+	for _, name := range running {
+		if strings.HasPrefix(name, job) {
+			fit = append(fit, name)
+		}
+	}
 	switch {
 	case slices.Contains(running, job):
 		return job, nil
-	case len(running) == 0:
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(running) == 0 && job == "":
 		return "", fmt.Errorf("%w: none is running on this host", ErrNoJob)
-	case job == "" && len(running) == 1:
-		return running[0], nil
+	case len(running) == 0:
+		return "", fmt.Errorf("%w: %s; none is running on this host", ErrNoJob, job)
 	case job == "":
-		return "", fmt.Errorf("%w: name one of %s", ErrNoJob, strings.Join(running, ", "))
+		return "", fmt.Errorf("%w: name one of %s", ErrWhichJob, strings.Join(fit, ", "))
+	case len(fit) > 1:
+		return "", fmt.Errorf("%w by %s: name one of %s", ErrWhichJob, job, strings.Join(fit, ", "))
 	}
 	return "", fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(running, ", "))
 }

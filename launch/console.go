@@ -156,7 +156,8 @@ func (c *console) say(line string) {
 	}
 }
 
-// progress shows s as the progress line of a terminal, or as a note elsewhere.
+// progress shows s as the progress line of a terminal, "" for none, or as a note
+// elsewhere.
 func (c *console) progress(s string) {
 	if !c.live {
 		c.say(s)

@@ -82,7 +82,7 @@ func TestJobsOfSeveral(t *testing.T) {
 	if strings.Join(names, "") != "ab" {
 		t.Errorf("jobs %v", names)
 	}
-	if _, err := QueryStatus(t.Context(), ""); !errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), "name one of") {
+	if _, err := QueryStatus(t.Context(), ""); !errors.Is(err, ErrWhichJob) || !strings.Contains(err.Error(), "name one of") {
 		t.Errorf("without a name among several: %v", err)
 	}
 }

@@ -69,6 +69,7 @@ type startOrder struct {
 	Any           bool          `json:"any,omitempty"` // --quorum any
 	MinPeers      int           `json:"min_peers,omitempty"`
 	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
+	StateRate     int           `json:"state_rate,omitempty"` // bytes a second that each hands out at most
 }
 
 // known is what a member knows of its group.

@@ -18,9 +18,9 @@ type Options struct {
 	Args      []string // without the program's name
 	Peers     int      // processes, at least 1
 	Job       string   // name of the job; "" makes one from Program
-	Transport string   // auto (also "") or p2p
+	Transport string   // auto (also ""), shm, unix, direct or p2p
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
-	// Libp2p always encrypts, so never holds only where a plain path exists.
+	// What stays within one host never is, and streams of libp2p always are.
 	Encrypt string
 	// Listen is where peers listen: auto (also "") on all IPv4 interfaces, so that others
 	// can join, local on the loopback interface only, or a list of IP addresses or
@@ -36,6 +36,9 @@ type Options struct {
 	Quorum        string        // majority (also "") or any: who may go on after a loss
 	RejoinTimeout time.Duration // how long the group waits when too few are left; 0 means 10 min
 	Restart       int           // crashed peers are started again, so many times in all
+	// StateRate is how many bytes a second each peer hands out at most of the state that
+	// those who join copy; 0 means no limit.
+	StateRate int
 
 	Stdout, Stderr io.Writer // nil discards
 	Live           bool      // Stderr is a terminal: show a progress line there
@@ -87,7 +90,7 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 // check reports values that cannot be used.
 func (o *Options) check() error {
 	choices := []error{
-		oneOf("transport", o.Transport, "", "auto", "p2p"),
+		oneOf("transport", o.Transport, "", "auto", "shm", "unix", "direct", "p2p"),
 		oneOf("encryption", o.Encrypt, "", "auto", "always", "never"),
 		oneOf("quorum", o.Quorum, "", "majority", "any"),
 	}
@@ -102,6 +105,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("at least %d peers, want 1 to %d", o.MinPeers, maxMembers)
 	case o.Restart < 0:
 		return fmt.Errorf("%d restarts, want none or more", o.Restart)
+	case o.StateRate < 0:
+		return fmt.Errorf("state rate of %d bytes a second, want more than 0", o.StateRate)
 	case o.RejoinTimeout < 0:
 		return fmt.Errorf("rejoin timeout %v, want more than 0", o.RejoinTimeout)
 	}
@@ -124,7 +129,7 @@ func (o *Options) defaults() {
 			*w = io.Discard
 		}
 	}
-	for _, s := range []*string{&o.Transport, &o.Listen} {
+	for _, s := range []*string{&o.Transport, &o.Encrypt, &o.Listen} {
 		if *s == "" {
 			*s = "auto"
 		}

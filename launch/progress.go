@@ -11,6 +11,9 @@ import (
 const (
 	progressWindow  = 10 * time.Second       // over which the speed is measured
 	progressSpacing = 200 * time.Millisecond // least time between two marks
+	// mostLeft is the longest remaining time that is told. A longer one is of a job without
+	// a real end, or of one that has hardly begun.
+	mostLeft = 1000 * time.Hour
 )
 
 // progress follows the steps of a job and words its progress line. It is pure and
@@ -22,6 +25,7 @@ type progress struct {
 	seen     time.Time // of the latest step
 	marks    []mark
 	shares   []int // of the ranks, in microbatches
+	waits    bool  // for a quorum, or for being let in again
 }
 
 // mark is a point of the past from which speeds are measured.
@@ -34,18 +38,31 @@ type mark struct {
 // observe takes an event of any peer, at local time now. All peers report the same
 // steps; only the first report of each counts.
 func (p *progress) observe(e event.Event, now time.Time) {
-	if b, ok := e.Body.(event.Shares); ok {
+	switch b := e.Body.(type) {
+	case event.Shares:
 		p.shares = b.New
+	case event.Quorum:
+		p.waits = p.waits || b.State != "back" // the next step shows that they go on
+	case event.Parked:
+		p.waits = true // unless other peers of this launcher go on, as their next step shows
+	case event.Step:
+		p.advance(e.Step, b, now)
+	}
+}
+
+// advance takes a report of step n.
+func (p *progress) advance(n int64, s event.Step, now time.Time) {
+	if n <= p.step {
 		return
 	}
-	s, ok := e.Body.(event.Step)
-	if !ok || e.Step <= p.step {
-		return
+	if p.waits && now.Sub(p.seen) > progressWindow { // a long pause is no measure of the speed
+		p.marks = nil
 	}
+	p.waits = false
 	if p.step > 0 { // a resumed job's first step is not its first samples
-		p.samples += int64(s.Samples) * (e.Step - p.step)
+		p.samples += int64(s.Samples) * (n - p.step)
 	}
-	p.step, p.loss, p.seen = e.Step, s.Loss, now
+	p.step, p.loss, p.seen = n, s.Loss, now
 	if s.Of > 0 {
 		p.of = s.Of
 	}
@@ -58,9 +75,10 @@ func (p *progress) observe(e event.Event, now time.Time) {
 	}
 }
 
-// line words the state at now, without a line end; "" before the first step.
+// line words the state at now, without a line end; "" before the first step, and while the
+// job waits.
 func (p *progress) line(now time.Time) string {
-	if p.step == 0 {
+	if p.step == 0 || p.waits {
 		return ""
 	}
 	s := fmt.Sprintf("step %d", p.step)
@@ -83,35 +101,9 @@ func (p *progress) line(now time.Time) string {
 		return s
 	}
 	s += fmt.Sprintf("  %.0f samples/s", float64(p.samples-first.samples)/elapsed)
-	if p.of > p.step {
-		left := elapsed / float64(p.step-first.step) * float64(p.of-p.step)
+	// In seconds and as a float: a job may have any number of steps.
+	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= mostLeft.Seconds() {
 		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))
 	}
 	return s
-}
-
-// stalls decides which stall events become lines for people: one at once, later ones
-// when they name somebody else or after a pause. It is pure and not safe for
-// concurrent use.
-type stalls struct {
-	last string
-	at   time.Time
-}
-
-// stallPause is the least time between two lines about the same stall.
-const stallPause = 5 * time.Second
-
-// line words e, a stall seen by peer index, or returns "" where nothing new is to be
-// said. who turns short IDs into words.
-func (s *stalls) line(index int, e event.Stall, now time.Time, who func(string) string) string {
-	key := e.Culprit + "|" + e.Phase + "|" + e.What
-	if key == s.last && now.Sub(s.at) < stallPause {
-		return ""
-	}
-	s.last, s.at = key, now
-	what := e.What
-	if what == "" {
-		what = e.Phase
-	}
-	return fmt.Sprintf("peer %d has waited %.1f s for %s in %s", index, e.SinceMS/1000, who(e.Culprit), what)
 }

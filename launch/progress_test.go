@@ -1,9 +1,13 @@
 package launch
 
 import (
+	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/internal/event"
 )
@@ -77,27 +81,116 @@ func TestProgressWindow(t *testing.T) {
 	}
 }
 
-func TestStalls(t *testing.T) {
-	var s stalls
-	now := time.Unix(0, 0)
-	who := func(ids string) string { return "<" + ids + ">" }
-	e := event.Stall{Culprit: "abc", Phase: "reduce", What: "allreduce", SinceMS: 3200}
-	if got := s.line(2, e, now, who); got != "peer 2 has waited 3.2 s for <abc> in allreduce" {
+// The remaining time is told where it is known and means something.
+func TestProgressLeft(t *testing.T) {
+	for _, c := range []struct {
+		of   int64
+		want string // the end of the line
+	}{
+		{0, "  100 samples/s"},
+		{2, "  100 samples/s"},
+		{3, "  100 samples/s  1s left"},
+		{3602, "  100 samples/s  1h0m0s left"},
+		{3600*1000 + 2, "  100 samples/s  1000h0m0s left"},
+		{3600*1000 + 3, "  100 samples/s"},
+		{1 << 40, "  100 samples/s"},
+		{math.MaxInt64, "  100 samples/s"},
+	} {
+		var p progress
+		p.observe(stepEvent(1, 1, 100, c.of), time.Unix(1, 0))
+		p.observe(stepEvent(2, 1, 100, c.of), time.Unix(2, 0))
+		if got := p.line(time.Unix(2, 0)); !strings.HasSuffix(got, c.want) {
+			t.Errorf("of %d: %q, want %q at its end", c.of, got, c.want)
+		}
+	}
+}
+
+// Whatever the steps, the line has no negative number in it.
+func TestProgressNeverNegative(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p progress
+		now, of := time.Unix(0, 0), rapid.Int64Range(0, math.MaxInt64).Draw(t, "of")
+		for range rapid.IntRange(1, 10).Draw(t, "events") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 1<<40).Draw(t, "pause")))
+			p.observe(stepEvent(rapid.Int64Range(1, 1<<40).Draw(t, "step"), 1, rapid.IntRange(0, 1<<20).Draw(t, "samples"), of), now)
+		}
+		if got := p.line(now); strings.Contains(got, "-") {
+			t.Fatalf("got %q", got)
+		}
+	})
+}
+
+// Nothing is shown while the job waits, and the pause does not count for the speed.
+func TestProgressWhileWaiting(t *testing.T) {
+	for name, body := range map[string]event.Body{
+		"too few":   event.Quorum{State: "lost"},
+		"waiting":   event.Quorum{State: "waiting"},
+		"gave up":   event.Quorum{State: "gave-up"},
+		"put aside": event.Parked{Who: "a", Reason: "too slow"},
+	} {
+		var p progress
+		second := func(n int) time.Time { return time.Unix(int64(n), 0) }
+		p.observe(stepEvent(1, 1, 100, 0), second(1))
+		p.observe(stepEvent(2, 1, 100, 0), second(2))
+		p.observe(event.Event{Body: body}, second(3))
+		p.observe(event.Event{Body: event.Quorum{State: "back"}}, second(60))
+		p.observe(stepEvent(2, 1, 100, 0), second(61)) // of a peer that reports late
+		if got := p.line(second(61)); got != "" {
+			t.Errorf("%s: %q is shown", name, got)
+		}
+		p.observe(stepEvent(3, 1, 100, 0), second(62))
+		p.observe(stepEvent(4, 1, 100, 0), second(63))
+		if got := p.line(second(63)); got != "step 4  loss 1  100 samples/s" {
+			t.Errorf("%s: afterwards %q", name, got)
+		}
+	}
+}
+
+// A newcomer that is put aside does not change what is shown of peers that go on.
+func TestProgressBesideParked(t *testing.T) {
+	var p progress
+	for i := int64(1); i <= 5; i++ {
+		p.observe(stepEvent(i, 1, 100, 0), time.Unix(i, 0))
+		p.observe(event.Event{Body: event.Parked{Who: "newcomer"}}, time.Unix(i, 1))
+	}
+	p.observe(stepEvent(6, 1, 100, 0), time.Unix(6, 0))
+	if got := p.line(time.Unix(6, 0)); got != "step 6  loss 1  100 samples/s" {
 		t.Errorf("got %q", got)
 	}
-	if got := s.line(1, e, now.Add(time.Second), who); got != "" {
-		t.Errorf("the same stall again at once: %q", got)
+}
+
+// A plain line comes with a new step, not closer than plainPeriod; none while the job waits.
+func TestShowProgressPlain(t *testing.T) {
+	var out buffer
+	r := &runner{console: newConsole(io.Discard, &out, nil, false)}
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	r.showProgress(at(0))
+	r.progress.observe(stepEvent(1, 2.5, 10, 0), at(1))
+	r.showProgress(at(2))
+	r.showProgress(at(5))
+	r.showProgress(at(11)) // no step since
+	r.progress.observe(stepEvent(2, 2.25, 10, 0), at(12))
+	r.progress.observe(event.Event{Body: event.Quorum{State: "waiting"}}, at(13))
+	r.showProgress(at(20))
+	r.progress.observe(stepEvent(3, 2, 10, 0), at(24))
+	r.showProgress(at(26))
+	r.console.close("", time.Minute)
+	if want := "elrun: step 1  loss 2.5\nelrun: step 3  loss 2\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
-	if got := s.line(1, e, now.Add(stallPause), who); got == "" {
-		t.Error("the same stall after the pause is not told")
-	}
-	e.Culprit = "def"
-	if got := s.line(1, e, now.Add(stallPause), who); !strings.Contains(got, "<def>") {
-		t.Errorf("another culprit is not told: %q", got)
-	}
-	e.What = ""
-	e.Culprit = "x"
-	if got := s.line(1, e, now, who); !strings.HasSuffix(got, "in reduce") {
-		t.Errorf("without a call: %q", got)
+}
+
+// On a terminal the line goes away while the job waits.
+func TestShowProgressLive(t *testing.T) {
+	out := newExpecting("loss 2.5")
+	r := &runner{o: Options{Live: true}, console: newConsole(io.Discard, out, nil, true)}
+	r.progress.observe(stepEvent(1, 2.5, 10, 0), time.Unix(1, 0))
+	r.showProgress(time.Unix(1, 0))
+	<-out.seen
+	r.progress.observe(event.Event{Body: event.Parked{Who: "a"}}, time.Unix(2, 0))
+	r.showProgress(time.Unix(2, 0))
+	r.console.close("", time.Minute)
+	if want := "\r\x1b[Kstep 1  loss 2.5\r\x1b[K"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -26,6 +26,9 @@ func (r *runner) notice(n notice) {
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
+		if r.meet.started {
+			r.lobby.enter(from, m.Hello.ID.Short(), time.Now())
+		}
 		letters := r.meet.hello(from, *m.Hello)
 		if aborts(letters) {
 			r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
@@ -61,6 +64,7 @@ func (r *runner) deliver(letters []letter) {
 func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group's number may come to mean another
+	r.lobby.leave(e.Index)
 	e.Asked = !c.asked.IsZero()
 	r.out.exits = append(r.out.exits, e)
 	letters := r.meet.exit(e.Index, e.String())
@@ -212,9 +216,9 @@ func (r *runner) event(from int, line json.RawMessage) {
 	}
 	now := time.Now()
 	r.sayAll(r.changes.event(e, now))
+	r.progress.observe(e, now)
+	r.lobby.event(e.Body)
 	switch b := e.Body.(type) {
-	case event.Step:
-		r.progress.observe(e, now)
 	case event.Stall:
 		if s := r.stalls.line(from, b, now, r.who); s != "" {
 			r.say("%s", s)

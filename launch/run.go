@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // order is what the peers are told alike.
 func (o *Options) order() (startOrder, error) {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, Ticket: o.Ticket}
+		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket}
 	if o.Join {
 		return order, nil
 	}
@@ -79,7 +79,7 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	cmd := exec.Command(r.path, r.o.Args...)
 	cmd.Args[0] = r.o.Program
 	cmd.Env = childEnvironment(os.Environ(), environment{job: r.o.Job, index: index, peers: max(n, index+1),
-		fd: childFD, transport: r.o.Transport, listen: r.o.Listen})
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, listen: r.o.Listen})
 	c, err := startChild(index, cmd, r.o.LogDir)
 	if err != nil {
 		return err

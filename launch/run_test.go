@@ -116,6 +116,19 @@ func TestRunPeersMeet(t *testing.T) {
 	}
 }
 
+// The options of the group reach every peer.
+func TestRunTellsOptions(t *testing.T) {
+	_, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2, StateRate: 5e6, MinPeers: 2, Quorum: "any"})
+	for _, want := range []string{`"state_rate":5000000`, `"min_peers":2`, `"any":true`} {
+		if strings.Count(out, want) != 2 {
+			t.Errorf("%s is not told to both: stdout %q, stderr %q", want, out, err)
+		}
+	}
+	if _, out, _ = runShell(t, sayHello+`echo "$answer"`, Options{Peers: 1}); strings.Contains(out, "state_rate") {
+		t.Errorf("no limit is told as one: %q", out)
+	}
+}
+
 func TestRunEndsBeforeJoining(t *testing.T) {
 	for _, status := range []int{0, 3} {
 		script := fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && exit %d; `, status) + sayHello + `echo "$answer"; exit 1`
@@ -289,7 +302,7 @@ func TestRunCannotStart(t *testing.T) {
 
 func TestRunBadOptions(t *testing.T) {
 	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"}, {Peers: 1, Transport: "pigeon"},
-		{Peers: 1, Listen: "here"}, {Peers: 1, Encrypt: "rot13"}, {Peers: 1, Quorum: "none"}, {Peers: 1, MinPeers: -1}, {Peers: 1, Restart: -1},
+		{Peers: 1, Listen: "here"}, {Peers: 1, Encrypt: "rot13"}, {Peers: 1, Quorum: "none"}, {Peers: 1, MinPeers: -1}, {Peers: 1, Restart: -1}, {Peers: 1, StateRate: -1},
 		{Peers: 1, RejoinTimeout: -1}} {
 		o.Program = "true"
 		if _, err := Run(t.Context(), o); !errors.Is(err, ErrOptions) {

@@ -31,9 +31,10 @@ type runner struct {
 	changes  *changes
 	restarts *restarts
 	progress progress
-	shown    string    // last plain progress line
+	shown    int64     // step of the last plain progress line
 	showAt   time.Time // of the next one
 	stalls   stalls
+	lobby    lobby
 	out      outcome
 
 	comebacks []comeback
@@ -110,6 +111,9 @@ func (r *runner) tick(now time.Time) {
 		r.tell()
 	}
 	r.sayAll(r.changes.due(now))
+	if r.out.signal == 0 {
+		r.sayAll(r.lobby.due(now))
+	}
 	r.comeBack(now)
 	for _, c := range r.children {
 		if !c.asked.IsZero() && now.Sub(c.asked) > r.o.Grace {
@@ -183,7 +187,7 @@ func (r *runner) who(ids string) string {
 	return join(parts)
 }
 
-// showProgress redraws the progress line, or says a plain one if there is news.
+// showProgress redraws the progress line, or says a plain one if there is a new step.
 func (r *runner) showProgress(now time.Time) {
 	if !r.o.Live {
 		if r.showAt.IsZero() {
@@ -195,10 +199,10 @@ func (r *runner) showProgress(now time.Time) {
 		r.showAt = now.Add(plainPeriod)
 	}
 	s := r.progress.line(now)
-	if s == "" || !r.o.Live && s == r.shown {
+	if !r.o.Live && (s == "" || r.progress.step == r.shown) {
 		return
 	}
-	r.shown = s
+	r.shown = r.progress.step
 	r.console.progress(s)
 }
 

@@ -12,7 +12,8 @@ import (
 type Status struct {
 	Job     string         `json:"job"`
 	Epoch   uint64         `json:"epoch"`
-	Step    int64          `json:"step"` // last stable step
+	Step    int64          `json:"step"`         // last stable step; 0 if none is known of
+	Of      int64          `json:"of,omitempty"` // steps of the whole job, 0 if that is not known
 	Members []MemberStatus `json:"members"`
 	// WaitingFor holds the short IDs of the peers for which others wait unusually long, or
 	// which were lost and are still in the view.
@@ -23,8 +24,9 @@ type Status struct {
 
 // Balanced says why the members' shares are what they are.
 type Balanced struct {
-	Step   int64  `json:"step"`   // the first with these shares
-	Shares []int  `json:"shares"` // microbatches in a full step, per rank
+	Step   int64  `json:"step"`          // the first with these shares
+	Old    []int  `json:"old,omitempty"` // the shares before, per rank of then; none at the start
+	Shares []int  `json:"shares"`        // microbatches in a full step, per rank
 	Reason string `json:"reason"`
 }
 
@@ -87,7 +89,7 @@ func (r *reducer) apply(e event.Event) {
 	case event.Step:
 		r.step(e.Step, b)
 	case event.Shares:
-		r.status.Balanced = &Balanced{e.Step, b.New, b.Reason} // which nobody writes to
+		r.status.Balanced = &Balanced{Step: e.Step, Old: b.Old, Shares: b.New, Reason: b.Reason} // which nobody writes to
 	case event.Stall:
 		r.stalled = splitIDs(b.Culprit)
 	case event.Lost:
@@ -143,6 +145,7 @@ func (r *reducer) view(epoch uint64, v event.View) {
 // step notes the figures of a stable step.
 func (r *reducer) step(n int64, s event.Step) {
 	r.status.Step, r.stalled = n, nil
+	r.status.Of = max(r.status.Of, s.Of)
 	r.self.Share = 0
 	for _, m := range s.Microbatches {
 		r.self.Share += m[1] - m[0]
@@ -190,6 +193,24 @@ func (r *reducer) report() Status {
 	return s
 }
 
+// StepTime returns the time that the last step took, and the time that was predicted when
+// its shares were decided, in milliseconds; 0 stands for what is not known. Members
+// predict how long they compute. What the step took besides is taken as it was
+// at the member that computed the longest: the others' includes their wait for it.
+func (s Status) StepTime() (measured, predicted float64) {
+	var slowest MemberStatus
+	for _, m := range s.Members {
+		measured, predicted = max(measured, m.StepMS), max(predicted, m.PredictedMS)
+		if m.ComputeMS > slowest.ComputeMS {
+			slowest = m
+		}
+	}
+	if predicted > 0 {
+		predicted += max(0, slowest.StepMS-slowest.ComputeMS)
+	}
+	return measured, predicted
+}
+
 // mergeStatus combines what peers of one job reported: the latest view, in which
 // each member is as it described itself. During a change of membership the reports
 // may be of two epochs; then peers outside the later view come last. The order of
@@ -202,7 +223,7 @@ func mergeStatus(reports []Status) Status {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
 		}
-		out.Step = max(out.Step, s.Step)
+		out.Step, out.Of = max(out.Step, s.Step), max(out.Of, s.Of)
 		if s.Balanced != nil && (out.Balanced == nil || s.Balanced.Step > out.Balanced.Step) {
 			out.Balanced = s.Balanced
 		}

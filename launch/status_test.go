@@ -58,8 +58,8 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(event.Event{Body: event.Path{Kind: "p2p"}})
 	r.apply(event.Event{Body: event.Path{Kind: "shm"}})
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
-	r.apply(event.Event{Step: 7, Body: event.Step{Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
-	want := Status{Job: "job", Epoch: 1, Step: 7, Balanced: &Balanced{6, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
+	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
+	want := Status{Job: "job", Epoch: 1, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
 		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown},
 		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
 			StepMS: 46, PredictedMS: 39, Path: "p2p,shm"},
@@ -113,6 +113,25 @@ func TestMergeBalanced(t *testing.T) {
 		reports = append(reports[1:], reports[0])
 		if got := mergeStatus(reports).Balanced; got == nil || got.Reason != "late" {
 			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+func TestStepTime(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		members             []MemberStatus
+		measured, predicted float64
+	}{
+		{"nobody", nil, 0, 0},
+		{"nothing known", []MemberStatus{{}, {}}, 0, 0},
+		{"no prediction", []MemberStatus{{ComputeMS: 10, StepMS: 12}, {ComputeMS: 7, StepMS: 13}}, 13, 0},
+		{"the slowest one's rest counts", []MemberStatus{{ComputeMS: 10, StepMS: 12, PredictedMS: 9}, {ComputeMS: 2, StepMS: 13, PredictedMS: 3}}, 13, 11},
+		{"of other steps", []MemberStatus{{ComputeMS: 10, StepMS: 8, PredictedMS: 9}}, 8, 9},
+	} {
+		measured, predicted := Status{Members: c.members}.StepTime()
+		if measured != c.measured || predicted != c.predicted {
+			t.Errorf("%s: %v and %v, want %v and %v", c.name, measured, predicted, c.measured, c.predicted)
 		}
 	}
 }

@@ -25,10 +25,11 @@ const (
 // Stopped says what Stop has done.
 type Stopped struct {
 	Job   string
-	Peers int // that were found and asked to end
+	Peers int           // that were found and asked to end
+	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the named job, or the only one if job is empty, as SIGTERM ends it: each peer
+// Stop ends the named job (see QueryStatus), or the only one if job is empty, as SIGTERM ends it: each peer
 // on this host is asked on its control socket to send itself that signal, and does so
 // when all have answered. Peers that have not left the group 5 s later are asked once
 // more, and then end at once. Stop returns when all their control sockets are gone. If
@@ -46,8 +47,9 @@ func Stop(ctx context.Context, job string) (Stopped, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stopPeriod, fmt.Errorf("waited %v", stopPeriod))
 	defer cancel()
 	s := stopping{job: job, asked: map[socketName]error{}}
+	begun := time.Now()
 	err = s.run(ctx)
-	return Stopped{job, len(s.asked)}, err
+	return Stopped{Job: job, Peers: len(s.asked), Took: time.Since(begun)}, err
 }
 
 // findJob chooses among the jobs that have control sockets. Unlike Jobs it asks no peer:

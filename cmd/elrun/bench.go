@@ -24,7 +24,8 @@ type benchFlags struct {
 	Iters      int    `placeholder:"N" help:"Timed calls of each size (default: 10 to 200, by size)."`
 	InPlace    bool   `help:"Use one vector as source and destination."`
 	JSON       bool   `name:"json" help:"One JSON object a size."`
-	Transport  string `enum:"auto,p2p" default:"auto" help:"How data travels: auto or p2p."`
+	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
+	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
 }
 
 // Validate is called by kong; its errors are usage errors.
@@ -60,7 +61,8 @@ func (f *benchFlags) config() (bench.Config, error) {
 func (f *benchFlags) args() []string {
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
-		"--json=" + strconv.FormatBool(f.JSON), "--transport=" + f.Transport, f.Collective}
+		"--json=" + strconv.FormatBool(f.JSON), "--transport=" + f.Transport,
+		"--encrypt=" + f.Encrypt, f.Collective}
 }
 
 // benchCommand is elrun bench. It is a job like any other, whose program is elrun itself
@@ -77,7 +79,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
 	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: peers(c.Peers), Listen: "local",
-		Transport: c.Transport, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
+		Transport: c.Transport, Encrypt: c.Encrypt, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
 }
 
 // benchPeerCommand is one peer of elrun bench.
@@ -118,7 +120,7 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 
 // reporter returns what shows each result.
 func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) error, error) {
-	const transport = "p2p" // what auto chooses, too
+	transport := c.Transport
 	if c.JSON {
 		e := json.NewEncoder(t.stdout)
 		return func(r bench.Result) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,13 +12,19 @@ import (
 
 // joinCommand is elrun join.
 type joinCommand struct {
-	Ticket string `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name."`
+	Ticket string `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
 	jobFlags
 }
 
 // Run starts peers that join a running job, and waits for their end.
 func (c *joinCommand) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, c.Ticket })
+	reading, release := t.interruptible(ctx)
+	ticket, err := readTicket(reading, c.Ticket, t.stdin)
+	release()
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
 }
 
 // ticketPrefix is how all tickets begin, in every version.
@@ -31,11 +36,16 @@ func nameTicket(args []string) []string {
 	if len(args) < 2 || args[0] != "join" {
 		return args
 	}
-	dashes := len(args) > 2 && args[2] == "--"
-	if form, _, ok := strings.Cut(args[1], "."); !dashes && !(ok && isTicketForm(form)) || strings.HasPrefix(args[1], "-") {
+	first, dashes := args[1], len(args) > 2 && args[2] == "--"
+	form, _, dotted := strings.Cut(first, ".")
+	switch {
+	case first == fromInput, strings.HasPrefix(first, fromFile):
+	case strings.HasPrefix(first, "-"):
+		return args
+	case !dashes && !(dotted && isTicketForm(form)):
 		return args
 	}
-	return slices.Concat([]string{"join", "--ticket=" + args[1]}, args[2:])
+	return slices.Concat([]string{"join", "--ticket=" + first}, args[2:])
 }
 
 // isTicketForm reports whether a ticket may begin so, before its first dot: elrun and the
@@ -47,7 +57,7 @@ func isTicketForm(s string) bool {
 
 // ticketCommand is elrun ticket.
 type ticketCommand struct {
-	Job   string        `arg:"" optional:"" help:"Name of the job; may be left out if there is only one."`
+	Job   string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 	Valid time.Duration `default:"24h" placeholder:"D" help:"How long the ticket holds (${default})."`
 }
 
@@ -62,40 +72,4 @@ func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	}
 	_, err = fmt.Fprintln(t.stdout, k.Text)
 	return err
-}
-
-// scaleCommand is elrun scale.
-type scaleCommand struct {
-	Elrun int      `placeholder:"PID" help:"Process ID of the elrun, if several have peers of the job here."`
-	Args  []string `arg:"" name:"[job] n" help:"Name of the job, which may be left out if there is only one, and the number of peers."`
-}
-
-// Run changes the number of peers and says what happens.
-func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
-	job, n, err := c.parse()
-	if err != nil {
-		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun scale [JOB] N\n", err)
-		return exitStatus(statusUsage)
-	}
-	text, err := launch.Scale(ctx, job, n, c.Elrun)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(t.stdout, text)
-	return err
-}
-
-// parse reads "[JOB] N".
-func (c *scaleCommand) parse() (job string, n int, err error) {
-	if len(c.Args) > 2 {
-		return "", 0, fmt.Errorf("unexpected argument %s", c.Args[2])
-	}
-	if len(c.Args) == 2 {
-		job = c.Args[0]
-	}
-	number := c.Args[len(c.Args)-1] // kong wants one at least
-	if n, err = strconv.Atoi(number); err != nil {
-		return "", 0, fmt.Errorf("number of peers %q: want a number", number)
-	}
-	return job, n, nil
 }

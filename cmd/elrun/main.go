@@ -55,6 +55,7 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 // it as an argument, so that tests can run them in one process.
 type terminal struct {
 	stdout, stderr *os.File
+	stdin          *os.File // read only where a command is told to
 	signals        <-chan os.Signal
 }
 
@@ -86,7 +87,15 @@ func main() {
 	// A reader that goes away must become a failed write, not the end of the process
 	// before its peers have ended.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, signals}))
+	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, os.Stdin, signals}))
+}
+
+// newParser returns what reads a command line into c. exit is called after --help.
+func newParser(c *commands, t *terminal, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
+		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Exit(exit),
+		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
 }
 
 // run carries out one command line and returns the exit status. Kong only parses: what it
@@ -95,11 +104,7 @@ func main() {
 func run(args []string, t *terminal) int {
 	exited := -1
 	var c commands
-	parser, err := kong.New(&c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
-		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Exit(func(code int) { exited = code }),
-		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
+	parser, err := newParser(&c, t, func(code int) { exited = code })
 	if err != nil {
 		return report(t.stderr, err)
 	}

@@ -63,6 +63,12 @@ func TestUsageErrors(t *testing.T) {
 		"scale a b 3":                     "unexpected argument 3",
 		"scale a many":                    "want a number",
 		"scale a 0":                       "0 peers",
+		"scale a -1":                      "unknown flag",
+		"scale a":                         "want a number",
+		"scale a 3 --elrun x":             "--elrun",
+		"--state-rate fast ls":            "want bytes a second",
+		"join --state-rate 1 ls":          "at least 1000 bytes",
+		"ps a b":                          "unexpected",
 		"doctor x":                        "unexpected",
 		"status a b":                      "unexpected",
 		"bench":                           "no collective",
@@ -121,6 +127,9 @@ func TestStatusOfNoJob(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &jobs); err != nil || status != 0 {
 		t.Errorf("ps --json: status %d, %q", status, stdout)
 	}
+	if _, stderr, status := command(t, "ps", "no-such-job"); status != statusFailed || !strings.Contains(stderr, "no such job: no-such-job") {
+		t.Errorf("ps of no job: status %d, stderr %q", status, stderr)
+	}
 	if stdout, _, status = command(t, "ps"); status != 0 || !strings.HasPrefix(stdout, "JOB ") {
 		t.Errorf("ps: status %d, %q", status, stdout)
 	}
@@ -173,41 +182,6 @@ func TestBenchArguments(t *testing.T) {
 		}
 		if r.Collective != "scan" || r.Type != "int8" || r.Op != "max" || r.Iters != 3 || r.N != 1 || r.Wrong != 0 {
 			t.Errorf("got %+v", r)
-		}
-	}
-}
-
-// A ticket that stands first becomes a flag; what only looks a bit like one does not.
-func TestNameTicket(t *testing.T) {
-	for line, want := range map[string]string{
-		"join elrun1.abc -n 2 -- prog x": "join --ticket=elrun1.abc -n 2 -- prog x",
-		"join elrun12.x":                 "join --ticket=elrun12.x",
-		"join garbage -- prog":           "join --ticket=garbage -- prog",
-		"join -n 2 prog":                 "join -n 2 prog",
-		"join -- prog":                   "join -- prog",
-		"join ./elrun1.abc prog":         "join ./elrun1.abc prog",
-		"join elrun.sh":                  "join elrun.sh",
-		"join prog a -- b":               "join prog a -- b",
-		"join":                           "join",
-		"run elrun1.abc -- prog":         "run elrun1.abc -- prog",
-	} {
-		if got := strings.Join(nameTicket(strings.Fields(line)), " "); got != want {
-			t.Errorf("%s: got %s, want %s", line, got, want)
-		}
-	}
-}
-
-func TestJoinErrors(t *testing.T) {
-	for line, want := range map[string]string{
-		"join garbage -- true":                   "bad ticket",
-		"join elrun1.garbage true":               "bad ticket",
-		"join --name no-such-job true":           "no such job",
-		"join --ticket elrun1.x no-such-program": "cannot run",
-		"ticket no-such-job":                     "no such job",
-		"scale no-such-job 2":                    "no such job",
-	} {
-		if _, stderr, status := command(t, strings.Fields(line)...); status != statusFailed || !strings.Contains(stderr, want) {
-			t.Errorf("elrun %s: status %d, stderr %q, want %q in it", line, status, stderr, want)
 		}
 	}
 }

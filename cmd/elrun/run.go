@@ -22,9 +22,10 @@ type jobFlags struct {
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
 	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
 	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
+	StateRate     byteRate      `placeholder:"RATE" help:"How fast each of these peers hands the state of the job to those who join, at most, as in 10MB/s (default: no limit)."`
 	Listen        string        `default:"auto" placeholder:"ADDRS" help:"Where peers listen: auto (all IPv4 interfaces), local (this host only), or addresses separated by commas."`
-	Transport     string        `enum:"auto,p2p" default:"auto" help:"How data travels: auto or p2p."`
-	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between peers: auto, always or never. The transport p2p always does."`
+	Transport     string        `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
+	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	LogDir        string        `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
 	Program       []string      `arg:"" passthrough:"all" help:"Program and its arguments."`
@@ -62,7 +63,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	defer closeEvents()
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: peers(f.Peers), Job: f.Name,
-		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart,
+		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart, StateRate: int(f.StateRate),
 		Listen: f.Listen, Transport: f.Transport, Encrypt: f.Encrypt,
 		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
 		Events: events, LogDir: f.LogDir, Signals: t.signals}

@@ -13,28 +13,43 @@ import (
 
 // psCommand is elrun ps.
 type psCommand struct {
-	JSON bool `name:"json" help:"One JSON array."`
+	Job  string `arg:"" optional:"" help:"Name of a job, or its beginning; default: all of them."`
+	JSON bool   `name:"json" help:"One JSON array."`
 }
 
 // Run lists the jobs.
 func (c *psCommand) Run(ctx context.Context, t *terminal) error {
-	jobs, err := launch.Jobs(ctx)
+	jobs, err := c.jobs(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return writeJSON(t.stdout, jobs)
 	}
-	return table(t.stdout, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR", func(w io.Writer) {
+	return writeJobs(t.stdout, jobs)
+}
+
+// jobs returns the one that is named, or all.
+func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
+	if c.Job == "" {
+		return launch.Jobs(ctx)
+	}
+	s, err := launch.QueryStatus(ctx, c.Job)
+	return []launch.Status{s}, err
+}
+
+// writeJobs writes a table of jobs.
+func writeJobs(to io.Writer, jobs []launch.Status) error {
+	return table(to, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR", func(w io.Writer) {
 		for _, j := range jobs {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", j.Job, len(j.Members), j.Epoch, j.Step, list(j.WaitingFor))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", j.Job, len(j.Members), known(j.Epoch), known(j.Step), list(j.WaitingFor))
 		}
 	})
 }
 
 // statusCommand is elrun status.
 type statusCommand struct {
-	Job  string `arg:"" optional:"" help:"Name of the job; may be left out if there is only one."`
+	Job  string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 	JSON bool   `name:"json" help:"One JSON object."`
 }
 
@@ -47,17 +62,118 @@ func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 	if c.JSON {
 		return writeJSON(t.stdout, s)
 	}
-	if _, err := fmt.Fprintf(t.stdout, "job %s  epoch %d  step %d  waiting for %s\n",
-		s.Job, s.Epoch, s.Step, list(s.WaitingFor)); err != nil {
+	return writeStatus(t.stdout, s)
+}
+
+// writeStatus writes what is known of a job: a line about it, one about the time of its last
+// step and one about its shares, as far as there is something to say, and a table of
+// its members. What is not known is a dash: a loop of a program's own reports no steps.
+func writeStatus(to io.Writer, s launch.Status) error {
+	step := known(s.Step)
+	if s.Step > 0 && s.Of > 0 {
+		step += fmt.Sprintf("/%d", s.Of)
+	}
+	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), step, list(s.WaitingFor))
+	if measured, predicted := s.StepTime(); measured > 0 {
+		lines += "step time " + wordStepTime(measured, predicted) + "\n"
+	}
+	if s.Balanced != nil {
+		lines += "shares " + wordBalanced(*s.Balanced) + "\n"
+	}
+	if _, err := io.WriteString(to, lines); err != nil {
 		return err
 	}
-	return table(t.stdout, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMPUTE MS\tCOMM MS\tPATH", func(w io.Writer) {
+	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMPUTE MS\tPREDICTED MS\tCOMM MS\tPATH", func(w io.Writer) {
 		for _, m := range s.Members {
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%d\t%.0f\t%.1f\t%.1f\t%s\n", m.Rank, m.Index, m.ID, m.Host,
-				m.State, m.Share, m.Speed, m.ComputeMS, m.CommMS, m.Path)
+			writeMember(w, m)
 		}
 	})
 }
+
+// writeMember writes the row of one member.
+func writeMember(w io.Writer, m launch.MemberStatus) {
+	share := known(m.Share)
+	if m.StepMS > 0 { // it took part in a step, if only to get the result
+		share = fmt.Sprint(m.Share)
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), m.ID, text(m.Host),
+		m.State, share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path))
+}
+
+// wordStepTime compares the time of a step with what was predicted, 0 if nothing was.
+func wordStepTime(measured, predicted float64) string {
+	if predicted <= 0 {
+		return fmt.Sprintf("%.1f ms, not predicted", measured)
+	}
+	return fmt.Sprintf("%.1f ms, predicted %.1f ms (%+.0f %%)", measured, predicted, 100*(measured/predicted-1))
+}
+
+// wordBalanced says how the shares changed last, and why.
+func wordBalanced(b launch.Balanced) string {
+	change := wordShares(b.Shares)
+	if len(b.Old) > 0 {
+		change = wordShares(b.Old) + " -> " + change
+	}
+	return fmt.Sprintf("%s since step %d: %s", change, b.Step, b.Reason)
+}
+
+// maxShares is how many shares are shown one by one; the table has those of more ranks.
+const maxShares = 16
+
+// wordShares lists the shares of the ranks, or what they lie between.
+func wordShares(shares []int) string {
+	if len(shares) > maxShares {
+		least, most := shares[0], shares[0]
+		for _, n := range shares {
+			least, most = min(least, n), max(most, n)
+		}
+		return fmt.Sprintf("%d-%d of %d ranks", least, most, len(shares))
+	}
+	var words []string
+	for _, n := range shares {
+		words = append(words, fmt.Sprint(n))
+	}
+	return strings.Join(words, " ")
+}
+
+// unknown stands for what is not known.
+const unknown = "-"
+
+// known words a count of which 0 says that nothing is known.
+func known[T int | int64 | uint64](n T) string {
+	if n == 0 {
+		return unknown
+	}
+	return fmt.Sprint(n)
+}
+
+// ordinal words a rank or an index, of which -1 says that there is none.
+func ordinal(n int) string {
+	if n < 0 {
+		return unknown
+	}
+	return fmt.Sprint(n)
+}
+
+// figure words a measured value, of which 0 says that it was not measured.
+func figure(v float64, decimals int) string {
+	if v <= 0 {
+		return unknown
+	}
+	return fmt.Sprintf("%.*f", decimals, v)
+}
+
+// text is s, or the dash for none: an empty cell would hide to which column the next one
+// belongs.
+func text(s string) string {
+	if s == "" {
+		return unknown
+	}
+	return s
+}
+
+// list words a list that may be empty.
+func list(names []string) string { return text(strings.Join(names, ",")) }
 
 // table aligns tab-separated rows under a header.
 func table(to io.Writer, header string, rows func(io.Writer)) error {
@@ -65,14 +181,6 @@ func table(to io.Writer, header string, rows func(io.Writer)) error {
 	fmt.Fprintln(w, header)
 	rows(w)
 	return w.Flush()
-}
-
-// list words a list that may be empty.
-func list(names []string) string {
-	if len(names) == 0 {
-		return "-"
-	}
-	return strings.Join(names, ",")
 }
 
 func writeJSON(w io.Writer, v any) error {

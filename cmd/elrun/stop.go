@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/elrun/elrun/launch"
 )
 
 // stopCommand is elrun stop.
 type stopCommand struct {
-	Job string `arg:"" optional:"" help:"Name of the job; may be left out if there is only one."`
+	Job string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 }
 
-// Run ends a job and waits for its end.
+// Run ends a job, waits for its end and says what it did.
 func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -20,14 +21,16 @@ func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.stdout, "stopped %s: %s asked to end\n", s.Job, wereAsked(s.Peers))
+	_, err = fmt.Fprintln(t.stdout, wordStopped(s))
 	return err
 }
 
-// wereAsked counts peers in words.
-func wereAsked(n int) string {
-	if n == 1 {
-		return "1 peer was"
+// wordStopped says which job was stopped, how many peers that were, and how long it took.
+func wordStopped(s launch.Stopped) string {
+	peers, were := "1 peer", "was"
+	if s.Peers != 1 {
+		peers, were = fmt.Sprintf("%d peers", s.Peers), "were"
 	}
-	return fmt.Sprintf("%d peers were", n)
+	return fmt.Sprintf("stopped job %s: %s %s asked to end, and %[3]s gone %[4]v later",
+		s.Job, peers, were, s.Took.Round(time.Millisecond))
 }

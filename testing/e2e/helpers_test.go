@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(play(role))
 	}
+	flag.Bool("long", false, "run the tests of balancing for as long as exact figures take")
 	os.Exit(withElrun(m.Run))
 }
 
@@ -112,8 +114,14 @@ func (e *elrun) run(t *testing.T, role string, args []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.cmd = exec.Command(os.Getenv(elrunVariable), append(args, self)...)
-	e.cmd.Env = append(os.Environ(), roleVariable+"="+role, finishVariable+"="+e.finish)
+	e.launch(t, append(args, self), roleVariable+"="+role, finishVariable+"="+e.finish)
+}
+
+// launch runs elrun with those arguments and additions to the environment.
+func (e *elrun) launch(t *testing.T, args []string, env ...string) {
+	t.Helper()
+	e.cmd = exec.Command(os.Getenv(elrunVariable), args...)
+	e.cmd.Env = append(os.Environ(), env...)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.err
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)

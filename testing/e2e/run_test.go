@@ -216,10 +216,14 @@ func TestResultsDiffer(t *testing.T) {
 func TestStallIsTold(t *testing.T) {
 	e := start(t, "stall", 3)
 	e.expectRanks(t, 3)
-	e.expect(t, "has waited", "for peer 2 ("+e.field(t, 2, "id")+") in barrier")
+	told := "for peer 2 (" + e.field(t, 2, "id") + ") in barrier"
+	e.expect(t, "has waited", told)
 	e.signalPeer(t, 2, syscall.SIGUSR1)
 	if status := e.wait(t); status != 0 {
 		t.Errorf("status %d", status)
+	}
+	if all := e.err.String(); strings.Count(all, told) != 1 || !strings.Contains(all, " (not in the call)\n") {
+		t.Errorf("want one line that names the culprit, and its phase")
 	}
 }
 

@@ -69,7 +69,8 @@ func TestStopOfNoJob(t *testing.T) {
 func (e *elrun) stop(t *testing.T, n string) {
 	t.Helper()
 	stdout, stderr, status := elrunCommand(t, "stop", e.job)
-	if status != 0 || stdout != "stopped "+e.job+": "+n+" peers were asked to end\n" {
+	want := regexp.MustCompile("^stopped job " + e.job + ": " + n + ` peers were asked to end, and were gone [0-9.]+m?s later\n$`)
+	if status != 0 || !want.MatchString(stdout) {
 		t.Errorf("stop: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 }

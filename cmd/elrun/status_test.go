@@ -1,0 +1,139 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// shown returns what write writes.
+func shown(t *testing.T, write func(*strings.Builder) error) string {
+	t.Helper()
+	var b strings.Builder
+	if err := write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestWriteStatus(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    launch.Status
+		want string
+	}{
+		{"balanced", launch.Status{
+			Job: "m", Epoch: 2, Step: 44, Of: 354,
+			Balanced: &launch.Balanced{Step: 41, Old: []int{16, 16}, Shares: []int{26, 6}, Reason: "rank 1: 16 to 6"},
+			Members: []launch.MemberStatus{
+				{ID: "cMZYjyrm", Index: 0, Host: "vm", Rank: 0, State: "running", Share: 26, Speed: 5973.4, ComputeMS: 29.52,
+					CommMS: 7.9, StepMS: 37.4, PredictedMS: 30, Path: "p2p"},
+				{ID: "ryML6ND3", Index: 2, Host: "vm", Rank: 1, State: "running", Share: 6, Speed: 1402, ComputeMS: 31.4,
+					CommMS: 4.5, StepMS: 36.4, PredictedMS: 29.1, Path: "p2p"},
+			}}, `
+job m  epoch 2  step 44/354  waiting for -
+step time 37.4 ms, predicted 35.0 ms (+7 %)
+shares 16 16 -> 26 6 since step 41: rank 1: 16 to 6
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
+0     0      cMZYjyrm  vm    running  26     5973       29.5        30.0          7.9      p2p
+1     2      ryML6ND3  vm    running  6      1402       31.4        29.1          4.5      p2p
+`},
+		{"a loop that reports no steps, with one that does not answer and one that joins", launch.Status{
+			Job: "own", Epoch: 1, WaitingFor: []string{"bbbbbbbb"},
+			Members: []launch.MemberStatus{
+				{ID: "aaaaaaaa", Index: 0, Host: "vm", Rank: 0, State: "waiting", Path: "p2p"},
+				{ID: "bbbbbbbb", Index: -1, Rank: 1, State: "unknown"},
+				{ID: "cccccccc", Index: 1, Host: "vm", Rank: -1, State: "joining"},
+			}}, `
+job own  epoch 1  step -  waiting for bbbbbbbb
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
+0     0      aaaaaaaa  vm    waiting  -      -          -           -             -        p2p
+1     -      bbbbbbbb  -     unknown  -      -          -           -             -        -
+-     1      cccccccc  vm    joining  -      -          -           -             -        -
+`},
+		{"a share of nothing is known, a prediction is not", launch.Status{
+			Job: "m", Epoch: 1, Step: 3, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
+			Members: []launch.MemberStatus{{ID: "aaaaaaaa", Host: "vm", State: "running", CommMS: 2, StepMS: 2.04, Path: "shm"}}}, `
+job m  epoch 1  step 3  waiting for -
+step time 2.0 ms, not predicted
+shares 1 0 since step 1: start
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
+0     0      aaaaaaaa  vm    running  0      -          -           -             2.0      shm
+`},
+	} {
+		got := shown(t, func(b *strings.Builder) error { return writeStatus(b, c.s) })
+		if got != c.want[1:] {
+			t.Errorf("%s: got\n%swant\n%s", c.name, got, c.want[1:])
+		}
+	}
+}
+
+func TestWriteJobs(t *testing.T) {
+	got := shown(t, func(b *strings.Builder) error {
+		return writeJobs(b, []launch.Status{
+			{Job: "m", Epoch: 4, Step: 20, Members: make([]launch.MemberStatus, 4)},
+			{Job: "own-loop", Epoch: 1, WaitingFor: []string{"a", "b"}, Members: make([]launch.MemberStatus, 11)},
+			{Job: "starting", Members: make([]launch.MemberStatus, 1)},
+		})
+	})
+	if want := `
+JOB       PEERS  EPOCH  STEP  WAITING FOR
+m         4      4      20    -
+own-loop  11     1      -     a,b
+starting  1      -      -     -
+`; got != want[1:] {
+		t.Errorf("got\n%swant\n%s", got, want[1:])
+	}
+}
+
+func TestWordStepTime(t *testing.T) {
+	for _, c := range []struct {
+		measured, predicted float64
+		want                string
+	}{
+		{37.44, 0, "37.4 ms, not predicted"},
+		{50, 40, "50.0 ms, predicted 40.0 ms (+25 %)"},
+		{30, 40, "30.0 ms, predicted 40.0 ms (-25 %)"},
+		{40, 40, "40.0 ms, predicted 40.0 ms (+0 %)"},
+	} {
+		if got := wordStepTime(c.measured, c.predicted); got != c.want {
+			t.Errorf("%v, %v: %q, want %q", c.measured, c.predicted, got, c.want)
+		}
+	}
+}
+
+func TestWordShares(t *testing.T) {
+	many := make([]int, maxShares+1)
+	for i := range many {
+		many[i] = 5 + i%3
+	}
+	for _, c := range []struct {
+		shares []int
+		want   string
+	}{
+		{nil, ""},
+		{[]int{3}, "3"},
+		{[]int{3, 0, 12}, "3 0 12"},
+		{many, "5-7 of 17 ranks"},
+	} {
+		if got := wordShares(c.shares); got != c.want {
+			t.Errorf("%v: %q, want %q", c.shares, got, c.want)
+		}
+	}
+}
+
+func TestWordStopped(t *testing.T) {
+	for _, c := range []struct {
+		s    launch.Stopped
+		want string
+	}{
+		{launch.Stopped{Job: "m", Peers: 1, Took: 40 * time.Millisecond}, "stopped job m: 1 peer was asked to end, and was gone 40ms later"},
+		{launch.Stopped{Job: "m", Peers: 4, Took: 5260 * time.Millisecond}, "stopped job m: 4 peers were asked to end, and were gone 5.26s later"},
+	} {
+		if got := wordStopped(c.s); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}

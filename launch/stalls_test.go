@@ -1,0 +1,95 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// bracketed stands for what words short IDs.
+func bracketed(ids string) string { return "<" + ids + ">" }
+
+func TestStallLine(t *testing.T) {
+	for _, c := range []struct {
+		e    event.Stall
+		want string
+	}{
+		{event.Stall{Culprit: "abc", Phase: "not in the call", What: "allreduce", SinceMS: 3200},
+			"peer 2 has waited 3.2 s for <abc> in allreduce (not in the call)"},
+		{event.Stall{Culprit: "abc", Phase: "reduce"}, "peer 2 has waited 0.0 s for <abc> in reduce"},
+		{event.Stall{Culprit: "abc", What: "barrier", SinceMS: 50}, "peer 2 has waited 0.1 s for <abc> in barrier"},
+		{event.Stall{Culprit: "a,b", Phase: "no answer", What: "barrier"}, "peer 2 has waited 0.0 s for <a,b> in barrier (no answer)"},
+		{event.Stall{Phase: "no answer", What: "barrier"}, ""},
+	} {
+		var s stalls
+		if got := s.line(2, c.e, time.Unix(0, 0), bracketed); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
+		}
+	}
+}
+
+// One stall is told once, however long it lasts and whoever reports what of it; another
+// one by the same culprit again after a while.
+func TestStallsOncePerCulprit(t *testing.T) {
+	var s stalls
+	start := time.Unix(1000, 0)
+	for i, c := range []struct {
+		at, since time.Duration // report, and how long the reporter has waited
+		culprits  string
+		want      string
+	}{
+		{3 * time.Second, 3 * time.Second, "abc", "<abc>"},
+		{4 * time.Second, 3 * time.Second, "abc", ""},
+		{20 * time.Second, 20 * time.Second, "def,abc", "<def>"},
+		{5 * time.Minute, 4 * time.Minute, "abc,def", "<abc,def>"}, // of others, that began later
+		{9 * time.Minute, 8*time.Minute + 30*time.Second, "abc", ""},
+		{9*time.Minute + 10*time.Second, 5 * time.Second, "def", "<def>"},
+		{9*time.Minute + 30*time.Second, 5 * time.Second, "def", ""}, // too soon after
+	} {
+		e := event.Stall{Culprit: c.culprits, What: "sum", SinceMS: float64(c.since.Milliseconds())}
+		got := s.line(1, e, start.Add(c.at), bracketed)
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("report %d: %q, want %q in it", i, got, c.want)
+		}
+	}
+}
+
+// However reports come, a culprit is told at most once a stallPause, and at once the
+// first time.
+func TestStallsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s stalls
+		now, told := time.Unix(0, 0), map[string]time.Time{}
+		for range rapid.IntRange(1, 60).Draw(t, "reports") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 90_000).Draw(t, "ms")) * time.Millisecond)
+			id := fmt.Sprint("m", rapid.IntRange(0, 3).Draw(t, "who"))
+			e := event.Stall{Culprit: id, Phase: "p", SinceMS: float64(rapid.IntRange(0, 120_000).Draw(t, "since"))}
+			line := s.line(0, e, now, bracketed)
+			before, known := told[id]
+			switch {
+			case !known && line == "":
+				t.Fatalf("%s is not told at first", id)
+			case known && line != "" && now.Sub(before) < stallPause:
+				t.Fatalf("%s is told again after %v", id, now.Sub(before))
+			}
+			if line != "" {
+				told[id] = now
+			}
+		}
+	})
+}
+
+func TestStallsForget(t *testing.T) {
+	var s stalls
+	for i := range 3 * maxSaid {
+		s.line(0, event.Stall{Culprit: fmt.Sprint("m", i)}, time.Unix(0, 0), bracketed)
+	}
+	if len(s.culprits) > maxSaid+1 {
+		t.Errorf("%d culprits are kept", len(s.culprits))
+	}
+}

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// softmax is a job of MNIST with four peers that another may join.
+type softmax struct {
+	*elrun
+	program []string // with its arguments
+	log     string
+}
+
+// startSoftmax starts the job.
+func startSoftmax(t *testing.T, args ...string) *softmax {
+	t.Helper()
+	path, data := mnist(t)
+	s := &softmax{elrun: &elrun{job: jobName(t), done: make(chan struct{})}, log: filepath.Join(t.TempDir(), "events"),
+		program: slices.Concat([]string{"--", path, "--data", data, "--model", "softmax", "--microbatch", "8"}, args)}
+	s.launch(t, slices.Concat([]string{"run", "-n", "4", "--name", s.job, "--listen", listen(), "--events", s.log}, s.program))
+	return s
+}
+
+// comes starts a peer that joins and is ten times slower than the others.
+func (s *softmax) comes(t *testing.T) *softmax {
+	t.Helper()
+	late := &softmax{elrun: &elrun{job: s.job, done: make(chan struct{})}, log: filepath.Join(t.TempDir(), "events")}
+	late.launch(t, slices.Concat([]string{"join", "--name", s.job, "-n", "1", "--listen", listen(), "--events", late.log}, s.program,
+		[]string{"--slow", "0:10"}))
+	return late
+}
+
+// events reads the log as far as it is written.
+func (s *softmax) events(t *testing.T) (all []event.Event) {
+	t.Helper()
+	b, err := os.ReadFile(s.log)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
+		var e event.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// expectStep waits until the job is some steps on.
+func (s *softmax) expectStep(t *testing.T, step int64) {
+	t.Helper()
+	until(t, "steps", func() bool {
+		return slices.ContainsFunc(s.events(t), func(e event.Event) bool { return e.Body.Name() == "step" && e.Step >= step })
+	})
+}
+
+// parked is why a peer was parked; "" if it was not.
+func (s *softmax) parked(t *testing.T) string {
+	t.Helper()
+	for _, e := range s.events(t) {
+		if p, ok := e.Body.(event.Parked); ok {
+			return p.Reason
+		}
+	}
+	return ""
+}
+
+// times are what steps took peer 0, by the number of members.
+func (s *softmax) times(t *testing.T) map[int][]float64 {
+	t.Helper()
+	members, times := make(map[uint64]int), make(map[int][]float64)
+	for _, e := range s.events(t) {
+		switch b := e.Body.(type) {
+		case event.View:
+			members[e.Epoch] = len(b.Members)
+		case event.Step:
+			if e.Index == 0 {
+				n := members[e.Epoch]
+				times[n] = append(times[n], b.StepMS)
+			}
+		}
+	}
+	return times
+}
+
+// quartile is the time that a quarter of the steps fell below: what else the machine does
+// makes some of them longer.
+func quartile(times []float64) float64 { return slices.Sorted(slices.Values(times))[len(times)/4] }
+
+// Where computing is what counts a peer that is ten times slower than four others makes
+// steps a little shorter: by 1 - 4/4.1. Whether it is let in depends on what messages cost
+// on this machine at the time. If it is, no step gets longer by that.
+func TestSlowPeerWhereComputingCounts(t *testing.T) {
+	s := startSoftmax(t, "--global-batch", "4096", "--pace", "200us", "--steps", "70")
+	s.expectStep(t, 20)
+	late := s.comes(t)
+	for _, e := range []*softmax{s, late} {
+		if status := e.wait(t); status != 0 {
+			t.Errorf("status %d", status)
+		}
+	}
+	times := s.times(t)
+	if len(times[5]) == 0 {
+		if late.parked(t) == "" {
+			t.Error("the peer was neither let in nor parked")
+		}
+		t.Logf("parked: %s", late.parked(t))
+		return
+	}
+	before, after := quartile(times[4]), quartile(times[5])
+	t.Logf("%d steps of %.1f ms with four peers, %d of %.1f ms with a fifth that is ten times slower", len(times[4]), before, len(times[5]), after)
+	if after > 1.05*before {
+		t.Errorf("steps of %.1f ms before and %.1f ms after", before, after)
+	}
+}
+
+// Where a step has few microbatches such a peer is parked, and told why; it can be ended
+// without harm to anybody.
+func TestSlowPeerIsParked(t *testing.T) {
+	const steps = "1500" // each as long as four microbatches, and the newcomer needs more for one
+	s := startSoftmax(t, "--global-batch", "128", "--pace", "100us", "--steps", steps)
+	s.expectStep(t, 20)
+	before := s.peers(t)
+	late := s.comes(t)
+	until(t, "a parked peer", func() bool { return late.parked(t) != "" })
+	late.expect(t, "cannot take part yet: a step would take ")
+	t.Logf("parked: %s", late.parked(t))
+	if why := late.parked(t); !strings.Contains(why, "samples/s, the 4 members") {
+		t.Errorf("parked for %q", why)
+	}
+	for _, pid := range s.peers(t) {
+		if !slices.Contains(before, pid) {
+			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, e := range []*softmax{late, s} {
+		if status := e.wait(t); status != 0 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if times := s.times(t); len(times) != 1 || len(times[4]) != 1500 {
+		t.Errorf("steps of groups of other sizes than 4: %v", times)
+	}
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The beginning of a job's name is enough for the commands that look at it or change it. A
+// loop that reports no steps is not shown at step 0.
+func TestNameByBeginning(t *testing.T) {
+	e := start(t, "loop", 2)
+	e.expect(t, "[0] sums", "[1] sums")
+	short := e.job[:len(e.job)-2]
+	stdout, stderr, status := elrunCommand(t, "status", short)
+	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job+"  epoch 1  step -  waiting for -\nRANK ") {
+		t.Errorf("status: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	stdout, stderr, status = elrunCommand(t, "ps", short)
+	if lines := strings.Split(stdout, "\n"); status != 0 || len(lines) != 3 ||
+		strings.Join(strings.Fields(lines[1]), " ") != e.job+" 2 1 - -" {
+		t.Errorf("ps: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	stdout, stderr, status = elrunCommand(t, "stop", short)
+	if status != 0 || !strings.HasPrefix(stdout, "stopped job "+e.job+": 2 peers were asked to end, and were gone ") {
+		t.Errorf("stop: status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	e.wait(t)
+}
+
+// Flags of scale may stand between its arguments.
+func TestScaleByBeginning(t *testing.T) {
+	e := start(t, "train", 1)
+	e.expectSize(t, 0, 1)
+	stdout, stderr, status := elrunCommand(t, "scale", e.job[:len(e.job)-2], "--elrun", strconv.Itoa(e.cmd.Process.Pid), "2")
+	if status != 0 || stdout != "1 local peer becomes 2: starting peer 1\n" {
+		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	e.expectSize(t, 0, 2)
+	e.expectDone(t)
+}
+
+// A ticket in a file joins, and is on no command line.
+func TestTicketFromFile(t *testing.T) {
+	e := start(t, "train", 1, "--state-rate", "100MB/s")
+	e.expectSize(t, 0, 1)
+	ticket := e.issue(t)
+	name := filepath.Join(t.TempDir(), "ticket")
+	if err := os.WriteFile(name, []byte(ticket+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := e.join(t, "train", 1, "@"+name, "--state-rate=50MB/s")
+	e.expectSize(t, 0, 2)
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range lines {
+		if b, err := os.ReadFile(file); err == nil && strings.Contains(string(b), ticket) { // an error for one that is gone
+			t.Errorf("%s shows the ticket", file)
+		}
+	}
+	e.expectDone(t)
+	if status := second.wait(t); status != 0 {
+		t.Errorf("the second elrun ended with status %d", status)
+	}
+}
