@@ -11,6 +11,9 @@ import (
 const (
 	polls    = 1000
 	yieldFor = time.Millisecond
+	// rounds is how often it lets other processes run before it does so with other
+	// goroutines, which takes longer.
+	rounds = 16
 	// nap is the longest sleep: a wait ends that late at most when the segment was
 	// revoked just as it fell asleep.
 	nap = 5 * time.Millisecond
@@ -52,13 +55,16 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 		}
 	}
 	for begun := time.Now(); time.Since(begun) < yieldFor; {
-		if w.reached(target) {
-			return nil
+		for range rounds {
+			if w.reached(target) {
+				return nil
+			}
+			yield()
 		}
 		if err := l.over(w, target, rank); err != nil {
 			return err
 		}
-		yield()
+		runtime.Gosched()
 	}
 	l.watch(rank)
 	defer l.watch(-1)
