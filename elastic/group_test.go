@@ -199,3 +199,27 @@ func TestStallEvents(t *testing.T) {
 		}
 	})
 }
+
+// incapable is a connector that can do nothing for any view.
+type incapable struct{ why error }
+
+func (c incapable) Connect(context.Context, elastic.View, int) (collective.Transport, error) {
+	return nil, c.why
+}
+
+// A way that there will never be is an error at once, and no reason for further views.
+func TestNoWayAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(3)
+		why := errors.New("no shared memory")
+		p.adjust = func(_ int, cfg *elastic.Config) {
+			cfg.Endpoint.Connector = incapable{fmt.Errorf("%w: %w", elastic.ErrNoView, why)}
+		}
+		errs := p.joined(t, func(context.Context, *elastic.Group, *elastic.Session) error { return nil })
+		for i, err := range errs {
+			if !errors.Is(err, why) || !errors.Is(err, elastic.ErrNoView) {
+				t.Errorf("member %d: got %v, want that there is no way", i, err)
+			}
+		}
+	})
+}

@@ -87,7 +87,8 @@ type Connector interface {
 	// Connect returns a Transport between the members of v as soon as every one of
 	// them is reachable; self is the caller's rank. All members of v call it, at
 	// about the same time. The caller owns the Transport and closes it. An error of
-	// which a member is the cause is a *collective.PeerError that names it.
+	// which a member is the cause is a *collective.PeerError that names it; one that no
+	// later view will mend wraps ErrNoView, and ends the caller's part in the job.
 	Connect(ctx context.Context, v View, self int) (collective.Transport, error)
 }
 

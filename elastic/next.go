@@ -77,6 +77,9 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		if errors.Is(err, ErrNoView) {
+			return nil, err
+		}
 		g.failed(ctx, k, v, err)
 		epoch = v.Epoch
 	}
