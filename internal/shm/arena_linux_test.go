@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 	"unsafe"
 
@@ -145,7 +146,45 @@ func TestNewMemoryTooMuch(t *testing.T) {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
-	if got := cgroupOf([]byte("1:cpu:/x\n0::/a/b\n")); got != "/a/b" {
-		t.Errorf("cgroup %q", got)
+}
+
+// The tightest limit of a group and of those above it counts, less what is taken, in both
+// versions of control groups.
+func TestRoomOfGroups(t *testing.T) {
+	of := []byte("3:cpu:/x\n2:hugetlb,memory:/old/job\n0::/new/job\n")
+	for _, test := range []struct {
+		groups groups
+		dir    string
+		files  map[string]string
+		want   int
+	}{
+		{version1(), "/old/job", map[string]string{
+			"old/job/memory.limit_in_bytes": "9000", "old/job/memory.usage_in_bytes": "1000\n", "memory.limit_in_bytes": "9223372036854771712",
+			"memory.usage_in_bytes": "5", "memory.stat": "total_inactive_file 7\n"}, 8000},
+		{version2(), "/new/job", map[string]string{
+			"new/job/memory.max": "max\n", "new/memory.max": "5000", "new/memory.current": "3000", "new/memory.stat": "file 1\ninactive_file 100\n"}, 2100},
+		{version2(), "/new/job", map[string]string{"memory.max": "5000", "memory.current": "6000"}, 0}, // a container's
+		{version2(), "/new/job", nil, math.MaxInt},
+	} {
+		g := test.groups
+		if got := g.dirOf(of); got != test.dir {
+			t.Errorf("the group is %q, want %q", got, test.dir)
+		}
+		g.mount = t.TempDir()
+		for name, text := range test.files {
+			name = filepath.Join(g.mount, name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := g.room(test.dir); got != test.want {
+			t.Errorf("%v leaves %d, want %d", test.files, got, test.want)
+		}
+	}
+	if got := version1().dirOf([]byte("0::/new\n")); got != "" || version1().room(got) != math.MaxInt {
+		t.Errorf("group %q of a version that is not in use", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -20,11 +21,8 @@ func available() int {
 	if err != nil {
 		return room
 	}
-	for dir := cgroupOf(b); dir != ""; dir = filepath.Dir(dir) {
-		room = min(room, left("/sys/fs/cgroup"+dir))
-		if dir == "/" {
-			break
-		}
+	for _, g := range []groups{version1(), version2()} {
+		room = min(room, g.room(g.dirOf(b)))
 	}
 	return room
 }
@@ -43,33 +41,68 @@ func memAvailable(meminfo []byte) int {
 	return math.MaxInt
 }
 
-// cgroupOf reads the path in the unified hierarchy out of /proc/self/cgroup; "" if there
-// is none.
-func cgroupOf(b []byte) string {
+// groups are the control groups of one version that limit memory.
+type groups struct {
+	controller string // as /proc/self/cgroup names it
+	mount      string
+	most, now  string // files
+	files      string // in memory.stat: what files take that nobody has used of late
+}
+
+func version1() groups {
+	return groups{"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+}
+
+func version2() groups {
+	return groups{"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"}
+}
+
+// dirOf reads the path of a process's group out of its /proc/self/cgroup, whose lines are
+// "number:controllers:path"; "" if there is none.
+func (g groups) dirOf(b []byte) string {
 	for l := range bytes.Lines(b) {
-		if path, ok := bytes.CutPrefix(bytes.TrimSpace(l), []byte("0::/")); ok {
-			return "/" + string(path)
+		f := bytes.SplitN(bytes.TrimSpace(l), []byte(":"), 3)
+		if len(f) == 3 && slices.ContainsFunc(bytes.Split(f[1], []byte(",")), func(c []byte) bool { return string(c) == g.controller }) {
+			return string(f[2])
 		}
 	}
 	return ""
 }
 
-// left is what a control group may still take. Files that nobody has used of late make
-// room.
-func left(group string) int {
-	most, err := readNumber(group + "/memory.max")
+// room is what a group and those above it may still take. In a container the path can be
+// one of the system outside; then the mount is the group.
+func (g groups) room(dir string) int {
+	if dir == "" {
+		return math.MaxInt
+	}
+	if _, err := os.Stat(filepath.Join(g.mount, dir)); err != nil {
+		dir = "/"
+	}
+	room := math.MaxInt
+	for {
+		room = min(room, g.left(filepath.Join(g.mount, dir)))
+		if dir == "/" || dir == "." {
+			return room
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// left is what one group may still take. Files that nobody has used of late make room.
+func (g groups) left(group string) int {
+	most, err := readNumber(filepath.Join(group, g.most))
 	if err != nil {
 		return math.MaxInt // also for "max"
 	}
-	now, err := readNumber(group + "/memory.current")
+	now, err := readNumber(filepath.Join(group, g.now))
 	if err != nil {
 		return math.MaxInt
 	}
-	stat, _ := os.ReadFile(group + "/memory.stat") // without it there is less room
+	stat, _ := os.ReadFile(filepath.Join(group, "memory.stat")) // without it there is less room
 	for l := range bytes.Lines(stat) {
-		if n, ok := bytes.CutPrefix(bytes.TrimSpace(l), []byte("inactive_file ")); ok {
+		if n, ok := bytes.CutPrefix(bytes.TrimSpace(l), []byte(g.files+" ")); ok {
 			files, _ := strconv.Atoi(string(n))
-			now -= files
+			now = max(0, now-files)
 		}
 	}
 	return max(0, most-now)

@@ -54,7 +54,7 @@ func direct[T raw.Number](l *Lane, v *views[T], fold Folding[T]) error {
 			first, end := d.piece(l.rank, k)
 			partial := of[T](l.blocks[l.rank])[:end-first] // as dst may be the vector of a later rank
 			fold.into(v.dst[l.rank][first:end], partial, d.sources(first, end), false)
-			l.mine().folded.publish(l.done + uint32(k) + 1)
+			l.publish(&l.mine().folded, l.done+uint32(k)+1)
 		}
 		if k > 0 {
 			if err := d.pull(k - 1); err != nil {
@@ -109,7 +109,7 @@ func (l *Lane) finish(blocks int) error {
 	mine := l.mine()
 	mine.filled.value.Store(l.done)
 	mine.folded.value.Store(l.done)
-	mine.taken.publish(l.done)
+	l.publish(&mine.taken, l.done)
 	for r, p := range l.places {
 		if err := l.await(&p.taken, l.done, r); err != nil {
 			return err

@@ -17,17 +17,18 @@
 // staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct copies (n-1)/n S and folds
 // as much.
 //
-// Who waits polls first, then lets other processes run, then sleeps on a futex: with more
-// ranks than cores nobody keeps a core from a rank that has work to do. A rank that dies
-// leaves the others waiting: whoever notices calls Segment.Revoke, which ends every wait
-// of this process.
+// Who waits polls first, then lets other processes run, then sleeps until its Bell is
+// rung: with more ranks than cores nobody keeps a core from a rank that has work to do, and
+// the other goroutines of a process that waits go on. A rank that dies leaves the others
+// waiting: whoever notices calls Segment.Revoke, which ends every wait of this process.
 //
 // Use, at each rank, over memory of Size(n) bytes that all have mapped:
 //
-//	seg, err := shm.Attach(mem, n, rank)
+//	seg, err := shm.Attach(mem, arenas, n, rank)
+//	seg.UseBells(bell, ropes)
 //	lane := seg.Lane(0, []int{0, 1, 2})
-//	err = lane.Post(header, nil)
-//	err = shm.AllReduce(lane, dst, src, fold)
+//	lane.Post(header, nil, refs)
+//	err = shm.AllReduce(lane, vectors, shm.Everyone)
 //
 // Memory comes from NewMemory, which makes a file without a name: nothing is left of it
 // once the last process that has it is gone, however it ended. Its pages are reserved, so

@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/elrun/elrun/internal/raw"
@@ -17,9 +18,10 @@ type Lane struct {
 	places  []*place
 	blocks  [][]byte
 	arenas  [][]byte
-	ranks   []int  // of the segment
-	calls   uint32 // posted
-	done    uint32 // blocks of all calls before
+	ranks   []int     // of the segment
+	moved   time.Time // when this rank moved to another core last
+	calls   uint32    // posted
+	done    uint32    // blocks of all calls before
 	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,
 	// with -1, now and then that the call goes on.
 	Watch func(rank int)
@@ -69,7 +71,7 @@ func (l *Lane) Post(h *Header, inline []byte, refs Refs) {
 	p.header, p.refs = *h, refs
 	copy(p.inline[:], inline)
 	l.calls++
-	l.mine().posted.publish(l.calls)
+	l.publish(&l.mine().posted, l.calls)
 }
 
 // seen waits until a rank has posted its part of the present call, and returns it. A

@@ -16,8 +16,11 @@ type GoneError struct{ Rank int } // in the lane
 // Error names the rank.
 func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone", e.Rank) }
 
-// Sizes of the parts of a segment. All ranks of a segment run the same program.
+// Sizes of the parts of a segment.
 const (
+	// Layout is different in programs that lay out a segment differently, or use it in
+	// another way: ranks with different ones cannot share memory.
+	Layout = 2
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.
@@ -35,16 +38,19 @@ const (
 // may wrap: only differences count.
 type word struct {
 	value    atomic.Uint32
-	sleepers atomic.Uint32 // ranks that have to be woken when value changes
-	_        [line - 8]byte
+	_        [4]byte
+	sleepers atomic.Uint64 // a bit for each rank that has to be woken when value changes
+	_        [line - 16]byte
 }
 
 // place is what one rank writes of one lane, but for its blocks, which follow.
 type place struct {
-	posted word // calls that it has posted
-	filled word // blocks that it has copied in
-	folded word // blocks of which its chunk is ready
-	taken  word // blocks that it has done with
+	posted word          // calls that it has posted
+	filled word          // blocks that it has copied in
+	folded word          // blocks of which its chunk is ready
+	taken  word          // blocks that it has done with
+	core   atomic.Uint32 // on which it waited last, from 1; 0 if that is not known
+	_      [line - 4]byte
 	posts  [2]post
 }
 
@@ -89,6 +95,8 @@ type Segment struct {
 	size    int // ranks
 	block   int // bytes
 	patient bool
+	bell    *Bell   // nil where ranks do not sleep until they are woken
+	ropes   []*Rope // of the bells of others, by rank
 	revoked atomic.Bool
 	gone    []atomic.Bool // by rank
 }
@@ -124,29 +132,30 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
 }
 
+// UseBells lets ranks that wait for long sleep until they are woken: this one by its own
+// bell, the others by theirs, whose ropes are by rank. All ranks of a segment do that, or
+// none; without it they look again and again. It comes before the first lane.
+func (s *Segment) UseBells(own *Bell, others []*Rope) { s.bell, s.ropes = own, others }
+
 // Revoke makes every pending and later wait of this process's lanes fail. It does not
-// block, and the other processes do not see it.
+// block, and the other processes do not see it. It may be called when the memory is not
+// there any more.
 func (s *Segment) Revoke() {
 	s.revoked.Store(true)
-	s.wakeAll()
+	s.alarm()
 }
 
 // Gone ends the waits for a rank that does nothing more, but for what it has done
-// already. It does not block.
+// already. It is otherwise as Revoke.
 func (s *Segment) Gone(rank int) {
 	s.gone[rank].Store(true)
-	s.wakeAll()
+	s.alarm()
 }
 
-// wakeAll lets all that sleep in the segment look around.
-func (s *Segment) wakeAll() {
-	for r := range s.size {
-		for l := range Lanes {
-			p := s.place(l, r)
-			for _, w := range []*word{&p.posted, &p.filled, &p.folded, &p.taken} {
-				w.wake()
-			}
-		}
+// alarm lets all that sleep at this rank look around.
+func (s *Segment) alarm() {
+	if s.bell != nil {
+		s.bell.ring()
 	}
 }
 

@@ -160,8 +160,10 @@ func TestMismatch(t *testing.T) {
 
 // Revoke ends a wait, also one that sleeps already, and all later ones. Gone does where
 // the rank is waited for, and lets pass what it had done.
-func TestRevokeAndGone(t *testing.T) {
-	lanes := group(t, 3)
+func TestRevokeAndGone(t *testing.T) { revokeAndGone(t, group(t, 3)) }
+
+func revokeAndGone(t *testing.T, lanes []*Lane) {
+	t.Helper()
 	asleep := make(chan struct{}, 2)
 	for _, l := range lanes {
 		l.Watch = func(rank int) {

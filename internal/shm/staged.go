@@ -128,7 +128,7 @@ func (s *staged[T]) fill(k int) error {
 		first, end := s.piece(k, s.rank)
 		copy(s.slot(k, s.rank, s.rank, end-first), s.Src[first-s.Bounds[s.rank]:])
 	}
-	s.mine().filled.publish(s.done + uint32(k) + 1)
+	s.publish(&s.mine().filled, s.done+uint32(k)+1)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (s *staged[T]) settle(k int) error {
 			return err
 		}
 	}
-	s.mine().taken.publish(s.done + uint32(k) + 1)
+	s.publish(&s.mine().taken, s.done+uint32(k)+1)
 	s.watch(-1)
 	return nil
 }
@@ -169,7 +169,7 @@ func (s *staged[T]) foldPiece(k int) error {
 	}
 	s.from[s.rank] = s.Src[first:end]
 	s.Fold.into(dst, out, s.from[:s.size], false)
-	s.mine().folded.publish(s.done + uint32(k) + 1)
+	s.publish(&s.mine().folded, s.done+uint32(k)+1)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"math/bits"
 	"runtime"
 	"time"
 )
@@ -9,28 +10,32 @@ import (
 // it sleeps. Within a call ranks wait microseconds for each other, and it takes tens of
 // them to wake up; for one that computes or has died they wait long.
 const (
-	polls    = 1000
+	polls    = 200
 	yieldFor = time.Millisecond
 	// rounds is how often it lets other processes run before it does so with other
 	// goroutines, which takes longer.
 	rounds = 16
-	// nap is the longest sleep: a wait ends that late at most when the segment was
-	// revoked just as it fell asleep.
-	nap = 5 * time.Millisecond
+	// nap is how long it sleeps at a time where there are no bells.
+	nap = 100 * time.Microsecond
 )
 
 // cores is how many ranks can run at the same time.
 func cores() int { return runtime.NumCPU() }
 
-// publish advances the word and wakes who sleeps for it.
-func (w *word) publish(value uint32) {
+// publish advances a word of this rank and wakes who sleeps for it.
+func (l *Lane) publish(w *word, value uint32) {
 	w.value.Store(value)
-	w.wake()
+	if w.sleepers.Load() != 0 {
+		l.segment.wake(w.sleepers.Swap(0))
+	}
 }
 
-func (w *word) wake() {
-	if w.sleepers.Load() > 0 {
-		wake(&w.value)
+// wake rings for those of the ranks whose bits are set.
+func (s *Segment) wake(ranks uint64) {
+	for ; ranks != 0; ranks &= ranks - 1 {
+		if r := bits.TrailingZeros64(ranks); r < len(s.ropes) && s.ropes[r] != nil {
+			s.ropes[r].ring()
+		}
 	}
 }
 
@@ -53,6 +58,7 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 			}
 			pause()
 		}
+		l.moveApart(rank)
 	}
 	for begun := time.Now(); time.Since(begun) < yieldFor; {
 		for range rounds {
@@ -71,6 +77,28 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 	return l.sleep(w, target, rank)
 }
 
+// moveEvery is the least time between two moves of a rank to another core.
+const moveEvery = 5 * time.Millisecond
+
+// moveApart moves this rank to another core if it waits for one that was last seen on its
+// own, though there are enough for all. The kernel does that, too, but some milliseconds
+// later, as ranks that poll look busy to it; until then each waits while the other could
+// run.
+func (l *Lane) moveApart(rank int) {
+	core, ok := coreHere()
+	if !ok {
+		return
+	}
+	l.mine().core.Store(core + 1)
+	if l.places[rank].core.Load() != core+1 || rank == l.rank {
+		return
+	}
+	if now := time.Now(); now.Sub(l.moved) >= moveEvery {
+		l.moved = now
+		leaveCore(core)
+	}
+}
+
 // over returns why a wait is in vain.
 func (l *Lane) over(w *word, target uint32, rank int) error {
 	if l.segment.revoked.Load() {
@@ -82,20 +110,41 @@ func (l *Lane) over(w *word, target uint32, rank int) error {
 	return nil
 }
 
-// sleep waits for the word in the kernel. The count of sleepers is there before the last
-// look at the word, and who changes the word looks at the count afterwards, so that one
-// of the two sees the other.
+// sleep waits until the bell is rung for the word. The bit of this rank is there before
+// the last look at the word, and who changes the word looks at the bits afterwards, so that
+// one of the two sees the other.
 func (l *Lane) sleep(w *word, target uint32, rank int) error {
-	w.sleepers.Add(1)
-	defer w.sleepers.Add(^uint32(0))
+	s := l.segment
+	mine := uint64(1) << s.rank
+	defer w.sleepers.And(^mine)
 	for {
-		v := w.value.Load()
-		if int32(v-target) >= 0 {
+		heard := s.heard()
+		if s.bell != nil {
+			w.sleepers.Or(mine)
+		}
+		if w.reached(target) {
 			return nil
 		}
 		if err := l.over(w, target, rank); err != nil {
 			return err
 		}
-		sleep(&w.value, v, nap)
+		s.sleep(heard)
 	}
+}
+
+// heard is that of the bell, if there is one.
+func (s *Segment) heard() uint64 {
+	if s.bell == nil {
+		return 0
+	}
+	return s.bell.heard()
+}
+
+// sleep is that of the bell; without one it takes a nap.
+func (s *Segment) sleep(heard uint64) {
+	if s.bell == nil {
+		time.Sleep(nap)
+		return
+	}
+	s.bell.sleep(heard)
 }

@@ -2,16 +2,10 @@
 
 package shm
 
-import (
-	"runtime"
-	"sync/atomic"
-	"time"
-)
-
-// Where there is no futex a segment works between goroutines only. Sleeps are short
-// instead of being ended.
-func sleep(_ *atomic.Uint32, _ uint32, d time.Duration) { time.Sleep(d / 50) }
-
-func wake(*atomic.Uint32) {}
+import "runtime"
 
 func yield() { runtime.Gosched() }
+
+func coreHere() (core uint32, ok bool) { return 0, false }
+
+func leaveCore(uint32) {}

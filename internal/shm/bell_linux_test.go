@@ -1,0 +1,191 @@
+package shm
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// belled lets lanes of one segment, as group returns them, sleep until they are woken.
+func belled(t rapid.TB, lanes []*Lane) (done func()) {
+	t.Helper()
+	var bells []*Bell
+	for range lanes {
+		b, err := NewBell()
+		if err != nil {
+			t.Fatal(err)
+		}
+		bells = append(bells, b)
+	}
+	var all []*Rope
+	for _, l := range lanes {
+		var ropes []*Rope
+		for _, b := range bells {
+			r, err := TakeRope(sent(t, b.File()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ropes = append(ropes, r)
+		}
+		all = append(all, ropes...)
+		l.segment.UseBells(bells[l.rank], ropes)
+	}
+	return func() {
+		for _, r := range all {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, b := range bells {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// sent returns a second handle of a file, as another process gets it.
+func sent(t rapid.TB, f *os.File) *os.File {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// hang is how long anything may take before the test has failed.
+const hang = 4 * time.Minute
+
+// Who sleeps is woken when what it waits for is there, whoever is late, and nobody else
+// has to do anything for it.
+func TestBellsWake(t *testing.T) {
+	const n = 3
+	lanes := group(t, n)
+	defer belled(t, lanes)()
+	late := time.AfterFunc(hang, func() {
+		for _, l := range lanes {
+			l.segment.Revoke()
+		}
+	})
+	defer late.Stop()
+	asleep := make(chan int, 100)
+	for i, l := range lanes {
+		l.Watch = func(rank int) {
+			if rank >= 0 {
+				asleep <- i
+			}
+		}
+	}
+	for round := range 30 {
+		last := round % n
+		met := make(chan error, n)
+		meet := func(l *Lane) {
+			l.Post(&Header{uint64(round)}, nil, Refs{})
+			met <- l.Meet()
+		}
+		for i, l := range lanes {
+			if i != last {
+				go meet(l)
+			}
+		}
+		for sleeping := make(map[int]bool); len(sleeping) < n-1; {
+			if i := <-asleep; i != last { // the last one of the round before may still say so
+				sleeping[i] = true
+			}
+		}
+		go meet(lanes[last])
+		for range n {
+			if err := <-met; err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+		}
+	}
+}
+
+// The calls of TestCalls come out right with bells, too.
+func TestCallsWithBells(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "ranks")
+		lanes := group(t, n)
+		defer belled(t, lanes)()
+		bounds := []int{0}
+		for range n {
+			bounds = append(bounds, bounds[len(bounds)-1]+rapid.IntRange(0, 60_000).Draw(t, "chunk"))
+		}
+		for k, kind := range []string{"allreduce", "meet", "small", "gather"} {
+			errs := each(n, func(rank int) error { return callOf(lanes[rank], uint64(k), kind, 0, bounds) })
+			if err := errors.Join(errs...); err != nil {
+				t.Fatalf("%s of %d ranks, bounds %v: %v", kind, n, bounds, err)
+			}
+		}
+	})
+}
+
+func TestRevokeAndGoneWithBells(t *testing.T) {
+	lanes := group(t, 3)
+	defer belled(t, lanes)()
+	revokeAndGone(t, lanes)
+}
+
+// A bell is heard when it is rung, once for whatever number of times.
+func TestBell(t *testing.T) {
+	b, err := NewBell()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := TakeRope(sent(t, b.File()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		heard := b.heard()
+		r.ring()
+		r.ring()
+		b.sleep(heard)
+	}
+	heard := b.heard()
+	b.ring()
+	b.sleep(heard)
+	if err := errors.Join(b.Close(), r.Close()); err != nil {
+		t.Error(err)
+	}
+	b.ring() // when it is closed as well
+}
+
+// Nothing is taken for a bell to which writing could take time.
+func TestTakeRopeRefuses(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := unix.SetNonblock(int(w.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	if rope, err := TakeRope(w); err == nil {
+		t.Errorf("took %v", rope)
+	}
+	if err := w.Close(); err == nil {
+		t.Error("the file was left open")
+	}
+	if rope, err := TakeRope(w); err == nil {
+		t.Errorf("took %v of a closed file", rope)
+	}
+}
+
+// Words that another process has damaged wake nobody, and nothing breaks.
+func TestWakeUnknown(t *testing.T) {
+	lanes := group(t, 2)
+	lanes[0].segment.wake(1 << 1) // has no bells
+	defer belled(t, lanes)()
+	lanes[0].mine().posted.sleepers.Store(^uint64(0))
+	lanes[0].Post(&Header{}, nil, Refs{})
+	if got := lanes[0].mine().posted.sleepers.Load(); got != 0 {
+		t.Errorf("sleepers %b", got)
+	}
+}
