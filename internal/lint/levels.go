@@ -32,6 +32,8 @@ func layers() []layer {
 		{"level 3", []string{"elastic"}},
 		// What several transports share is below them.
 		{"level 4, common to transports", []string{"internal/transport/mailbox"}},
+		// Connections between two that know each other, as a transport uses them.
+		{"level 4, below a transport", []string{"internal/transport/direct"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"internal/mapped"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,

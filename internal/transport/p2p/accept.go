@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -137,15 +138,22 @@ func (h *Host) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
 func (h *Host) admit(a *attempt, g wire.Greeting, s network.Stream) {
 	number := int(g.Stream)
 	err := s.SetDeadline(time.Now().Add(helloTime))
-	if err == nil {
-		err = sendHello(s, h.greeting(a, number))
+	var l link
+	switch {
+	case err != nil:
+	case number == dataStream:
+		ctx, cancel := context.WithTimeout(a.ctx, helloTime)
+		l, err = h.answerOffer(ctx, s, h.greeting(a, number))
+		cancel()
+	default:
+		l, err = streamLink(s), sendHello(s, h.greeting(a, number))
 	}
-	if err == nil {
+	if err == nil && l.conn == nil {
 		err = s.SetDeadline(time.Time{})
 	}
 	if err != nil {
 		_ = s.Reset()
 		return
 	}
-	a.put(int(g.Rank), number, s)
+	a.put(int(g.Rank), number, l)
 }

@@ -2,10 +2,13 @@ package p2p
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -30,13 +33,16 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
 	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/multiformats/go-multistream"
+
+	"github.com/elrun/elrun/internal/transport/direct"
 )
 
 // The protocols of the streams.
 const (
 	controlProtocol protocol.ID = "/elrun/control/1"
-	dataProtocol    protocol.ID = "/elrun/data/1"
+	dataProtocol    protocol.ID = "/elrun/data/2"
 	bulkProtocol    protocol.ID = "/elrun/bulk/1"
 	proveProtocol   protocol.ID = "/elrun/prove/1"
 )
@@ -86,7 +92,19 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	})
 	h.swarm.SetStreamHandler(h.acceptStream)
 	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected})
-	return h.listenOn(cfg)
+	addrs, err := listenAddrs(cfg)
+	if err != nil {
+		return err
+	}
+	if err := h.openPort(cfg, key, addrs); err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if err := h.swarm.Listen(a); err != nil {
+			return fmt.Errorf("address %q: %w", a, err)
+		}
+	}
+	return nil
 }
 
 // store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
@@ -204,8 +222,8 @@ func resources() (network.ResourceManager, error) {
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
 }
 
-// listenOn starts to listen.
-func (h *Host) listenOn(cfg Config) error {
+// listenAddrs returns where to listen.
+func listenAddrs(cfg Config) ([]multiaddr.Multiaddr, error) {
 	addrs := cfg.ListenAddrs
 	if len(addrs) == 0 {
 		addrs = []string{"/ip4/0.0.0.0/tcp/0"}
@@ -213,16 +231,42 @@ func (h *Host) listenOn(cfg Config) error {
 			addrs = []string{"/ip4/0.0.0.0/udp/0/quic-v1"}
 		}
 	}
+	var out []multiaddr.Multiaddr
 	for _, text := range addrs {
 		a, err := multiaddr.NewMultiaddr(text)
 		if err != nil {
-			return fmt.Errorf("address %q: %w", text, err)
+			return nil, fmt.Errorf("address %q: %w", text, err)
 		}
-		if err := h.swarm.Listen(a); err != nil {
-			return fmt.Errorf("address %q: %w", text, err)
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// openPort opens what connections of their own come in at, on the addresses at which
+// libp2p listens.
+func (h *Host) openPort(cfg Config, key crypto.PrivKey, addrs []multiaddr.Multiaddr) error {
+	var errs [2]error
+	h.path, errs[0] = code("path", cfg.Path, pathNames())
+	h.encrypt, errs[1] = code("encryption", cfg.Encrypt, encryptNames())
+	err := errors.Join(errs[:]...)
+	if err != nil || h.path == p2pPath {
+		return err
+	}
+	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
+		return fmt.Errorf("make TLS identity: %w", err)
+	}
+	var ips []netip.Addr
+	for _, a := range addrs {
+		raw, err := manet.ToIP(a)
+		if err != nil {
+			continue // no address of this host
+		}
+		if ip, ok := netip.AddrFromSlice(raw); ok && !slices.Contains(ips, ip.Unmap()) {
+			ips = append(ips, ip.Unmap())
 		}
 	}
-	return nil
+	h.port, err = direct.Open(direct.Config{IPs: ips, Unix: h.path != directPath})
+	return err
 }
 
 // quiet keeps libp2p from writing its log to standard error, unless the user has asked

@@ -17,10 +17,10 @@ import (
 // BenchmarkConnect connects the same hosts again and again, as the survivors of a
 // death do: one epoch after another, the transport before closed meanwhile.
 func BenchmarkConnect(b *testing.B) {
-	for _, name := range []string{"tls", "noise", "quic"} {
+	for _, name := range []string{"tls", "noise", "quic", "direct", "unix", "auto"} {
 		for _, n := range []int{2, 4} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				hs, v := hosts(b, n, configs()[name])
+				hs, v := hosts(b, n, paths()[name])
 				ts := connect(b, hs, v)
 				for b.Loop() {
 					v = elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash(), Members: v.Members, Voters: v.Voters}
@@ -39,7 +39,7 @@ func BenchmarkConnect(b *testing.B) {
 // Members die one after the other, and the rest connects again each time, on the same
 // hosts, while the transports of the epoch before are closing.
 func TestChurn(t *testing.T) {
-	for name, cfg := range configs() {
+	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
 			hs, v := hosts(t, 5, cfg)
 			var closing sync.WaitGroup
@@ -132,7 +132,7 @@ func TestSendToTheDead(t *testing.T) {
 // host.
 func TestLoopbackWins(t *testing.T) {
 	for _, transport := range []string{"tcp", "quic"} {
-		hs, v := hosts(t, 2, p2p.Config{Job: "test", Transport: transport})
+		hs, v := hosts(t, 2, p2p.Config{Job: "test", Path: "p2p", Transport: transport})
 		ts := connect(t, hs, v)
 		if path := ts[1].(elastic.Pather).Path(0); !strings.HasPrefix(path.Addr, "/ip4/127.0.0.1/") {
 			t.Errorf("%s: reached by %s", transport, path.Addr)

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/direct"
 	"github.com/elrun/elrun/internal/wire"
 )
 
@@ -34,7 +34,7 @@ type attempt struct {
 	over chan struct{} // closed when all streams are there, or err is set
 
 	mu      sync.Mutex
-	streams [][streamsPerPair]network.Stream // by rank
+	streams [][streamsPerPair]link // by rank
 	missing int
 	ended   bool
 	err     error
@@ -63,6 +63,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if err := h.checkForgotten(v); err != nil {
 		return nil, err
 	}
+	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := newAttempt(ctx, v, self)
@@ -86,7 +87,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 		return nil, a.err
 	}
 	h.meetAll(v)
-	return newTransport(h.done, v, self, a.streams), nil
+	return h.start(outer, a)
 }
 
 // newAttempt returns the attempt to gather the streams of v, which is over at once for a
@@ -94,7 +95,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 func newAttempt(ctx context.Context, v elastic.View, self int) *attempt {
 	n := len(v.Members)
 	a := &attempt{ctx: ctx, view: v, hash: v.Hash(), self: self, over: make(chan struct{}),
-		streams: make([][streamsPerPair]network.Stream, n), missing: (n - 1) * streamsPerPair, lastErr: make([]error, n)}
+		streams: make([][streamsPerPair]link, n), missing: (n - 1) * streamsPerPair, lastErr: make([]error, n)}
 	if n == 1 {
 		a.ended = true
 		close(a.over)
@@ -188,13 +189,33 @@ func (h *Host) dial(ctx context.Context, a *attempt, rank, number int) error {
 
 // join opens one stream and says hello. The answer comes when the other side has entered
 // the view, too; it is the first that comes back, the protocol being known to both.
-func (h *Host) join(ctx context.Context, id peer.ID, a *attempt, rank, number int) (network.Stream, error) {
+func (h *Host) join(ctx context.Context, id peer.ID, a *attempt, rank, number int) (link, error) {
 	s, err := h.open(ctx, id, dataProtocol)
 	if err != nil {
-		return nil, err
+		return link{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	err = sendHello(s, h.greeting(a, number))
+	l, err := h.shakeHands(ctx, s, a, rank, number)
+	if !stop() && err == nil {
+		_ = l.Reset()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = s.Reset()
+		return link{}, refusal(err)
+	}
+	return l, nil
+}
+
+// shakeHands exchanges hellos, and for the data stream offers of better ways.
+func (h *Host) shakeHands(ctx context.Context, s *lazyStream, a *attempt, rank, number int) (link, error) {
+	b, err := appendHello(nil, h.greeting(a, number))
+	if number == dataStream {
+		b = appendOffer(b, h.offer(direct.Ticket{}))
+	}
+	if err == nil {
+		_, err = s.Write(b)
+	}
 	var answer wire.Greeting
 	if err == nil {
 		answer, err = readHello(s)
@@ -202,14 +223,17 @@ func (h *Host) join(ctx context.Context, id peer.ID, a *attempt, rank, number in
 	if err == nil {
 		err = h.check(a, answer, rank, number)
 	}
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
 	if err != nil {
-		_ = s.Reset()
-		return nil, refusal(err)
+		return link{}, err
 	}
-	return s.Stream, nil
+	if number != dataStream {
+		return streamLink(s.Stream), nil
+	}
+	theirs, err := readOffer(s)
+	if err != nil {
+		return link{}, err
+	}
+	return h.better(ctx, s.Stream, theirs)
 }
 
 // greeting returns the hello of this rank.
@@ -229,22 +253,22 @@ func (h *Host) check(a *attempt, g wire.Greeting, rank, number int) error {
 
 // put adds a stream. One that comes again replaces the first, of which its opener has
 // despaired; one that comes too late is reset.
-func (a *attempt) put(rank, number int, s network.Stream) {
+func (a *attempt) put(rank, number int, l link) {
 	a.mu.Lock()
 	old := a.streams[rank][number]
 	late, last := a.ended, false
 	if late {
-		old = s
+		old = l
 	} else {
-		a.streams[rank][number] = s
-		if old == nil {
+		a.streams[rank][number] = l
+		if old.line == nil {
 			a.missing--
 		}
 		last = a.missing == 0
 		a.ended = last
 	}
 	a.mu.Unlock()
-	if old != nil {
+	if old.line != nil {
 		_ = old.Reset()
 	}
 	if last {
@@ -261,14 +285,19 @@ func (a *attempt) fail(err error) {
 	}
 	a.ended, a.err = true, err
 	a.mu.Unlock()
-	for _, pair := range a.streams { // nobody adds to them any more
-		for _, s := range pair {
-			if s != nil {
-				_ = s.Reset()
+	a.end(line.Reset)
+	close(a.over)
+}
+
+// end ends all lines of an attempt that is over: nobody adds to them any more.
+func (a *attempt) end(how func(line) error) {
+	for _, pair := range a.streams {
+		for _, l := range pair {
+			if l.line != nil {
+				_ = how(l.line)
 			}
 		}
 	}
-	close(a.over)
 }
 
 // note remembers why a dial failed.
@@ -287,7 +316,7 @@ func (a *attempt) blame(cause error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for rank, pair := range a.streams {
-		if rank == a.self || pair[dataStream] != nil && pair[urgentStream] != nil {
+		if rank == a.self || pair[dataStream].line != nil && pair[urgentStream].line != nil {
 			continue
 		}
 		why := errors.New("did not connect in time")

@@ -75,7 +75,7 @@ func TestConnectAlone(t *testing.T) {
 // A view follows another on the same hosts, in another order, before all ranks have
 // closed the first.
 func TestConnectNextEpoch(t *testing.T) {
-	for name, cfg := range configs() {
+	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
 			hs, v := hosts(t, 3, cfg)
 			first := connect(t, hs, v)

@@ -13,7 +13,8 @@
 //
 // A Host has a fresh identity and lets in only the members it was told of, and those that
 // prove to hold the job's secret or a ticket. A connection between two hosts carries
-// their control streams, bulk streams, and, per epoch, two data streams.
+// their control streams, bulk streams, and, per epoch, two streams of the data plane, one of
+// which makes way for a connection of its own where there can be one.
 //
 // # Strangers
 //
@@ -40,12 +41,20 @@
 // The higher rank opens both streams of a pair; each begins with a hello in both
 // directions that must agree on job, epoch, lineage and rank.
 //
-//   - The data stream carries messages, signals and bye. A signal must not overtake an
-//     earlier message, and bye says that all messages came before it: so they share
-//     one stream.
+//   - The data stream carries messages, signals, probes and bye. A signal must not overtake
+//     an earlier message, and bye says that all messages came before it: so they share
+//     one stream. A probe measures what a message would meet; the reader throws it away.
 //   - The urgent stream carries revocations, the announcement of a bye and the answer
 //     to it. These must not wait behind messages that a paused reader leaves in the
 //     data stream, nor behind a Send that is blocked halfway through a frame.
+//
+// Behind their hellos on the data stream both sides tell where else they can be reached, and
+// with which ticket (paths.go). The one who opened the stream dials the best of it that both
+// want, a Unix socket within a host or TCP with TLS under the same identities, and says what
+// has come of it; then that connection is the data stream, with the same frames. Where there
+// is none the libp2p stream remains. When all streams of a view are there, the ranks of one
+// host may agree to share memory, whose files travel over their Unix sockets (share.go);
+// these go on to carry messages, and their end tells of a death.
 //
 // A rank that is revoked writes the cause on every urgent stream and resets its data
 // streams, in this order. A rank that sees a data stream break therefore waits a moment

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"io"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/internal/transport/direct"
 	"github.com/elrun/elrun/internal/wire"
 )
 
@@ -43,10 +46,10 @@ func FuzzStreams(f *testing.F) {
 			return // allowed, but too slow to try often
 		}
 		v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
-		streams := make([][streamsPerPair]network.Stream, 2)
-		streams[1][dataStream] = canned{Reader: bytes.NewReader(data)}
-		streams[1][urgentStream] = canned{Reader: bytes.NewReader(urgent)}
-		e := newTransport(make(chan struct{}), v, 0, streams)
+		streams := make([][streamsPerPair]link, 2)
+		streams[1][dataStream] = link{line: canned{Reader: bytes.NewReader(data)}}
+		streams[1][urgentStream] = link{line: canned{Reader: bytes.NewReader(urgent)}}
+		e := newTransport(make(chan struct{}), &attempt{view: v, streams: streams}, nil)
 		if err := e.Recv(t.Context(), 1, collective.Envelope{Seq: 99}, nil); err == nil &&
 			!bytes.Contains(data, []byte{99}) {
 			t.Error("received what was not sent")
@@ -72,6 +75,51 @@ func FuzzHello(f *testing.F) {
 		var out bytes.Buffer
 		if err := sendHello(&out, g); err != nil || !bytes.HasPrefix(in, out.Bytes()) {
 			t.Errorf("%x became %x, %v", in, out.Bytes(), err)
+		}
+	})
+}
+
+// Whatever a member offers is refused, or comes out as it was.
+func FuzzOffer(f *testing.F) {
+	o := offer{path: unixPath, encrypt: neverEncrypt}
+	o.Socket, o.Doors = "@s", []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}
+	f.Add(appendOffer(nil, &o))
+	f.Add(frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x05\x00"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		o, err := readOffer(bytes.NewReader(in))
+		if err != nil {
+			return
+		}
+		if out := appendOffer(nil, &o); !bytes.HasPrefix(in, out) {
+			t.Errorf("%x became %x", in, out)
+		}
+	})
+}
+
+// The longest offer fits into a frame.
+func TestOfferFits(t *testing.T) {
+	if got := uint64(2 + direct.MaxOffer); got > wire.MaxPayload(wire.Offer) {
+		t.Errorf("an offer can have %d bytes, a frame %d", got, wire.MaxPayload(wire.Offer))
+	}
+	if got := uint64(shareFixed + maxWhy); got > wire.MaxPayload(wire.Share) {
+		t.Errorf("a message about sharing can have %d bytes, a frame %d", got, wire.MaxPayload(wire.Share))
+	}
+	if most := 1 + 2*shm.MaxRanks; direct.MaxFiles != 0 && most > direct.MaxFiles {
+		t.Errorf("%d files can come at once, direct sends %d", most, direct.MaxFiles)
+	}
+}
+
+func FuzzShare(f *testing.F) {
+	m := shareMessage{step: stepReady, mask: 5, layout: 7, why: "because"}
+	f.Add(m.append(nil))
+	f.Add([]byte("garbage"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		m, err := decodeShare(in)
+		if err != nil {
+			return
+		}
+		if out := m.append(nil); !bytes.Equal(in, out) {
+			t.Errorf("%x became %x", in, out)
 		}
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -15,9 +17,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/direct"
 	"github.com/elrun/elrun/internal/wire"
 )
 
@@ -32,6 +36,16 @@ type Config struct {
 	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. Empty means all IPv4
 	// interfaces and a free port.
 	ListenAddrs []string
+	// Path is how data travels: "auto" (also ""), the best way there is to each of the
+	// others; "shm", an error unless all of a view are on one host and share memory; "unix",
+	// Unix sockets on one host and direct connections between hosts; "direct", a connection
+	// of its own; "p2p", streams of libp2p. But for shm, libp2p's streams stand in where the
+	// others fail.
+	Path string
+	// Encrypt is whether direct connections are encrypted: "auto" (also "") and "always",
+	// or "never", if both sides say so. What stays within a host's kernel never is, and
+	// libp2p's streams always are.
+	Encrypt string
 	// Secret is the job's, ticket.KeySize bytes; peers that prove to hold it or a ticket
 	// are let in. Without it only those that were introduced are; SetSecret sets it later.
 	Secret []byte
@@ -40,20 +54,28 @@ type Config struct {
 // Host is this process on the network of its job. It is its own elastic.Control,
 // elastic.Connector and elastic.Bulk. All methods are safe for concurrent use.
 type Host struct {
-	job   string
-	id    elastic.ID
-	host  *blankhost.BlankHost
-	swarm *swarm.Swarm
-	below []io.Closer // what libp2p is made of, closed after it in order
-	gate  *gate
-	lobby *lobby
-	links *links
-	desk  *desk
+	job           string
+	id            elastic.ID
+	host          *blankhost.BlankHost
+	swarm         *swarm.Swarm
+	below         []io.Closer // what libp2p is made of, closed after it in order
+	gate          *gate
+	lobby         *lobby
+	links         *links
+	port          *direct.Port        // nil if only libp2p is wanted
+	path, encrypt byte                // codes of Config.Path and Encrypt
+	identity      *libp2ptls.Identity // for direct connections
+	desk          *desk
 
 	members   protocol.Switch // who handles the streams of members, and of all others
 	strangers protocol.Switch
 
-	done    chan struct{}  // closed by Close
+	arenas *arenas     // of this host's processes
+	begun  atomic.Bool // it has been in a session
+
+	done    chan struct{}   // closed by Close
+	life    context.Context // ended by Close, with end
+	end     context.CancelFunc
 	working sync.WaitGroup // handlers and readers of streams
 
 	mu       sync.Mutex
@@ -64,6 +86,7 @@ type Host struct {
 	attempts map[[32]byte]*attempt        // Connects in progress, by hash of the view
 	parked   []*parkedStream              // for views that this host has not entered, oldest first
 	floor    uint64                       // epochs below it are over
+	silent   map[direct.Target]time.Time  // did not answer at that time
 }
 
 // Listen makes an identity and starts to listen. ctx bounds only the start.
@@ -98,7 +121,10 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 		controls: make(map[peer.ID][]*controlStream),
 		opening:  make(map[peer.ID]chan struct{}),
 		attempts: make(map[[32]byte]*attempt),
+		silent:   make(map[direct.Target]time.Time),
 	}
+	h.life, h.end = context.WithCancel(context.Background())
+	h.arenas = newArenas()
 	h.links = newLinks(h.down)
 	h.lobby = &lobby{expel: h.expel}
 	h.desk = newDesk()
@@ -173,8 +199,12 @@ func (h *Host) Close() error {
 		return nil
 	}
 	close(h.done)
+	h.end()
 	h.lobby.close()
 	var errs []error
+	if h.port != nil {
+		errs = append(errs, h.port.Close())
+	}
 	if h.host != nil {
 		errs = append(errs, h.host.Close())
 	}
@@ -183,6 +213,7 @@ func (h *Host) Close() error {
 	}
 	h.links.stop()
 	h.working.Wait()
+	errs = append(errs, h.arenas.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("p2p: close: %w", err)
 	}

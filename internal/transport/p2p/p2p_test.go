@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -13,14 +12,26 @@ import (
 	"github.com/elrun/elrun/testing/transporttest"
 )
 
-// configs are the ways of connecting that all must work alike.
+// configs are the ways of connecting by libp2p that all must work alike.
 func configs() map[string]p2p.Config {
 	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
 	return map[string]p2p.Config{
-		"tls":   {Job: "test", Security: "tls", ListenAddrs: tcp},
-		"noise": {Job: "test", Security: "noise", ListenAddrs: tcp},
-		"quic":  {Job: "test", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}},
+		"tls":   {Job: "test", Path: "p2p", Security: "tls", ListenAddrs: tcp},
+		"noise": {Job: "test", Path: "p2p", Security: "noise", ListenAddrs: tcp},
+		"quic":  {Job: "test", Path: "p2p", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}},
 	}
+}
+
+// paths are the ways that data can take, those of libp2p among them.
+func paths() map[string]p2p.Config {
+	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
+	all := configs()
+	all["direct"] = p2p.Config{Job: "test", Path: "direct", ListenAddrs: tcp}
+	all["plain"] = p2p.Config{Job: "test", Path: "direct", Encrypt: "never", ListenAddrs: tcp}
+	all["over quic"] = p2p.Config{Job: "test", Path: "direct", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}}
+	all["unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp}
+	all["auto"] = p2p.Config{Job: "test", ListenAddrs: tcp}
+	return all
 }
 
 // hosts starts n hosts and closes them at the end of the test.
@@ -48,7 +59,7 @@ func hosts(t testing.TB, n int, cfg p2p.Config) ([]*p2p.Host, elastic.View) {
 // connect connects all members of v; hs are in rank order.
 func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []collective.Transport {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	ts, err := tryConnect(ctx, hs, v)
 	if err != nil {
@@ -69,7 +80,7 @@ func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]collecti
 }
 
 func TestConformance(t *testing.T) {
-	for name, cfg := range configs() {
+	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
 			owner := make(map[collective.Transport]*p2p.Host)
 			transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
@@ -89,10 +100,10 @@ func TestConformance(t *testing.T) {
 }
 
 func BenchmarkTransport(b *testing.B) {
-	for _, name := range []string{"tls", "noise", "quic"} {
+	for _, name := range []string{"tls", "noise", "quic", "direct", "plain", "unix"} {
 		b.Run(name, func(b *testing.B) {
 			transporttest.Benchmark(b, func(b *testing.B) []collective.Transport {
-				hs, v := hosts(b, 2, configs()[name])
+				hs, v := hosts(b, 2, paths()[name])
 				return connect(b, hs, v)
 			})
 		})

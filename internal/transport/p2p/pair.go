@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )
@@ -40,7 +42,10 @@ type pair struct {
 	rank         int
 	name         string // short ID
 	data, urgent *stream
+	path         event.Path
 	signals      chan []byte
+	probes       chan int // lengths
+	gauge        mailbox.Gauge
 
 	left     chan struct{} // closed when the peer has said bye
 	told     chan struct{} // closed when the urgent stream has ended
@@ -49,12 +54,12 @@ type pair struct {
 }
 
 // newPair takes over the streams to one rank; its goroutines are for newTransport to start.
-func newPair(t *Transport, rank int, name string, s [streamsPerPair]network.Stream) *pair {
+func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
-		data: newStream(s[dataStream]), urgent: newStream(s[urgentStream]),
-		signals: make(chan []byte, signalQueue),
-		left:    make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
+		path: s[dataStream].path, data: newStream(s[dataStream]), urgent: newStream(s[urgentStream]),
+		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
+		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
 	}
 }
 
@@ -90,7 +95,7 @@ func (p *pair) verdict(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return p.lost("connection closed")
 	}
-	if errors.Is(err, network.ErrReset) {
+	if errors.Is(err, network.ErrReset) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return p.lost("connection reset")
 	}
 	return p.lost(err.Error())
@@ -141,23 +146,26 @@ func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error
 	return p.data.write(h, buf)
 }
 
-// writeSignals writes signals behind the messages that were sent before them.
+// writeSignals writes signals and probes behind the messages that were sent before them.
 func (p *pair) writeSignals() {
 	for {
+		h, payload := wire.Header{Kind: wire.Signal}, []byte(nil)
 		select {
-		case msg := <-p.signals:
-			if p.takeTurn(context.Background()) != nil {
-				return
-			}
-			err := p.data.write(&wire.Header{Kind: wire.Signal}, msg)
-			<-p.data.turn
-			if err != nil {
-				return // the reader finds out why
-			}
+		case payload = <-p.signals:
+		case n := <-p.probes:
+			h.Kind, payload = wire.Probe, make([]byte, n)
 		case <-p.t.box.Failed():
 			return
 		case <-p.left:
 			return
+		}
+		if p.takeTurn(context.Background()) != nil {
+			return
+		}
+		err := p.data.write(&h, payload)
+		<-p.data.turn
+		if err != nil {
+			return // the reader finds out why
 		}
 	}
 }
@@ -204,6 +212,11 @@ func (p *pair) readFrames() error {
 			if msg, err = p.data.small(h, signal[:]); err == nil {
 				p.t.box.Signal(p.rank, msg)
 			}
+		case wire.Probe:
+			err = p.gauge.Skip(p.data.in, int(h.Length))
+		case wire.Share:
+			// The first rank of the host had given its verdict before it came.
+			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		case wire.Bye:
 			return nil
 		default:
@@ -224,10 +237,10 @@ func (p *pair) readMessage(h wire.Header) error {
 	}
 	m, err := p.t.box.Accept(p.rank, collective.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
 	if err != nil {
-		_, err = io.CopyN(io.Discard, p.data.raw, int64(h.Length))
+		_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		return err
 	}
-	if _, err := io.ReadFull(p.data.raw, m.Buf); err != nil {
+	if err := p.gauge.Fill(p.data.in, m.Buf); err != nil {
 		m.Abort()
 		return err
 	}
@@ -272,7 +285,12 @@ func (p *pair) readUrgent() {
 // finish ends the pair: it waits for the mailbox to fail, tells the peer, and at Close
 // waits until the peer has what it needs.
 func (p *pair) finish() {
-	<-p.t.box.Failed()
+	select {
+	case <-p.t.box.Failed():
+	case <-p.t.host:
+		p.sever() // and the reader makes the mailbox fail
+		<-p.t.box.Failed()
+	}
 	cause := p.t.box.Cause()
 	if cause != p.t.ended {
 		p.passOn(cause)
@@ -323,11 +341,19 @@ func (p *pair) sayBye() {
 func (p *pair) passOn(cause error) {
 	select {
 	case <-p.t.host:
-		return // its connections end one by one, and those still open must not blame others
+		p.sever() // all connections end one by one, and those still open must not blame others
+		return
 	default:
 	}
 	p.writeUrgent(wire.Header{Kind: wire.Revoke}, collective.EncodeCause(p.t.self, cause))
 	_ = p.data.raw.Reset()
+}
+
+// sever ends a connection of its own along with the host, as streams of libp2p end.
+func (p *pair) sever() {
+	if p.data.conn != nil {
+		_ = p.data.raw.Reset()
+	}
 }
 
 // writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer

@@ -19,16 +19,16 @@ import (
 	"github.com/elrun/elrun/internal/wire"
 )
 
-const hang = time.Minute
+const hang = 4 * time.Minute
 
 // trio starts three hosts that know each other: ranks 0 and 1 of the view are decent,
 // rank 2 is the one that misbehaves, as an authenticated member.
-func trio(t testing.TB) ([]*Host, elastic.View) {
+func trio(t testing.TB, path string) ([]*Host, elastic.View) {
 	t.Helper()
 	var hs []*Host
 	v := elastic.View{Epoch: 1}
 	for i := range 3 {
-		h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+		h, err := Listen(t.Context(), Config{Job: "test", Path: path, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*Transport, *Tra
 }
 
 // impostor opens the streams of rank 2 to the two others, in good order so far.
-func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2][streamsPerPair]network.Stream) {
+func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2][streamsPerPair]link) {
 	t.Helper()
 	a := newAttempt(t.Context(), v, 2)
 	for rank := range 2 {
@@ -92,12 +92,20 @@ func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2][streamsPerP
 }
 
 // hangUp ends the impostor's streams, so that nobody waits for its answers.
-func hangUp(streams [2][streamsPerPair]network.Stream) {
+func hangUp(streams [2][streamsPerPair]link) {
 	for _, pair := range streams {
 		for _, s := range pair {
 			_ = s.Reset()
 		}
 	}
+}
+
+// endWriting ends what the other side reads.
+func endWriting(l link) error {
+	if s, ok := l.line.(network.Stream); ok {
+		return s.CloseWrite()
+	}
+	return l.Close()
 }
 
 // frame returns an encoded header, and payload.
@@ -107,17 +115,21 @@ func frame(h wire.Header, payload string) []byte {
 	return append(b[:], payload...)
 }
 
+// malformed is what rank 2 writes on one of its streams to rank 0, whether it hangs up then,
+// and what the others must say.
+type malformed struct {
+	stream int
+	bytes  []byte
+	hangUp bool
+	want   string
+}
+
 // What an authenticated member sends out of order ends the epoch at all ranks, with
 // an error that names it.
 func TestMalformedFrames(t *testing.T) {
 	huge := frame(wire.Header{Kind: wire.Data}, "")
 	binary.LittleEndian.PutUint64(huge[16:], math.MaxUint64)
-	tests := map[string]struct {
-		stream int
-		bytes  []byte
-		hangUp bool
-		want   string
-	}{
+	tests := map[string]malformed{
 		"garbage":                {dataStream, []byte(strings.Repeat("garbage!", 100)), false, "broke the protocol"},
 		"huge length":            {dataStream, huge, false, "broke the protocol"},
 		"length above the limit": {dataStream, frame(wire.Header{Kind: wire.Data, Length: wire.MaxData + 1}, ""), false, "broke the protocol"},
@@ -129,42 +141,47 @@ func TestMalformedFrames(t *testing.T) {
 		"no bye":                 {dataStream, nil, true, "connection closed"},
 		"urgent data":            {urgentStream, frame(wire.Header{Kind: wire.Data}, ""), false, "broke the protocol"},
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			hs, v := trio(t)
-			var streams [2][streamsPerPair]network.Stream
-			t0, t1 := enter(t, hs, v, func() { streams = impostor(t, hs, v) })
-			s := streams[0]
-			if _, err := s[test.stream].Write(test.bytes); err != nil {
-				t.Fatal(err)
-			}
-			if test.hangUp {
-				for _, s := range s {
-					if err := s.CloseWrite(); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-			for _, e := range []*Transport{t0, t1} {
-				err := e.Recv(t.Context(), 1-e.self, collective.Envelope{Seq: 1}, nil)
-				var lost *collective.PeerError
-				if !errors.As(err, &lost) || lost.Rank != 2 || !strings.Contains(lost.Cause, test.want) {
-					t.Errorf("rank %d: %v, want the loss of rank 2: %s", e.self, err, test.want)
-				}
-			}
-			hangUp(streams)
-			if err := errors.Join(t0.Close(), t1.Close()); err != nil {
+	for _, path := range []string{"p2p", "direct", "unix"} {
+		for name, test := range tests {
+			t.Run(path+"/"+name, func(t *testing.T) { misbehave(t, path, test) })
+		}
+	}
+}
+
+// misbehave lets rank 2 write what it must not.
+func misbehave(t *testing.T, path string, m malformed) {
+	hs, v := trio(t, path)
+	var streams [2][streamsPerPair]link
+	t0, t1 := enter(t, hs, v, func() { streams = impostor(t, hs, v) })
+	s := streams[0]
+	if _, err := s[m.stream].Write(m.bytes); err != nil {
+		t.Fatal(err)
+	}
+	if m.hangUp {
+		for _, l := range s {
+			if err := endWriting(l); err != nil {
 				t.Error(err)
 			}
-			stillThere(t, hs, v)
-		})
+		}
 	}
+	for _, e := range []*Transport{t0, t1} {
+		err := e.Recv(t.Context(), 1-e.self, collective.Envelope{Seq: 1}, nil)
+		var lost *collective.PeerError
+		if !errors.As(err, &lost) || lost.Rank != 2 || !strings.Contains(lost.Cause, m.want) {
+			t.Errorf("rank %d: %v, want the loss of rank 2: %s", e.self, err, m.want)
+		}
+	}
+	hangUp(streams)
+	if err := errors.Join(t0.Close(), t1.Close()); err != nil {
+		t.Error(err)
+	}
+	stillThere(t, hs, v)
 }
 
 // Half a revocation blames nobody by itself: the data stream decides.
 func TestHalfRevocation(t *testing.T) {
-	hs, v := trio(t)
-	var streams [2][streamsPerPair]network.Stream
+	hs, v := trio(t, "p2p")
+	var streams [2][streamsPerPair]link
 	t0, t1 := enter(t, hs, v, func() { streams = impostor(t, hs, v) })
 	for _, pair := range streams {
 		if _, err := pair[urgentStream].Write(frame(wire.Header{Kind: wire.Revoke, Length: 100}, "half")); err != nil {
@@ -205,7 +222,7 @@ func stillThere(t testing.TB, hs []*Host, v elastic.View) {
 
 // Bytes on a fresh data stream that are no good hello end that stream only.
 func TestMalformedHello(t *testing.T) {
-	hs, v := trio(t)
+	hs, v := trio(t, "p2p")
 	a := newAttempt(t.Context(), v, 2)
 	as := func(change func(*wire.Greeting)) []byte {
 		g := hs[2].greeting(a, dataStream)
@@ -229,7 +246,7 @@ func TestMalformedHello(t *testing.T) {
 		"other epoch":   as(func(g *wire.Greeting) { g.Epoch = 0 }),
 		"other lineage": as(func(g *wire.Greeting) { g.Lineage[0]++ }),
 	}
-	var streams [2][streamsPerPair]network.Stream
+	var streams [2][streamsPerPair]link
 	t0, t1 := enter(t, hs, v, func() {
 		// Rank 2 comes in good order only after all the attempts.
 		for name, bytes := range hellos {
@@ -263,7 +280,7 @@ func TestMalformedHello(t *testing.T) {
 
 // A control message whose length is above the limit ends its stream, not the host.
 func TestMalformedControl(t *testing.T) {
-	hs, v := trio(t)
+	hs, v := trio(t, "p2p")
 	id, err := idOf(string(hs[0].ID()))
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +308,7 @@ func TestMalformedControl(t *testing.T) {
 
 // Strangers that never get through the handshake cost nothing but their connection.
 func TestGarbageFromStrangers(t *testing.T) {
-	hs, v := trio(t)
+	hs, v := trio(t, "p2p")
 	addr, err := manet.ToNetAddr(hs[0].host.Addrs()[0])
 	if err != nil {
 		t.Fatal(err)
@@ -324,6 +341,9 @@ func TestWireFits(t *testing.T) {
 	}
 	if got := wire.MaxPayload(wire.Revoke); got != collective.MaxSignal {
 		t.Errorf("causes of %d bytes, want %d", got, collective.MaxSignal)
+	}
+	if got := wire.MaxPayload(wire.Probe); got != collective.MaxProbe {
+		t.Errorf("probes of %d bytes, want %d", got, collective.MaxProbe)
 	}
 	if wire.CallSize != collective.CallSize {
 		t.Errorf("calls of %d bytes, the collectives have %d", wire.CallSize, collective.CallSize)

@@ -1,31 +1,48 @@
 package p2p
 
 import (
+	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 
+	"github.com/elrun/elrun/internal/transport/direct"
+	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )
 
-// leadSize is how many bytes of a frame are put together before they are written: a
-// muxer's largest frame with its header. It saves small messages a second write.
-const leadSize = 64<<10 - 12
+// leadSize is how many bytes of a frame are put together before they are written, which
+// saves small messages a second write. The header of one whose time the receiver takes
+// goes ahead by itself: a muxer hands on what it has of a frame of its own only when
+// that is complete.
+const leadSize = wire.HeaderSize + mailbox.GaugeLeast
 
-// stream is a libp2p stream of frames, with one reader and writers that take turns.
+// headSize is how much is read at once when a header comes, in bytes: so a small message
+// takes one system call, and of a large one little is copied.
+const headSize = 4 << 10
+
+// stream is a line with frames, which has one reader and writers that take turns.
 type stream struct {
-	raw  network.Stream
+	raw  line
+	conn *direct.Conn  // raw, if that is a connection of its own
+	in   io.Reader     // what comes in on raw
 	turn chan struct{} // holds a token while somebody writes
 	lead []byte        // the writer's
 	head [wire.HeaderSize]byte
 }
 
 // newStream wraps a stream on which the hellos have been exchanged.
-func newStream(raw network.Stream) *stream {
-	return &stream{raw: raw, turn: make(chan struct{}, 1), lead: make([]byte, leadSize)}
+func newStream(l link) *stream {
+	s := &stream{raw: l.line, conn: l.conn, in: l.line, turn: make(chan struct{}, 1)}
+	if s.conn == nil {
+		s.lead = make([]byte, leadSize)
+		return s
+	}
+	s.in = bufio.NewReaderSize(l.line, headSize)
+	s.lead = make([]byte, wire.HeaderSize)
+	return s
 }
 
 // write writes a frame; it is the caller's turn. After an error the stream cannot be
@@ -33,7 +50,13 @@ func newStream(raw network.Stream) *stream {
 func (s *stream) write(h *wire.Header, payload []byte) error {
 	h.Length = uint64(len(payload))
 	h.Encode((*[wire.HeaderSize]byte)(s.lead))
-	n := copy(s.lead[wire.HeaderSize:], payload)
+	if s.conn != nil {
+		return s.writeDirect(payload)
+	}
+	n := 0
+	if len(payload) < mailbox.GaugeLeast {
+		n = copy(s.lead[wire.HeaderSize:], payload)
+	}
 	if _, err := s.raw.Write(s.lead[:wire.HeaderSize+n]); err != nil {
 		return err
 	}
@@ -42,6 +65,18 @@ func (s *stream) write(h *wire.Header, payload []byte) error {
 	}
 	_, err := s.raw.Write(payload[n:])
 	return err
+}
+
+// writeDirect writes the header in lead and the payload. The header goes ahead by itself
+// where the receiver takes the time of all that follows it.
+func (s *stream) writeDirect(payload []byte) error {
+	if n := len(payload); n >= mailbox.GaugeLeast && n < mailbox.GaugeLong {
+		if err := s.conn.WriteTwo(s.lead, nil); err != nil {
+			return err
+		}
+		return s.conn.WriteTwo(payload, nil)
+	}
+	return s.conn.WriteTwo(s.lead, payload)
 }
 
 // writeWithin is write with a limit of its own, for frames that end a stream.
@@ -54,7 +89,7 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 
 // next reads a header.
 func (s *stream) next() (wire.Header, error) {
-	if _, err := io.ReadFull(s.raw, s.head[:]); err != nil {
+	if _, err := io.ReadFull(s.in, s.head[:]); err != nil {
 		return wire.Header{}, err
 	}
 	return wire.DecodeHeader(&s.head)
@@ -64,39 +99,30 @@ func (s *stream) next() (wire.Header, error) {
 // that wire allows.
 func (s *stream) small(h wire.Header, b []byte) ([]byte, error) {
 	b = b[:h.Length]
-	_, err := io.ReadFull(s.raw, b)
+	_, err := io.ReadFull(s.in, b)
 	return b, err
 }
 
 // sendHello writes g as a Hello frame.
 func sendHello(w io.Writer, g wire.Greeting) error {
-	body, err := g.Append(nil)
-	if err != nil {
-		return err
+	b, err := appendHello(nil, g)
+	if err == nil {
+		_, err = w.Write(b)
 	}
-	var head [wire.HeaderSize]byte
-	h := wire.Header{Kind: wire.Hello, Length: uint64(len(body))}
-	h.Encode(&head)
-	_, err = w.Write(append(head[:], body...))
 	return err
+}
+
+// appendHello appends the frame to b.
+func appendHello(b []byte, g wire.Greeting) ([]byte, error) {
+	body, err := g.Append(nil)
+	return appendFrame(b, wire.Hello, body), err
 }
 
 // readHello reads a Hello frame.
 func readHello(r io.Reader) (wire.Greeting, error) {
-	var head [wire.HeaderSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return wire.Greeting{}, fmt.Errorf("read hello: %w", err)
-	}
-	h, err := wire.DecodeHeader(&head)
+	body, err := readFrame(r, wire.Hello)
 	if err != nil {
-		return wire.Greeting{}, fmt.Errorf("read hello: %w", err)
-	}
-	if h.Kind != wire.Hello {
-		return wire.Greeting{}, fmt.Errorf("read hello: got %v: %w", h.Kind, wire.ErrFormat)
-	}
-	body := make([]byte, h.Length)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return wire.Greeting{}, fmt.Errorf("read hello: %w", err)
+		return wire.Greeting{}, err
 	}
 	return wire.DecodeGreeting(body)
 }

@@ -4,18 +4,16 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"github.com/libp2p/go-libp2p/core/network"
+	"sync/atomic"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )
 
 // Transport is the data plane of one view at one rank; it implements
-// collective.Transport. A message is at most wire.MaxData bytes long.
+// collective.Transport and collective.Meter. A message is at most wire.MaxData bytes long.
 //
 // Its life is that of its mailbox: while that has not failed, readers fill it and
 // senders write; when it fails, by Revoke or by Close, finish ends each pair.
@@ -27,13 +25,17 @@ type Transport struct {
 	ended error           // the cause if Close is what fails the box
 	host  <-chan struct{} // closed when the host is, whose streams then end
 
+	handed atomic.Bool // somebody has been given the shared memory
+
 	closing chan struct{} // closed by Close
 	once    sync.Once
 	working sync.WaitGroup // all goroutines
 }
 
-// newTransport takes over the streams of an attempt that succeeded.
-func newTransport(host <-chan struct{}, v elastic.View, self int, streams [][streamsPerPair]network.Stream) *Transport {
+// newTransport takes over the streams of an attempt that succeeded, and the memory that is
+// shared, if s is not nil.
+func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
+	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
 		host:    host,
 		self:    self,
@@ -43,6 +45,9 @@ func newTransport(host <-chan struct{}, v elastic.View, self int, streams [][str
 		closing: make(chan struct{}),
 	}
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
+	if s != nil {
+		t.box.Share(s.shared(t.box.Cause))
+	}
 	for rank, s := range streams {
 		if rank == self {
 			continue
@@ -61,10 +66,16 @@ func newTransport(host <-chan struct{}, v elastic.View, self int, streams [][str
 	return t
 }
 
+// Shared implements collective.Sharer. Who calls it calls Release as well; otherwise Close
+// gives the memory back.
+func (t *Transport) Shared() *collective.Shared {
+	t.handed.Store(true)
+	return t.box.Shared()
+}
+
 // Path implements elastic.Pather.
 func (t *Transport) Path(rank int) event.Path {
-	addr := t.pairs[rank].data.raw.Conn().RemoteMultiaddr()
-	return event.Path{Kind: "p2p", Addr: addr.String(), Encrypted: true}
+	return t.pairs[rank].path
 }
 
 // Send implements collective.Transport.
@@ -104,6 +115,28 @@ func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, b
 	return t.box.Recv(ctx, from, e, buf)
 }
 
+// Arrived implements collective.Meter.
+func (t *Transport) Arrived() []collective.Arrival {
+	all := make([]collective.Arrival, len(t.pairs))
+	for rank, p := range t.pairs {
+		if p != nil {
+			all[rank] = p.gauge.Take()
+		}
+	}
+	return all
+}
+
+// Probe implements collective.Meter.
+func (t *Transport) Probe(to, bytes int) {
+	if t.box.Check("probe", to) != nil || to == t.self || t.box.Cause() != nil || bytes > collective.MaxProbe {
+		return
+	}
+	select {
+	case t.pairs[to].probes <- bytes:
+	default:
+	}
+}
+
 // Signal implements collective.Transport. A signal that is too long is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) != nil || t.box.Cause() != nil || len(msg) > collective.MaxSignal {
@@ -139,5 +172,8 @@ func (t *Transport) Close() error {
 		close(t.closing)
 	})
 	t.working.Wait()
+	if s := t.box.Shared(); s != nil && !t.handed.Load() {
+		return s.Release()
+	}
 	return nil
 }

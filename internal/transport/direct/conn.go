@@ -1,0 +1,204 @@
+package direct
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+const (
+	// recordSize is the most that a TLS record carries, in bytes.
+	recordSize = 16 << 10
+	// readAhead is how much of the encrypted stream is read at once, in bytes.
+	readAhead = 256 << 10
+	// batchSize is how much of the encrypted stream is written at once, in bytes.
+	batchSize = 256 << 10
+)
+
+// Conn is a connection with a peer that has proved who it is. It has one reader and one
+// writer at a time; the other methods may be called meanwhile.
+type Conn struct {
+	sock net.Conn  // or a bundle
+	read io.Reader // sock, or what decrypts it
+	tls  *tls.Conn // nil if the connection is not encrypted
+	out  *batch    // below tls
+	lead []byte    // the first record of a frame, where records are made
+	pair [2][]byte // what vector points into
+	vec  net.Buffers
+}
+
+// newConn wraps a connected socket, or a bundle of them.
+func newConn(sock net.Conn) *Conn { return &Conn{sock: sock, read: sock} }
+
+// encrypt makes the handshake of TLS.
+func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
+	c.out = newBatch(c.sock)
+	c.tls = begin(&below{Conn: c.sock, in: bufio.NewReaderSize(c.sock, readAhead), out: c.out})
+	if err := c.tls.Handshake(); err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	c.read = c.tls
+	c.out.hold()
+	c.lead = make([]byte, recordSize)
+	return nil
+}
+
+// Read implements io.Reader.
+func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
+
+// Write implements io.Writer.
+func (c *Conn) Write(b []byte) (int, error) {
+	if c.tls == nil {
+		return c.sock.Write(b)
+	}
+	n, err := c.tls.Write(b)
+	if err == nil {
+		err = c.out.flush()
+	}
+	return n, err
+}
+
+// WriteTwo writes two slices one after the other, with as few system calls and records as
+// that takes.
+func (c *Conn) WriteTwo(head, body []byte) error {
+	if c.tls != nil {
+		return c.encryptTwo(head, body)
+	}
+	if len(body) == 0 {
+		_, err := c.sock.Write(head)
+		return err
+	}
+	c.pair = [2][]byte{head, body}
+	c.vec = c.pair[:]
+	_, err := c.vec.WriteTo(c.sock)
+	c.pair[1] = nil // the caller's
+	return err
+}
+
+// encryptTwo fills one record with the end of the head and the beginning of the body, so
+// that the others are full, too.
+func (c *Conn) encryptTwo(head, body []byte) error {
+	whole := len(head) / recordSize * recordSize
+	n := copy(c.lead, head[whole:])
+	m := copy(c.lead[n:], body)
+	var err error
+	for _, part := range [][]byte{head[:whole], c.lead[:n+m], body[m:]} {
+		if err == nil && len(part) > 0 {
+			_, err = c.tls.Write(part)
+		}
+	}
+	if err == nil {
+		err = c.out.flush()
+	}
+	return err
+}
+
+// SetDeadline is that of net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.sock.SetDeadline(t) }
+
+// SetWriteDeadline is that of net.Conn. What was written in part when it passes spoils the
+// connection.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.sock.SetWriteDeadline(t) }
+
+// Close ends the connection after what was written.
+func (c *Conn) Close() error { return c.sock.Close() }
+
+// Reset ends the connection at once, and for the other side with an error where the system
+// can tell it.
+func (c *Conn) Reset() error {
+	_ = linger(c.sock, 0) // without it the other side sees an end in place of a reset
+	return c.sock.Close()
+}
+
+// Kind returns "unix" or "direct".
+func (c *Conn) Kind() string {
+	if c.unix() {
+		return "unix"
+	}
+	return "direct"
+}
+
+// Encrypted reports whether what is sent is encrypted.
+func (c *Conn) Encrypted() bool { return c.tls != nil }
+
+// unix reports whether the connection is a Unix socket.
+func (c *Conn) unix() bool {
+	_, ok := c.sock.(*net.UnixConn)
+	return ok
+}
+
+// Addr returns the address at the other end; "" where that has none, as the one who has
+// dialled a Unix socket.
+func (c *Conn) Addr() string {
+	if a := c.sock.RemoteAddr().String(); a != "@" {
+		return a
+	}
+	return ""
+}
+
+// below is the connection under TLS: it reads and writes more at a time than a record.
+type below struct {
+	net.Conn
+	in  *bufio.Reader
+	out *batch
+}
+
+// Read implements io.Reader.
+func (b *below) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// Write implements io.Writer.
+func (b *below) Write(p []byte) (int, error) { return b.out.Write(p) }
+
+// batch puts records together until flush. TLS may write a record of its own at any time,
+// from the goroutine that reads.
+type batch struct {
+	to      io.Writer
+	turn    chan struct{} // holds a token while somebody uses what follows
+	pending []byte
+	holding bool
+	err     error // what failed; it stays
+}
+
+func newBatch(to io.Writer) *batch {
+	return &batch{to: to, turn: make(chan struct{}, 1), pending: make([]byte, 0, batchSize)}
+}
+
+// hold ends the time in which all is written at once, which is that of the handshake.
+func (b *batch) hold() {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	b.holding = true
+}
+
+// Write implements io.Writer.
+func (b *batch) Write(p []byte) (int, error) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if len(b.pending)+len(p) > cap(b.pending) {
+		b.send()
+	}
+	b.pending = append(b.pending, p...)
+	if !b.holding {
+		b.send()
+	}
+	return len(p), b.err
+}
+
+// flush writes what is held.
+func (b *batch) flush() error {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	b.send()
+	return b.err
+}
+
+// send is flush for who has the turn.
+func (b *batch) send() {
+	if b.err == nil && len(b.pending) > 0 {
+		_, b.err = b.to.Write(b.pending)
+	}
+	b.pending = b.pending[:0]
+}

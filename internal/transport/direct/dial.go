@@ -1,0 +1,88 @@
+package direct
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Dial connects with the one who waits for the holder of t. With cfg what follows is
+// encrypted, on TCP only.
+func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
+	c, err := dial(ctx, to, t, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("direct: dial %s %s: %w", to.Network, to.Addr, err)
+	}
+	return c, nil
+}
+
+func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
+	socks, err := connect(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	sock := newBundle(socks)
+	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(time.Unix(1, 0)) })
+	c, err := present(sock, socks, t, cfg)
+	if !stop() {
+		err = context.Cause(ctx) // also after a success: the deadline may spoil it at any time
+	}
+	if err != nil {
+		_ = sock.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect makes as many connections as fill the path, of which the first tells how long it
+// is. With fewer it is slower, and that is all.
+func connect(ctx context.Context, to Target) ([]net.Conn, error) {
+	var d net.Dialer
+	first, err := d.DialContext(ctx, to.Network, to.Addr)
+	if err != nil {
+		return nil, err
+	}
+	more := make([]net.Conn, stripes(roundTrip(first))-1)
+	var dials sync.WaitGroup
+	for i := range more {
+		dials.Go(func() {
+			if s, err := d.DialContext(ctx, to.Network, to.Addr); err == nil {
+				more[i] = s
+			}
+		})
+	}
+	dials.Wait()
+	socks := []net.Conn{first}
+	for _, s := range more {
+		if s != nil {
+			socks = append(socks, s)
+		}
+	}
+	return socks, nil
+}
+
+// present shows the ticket and checks the other side. sock is the bundle of all socks.
+func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
+	for i, s := range socks {
+		if err := checkUser(s); err != nil {
+			return nil, err
+		}
+		number := t.number(i)
+		if _, err := s.Write(append(number[:], byte(len(socks)))); err != nil {
+			return nil, err
+		}
+	}
+	c := newConn(sock)
+	if cfg != nil && !c.unix() {
+		if err := c.encrypt(func(below net.Conn) *tls.Conn { return tls.Client(below, cfg) }); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := c.Write(t.proof(dialLabel)); err != nil {
+		return nil, err
+	}
+	return c, t.check(c, waitLabel)
+}

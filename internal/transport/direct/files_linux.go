@@ -1,0 +1,91 @@
+package direct
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxFiles is how many files can be sent at once.
+const MaxFiles = 250
+
+// errLost: the system has dropped files that came.
+var errLost = errors.New("files were lost: this process may not have as many open")
+
+// SendFiles writes b, which is not empty, and gives the other side the files. They stay the
+// caller's. The connection must be a Unix socket.
+func (c *Conn) SendFiles(b []byte, files []*os.File) error {
+	sock, ok := c.sock.(*net.UnixConn)
+	if !ok {
+		return errors.New("direct: send files: no Unix socket")
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	n, _, err := sock.WriteMsgUnix(b, rights, nil)
+	runtime.KeepAlive(files)
+	if err == nil && n < len(b) {
+		_, err = sock.Write(b[n:])
+	}
+	if err != nil {
+		return fmt.Errorf("direct: send files: %w", err)
+	}
+	return nil
+}
+
+// ReceiveFiles fills b, and returns the files that came along with it, which are the
+// caller's, also where there is an error.
+func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
+	sock, ok := c.sock.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("direct: receive files: no Unix socket")
+	}
+	var files []*os.File
+	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
+	for len(b) > 0 {
+		n, m, flags, _, err := sock.ReadMsgUnix(b, rights)
+		came, wrong := filesOf(rights[:m])
+		files = append(files, came...)
+		switch {
+		case err != nil:
+		case n == 0:
+			err = io.ErrUnexpectedEOF
+		case flags&unix.MSG_CTRUNC != 0:
+			err = errLost
+		}
+		if err = errors.Join(err, wrong); err != nil {
+			return files, fmt.Errorf("direct: receive files: %w", err)
+		}
+		b = b[n:]
+	}
+	return files, nil
+}
+
+// filesOf makes files of what came beside the bytes.
+func filesOf(rights []byte) ([]*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return files, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,17 @@
+//go:build !linux
+
+package direct
+
+import (
+	"errors"
+	"os"
+)
+
+// MaxFiles is how many files can be sent at once.
+const MaxFiles = 0
+
+// SendFiles returns errors.ErrUnsupported.
+func (c *Conn) SendFiles([]byte, []*os.File) error { return errors.ErrUnsupported }
+
+// ReceiveFiles returns errors.ErrUnsupported.
+func (c *Conn) ReceiveFiles([]byte) ([]*os.File, error) { return nil, errors.ErrUnsupported }

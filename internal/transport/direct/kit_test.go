@@ -1,0 +1,223 @@
+package direct
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// hang is how long anything may take before the test has failed.
+const hang = 4 * time.Minute
+
+// within returns a context that ends when the test hangs.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// openFiles returns how many descriptors this process has; 0 where that is not known.
+func openFiles() int {
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(all)
+}
+
+// keepsFiles expects that the test, with its other cleanups, leaves no descriptor open. Those
+// of connections are closed by goroutines that may be about to end.
+func keepsFiles(t testing.TB) {
+	t.Helper()
+	before := openFiles()
+	t.Cleanup(func() {
+		for begun := time.Now(); openFiles() > before; runtime.Gosched() {
+			if time.Since(begun) > hang {
+				t.Errorf("%d descriptors are open, there were %d", openFiles(), before)
+				return
+			}
+		}
+	})
+}
+
+// loopback is where the ports of tests listen.
+func loopback() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
+
+// opened is a port on loopback, and at a Unix socket where there is such a thing.
+func opened(t testing.TB) *Port {
+	t.Helper()
+	p, err := Open(Config{IPs: []netip.Addr{loopback()}, Unix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// target is where a port is reached by "tcp" or "unix".
+func target(t testing.TB, p *Port, network string) Target {
+	t.Helper()
+	to, ok := p.offer.ByTCP(loopback())
+	if network == "unix" {
+		to, ok = p.offer.ByUnix()
+	}
+	if !ok {
+		t.Skipf("no %s socket on this system", network)
+	}
+	return to
+}
+
+// identity is a certificate, and knows by its bytes who else is right.
+type identity struct{ cert tls.Certificate }
+
+func newIdentity(t testing.TB) identity {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}}
+}
+
+// with returns the configuration for a connection with just that other one.
+func (i identity) with(other identity) *tls.Config {
+	return &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		InsecureSkipVerify:          true,
+		ClientAuth:                  tls.RequireAnyClientCert,
+		Certificates:                []tls.Certificate{i.cert},
+		SessionTicketsDisabled:      true,
+		DynamicRecordSizingDisabled: true,
+		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+			if string(raw[0]) != string(other.cert.Certificate[0]) {
+				return errors.New("it is somebody else")
+			}
+			return nil
+		},
+	}
+}
+
+// way is how two sides are connected.
+type way struct {
+	network string
+	tls     bool
+	socks   int // connections that are used as one
+}
+
+func ways() map[string]way {
+	return map[string]way{
+		"unix": {"unix", false, 1}, "plain": {"tcp", false, 1}, "tls": {"tcp", true, 1},
+		"plain bundle": {"tcp", false, 3}, "tls bundle": {"tcp", true, maxStripes},
+	}
+}
+
+// connected returns both ends of a connection, which the test closes.
+func connected(t testing.TB, p *Port, w way) (dialled, waited *Conn) {
+	t.Helper()
+	var ours, theirs *tls.Config
+	if w.tls {
+		a, b := newIdentity(t), newIdentity(t)
+		ours, theirs = a.with(b), b.with(a)
+	}
+	ticket := NewTicket()
+	wait := p.Expect(ticket, theirs)
+	defer wait.Cancel()
+	socks := sockets(t, target(t, p, w.network), w.socks)
+	dialled, err := present(newBundle(socks), socks, ticket, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waited, err = wait.Wait(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = dialled.Close() // or it is closed already
+		_ = waited.Close()
+	})
+	return dialled, waited
+}
+
+// sockets returns n connections to a port, in the order in which they were made.
+func sockets(t testing.TB, to Target, n int) []net.Conn {
+	t.Helper()
+	var socks []net.Conn
+	for range n {
+		s, err := net.Dial(to.Network, to.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		socks = append(socks, s)
+	}
+	return socks
+}
+
+// ended waits until the other side has ended a connection, on which nothing comes.
+func ended(t testing.TB, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(hang)); err != nil {
+		t.Fatal(err)
+	}
+	switch n, err := c.Read(make([]byte, 1)); {
+	case n > 0:
+		t.Error("it is answered")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		t.Error("it goes on")
+	}
+}
+
+// exchange sends a text each way.
+func exchange(a, b *Conn) error {
+	for _, c := range [][2]*Conn{{a, b}, {b, a}} {
+		if err := c[0].WriteTwo([]byte("hel"), []byte("lo")); err != nil {
+			return err
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(c[1], got); err != nil || string(got) != "hello" {
+			return fmt.Errorf("received %q: %w", got, err)
+		}
+	}
+	return nil
+}
+
+// until waits until the condition, of which the port's mutex is held, is true.
+func (p *Port) until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for begun := time.Now(); ; runtime.Gosched() {
+		p.mu.Lock()
+		ok := is()
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Since(begun) > hang {
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package direct
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Offer says where a process can be reached, and with which ticket. The zero Ticket is of
+// no use to anybody.
+type Offer struct {
+	// Site is equal at processes that share a kernel, a network namespace and a user, who
+	// so may share memory; zero where that cannot be told.
+	Site   [32]byte
+	Ticket Ticket
+	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; ""
+	// without one.
+	Socket string
+	// Doors are the TCP ports, each with the address that it listens at, which may be the
+	// unspecified one.
+	Doors []netip.AddrPort
+}
+
+const (
+	// maxDoors is how many doors an offer has room for.
+	maxDoors  = 16
+	offerHead = 32 + numberSize + keySize
+	// MaxOffer is the longest encoded offer, in bytes.
+	MaxOffer = offerHead + 1 + 255 + 1 + maxDoors*(1+16+2)
+)
+
+// ErrFormat: bytes are no encoded offer.
+var ErrFormat = errors.New("malformed offer")
+
+// Append appends the encoded offer to b: at most maxDoors doors, and no socket whose name
+// is longer than 255 bytes.
+//
+//	0 site   32 number   48 key   80 length of socket   81 socket
+//	then the number of doors, and of each: length of address (4 or 16), address, port
+func (o *Offer) Append(b []byte) []byte {
+	b = append(b, o.Site[:]...)
+	b = append(b, o.Ticket.Number[:]...)
+	b = append(b, o.Ticket.Key[:]...)
+	socket := o.Socket[:min(len(o.Socket), 255)]
+	b = append(append(b, byte(len(socket))), socket...)
+	doors := o.Doors[:min(len(o.Doors), maxDoors)]
+	b = append(b, byte(len(doors)))
+	for _, d := range doors {
+		ip := d.Addr().Unmap().AsSlice()
+		b = append(append(b, byte(len(ip))), ip...)
+		b = binary.LittleEndian.AppendUint16(b, d.Port())
+	}
+	return b
+}
+
+// DecodeOffer reads what Append wrote; b is the whole of it.
+func DecodeOffer(b []byte) (Offer, error) {
+	r := reader{b: b}
+	var o Offer
+	copy(o.Site[:], r.next(len(o.Site)))
+	copy(o.Ticket.Number[:], r.next(numberSize))
+	copy(o.Ticket.Key[:], r.next(keySize))
+	o.Socket = string(r.next(int(r.byte())))
+	n := int(r.byte())
+	if n > maxDoors {
+		return Offer{}, fmt.Errorf("direct: decode offer: %d doors, at most %d: %w", n, maxDoors, ErrFormat)
+	}
+	for range n {
+		ip, ok := netip.AddrFromSlice(r.next(int(r.byte())))
+		port := r.next(2)
+		if !ok || port == nil || ip.Is4In6() {
+			r.bad = true
+			break
+		}
+		o.Doors = append(o.Doors, netip.AddrPortFrom(ip, binary.LittleEndian.Uint16(port)))
+	}
+	if o.Socket != "" && o.Socket[0] != '@' {
+		r.bad = true // a file: nobody can be sent to dial that
+	}
+	if r.bad || len(r.b) > 0 {
+		return Offer{}, fmt.Errorf("direct: decode offer: %d bytes: %w", len(b), ErrFormat)
+	}
+	return o, nil
+}
+
+// reader takes bytes off a message; what is not there makes it bad.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+// next returns the next n bytes, nil if there are fewer.
+func (r *reader) next(n int) []byte {
+	if r.bad || n > len(r.b) {
+		r.bad = true
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}
+
+// byte returns the next byte, 0 if there is none.
+func (r *reader) byte() byte {
+	if b := r.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// ByTCP returns the door of the offer to dial for a peer that is reached at ip otherwise:
+// the one that listens there, else one that listens everywhere. It returns false if there
+// is none.
+func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
+	ip = ip.Unmap()
+	for _, d := range o.Doors {
+		if d.Addr() == ip.WithZone("") {
+			return tcpTarget(ip, d.Port()), true
+		}
+	}
+	for _, d := range o.Doors {
+		if d.Addr().IsUnspecified() && d.Addr().Is4() == ip.Is4() {
+			return tcpTarget(ip, d.Port()), true
+		}
+	}
+	return Target{}, false
+}
+
+func tcpTarget(ip netip.Addr, port uint16) Target {
+	return Target{"tcp", netip.AddrPortFrom(ip, port).String()}
+}
+
+// ByUnix returns the socket of the offer; false if there is none.
+func (o *Offer) ByUnix() (Target, bool) {
+	return Target{"unix", o.Socket}, o.Socket != ""
+}
+
+// Target is what to dial.
+type Target struct{ Network, Addr string }

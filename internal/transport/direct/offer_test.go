@@ -1,0 +1,137 @@
+package direct
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawOffer draws any offer that a port can make.
+func drawOffer(t *rapid.T) Offer {
+	o := Offer{Ticket: NewTicket()}
+	copy(o.Site[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "site"))
+	if rapid.Bool().Draw(t, "socket") {
+		o.Socket = "@" + rapid.StringN(0, 254, 254).Draw(t, "name")
+	}
+	for range rapid.IntRange(0, maxDoors).Draw(t, "doors") {
+		size := rapid.SampledFrom([]int{4, 16}).Draw(t, "size")
+		ip, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, "address"))
+		o.Doors = append(o.Doors, netip.AddrPortFrom(ip.Unmap(), rapid.Uint16().Draw(t, "port")))
+	}
+	return o
+}
+
+func TestOfferRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawOffer(t)
+		b := want.Append([]byte("before"))
+		if len(b) > MaxOffer+len("before") {
+			t.Fatalf("%d bytes, at most %d", len(b), MaxOffer)
+		}
+		got, err := DecodeOffer(bytes.TrimPrefix(b, []byte("before")))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+// What there is no room for is left out, not refused by the other side.
+func TestOfferTooLong(t *testing.T) {
+	o := Offer{Socket: "@" + strings.Repeat("x", 300)}
+	for range maxDoors + 3 {
+		o.Doors = append(o.Doors, netip.AddrPortFrom(netip.IPv6Loopback(), 1))
+	}
+	b := o.Append(nil)
+	if len(b) != MaxOffer {
+		t.Errorf("%d bytes, want %d", len(b), MaxOffer)
+	}
+	got, err := DecodeOffer(b)
+	if err != nil || len(got.Doors) != maxDoors || len(got.Socket) != 255 {
+		t.Errorf("%d doors, socket %q, %v", len(got.Doors), got.Socket, err)
+	}
+}
+
+func TestOfferRefused(t *testing.T) {
+	good := Offer{Socket: "@s", Doors: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1)}}
+	b := good.Append(nil)
+	file := Offer{Socket: "/run/some.sock"}
+	mapped := append(Offer{}.head(), 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1, 1, 0)
+	for name, b := range map[string][]byte{
+		"nothing":            nil,
+		"one byte more":      append(bytes.Clone(b), 0),
+		"too many doors":     append(Offer{}.head(), maxDoors+1),
+		"an address of 5":    append(Offer{}.head(), 1, 5, 1, 2, 3, 4, 5, 1, 0),
+		"an address of 0":    append(Offer{}.head(), 1, 0, 1, 0),
+		"an address twice":   mapped,
+		"a socket's file":    file.Append(nil),
+		"a door that ends":   b[:len(b)-1],
+		"a long socket":      append(make([]byte, offerHead), 255, '@'),
+		"a ticket that ends": b[:offerHead-1],
+	} {
+		if o, err := DecodeOffer(b); !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %+v, %v", name, o, err)
+		}
+	}
+	for n := range b {
+		if _, err := DecodeOffer(b[:n]); err == nil {
+			t.Errorf("%d bytes of %d are an offer", n, len(b))
+		}
+	}
+}
+
+// head is an encoded offer but for its doors.
+func (o Offer) head() []byte {
+	b := o.Append(nil)
+	return b[:len(b)-1]
+}
+
+func FuzzDecodeOffer(f *testing.F) {
+	o := Offer{Socket: "@s", Doors: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1), netip.AddrPortFrom(netip.IPv6Loopback(), 2)}}
+	f.Add(o.Append(nil))
+	f.Add(Offer{}.head())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := DecodeOffer(b)
+		if err != nil {
+			return
+		}
+		if again := o.Append(nil); !bytes.Equal(again, b) {
+			t.Errorf("%x became %x", b, again)
+		}
+		o.ByUnix()
+		o.ByTCP(loopback())
+	})
+}
+
+func TestByTCP(t *testing.T) {
+	port := netip.MustParseAddrPort
+	o := Offer{Doors: []netip.AddrPort{port("0.0.0.0:1"), port("10.0.0.1:2"), port("[::1]:3"), port("[fe80::1]:4")}}
+	for addr, want := range map[string]string{
+		"10.0.0.1":         "10.0.0.1:2", // before the one that listens everywhere
+		"10.0.0.2":         "10.0.0.2:1",
+		"::ffff:10.0.0.1":  "10.0.0.1:2",
+		"::1":              "[::1]:3",
+		"fe80::1%eth0":     "[fe80::1%eth0]:4",
+		"2001:db8::1":      "", // none listens everywhere in IPv6
+		"::ffff:127.0.0.1": "127.0.0.1:1",
+	} {
+		to, ok := o.ByTCP(netip.MustParseAddr(addr))
+		if to.Addr != want || ok != (want != "") || ok && to.Network != "tcp" {
+			t.Errorf("%s: %+v, %v; want %s", addr, to, ok, want)
+		}
+	}
+}
+
+func TestByUnix(t *testing.T) {
+	o := Offer{Socket: "@s"}
+	if to, ok := o.ByUnix(); !ok || to != (Target{"unix", "@s"}) {
+		t.Errorf("%+v, %v", to, ok)
+	}
+	if to, ok := new(Offer).ByUnix(); ok {
+		t.Errorf("%+v without a socket", to)
+	}
+}

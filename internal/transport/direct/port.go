@@ -1,0 +1,229 @@
+package direct
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// strangerTime is how long whoever has connected may take to say its number.
+	strangerTime = 5 * time.Second
+	// proveTime is how long somebody who is expected may take for handshake and proof.
+	proveTime = 5 * time.Second
+	// maxStrangers is how many may be connected that have not said a number yet.
+	maxStrangers = 64
+)
+
+// Config says where a Port listens.
+type Config struct {
+	// IPs are addresses of this host; each gets a free port.
+	IPs []netip.Addr
+	// Unix asks for a Unix socket, where the system has abstract names.
+	Unix bool
+}
+
+// Port listens for those that are expected. All methods are safe for concurrent use.
+type Port struct {
+	offer     Offer // without ticket
+	listeners []net.Listener
+	working   sync.WaitGroup // everything that was started
+	done      chan struct{}  // closed by Close
+
+	mu        sync.Mutex
+	closed    bool
+	expected  map[[numberSize]byte]place
+	strangers []net.Conn            // oldest first
+	greeted   map[net.Conn]struct{} // have said a number, and nobody has them yet
+}
+
+// place is one of the connections that a Wait is for.
+type place struct {
+	wait *Wait
+	at   int
+}
+
+// Open starts to listen. Where Unix sockets cannot be had there is none in the offers.
+func Open(cfg Config) (*Port, error) {
+	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]place), greeted: make(map[net.Conn]struct{})}
+	for _, ip := range cfg.IPs {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(ip, 0).String())
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
+		}
+		p.listeners = append(p.listeners, l)
+		door := l.Addr().(*net.TCPAddr).AddrPort()
+		p.offer.Doors = append(p.offer.Doors, netip.AddrPortFrom(ip.Unmap(), door.Port()))
+	}
+	if cfg.Unix {
+		p.openUnix()
+	}
+	for _, l := range p.listeners {
+		p.working.Go(func() { p.accept(l) })
+	}
+	return p, nil
+}
+
+// openUnix adds the socket, if it can be had and processes of this host can tell that they
+// are of one.
+func (p *Port) openUnix() {
+	site, ok := site()
+	if !ok {
+		return
+	}
+	l, err := listenUnix()
+	if err != nil {
+		return
+	}
+	p.listeners = append(p.listeners, l)
+	p.offer.Site, p.offer.Socket = site, l.Addr().String()
+}
+
+// Offer returns what to tell to the holder of a ticket.
+func (p *Port) Offer(t Ticket) Offer {
+	o := p.offer
+	o.Ticket = t
+	return o
+}
+
+// accept takes connections until the listener is closed. A lack of descriptors passes.
+func (p *Port) accept(l net.Listener) {
+	for {
+		sock, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			if !p.breathe() {
+				return
+			}
+			continue
+		}
+		if !p.enter(sock) {
+			_ = sock.Close()
+			return
+		}
+		p.working.Go(func() { p.receive(sock) })
+	}
+}
+
+// breathe waits a moment after an error that may pass, and reports whether the port is
+// still open.
+func (p *Port) breathe() bool {
+	timer := time.NewTimer(10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.done:
+		return false
+	}
+}
+
+// enter counts a stranger; one too many ends the oldest. It reports false if the port is
+// closed.
+func (p *Port) enter(sock net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	if len(p.strangers) >= maxStrangers {
+		_ = p.strangers[0].Close()
+		p.strangers = p.strangers[1:]
+	}
+	p.strangers = append(p.strangers, sock)
+	return true
+}
+
+// receive gives a connection to who waits for it, or ends it.
+func (p *Port) receive(sock net.Conn) {
+	w, err := p.recognise(sock)
+	switch {
+	case err != nil:
+		_ = sock.Close()
+	case w != nil:
+		c, err := w.welcome()
+		p.deliver(w, result{c, err})
+	}
+}
+
+// recognise reads the number, after which the connection is no stranger's any more. It
+// returns who waits for it when all connections of that Wait are there; nil before.
+func (p *Port) recognise(sock net.Conn) (*Wait, error) {
+	var b [helloSize]byte
+	err := sock.SetDeadline(time.Now().Add(strangerTime))
+	if err == nil {
+		err = checkUser(sock)
+	}
+	if err == nil {
+		_, err = io.ReadFull(sock, b[:])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.strangers, sock)
+	if i < 0 {
+		return nil, errors.New("it had to make room")
+	}
+	p.strangers = slices.Delete(p.strangers, i, i+1)
+	if err == nil && p.closed {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		return nil, err
+	}
+	number := [numberSize]byte(b[:])
+	at, ok := p.expected[number]
+	if !ok {
+		return nil, errors.New("nobody is expected under this number")
+	}
+	delete(p.expected, number)
+	all, err := at.wait.addLocked(sock, at.at, int(b[numberSize]))
+	if err != nil || !all {
+		return nil, err
+	}
+	return at.wait, nil
+}
+
+// deliver ends the port's care for the connections of w.
+func (p *Port) deliver(w *Wait, r result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.err == nil && p.closed {
+		r = result{err: net.ErrClosed}
+	}
+	w.dropLocked(r.err != nil || w.over)
+	if !w.over {
+		w.came <- r
+	}
+}
+
+// Close ends the listening and all connections that nobody has fetched, and waits for its
+// goroutines. Those who still wait get an error.
+func (p *Port) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	close(p.done)
+	for _, s := range p.strangers {
+		_ = s.Close()
+	}
+	for s := range p.greeted {
+		_ = s.Close()
+	}
+	p.mu.Unlock()
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Close())
+	}
+	p.working.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,87 @@
+package direct
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// site tells processes of one kernel, one network namespace and one user from all others.
+func site() ([32]byte, bool) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return [32]byte{}, false
+	}
+	space, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return [32]byte{}, false
+	}
+	return sha256.Sum256(fmt.Appendf(nil, "elrun site\n%s\n%s\n%d\n", boot, space, os.Getuid())), true
+}
+
+// listenUnix listens in the abstract namespace, at a name that nobody can guess.
+func listenUnix() (net.Listener, error) {
+	return net.Listen("unix", "@elrun-direct-"+rand.Text())
+}
+
+// checkUser refuses the other end of a Unix socket unless it is of the same user.
+func checkUser(sock net.Conn) error {
+	s, ok := sock.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var who *unix.Ucred
+	var asked error
+	err = raw.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, asked); err != nil {
+		return fmt.Errorf("ask who is there: %w", err)
+	}
+	if who.Uid != uint32(os.Getuid()) {
+		return fmt.Errorf("user %d is there, and not %d", who.Uid, os.Getuid())
+	}
+	return nil
+}
+
+// Of a TCP socket no option is set. The kernel fits the size of its buffers to the path as
+// far as its own limits go, and to set one would make it smaller on most systems. A limit
+// for what is not acknowledged (TCP_USER_TIMEOUT) would also end a connection whose reader
+// pauses; whoever watches the peer knows earlier when that is gone.
+
+// roundTrip returns how long it takes from one side of a TCP connection to the other and
+// back, as the kernel saw it when that was made; 0 where it is not known.
+func roundTrip(sock net.Conn) time.Duration {
+	var info *unix.TCPInfo
+	err := control(sock, func(fd int) (err error) {
+		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err
+	})
+	if err != nil || info == nil {
+		return 0
+	}
+	return time.Duration(info.Rtt) * time.Microsecond
+}
+
+// control calls f with the descriptor of a TCP socket, and not at all for others.
+func control(sock net.Conn, f func(fd int) error) error {
+	t, ok := sock.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = f(int(fd)) })
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package direct
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// site: without abstract sockets there is no use for it.
+func site() ([32]byte, bool) { return [32]byte{}, false }
+
+// listenUnix fails: the system has no sockets without a name in the file system.
+func listenUnix() (net.Listener, error) { return nil, errors.ErrUnsupported }
+
+// checkUser has nothing to check.
+func checkUser(net.Conn) error { return nil }
+
+// roundTrip is not known.
+func roundTrip(net.Conn) time.Duration { return 0 }

@@ -1,0 +1,352 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+// An arena of another process is mapped once, for as long as somebody uses it or its
+// process is a member.
+func TestArenas(t *testing.T) {
+	keepsFiles(t)
+	s := newArenas()
+	other, err := shm.NewArena(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	first, err := s.use("other", again(t, other.File()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Bytes()[7] = 1
+	if len(first) != 1<<20 || first[7] != 1 {
+		t.Errorf("mapped %d bytes, of which one is %d", len(first), first[7])
+	}
+	if got := access(t, first); got != "r--s" {
+		t.Errorf("it is mapped %s: this process could spoil it", got)
+	}
+	if second, err := s.use("other", again(t, other.File())); err != nil || &second[0] != &first[0] {
+		t.Errorf("mapped again, %v", err)
+	}
+	with, without := viewOf("self", "other"), viewOf("self")
+	for _, step := range []struct {
+		what string
+		do   func() error
+		kept bool
+	}{
+		{"one use ends", func() error { return s.drop("other") }, true},
+		{"it leaves", func() error { s.keep(without); return nil }, true},
+		{"it is used again", func() error { _, err := s.use("other", nil); return err }, true},
+		{"uses end", func() error { return errors.Join(s.drop("other"), s.drop("other")) }, true},
+		{"it stays", func() error { s.keep(with); return nil }, true},
+		{"it leaves at last", func() error { s.keep(without); return nil }, false},
+	} {
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.what, err)
+		}
+		if s.mapped["other"] != nil != step.kept {
+			t.Errorf("%s: it is mapped: %v", step.what, !step.kept)
+		}
+	}
+	if b, err := s.use("other", nil); err == nil {
+		t.Errorf("%d bytes of a file that nobody sent", len(b))
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+	if b, err := s.use("other", again(t, other.File())); err == nil {
+		t.Errorf("%d bytes after the end", len(b))
+	}
+}
+
+// access returns how the memory at b is mapped, as /proc/self/maps has it.
+func access(t *testing.T, b []byte) string {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(string(maps)) {
+		var from, to uint64
+		var how string
+		if _, err := fmt.Sscanf(l, "%x-%x %s", &from, &to, &how); err != nil {
+			t.Fatal(err)
+		}
+		if at := addressOf(t, b); from <= at && at < to {
+			return how
+		}
+	}
+	return "nowhere"
+}
+
+// addressOf returns where b is.
+func addressOf(t *testing.T, b []byte) (at uint64) {
+	t.Helper()
+	if _, err := fmt.Sscanf(fmt.Sprintf("%p", b), "0x%x", &at); err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// again returns a second handle of a file, as a message brings it.
+func again(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	g, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func viewOf(ids ...elastic.ID) elastic.View {
+	var v elastic.View
+	for _, id := range ids {
+		v.Members = append(v.Members, elastic.Member{ID: id})
+	}
+	return v
+}
+
+// The own arena stays until the end, and beyond it while something of it is in use.
+func TestOwnArena(t *testing.T) {
+	keepsFiles(t)
+	s := newArenas()
+	a := s.mine("self")
+	if a == nil || s.mine("self") != a {
+		t.Fatal("no arena, or two")
+	}
+	v, err := a.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.use("self", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.keep(viewOf("self"))
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(1); err != nil {
+		t.Errorf("in use: %v", err)
+	}
+	if err := s.drop("self"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(1); err == nil {
+		t.Error("allocated after the end")
+	}
+	v[99] = 1 // still there
+	if s.mine("self") != a {
+		t.Error("a second arena")
+	}
+	if newArenas := newArenas(); errors.Join(newArenas.close()) != nil || newArenas.mine("self") != nil {
+		t.Error("an arena after the end")
+	}
+	b := a.Bytes()
+	if err := errors.Join(a.Free(v), a.Free(b[4096:4097])); err != nil { // the second Alloc
+		t.Error(err)
+	}
+}
+
+// comms makes communicators of transports.
+func comms(t testing.TB, ts []*Transport) []*collective.Comm {
+	t.Helper()
+	var all []*collective.Comm
+	for rank, e := range ts {
+		c, err := collective.New(e, rank, len(ts), collective.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// atAll runs f at all ranks and returns their errors.
+func atAll(cs []*collective.Comm, f func(rank int, c *collective.Comm) error) []error {
+	errs := make([]error, len(cs))
+	done := make(chan struct{})
+	for rank, c := range cs {
+		go func() {
+			errs[rank] = f(rank, c)
+			done <- struct{}{}
+		}()
+	}
+	for range cs {
+		<-done
+	}
+	return errs
+}
+
+func closeComms(t testing.TB, cs []*collective.Comm) {
+	t.Helper()
+	if err := errors.Join(atAll(cs, func(_ int, c *collective.Comm) error { return c.Close() })...); err != nil {
+		t.Error(err)
+	}
+}
+
+// Arenas are mapped once for all sessions, so vectors stay where they are; the memory of a
+// session goes with it, and the arena of a peer that has left with the last session in
+// which it was.
+func TestArenasOverSessions(t *testing.T) {
+	keepsFiles(t)
+	hs, v := party(t, "auto", "auto", "auto")
+	ts := mustMeet(t, hs, v)
+	cs := comms(t, ts)
+	vectors := make([][]int64, 3)
+	for rank, c := range cs {
+		var err error
+		if vectors[rank], err = collective.Alloc[int64](c, 100_000); err != nil || !c.SharesMemory() {
+			t.Fatalf("rank %d shares memory: %v, %v", rank, c.SharesMemory(), err)
+		}
+	}
+	sumAll(t, cs, vectors)
+	gone := hs[2].ID()
+	was := &hs[0].arenas.mapped[hs[1].ID()].bytes[0]
+	next := following(v, 0, 1, 2)
+	ts = mustMeet(t, hs, next) // before the others end
+	closeComms(t, cs)
+	cs = comms(t, ts)
+	sumAll(t, cs, vectors)
+	last := following(next, 0, 1)
+	ts = mustMeet(t, hs[:2], last)
+	if hs[0].arenas.mapped[gone] == nil {
+		t.Error("an arena is gone that a session uses")
+	}
+	closeComms(t, cs)
+	if hs[0].arenas.mapped[gone] != nil {
+		t.Error("the arena of a peer that has left is still mapped")
+	}
+	cs = comms(t, ts)
+	sumAll(t, cs, vectors)
+	if &hs[0].arenas.mapped[hs[1].ID()].bytes[0] != was {
+		t.Error("the arena of a peer that stays was mapped again")
+	}
+	for rank, c := range cs {
+		if err := collective.Free(c, vectors[rank]); err != nil {
+			t.Error(err)
+		}
+	}
+	closeComms(t, cs)
+	hurryAway(t, hs)
+	if err := hs[2].arenas.own.Free(bytesOf(hs[2])); err != nil {
+		t.Error(err)
+	}
+}
+
+// sumAll reduces the vectors of the ranks, each to its own.
+func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
+	t.Helper()
+	errs := atAll(cs, func(rank int, c *collective.Comm) error {
+		for i := range vectors[rank] {
+			vectors[rank][i] = int64(rank + i)
+		}
+		if err := collective.AllReduce(t.Context(), c, vectors[rank], vectors[rank], collective.Sum[int64]); err != nil {
+			return err
+		}
+		n := len(cs)
+		for i, got := range vectors[rank] {
+			if want := int64(n*i + n*(n-1)/2); got != want {
+				return fmt.Errorf("rank %d of %d element %d: %d, want %d", rank, n, i, got, want)
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bytesOf is what a host's arena has given out, which begins with it.
+func bytesOf(h *Host) []byte { return h.arenas.own.Bytes()[:1] }
+
+// The death of a peer ends the calls in the memory that the others have under way, however
+// far these have come, and names it. They go on without it.
+func TestDeathInMemory(t *testing.T) {
+	keepsFiles(t)
+	for dead := range 3 {
+		hs, v := party(t, "auto", "auto", "auto")
+		cs := comms(t, mustMeet(t, hs, v))
+		reached := make(chan struct{})
+		errs := make(chan error, 3)
+		for rank, c := range cs {
+			go func() {
+				vector := make([]float32, 1<<16)
+				for i := 0; ; i++ {
+					if i == 20 && rank == dead {
+						close(reached)
+					}
+					if err := collective.AllReduce(t.Context(), c, vector, vector, collective.Sum[float32]); err != nil {
+						var lost *collective.PeerError
+						if rank != dead && (!errors.As(err, &lost) || lost.Rank != dead) {
+							errs <- fmt.Errorf("rank %d: %w, want the loss of rank %d", rank, err, dead)
+							return
+						}
+						errs <- nil
+						return
+					}
+				}
+			}()
+		}
+		<-reached
+		if err := hs[dead].Close(); err != nil {
+			t.Error(err)
+		}
+		for range cs {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		closeComms(t, cs)
+		left := []int{0, 1, 2}
+		left = append(left[:dead], left[dead+1:]...)
+		ts := mustMeet(t, []*Host{hs[left[0]], hs[left[1]]}, following(v, left...))
+		wantPath(t, ts, 0, 1, "shm", "")
+		endAll(t, ts)
+		hurryAway(t, hs)
+	}
+}
+
+// A revocation may come while the memory is being given back.
+func TestRevokeAtTheEnd(t *testing.T) {
+	hs, v := party(t, "auto", "auto")
+	for range 30 {
+		cs := comms(t, mustMeet(t, hs, v))
+		done := make(chan struct{})
+		for _, c := range cs {
+			go func() {
+				c.Revoke(context.Canceled)
+				done <- struct{}{}
+			}()
+		}
+		closeComms(t, cs)
+		<-done
+		<-done
+		v = following(v, 0, 1)
+	}
+}
+
+// A transport that nobody makes a communicator of gives the memory back itself.
+func TestSharedIsGivenBack(t *testing.T) {
+	keepsFiles(t)
+	hs, v := party(t, "auto", "auto")
+	ts := mustMeet(t, hs, v)
+	wantPath(t, ts, 0, 1, "shm", "")
+	endAll(t, ts)
+	for rank, h := range hs {
+		for id, m := range h.arenas.mapped {
+			if m.users != 0 {
+				t.Errorf("at rank %d the arena of %s has %d users", rank, id.Short(), m.users)
+			}
+		}
+	}
+	hurryAway(t, hs)
+}
