@@ -1,9 +1,6 @@
 package collective
 
-import (
-	"fmt"
-	"math/bits"
-)
+import "fmt"
 
 // Algorithm selects how a call is carried out. The values are part of the wire format.
 type Algorithm uint8
@@ -53,17 +50,6 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return Auto, fmt.Errorf("collective: unknown algorithm %q (one of %v)", name, algorithms())
 }
 
-// Cost is the price of communication in the model of Hockney: a message of S bytes
-// takes Alpha + S*Beta, folding S bytes takes S*Gamma, in seconds.
-type Cost struct {
-	Alpha float64 // seconds per message
-	Beta  float64 // seconds per byte sent
-	Gamma float64 // seconds per byte folded
-}
-
-// DefaultCost is that of libp2p streams on one host.
-func DefaultCost() Cost { return Cost{Alpha: 40e-6, Beta: 1.5e-9, Gamma: 0.25e-9} }
-
 // supported lists the algorithms of a kind of call, the one for small vectors first.
 func supported(k Kind) []Algorithm {
 	switch k {
@@ -102,6 +88,11 @@ type need struct {
 	hosts       bool // some of them do
 }
 
+// frugalFrom is the length in bytes from which Auto takes a ring for an AllReduce that may
+// be one: the others need up to a second vector, and for long ones they are at most a few
+// messages ahead.
+const frugalFrom = 32 << 20
+
 // choose returns the cheapest algorithm that can do the call. Without a choice by
 // the user it is a pure function of need and cost; a choice that does not fit the
 // call (a ring for a reduction that does not commute) is an error.
@@ -120,7 +111,10 @@ func choose(want Algorithm, n need, cost Cost) (Algorithm, error) {
 		if a == want {
 			return a, nil
 		}
-		if p := predict(a, n, cost); best == Auto || p < price {
+		if a != Ring && n.kind == KindAllReduce && n.commutative && n.bytes >= frugalFrom {
+			continue
+		}
+		if p := cost.price(loadOf(a, n), n.ranks); best == Auto || p < price {
 			best, price = a, p
 		}
 	}
@@ -130,63 +124,3 @@ func choose(want Algorithm, n need, cost Cost) (Algorithm, error) {
 	return Auto, fmt.Errorf("%w: %v cannot be done by %v here (one of %v; a ring needs a commutative reduction)",
 		ErrArgument, n.kind, want, supported(n.kind))
 }
-
-// predict returns the seconds that the call takes in the cost model
-// (Thakur, Rabenseifner, Gropp 2005, section 4).
-func predict(a Algorithm, n need, c Cost) float64 {
-	ranks := float64(n.ranks)
-	lg := float64(bits.Len(uint(n.ranks - 1)))
-	part := (ranks - 1) / ranks * n.bytes
-	switch n.kind {
-	case KindAllReduce:
-		return predictAllReduce(a, n, c)
-	case KindReduceScatter, KindReduce:
-		if a == Ring { // reduce-scatter, whose folds hide behind the sends; for Reduce a gather
-			return (ranks-1)*c.Alpha*2 + part*(c.Beta*2)
-		}
-		return lg * (2*c.Alpha + n.bytes*(c.Beta+c.Gamma))
-	case KindBroadcast:
-		if a == Ring { // pipelined: the price of the last rank's wait, and of the vector once
-			return 2*ranks*c.Alpha + 1.2*n.bytes*c.Beta
-		}
-		return lg * (c.Alpha + n.bytes*c.Beta)
-	case KindAllGather:
-		switch a {
-		case RecursiveDoubling:
-			if !isPowerOfTwo(n.ranks) {
-				return predict(Ring, n, c)
-			}
-			return lg*c.Alpha + part*c.Beta
-		case Ring: // pipelined: worth it once chunks are long
-			return (ranks-1)*c.Alpha + part*c.Beta*0.9
-		}
-		return 2*lg*c.Alpha + (1+lg)*n.bytes*c.Beta
-	case KindGather, KindScatter:
-		if a == Direct {
-			return (ranks-1)*c.Alpha + part*c.Beta
-		}
-		return lg*c.Alpha + part*c.Beta*lg/2
-	}
-	return 0
-}
-
-func predictAllReduce(a Algorithm, n need, c Cost) float64 {
-	ranks := float64(n.ranks)
-	lg := float64(bits.Len(uint(n.ranks)) - 1)
-	part := (ranks - 1) / ranks * n.bytes
-	extra := 0.0 // ranks above a power of two hand their vector in and get the result back
-	if !isPowerOfTwo(n.ranks) {
-		extra = 2*c.Alpha + n.bytes*(2*c.Beta+c.Gamma)
-	}
-	switch a {
-	case RecursiveDoubling:
-		return extra + lg*(c.Alpha+n.bytes*(c.Beta+c.Gamma))
-	case Rabenseifner:
-		return extra + 2*lg*c.Alpha + part*(2*c.Beta+c.Gamma)
-	case Ring: // folding a segment hides behind receiving the next
-		return 2*(ranks-1)*c.Alpha + part*(c.Beta+max(c.Beta, c.Gamma))
-	}
-	return 2 * (lg + 1) * (c.Alpha + n.bytes*(c.Beta+c.Gamma))
-}
-
-func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }

@@ -28,6 +28,15 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	return v, nil
 }
 
+// SharesMemory reports whether Alloc returns memory that ranks share.
+func (c *Comm) SharesMemory() bool { return c.shared != nil && c.shared.Arena != nil }
+
+// SameMemory reports whether slices that Alloc returns at c and at d, which may be closed,
+// lie in the same shared memory: then those of one are as good at the other.
+func (c *Comm) SameMemory(d *Comm) bool {
+	return c.SharesMemory() && d.SharesMemory() && c.shared.Arena == d.shared.Arena
+}
+
 // Free gives back what Alloc returned, whole. No call may be using it, at any rank.
 func Free[T Number](c *Comm, v []T) error {
 	if c.shared == nil || c.shared.Arena == nil || len(v) == 0 || c.shared.Arena.Ref(raw.Bytes(v)) == 0 {

@@ -55,6 +55,9 @@ func mistakes() []mistake {
 		}},
 		{"root", func(ctx context.Context, c comm, two, _ v) error { return collective.Broadcast(ctx, c, two, 2) }},
 		{"no root", func(ctx context.Context, c comm, two, _ v) error { return collective.Reduce(ctx, c, two, two, sum, -1) }},
+		{"nobody's gather", func(ctx context.Context, c comm, two, _ v) error {
+			return collective.Gather(ctx, c, make(v, 4), two, -1)
+		}},
 		{"root's dst", func(ctx context.Context, c comm, two, _ v) error {
 			return collective.Gather(ctx, c, nil, two, c.Rank())
 		}},

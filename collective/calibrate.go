@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,9 +13,10 @@ import (
 // Calibrate finds out what Auto needs to know: which ranks share memory, and what messages
 // between the others cost. All ranks call it before any other call of the communicator,
 // which must be one of New. Ranks that all bring the same Options.Cost, that is, the Cost
-// of a session before, keep it. Otherwise it measures for a few milliseconds: an empty
-// message, one of 16 KiB, and where that took less than a millisecond one of 256 KiB,
-// between neighbours. Everyone ends with the costs of the slowest.
+// of a session before, keep it. Otherwise it measures for a few milliseconds: reductions of
+// 8 bytes and of 64 KiB, by recursive doubling and by a tree; where messages take longer
+// than that, only five by recursive doubling. Everyone ends with the costs of the
+// slowest.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if c.size == 1 {
 		return nil
@@ -28,7 +28,7 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 }
 
 func (c *Comm) calibrate(ctx context.Context) error {
-	const words = 4
+	const words = 6
 	leader := int64(c.self)
 	if c.shared != nil {
 		leader = int64(c.shared.Ranks[0])
@@ -54,74 +54,154 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	return c.measure(ctx, messages)
 }
 
-// words are the costs in picoseconds.
+// words are the costs in femtoseconds.
 func (c Cost) words() []int64 {
-	return []int64{int64(c.Alpha * 1e12), int64(c.Beta * 1e12), int64(c.Gamma * 1e12)}
+	var out []int64
+	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma, c.OtherAlpha, c.OtherBeta} {
+		out = append(out, int64(v*1e15))
+	}
+	return out
 }
 
-// Sizes of the messages that are measured, in bytes, and how often each goes.
+// What is measured: vectors of so many float64, and how often each call is made.
 const (
-	shortProbe = 16 << 10
-	longProbe  = 256 << 10
+	shortProbe = 1
+	longProbe  = 8 << 10
 	probes     = 4
+	// farAway is how long a short call takes, in seconds, where hosts are far from each
+	// other: there few calls must do.
+	farAway = 5e-3
 )
 
-// measure replaces the costs by what messages to the right neighbour take.
+// series is some equal calls whose time is taken.
+type series struct {
+	algorithm Algorithm
+	length    int
+	calls     int
+}
+
+// measure replaces the costs by what reductions take. Where hosts have several ranks it is
+// one of each that reduces.
 func (c *Comm) measure(ctx context.Context, messages *Comm) error {
-	took := make([]int64, 3)
-	for i, size := range []int{0, shortProbe} {
-		if err := c.probe(ctx, size, &took[i]); err != nil {
-			return err
-		}
+	probing, n := c, c.size
+	if c.hosts != nil {
+		probing, n = c.hosts.leaders, c.hosts.number
 	}
-	took[2] = int64(foldTime())
-	if err := AllReduce(ctx, messages, took, took, Max[int64]); err != nil {
+	short, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, 2})
+	if err != nil {
 		return err
 	}
-	size, long := shortProbe, []int64{took[1]}
-	if time.Duration(took[1]) < time.Millisecond {
-		size = longProbe
-		if err := c.probe(ctx, size, &long[0]); err != nil {
-			return err
+	if short[0] > farAway {
+		// The first long one makes room in the windows of TCP.
+		long, _, err := messages.agree(ctx, probing, series{RecursiveDoubling, longProbe, 3})
+		if err == nil {
+			c.opts.Cost = fitFar(n, short[0], long[0], gamma)
 		}
-		if err := AllReduce(ctx, messages, long, long, Max[int64]); err != nil {
-			return err
-		}
+		return err
 	}
-	seconds := func(ns int64) float64 { return float64(max(ns, 1)) / 1e9 }
-	c.opts.Cost = Cost{
-		Alpha: seconds(took[0]),
-		Beta:  seconds(long[0]-took[0]) / float64(size),
-		Gamma: seconds(took[2]) / longProbe,
+	took, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, probes}, series{Tree, shortProbe, probes},
+		series{RecursiveDoubling, longProbe, probes}, series{Tree, longProbe, probes})
+	if err == nil {
+		c.opts.Cost = fit(n, [4]float64(took), gamma)
 	}
-	return nil
+	return err
 }
 
-// probe sets took to the least time, in nanoseconds, in which this rank has sent a
-// message to the right and has received one from the left.
-func (c *Comm) probe(ctx context.Context, size int, took *int64) error {
-	out, in := make([]uint8, size), make([]uint8, size)
-	right, left := (c.rank+1)%c.size, (c.rank-1+c.size)%c.size
-	*took = 1 << 62
-	for range probes {
+// agree makes calls of the probing communicator, nil at ranks that have no part in it, and
+// returns for each series the seconds that the fastest of its calls took at the slowest
+// rank; and those for folding a byte.
+func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
+	var times []float64
+	for _, s := range all {
+		one := make([]float64, s.calls)
+		if probing != nil {
+			if err := probing.time(ctx, s, one); err != nil {
+				return nil, 0, err
+			}
+		}
+		times = append(times, one...)
+	}
+	times = append(times, foldTime())
+	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
+		return nil, 0, err
+	}
+	for _, s := range all {
+		took = append(took, slices.Min(times[:s.calls]))
+		times = times[s.calls:]
+	}
+	return took, times[0], nil
+}
+
+// time fills took with the seconds that the calls of a series take at this rank.
+func (c *Comm) time(ctx context.Context, s series, took []float64) error {
+	c = c.Using(s.algorithm)
+	v := make([]float64, s.length)
+	for i := range took {
 		begun := time.Now()
-		sent := ISend(ctx, c, right, 0, out)
-		if err := errors.Join(Recv(ctx, c, left, 0, in), sent.Wait(ctx)); err != nil {
+		if err := AllReduce(ctx, c, v, v, Sum[float64]); err != nil {
 			return err
 		}
-		*took = min(*took, int64(time.Since(begun)))
+		took[i] = time.Since(begun).Seconds()
 	}
 	return nil
 }
 
-// foldTime is how long it takes to add longProbe bytes.
-func foldTime() time.Duration {
-	v := make([]float32, longProbe/raw.Size[float32]())
+// foldTime returns the seconds that adding a byte takes, to vectors that come from beyond
+// the nearest caches, as long ones do.
+func foldTime() float64 {
+	const bytes = 1 << 20
+	v, w := make([]float32, bytes/4), make([]float32, bytes/4)
 	add := ring.Sum[float32]()
-	add.Fold(v, v, v) // the pages come
+	add.Fold(v, v, w) // the pages come
 	begun := time.Now()
-	add.Fold(v, v, v)
-	return time.Since(begun)
+	add.Fold(v, v, w)
+	return time.Since(begun).Seconds() / bytes
+}
+
+// fit returns the costs under which reductions of n ranks take the times that were seen:
+// those of a short vector by recursive doubling and by a tree, which sends fewer messages
+// but more one after the other, then those of a long one.
+func fit(n int, took [4]float64, gamma float64) Cost {
+	doubling, tree := longLoad(RecursiveDoubling, n), longLoad(Tree, n)
+	cost := Cost{Gamma: gamma}
+	cost.Alpha, cost.OtherAlpha = solve([2]float64{doubling.steps, doubling.messages}, [2]float64{tree.steps, tree.messages}, took[0], took[1], 1)
+	// That bytes share something is believed by half: a tree, which gains by it what it sends
+	// too much, would be a bad choice for long vectors if it came of noise.
+	cost.Beta, cost.OtherBeta = solve([2]float64{doubling.path, doubling.bytes}, [2]float64{tree.path, tree.bytes},
+		took[2]-took[0]-doubling.folded*gamma, took[3]-took[1]-tree.folded*gamma, 0.5)
+	return cost
+}
+
+// fitFar is fit for hosts whose distance is all that counts for short messages.
+func fitFar(n int, short, long, gamma float64) Cost {
+	l := longLoad(RecursiveDoubling, n)
+	return Cost{Alpha: short / l.steps, Beta: max(least, (long-short-l.folded*gamma)/l.path), Gamma: gamma}
+}
+
+// longLoad is that of an AllReduce of longProbe elements.
+func longLoad(a Algorithm, n int) load {
+	return loadOf(a, need{kind: KindAllReduce, ranks: n, bytes: float64(longProbe * raw.Size[float64]()), commutative: true})
+}
+
+// least is what anything costs at least.
+const least = 1e-15
+
+// solve finds what a unit costs and what others add that go at the same time, from two
+// calls: how many units each has one after the other, and in all, and what it took. Others
+// add at most a part of what a unit costs, and nothing less than nothing: where noise gives
+// that, the second call does not count.
+func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
+	besideA, besideB := a[1]-a[0], b[1]-b[0]
+	other = (b[0]*tookA - a[0]*tookB) / (b[0]*besideA - a[0]*besideB)
+	unit = (tookA - besideA*other) / a[0]
+	switch {
+	case other < 0:
+		unit, other = tookA/a[0], 0
+	case other > part*unit:
+		unit = tookA / (a[0] + part*besideA)
+		other = part * unit
+	}
+	return max(unit, least), max(other, 0)
 }
 
 // Cost returns what Auto reckons with.

@@ -24,7 +24,7 @@ type Coding interface {
 	// what the code lacks: v minus what Add makes of it.
 	Encode(code []byte, v []float32)
 	// Add adds to dst what code stands for, which has Size(len(dst)) bytes. Bytes that
-	// Encode never writes are an error.
+	// stand for nothing are an error.
 	Add(dst []float32, code []byte) error
 }
 

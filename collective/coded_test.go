@@ -284,3 +284,27 @@ func TestCodedBytes(t *testing.T) {
 		}
 	}
 }
+
+// What memory the ranks share makes no difference to the sums.
+func TestCodedOverSharedMemory(t *testing.T) {
+	const n = 5000
+	for _, perHost := range [][]int{{3}, {2, 2}, {3, 1}} {
+		ts := sharing(t, perHost...)
+		sum, rests := twinOfHalves(len(ts), n)
+		errs := cluster.RunOver(t, ts, collective.Options{Segment: 1 << 10}, func(ctx context.Context, c *collective.Comm) error {
+			dst, v := make([]float32, n), coded(c.Rank(), n)
+			h := collective.IAllReduceCoded(ctx, c, dst, v, halves{})
+			plain := make([]int64, 300) // the memory is in use meanwhile
+			if err := errors.Join(collective.AllReduce(ctx, c, plain, plain, collective.Sum[int64]), h.Wait(ctx)); err != nil {
+				return err
+			}
+			if !slices.Equal(dst, sum) || !slices.Equal(v, rests[c.Rank()]) {
+				return fmt.Errorf("hosts of %v ranks: another sum than of messages", perHost)
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

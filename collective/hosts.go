@@ -12,6 +12,7 @@ import (
 type hosts struct {
 	local   *Comm  // the ranks of this host
 	leaders *Comm  // the first rank of each host; nil at the others
+	number  int    // of hosts
 	turns   *turns // calls use both one after the other
 }
 
@@ -49,7 +50,7 @@ func (c *Comm) settle(lane int) {
 	if len(first) == c.size {
 		return // a rank each
 	}
-	h := &hosts{local: c.part(local, localColor), turns: newTurns()}
+	h := &hosts{local: c.part(local, localColor), number: len(first), turns: newTurns()}
 	h.local.lane = h.local.takeLane(lane)
 	if slices.Contains(first, c.self) {
 		h.leaders = c.part(first, leaderColor)

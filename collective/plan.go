@@ -39,10 +39,15 @@ func (c *Comm) planFor(v vector) plan {
 	if p.call.Algorithm == Ring {
 		p.call.Layout = c.order.layout(p.call.Layout)
 	}
-	if v.root != none && (v.root < 0 || v.root >= c.size) {
+	if rooted(v.kind) && (v.root < 0 || v.root >= c.size) {
 		p.fail("root %d of %d ranks", v.root, c.size)
 	}
 	return p
+}
+
+// rooted reports whether the user names a root.
+func rooted(k Kind) bool {
+	return k == KindBroadcast || k == KindReduce || k == KindGather || k == KindScatter
 }
 
 // fail notes that the arguments do not fit; the first reason stays.

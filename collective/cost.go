@@ -1,0 +1,155 @@
+package collective
+
+import "math/bits"
+
+// Cost is the price of communication in the model of Hockney: a message of S bytes takes
+// Alpha + S*Beta, folding S bytes takes S*Gamma, in seconds. Ranks of one host share its
+// cores, so there each message that is sent at the same time adds something to both.
+type Cost struct {
+	Alpha float64 // seconds per message
+	Beta  float64 // seconds per byte sent
+	Gamma float64 // seconds per byte folded
+	// OtherAlpha and OtherBeta are what each other message that goes at the same time adds
+	// to Alpha and Beta: nothing where all ranks have a host and a link of their own.
+	OtherAlpha, OtherBeta float64
+}
+
+// DefaultCost is that of libp2p streams on one host.
+func DefaultCost() Cost { return Cost{Alpha: 40e-6, Beta: 1.5e-9, Gamma: 0.25e-9} }
+
+// load is what a call does, in the units of Cost.
+type load struct {
+	steps, messages float64 // messages one after the other; all messages
+	path, bytes     float64 // bytes sent one after the other; all bytes
+	folded          float64 // bytes folded one after the other
+	hidden          float64 // bytes folded while as many are received
+}
+
+// price returns the seconds that a call of so many ranks takes.
+func (c Cost) price(l load, ranks int) float64 {
+	messages := l.steps*c.Alpha + (l.messages-l.steps)*c.OtherAlpha
+	bytes := l.path*c.Beta + (l.bytes-l.path)*c.OtherBeta
+	crowded := c.Beta + float64(ranks-1)*c.OtherBeta
+	return messages + bytes + l.folded*c.Gamma + l.hidden*max(0, c.Gamma-crowded)
+}
+
+// loadOf returns what a call does by an algorithm (Thakur, Rabenseifner, Gropp 2005,
+// section 4).
+func loadOf(a Algorithm, n need) load {
+	switch n.kind {
+	case KindAllReduce:
+		return loadOfAllReduce(a, n)
+	case KindReduce:
+		if a == Ring { // a reduce-scatter, then all to root
+			return ringLoad(n.ranks, 1, n.bytes).and(directLoad(n.ranks, n.bytes))
+		}
+		return treeLoad(n.ranks, n.bytes).folding()
+	case KindReduceScatter:
+		if a == Ring {
+			return ringLoad(n.ranks, 1, n.bytes)
+		}
+		// Down again go parts, and then empty messages, as for all calls that have a root.
+		down := blockLoad(n.ranks, n.bytes).and(load{steps: ceilLog(n.ranks), messages: float64(n.ranks) * ceilLog(n.ranks)})
+		return treeLoad(n.ranks, n.bytes).folding().and(down)
+	case KindBroadcast:
+		if a == Ring { // pipelined: the last rank's wait, and the vector once
+			ranks := float64(n.ranks)
+			return load{steps: 2 * ranks, messages: 2 * ranks, path: 1.2 * n.bytes, bytes: max(1.2, ranks-1) * n.bytes}
+		}
+		return treeLoad(n.ranks, n.bytes)
+	case KindAllGather:
+		return loadOfAllGather(a, n)
+	case KindGather, KindScatter:
+		if a == Direct {
+			return directLoad(n.ranks, n.bytes)
+		}
+		return blockLoad(n.ranks, n.bytes)
+	}
+	return load{}
+}
+
+func loadOfAllReduce(a Algorithm, n need) load {
+	power := 1 << (bits.Len(uint(n.ranks)) - 1) // the most ranks that pair up
+	ranks, lg := float64(power), float64(bits.Len(uint(power))-1)
+	var l load
+	switch a {
+	case RecursiveDoubling:
+		l = load{steps: lg, messages: ranks * lg, path: lg * n.bytes, bytes: ranks * lg * n.bytes, folded: lg * n.bytes}
+	case Rabenseifner:
+		part := share(power) * n.bytes
+		l = load{steps: 2 * lg, messages: ranks * 2 * lg, path: 2 * part, bytes: ranks * 2 * part, folded: part}
+	case Ring: // folding a segment hides behind receiving the next
+		return ringLoad(n.ranks, 2, n.bytes)
+	default:
+		return treeLoad(n.ranks, n.bytes).folding().and(treeLoad(n.ranks, n.bytes))
+	}
+	if rest := float64(n.ranks - power); rest > 0 { // they hand their vectors in and get the result back
+		l.steps += 2
+		l.messages += 2 * rest
+		l.path += 2 * n.bytes
+		l.bytes += 2 * rest * n.bytes
+		l.folded += n.bytes
+	}
+	return l
+}
+
+func loadOfAllGather(a Algorithm, n need) load {
+	l := ringLoad(n.ranks, 1, n.bytes)
+	l.hidden = 0 // nothing is folded
+	switch {
+	case a == Tree:
+		return blockLoad(n.ranks, n.bytes).and(treeLoad(n.ranks, n.bytes))
+	case a == RecursiveDoubling && isPowerOfTwo(n.ranks):
+		l.steps = ceilLog(n.ranks)
+		l.messages = float64(n.ranks) * l.steps
+	default: // pipelined
+		l.path *= 0.9
+		l.bytes *= 0.9
+	}
+	return l
+}
+
+// ringLoad is that of going so many times round a ring, the first time with folds.
+func ringLoad(n int, rounds, bytes float64) load {
+	ranks, part := float64(n), share(n)*bytes
+	steps := rounds * (ranks - 1)
+	return load{steps: steps, messages: ranks * steps, path: rounds * part, bytes: ranks * rounds * part, hidden: part}
+}
+
+// treeLoad is that of going up or down a binomial tree.
+func treeLoad(n int, bytes float64) load {
+	steps, messages := ceilLog(n), float64(n-1)
+	return load{steps: steps, messages: messages, path: steps * bytes, bytes: messages * bytes}
+}
+
+// directLoad is that of a message between the root and each other rank.
+func directLoad(n int, bytes float64) load {
+	messages, part := float64(n-1), share(n)*bytes
+	return load{steps: messages, messages: messages, path: part, bytes: part}
+}
+
+// blockLoad is that of a binomial tree in which a message has the parts of all ranks below,
+// which are copied on the way.
+func blockLoad(n int, bytes float64) load {
+	l, part := treeLoad(n, 0), share(n)*bytes
+	l.path, l.bytes, l.folded = part, max(part, bytes/2*ceilLog(n)), part
+	return l
+}
+
+// folding is l if what comes is folded.
+func (l load) folding() load {
+	l.folded += l.path
+	return l
+}
+
+// and is one after the other.
+func (l load) and(m load) load {
+	return load{l.steps + m.steps, l.messages + m.messages, l.path + m.path, l.bytes + m.bytes, l.folded + m.folded, l.hidden + m.hidden}
+}
+
+// share is what n ranks send of a vector of which each keeps one part.
+func share(n int) float64 { return float64(n-1) / float64(n) }
+
+func ceilLog(n int) float64 { return float64(bits.Len(uint(n - 1))) }
+
+func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }

@@ -1,0 +1,115 @@
+package collective
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// step is some messages of one size that go at the same time, and what each receiver folds.
+type step struct{ messages, bytes, folded float64 }
+
+// stepsOf plays an allreduce of a power of two of ranks.
+func stepsOf(a Algorithm, ranks, bytes float64) []step {
+	var all []step
+	switch a {
+	case RecursiveDoubling:
+		for d := 1.0; d < ranks; d *= 2 {
+			all = append(all, step{ranks, bytes, bytes})
+		}
+	case Rabenseifner:
+		for d := 1.0; d < ranks; d *= 2 {
+			part := bytes / (2 * d)
+			all = append(all, step{ranks, part, part}, step{ranks, part, 0})
+		}
+	case Ring: // folds hide
+		for range int(2 * (ranks - 1)) {
+			all = append(all, step{ranks, bytes / ranks, 0})
+		}
+	case Tree:
+		for d := 1.0; d < ranks; d *= 2 {
+			all = append(all, step{ranks / (2 * d), bytes, bytes}, step{ranks / (2 * d), bytes, 0})
+		}
+	}
+	return all
+}
+
+// The loads of allreduce give the prices that playing it step by step gives.
+func TestPriceByPlaying(t *testing.T) {
+	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
+	for _, ranks := range []int{2, 4, 8, 16} {
+		n := need{kind: KindAllReduce, ranks: ranks, bytes: 1 << 20, commutative: true}
+		for _, a := range supported(KindAllReduce) {
+			want := 0.0
+			for _, s := range stepsOf(a, float64(ranks), n.bytes) {
+				want += cost.Alpha + (s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+(s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma
+			}
+			if got := cost.price(loadOf(a, n), ranks); math.Abs(got-want) > 1e-9*want {
+				t.Errorf("%v at %d ranks: got %v, want %v", a, ranks, got, want)
+			}
+		}
+	}
+}
+
+// No call has fewer messages in all than one after the other, and the same of bytes.
+func TestLoadsAreWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNeed(t)
+		for _, a := range supported(n.kind) {
+			l := loadOf(a, n)
+			if l.messages < l.steps || l.bytes < l.path*(1-1e-9) || l.folded < 0 || l.hidden < 0 {
+				t.Fatalf("%v by %v, %+v: %+v", n.kind, a, n, l)
+			}
+		}
+	})
+}
+
+// From what calls take under some costs fit finds these.
+func TestFit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := rapid.IntRange(2, 40).Draw(t, "ranks")
+		want := Cost{Alpha: rapid.Float64Range(1e-6, 1e-3).Draw(t, "alpha"), Beta: rapid.Float64Range(1e-10, 1e-8).Draw(t, "beta"),
+			Gamma: rapid.Float64Range(0, 1e-9).Draw(t, "gamma")}
+		want.OtherAlpha = rapid.Float64Range(0, 1).Draw(t, "crowded") * want.Alpha
+		want.OtherBeta = rapid.Float64Range(0, 0.5).Draw(t, "filled") * want.Beta
+		var took [4]float64
+		for i, a := range []Algorithm{RecursiveDoubling, Tree} {
+			l := longLoad(a, ranks)
+			took[2+i] = want.price(l, ranks)
+			l.path, l.bytes, l.folded = 0, 0, 0
+			took[i] = want.price(l, ranks)
+		}
+		got := fit(ranks, took, want.Gamma)
+		for _, c := range [][2]float64{{got.Alpha, want.Alpha}, {got.Beta, want.Beta}, {got.OtherAlpha, want.OtherAlpha}, {got.OtherBeta, want.OtherBeta}} {
+			if math.Abs(c[0]-c[1]) > 1e-6*(c[1]+want.Alpha*1e-3) {
+				t.Fatalf("got %+v, want %+v", got, want)
+			}
+		}
+		l := longLoad(RecursiveDoubling, ranks)
+		far := fitFar(ranks, l.steps*want.Alpha, l.steps*want.Alpha+l.path*want.Beta+l.folded*want.Gamma, want.Gamma)
+		if math.Abs(far.Alpha-want.Alpha) > 1e-9*want.Alpha || math.Abs(far.Beta-want.Beta) > 1e-6*want.Beta+1e-15 || far.OtherBeta != 0 {
+			t.Fatalf("from afar: got %+v, want %+v", far, want)
+		}
+	})
+}
+
+// Whatever the times are, costs can be reckoned with.
+func TestFitOfNoise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := rapid.IntRange(2, 600).Draw(t, "ranks")
+		var took [4]float64
+		for i := range took {
+			took[i] = rapid.Float64Range(0, 10).Draw(t, "took")
+		}
+		c := fit(ranks, took, rapid.Float64Range(0, 1e-6).Draw(t, "gamma"))
+		for _, v := range []float64{c.Alpha, c.Beta} {
+			if !(v > 0) || math.IsInf(v, 0) {
+				t.Fatalf("%v: %+v", took, c)
+			}
+		}
+		if !(c.OtherAlpha >= 0 && c.OtherAlpha <= c.Alpha && c.OtherBeta >= 0 && c.OtherBeta <= c.Beta/2) {
+			t.Fatalf("%v: %+v", took, c)
+		}
+	})
+}
