@@ -252,6 +252,14 @@ func (t transport) Send(ctx context.Context, to int, e collective.Envelope, buf 
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
+// Shared is the memory of the network, if it has some.
+func (t transport) Shared() *collective.Shared {
+	if s, ok := t.Transport.(collective.Sharer); ok {
+		return s.Shared()
+	}
+	return nil
+}
+
 // check wants everything that holds whoever was killed: the survivors have finished with
 // one result, all had the same after every step, every microbatch was contributed once,
 // and none was computed twice.

@@ -4,44 +4,83 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"sort"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // layout places the parameters one after the other, in declaration order, in one
-// flat vector, and groups them into buckets.
+// flat vector, and cuts that into buckets.
 type layout struct {
 	params  []Param
 	offsets []int // of each parameter in the flat vector, and the total
 	buckets []bucket
-	of      []int // bucket of each parameter
 }
 
-// bucket is a group of neighbouring parameters that is reduced in one call.
+// bucket is a part of the flat vector that is reduced in one call.
 type bucket struct {
-	firstParam, endParam int
+	number               int // from 0
 	lo, hi               int // in the flat vector
+	firstParam, endParam int // those that have elements in it
 }
 
-// newLayout groups params from the last to the first, as that is the order in which
-// a backward pass finishes them. A bucket has at least one parameter and otherwise
-// at most limit elements. All peers must come to the same buckets, so nothing but
-// sizes decides.
+const (
+	// leastBucket is the elements to which buckets become smaller at the end of a backward
+	// pass: 32 KiB, which a network of 1 Gbit/s takes as long for as for a message's way.
+	leastBucket = 8 << 10
+	// leastPart is which part of what is left a bucket has at least, so that the calls of a
+	// large model are not too many.
+	leastPart = 16
+)
+
+// newLayout places the parameters, in buckets of limit elements.
 func newLayout(params []Param, limit int) layout {
-	l := layout{params: params, offsets: []int{0}, of: make([]int, len(params))}
+	l := layout{params: params, offsets: []int{0}}
 	for i, p := range params {
 		l.offsets = append(l.offsets, l.offsets[i]+len(p.Data))
 	}
-	for end := len(params); end > 0; {
-		first := end - 1
-		for first > 0 && l.offsets[end]-l.offsets[first-1] <= limit {
-			first--
-		}
-		for i := first; i < end; i++ {
-			l.of[i] = len(l.buckets)
-		}
-		l.buckets = append(l.buckets, bucket{first, end, l.offsets[first], l.offsets[end]})
-		end = first
-	}
+	l.divide(limit, limit)
 	return l
+}
+
+// divide cuts the vector into buckets, from its end, as that is the order in which a
+// backward pass finishes it. They have limit elements, and more if many are left. The last
+// one is complete when there is nothing left to compute, and all wait for it: so that it is
+// small, a bucket has at most half of what is left, down to least. Where the beginning of
+// a parameter is near it is that of a bucket. All peers must come to the same buckets.
+func (l *layout) divide(limit, least int) {
+	l.buckets = nil
+	for hi := l.size(); hi > 0; {
+		most := min(max(limit, hi/leastPart), max(least, hi/2))
+		lo := max(0, hi-most)
+		if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; whole < hi && hi-whole >= most/2 {
+			lo = whole
+		}
+		l.buckets = append(l.buckets, bucket{len(l.buckets), lo, hi, l.paramAt(lo), l.paramAt(hi-1) + 1})
+		hi = lo
+	}
+}
+
+// divide cuts the gradients into buckets for a session. Between processes of one host a call
+// takes longer than its bytes, and compressed gradients are short: there the last buckets
+// are as long as others.
+func (r *runner) divide(v elastic.View) {
+	limit := r.cfg.BucketBytes / 4
+	least := leastBucket
+	if slices.Max(hostsOf(v)) == 0 || r.compressed != nil {
+		least = limit
+	}
+	r.layout.divide(limit, least)
+}
+
+// paramAt returns the parameter that has an element of the flat vector.
+func (l layout) paramAt(at int) int { return sort.SearchInts(l.offsets, at+1) - 1 }
+
+// part returns which elements of the flat vector a bucket and a parameter share.
+func (l layout) part(b bucket, param int) (lo, hi int) {
+	return max(b.lo, l.offsets[param]), min(b.hi, l.offsets[param+1])
 }
 
 // size is the length of a flat vector.
@@ -73,38 +112,59 @@ type pending interface {
 type reduction struct {
 	layout  layout
 	start   func(bucket) pending
-	left    []int  // parameters to come, per bucket
-	ready   []bool // per parameter
+	from    []int // by parameter: from there on its gradient is complete
+	open    int   // the parameters from there on are complete
 	started []pending
 	err     error // the model's mistake
 }
 
 func newReduction(l layout, start func(bucket) pending) *reduction {
-	r := &reduction{layout: l, start: start, left: make([]int, len(l.buckets)), ready: make([]bool, len(l.params))}
-	for i, b := range l.buckets {
-		r.left[i] = b.endParam - b.firstParam
+	r := &reduction{layout: l, start: start, from: make([]int, len(l.params)), open: len(l.params)}
+	for i, p := range l.params {
+		r.from[i] = len(p.Data)
 	}
 	return r
 }
 
-// done takes note that the gradient of parameter i is complete, and starts every
-// bucket whose turn has come. It is the model's callback.
-func (r *reduction) done(i int) {
-	if i < 0 || i >= len(r.ready) || r.ready[i] {
-		r.err = errors.Join(r.err, fmt.Errorf("the model called done(%d) out of range or twice", i))
+// ready takes note that the gradient of parameter i is complete from an element on, and
+// starts every bucket whose turn has come. It is the model's callback. A call that was
+// started has sent nothing yet: where the model computes on the only processor, that would
+// wait until the scheduler interrupts it, 10 to 20 ms later. So the calls go first, until
+// they wait for the network.
+func (r *reduction) ready(i, from int) {
+	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
+		r.err = errors.Join(r.err, fmt.Errorf("the model called done(%d) out of range or twice, or told of its elements from %d on out of order", i, from))
 		return
 	}
-	r.ready[i] = true
-	r.left[r.layout.of[i]]--
-	for k := len(r.started); k < len(r.left) && r.left[k] == 0; k++ {
-		r.started = append(r.started, r.start(r.layout.buckets[k]))
+	r.from[i] = from
+	before := len(r.started)
+	for complete := r.complete(); len(r.started) < len(r.layout.buckets); {
+		b := r.layout.buckets[len(r.started)]
+		if b.lo < complete {
+			break
+		}
+		r.started = append(r.started, r.start(b))
 	}
+	if len(r.started) > before {
+		runtime.Gosched()
+	}
+}
+
+// complete returns from which element of the flat vector on all are complete.
+func (r *reduction) complete() int {
+	for r.open > 0 && r.from[r.open-1] == 0 {
+		r.open--
+	}
+	if r.open == 0 {
+		return 0
+	}
+	return r.layout.offsets[r.open-1] + r.from[r.open-1]
 }
 
 // check says whether the model called done as it should, after its last call.
 func (r *reduction) check() error {
-	for i, ready := range r.ready {
-		if !ready && r.err == nil {
+	for i, from := range r.from {
+		if from > 0 && r.err == nil {
 			return fmt.Errorf("the model did not call done(%d) for %s", i, r.layout.params[i].Name)
 		}
 	}
@@ -113,8 +173,8 @@ func (r *reduction) check() error {
 
 // startAll starts every bucket, where there is no backward pass to wait for.
 func (r *reduction) startAll() {
-	for i := range r.ready {
-		r.done(i)
+	for i := range r.from {
+		r.ready(i, 0)
 	}
 }
 
@@ -125,7 +185,7 @@ func (r *reduction) wait(ctx context.Context) error {
 	var first error
 	for k, p := range r.started {
 		if err := p.Wait(context.WithoutCancel(ctx)); err != nil && first == nil {
-			first = fmt.Errorf("reduce bucket %d of %d: %w", k+1, len(r.left), err)
+			first = fmt.Errorf("reduce bucket %d of %d: %w", k+1, len(r.layout.buckets), err)
 		}
 	}
 	return first

@@ -24,11 +24,12 @@ func TestLayoutTable(t *testing.T) {
 		limit int
 		want  []bucket
 	}{
-		{[]int{5}, 1, []bucket{{0, 1, 0, 5}}},
-		{[]int{5, 3}, 8, []bucket{{0, 2, 0, 8}}},
-		{[]int{5, 3}, 7, []bucket{{1, 2, 5, 8}, {0, 1, 0, 5}}},
-		{[]int{1, 2, 3, 4, 5}, 9, []bucket{{3, 5, 6, 15}, {0, 3, 0, 6}}},
-		{[]int{100, 1, 100}, 2, []bucket{{2, 3, 101, 201}, {1, 2, 100, 101}, {0, 1, 0, 100}}},
+		{[]int{5}, 5, []bucket{{0, 0, 5, 0, 1}}},
+		{[]int{5}, 2, []bucket{{0, 3, 5, 0, 1}, {1, 1, 3, 0, 1}, {2, 0, 1, 0, 1}}},
+		{[]int{5, 3}, 8, []bucket{{0, 0, 8, 0, 2}}},
+		{[]int{5, 3}, 7, []bucket{{0, 5, 8, 1, 2}, {1, 0, 5, 0, 1}}},
+		{[]int{1, 2, 3, 4, 5}, 9, []bucket{{0, 6, 15, 3, 5}, {1, 0, 6, 0, 3}}},
+		{[]int{10, 1, 9}, 4, []bucket{{0, 16, 20, 2, 3}, {1, 12, 16, 2, 3}, {2, 10, 12, 1, 3}, {3, 6, 10, 0, 1}, {4, 2, 6, 0, 1}, {5, 0, 2, 0, 1}}},
 	}
 	for _, tt := range tests {
 		if got := newLayout(paramsOf(tt.sizes...), tt.limit).buckets; !slices.Equal(got, tt.want) {
@@ -41,15 +42,15 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 12).Draw(t, "sizes")
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")
+		least := rapid.IntRange(1, 60).Draw(t, "least")
 		l := newLayout(paramsOf(sizes...), limit)
+		l.divide(limit, least)
 		hi := l.size()
 		for k, b := range l.buckets {
-			if b.hi != hi || b.firstParam >= b.endParam {
+			if b.number != k || b.hi != hi || b.lo >= hi {
 				t.Fatalf("bucket %d is %+v, the one before begins at %d", k, b, hi)
 			}
-			if b.hi-b.lo > limit && b.endParam-b.firstParam > 1 {
-				t.Fatalf("bucket %+v is over the limit of %d and could be cut", b, limit)
-			}
+			checkBucket(t, l, b, min(max(limit, hi/leastPart), max(least, hi/2)))
 			hi = b.lo
 		}
 		if hi != 0 {
@@ -63,26 +64,77 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	})
 }
 
+// checkBucket wants a bucket of limit elements, or one that begins with a parameter and has
+// half of that, and compares its parameters with what has elements in it.
+func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
+	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/2 || !slices.Contains(l.offsets, b.lo)) {
+		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
+	}
+	for i := range l.params {
+		lo, hi := l.part(b, i)
+		if inside := i >= b.firstParam && i < b.endParam; inside != (lo < hi) && l.offsets[i] < l.offsets[i+1] {
+			t.Fatalf("bucket %+v has the elements %d to %d of parameter %d, which is at %d", b, lo, hi, i, l.offsets[i])
+		}
+	}
+}
+
+// The last buckets become smaller, as nothing is left to compute when the very last is
+// complete. In large models there are not too many.
+func TestSizesOfBuckets(t *testing.T) {
+	tests := []struct {
+		size, limit int
+		want        []int
+	}{
+		{4 << 16, 1 << 16, []int{1 << 16, 1 << 16, 1 << 16, 1 << 15, 1 << 14, 1 << 13, 1 << 13}},
+		{10 << 10, 1 << 16, []int{8 << 10, 2 << 10}},
+		{3 << 10, 1 << 16, []int{3 << 10}},
+		{3 << 10, 1 << 10, []int{1 << 10, 1 << 10, 1 << 10}},
+	}
+	sizes := func(size, limit int) (got []int) {
+		l := newLayout(paramsOf(size), limit)
+		l.divide(limit, leastBucket)
+		for _, b := range l.buckets {
+			got = append(got, b.hi-b.lo)
+		}
+		return got
+	}
+	for _, tt := range tests {
+		if got := sizes(tt.size, tt.limit); !slices.Equal(got, tt.want) {
+			t.Errorf("%d elements, limit %d: %v, want %v", tt.size, tt.limit, got, tt.want)
+		}
+	}
+	if got := sizes(1<<24, 1<<16); got[0] != 1<<20 || len(got) > 75 {
+		t.Errorf("%d buckets of 64 MiB, the first of %d elements: %v", len(got), got[0], got)
+	}
+}
+
 type waiter func(context.Context) error
 
 func (w waiter) Wait(ctx context.Context) error { return w(ctx) }
 
-// Whatever the order in which parameters are done, buckets start in order, each as
-// early as that allows.
+// Whatever the order in which parts of parameters are complete, buckets start in order,
+// each as early as that allows.
 func TestBucketsStartInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLayout(paramsOf(3, 1, 4, 1, 5, 9, 2, 6), 7)
+		l := newLayout(paramsOf(3, 1, 4, 1, 5, 9, 2, 6), rapid.IntRange(1, 12).Draw(t, "limit"))
 		var started []bucket
 		r := newReduction(l, func(b bucket) pending {
 			started = append(started, b)
 			return waiter(func(context.Context) error { return nil })
 		})
-		done := map[int]bool{}
-		for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4, 5, 6, 7}).Draw(t, "order") {
-			r.done(i)
-			done[i] = true
-			if want := startable(l, done); !slices.Equal(started, l.buckets[:want]) {
-				t.Fatalf("with %v done, started %v, want the first %d", done, started, want)
+		complete := make([]bool, l.size())
+		for slices.Contains(complete, false) {
+			i := rapid.IntRange(0, len(l.params)-1).Draw(t, "parameter")
+			if r.from[i] == 0 {
+				continue
+			}
+			from := rapid.IntRange(0, r.from[i]-1).Draw(t, "from")
+			r.ready(i, from)
+			for at := l.offsets[i] + from; at < l.offsets[i+1]; at++ {
+				complete[at] = true
+			}
+			if want := startable(l, complete); !slices.Equal(started, l.buckets[:want]) {
+				t.Fatalf("with %v complete, started %v, want the first %d", complete, started, want)
 			}
 		}
 		if err := r.check(); err != nil {
@@ -91,14 +143,11 @@ func TestBucketsStartInOrder(t *testing.T) {
 	})
 }
 
-// startable is the twin: how many buckets from the first on have all their
-// parameters.
-func startable(l layout, done map[int]bool) int {
+// startable is the twin: how many buckets from the first on have all their elements.
+func startable(l layout, complete []bool) int {
 	for k, b := range l.buckets {
-		for i := b.firstParam; i < b.endParam; i++ {
-			if !done[i] {
-				return k
-			}
+		if slices.Contains(complete[b.lo:b.hi], false) {
+			return k
 		}
 	}
 	return len(l.buckets)
@@ -106,16 +155,20 @@ func startable(l layout, done map[int]bool) int {
 
 func TestReductionNamesTheModelsMistakes(t *testing.T) {
 	idle := func(bucket) pending { return waiter(func(context.Context) error { return nil }) }
-	tests := map[string][]int{
-		"done(1) for b":                  {0, 2},
-		"done(2) out of range or twice":  {0, 2, 2, 1},
-		"done(3) out of range or twice":  {0, 1, 2, 3},
-		"done(-1) out of range or twice": {-1, 0, 1, 2},
+	tests := map[string][][2]int{
+		"done(1) for b":                  {{0, 0}, {2, 0}},
+		"done(2) for c":                  {{0, 0}, {1, 0}, {2, 1}},
+		"done(2) out of range or twice":  {{0, 0}, {2, 0}, {2, 0}, {1, 0}},
+		"done(3) out of range or twice":  {{0, 0}, {1, 0}, {2, 0}, {3, 0}},
+		"done(-1) out of range or twice": {{-1, 0}, {0, 0}, {1, 0}, {2, 0}},
+		"from 2 on out of order":         {{2, 1}, {2, 2}, {0, 0}, {1, 0}, {2, 0}},
+		"from 3 on out of order":         {{2, 3}, {0, 0}, {1, 0}, {2, 0}},
+		"from -1 on out of order":        {{2, -1}, {0, 0}, {1, 0}, {2, 0}},
 	}
 	for want, calls := range tests {
-		r := newReduction(newLayout(paramsOf(1, 1, 1), 1), idle)
-		for _, i := range calls {
-			r.done(i)
+		r := newReduction(newLayout(paramsOf(1, 1, 3), 1), idle)
+		for _, c := range calls {
+			r.ready(c[0], c[1])
 		}
 		if err := r.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("done called for %v: error %v, want %q", calls, err, want)

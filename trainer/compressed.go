@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -12,10 +13,8 @@ import (
 // codes of this peer lacked is added to its gradients of the next step (error feedback).
 type compressed struct {
 	*plain
-	layout layout
 	coding collective.Coding
-	// samples of the open step, over all peers.
-	samples func() int64
+	open   func() stepPlan // the open step
 
 	// lacked is what was lost up to the last committed step, as part of a sum over of
 	// samples. A reduction reads it and writes next, so that a step can be reduced again.
@@ -26,9 +25,15 @@ type compressed struct {
 }
 
 // newCompressed takes the memory of a contribution: of plain, and two vectors besides.
-func newCompressed(l layout, coding collective.Coding, samples func() int64) (*compressed, *gradients) {
+func newCompressed(l layout, coding collective.Coding, open func() stepPlan) (*compressed, *gradients) {
 	p, bufs := newPlain(l)
-	return &compressed{plain: p, layout: l, coding: coding, samples: samples, lacked: l.vector(), next: l.vector()}, bufs
+	return &compressed{plain: p, coding: coding, open: open, lacked: l.vector(), next: l.vector()}, bufs
+}
+
+// samples of the open step, over all peers.
+func (c *compressed) samples() int64 {
+	p := c.open()
+	return int64(p.end - p.first)
 }
 
 func (c *compressed) clear(scale exact.Scale) {
@@ -40,17 +45,18 @@ func (c *compressed) clear(scale exact.Scale) {
 // lacking now.
 func (c *compressed) reduce(ctx context.Context, comm *collective.Comm, b bucket) pending {
 	c.scan(b)
-	if b.endParam == len(c.own.views) { // the first of a try
+	if b.number == 0 { // the first of a try
 		c.sent, c.raw = 0, 0
 	}
-	sent, raw := comm.CodedBytes(b.hi-b.lo, c.coding)
+	coding := compress.At(c.coding, c.open().step)
+	sent, raw := comm.CodedBytes(b.hi-b.lo, coding)
 	c.sent, c.raw = c.sent+sent, c.raw+raw
 	c.staged = true
 	v, factor := c.next.flat[b.lo:b.hi], c.factor()
 	for i, own := range c.own.flat[b.lo:b.hi] {
 		v[i] = own + float32(factor*c.lacked.flat[b.lo+i])
 	}
-	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, c.coding)
+	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, coding)
 }
 
 // factor makes what lacked of the sum of another step, with more or fewer samples, as
@@ -97,7 +103,7 @@ func (c *compressed) traffic() (sent, raw int64) {
 // tells nothing of a single step.
 func (c *compressed) sparse() bool { return c != nil && c.coding.Sparse() }
 
-// bytes is the length of all gradients as they are sent.
+// bytes is the length of all gradients as they are sent, the first steps apart.
 func (c *compressed) bytes(l layout) int {
 	if c == nil {
 		return 4 * l.size()

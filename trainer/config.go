@@ -17,7 +17,8 @@ const (
 	// DefaultMicrobatch is large enough for matrix products to be efficient and small
 	// enough to be shared out evenly.
 	DefaultMicrobatch = 16
-	// DefaultBucketBytes is so large that bytes and not messages make up the cost.
+	// DefaultBucketBytes is so large that bytes and not messages make up the cost, and so
+	// small that the first of them are soon complete.
 	DefaultBucketBytes = 256 << 10
 	// DefaultBalance is the policy that package loadbal finds best.
 	DefaultBalance = "auto"
@@ -35,7 +36,9 @@ type Config struct {
 	// has what is left.
 	GlobalBatch int
 	// Microbatch is the most samples that the model is given at once, and the unit
-	// in which peers share a step; 0 means 16.
+	// in which peers share a step; 0 means 16. Gradients travel while the last microbatch of
+	// a share is computed: where that takes about as long as computing, shares of few large
+	// microbatches make short steps. Shares of many small ones follow the peers' speeds.
 	Microbatch int
 	// Passes over the data, or else Steps, says when training ends.
 	Passes int
@@ -47,8 +50,9 @@ type Config struct {
 	Schedule  optim.Schedule
 	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
 	Clip float64
-	// BucketBytes is how many bytes of gradients are reduced together, at least one
-	// parameter; 0 means 256 KiB.
+	// BucketBytes is how many bytes of gradients are reduced together; 0 means 256 KiB. Of
+	// a model that is larger than 16 times as much it is more at first, and towards the end
+	// of a backward pass it is less where there is a network between the peers.
 	BucketBytes int
 	// Exact sums gradients as integers (package exact), so that the result has the same
 	// bits whatever the number of peers, and whoever comes and goes.

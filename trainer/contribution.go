@@ -43,10 +43,10 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 
 // add computes microbatch k of the step and adds it. After an error the contribution is
 // spoiled; otherwise the microbatch is in it as a whole.
-func (c *contribution) add(m Model, p stepPlan, k int, done func(i int)) error {
+func (c *contribution) add(m Model, p stepPlan, k int, ready func(i, from int)) error {
 	samples := p.appendSamples(nil, k)
 	begun := time.Now()
-	loss, err := c.sums.add(m, samples, done)
+	loss, err := c.sums.add(m, samples, ready)
 	c.compute += time.Since(begun)
 	if err != nil {
 		return fmt.Errorf("microbatch %d: %w", k, err)
@@ -64,6 +64,9 @@ func (c *contribution) add(m Model, p stepPlan, k int, done func(i int)) error {
 	c.loss = c.loss.plus(lossOf(loss))
 	return nil
 }
+
+// ignore is for gradients to which more will be added.
+func ignore(i, from int) {}
 
 // fault says what is wrong with the contribution. It is complete when all of it has
 // been handed to reductions.
@@ -91,11 +94,11 @@ func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, share 
 		if err := broken(); err != nil {
 			return err
 		}
-		done := func(int) {}
+		ready := ignore
 		if i == len(missing)-1 {
-			done = r.done
+			ready = r.ready
 		}
-		if err := c.add(m, p, k, done); err != nil {
+		if err := c.add(m, p, k, ready); err != nil {
 			return err
 		}
 	}

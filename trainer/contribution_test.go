@@ -115,7 +115,7 @@ func TestRecomputedCounts(t *testing.T) {
 	r := alone(t, traced{params: paramsOf(1), trace: &trace, loss: 2}, nil)
 	add := func(ks ...int) {
 		for _, k := range ks {
-			if err := r.open.add(r.model, r.plan.step(r.open.step), k, func(int) {}); err != nil {
+			if err := r.open.add(r.model, r.plan.step(r.open.step), k, ignore); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,7 +146,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		m := traced{params: paramsOf(1, 2), trace: &trace, loss: math.Inf(1)}
 		r := alone(t, m, func(c *Config) { c.Exact = exactly })
-		if err := r.open.add(m, r.plan.step(1), 0, func(int) {}); err != nil {
+		if err := r.open.add(m, r.plan.step(1), 0, ignore); err != nil {
 			t.Fatal(err)
 		}
 		if f := r.open.fault(); f != faultLoss || r.open.loss != (lossSum{}) {
@@ -155,7 +155,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	}
 	m := traced{params: paramsOf(1), trace: &trace, fail: errors.New("out of paper")}
 	r := alone(t, m, nil)
-	if err := r.open.add(m, r.plan.step(1), 3, func(int) {}); !errors.Is(err, m.fail) || r.open.held.Has(3) {
+	if err := r.open.add(m, r.plan.step(1), 3, ignore); !errors.Is(err, m.fail) || r.open.held.Has(3) {
 		t.Errorf("error %v, held %v", err, r.open.held.Ranges())
 	}
 }
@@ -174,7 +174,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 				for j := range r.bufs.staging.flat {
 					r.bufs.staging.flat[j] = 99
 				}
-				if err := r.open.add(m, r.plan.step(1), k, func(int) {}); err != nil {
+				if err := r.open.add(m, r.plan.step(1), k, ignore); err != nil {
 					t.Fatal(err)
 				}
 			}

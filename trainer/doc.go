@@ -92,6 +92,13 @@
 // step begins, one that is a Prefetcher is told what it will be given in this step and the
 // next (prefetch.go), by a goroutine that no step waits for.
 //
+// # Compression
+//
+// Where Config.Compression says so, buckets travel in a lossy coding (package compress), and
+// each peer keeps what its codes lacked for the next step (compressed.go). All have the same
+// bits all the same. What is kept changes with the commit of a step, and not before; it goes
+// with its peer.
+//
 // # Exact mode
 //
 // Each microbatch is computed alone and turned into integers (package exact), so sums

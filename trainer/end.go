@@ -36,12 +36,10 @@ func (r *runner) end(ctx context.Context, s *elastic.Session) error {
 }
 
 // endAlone brings a job to its end at a peer that has committed the last step and gets
-// no further session: that is no error of the job. It speaks for all, unless it was put
-// out.
-func (r *runner) endAlone(ctx context.Context, why error) error {
-	if !errors.Is(why, elastic.ErrFenced) {
-		r.stable(elastic.View{Members: []elastic.Member{r.group.Self()}}, r.open.owner, true)
-	}
+// no further session: that is no error of the job. The step is not reported unless it was
+// stable before: if the others were cut off, and not killed, they may have lacked this
+// peer's part of the tail, and commit the step with other shares.
+func (r *runner) endAlone(ctx context.Context) error {
 	var score *Score
 	if r.cfg.Evaluate != nil {
 		defer r.group.Busy("evaluating")()

@@ -340,7 +340,7 @@ func (r *runner) ordered(s *elastic.Session, step int64) (*collective.Comm, erro
 
 // reduce begins the reduction of a bucket.
 func (r *runner) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
-	what := fmt.Sprintf("bucket %d of %d", r.layout.of[b.firstParam]+1, len(r.layout.buckets))
+	what := fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets))
 	return r.open.sums.reduce(ctx, c.For(what), b)
 }
 

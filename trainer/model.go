@@ -29,6 +29,24 @@ type Model interface {
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
 }
 
+// Piecewise is a Model that tells of parts of a gradient as soon as they are complete, so
+// that the reduction of a large parameter begins before all of it is computed. A model
+// whose parameters are small need not be one.
+type Piecewise interface {
+	// AccumulatePieces is Accumulate, with ready in place of done: ready(i, from) says that
+	// grad[i] is complete from the element from on. For each i from becomes less with every
+	// call, and is 0 in the last one.
+	AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (loss float64, err error)
+}
+
+// accumulate lets a model add the gradients of samples, in pieces if it can.
+func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+	if p, ok := m.(Piecewise); ok {
+		return p.AccumulatePieces(grad, samples, ready)
+	}
+	return m.Accumulate(grad, samples, func(i int) { ready(i, 0) })
+}
+
 // Prefetcher is a Model that can have the data of samples read ahead. A model whose data
 // is in memory need not be one. Run tells it, in its own time, which samples this peer
 // will compute next: those of its share of the open step but for the first microbatch,

@@ -39,6 +39,7 @@ type runner struct {
 	shares  []loadbal.Set // what each rank of the session is to contribute
 	balance balance       // from which they follow
 	links   links         // from which the order of the ring follows
+	housing housing       // of the vectors that are reduced
 	own     work          // this peer's, for the last step it has contributed to
 	pulses  pulses        // of the steps of this session
 	// compressed is open.sums, or nil where gradients travel as they are.
@@ -74,6 +75,7 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	}
 	group.Hold(r, r.held)
 	group.OnQuorumLost(func() { r.saver.now(r) })
+	defer func() { _ = r.housing.leave() }() // what is not given back goes with the process
 	err = r.sessions(ctx)
 	if errors.Is(err, elastic.ErrLeft) {
 		r.giveUp("leaving")
@@ -106,10 +108,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	}
 	switch {
 	case coding != nil:
-		r.compressed, r.bufs = newCompressed(r.layout, coding, func() int64 {
-			p := r.plan.step(r.open.step)
-			return int64(p.end - p.first)
-		})
+		r.compressed, r.bufs = newCompressed(r.layout, coding, func() stepPlan { return r.plan.step(r.open.step) })
 		r.open.sums = r.compressed
 	case cfg.Exact:
 		if r.scale, err = exact.New(len(params), r.plan.mostMicrobatches()); err != nil {
@@ -150,7 +149,7 @@ func (r *runner) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := r.group.Next(ctx, epoch)
 		if err != nil && r.committed >= r.plan.steps && !r.void && ctx.Err() == nil {
-			return r.endAlone(ctx, err)
+			return r.endAlone(ctx)
 		}
 		if err != nil {
 			return err
@@ -164,6 +163,8 @@ func (r *runner) sessions(ctx context.Context) error {
 
 // session trains in one session until the job is finished or the session ends.
 func (r *runner) session(ctx context.Context, s *elastic.Session) error {
+	r.house(s.Comm)
+	r.divide(s.View)
 	if err := r.enter(ctx, s); err != nil {
 		return err
 	}

@@ -13,11 +13,14 @@ import (
 type summer interface {
 	// clear empties the contribution; what is added next has that scale.
 	clear(scale exact.Scale)
-	// add lets the model compute one microbatch, and adds its gradient. done is told of
-	// each parameter that will not change any more if nothing else is added.
-	add(m Model, samples []int, done func(i int)) (loss float64, err error)
+	// add lets the model compute one microbatch, and adds its gradient. ready is told of
+	// what will not change any more if nothing else is added: of parameter i the elements
+	// from an index on.
+	add(m Model, samples []int, ready func(i, from int)) (loss float64, err error)
 	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
 	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
+	// house moves what is reduced into shared memory; after an error nothing has moved.
+	house(h *housing) error
 	// fault names the first parameter whose contribution is not finite.
 	fault() fault
 	// square is the squared Euclidean norm of this peer's own sums.
@@ -45,15 +48,16 @@ func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
 
 // plain sums in float32. Sums of all ranks are reduced into the staging buffer.
 type plain struct {
-	own  vector
-	bufs *gradients
-	bad  fault
+	layout layout
+	own    vector
+	bufs   *gradients
+	bad    fault
 }
 
 // newPlain takes the memory of a contribution.
 func newPlain(l layout) (*plain, *gradients) {
 	bufs := &gradients{l.vector(), l.vector()}
-	return &plain{own: l.vector(), bufs: bufs}, bufs
+	return &plain{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
 func (p *plain) clear(exact.Scale) {
@@ -61,8 +65,8 @@ func (p *plain) clear(exact.Scale) {
 	p.bad = faultNone
 }
 
-func (p *plain) add(m Model, samples []int, done func(int)) (float64, error) {
-	return m.Accumulate(p.own.views, samples, done)
+func (p *plain) add(m Model, samples []int, ready func(i, from int)) (float64, error) {
+	return accumulate(m, p.own.views, samples, ready)
 }
 
 func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
@@ -74,7 +78,8 @@ func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pendin
 // it into the cache.
 func (p *plain) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
-		if p.bad == faultNone && !allFinite(p.own.views[i]) {
+		lo, hi := p.layout.part(b, i)
+		if p.bad == faultNone && !allFinite(p.own.flat[lo:hi]) {
 			p.bad = faultGradient + fault(i)
 		}
 	}
@@ -96,13 +101,15 @@ func (p *plain) mean(samples int64) (exact.Scale, bool) {
 // which has nothing to keep until the mean is written to it. Both buffers are aligned,
 // so that a microbatch has the same bits in either.
 type quantised struct {
-	bufs  *gradients
-	scale exact.Scale
-	views [][]int32 // own sums, by parameter
-	own   []int32   // flat
-	all   []int32   // sums of all ranks, flat
-	parts [][]int32 // all, by parameter
-	peaks []exact.Peak
+	layout layout
+	bufs   *gradients
+	scale  exact.Scale
+	views  [][]int32 // own sums, by parameter
+	own    []int32   // flat
+	all    []int32   // sums of all ranks, flat
+	parts  [][]int32 // all, by parameter
+	peaks  []exact.Peak
+	left   []int // by parameter: as much of the microbatch under way is not in the sums
 	// step has the peaks of all ranks, reduced.
 	step []exact.Peak
 }
@@ -117,8 +124,8 @@ func newQuantised(l layout) (*quantised, *gradients) {
 	bufs.staging.flat, bufs.staging.views = exact.Views(sizes)
 	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)
 	n := len(l.params)
-	q := &quantised{bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
-		peaks: make([]exact.Peak, n), step: make([]exact.Peak, n)}
+	q := &quantised{layout: l, bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
+		peaks: make([]exact.Peak, n), left: make([]int, n), step: make([]exact.Peak, n)}
 	q.views, q.parts = cut(l, q.own), cut(l, q.all)
 	return q, bufs
 }
@@ -129,23 +136,41 @@ func (q *quantised) clear(scale exact.Scale) {
 	clear(q.peaks)
 }
 
-func (q *quantised) add(m Model, samples []int, done func(int)) (float64, error) {
+// add takes each gradient as soon as the model is done with it, so that its reduction can
+// begin while the model computes the others.
+func (q *quantised) add(m Model, samples []int, ready func(i, from int)) (float64, error) {
 	clear(q.bufs.staging.flat)
-	loss, err := m.Accumulate(q.bufs.staging.views, samples, func(int) {})
+	for i, v := range q.views {
+		q.left[i] = len(v)
+	}
+	loss, err := accumulate(m, q.bufs.staging.views, samples, func(i, from int) {
+		if i >= 0 && i < len(q.left) { // or ready says what the model does wrong
+			q.take(i, from)
+		}
+		ready(i, from)
+	})
 	if err != nil {
 		return 0, err
 	}
-	for i := len(q.views) - 1; i >= 0; i-- {
-		q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i], q.bufs.staging.views[i]))
-		done(i)
+	for i := range q.left {
+		q.take(i, 0)
 	}
 	return loss, nil
+}
+
+// take adds the gradient of parameter i of the microbatch under way, from an element on,
+// unless it has done so.
+func (q *quantised) take(i, from int) {
+	if end := q.left[i]; from >= 0 && from < end {
+		q.left[i] = from
+		q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i][from:end], q.bufs.staging.views[i][from:end]))
+	}
 }
 
 // reduce reduces the peaks together with the last bucket.
 func (q *quantised) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
 	p := collective.IAllReduce(ctx, c, q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
-	if b.firstParam > 0 {
+	if b.lo > 0 {
 		return p
 	}
 	return both{p, collective.IAllReduce(ctx, c.Using(collective.Auto), q.step, q.peaks, collective.Max[exact.Peak])}

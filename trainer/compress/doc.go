@@ -4,15 +4,16 @@
 //	fp16     half the bytes: 11 bits of each value, and one exponent for each block
 //	bf16     half the bytes: 8 bits of each value
 //	int8     a quarter: each value in 254 equal steps of the largest of its block
-//	topk:F   the fraction F of the values that are largest, at 3.4 bytes each
+//	topk:F   the fraction F of the values that are largest, at 3.4 bytes each if F is 0.01;
+//	         more in the first steps (At)
 //
 // A coding is for collective.AllReduceCoded, which leaves at each rank what its code
 // lacked; added to the next gradients that is sent later, and not lost:
 //
-//	coding, err := compress.Parse("int8")
-//	for {
+//	coding, err := compress.Parse("topk:0.01")
+//	for step := range steps {
 //		v := gradients plus rest
-//		err := collective.AllReduceCoded(ctx, comm, sum, v, coding)
+//		err := collective.AllReduceCoded(ctx, comm, sum, v, compress.At(coding, step+1))
 //		rest = v
 //	}
 //

@@ -6,22 +6,51 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/raw"
 )
 
 // TopK is the coding in a fraction of the elements: those of the largest magnitude, each
-// rounded to bfloat16. The others wait in what Encode leaves.
+// rounded to bfloat16. The others wait in what Encode leaves. At says how a training begins.
 //
 // The code of n elements, of which it keeps k: for each run of 255 elements a byte, how
 // many are kept of it; k bytes, their places in the run, ascending; and k times 2 bytes,
 // their values.
 type TopK struct{ fraction float64 }
 
+// leastKept is how many elements a code has at least, or all: the last layer and the biases
+// have few, of which each counts, and they cost little.
+const leastKept = 256
+
 // run is how many elements' places fit one byte, and so does their number.
 const run = 255
 
+// A training begins with more: with the fraction early of all elements, half of that after
+// earlySteps, and so on. What is not sent comes late, after 1 over the fraction steps if all
+// elements take turns, and in its first steps a model changes fastest. That costs at most
+// as many elements as earlySteps/4 steps have.
+const (
+	early      = 0.125
+	earlySteps = 32
+)
+
+// At returns the coding for a step of a training, from 1, whose coding is c: in the first
+// steps a TopK with a larger fraction (the warm-up of Lin and others 2018), else c itself.
+// Fractions are halved, which is exact, so that peers of all architectures agree on them.
+func At(c collective.Coding, step int64) collective.Coding {
+	k, ok := c.(TopK)
+	if !ok {
+		return c
+	}
+	fraction := early
+	for ; step > earlySteps && fraction > k.fraction; step -= earlySteps {
+		fraction /= 2
+	}
+	return TopK{max(fraction, k.fraction)}
+}
+
 // NewTopK returns the coding that keeps a fraction of the elements, above 0 and up to
-// 0.5, and at least one.
+// 0.5, and at least 256 or all of them.
 func NewTopK(fraction float64) (TopK, error) {
 	if !(fraction > 0 && fraction <= 0.5) {
 		return TopK{}, fmt.Errorf("compression topk: a fraction of %v, want above 0 and up to 0.5", fraction)
@@ -40,7 +69,7 @@ func (c TopK) Size(n int) int { return runs(n) + 3*c.keeps(n) }
 
 // keeps returns how many of n elements the code has.
 func (c TopK) keeps(n int) int {
-	return min(n, max(1, int(math.Ceil(c.fraction*float64(n)))))
+	return min(n, max(leastKept, int(math.Ceil(c.fraction*float64(n)))))
 }
 
 // runs returns how many runs n elements have.
@@ -81,9 +110,9 @@ func (c TopK) Encode(code []byte, v []float32) {
 // Add implements collective.Coding.
 func (c TopK) Add(dst []float32, code []byte) error {
 	counts, places, values := c.parts(code, len(dst))
-	for r, kept := range counts {
-		part := dst[r*run : min((r+1)*run, len(dst))]
-		if int(kept) > len(places) {
+	for r, count := range counts {
+		part, kept := dst[r*run:min((r+1)*run, len(dst))], int(count)
+		if kept > len(places) {
 			return fmt.Errorf("%s: run %d of %d has %d elements, %d are left", c.Name(), r, len(counts), kept, len(places))
 		}
 		for i, at := range places[:kept] {

@@ -63,21 +63,24 @@ func (l *conv) forward(x []float32, n int) []float32 {
 	return l.y
 }
 
-// backward reuses the columns of forward and overwrites its rows.
-func (l *conv) backward(dy []float32, grad [][]float32, wantDX bool) []float32 {
+// accumulate reuses the columns of forward, and leaves dy in its rows.
+func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 	wide := l.n * l.places()
 	exchange(l.rows, dy, l.out.C, l.n, l.places())
-	delta := matrix(l.rows, l.out.C, wide)
-	addMulTrans(matrix(grad[0], l.out.C, l.patch()), delta, matrix(l.columns, l.patch(), wide))
 	for f := range l.out.C {
 		grad[1][f] += sum(l.rows[f*wide : (f+1)*wide])
 	}
-	if !wantDX {
-		return nil
-	}
+	told.ready(1, 0)
+	addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(l.rows, l.out.C, wide), matrix(l.columns, l.patch(), wide))
+	told.ready(0, 0)
+}
+
+// backward finds dy in the rows, where accumulate has put it.
+func (l *conv) backward([]float32) []float32 {
+	wide := l.n * l.places()
 	l.dcolumn = grow(l.dcolumn, l.patch()*wide)
 	clear(l.dcolumn)
-	addTransMul(matrix(l.dcolumn, l.patch(), wide), matrix(l.w.Data, l.out.C, l.patch()), delta)
+	addTransMul(matrix(l.dcolumn, l.patch(), wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.rows, l.out.C, wide))
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)
 	l.col2im(l.dx)
@@ -150,6 +153,8 @@ func Pool() Layer {
 
 func (l *pool) params() []trainer.Param { return nil }
 
+func (l *pool) accumulate([]float32, [][]float32, listener) {}
+
 func (l *pool) forward(x []float32, n int) []float32 {
 	l.n = n
 	l.y = grow(l.y, n*l.out.Size())
@@ -182,10 +187,7 @@ func largest(x []float32, first, width int) int {
 
 // backward gives each gradient to the input that was the largest; no input is in
 // two squares, so nothing has to be added.
-func (l *pool) backward(dy []float32, _ [][]float32, wantDX bool) []float32 {
-	if !wantDX {
-		return nil
-	}
+func (l *pool) backward(dy []float32) []float32 {
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)
 	for i, from := range l.from {

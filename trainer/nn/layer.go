@@ -33,10 +33,12 @@ type layer interface {
 	// forward returns the outputs of n samples. They, and x, are used again by
 	// backward, and may be changed by the layer after.
 	forward(x []float32, n int) []float32
-	// backward takes d loss / d outputs of the last forward, adds to grad[i] the
-	// gradient of params()[i], and returns d loss / d x if wanted, else nil. It may
+	// accumulate takes d loss / d outputs of the last forward, and adds to grad[i] the
+	// gradient of params()[i], of which it tells as trainer.Piecewise does, the last first.
+	accumulate(dy []float32, grad [][]float32, told listener)
+	// backward comes after accumulate, with the same dy, and returns d loss / d x. It may
 	// change dy and may return it.
-	backward(dy []float32, grad [][]float32, wantDX bool) []float32
+	backward(dy []float32) []float32
 }
 
 // dense is y = x W + b with W of inputs rows and outputs columns, so that zeros
@@ -76,19 +78,31 @@ func (l *dense) forward(x []float32, n int) []float32 {
 	return l.y
 }
 
-// backward: dW = x^T dy, db = sum of dy over the samples, dx = dy W^T.
-func (l *dense) backward(dy []float32, grad [][]float32, wantDX bool) []float32 {
-	delta := matrix(dy, l.n, l.out)
-	addTransMul(matrix(grad[0], l.in, l.out), matrix(l.x, l.n, l.in), delta)
+// pieceSize is the least number of elements of a large gradient that are told of together.
+const pieceSize = 32 << 10
+
+// accumulate: db = sum of dy over the samples, dW = x^T dy, some rows after the other. They
+// are whole tiles of the product, so their bits are the same.
+func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
 	}
-	if !wantDX {
-		return nil
+	told.ready(1, 0)
+	dw, x, delta := matrix(grad[0], l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
+	rows := (pieceSize/l.out/tileRows + 1) * tileRows
+	for end := l.in; end > 0; {
+		first := (end - 1) / rows * rows
+		addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
+		told.ready(0, first*l.out)
+		end = first
 	}
+}
+
+// backward: dx = dy W^T.
+func (l *dense) backward(dy []float32) []float32 {
 	l.dx = grow(l.dx, l.n*l.in)
 	clear(l.dx)
-	addMulTrans(matrix(l.dx, l.n, l.in), delta, matrix(l.w.Data, l.in, l.out))
+	addMulTrans(matrix(l.dx, l.n, l.in), matrix(dy, l.n, l.out), matrix(l.w.Data, l.in, l.out))
 	return l.dx
 }
 
@@ -101,6 +115,8 @@ func ReLU() Layer {
 }
 
 func (l *relu) params() []trainer.Param { return nil }
+
+func (l *relu) accumulate([]float32, [][]float32, listener) {}
 
 // forward keeps NaN, which must be seen by the loss.
 func (l *relu) forward(x []float32, _ int) []float32 {
@@ -115,7 +131,7 @@ func (l *relu) forward(x []float32, _ int) []float32 {
 
 // backward stops the gradient where the output was cut off. At exactly zero the
 // derivative is taken as 0.
-func (l *relu) backward(dy []float32, _ [][]float32, _ bool) []float32 {
+func (l *relu) backward(dy []float32) []float32 {
 	for i, y := range l.y[:len(dy)] {
 		if y == 0 {
 			dy[i] = 0

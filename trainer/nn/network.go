@@ -76,12 +76,41 @@ func (n *Network) Params() []trainer.Param { return n.params }
 // and returns the sum of their losses. It fails, before grad is touched, if an
 // index is out of range or a class unknown.
 func (n *Network) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
+	return n.accumulate(grad, samples, listener{whole: done})
+}
+
+// AccumulatePieces is Accumulate, but that it tells of rows of large weights as soon as they
+// are complete, so that Network is a trainer.Piecewise.
+func (n *Network) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+	return n.accumulate(grad, samples, listener{pieces: ready})
+}
+
+// listener is told what is complete of the gradients of some parameters.
+type listener struct {
+	first  int               // of the parameters
+	whole  func(i int)       // called once for each, unless
+	pieces func(i, from int) // is there
+}
+
+// ready tells that the gradient of parameter i, counted from the first, is complete from an
+// element on.
+func (l listener) ready(i, from int) {
+	switch {
+	case l.pieces != nil:
+		l.pieces(l.first+i, from)
+	case from == 0:
+		l.whole(l.first + i)
+	}
+}
+
+// accumulate is Accumulate and AccumulatePieces.
+func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (float64, error) {
 	if len(grad) != len(n.params) {
 		return 0, fmt.Errorf("nn: accumulate: %d gradients for %d parameters", len(grad), len(n.params))
 	}
 	if len(samples) == 0 { // gonum takes no matrices without rows
 		for p := len(n.params) - 1; p >= 0; p-- {
-			done(p)
+			told.ready(p, 0)
 		}
 		return 0, nil
 	}
@@ -90,16 +119,15 @@ func (n *Network) Accumulate(grad [][]float32, samples []int, done func(i int)) 
 		return 0, err
 	}
 	loss, _ := crossEntropy(delta, n.batch.classes)
+	// What a layer adds is on its way to the others before its inputs have their gradient.
 	for i := len(n.layers) - 1; i >= 0; i-- {
 		first, end := n.first[i], n.first[i+1]
-		// Layers before the first parameter need no gradient of their inputs.
-		delta = n.layers[i].backward(delta, grad[first:end], first > 0)
-		for p := end - 1; p >= first; p-- {
-			done(p)
-		}
+		told.first = first
+		n.layers[i].accumulate(delta, grad[first:end], told)
 		if first == 0 {
-			break
+			break // layers before the first parameter need none
 		}
+		delta = n.layers[i].backward(delta)
 	}
 	return loss, nil
 }

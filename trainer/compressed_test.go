@@ -1,0 +1,312 @@
+package trainer_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/compress"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// fading is a model whose gradients do not depend on its parameters, and are zero from
+// some step on. Then what compression has held back goes out, and the parameters are
+// minus the sum of all mean gradients: whatever was lost or counted twice shows.
+type fading struct {
+	params []trainer.Param
+	pace   time.Duration
+	step   int64 // the open one
+	mute   bool  // its gradients are always zero
+}
+
+// fadeSteps have gradients. After so many more nothing is held back.
+const fadeSteps, fadedSteps = 7, 21
+
+func newFading() *fading {
+	m := &fading{pace: time.Millisecond}
+	for i, n := range []int{3, 900, 1, 1500} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *fading) Params() []trainer.Param { return m.params }
+
+// sloped is the gradient of a sample in a step.
+func sloped(step int64, i, j int) float64 {
+	if step > fadeSteps {
+		return 0
+	}
+	return math.Sin(float64(step)*3+float64(i*17+j*7)) * float64(1+j%9)
+}
+
+func (m *fading) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	<-time.After(m.pace)
+	for i := len(grad) - 1; i >= 0; i-- {
+		for j := range grad[i] {
+			if !m.mute {
+				grad[i][j] += float32(float64(len(samples)) * sloped(m.step, i, j))
+			}
+		}
+		done(i)
+	}
+	return float64(len(samples)), nil
+}
+
+// fade is the job: full steps, and a short one at the end of each pass of three.
+func fade(coding string) trainer.Config {
+	cfg := churning(fadeSteps+fadedSteps, false)
+	cfg.Compression, cfg.BucketBytes = coding, 4000
+	cfg.Optimizer, cfg.Schedule = optim.SGD{}, optim.Constant(1)
+	return cfg
+}
+
+// fading gives an actor its model, and lets begin do what it likes at each step.
+func (x *actor) fading(begin func(step int64)) *fading {
+	m := newFading()
+	x.trained = m
+	x.cfg.OnBegin = func(step int64) {
+		m.step = step
+		if begin != nil {
+			begin(step)
+		}
+	}
+	return m
+}
+
+// conserved wants the parameters of a survivor to be minus the sum of what the survivors
+// have contributed.
+func (a *arena) conserved(t *testing.T, about string) {
+	t.Helper()
+	a.check(t, about)
+	part := make(map[int64]float64) // of the survivors, of each step
+	var m *fading
+	for _, x := range a.actors {
+		if x.killed.Load() {
+			continue
+		}
+		m = x.trained.(*fading)
+		for _, s := range x.steps {
+			part[s.Step] += float64(s.ShareSamples) / float64(s.Samples)
+		}
+	}
+	for i, p := range m.params {
+		for j, got := range p.Data {
+			want := 0.0
+			for step := int64(1); step <= fadeSteps; step++ {
+				want -= part[step] * sloped(step, i, j)
+			}
+			if math.Abs(float64(got)-want) > 0.02 {
+				t.Fatalf("%s: element %d of parameter %d is %v, want %v", about, j, i, got, want)
+			}
+		}
+	}
+}
+
+// Peers of different speeds, a newcomer, and steps of different lengths: what is held back
+// comes later and once.
+func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
+	for _, coding := range []string{"none", "fp16", "bf16", "int8", "topk"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, fade(coding))
+			var begun atomic.Bool
+			a.adjust = func(x *actor) {
+				m := x.fading(func(step int64) {
+					if step == 3 && begun.CompareAndSwap(false, true) {
+						a.start(elastic.Member{ID: "newcomer", Index: 3}, nil)
+					}
+				})
+				m.pace = time.Duration(10*(1+x.self.Index)) * time.Millisecond
+			}
+			a.play(t)
+			a.conserved(t, coding)
+			if last := a.actors[0].steps; last[len(last)-1].Peers != 4 {
+				t.Errorf("%s: nobody has joined", coding)
+			}
+		})
+	}
+}
+
+// A death at any message. The victim contributes zeros, and so holds nothing back that is
+// lost with it. The survivors reduce again, or learn of the commit from each other, with
+// the same sums as if nothing had happened.
+func TestKillWithCompression(t *testing.T) {
+	for victim := range 3 {
+		messages := int64(1 << 30)
+		for k := int64(5); k <= messages; k++ {
+			synctest.Test(t, func(t *testing.T) {
+				a := newArena(3, fade("topk"))
+				a.adjust = func(x *actor) {
+					m := x.fading(func(step int64) {
+						if x.self.Index == victim && step == fadeSteps+2 {
+							messages = min(messages, x.sent.Load())
+						}
+					})
+					if x.self.Index == victim {
+						m.mute = true
+						x.killAt.Store(k)
+					}
+				}
+				a.play(t)
+				a.conserved(t, fmt.Sprintf("rank %d killed at message %d", victim, k))
+			})
+		}
+	}
+}
+
+// With other codings the victim takes a little along: what its own chunk lacked.
+func TestKillWithEveryCoding(t *testing.T) {
+	for _, coding := range []string{"fp16", "bf16", "int8"} {
+		for k := int64(20); k < 200; k += 23 {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := churning(6, false)
+				cfg.Compression = coding
+				a := newArena(3, cfg)
+				a.adjust = func(x *actor) {
+					if x.self.Index == 1 {
+						x.killAt.Store(k)
+					}
+				}
+				a.play(t)
+				a.check(t, fmt.Sprintf("%s: rank 1 killed at message %d", coding, k))
+			})
+		}
+	}
+}
+
+// A peer that leaves, and one that is put out, say what they give up.
+func TestGivingUpWhatWasHeldBack(t *testing.T) {
+	for why, act := range map[string]func(x *actor){
+		"leaving":                    func(x *actor) { x.group.Leave() },
+		"taking the state of others": func(x *actor) { x.muted.Store(true) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := fade("topk")
+			cfg.Steps = 80
+			a := newArena(3, cfg)
+			var lines atomic.Pointer[[]string]
+			lines.Store(new([]string))
+			a.adjust = func(x *actor) {
+				m := x.fading(func(step int64) {
+					if step == 5 && x.self.Index == 1 {
+						act(x)
+					}
+				})
+				m.pace = 50 * time.Millisecond
+				if x.self.Index == 1 {
+					x.cfg.Log = func(line string) {
+						all := append(*lines.Load(), line)
+						lines.Store(&all)
+					}
+				}
+			}
+			a.play(t)
+			x := a.actors[1]
+			if errors.Is(x.err, elastic.ErrLeft) {
+				x.killed.Store(true) // it has no result
+			}
+			a.check(t, why)
+			if got := strings.Join(*lines.Load(), "\n"); !strings.Contains(got, why+": gives up gradients of norm ") {
+				t.Errorf("%s: the log has %q", why, got)
+			}
+		})
+	}
+}
+
+// Who sends gradients in another way is refused, and told.
+func TestOtherCompressionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, churning(60, false))
+		a.cfg.Compression = "topk:0.10"
+		a.adjust = func(x *actor) {
+			x.model.pace = 10 * time.Millisecond
+			switch x.self.Index {
+			case 0:
+				x.cfg.OnBegin = func(step int64) {
+					if step == 5 {
+						a.start(elastic.Member{ID: "a-peer-that-rounds", Index: 2}, nil)
+					}
+				}
+			case 1:
+				x.cfg.Compression = "topk:1e-1" // the same
+			case 2:
+				x.cfg.Compression = "int8"
+			}
+		}
+		a.play(t)
+		x := a.actors[2]
+		if !errors.Is(x.err, elastic.ErrRefused) || !strings.Contains(x.err.Error(), "compression is topk:0.1") {
+			t.Errorf("error %v", x.err)
+		}
+		x.killed.Store(true) // it has no result
+		a.check(t, "somebody is refused")
+	})
+}
+
+// The counters say how much shorter gradients were, to the user and to the event log.
+func TestCompressionIsCounted(t *testing.T) {
+	for coding, want := range map[string]float64{"none": 0, "fp16": 1.99, "bf16": 2, "int8": 3.9, "topk": 2.2} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(2, fade(coding))
+			a.adjust = func(x *actor) { x.fading(nil) }
+			a.play(t)
+			a.check(t, coding)
+			for _, s := range a.actors[0].steps {
+				if coding == "none" && (s.Sent != 0 || s.Raw != 0) || coding != "none" && (s.Raw != 4*2404 || float64(s.Raw)/float64(s.Sent) < want) {
+					t.Errorf("%s: step %d: sent %d for %d bytes", coding, s.Step, s.Sent, s.Raw)
+				}
+			}
+			for i, e := range of[event.Step](&a.events, 0) {
+				if s := a.actors[0].steps[i]; e.SentBytes != s.Sent || e.RawBytes != s.Raw {
+					t.Errorf("%s: the log has %d and %d bytes, the report %d and %d", coding, e.SentBytes, e.RawBytes, s.Sent, s.Raw)
+				}
+			}
+		})
+	}
+}
+
+// The first steps send more with a sparse coding.
+func TestSparseCodingBeginsWithMore(t *testing.T) {
+	const n = 5000
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fade("topk")
+		cfg.Steps = 70
+		a := newArena(3, cfg)
+		a.adjust = func(x *actor) {
+			x.fading(nil).params = []trainer.Param{{Name: "wide", Shape: []int{n}, Data: make([]float32, n)}}
+		}
+		a.play(t)
+		a.check(t, "wide")
+		coding, err := compress.NewTopK(compress.DefaultFraction)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range a.actors[0].steps {
+			if want := int64(2 * compress.At(coding, s.Step).Size(n)); s.Sent != want {
+				t.Errorf("step %d: sent %d bytes, want %d", s.Step, s.Sent, want)
+			}
+		}
+		if first, last := a.actors[0].steps[0].Sent, a.actors[0].steps[69].Sent; first <= last {
+			t.Errorf("sent %d bytes in the first step, %d in the last", first, last)
+		}
+	})
+}
+
+// A setting that makes no sense is named.
+func TestCompressionThatIsNone(t *testing.T) {
+	for coding, word := range map[string]string{"gzip": "Compression", "topk:2": "fraction", "int8": "Exact"} {
+		cfg := churning(1, coding == "int8")
+		cfg.Compression = coding
+		if err := trainer.Run(t.Context(), nil, newSlope(), cfg); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: error %v, want %q in it", coding, err, word)
+		}
+	}
+}

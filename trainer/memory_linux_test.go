@@ -1,0 +1,354 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/trainer"
+)
+
+// lodging is a network whose members are on one host. The memory that a member lends to
+// the others lasts, as that of a process does; or is another one in each session, as it is
+// when a process comes back under another identity. It is for sessions that end in good
+// order: revocations do not reach the others' waits in memory. Those poll in real time.
+type lodging struct {
+	*mem.Network
+	brief bool       // memory does not last
+	since uint64     // the first epoch that has memory
+	full  elastic.ID // the member whose memory is short
+
+	mu     sync.Mutex
+	arenas map[elastic.ID][]*shm.Arena // of each member, the newest last
+	houses map[uint64]*house           // of sessions, by epoch
+}
+
+// house is the memory of one session.
+type house struct {
+	memory []byte
+	arenas []*shm.Arena
+	bytes  [][]byte
+}
+
+func (l *lodging) Endpoint(self elastic.Member) elastic.Endpoint {
+	ep := l.Network.Endpoint(self)
+	ep.Connector = lodger{ep.Connector, l}
+	return ep
+}
+
+// of returns the house of a view, which the first one to ask builds.
+func (l *lodging) of(v elastic.View) (*house, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.houses[v.Epoch]; h != nil {
+		return h, nil
+	}
+	h := &house{memory: shm.Ordinary(shm.Size(len(v.Members)))}
+	for _, m := range v.Members {
+		if len(l.arenas[m.ID]) == 0 || l.brief {
+			a, err := l.build(m.ID)
+			if err != nil {
+				return nil, err
+			}
+			l.arenas[m.ID] = append(l.arenas[m.ID], a)
+		}
+		a := l.arenas[m.ID][len(l.arenas[m.ID])-1]
+		h.arenas, h.bytes = append(h.arenas, a), append(h.bytes, a.Bytes())
+	}
+	l.houses[v.Epoch] = h
+	return h, nil
+}
+
+// build makes the arena of a member. A full one has room for one vector.
+func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
+	if id == l.full {
+		return shm.NewArena(2 * 4 * tenantSize)
+	}
+	return shm.NewArena(1 << 24)
+}
+
+// now returns the newest arena of a member, and those that were before.
+func (l *lodging) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.arenas[id]
+	return all[len(all)-1], all[:len(all)-1]
+}
+
+// lodger connects one member.
+type lodger struct {
+	elastic.Connector
+	network *lodging
+}
+
+func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+	t, err := c.Connector.Connect(ctx, v, self)
+	if err != nil || v.Epoch < c.network.since {
+		return t, err
+	}
+	h, err := c.network.of(v)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	segment, err := shm.Attach(h.memory, h.bytes, len(v.Members), self)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	nothing := func() error { return nil }
+	s := &collective.Shared{Segment: segment, Arena: h.arenas[self], Cause: nothing, Release: nothing}
+	for rank := range v.Members {
+		s.Ranks = append(s.Ranks, rank)
+	}
+	return flat{t, s}, nil
+}
+
+// flat is a transport with memory.
+type flat struct {
+	collective.Transport
+	shared *collective.Shared
+}
+
+func (f flat) Shared() *collective.Shared { return f.shared }
+
+func (f flat) Revoke(cause error) {
+	f.Transport.Revoke(cause)
+	f.shared.Segment.Revoke()
+}
+
+func (f flat) Close() error {
+	f.shared.Segment.Revoke()
+	return f.Transport.Close()
+}
+
+// pages returns how much memory an arena has, in units of the system's.
+func pages(t *testing.T, a *shm.Arena) int64 {
+	t.Helper()
+	info, err := a.File().Stat()
+	if err != nil {
+		t.Error(err)
+		return -1
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks
+}
+
+// tenant is a model that looks where its gradients are.
+type tenant struct {
+	*slope
+	home            func() *shm.Arena
+	inside, outside int // microbatches
+	broken          error
+}
+
+// tenantSize is the number of elements of its parameters: too many for vectors that
+// travel with a post.
+const tenantSize = 3 + 5000 + 1 + 6
+
+func newTenant(home func() *shm.Arena) *tenant {
+	m := &tenant{slope: new(slope), home: home}
+	m.scale = 1
+	for i, n := range []int{3, 5000, 1, 6} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	if m.broken != nil {
+		return 0, m.broken
+	}
+	in := 0
+	for _, g := range grad {
+		if m.home != nil && m.home().Ref(raw.Bytes(g)) != 0 {
+			in++
+		}
+	}
+	switch in {
+	case 0:
+		m.outside++
+	case len(grad):
+		m.inside++
+	default:
+		return 0, fmt.Errorf("%d of %d gradients are in shared memory", in, len(grad))
+	}
+	return m.slope.Accumulate(grad, samples, done)
+}
+
+// housed is the job of three tenants, of whom the last one leaves, so that there are two
+// sessions at least.
+func housed(mode string) trainer.Config {
+	cfg := churning(40, mode == "exact")
+	cfg.BucketBytes = 1 << 10
+	if mode == "int8" {
+		cfg.Compression = mode
+	}
+	return cfg
+}
+
+// leaveAt lets the last member leave in a step. The first one goes on when that is decided.
+func (a *arena) leaveAt(x *actor, at int64) {
+	x.cfg.OnBegin = func(step int64) {
+		switch {
+		case step == at && x.self.Index == 2:
+			x.killed.Store(true) // it has no result
+			x.group.Leave()
+		case step == at+1 && x.self.Index == 0:
+			for !a.events.reduced() && a.ctx.Err() == nil {
+				<-time.After(time.Millisecond)
+			}
+		}
+	}
+}
+
+// reduced reports whether member 0 knows of a view of two.
+func (l *log) reduced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, v := range of[event.View](l, 0) {
+		if len(v.Members) == 2 {
+			return true
+		}
+	}
+	return false
+}
+
+// Vectors that are reduced are in the memory of the session, and nowhere else, and what
+// they had in them comes along; at the end all of it is given back. In exact mode that
+// makes no difference to the weights.
+func TestHousing(t *testing.T) {
+	weights := unhoused(t)
+	for mode, grads := range map[string]bool{"plain": true, "exact": false, "int8": false} {
+		for _, brief := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/brief=%t", mode, brief), func(t *testing.T) {
+				l := newLodging(t, brief)
+				a := newArena(3, housed(mode))
+				a.network = l
+				a.adjust = func(x *actor) {
+					x.trained = newTenant(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
+					a.leaveAt(x, 5)
+					x.cfg.OnStep = watching(t, l, x, mode != "int8")
+				}
+				a.play(t)
+				if sha := a.check(t, mode); mode == "exact" && sha != weights {
+					t.Errorf("weights %s, without shared memory %s", sha, weights)
+				}
+				if len(l.houses) < 2 {
+					t.Errorf("%d sessions, want two or more", len(l.houses))
+				}
+				for _, x := range a.actors {
+					if m := x.trained.(*tenant); (m.outside == 0) != grads || (m.inside == 0) == grads {
+						t.Errorf("%s: gradients of %d microbatches in shared memory, of %d elsewhere", x.self.ID, m.inside, m.outside)
+					}
+				}
+			})
+		}
+	}
+}
+
+// newLodging returns a network, whose memory has to be free at the end of the test.
+func newLodging(t *testing.T, brief bool) *lodging {
+	l := &lodging{Network: mem.NewNetwork(), brief: brief, arenas: make(map[elastic.ID][]*shm.Arena), houses: make(map[uint64]*house)}
+	t.Cleanup(func() {
+		for id, all := range l.arenas {
+			for _, a := range all {
+				if n := pages(t, a); n != 0 {
+					t.Errorf("%s leaves %d pages behind", id, n)
+				}
+				if err := a.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	return l
+}
+
+// watching looks at the memory of a member after each step.
+func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepReport) {
+	return func(r trainer.StepReport) {
+		x.steps = append(x.steps, r)
+		newest, older := l.now(x.self.ID)
+		if (pages(t, newest) > 0) != used {
+			t.Errorf("%s: step %d: %d pages in use", x.self.ID, r.Step, pages(t, newest))
+		}
+		for _, a := range older {
+			if pages(t, a) != 0 {
+				t.Errorf("%s: step %d: memory of another session is still in use", x.self.ID, r.Step)
+			}
+		}
+	}
+}
+
+// unhoused returns the weights that the job in exact mode comes to without shared memory.
+func unhoused(t *testing.T) (sha string) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, housed("exact"))
+		a.adjust = func(x *actor) { x.trained = newTenant(nil) }
+		a.play(t)
+		sha = a.check(t, "alone")
+	})
+	return sha
+}
+
+// A session without memory breaks, as one member fails. The next one has some, and what
+// the others have computed of the step comes along: nothing is computed again.
+func TestHousingOfAnOpenStep(t *testing.T) {
+	weights := unhoused(t)
+	l := newLodging(t, false)
+	l.since = 2
+	a := newArena(3, housed("exact"))
+	a.network = l
+	a.adjust = func(x *actor) {
+		m := newTenant(nil)
+		x.trained = m
+		x.cfg.OnBegin = func(step int64) {
+			if step == 5 && x.self.Index == 2 {
+				x.killed.Store(true) // it has no result
+				m.broken = errors.New("out of order")
+			}
+		}
+	}
+	a.play(t)
+	if sha := a.check(t, "a member fails"); sha != weights {
+		t.Errorf("weights %s, want %s", sha, weights)
+	}
+	if len(l.houses) == 0 {
+		t.Error("no session had memory")
+	}
+}
+
+// A member whose memory has no room says so once, and computes in its own.
+func TestHousingWithoutRoom(t *testing.T) {
+	l := newLodging(t, false)
+	l.full = "peer-of-rank-1"
+	a := newArena(3, housed("plain"))
+	a.network = l
+	var lines []string
+	a.adjust = func(x *actor) {
+		x.trained = newTenant(func() *shm.Arena { newest, _ := l.now(x.self.ID); return newest })
+		a.leaveAt(x, 5)
+		if x.self.ID == l.full {
+			x.cfg.Log = func(line string) { lines = append(lines, line) }
+			x.cfg.OnStep = watching(t, l, x, false)
+		}
+	}
+	a.play(t)
+	a.check(t, "no room")
+	if m := a.actors[1].trained.(*tenant); m.inside != 0 || a.actors[0].trained.(*tenant).outside != 0 {
+		t.Errorf("%d microbatches where there is no room, %d elsewhere where there is", m.inside, a.actors[0].trained.(*tenant).outside)
+	}
+	if told := strings.Count(strings.Join(lines, "\n"), "gradients stay where they are"); told != 1 {
+		t.Errorf("told %d times: %q", told, lines)
+	}
+}

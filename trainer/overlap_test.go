@@ -1,0 +1,92 @@
+package trainer
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+)
+
+// In exact mode, too, buckets are reduced while the model computes the others.
+func TestExactReductionOverlaps(t *testing.T) {
+	var trace []string
+	params := paramsOf(2, 2, 2)
+	r := alone(t, traced{params: params, trace: &trace}, func(c *Config) { c.Exact = true })
+	reduction := newReduction(r.layout, func(b bucket) pending {
+		trace = append(trace, "reduce "+params[b.firstParam].Name)
+		return waiter(func(context.Context) error { return nil })
+	})
+	if err := r.open.complete(t.Context(), r.model, r.plan.step(1), microbatches(4, 1, 3), reduction, always(nil)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"backward c", "backward b", "backward a",
+		"backward c", "reduce c", "backward b", "reduce b", "backward a", "reduce a"}
+	if !slices.Equal(trace, want) {
+		t.Errorf("trace %v, want %v", trace, want)
+	}
+}
+
+// careless is a model that tells of some gradients twice, or of one that it has not, and
+// of others not at all.
+type careless struct {
+	traced
+	tells []int
+}
+
+func (m careless) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	loss, err := m.traced.Accumulate(grad, samples, func(int) {})
+	for _, i := range m.tells {
+		done(i)
+	}
+	return loss, err
+}
+
+// What a model tells of its gradients changes nothing in the sums of exact mode.
+func TestExactSumsTakeEachGradientOnce(t *testing.T) {
+	var trace []string
+	sums := func(tells ...int) []int32 {
+		m := careless{traced{params: paramsOf(3, 1, 2), trace: &trace}, tells}
+		r := alone(t, m, func(c *Config) { c.Exact = true })
+		for k := range 3 {
+			if err := r.open.add(m, r.plan.step(1), k, ignore); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r.open.sums.(*quantised).own
+	}
+	want := sums(2, 1, 0)
+	for _, tells := range [][]int{{0, 1, 2}, {2, 2, 0, 0}, {}, {3, 1, -1}} {
+		if got := sums(tells...); !slices.Equal(got, want) || got[0] == 0 {
+			t.Errorf("told of %v: sums %v, want %v", tells, got, want)
+		}
+	}
+}
+
+// On one processor a call that was started sends what it can before the model goes on.
+func TestCallsGoFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var begun atomic.Int32
+	finished := make(chan struct{})
+	l := newLayout(paramsOf(1, 1, 1, 1), 1)
+	r := newReduction(l, func(b bucket) pending {
+		go func() {
+			begun.Add(1)
+			finished <- struct{}{}
+		}()
+		return waiter(func(context.Context) error { <-finished; return nil })
+	})
+	first := 0
+	for i := range slices.Backward(l.params) {
+		r.ready(i, 0)
+		if int(begun.Load()) == len(r.started) {
+			first++
+		}
+	}
+	if err := r.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if first < len(l.params)/2 { // the scheduler is fair now and then
+		t.Errorf("%d of %d calls had begun before the model went on", first, len(l.params))
+	}
+}
