@@ -20,7 +20,7 @@ PACKAGES = ./...
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench planted sim balance-report scale model chaos soak differential clean
+.PHONY: help build data run test race lint fuzz bench bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -56,6 +56,16 @@ fuzz: ## every fuzz target, for FUZZTIME=10s each
 
 bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
+
+bench-peers: build ## beside Open MPI and Gloo, in 40 minutes: docs/performance.md; as root with several hosts, too
+	@scripts/bench-peers/install.sh
+	@CGO_ENABLED=0 $(GO) run ./scripts/bench-peers
+	@if [ "$$(id -u)" -eq 0 ]; then CGO_ENABLED=0 $(GO) run ./scripts/bench-peers --hosts; \
+		else echo "make bench-peers: only root can make network namespaces: no measurements with several hosts"; fi
+
+bench-peers-short: build ## the same with few calls on one host; fails only on wrong numbers
+	@scripts/bench-peers/install.sh
+	@CGO_ENABLED=0 $(GO) run ./scripts/bench-peers --short
 
 planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds it
 	@$(GO) run ./scripts/planted

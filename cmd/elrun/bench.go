@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/bench"
 	"github.com/elrun/elrun/internal/raw"
 	"github.com/elrun/elrun/launch"
@@ -23,6 +24,8 @@ type benchFlags struct {
 	Algorithm  string `default:"auto" help:"Algorithm (${default})."`
 	Iters      int    `placeholder:"N" help:"Timed calls of each size (default: 10 to 200, by size)."`
 	InPlace    bool   `help:"Use one vector as source and destination."`
+	Alloc      bool   `help:"Take the vectors of reductions from memory that the peers of a host share."`
+	Tune       bool   `help:"Time each algorithm by turns, and show how far the choice of auto is from the best."`
 	JSON       bool   `name:"json" help:"One JSON object a size."`
 	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
@@ -36,7 +39,7 @@ func (f *benchFlags) Validate() error {
 
 // config reads the flags.
 func (f *benchFlags) config() (bench.Config, error) {
-	cfg := bench.Config{Collective: f.Collective, Op: f.Op, Iters: f.Iters, InPlace: f.InPlace}
+	cfg := bench.Config{Collective: f.Collective, Op: f.Op, Iters: f.Iters, InPlace: f.InPlace, Alloc: f.Alloc}
 	if f.Collective == "" {
 		return cfg, fmt.Errorf("no collective given (one of %v)", bench.Collectives())
 	}
@@ -61,6 +64,7 @@ func (f *benchFlags) config() (bench.Config, error) {
 func (f *benchFlags) args() []string {
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
+		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),
 		"--json=" + strconv.FormatBool(f.JSON), "--transport=" + f.Transport,
 		"--encrypt=" + f.Encrypt, f.Collective}
 }
@@ -83,7 +87,10 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 }
 
 // benchPeerCommand is one peer of elrun bench.
-type benchPeerCommand struct{ benchFlags }
+type benchPeerCommand struct {
+	benchFlags
+	Group int `placeholder:"N" help:"Wait until so many peers are there: they may have launchers of their own, which join one after the other."`
+}
 
 // Run measures together with the other peers.
 func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
@@ -98,17 +105,15 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer g.Close()
-	s, err := g.Next(ctx, 0)
+	s, err := c.meet(ctx, g)
 	if err != nil {
 		return err
 	}
-	report := func(bench.Result) error { return nil }
-	if s.Rank == 0 {
-		if report, err = c.reporter(t, len(s.View.Members)); err != nil {
-			return err
-		}
+	measure := c.measure
+	if c.Tune {
+		measure = c.tune
 	}
-	if err := bench.Run(ctx, s.Comm, cfg, report); err != nil {
+	if err := measure(ctx, t, s, cfg); err != nil {
 		return err
 	}
 	// A peer that leaves early would be a loss for those still in the last call.
@@ -116,6 +121,54 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	return g.Close()
+}
+
+// meet returns the session in which to measure. While peers join one view follows the
+// other, and some peers may have left out the one in which others are: only a barrier
+// tells that all are in the same.
+func (c *benchPeerCommand) meet(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
+	s, err := g.Next(ctx, 0)
+	for c.Group > 0 && err == nil {
+		if len(s.View.Members) >= c.Group && collective.Barrier(ctx, s.Comm) == nil {
+			break
+		}
+		s, err = g.Next(ctx, s.View.Epoch)
+	}
+	return s, err
+}
+
+// measure shows each size's result at rank 0.
+func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
+	report := func(bench.Result) error { return nil }
+	if s.Rank == 0 {
+		var err error
+		if report, err = c.reporter(t, len(s.View.Members)); err != nil {
+			return err
+		}
+	}
+	return bench.Run(ctx, s.Comm, cfg, report)
+}
+
+// tune shows at rank 0 what auto reckons with, and how each algorithm does.
+func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
+	report := func(bench.Tuned) error { return nil }
+	if s.Rank == 0 {
+		if c.JSON {
+			e := json.NewEncoder(t.stdout)
+			report = func(r bench.Tuned) error { return e.Encode(r) }
+		} else {
+			crossovers, err := bench.Crossovers(s.Comm, c.Collective)
+			if err != nil {
+				return err
+			}
+			cost := s.Comm.Cost()
+			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us (%.1f more for each other one at the same time), and %.3f ns a byte (%.3f more); folding takes %.3f ns a byte\n",
+				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.OtherAlpha*1e6, cost.Beta*1e9, cost.OtherBeta*1e9, cost.Gamma*1e9)
+			fmt.Fprintf(t.stdout, "auto: %s\nmedians in microseconds, * is the choice of auto\n", crossovers)
+			report = func(r bench.Tuned) error { return r.WriteRow(t.stdout) }
+		}
+	}
+	return bench.Tune(ctx, s.Comm, cfg, report)
 }
 
 // reporter returns what shows each result.

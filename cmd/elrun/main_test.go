@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,21 +168,47 @@ func TestInterruptibleReleased(t *testing.T) {
 	}
 }
 
-// The flags of bench reach its peers as they are.
-func TestBenchArguments(t *testing.T) {
-	f := benchFlags{Collective: "scan", Sizes: "4,1K", DType: "int8", Op: "max", Algorithm: "auto", Iters: 3,
-		InPlace: true, JSON: true, Transport: "p2p"}
-	stdout, stderr, status := command(t, f.args()...) // alone, as a group of one
-	if status != 0 || strings.Count(stdout, "\n") != 2 {
+// alone runs a peer of bench as a group of one, and returns its lines.
+func alone(t *testing.T, f benchFlags) []string {
+	t.Helper()
+	stdout, stderr, status := command(t, append(f.args(), "--group=1")...)
+	if status != 0 {
 		t.Fatalf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	for line := range strings.Lines(stdout) {
+	return slices.Collect(strings.Lines(stdout))
+}
+
+// The flags of bench reach its peers as they are.
+func TestBenchArguments(t *testing.T) {
+	lines := alone(t, benchFlags{Collective: "scan", Sizes: "4,1K", DType: "int8", Op: "max", Algorithm: "auto", Iters: 3,
+		InPlace: true, Alloc: true, JSON: true, Transport: "p2p", Encrypt: "always"})
+	if len(lines) != 2 {
+		t.Fatalf("got %q", lines)
+	}
+	for _, line := range lines {
 		var r bench.Result
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Collective != "scan" || r.Type != "int8" || r.Op != "max" || r.Iters != 3 || r.N != 1 || r.Wrong != 0 {
+		if r.Collective != "scan" || r.Type != "int8" || r.Op != "max" || r.Iters != 3 || r.N != 1 || r.Wrong != 0 || r.Transport != "p2p" {
 			t.Errorf("got %+v", r)
 		}
+	}
+}
+
+func TestBenchTune(t *testing.T) {
+	f := benchFlags{Collective: "allreduce", Sizes: "4,1K", DType: "float32", Op: "sum", Algorithm: "auto", Iters: 1,
+		Transport: "auto", Encrypt: "auto", Tune: true}
+	if lines := alone(t, f); len(lines) != 5 || !strings.Contains(lines[1], "from 4 bytes") || !strings.Contains(lines[4], "auto/best") {
+		t.Errorf("got %q", lines)
+	}
+	f.JSON = true
+	lines := alone(t, f)
+	if len(lines) != 2 {
+		t.Fatalf("got %q", lines)
+	}
+	var tuned bench.Tuned
+	if err := json.Unmarshal([]byte(lines[1]), &tuned); err != nil || tuned.Bytes != 1024 || len(tuned.Times) == 0 || tuned.Wrong != 0 {
+		t.Errorf("%+v, %v, of %s", tuned, err, lines[1])
 	}
 }

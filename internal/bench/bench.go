@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ type Config struct {
 	Algorithm  collective.Algorithm // Auto chooses
 	Iters      int                  // timed calls of each size; 0 chooses by size
 	InPlace    bool                 // let destination and source be one vector
+	Alloc      bool                 // take the vectors of reductions from collective.Alloc
 }
 
 // Result is the measurement of one size.
@@ -40,6 +42,8 @@ type Result struct {
 	AlgBW     float64 `json:"algbw_gbs"` // Bytes / mean time, in 1e9 bytes/s
 	BusBW     float64 `json:"busbw_gbs"` // with the factor of nccl-tests
 	Wrong     int64   `json:"wrong"`     // elements that differ from the closed form, over all ranks and iterations
+	// RSSAnon is what the largest rank had of memory of its own, the vectors included.
+	RSSAnon int64 `json:"rss_anon"` // bytes; 0 where the system does not tell
 }
 
 // warmup is the number of calls before the first timed one.
@@ -94,7 +98,10 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 	// The figures of a size are exchanged with an algorithm of their own choosing, on
 	// the same communicator.
 	timed := c.Using(cfg.Algorithm)
-	for _, bytes := range cfg.Bytes {
+	for i, bytes := range cfg.Bytes {
+		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
+			debug.FreeOSMemory() // the vectors of the size before, so that RSSAnon is of this one
+		}
 		if cfg.Collective == "barrier" {
 			bytes = 0
 		}
@@ -102,9 +109,13 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 		if err != nil {
 			return err
 		}
-		m := measurement[T]{call: k, values: newValues[T](cfg.Op, c.Size()), comm: c, iters: iterations(cfg.Iters, bytes)}
+		m := measurement[T]{call: k, values: newValues[T](cfg.Op, c.Size()), comm: c, iters: Iterations(cfg.Iters, bytes)}
 		r, err := m.run(ctx)
 		if err != nil {
+			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
+		}
+		// Every rank has left the last call, as it has exchanged figures since.
+		if err := k.free(c); err != nil {
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
 		r.Collective, r.N, r.Type, r.Op = cfg.Collective, c.Size(), cfg.Type.String(), cfg.Op
@@ -133,9 +144,9 @@ func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
 	return a.String(), err
 }
 
-// iterations returns asked, or where that is 0 a number that keeps a size's time
+// Iterations returns asked, or where that is 0 a number that keeps a size's time
 // within seconds.
-func iterations(asked, bytes int) int {
+func Iterations(asked, bytes int) int {
 	switch {
 	case asked > 0:
 		return asked
@@ -158,7 +169,7 @@ type measurement[T raw.Number] struct {
 // run makes all calls and combines the figures of all ranks.
 func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	times := make([]float64, 0, m.iters)
-	wrong := []int64{0}
+	wrong, memory := []int64{0}, []int64{0}
 	for i := range warmup + m.iters {
 		took, bad, err := m.iterate(ctx, i)
 		if err != nil {
@@ -177,7 +188,11 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	if err := collective.AllReduce(ctx, m.comm, wrong, wrong, collective.Sum[int64]); err != nil {
 		return Result{}, err
 	}
-	r := Result{Bytes: m.call.whole * raw.Size[T](), Iters: m.iters, Wrong: wrong[0]}
+	memory[0] = anonymous()
+	if err := collective.AllReduce(ctx, m.comm, memory, memory, collective.Max[int64]); err != nil {
+		return Result{}, err
+	}
+	r := Result{Bytes: m.call.whole * raw.Size[T](), Iters: m.iters, Wrong: wrong[0], RSSAnon: memory[0]}
 	r.summarise(times, m.call.factor)
 	return r, nil
 }

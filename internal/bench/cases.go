@@ -26,6 +26,18 @@ type kase[T raw.Number] struct {
 	whole    int     // elements of the vector that Result.Bytes speaks of
 	factor   float64 // bus bandwidth by algorithm bandwidth, as in nccl-tests
 	do       func(ctx context.Context, dst, src []T) error
+	shared   [][]T // from collective.Alloc, for free
+}
+
+// free gives back what newCase has taken. No call may be under way at any rank.
+func (k *kase[T]) free(c *collective.Comm) error {
+	for _, v := range k.shared {
+		if err := collective.Free(c, v); err != nil {
+			return err
+		}
+	}
+	k.shared = nil
+	return nil
 }
 
 // caser builds cases of one communicator and size.
@@ -35,6 +47,9 @@ type caser[T raw.Number] struct {
 	n, rank int
 	count   int // elements asked for
 	inPlace bool
+	alloc   bool  // take vectors of reductions from collective.Alloc
+	shared  [][]T // those
+	err     error // of collective.Alloc
 }
 
 // newCase builds the call that cfg names, for vectors of about the given bytes. Every rank
@@ -44,7 +59,7 @@ func newCase[T raw.Number](cfg Config, c *collective.Comm, bytes int, op collect
 	if !slices.Contains(Collectives(), cfg.Collective) {
 		return kase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
 	}
-	b := caser[T]{c: c, op: op, n: c.Size(), rank: c.Rank(), count: max(1, bytes/raw.Size[T]()), inPlace: cfg.InPlace}
+	b := caser[T]{c: c, op: op, n: c.Size(), rank: c.Rank(), count: max(1, bytes/raw.Size[T]()), inPlace: cfg.InPlace, alloc: cfg.Alloc}
 	var k kase[T]
 	switch cfg.Collective {
 	case "allreduce", "reduce", "scan", "exscan", "reducescatter":
@@ -53,6 +68,9 @@ func newCase[T raw.Number](cfg Config, c *collective.Comm, bytes int, op collect
 		k = b.parts(cfg.Collective)
 	default:
 		k = b.others(cfg.Collective)
+	}
+	if k.shared = b.shared; b.err != nil {
+		return k, errors.Join(b.err, k.free(c))
 	}
 	if k.do == nil {
 		return k, fmt.Errorf("bench: %s cannot work in place", cfg.Collective)
@@ -73,10 +91,27 @@ func (b *caser[T]) pair(dst, src int) (d, s []T) {
 	return make([]T, dst), s
 }
 
+// vector returns one for a reduction.
+func (b *caser[T]) vector(n int) []T {
+	if !b.alloc {
+		return make([]T, n)
+	}
+	v, err := collective.Alloc[T](b.c, n)
+	if err != nil {
+		b.err = errors.Join(b.err, err)
+		return make([]T, n) // newCase reports the error
+	}
+	b.shared = append(b.shared, v)
+	return v
+}
+
 // reduction builds the calls with an operation.
 func (b *caser[T]) reduction(name string) kase[T] {
 	k := kase[T]{whole: b.count, factor: 1}
-	k.dst, k.src = b.pair(b.count, b.count)
+	k.src = b.vector(b.count)
+	if k.dst = k.src; !b.inPlace {
+		k.dst = b.vector(b.count)
+	}
 	k.spans = []span{{end: b.count, ranks: b.n}}
 	switch name {
 	case "allreduce":

@@ -132,3 +132,41 @@ func TestOutput(t *testing.T) {
 		}
 	}
 }
+
+func TestParseAnonymous(t *testing.T) {
+	for text, want := range map[string]int64{
+		"Name:\tx\nRssAnon:\t    1234 kB\nRssFile:\t 5 kB\n": 1234 << 10,
+		"Name:\tx\nRssAnon:\t0 kB\n":                         0,
+		"Name:\tRssAnon: 7 kB\nVmRSS:\t 5 kB\n":              0,
+		"Name:\tx\nRssAnon:\t12 MB\n":                        0,
+		"Name:\tx\nRssAnon:\t-1x kB\n":                       0,
+		"Name:\tx\nRssAnon:\t9223372036854775807 kB\n":       0,
+		"": 0,
+	} {
+		if got := parseAnonymous(text); got != want {
+			t.Errorf("%q: %d bytes, want %d", text, got, want)
+		}
+	}
+}
+
+// The choice of auto is held against the best, also where it is the best itself.
+func TestTunedCompare(t *testing.T) {
+	for _, c := range []struct {
+		auto, best string
+		ratio      float64
+		row        string
+	}{
+		{"ring", "tree", 2, "        1024  ring 6.0*  tree 3.0   shm 4.0   auto/best 2.00\n"},
+		{"tree", "tree", 1, "        1024  ring 6.0   tree 3.0*  shm 4.0   auto/best 1.00\n"},
+	} {
+		one := Tuned{Bytes: 1024, Auto: c.auto, Times: []Taken{{"ring", 6}, {"tree", 3}, {"shm", 4}}}
+		one.compare()
+		if one.Best != c.best || one.Ratio != c.ratio {
+			t.Errorf("got %+v", one)
+		}
+		var row strings.Builder
+		if err := one.WriteRow(&row); err != nil || row.String() != c.row {
+			t.Errorf("row %q, %v, want %q", row.String(), err, c.row)
+		}
+	}
+}

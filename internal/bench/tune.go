@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// Tuned compares the algorithms of one size.
+type Tuned struct {
+	Collective string  `json:"collective"`
+	N          int     `json:"n"`
+	Bytes      int     `json:"bytes"`
+	Times      []Taken `json:"times"`
+	Auto       string  `json:"auto"`  // what Auto chooses
+	Best       string  `json:"best"`  // what took the least time
+	Ratio      float64 `json:"ratio"` // time of Auto's choice over that of the best, 1 or more
+	Wrong      int64   `json:"wrong"` // elements, over all ranks, calls and algorithms
+}
+
+// Taken is the time of one algorithm.
+type Taken struct {
+	Algorithm string  `json:"algorithm"`
+	P50       float64 `json:"us_p50"` // median over the rounds of their medians, microseconds
+}
+
+// tuneRounds is how often each algorithm has its turn, so that a noisy moment of the
+// machine does not count for one of them alone.
+const tuneRounds = 5
+
+// Tune measures every algorithm that can do the call, one after the other in several
+// rounds, and hands what came out for each size to report, at every rank. Config's
+// own algorithm does not matter.
+func Tune(ctx context.Context, c *collective.Comm, cfg Config, report func(Tuned) error) error {
+	for _, bytes := range cfg.Bytes {
+		t, err := tune(ctx, c, cfg, bytes)
+		if err != nil {
+			return err
+		}
+		if err := report(t); err != nil {
+			return fmt.Errorf("bench: report: %w", err)
+		}
+	}
+	return nil
+}
+
+// tune measures one size.
+func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned, error) {
+	auto, err := chosen(c.Using(collective.Auto), cfg, bytes)
+	if err != nil {
+		return Tuned{}, err
+	}
+	t := Tuned{Collective: cfg.Collective, N: c.Size(), Bytes: bytes, Auto: auto}
+	candidates := able(c, cfg, bytes)
+	rounds := make([][]float64, len(candidates))
+	cfg.Bytes, cfg.Iters = []int{bytes}, max(3, Iterations(cfg.Iters, bytes)/tuneRounds)
+	for range tuneRounds {
+		for i, a := range candidates {
+			cfg.Algorithm = a
+			err := Run(ctx, c, cfg, func(r Result) error {
+				rounds[i] = append(rounds[i], r.P50)
+				t.Wrong += r.Wrong
+				return nil
+			})
+			if err != nil {
+				return Tuned{}, err
+			}
+		}
+	}
+	for i, a := range candidates {
+		slices.Sort(rounds[i])
+		t.Times = append(t.Times, Taken{a.String(), quantile(rounds[i], 0.5)})
+	}
+	t.compare()
+	return t, nil
+}
+
+// able lists the algorithms that can do a call of cfg; all ranks find the same ones.
+func able(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
+	var out []collective.Algorithm
+	for a := collective.Ring; a <= collective.TwoLevel; a++ {
+		if name, err := chosen(c.Using(a), cfg, bytes); err == nil && name == a.String() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// compare fills in what follows from the times.
+func (t *Tuned) compare() {
+	best, auto := t.Times[0], t.Times[0]
+	for _, taken := range t.Times {
+		if taken.P50 < best.P50 {
+			best = taken
+		}
+		if taken.Algorithm == t.Auto {
+			auto = taken
+		}
+	}
+	t.Best, t.Ratio = best.Algorithm, 1
+	if best.P50 > 0 {
+		t.Ratio = auto.P50 / best.P50
+	}
+}
+
+// WriteRow writes t as a line; what Auto chooses has a star.
+func (t Tuned) WriteRow(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%12d", t.Bytes)
+	for _, taken := range t.Times {
+		star := " "
+		if taken.Algorithm == t.Auto {
+			star = "*"
+		}
+		fmt.Fprintf(&b, "  %s %.1f%s", taken.Algorithm, taken.P50, star)
+	}
+	fmt.Fprintf(&b, "  auto/best %.2f\n", t.Ratio)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Crossovers says in words what Auto chooses by size, up to 1 GiB.
+func Crossovers(c *collective.Comm, name string) (string, error) {
+	var out []string
+	last := ""
+	for bytes := 4; bytes <= 1<<30; bytes *= 2 {
+		choice, err := chosen(c.Using(collective.Auto), Config{Collective: name}, bytes)
+		if err != nil {
+			return "", err
+		}
+		if choice != last {
+			out = append(out, fmt.Sprintf("%s from %d bytes", choice, bytes))
+			last = choice
+		}
+	}
+	return strings.Join(out, ", "), nil
+}

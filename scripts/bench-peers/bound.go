@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/ring"
+)
+
+// bound measures what memory allows, and prints it as the sides do: two copies and one
+// addition of a vector, each worker with its share of every vector. Workers are as many as
+// cores. An AllReduce of two ranks out of place reads and writes about as much: each rank
+// hands in one half, adds the other, and copies what it did not add.
+func bound(out io.Writer, workers, n int, list string) error {
+	for item := range strings.SplitSeq(list, ",") {
+		text, times, _ := strings.Cut(item, ":")
+		bytes, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("bound: size %q: %w", text, err)
+		}
+		calls, err := strconv.Atoi(times)
+		if err != nil || bytes < 4 || calls < 1 {
+			return fmt.Errorf("bound: %q: want BYTES:CALLS", item)
+		}
+		took := newMemory(bytes/4, workers).measure(calls)
+		if _, err := fmt.Fprintf(out, `{"n":%d,"bytes":%d,"us_p50":%.3f}`+"\n", n, bytes, took); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memory is what the workers move.
+type memory struct {
+	a, b, c, d []float32
+	workers    int
+}
+
+func newMemory(n, workers int) *memory {
+	m := &memory{make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n), max(1, min(workers, n))}
+	for i := range n {
+		m.a[i], m.b[i], m.c[i], m.d[i] = float32(i%7), float32(i%5), 1, 1 // the pages come
+	}
+	return m
+}
+
+// measure returns the median of the times that all workers took, in microseconds.
+func (m *memory) measure(calls int) float64 {
+	took := make([]float64, calls)
+	for i := range took {
+		took[i] = float64(m.move()) / float64(time.Microsecond)
+	}
+	slices.Sort(took)
+	return quantile(took, 0.5)
+}
+
+// move copies a and b to c and d, and adds those up in d.
+func (m *memory) move() time.Duration {
+	add := ring.Sum[float32]()
+	var ready, done sync.WaitGroup
+	begin := make(chan struct{})
+	for w := range m.workers {
+		ready.Add(1)
+		done.Add(1)
+		go func() {
+			defer done.Done()
+			from, to := len(m.a)*w/m.workers, len(m.a)*(w+1)/m.workers
+			ready.Done()
+			<-begin
+			copy(m.c[from:to], m.a[from:to])
+			copy(m.d[from:to], m.b[from:to])
+			add.Fold(m.d[from:to], m.c[from:to], m.d[from:to])
+		}()
+	}
+	ready.Wait()
+	start := time.Now()
+	close(begin)
+	done.Wait()
+	return time.Since(start)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// runLimit ends a side that hangs.
+const runLimit = 5 * time.Minute
+
+// crew is the running commands of a side. When one fails the others are ended: they
+// would wait for it.
+type crew struct {
+	cancel  context.CancelFunc
+	outputs []*bytes.Buffer
+	ended   chan error
+}
+
+// newCrew expects at most so many commands, made with a context that cancel ends.
+func newCrew(limit int, cancel context.CancelFunc) *crew {
+	return &crew{cancel: cancel, ended: make(chan error, limit)}
+}
+
+// start starts a command; wait waits for it.
+func (c *crew) start(cmd *exec.Cmd) {
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	// SIGTERM lets elrun and mpirun end their peers; who does not heed it is killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	c.outputs = append(c.outputs, &out)
+	if err := cmd.Start(); err != nil {
+		c.ended <- err
+		return
+	}
+	go func() { c.ended <- explain(cmd, cmd.Wait(), complaint.String()) }()
+}
+
+// wait returns what the commands printed, all together, once all have ended: a result for
+// each size.
+func (c *crew) wait(sizes []int) ([]result, error) {
+	var first error
+	for range c.outputs {
+		if err := <-c.ended; err != nil && first == nil {
+			first = err // the others follow from it
+			c.cancel()
+		}
+	}
+	if first != nil {
+		return nil, first
+	}
+	var out []result
+	var got []int
+	for _, text := range c.outputs {
+		results, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range results {
+			out, got = append(out, r), append(got, r.Bytes)
+		}
+	}
+	if !slices.Equal(got, sizes) {
+		return nil, fmt.Errorf("results for the sizes %v, want %v", got, sizes)
+	}
+	return out, nil
+}
+
+// explain adds to the error of a command what it is and the end of what it complained of.
+func explain(cmd *exec.Cmd, err error, complaint string) error {
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(complaint), "\n")
+	return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.Join(lines[max(0, len(lines)-6):], "\n"))
+}

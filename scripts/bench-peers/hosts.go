@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// across is an AllReduce of elrun or Gloo over the hosts of a lab.
+type across struct {
+	lab   *lab
+	rig   rig
+	each  int      // ranks on each host
+	flags []string // of elrun run and join
+}
+
+// ranks is the number of all ranks.
+func (a across) ranks() int { return a.each * len(a.lab.hosts) }
+
+// elrun runs the peers of elrun bench as a job of several hosts.
+func (a across) elrun(ctx context.Context, sizes []int) ([]result, error) {
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	job := fmt.Sprintf("bench-peers-%d-%d", os.Getpid(), time.Now().UnixNano())
+	program := []string{"--", a.rig.elrun, "bench-peer", "--json", "--group=" + strconv.Itoa(a.ranks()),
+		"--sizes=" + list(sizes), "--iters=" + strconv.Itoa(a.rig.iters), "allreduce"}
+	flags := append([]string{"-n", strconv.Itoa(a.each)}, a.flags...)
+	c := newCrew(len(a.lab.hosts), cancel)
+	c.start(a.lab.inside(ctx, 0, slices.Concat([]string{a.rig.elrun, "run", "--name", job}, flags, program)...))
+	ticket, err := a.ticket(ctx, job)
+	if err != nil {
+		cancel()
+		_, ended := c.wait(nil)
+		return nil, errors.Join(err, ended)
+	}
+	for host := 1; host < len(a.lab.hosts); host++ {
+		c.start(a.lab.inside(ctx, host, slices.Concat([]string{a.rig.elrun, "join", ticket}, flags, program)...))
+	}
+	return c.wait(sizes)
+}
+
+// ticket asks for one until the job has come up.
+func (a across) ticket(ctx context.Context, job string) (string, error) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for tries := 0; ; tries++ {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-tick.C:
+		}
+		cmd := a.lab.inside(ctx, 0, a.rig.elrun, "ticket", job)
+		var complaint strings.Builder
+		cmd.Stderr = &complaint
+		out, err := cmd.Output()
+		if err == nil {
+			return strings.TrimSpace(string(out)), nil
+		}
+		if tries == 100 {
+			return "", explain(cmd, err, complaint.String())
+		}
+	}
+}
+
+// gloo runs the ranks of Gloo on the hosts.
+func (a across) gloo(ctx context.Context, sizes []int) ([]result, error) {
+	if a.rig.gloo == "" {
+		return nil, fmt.Errorf("no torch.distributed for %s here", a.rig.python)
+	}
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	c := newCrew(a.ranks(), cancel)
+	const port = 29400 // nobody else is in these namespaces
+	for rank := range a.ranks() {
+		cmd := a.lab.inside(ctx, rank/a.each, a.rig.python, a.rig.gloo, calls(a.rig, sizes))
+		cmd.Env = append(os.Environ(), glooEnv(addr(0), port, "eth0", a.ranks(), rank)...)
+		c.start(cmd)
+	}
+	return c.wait(sizes)
+}
+
+// hostsRun measures the parts with several hosts.
+type hostsRun struct {
+	rig    rig
+	rounds int
+	study  *study
+	log    io.Writer
+}
+
+// carryOut measures the parts that are asked for; none means all. What could not be
+// measured is noted.
+func (h hostsRun) carryOut(ctx context.Context, only []string) error {
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) error
+	}{{partHosts, h.four}, {partTwo, h.two}, {partDelay, h.delay}} {
+		if len(only) > 0 && !slices.Contains(only, part.name) {
+			continue
+		}
+		h.study.drop(part.name)
+		if err := part.measure(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+// note adds results, or why there are none, and shows them.
+func (h hostsRun) note(part, side string, round int, results []result, failed error) error {
+	name := part + ", " + side
+	if failed != nil {
+		h.study.Missing[name] = failed.Error()
+		_, err := fmt.Fprintf(h.log, "%s: %v\n", name, failed)
+		return err
+	}
+	delete(h.study.Missing, name)
+	for _, r := range results {
+		fmt.Fprintf(h.log, "round %d  %s  n = %d  %s: %s %s\n", round+1, name, r.N, size(r.Bytes), micros(r.P50), r.Algorithm)
+	}
+	return h.study.add(part, side, round, results)
+}
+
+// four lets elrun and Gloo take turns on four hosts.
+func (h hostsRun) four(ctx context.Context) error {
+	l, err := newLab(ctx, 4, "1gbit")
+	if err != nil {
+		return err
+	}
+	defer l.remove()
+	sealed := across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "always"}}
+	plain := across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "never"}}
+	all := []int{4, kib, 64 * kib, mib, 16 * mib, 64 * mib}
+	for round := range h.rounds {
+		for _, turn := range []struct {
+			side    string
+			measure func(context.Context, []int) ([]result, error)
+			sizes   []int
+		}{{elrunSealed, sealed.elrun, all}, {glooTCP, sealed.gloo, all}, {elrunPlain, plain.elrun, []int{kib, 64 * mib}}} {
+			results, failed := turn.measure(ctx, turn.sizes)
+			if err := errors.Join(ctx.Err(), h.note(partHosts, turn.side, round, results, failed)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// two counts what two hosts of two ranks send each other.
+func (h hostsRun) two(ctx context.Context) error {
+	l, err := newLab(ctx, 2, "1gbit")
+	if err != nil {
+		return err
+	}
+	defer l.remove()
+	for round := range h.rounds {
+		results, failed := h.sent(ctx, l, 16*mib)
+		if err := errors.Join(ctx.Err(), h.note(partTwo, elrunSealed, round, results, failed)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sent measures what the host that sends most sends in a call: the difference between two
+// runs that differ in their number of calls alone, so that all else cancels out.
+func (h hostsRun) sent(ctx context.Context, l *lab, bytes int) ([]result, error) {
+	const few, many = 3, 13
+	var most float64
+	var results []result
+	var count [2][]int64 // by host
+	for i, iters := range []int{few, many} {
+		before, err := l.sent(ctx)
+		if err != nil {
+			return nil, err
+		}
+		h.rig.iters = iters
+		if results, err = (across{lab: l, rig: h.rig, each: 2}).elrun(ctx, []int{bytes}); err != nil {
+			return nil, err
+		}
+		if count[i], err = l.sent(ctx); err != nil {
+			return nil, err
+		}
+		for host := range count[i] {
+			count[i][host] -= before[host]
+		}
+	}
+	for host := range l.hosts {
+		most = max(most, float64(count[1][host]-count[0][host])/(many-few))
+	}
+	for i := range results {
+		results[i].P50 = most
+	}
+	return results, nil
+}
+
+// delay measures two hosts between which packets take their time.
+func (h hostsRun) delay(ctx context.Context) error {
+	relay, err := newRelay(ctx)
+	if err != nil {
+		return err
+	}
+	defer relay.close()
+	h.rig.iters = 3
+	results, failed := across{lab: relay.lab, rig: h.rig, each: 1}.elrun(ctx, []int{delayBytes})
+	return errors.Join(ctx.Err(), h.note(partDelay, elrunSealed, 0, results, failed))
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// What a link of the lab carries: frames of 1500 bytes and 14 of the header, in which 1448
+// are the user's.
+const (
+	linkRate    = 1e9 / 8 // bytes a second
+	linkPayload = linkRate * 1448 / 1514
+	// wireOverhead is what a byte may be on the wire, with the headers of frames (4.6 %)
+	// and records, and acknowledgements.
+	wireOverhead = 1.07
+)
+
+// ringBound is the least time of a ring over n hosts, in microseconds.
+func ringBound(n, bytes int) float64 {
+	return 2 * float64(n-1) / float64(n) * float64(bytes) / linkPayload * 1e6
+}
+
+// linkRatio is how much of the link with a delay a call of two ranks uses, each of which
+// sends the vector once.
+func linkRatio(bytes int, us float64) float64 { return float64(bytes) / us * 1e6 / delayRate }
+
+// hostsReport writes the parts with several hosts, as far as they were measured.
+func (s *study) hostsReport(b *strings.Builder) {
+	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores.\n")
+	s.fourReport(b)
+	s.twoReport(b)
+	s.delayReport(b)
+	for _, part := range []string{partHosts, partTwo, partDelay} {
+		for _, side := range []string{elrunSealed, elrunPlain, glooTCP} {
+			if why := s.Missing[part+", "+side]; why != "" {
+				why, _, _ = strings.Cut(why, "\n")
+				fmt.Fprintf(b, "\nNot measured: %s, %s: %s\n", part, side, why)
+			}
+		}
+	}
+}
+
+func (s *study) fourReport(b *strings.Builder) {
+	sizes := s.sizes(partHosts)
+	if len(sizes) == 0 {
+		return
+	}
+	const n = 4
+	b.WriteString("\n### Four hosts at 1 Gbit/s\n\nMedians in microseconds; in brackets how much of the ring's bound it reaches, " +
+		"2 (n-1)/n bytes at 956 Mbit/s of payload.\n\n| bytes | bound |")
+	names := []string{elrunSealed, elrunPlain, glooTCP}
+	for _, side := range names {
+		b.WriteString(" " + side + " |")
+	}
+	b.WriteString("\n| --- | --- |" + strings.Repeat(" --- |", len(names)) + "\n")
+	for _, bytes := range sizes {
+		limit := ringBound(n, bytes)
+		fmt.Fprintf(b, "| %s | %s |", size(bytes), micros(limit))
+		for _, side := range names {
+			us := median(s.times(partHosts, side, n, bytes))
+			fmt.Fprintf(b, " %s", micros(us))
+			if bytes >= 1<<20 && !math.IsNaN(us) {
+				fmt.Fprintf(b, " (%.1f %%)", 100*limit/us)
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (s *study) twoReport(b *strings.Builder) {
+	for _, bytes := range s.sizes(partTwo) {
+		sent := median(s.times(partTwo, elrunSealed, 4, bytes))
+		if math.IsNaN(sent) {
+			continue
+		}
+		// In a ring of two hosts each sends one half to be reduced, and one that is.
+		fmt.Fprintf(b, "\n### Two hosts of two ranks\n\nFor a call of %s the host that sends more sends %s bytes, by the counters of the network "+
+			"devices, with headers and acknowledgements: %.3f times the least, which is the vector once.\n", size(bytes), thousands(int64(sent)), sent/float64(bytes))
+	}
+}
+
+func (s *study) delayReport(b *strings.Builder) {
+	for _, bytes := range s.sizes(partDelay) {
+		us := median(s.times(partDelay, elrunSealed, 2, bytes))
+		if math.IsNaN(us) {
+			continue
+		}
+		fmt.Fprintf(b, "\n### 100 ms of round trip\n\nTwo hosts, 500 Mbit/s and 50 ms each way by a relay in user space: a call of %s takes %.2f s, "+
+			"which is %.0f Mbit/s each way, %.0f %% of the link.\n", size(bytes), us/1e6, float64(bytes)*8/us, 100*linkRatio(bytes, us))
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// write makes the report and its plots.
+func (s *study) write(docs string) error {
+	folder := filepath.Join(docs, "performance")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	for _, n := range s.ranks(partHost) {
+		if err := s.plot(n, filepath.Join(folder, plotName(n))); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(docs, "performance.md"), []byte(s.report()), 0o644)
+}
+
+func plotName(n int) string { return fmt.Sprintf("ranks-%d.svg", n) }
+
+// report is the whole text.
+func (s *study) report() string {
+	var b strings.Builder
+	b.WriteString(introduction)
+	s.about(&b)
+	b.WriteString("\n## Goals\n\nAgainst another side: how many times as long that takes, so that elrun is faster above 1. In brackets are the quartiles over the rounds.\n\n")
+	b.WriteString(s.goals())
+	s.memory(&b)
+	for _, n := range s.ranks(partHost) {
+		fmt.Fprintf(&b, "\n## %d ranks on one host\n\n![times and ratios](performance/%s)\n\nMedians in microseconds:\n\n", n, plotName(n))
+		s.timeTable(&b, n)
+		b.WriteString("\nThe time of each side over that of `" + elrunHeap + "`:\n\n")
+		s.ratioTable(&b, n)
+	}
+	s.hostsReport(&b)
+	return b.String()
+}
+
+const introduction = `# Performance
+
+Made by ` + "`make bench-peers` (scripts/bench-peers)" + `; do not edit. The figures behind it
+are in [performance/figures.json](performance/figures.json).
+
+AllReduce of float32, sum. The sides run in one go and take turns, in several rounds, and each round begins with
+another side. All do the same: out of place with ordinary heap buffers, each element of the input changed and each
+of the output overwritten before a call, a barrier, one timed call, each element of the result checked. The time of a
+call is that of its slowest rank. The figure of a round is the median over its calls (10 of 16 MiB and more, 50 of
+up to 1 MiB, 200 of up to 64 KiB), and the figure here is the median over the rounds. The exception is Gloo: its call has
+one tensor, source and destination in one, and is timed without the copy that would make it one out of place.
+`
+
+// about tells of the machine and the sides.
+func (s *study) about(b *strings.Builder) {
+	m := s.Machine
+	fmt.Fprintf(b, "\n| | |\n| --- | --- |\n| day | %s |\n| machine | %s, %d cores, Linux %s, TCP by %s |\n| elrun | %s |\n| Open MPI | %s; single copy: %s |\n| Gloo | of torch %s |\n",
+		m.Day, m.CPU, m.Cores, m.Kernel, m.TCP, m.Go, m.OpenMPI, s.singleCopy(), m.Torch)
+	b.WriteString("\n| side | what it is |\n| --- | --- |\n")
+	for _, one := range sides() {
+		about := one.about
+		if why := s.Missing[one.name]; why != "" {
+			why, _, _ = strings.Cut(why, "\n")
+			about += "; **did not run everywhere**: " + strings.ReplaceAll(why, "|", "/")
+		}
+		fmt.Fprintf(b, "| %s | %s |\n", one.name, about)
+	}
+}
+
+// singleCopy says whether Open MPI's ranks read each other's memory.
+func (s *study) singleCopy() string {
+	for _, r := range s.Records {
+		if r.Copy != "" && r.Side == mpiShared {
+			can := "cannot"
+			if r.Readable {
+				can = "can"
+			}
+			return fmt.Sprintf("%s (ranks %s read each other's memory; ptrace_scope %s)", r.Copy, can, s.Machine.Ptrace)
+		}
+	}
+	return "unknown"
+}
+
+// memory writes what a rank has of its own with the longest vectors.
+func (s *study) memory(b *strings.Builder) {
+	sizes := s.sizes(partHost)
+	if len(sizes) == 0 {
+		return
+	}
+	bytes := sizes[len(sizes)-1]
+	fmt.Fprintf(b, "\n## Memory\n\nAnonymous resident memory of the largest rank with two vectors of %s (Gloo: one), MiB. elrun wants at most %d.\n\n| side |",
+		size(bytes), memoryGoal(bytes)>>20)
+	ranks := s.ranks(partHost)
+	for _, n := range ranks {
+		fmt.Fprintf(b, " n = %d |", n)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(ranks)) + "\n")
+	for _, one := range sides() {
+		if one.name == memoryBound {
+			continue
+		}
+		fmt.Fprintf(b, "| %s |", one.name)
+		for _, n := range ranks {
+			text := "-"
+			if most := s.largest(one.name, n, bytes); most > 0 {
+				text = strconv.FormatInt((most+mib-1)/mib, 10)
+			}
+			b.WriteString(" " + text + " |")
+		}
+		b.WriteString("\n")
+	}
+}
+
+// timeTable writes a row for each side.
+func (s *study) timeTable(b *strings.Builder, n int) {
+	s.table(b, func(side string, bytes int) string { return micros(median(s.times(partHost, side, n, bytes))) })
+}
+
+// ratioTable compares each side with ordinary slices in shared memory.
+func (s *study) ratioTable(b *strings.Builder, n int) {
+	s.table(b, func(side string, bytes int) string {
+		return compare(s.times(partHost, side, n, bytes), s.times(partHost, elrunHeap, n, bytes)).String()
+	})
+}
+
+// table has a row for each side and a column for each size.
+func (s *study) table(b *strings.Builder, cell func(side string, bytes int) string) {
+	sizes := s.sizes(partHost)
+	b.WriteString("| side |")
+	for _, bytes := range sizes {
+		fmt.Fprintf(b, " %s |", size(bytes))
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(sizes)) + "\n")
+	for _, one := range sides() {
+		fmt.Fprintf(b, "| %s |", one.name)
+		for _, bytes := range sizes {
+			fmt.Fprintf(b, " %s |", cell(one.name, bytes))
+		}
+		b.WriteString("\n")
+	}
+}

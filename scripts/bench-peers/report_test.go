@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sample is a study of two sizes and two rounds, and of one run with several hosts. Open
+// MPI takes three times as long as elrun, Gloo twice.
+func sample() *study {
+	s := &study{Missing: map[string]string{}, Machine: machine{Day: "2001-02-03", CPU: "abacus", Cores: 2, OpenMPI: "mpirun 4.1", Ptrace: "1"}}
+	note := func(part, side string, round, n, bytes int, us float64) {
+		s.Records = append(s.Records, record{part, side, round, result{N: n, Bytes: bytes, P50: us}})
+	}
+	for round := range 2 {
+		for _, bytes := range []int{kib, 64 * mib} {
+			us := float64(bytes) / 1000 * float64(round+1)
+			note(partHost, elrunHeap, round, 2, bytes, us)
+			note(partHost, glooTCP, round, 2, bytes, 2*us)
+			note(partHost, mpiShared, round, 2, bytes, 3*us)
+		}
+	}
+	note(partHosts, elrunSealed, 0, 4, kib, 400)
+	note(partHosts, elrunSealed, 0, 4, 64*mib, ringBound(4, 64*mib)/0.9)
+	note(partHosts, glooTCP, 0, 4, 64*mib, ringBound(4, 64*mib)/0.95)
+	note(partTwo, elrunSealed, 0, 4, mib, 1.05*mib)
+	note(partDelay, elrunSealed, 0, 2, delayBytes, 5e6)
+	for i := range s.Records {
+		switch r := &s.Records[i]; r.Side {
+		case elrunHeap:
+			r.RSSAnon = 2*int64(r.Bytes) + 50*mib
+		case mpiShared:
+			r.Copy, r.Readable = "cma", true
+		}
+	}
+	return s
+}
+
+func TestGoals(t *testing.T) {
+	got := sample().goals()
+	for _, want := range []string{
+		"| elrun shm: ordinary slices, long vectors | Open MPI shm | 2 | 64 MiB | >= 2.0 | 3.00 (3.00-3.00) | yes |\n",
+		"| elrun shm: ordinary slices, long vectors | Gloo | 2 | 64 MiB | >= 2.5 | 2.00 (2.00-2.00) | **no** |\n",
+		"| elrun shm, Alloc: slices from Alloc | Open MPI shm | 2 | 64 MiB | >= 4.0 | - | not measured |\n",
+		"| elrun shm: short vectors | Open MPI shm | 2 | 1 KiB | >= 0.8 | 3.00 (3.00-3.00) | yes |\n",
+		"| elrun shm: memory of its own | - | 2 | 64 MiB | <= 176 MiB | 178 MiB | **no** |\n",
+		"| elrun direct: four hosts | 500 us | 4 | 1 KiB | >= 1.0 | 1.25 | yes |\n",
+		"| elrun direct: four hosts | the ring's bound | 4 | 64 MiB | >= 0.96 | 0.90 | **no** |\n",
+		"| two hosts of two ranks: bytes sent | the vector once | 4 | 1 MiB | <= 1.07 | 1.05 | yes |\n",
+		"| elrun direct: 100 ms round trip | 500 Mbit/s | 2 | 256 MiB | >= 0.80 | 0.86 | yes |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no row %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "| 16 MiB |") {
+		t.Errorf("a row of a size that was not measured:\n%s", got)
+	}
+}
+
+func TestReport(t *testing.T) {
+	s := sample()
+	s.Missing[mpiTCP] = "n = 2: no route | to host\nmore"
+	s.Missing[partHosts+", "+elrunPlain] = "no root\nmore"
+	got := s.report()
+	for _, want := range []string{
+		"| machine | abacus, 2 cores",
+		"single copy: cma (ranks can read each other's memory; ptrace_scope 1)",
+		"**did not run everywhere**: n = 2: no route / to host |\n",
+		"![times and ratios](performance/ranks-2.svg)",
+		"| side | 1 KiB | 64 MiB |\n",
+		"| elrun shm | 1.54 | 100,663 |\n",
+		"| Open MPI shm | 3.00 (3.00-3.00) | 3.00 (3.00-3.00) |\n",
+		"| elrun shm | 178 |\n",
+		"| 64 MiB | 842,012 | 935,569 (90.0 %) | - | 886,329 (95.0 %) |\n",
+		"sends 1,101,004 bytes",
+		"takes 5.00 s, which is 429 Mbit/s each way, 86 % of the link",
+		"Not measured: four hosts, elrun direct, plain: no root\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "NaN") {
+		t.Errorf("NaN in\n%s", got)
+	}
+}
+
+// A report of nothing is none of numbers.
+func TestEmptyReport(t *testing.T) {
+	if got := (&study{}).report(); strings.Contains(got, "NaN") || !strings.Contains(got, "single copy: unknown") {
+		t.Errorf("report:\n%s", got)
+	}
+}
+
+func TestPlotsAreImages(t *testing.T) {
+	docs := t.TempDir()
+	if err := sample().write(docs); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(docs, "performance", plotName(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"<svg", "Open MPI shm", "microseconds by bytes"} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("no %q in the plot", want)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	if got := verdict(1, true) + verdict(1, false) + verdict(math.NaN(), true); got != "yes**no**not measured" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
+func TestBounds(t *testing.T) {
+	if got := ringBound(4, 64*mib); math.Abs(got-842012) > 1 {
+		t.Errorf("ring: %v us", got)
+	}
+	if got := linkRatio(62.5e6, 1e6); got != 1 {
+		t.Errorf("link: %v", got)
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/elrun/elrun/internal/bench"
+)
+
+// rig is where the programs are that a run starts.
+type rig struct {
+	self    string // this program
+	elrun   string
+	openmpi string // the compiled program; "" if there is no Open MPI
+	gloo    string // the script; "" if there is no torch
+	python  string
+	iters   int // calls of each size; 0 chooses by size, as elrun bench does
+}
+
+// side is one of those that are compared.
+type side struct {
+	name  string
+	about string // for the report
+	start func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error)
+}
+
+// The names of the sides, as they are in the tables.
+const (
+	elrunHeap   = "elrun shm"
+	elrunAlloc  = "elrun shm, Alloc"
+	elrunSealed = "elrun direct"
+	elrunPlain  = "elrun direct, plain"
+	elrunStream = "elrun p2p"
+	mpiShared   = "Open MPI shm"
+	mpiTCP      = "Open MPI TCP"
+	glooTCP     = "Gloo"
+	memoryBound = "2 copies + 1 add"
+)
+
+// sides lists what runs on one host, in the order in which they take turns.
+func sides() []side {
+	return []side{
+		{elrunHeap, "`elrun bench --transport shm`, ordinary Go slices", elrunSide("--transport=shm")},
+		{mpiShared, "`mpirun`, its choice inside a host; at n = 8 with `mpi_yield_when_idle`", mpiSide()},
+		{elrunAlloc, "`elrun bench --transport shm --alloc`: slices from `collective.Alloc`", elrunSide("--transport=shm", "--alloc")},
+		{memoryBound, "no communication: two copies and an addition of as many bytes, each core doing its half", boundSide},
+		{elrunSealed, "`--transport direct --encrypt always`: TCP with TLS 1.3 over loopback", elrunSide("--transport=direct", "--encrypt=always")},
+		{glooTCP, "`torch.distributed` over loopback, plaintext, in place", glooSide},
+		{elrunPlain, "`--transport direct --encrypt never`", elrunSide("--transport=direct", "--encrypt=never")},
+		{mpiTCP, "`mpirun --mca btl tcp,self` over loopback, plaintext", mpiSide("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")},
+		{elrunStream, "`--transport p2p`: streams of libp2p, encrypted", elrunSide("--transport=p2p")},
+	}
+}
+
+// elrunSide starts elrun bench.
+func elrunSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.Cmd, error) {
+	return func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
+		args := []string{"bench", "allreduce", "--json", "-n", strconv.Itoa(n), "--sizes", list(sizes), "--iters", strconv.Itoa(r.iters)}
+		return []*exec.Cmd{exec.CommandContext(ctx, r.elrun, append(args, flags...)...)}, nil
+	}
+}
+
+// mpiSide starts mpirun. It does not mind root: whoever may read this may decide that.
+func mpiSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.Cmd, error) {
+	return func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
+		if r.openmpi == "" {
+			return nil, fmt.Errorf("no mpicc or mpirun here")
+		}
+		args := []string{"--oversubscribe", "-n", strconv.Itoa(n)}
+		if n >= 8 {
+			args = append(args, "--mca", "mpi_yield_when_idle", "1")
+		}
+		cmd := exec.CommandContext(ctx, "mpirun", append(append(args, flags...), r.openmpi, calls(r, sizes))...)
+		cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+		return []*exec.Cmd{cmd}, nil
+	}
+}
+
+// glooSide starts a process for each rank.
+func glooSide(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
+	if r.gloo == "" {
+		return nil, fmt.Errorf("no torch.distributed for %s here", r.python)
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	var all []*exec.Cmd
+	for rank := range n {
+		cmd := exec.CommandContext(ctx, r.python, r.gloo, calls(r, sizes))
+		cmd.Env = append(os.Environ(), glooEnv("127.0.0.1", port, "lo", n, rank)...)
+		all = append(all, cmd)
+	}
+	return all, nil
+}
+
+// glooEnv tells a rank of Gloo where the others are.
+func glooEnv(master string, port int, device string, n, rank int) []string {
+	return []string{"MASTER_ADDR=" + master, fmt.Sprintf("MASTER_PORT=%d", port), "GLOO_SOCKET_IFNAME=" + device,
+		fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("RANK=%d", rank)}
+}
+
+// boundSide starts this program with the command that measures memory.
+func boundSide(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
+	return []*exec.Cmd{exec.CommandContext(ctx, r.self, "bound", strconv.Itoa(n), calls(r, sizes))}, nil
+}
+
+// freePort finds a port that nobody listens on now.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	return port, l.Close()
+}
+
+// list writes sizes for elrun bench.
+func list(sizes []int) string {
+	var out []string
+	for _, s := range sizes {
+		out = append(out, strconv.Itoa(s))
+	}
+	return strings.Join(out, ",")
+}
+
+// calls writes sizes with as many calls as elrun bench makes, for the other programs.
+func calls(r rig, sizes []int) string {
+	var out []string
+	for _, s := range sizes {
+		out = append(out, fmt.Sprintf("%d:%d", s, bench.Iterations(r.iters, s)))
+	}
+	return strings.Join(out, ",")
+}

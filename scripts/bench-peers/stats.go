@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// quantile is that of sorted values, which are not none, between two of them in
+// proportion.
+func quantile(sorted []float64, q float64) float64 {
+	at := q * float64(len(sorted)-1)
+	low := int(at)
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
+}
+
+// median is that of the values of all rounds; NaN for none.
+func median(rounds map[int]float64) float64 {
+	if len(rounds) == 0 {
+		return math.NaN()
+	}
+	return quantile(slices.Sorted(maps.Values(rounds)), 0.5)
+}
+
+// ratio is how many times as long one side took as another.
+type ratio struct {
+	Of        float64 // medians over all rounds; NaN if a side has none
+	Low, High float64 // quartiles of the ratios round by round
+}
+
+// compare divides the times of slow by those of fast. Rounds that only one of them
+// has count for its median and not for the quartiles.
+func compare(slow, fast map[int]float64) ratio {
+	var each []float64
+	for round, s := range slow {
+		if f, ok := fast[round]; ok && f > 0 {
+			each = append(each, s/f)
+		}
+	}
+	r := ratio{Of: median(slow) / median(fast), Low: math.NaN(), High: math.NaN()}
+	if len(each) > 0 {
+		slices.Sort(each)
+		r.Low, r.High = quantile(each, 0.25), quantile(each, 0.75)
+	}
+	return r
+}
+
+// String shows the ratio with its quartiles.
+func (r ratio) String() string {
+	if math.IsNaN(r.Of) {
+		return "-"
+	}
+	if math.IsNaN(r.Low) {
+		return fmt.Sprintf("%.2f", r.Of)
+	}
+	return fmt.Sprintf("%.2f (%.2f-%.2f)", r.Of, r.Low, r.High)
+}
+
+// micros shows microseconds with three digits that count.
+func micros(us float64) string {
+	switch {
+	case math.IsNaN(us):
+		return "-"
+	case us >= 100:
+		return thousands(int64(math.Round(us)))
+	case us >= 10:
+		return fmt.Sprintf("%.1f", us)
+	}
+	return fmt.Sprintf("%.2f", us)
+}
+
+// decimals shows a ratio.
+func decimals(ratio float64) string {
+	if math.IsNaN(ratio) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", ratio)
+}
+
+// mebibytes shows a number of bytes, rounded up.
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+mib-1)/mib) }
+
+// thousands parts the digits by commas.
+func thousands(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// size shows a number of bytes.
+func size(bytes int) string {
+	switch {
+	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	case bytes >= 1<<10 && bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	}
+	return fmt.Sprintf("%d B", bytes)
+}
