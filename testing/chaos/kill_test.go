@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,20 +24,25 @@ type latency struct {
 
 // One of five peers is killed at a random instant. The job finishes, nothing is computed
 // twice, and every sample counts once.
-func TestKillOneOfFive(t *testing.T) {
-	runs := option[int]("runs")
-	if runs == 0 {
-		runs = pick(5, 100)
-	}
+func TestKillOneOfFive(t *testing.T) { killOneOfFive(t, spec{}, pick(5, 100)) }
+
+// The same with a million parameters, whose gradients lie in memory that peers share.
+func TestKillOneOfFiveLarge(t *testing.T) { killOneOfFive(t, spec{Hidden: 13_334}, pick(2, 100)) }
+
+// killOneOfFive is one of these tests, with so many runs unless the flag says how many.
+func killOneOfFive(t *testing.T, s spec, runs int) {
+	t.Helper()
+	runs = cmp.Or(option[int]("runs"), runs)
 	rng := chance(t)
-	const peers, steps = 5, 80
+	const peers = 5
+	s.Samples, s.Steps, s.Pace = 20*globalBatch, 80, stepPace(10*time.Millisecond, peers)
 	var all []latency
 	finished := 0
 	for run := range runs {
-		victim, at := rng.IntN(peers), 1+rng.Int64N(steps)
+		victim, at := rng.IntN(peers), 1+rng.Int64N(s.Steps)
 		offset := time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
 		ok := t.Run(fmt.Sprintf("%d/peer=%d/step=%d", run, victim, at), func(t *testing.T) {
-			j := start(t, spec{Samples: 20 * globalBatch, Steps: steps, Pace: stepPace(10*time.Millisecond, peers)}, peers)
+			j := start(t, s, peers, transportFlags()...)
 			j.until(t, "a step", func() bool { return j.step() > 0 && j.identity(victim) != "" })
 			id, pid := j.identity(victim), j.elruns[0].peer(t, victim).pid
 			j.until(t, "the step", func() bool { return j.step() >= at || j.finished() })
@@ -135,30 +141,39 @@ func quantile(all []time.Duration, p float64) time.Duration {
 	return sorted[min(int(p*float64(len(sorted))), len(sorted)-1)]
 }
 
-// report shows the times of all runs.
-func report(t *testing.T, all []latency) {
+// column is one of the times that were taken of each run.
+type column[T any] struct {
+	name string
+	of   func(T) time.Duration
+}
+
+// reportColumns shows the times of all runs.
+func reportColumns[T any](t *testing.T, what string, all []T, columns []column[T]) {
 	t.Helper()
 	if len(all) == 0 {
 		return
 	}
 	var lines strings.Builder
-	for _, row := range []struct {
-		name string
-		of   func(latency) time.Duration
-	}{
+	for _, c := range columns {
+		var times []time.Duration
+		for _, x := range all {
+			times = append(times, c.of(x))
+		}
+		ms := func(p float64) float64 { return quantile(times, p).Seconds() * 1000 }
+		fmt.Fprintf(&lines, "%-44s p50 %6.1f ms  p95 %6.1f ms  worst %6.1f ms\n", c.name, ms(0.5), ms(0.95), ms(1))
+	}
+	t.Logf("%s:\n%s", what, &lines)
+}
+
+// report shows what passed between deaths and commits.
+func report(t *testing.T, all []latency) {
+	t.Helper()
+	reportColumns(t, fmt.Sprintf("%d kills of 1 of 5 peers before the last step", len(all)), all, []column[latency]{
 		{"kill to next commit, less two median steps", func(l latency) time.Duration { return l.net }},
 		{"  kill to view", func(l latency) time.Duration { return l.view }},
 		{"  view to connected", func(l latency) time.Duration { return l.enter }},
 		{"  connected to begin of step", func(l latency) time.Duration { return l.settle }},
 		{"  step", func(l latency) time.Duration { return l.step }},
 		{"median step before", func(l latency) time.Duration { return l.median }},
-	} {
-		var column []time.Duration
-		for _, l := range all {
-			column = append(column, row.of(l))
-		}
-		ms := func(p float64) float64 { return quantile(column, p).Seconds() * 1000 }
-		fmt.Fprintf(&lines, "%-44s p50 %6.1f ms  p95 %6.1f ms  worst %6.1f ms\n", row.name, ms(0.5), ms(0.95), ms(1))
-	}
-	t.Logf("%d kills of 1 of 5 peers before the last step:\n%s", len(all), &lines)
+	})
 }

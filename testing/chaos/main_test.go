@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 		os.Exit(play(text))
 	}
 	flag.Bool("long", false, "run the long forms")
-	flag.Int("runs", 0, "runs of TestKillOneOfFive")
+	flag.Int("runs", 0, "runs of the tests of kills")
+	flag.String("transport", "", "transport of the tests of kills and of shared memory")
 	flag.Float64("minutes", 0, "length of TestSoak")
 	flag.String("keep", "", "folder for the event logs of failed tests")
 	flag.Uint64("seed", 0, "seed of what is done when to whom; 0 makes one")

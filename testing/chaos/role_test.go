@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,7 +26,8 @@ import (
 // peer.
 const specVariable = "CHAOS_SPEC"
 
-// The shape of every job: a network of 10,060 parameters, and steps of 20 microbatches.
+// The shape of every job: a network of 10,060 parameters, unless the spec wants more, and
+// steps of 20 microbatches.
 const (
 	inputs, hidden, classes = 64, 134, 10
 	microbatch              = 4
@@ -35,6 +37,7 @@ const (
 // spec says what the program trains.
 type spec struct {
 	Samples int   // of the data set
+	Hidden  int   // units of the network's hidden layer, 75 parameters each; 0 means hidden
 	Passes  int   // over the data, or else
 	Steps   int64 // in all
 	Exact   bool
@@ -44,6 +47,7 @@ type spec struct {
 	// Hurry names a file: when it is there steps are as fast as they can be.
 	Hurry              string
 	Checkpoint, Resume string // folders
+	Calls              bool   // the program trains nothing: it makes calls, until there is Hurry
 }
 
 // stepPace is the Pace at which peers of a group of n take steps of about d.
@@ -55,7 +59,11 @@ func stepPace(d time.Duration, n int) time.Duration {
 func play(text string) int {
 	var s spec
 	err := json.Unmarshal([]byte(text), &s)
-	if err == nil {
+	switch {
+	case err != nil:
+	case s.Calls:
+		err = callLoop(context.Background(), s)
+	default:
 		err = train(context.Background(), s)
 	}
 	switch {
@@ -80,7 +88,7 @@ func train(ctx context.Context, s spec) error {
 	if err != nil {
 		return err
 	}
-	network, err := nn.MLP(patterns(s.Samples), nn.Shape{C: 1, H: 1, W: inputs}, []int{hidden}, classes, 1)
+	network, err := nn.MLP(patterns(s.Samples), nn.Shape{C: 1, H: 1, W: inputs}, []int{cmp.Or(s.Hidden, hidden)}, classes, 1)
 	if err != nil {
 		return errors.Join(err, group.Close())
 	}

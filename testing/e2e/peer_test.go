@@ -23,7 +23,7 @@ const roleVariable = "E2E_ROLE"
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
-		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite,
+		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts,
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 // play is the program of a role; it returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
-		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings,
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap,
 	}
 	f, ok := roles[role]
 	if !ok {

@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// things are files without names and sockets that processes of a job have had, as links
+// in /proc name them, with the memories' inodes.
+type things map[string]bool
+
+// things returns what the processes of the job have now.
+func (j *job) things(t *testing.T) things {
+	t.Helper()
+	all := make(things)
+	all.add(t, j)
+	return all
+}
+
+func (k things) add(t *testing.T, j *job) {
+	t.Helper()
+	for _, p := range processes(t, j.name) {
+		for _, name := range held(p.pid) {
+			k[name] = true
+		}
+	}
+}
+
+// haveMemory reports whether memory is among them.
+func (k things) haveMemory() bool {
+	for name := range k {
+		if strings.HasPrefix(name, "memory:") {
+			return true
+		}
+	}
+	return false
+}
+
+// held returns the memories and sockets of a process.
+func held(pid int) []string {
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, l := range links {
+		to, err := os.Readlink(l)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		if strings.HasPrefix(to, "socket:[") {
+			out = append(out, to)
+		}
+		if info, err := os.Stat(l); err == nil && strings.HasPrefix(to, "/memfd:elrun") {
+			out = append(out, fmt.Sprintf("memory:[%d]", info.Sys().(*syscall.Stat_t).Ino))
+		}
+	}
+	return out
+}
+
+// checkGone waits until the kernel knows none of them any more and no process has one,
+// which may be a moment after the end of the process, and checks that no other trace of the
+// job is left.
+func (k things) checkGone(t *testing.T, j *job) {
+	t.Helper()
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			t.Errorf("left of the job: %v", left)
+		}
+	}()
+	j.until(t, "the end of all that the job had", func() bool {
+		left = k.left(t)
+		return len(left) == 0 && len(processes(t, j.name)) == 0 && sockets(t, j.name) == 0
+	})
+	j.checkGone(t)
+}
+
+// left returns those of them that still are somewhere.
+func (k things) left(t *testing.T) (left []string) {
+	t.Helper()
+	known := make(map[string]bool)
+	for _, name := range []string{"unix", "tcp", "tcp6"} {
+		b, err := os.ReadFile("/proc/net/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for inode := range strings.FieldsSeq(string(b)) {
+			known["socket:["+inode+"]"] = true
+		}
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		for _, name := range held(number(filepath.Base(dir))) {
+			known[name] = true
+		}
+	}
+	for name := range k {
+		if known[name] {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+// checkHeld checks that each of n peers has fewer descriptors than before, as there is one
+// peer less, and of memory what it needs.
+func (j *job) checkHeld(t *testing.T, n int, before map[int]int) {
+	t.Helper()
+	j.until(t, fmt.Sprintf("fewer descriptors of each process than %v", before), func() bool {
+		for pid, count := range j.descriptors(t) {
+			if count >= before[pid] {
+				return false
+			}
+		}
+		return true
+	})
+	j.checkMemories(t, n)
+}
+
+// descriptors counts those of each process.
+func (j *job) descriptors(t *testing.T) map[int]int {
+	t.Helper()
+	counts := make(map[int]int)
+	for _, p := range processes(t, j.name) {
+		links, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+		if err == nil {
+			counts[p.pid] = len(links)
+		}
+	}
+	return counts
+}
+
+// checkMemories checks that each of n peers has the memory of the present session and one
+// of each member, and no more.
+func (j *job) checkMemories(t *testing.T, n int) {
+	t.Helper()
+	if option[string]("transport") != "" {
+		return
+	}
+	for _, p := range processes(t, j.name) {
+		j.until(t, fmt.Sprintf("%d memories at process %d", n+1, p.pid), func() bool {
+			memories := make(map[string]bool)
+			for _, name := range held(p.pid) {
+				if strings.HasPrefix(name, "memory:") {
+					memories[name] = true
+				}
+			}
+			return len(memories) == n+1
+		})
+	}
+}

@@ -1,0 +1,276 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// notice is what passes between the death of a peer and the moments at which the others
+// know, the latest of them.
+type notice struct {
+	dead time.Duration // until nothing is left of the dead itself, its memory and connections included
+	call time.Duration // until its call has failed
+	lost time.Duration // until it has agreed with the others on a view without the dead
+	next time.Duration // until it is in the next session
+}
+
+// One of four peers that share memory, and do nothing but call, is killed at a random
+// instant. The calls of all others fail at once and name it; they go on without it; and
+// of memory and connections nothing is left, neither at those who live nor of the job.
+func TestKillShared(t *testing.T) {
+	runs := cmp.Or(option[int]("runs"), pick(4, 200))
+	rng := chance(t)
+	const peers = 4
+	var all []notice
+	most, well := 0, 0
+	for run := range runs {
+		victim := rng.IntN(peers)
+		offset := time.Duration(rng.Int64N(int64(50 * time.Millisecond)))
+		ok := t.Run(fmt.Sprintf("%d/peer=%d", run, victim), func(t *testing.T) {
+			j := start(t, spec{Calls: true}, peers, transportFlags()...)
+			j.inSession(t, peers)
+			things, before := j.things(t), j.descriptors(t)
+			j.pause(t, offset)
+			p := j.elruns[0].peer(t, victim)
+			most = max(most, resident(p.pid))
+			gone := watch(t, p.pid)
+			killed := j.kill(t, p.pid, syscall.SIGKILL)
+			dead := gone(t).Sub(killed)
+			j.inSession(t, peers-1)
+			things.add(t, j)
+			j.checkHeld(t, peers-1, before)
+			n := j.noticed(t, victim, killed)
+			n.dead = dead
+			j.hurry(t)
+			if status := j.elruns[0].status(t); status != 0 {
+				t.Errorf("elrun ended with status %d", status)
+			}
+			things.checkGone(t, j)
+			all = append(all, n)
+		})
+		if ok {
+			well++
+		}
+	}
+	t.Logf("%d of %d runs ended well; peers had at most %d MiB resident", well, runs, most>>10)
+	reportColumns(t, fmt.Sprintf("%d kills of 1 of %d peers", len(all), peers), all, []column[notice]{
+		{"kill to the end of the process", func(n notice) time.Duration { return n.dead }},
+		{"kill to the last failed call", func(n notice) time.Duration { return n.call }},
+		{"kill to the last view", func(n notice) time.Duration { return n.lost }},
+		{"kill to the last session", func(n notice) time.Duration { return n.next }},
+	})
+}
+
+// Whenever during the start of a job one of its peers is killed, the job ends or goes on,
+// and nothing is left.
+func TestKillSharedEarly(t *testing.T) {
+	rng := chance(t)
+	const peers = 4
+	outcomes := make(map[string]int)
+	for run := range cmp.Or(option[int]("runs"), pick(4, 100)) {
+		victim := rng.IntN(peers)
+		offset := time.Duration(rng.Int64N(int64(150 * time.Millisecond)))
+		t.Run(fmt.Sprintf("%d/peer=%d/%v", run, victim, offset), func(t *testing.T) {
+			j := start(t, spec{Calls: true}, peers, transportFlags()...)
+			e := j.elruns[0]
+			j.until(t, "all processes", func() bool { return len(e.peers(t)) == peers })
+			j.pause(t, offset)
+			things := j.things(t)
+			j.kill(t, e.peer(t, victim).pid, syscall.SIGKILL)
+			j.until(t, "a session without it, or the end", func() bool { return !e.running() || j.sessions(peers-1) == peers-1 })
+			outcome := "went on"
+			if !e.running() {
+				outcome = "ended"
+			} else {
+				things.add(t, j)
+				j.checkMemories(t, peers-1)
+				j.hurry(t)
+				if status := e.status(t); status != 0 {
+					t.Errorf("elrun ended with status %d", status)
+				}
+			}
+			outcomes[outcome]++
+			things.checkGone(t, j)
+		})
+	}
+	t.Logf("kills of 1 of %d peers within 150 ms of their start: %v", peers, outcomes)
+}
+
+// However a job ends whose peers share memory, nothing is left of it.
+func TestSharedEnds(t *testing.T) {
+	rng := chance(t)
+	const peers = 4
+	elrun := func(sig syscall.Signal) func(*testing.T, *job) {
+		return func(t *testing.T, j *job) {
+			t.Helper()
+			j.kill(t, j.elruns[0].cmd.Process.Pid, sig)
+		}
+	}
+	for name, end := range map[string]func(*testing.T, *job){
+		"by itself":    func(t *testing.T, j *job) { t.Helper(); j.hurry(t) },
+		"Ctrl-C":       elrun(syscall.SIGINT),
+		"elrun killed": elrun(syscall.SIGKILL),
+		"all killed": func(t *testing.T, j *job) {
+			t.Helper()
+			pids := []int{j.elruns[0].cmd.Process.Pid}
+			for _, p := range processes(t, j.name) {
+				pids = append(pids, p.pid)
+			}
+			for _, i := range rng.Perm(len(pids)) {
+				j.kill(t, pids[i], syscall.SIGKILL)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range pick(1, 20) {
+				j := start(t, spec{Calls: true}, peers, transportFlags()...)
+				j.inSession(t, peers)
+				things := j.things(t)
+				if !things.haveMemory() && option[string]("transport") == "" {
+					t.Error("no memory is shared")
+				}
+				j.pause(t, time.Duration(rng.Int64N(int64(20*time.Millisecond))))
+				end(t, j)
+				j.until(t, "the end of elrun", func() bool { return !j.elruns[0].running() })
+				things.checkGone(t, j)
+			}
+		})
+	}
+}
+
+// A peer that is stopped in the middle of a call in shared memory is named by those who
+// wait for it, is put out, and the others go on. One of them that is starved may come to say
+// so too late.
+func TestStopShared(t *testing.T) {
+	rng := chance(t)
+	const peers = 4
+	var all []time.Duration
+	for run := range pick(10, 20) {
+		if len(all) > 0 && !option[bool]("long") {
+			break
+		}
+		victim := rng.IntN(peers)
+		t.Run(fmt.Sprintf("%d/peer=%d", run, victim), func(t *testing.T) {
+			j := start(t, spec{Calls: true}, peers, transportFlags()...)
+			j.inSession(t, peers)
+			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
+			stopped := j.kill(t, j.elruns[0].peer(t, victim).pid, syscall.SIGSTOP)
+			j.inSession(t, peers-1)
+			id := j.member(t, victim)
+			for _, e := range of[event.Stall](j.events(), stopped) {
+				all = append(all, e.Time.Sub(stopped))
+				if s := e.Body.(event.Stall); !slices.Contains(strings.Split(s.Culprit, ","), id) {
+					t.Errorf("peer %d waits for %s (%s, %s), want %s", e.Index, s.Culprit, s.Phase, s.What, id)
+				}
+			}
+			j.hurry(t)
+			if status := j.elruns[0].status(t); status != 0 {
+				t.Errorf("elrun ended with status %d", status)
+			}
+			j.checkGone(t)
+		})
+	}
+	if len(all) == 0 {
+		t.Error("nobody has ever named the stopped peer")
+	}
+	reportColumns(t, fmt.Sprintf("%d reports of a stopped peer", len(all)), all, []column[time.Duration]{
+		{"stop to report", func(d time.Duration) time.Duration { return d }},
+	})
+}
+
+// watch returns a function that waits for the end of a process.
+func watch(t *testing.T, pid int) (wait func(t *testing.T) time.Time) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T) time.Time {
+		t.Helper()
+		defer unix.Close(fd)
+		for _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(limit/time.Millisecond)); err == unix.EINTR; {
+			_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(limit/time.Millisecond))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Now()
+	}
+}
+
+// transportFlags are those of elrun that choose the transport.
+func transportFlags() []string {
+	if name := option[string]("transport"); name != "" {
+		return []string{"--transport", name}
+	}
+	return nil
+}
+
+// inSession waits until n peers that only call have begun a session of n members.
+func (j *job) inSession(t *testing.T, n int) {
+	t.Helper()
+	j.until(t, fmt.Sprintf("a session of %d members", n), func() bool { return j.sessions(n) == n })
+}
+
+// sessions counts the peers that have begun a session of n members.
+func (j *job) sessions(n int) int {
+	line := regexp.MustCompile(fmt.Sprintf(`(?m)^(\[\d+\]) session epoch=\d+ size=%d shared=`, n))
+	peers := make(map[string]bool)
+	for _, m := range line.FindAllStringSubmatch(j.elruns[0].out.String(), -1) {
+		peers[m[1]] = true
+	}
+	return len(peers)
+}
+
+// member returns the short ID of the peer of the first elrun with an index.
+func (j *job) member(t *testing.T, index int) string {
+	t.Helper()
+	j.poll(t)
+	for _, e := range j.elruns[0].events {
+		if e.Index == index && e.Peer != "" {
+			return e.Peer
+		}
+	}
+	t.Fatalf("peer %d is not in the log", index)
+	return ""
+}
+
+// noticed returns how long it took those that live to notice a death. Their calls must
+// have failed because of the dead peer.
+func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n notice) {
+	t.Helper()
+	id := j.member(t, victim)
+	told := make(map[string]bool)
+	line := regexp.MustCompile(`(?m)^\[(\d+)\] noticed epoch=\d+ at=(\d+): (.*)$`)
+	for _, l := range line.FindAllStringSubmatch(j.elruns[0].out.String(), -1) {
+		at := time.Unix(0, int64(number(l[2])))
+		if told[l[1]] || at.Before(killed) {
+			continue
+		}
+		told[l[1]] = true
+		n.call = max(n.call, at.Sub(killed))
+		if !strings.Contains(l[3], id) {
+			t.Errorf("peer %s does not name %s: %s", l[1], id, l[3])
+		}
+	}
+	if len(told) != 3 {
+		t.Errorf("calls of %d peers failed, want 3", len(told))
+	}
+	for _, e := range of[event.View](j.events(), killed) {
+		n.lost = max(n.lost, e.Time.Sub(killed))
+	}
+	for _, e := range of[event.Path](j.events(), killed) {
+		n.next = max(n.next, e.Time.Sub(killed))
+	}
+	return n
+}

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+const (
+	stepsVariable = "E2E_STEPS"
+	// eachCost is what a microbatch takes in the role fixed, of which a step has as many.
+	eachCost, fixedTask = 250 * time.Microsecond, 128
+)
+
+// fixedCost is what a step takes a peer before its first microbatch in the role fixed.
+func fixedCost(index int) time.Duration {
+	return []time.Duration{40, 48, 56, 44}[index] * time.Millisecond
+}
+
+// costly is a model of one number. It takes its time at the start of each step and a
+// little for each microbatch.
+type costly struct {
+	param []float32
+	due   time.Time // the end of what has been computed
+	begun bool      // a microbatch of the step
+}
+
+// begin is told of each step.
+func (m *costly) begin(int64) { m.begun = false }
+
+// Params implements trainer.Model.
+func (m *costly) Params() []trainer.Param {
+	return []trainer.Param{{Name: "x", Shape: []int{1}, Data: m.param}}
+}
+
+// Accumulate implements trainer.Model. That a timer is late is made up for in the step.
+func (m *costly) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	if !m.begun {
+		m.begun, m.due = true, time.Now().Add(fixedCost(index()))
+	}
+	m.due = m.due.Add(eachCost)
+	<-time.After(time.Until(m.due))
+	grad[0][0] += float32(len(samples))
+	done(0)
+	return float64(len(samples)), nil
+}
+
+// fixedCosts trains that model.
+func fixedCosts(ctx context.Context) error {
+	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
+	if err != nil {
+		return err
+	}
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	m := &costly{param: make([]float32, 1)}
+	return errors.Join(trainer.Run(ctx, g, m, trainer.Config{
+		Samples: fixedTask * int(steps), GlobalBatch: fixedTask, Microbatch: 1, Steps: steps, Seed: 1,
+		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001), OnBegin: m.begin,
+	}), g.Close())
+}
+
+// Where most of a step does not depend on the share, shares settle soon and stay.
+func (tr *trial) fixed(t *testing.T) error {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := tr.run(t, 4, slices.Concat(tr.wrapper, []string{self}), roleVariable+"=fixed", stepsVariable+"="+strconv.Itoa(pick(30, 200)))
+	r.check(t, "")
+	for _, s := range r.told {
+		t.Logf("shares %v, %s", s.New, s.Reason)
+	}
+	costs := make([]loadbal.Cost, 4)
+	for i := range costs {
+		costs[i] = loadbal.Cost{Fixed: int64(fixedCost(i)), Each: int64(eachCost), Min: 1}
+	}
+	best := loadbal.Optimum(costs, fixedTask)
+	near := func(i int) bool { return excess(costs, fixedTask, taking(costs, r.shares(i))) <= 5 }
+	after, changes, returns := slices.IndexFunc(r.full(0), near), r.changes(settled), r.returns(settled)
+	t.Logf("near the best shares %v after %d steps, then changed %d times in %d steps, back to earlier ones %d times, at last %v; steps of %.1f ms (median), in the best case %.1f ms",
+		best, after, changes, len(r.steps[0])-settled, returns, r.shares(len(r.steps[0])-1), r.stepMS(settled), float64(loadbal.Slowest(costs, best))/1e6)
+	if long() && (after < 0 || after > 5 || returns > 0 || changes > len(r.steps[0])/20) {
+		return fmt.Errorf("shares came near the best after %d steps, and changed in %d of %d steps, %d times back", after, changes, len(r.steps[0]), returns)
+	}
+	return nil
+}
+
+// returns counts the full steps from one on in which shares went back to what they had
+// been before they changed.
+func (r *trained) returns(from int) (n int) {
+	full := r.full(from)
+	for k := 2; k < len(full); k++ {
+		now := r.shares(full[k])
+		was := func(i int) bool { return slices.Equal(r.shares(i), now) }
+		if !was(full[k-1]) && slices.ContainsFunc(full[:k-1], was) {
+			n++
+		}
+	}
+	return n
+}

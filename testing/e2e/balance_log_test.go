@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/loadbal"
+)
+
+// long reports whether the long form of a test runs.
+func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
+
+// pick returns the value for the short or the long form of a test.
+func pick[T any](short, other T) T {
+	if long() {
+		return other
+	}
+	return short
+}
+
+// goAhead lets this process and all that it starts come before others until the test ends,
+// if it can: the long forms of tests measure.
+func goAhead(t *testing.T) {
+	t.Helper()
+	self := strconv.Itoa(os.Getpid())
+	if out, err := exec.Command("chrt", "--all-tasks", "--rr", "--pid", "1", self).CombinedOutput(); err != nil {
+		t.Logf("no real-time priority, so peers run beside everything else: %v: %s", err, out)
+		return
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("chrt", "--all-tasks", "--other", "--pid", "0", self).CombinedOutput(); err != nil {
+			t.Errorf("back to the usual priority: %v: %s", err, out)
+		}
+	})
+}
+
+// trial runs bin/mnist under elrun with one set of options after the other.
+type trial struct {
+	program, data string
+	wrapper       []string // starts the program, if there is one
+	jobs          *int     // so far
+}
+
+// newTrial builds what is run. It tells what else the machine does, as that is in all
+// times.
+func newTrial(t *testing.T) *trial {
+	t.Helper()
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		t.Logf("load %s", strings.TrimSpace(string(load)))
+	}
+	tr := &trial{jobs: new(int)}
+	tr.program, tr.data = mnist(t)
+	return tr
+}
+
+// train runs a job with so many peers to its end, checks its log, and returns what that
+// tells.
+func (tr *trial) train(t *testing.T, peers int, args ...string) *trained {
+	t.Helper()
+	r := tr.run(t, peers, slices.Concat(tr.wrapper, []string{tr.program, "--data", tr.data, "--model", "softmax"}, args))
+	policy := ""
+	if at := slices.Index(args, "--balance"); at >= 0 {
+		policy = args[at+1]
+	}
+	r.check(t, policy)
+	return r
+}
+
+// run runs a program with so many peers, and with additions to the environment.
+func (tr *trial) run(t *testing.T, peers int, program []string, env ...string) *trained {
+	t.Helper()
+	*tr.jobs++
+	log := filepath.Join(t.TempDir(), "events")
+	ctx, cancel := context.WithTimeout(t.Context(), pick(limit, 10*limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Getenv(elrunVariable), append([]string{"run", "-n", strconv.Itoa(peers),
+		"--name", fmt.Sprintf("%s-%d", jobName(t), *tr.jobs), "--listen", listen(), "--events", log, "--"}, program...)...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	r := &trained{steps: make([][]event.Step, peers)}
+	if m := regexp.MustCompile(`(?m)^done .* sha256=([0-9a-f]{64})$`).FindSubmatch(out); m != nil {
+		r.sha = string(m[1])
+	}
+	if err := r.read(t, log); err != nil {
+		t.Fatalf("%v; elrun printed\n%s", err, out)
+	}
+	return r
+}
+
+// trained is what is known of a job that has ended.
+type trained struct {
+	steps  [][]event.Step // by local index of the peer, and number of the step less 1
+	stable []time.Time    // when peer 0 reported each step
+	epochs []uint64       // of the steps
+	told   []event.Shares // changes of shares
+	sha    string         // of the weights
+}
+
+// read takes in the log. It is an error if a peer has not reported every step.
+func (r *trained) read(t *testing.T, path string) error {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var e event.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		switch b := e.Body.(type) {
+		case event.Step:
+			r.steps[e.Index] = append(r.steps[e.Index], b)
+			if e.Index == 0 {
+				r.stable, r.epochs = append(r.stable, e.Time), append(r.epochs, e.Epoch)
+			}
+		case event.Shares:
+			r.told = append(r.told, b)
+		}
+	}
+	for i, s := range r.steps {
+		if len(s) == 0 || len(s) != len(r.steps[0]) {
+			return fmt.Errorf("peer %d reported %d steps, peer 0 %d", i, len(s), len(r.steps[0]))
+		}
+	}
+	return nil
+}
+
+// rate is how many samples a second the job trained from a step on. A step is reported
+// with the one after it, and the last one alone: its time is in that of its report.
+func (r *trained) rate(from int) float64 {
+	last, samples := len(r.stable)-1, 0
+	for _, s := range r.steps[0][from+2 : last+1] {
+		samples += s.Samples
+	}
+	return float64(samples) / r.stable[last-1].Sub(r.stable[from]).Seconds()
+}
+
+// full lists the steps from one on that are not the short last one of a pass.
+func (r *trained) full(from int) (indices []int) {
+	for i, s := range r.steps[0] {
+		if i >= from && s.Samples == r.steps[0][0].Samples {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// stepMS is the median time of full steps at peer 0.
+func (r *trained) stepMS(from int) float64 {
+	var all []float64
+	for _, i := range r.full(from) {
+		all = append(all, r.steps[0][i].StepMS)
+	}
+	return middle(all)
+}
+
+// middle is the median.
+func middle(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
+
+// shares lists the microbatches of each peer in a step.
+func (r *trained) shares(step int) []int {
+	all := make([]int, len(r.steps))
+	for i, s := range r.steps {
+		for _, m := range s[step].Microbatches {
+			all[i] += m[1] - m[0]
+		}
+	}
+	return all
+}
+
+// times lists what each peer computed in a step, in milliseconds.
+func (r *trained) times(step int) (all []float64) {
+	for _, s := range r.steps {
+		all = append(all, s[step].ComputeMS)
+	}
+	return all
+}
+
+// changes counts the full steps from one on whose shares are others than those of the
+// full step before.
+func (r *trained) changes(from int) (n int) {
+	full := r.full(from)
+	for k := 1; k < len(full); k++ {
+		if !slices.Equal(r.shares(full[k]), r.shares(full[k-1])) {
+			n++
+		}
+	}
+	return n
+}
+
+// spread is (longest - shortest) / mean of times, as a percentage.
+func spread(times []float64) float64 {
+	sum := 0.0
+	for _, v := range times {
+		sum += v
+	}
+	return 100 * (slices.Max(times) - slices.Min(times)) * float64(len(times)) / sum
+}
+
+// taking is what shares take peers with those costs, undisturbed.
+func taking(costs []loadbal.Cost, shares []int) (times []float64) {
+	for i, c := range costs {
+		times = append(times, float64(c.Time(shares[i])))
+	}
+	return times
+}
+
+// excess is by how much the spread of times is above that of the best whole shares, in
+// points of a percentage.
+func excess(costs []loadbal.Cost, microbatches int, times []float64) float64 {
+	return spread(times) - spread(taking(costs, loadbal.Optimum(costs, microbatches)))
+}

@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/launch"
+)
+
+// way is how the peers of a host reach each other with some flags.
+type way struct {
+	flags     string
+	kind      string
+	encrypted bool
+}
+
+// ways are all transports, with what --encrypt makes of those to which it applies.
+func ways() []way {
+	return []way{
+		{"--transport=auto", "shm", false},
+		{"--transport=auto --encrypt=always", "shm", false}, // nothing leaves the kernel
+		{"--transport=shm", "shm", false},
+		{"--transport=unix", "unix", false},
+		{"--transport=direct", "direct", true},
+		{"--transport=direct --encrypt=always", "direct", true},
+		{"--transport=direct --encrypt=never", "direct", false},
+		{"--transport=p2p", "p2p", true},
+		{"--transport=p2p --encrypt=never", "p2p", true}, // libp2p has no other streams
+	}
+}
+
+// Training goes each way that is asked for, says so, and comes to the same weights.
+func TestTransports(t *testing.T) {
+	program, data := mnist(t)
+	results := make(map[string][]string)
+	for _, w := range ways() {
+		t.Run(w.flags, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "events")
+			args := slices.Concat([]string{"run", "-n", "3", "--listen", "local", "--events", log}, strings.Fields(w.flags),
+				[]string{program, "--data", data, "--steps", "20", "--exact"})
+			stdout, stderr, status := elrunCommand(t, args...)
+			if status != 0 {
+				t.Fatalf("status %d\n%s\n%s", status, stdout, stderr)
+			}
+			checkPaths(t, log, 3, w)
+			sha := regexp.MustCompile(`sha256=\w+`).FindString(stdout)
+			results[sha] = append(results[sha], w.flags)
+		})
+	}
+	if len(results) != 1 {
+		t.Errorf("weights differ: %v", results)
+	}
+}
+
+// checkPaths compares the paths of a log with those wanted: one from each of n members to
+// each other one. None of them is told to be second best.
+func checkPaths(t *testing.T, log string, n int, want way) {
+	t.Helper()
+	all := paths(t, log)
+	if len(all) != n*(n-1) {
+		t.Errorf("%d paths, want %d", len(all), n*(n-1))
+	}
+	for _, p := range all {
+		if p.Kind != want.kind || p.Encrypted != want.encrypted || p.Why != "" || p.Addr == "" {
+			t.Errorf("path %+v, want kind %s, encrypted %t", p, want.kind, want.encrypted)
+		}
+	}
+}
+
+// paths returns the paths in an event log.
+func paths(t *testing.T, log string) []event.Path {
+	t.Helper()
+	b, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []event.Path
+	for line := range strings.Lines(string(b)) {
+		var e event.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if p, ok := e.Body.(event.Path); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Every call gives the right results in every way.
+func TestTransportBench(t *testing.T) {
+	for _, w := range ways() {
+		for _, name := range bench.Collectives() {
+			if w.flags != "--transport=unix" && name != "allreduce" && name != "sendrecv" {
+				continue // TestBench has them with shared memory, and other transports know nothing of calls
+			}
+			t.Run(name+" "+w.flags, func(t *testing.T) {
+				checkBench(t, slices.Concat([]string{name, "-n", "3", "--sizes", "4,10K,1M", "--iters", "3"}, strings.Fields(w.flags))...)
+			})
+		}
+	}
+}
+
+// checkBench runs elrun bench, whose results must be right.
+func checkBench(t *testing.T, args ...string) {
+	t.Helper()
+	stdout, stderr, status := elrunCommand(t, slices.Concat([]string{"bench", "--json"}, args)...)
+	if status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	sizes := 3
+	if args[0] == "barrier" {
+		sizes = 1
+	}
+	checkResults(t, stdout, sizes)
+}
+
+// checkResults checks what elrun bench has printed.
+func checkResults(t *testing.T, stdout string, sizes int) {
+	t.Helper()
+	for line := range strings.Lines(stdout) {
+		var r bench.Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Wrong != 0 || r.Iters == 0 {
+			t.Errorf("%s: %v", line, err)
+		}
+		sizes--
+	}
+	if sizes != 0 {
+		t.Errorf("%d results lack in:\n%s", sizes, stdout)
+	}
+}
+
+// More peers than cores share memory, and vectors that lie in it.
+func TestEightShareMemory(t *testing.T) {
+	for _, alloc := range []string{"--alloc", "--in-place", "--alloc --in-place", "--dtype=float16"} {
+		t.Run(alloc, func(t *testing.T) {
+			checkBench(t, slices.Concat([]string{"allreduce", "-n", "8", "--transport=shm", "--sizes", "4,64K,2M", "--iters", "5"},
+				strings.Fields(alloc))...)
+		})
+	}
+	e := start(t, "loop", 8, "--transport", "shm")
+	for i := range 8 {
+		e.expect(t, fmt.Sprintf("[%d] sums 2000", i))
+	}
+	e.signal(t, syscall.SIGINT)
+	if status := e.wait(t); status != 130 {
+		t.Errorf("status %d, want 130", status)
+	}
+}
+
+// obstacle keeps peers from sharing memory.
+type obstacle struct{ line, why string } // of the shell, and of the log
+
+// obstacles are limits that peers put themselves under.
+func obstacles() map[string]obstacle {
+	return map[string]obstacle{
+		"first has no room for it":    {`if [ "$ELRUN_INDEX" = 0 ]; then ulimit -f 100; fi`, "file too large"},
+		"nobody has":                  {`ulimit -f 100`, "file too large"},
+		"one has no addresses for it": {`if [ "$ELRUN_INDEX" = 1 ]; then ulimit -v 8000000; fi`, "rank 1: .*cannot allocate memory"},
+	}
+}
+
+// benchBehind runs three peers of elrun bench behind an obstacle. They are not built for the
+// race detector as the roles may be, which needs addresses.
+func benchBehind(t *testing.T, o obstacle, flags ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	return elrunCommand(t, slices.Concat([]string{"run", "-n", "3", "--listen", "local"}, flags, []string{"--",
+		"sh", "-c", o.line + `; exec "$0" bench-peer allreduce --sizes=4,64K,1M --json`, os.Getenv(elrunVariable)})...)
+}
+
+// Where memory cannot be shared all of the host do without, and say why.
+func TestNoSharedMemory(t *testing.T) {
+	for name, o := range obstacles() {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "events")
+			if stdout, stderr, status := benchBehind(t, o, "--events", log); status != 0 {
+				t.Fatalf("status %d\n%s\n%s", status, stdout, stderr)
+			}
+			all := paths(t, log)
+			for _, p := range all {
+				if p.Kind != "unix" || !regexp.MustCompile(o.why).MatchString(p.Why) {
+					t.Errorf("path %+v, want kind unix as %q", p, o.why)
+				}
+			}
+			if len(all) != 6 {
+				t.Errorf("%d paths, want 6", len(all))
+			}
+		})
+	}
+}
+
+// If it has to be shared memory they end, and say why.
+func TestSharedMemoryOrNothing(t *testing.T) {
+	for name, o := range obstacles() {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, status := benchBehind(t, o, "--transport=shm")
+			if status != 1 || !regexp.MustCompile("no shared memory: .*"+o.why).MatchString(stdout+stderr) {
+				t.Errorf("status %d\n%s\n%s", status, stdout, stderr)
+			}
+		})
+	}
+}
+
+// A process that has room for the memory of a session, and for no vectors of its own that
+// others could map, copies them.
+func TestNoArena(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -f 100000; exec "$0" bench allreduce -n 3 --transport=shm --alloc --sizes 64K,4M --iters 5 --json`,
+		os.Getenv(elrunVariable))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	checkResults(t, string(out), 2)
+}
+
+// Connections between hosts are in the clear only if both ends want that.
+func TestEncryptNeedsBoth(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "events")
+	e := start(t, "train", 2, "--events", log, "--transport=direct", "--encrypt=never")
+	e.expectSize(t, 0, 2)
+	second := e.join(t, "train", 1, "--name", e.job, "--transport=direct")
+	second.expectSize(t, 0, 3)
+	e.expectSize(t, 0, 3)
+	e.expectSize(t, 1, 3)
+	e.expectDone(t)
+	cautious := second.field(t, 2, "id")
+	clear, encrypted := 0, 0
+	for _, p := range paths(t, log) {
+		if p.Kind != "direct" || p.Encrypted != (p.Who == cautious) {
+			t.Errorf("path %+v", p)
+		}
+		if p.Encrypted {
+			encrypted++
+		} else {
+			clear++
+		}
+	}
+	if clear == 0 || encrypted == 0 {
+		t.Errorf("%d paths in the clear, %d encrypted", clear, encrypted)
+	}
+}
+
+// A peer that wants another transport gets it. Those that want the best one have it among
+// themselves, as far as the other can be left out, and again when it has left.
+func TestTransportsMixed(t *testing.T) {
+	for transport, want := range map[string][]string{
+		"direct": {"direct,shm", "direct,shm", "direct"},
+		"p2p":    {"p2p,shm", "p2p,shm", "p2p"},
+		"unix":   {"unix", "unix", "unix"}, // it is of the host, and shares no memory
+	} {
+		t.Run(transport, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "events")
+			e := start(t, "train", 2, "--events", log)
+			e.expectSize(t, 0, 2)
+			e.expectKinds(t, "shm", "shm")
+			second := e.join(t, "train", 1, "--name", e.job, "--transport", transport)
+			second.expectSize(t, 0, 3)
+			e.expectKinds(t, want...)
+			if transport == "unix" {
+				e.expectWhy(t, log, "rank 2 does not want to share memory")
+			}
+			second.signal(t, syscall.SIGINT)
+			second.wait(t)
+			e.expectKinds(t, "shm", "shm")
+			e.expectDone(t)
+		})
+	}
+}
+
+// expectKinds waits until the members have those kinds of paths, by rank.
+func (e *elrun) expectKinds(t *testing.T, want ...string) {
+	t.Helper()
+	until(t, fmt.Sprintf("paths of kinds %q", want), func() bool {
+		stdout, stderr, status := elrunCommand(t, "status", e.job, "--json")
+		var s launch.Status
+		if err := json.Unmarshal([]byte(stdout), &s); err != nil || status != 0 {
+			t.Fatalf("status %d, %v: %q", status, err, stderr)
+		}
+		var kinds []string
+		for _, m := range s.Members {
+			kinds = append(kinds, m.Path)
+		}
+		return slices.Equal(kinds, want)
+	})
+}
+
+// expectWhy waits until the log says of a path why it is no better one.
+func (e *elrun) expectWhy(t *testing.T, log, why string) {
+	t.Helper()
+	until(t, fmt.Sprintf("%q in the log", why), func() bool {
+		b, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(b), `"why":"`+why+`"`)
+	})
+}
