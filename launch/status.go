@@ -63,7 +63,7 @@ type MemberStatus struct {
 type reducer struct {
 	status  Status
 	self    MemberStatus
-	paths   []string
+	paths   []string // kinds of those of the present view
 	stalled []string // whom this peer waits for
 	short   bool     // too few members are left to go on
 	state   string   // parked, left or done; "" if none of these
@@ -107,7 +107,7 @@ func (r *reducer) apply(e event.Event) {
 			r.self.Rank, r.stalled = -1, nil
 		}
 	case event.Path:
-		if !slices.Contains(r.paths, b.Kind) {
+		if e.Epoch == r.status.Epoch && !slices.Contains(r.paths, b.Kind) {
 			r.paths = append(r.paths, b.Kind)
 			slices.Sort(r.paths)
 		}
@@ -129,9 +129,9 @@ func (r *reducer) inView(id string) bool {
 	return slices.ContainsFunc(r.status.Members, func(m MemberStatus) bool { return m.ID == id })
 }
 
-// view starts an epoch: ranks are new and nobody is waited for.
+// view starts an epoch: ranks are new, nobody is waited for, and nobody is reached yet.
 func (r *reducer) view(epoch uint64, v event.View) {
-	r.status.Epoch, r.stalled, r.short = epoch, nil, false
+	r.status.Epoch, r.stalled, r.short, r.paths = epoch, nil, false, nil
 	if r.state == stateParked {
 		r.state = ""
 	}
