@@ -280,10 +280,16 @@ func (c *child) copyOutput(r *os.File, to target, con *console, plain bool) erro
 	}
 }
 
+// deadlined is a stream with a deadline.
+type deadlined interface {
+	io.Reader
+	SetReadDeadline(time.Time) error
+}
+
 // lastRead reads once more from a stream whose deadline has passed: output may still
 // be in the pipe if the console was slow. It ends the stream, with an error, when the
 // pipe is empty.
-func lastRead(r *os.File, buf []byte) (int, error) {
+func lastRead(r deadlined, buf []byte) (int, error) {
 	if err := r.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 		return 0, err
 	}

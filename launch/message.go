@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -168,9 +169,31 @@ type pipe struct {
 }
 
 func newPipe(conn net.Conn) *pipe {
-	scan := bufio.NewScanner(conn)
+	scan := bufio.NewScanner(drained{conn})
 	scan.Buffer(nil, maxMessage)
+	scan.Split(wholeLine)
 	return &pipe{conn: conn, scan: scan}
+}
+
+// drained reads on after the deadline of its connection as long as something is there: who
+// was slow to read must not lose what was sent in time.
+type drained struct{ net.Conn }
+
+// Read implements io.Reader.
+func (d drained) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return lastRead(d.Conn, b)
+	}
+	return n, err
+}
+
+// wholeLine is bufio.ScanLines without a last line that was not ended.
+func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil
 }
 
 // send writes m. It fails where the other side does not read for pipePeriod.

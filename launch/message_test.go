@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -48,6 +50,47 @@ func TestPipe(t *testing.T) {
 	}
 	if err := <-errs; err != nil {
 		t.Error(err)
+	}
+}
+
+// What has come before the deadline is read after it, whatever keeps the reader; a line that
+// was not ended is no message.
+func TestPipeAfterDeadline(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	out, in := newPipe(here), newPipe(there)
+	const messages = 1000 // more than is read at once, less than a socket holds
+	for range messages {
+		if err := out.send(message{Event: json.RawMessage(`{"event":"x"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := here.Write([]byte(`{"event":`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := there.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		if _, err := in.receive(); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+	}
+	if _, err := in.receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the last message: %v, want the deadline", err)
 	}
 }
 
