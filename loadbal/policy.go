@@ -84,8 +84,10 @@ func New(name string) (Policy, error) {
 // table is what all policies keep: the ranks' costs as they see them, and the shares.
 type table struct {
 	costs  []Cost // in ticks; Each is 0 where nothing is known, until complete
-	shares []int
-	known  bool // a speed is
+	shares []int  // that new ones are compared with: the last ones, but for recall
+	last   []int  // handed out last
+	other  []int  // handed out last for another number of microbatches
+	known  bool   // a speed is
 }
 
 func (t *table) Begin(speeds []int64) {
@@ -156,18 +158,29 @@ func (t *table) first(microbatches int) bool {
 	if t.shares == nil {
 		return true
 	}
-	sum, bound := 0, true
+	bound := true
 	for r, b := range t.shares {
-		sum += b
 		bound = bound && b >= min(1, microbatches/len(t.shares)) && b <= t.costs[r].limit(microbatches)
 	}
-	return sum != microbatches || !bound
+	return total(t.shares) != microbatches || !bound
 }
 
-// set takes over shares, and returns a copy and why they changed.
+// recall makes the shares those of the last step of so many microbatches, if that was not
+// the one before: the last step of a pass may be short, and what is set for it says nothing
+// against the shares of full steps.
+func (t *table) recall(microbatches int) {
+	if total(t.shares) != microbatches && total(t.other) == microbatches {
+		t.shares = t.other
+	}
+}
+
+// set takes over shares, and returns a copy and why they are others than the last ones.
 func (t *table) set(shares []int) ([]int, string) {
-	before := t.shares
-	t.shares = shares
+	before := t.last
+	if total(before) != total(shares) {
+		t.other = before
+	}
+	t.shares, t.last = shares, shares
 	why := ""
 	if before != nil && !slices.Equal(before, shares) {
 		why = t.reason(before)
@@ -178,20 +191,27 @@ func (t *table) set(shares []int) ([]int, string) {
 // reason tells of the rank whose share changed most, and what the change is to bring, or
 // that there are more or fewer microbatches to share out.
 func (t *table) reason(before []int) string {
-	most, old, now := 0, 0, 0
+	most := 0
 	for r := range before {
-		old, now = old+before[r], now+t.shares[r]
 		if abs(int64(t.shares[r]-before[r])) > abs(int64(t.shares[most]-before[most])) {
 			most = r
 		}
 	}
-	if old != now {
+	if old, now := total(before), total(t.shares); old != now {
 		return fmt.Sprintf("%d microbatches instead of %d; step %s", now, old, millis(Slowest(t.costs, t.shares)))
 	}
 	c := t.costs[most]
 	return fmt.Sprintf("rank %d: %d to %d, at %s a microbatch and %s fixed; step %s instead of %s",
 		most, before[most], t.shares[most], millis(c.Each), millis(c.Fixed),
 		millis(Slowest(t.costs, t.shares)), millis(Slowest(t.costs, before)))
+}
+
+// total is the microbatches of all ranks.
+func total(shares []int) (n int) {
+	for _, b := range shares {
+		n += b
+	}
+	return n
 }
 
 // millis writes ticks as milliseconds.

@@ -256,6 +256,32 @@ func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	}
 }
 
+// The short step at the end of a pass moves nothing: noise is no more reason for other
+// shares after it than after any other step. What has changed meanwhile shows after it.
+func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
+	p, seed := policy(t, ""), uint64(7)
+	p.Begin(make([]int64, 4))
+	shares, _ := p.Next(nil, 512)
+	for step := range 120 {
+		paces := []int64{800, 800, 800, 800}
+		if step >= 75 { // a short step
+			paces[2] *= 4
+		}
+		for r := range paces { // up to 2 % of noise
+			seed = seed*6364136223846793005 + 1442695040888963407
+			paces[r] += paces[r] * int64(seed>>33%41) / 2000
+		}
+		microbatches, want := 512, []int{128, 128, 128, 128}
+		if (step+1)%15 == 0 {
+			microbatches, want = 332, []int{83, 83, 83, 83}
+		}
+		shares, _ = p.Next(reported(shares, paces), microbatches)
+		if step < 75 && !slices.Equal(shares, want) || step >= 75 && shares[2]*3 > shares[0] {
+			t.Errorf("after step %d %v, want %v", step, shares, want)
+		}
+	}
+}
+
 // All ranks get slower by the same: nothing is to be gained by other shares.
 func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	var paces [][]int64

@@ -40,6 +40,7 @@ func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 		p.measure(reports)
 	}
 	best, eagerly := p.choose(microbatches)
+	p.recall(microbatches)
 	switch {
 	case p.first(microbatches):
 	case p.worth(best, eagerly):
