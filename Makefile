@@ -57,7 +57,7 @@ fuzz: ## every fuzz target, for FUZZTIME=10s each
 bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
 
-bench-peers: build ## beside Open MPI and Gloo, in 40 minutes: docs/performance.md; as root with several hosts, too
+bench-peers: build ## elrun beside Open MPI and Gloo, half an hour: docs/performance.md; as root with several hosts, too
 	@scripts/bench-peers/install.sh
 	@CGO_ENABLED=0 $(GO) run ./scripts/bench-peers
 	@if [ "$$(id -u)" -eq 0 ]; then CGO_ENABLED=0 $(GO) run ./scripts/bench-peers --hosts; \
