@@ -278,7 +278,7 @@ func TestSparseCodingBeginsWithMore(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fade("topk")
-		cfg.Steps = 70
+		cfg.Steps, cfg.BucketBytes = 70, 4*n // one bucket
 		a := newArena(3, cfg)
 		a.adjust = func(x *actor) {
 			x.fading(nil).params = []trainer.Param{{Name: "wide", Shape: []int{n}, Data: make([]float32, n)}}
