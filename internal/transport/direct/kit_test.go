@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -48,12 +47,7 @@ func keepsFiles(t testing.TB) {
 	t.Helper()
 	before := openFiles()
 	t.Cleanup(func() {
-		for begun := time.Now(); openFiles() > before; runtime.Gosched() {
-			if time.Since(begun) > hang {
-				t.Errorf("%d descriptors are open, there were %d", openFiles(), before)
-				return
-			}
-		}
+		eventually(t, fmt.Sprintf("%d descriptors as before", before), func() bool { return openFiles() <= before })
 	})
 }
 
@@ -209,15 +203,22 @@ func exchange(a, b *Conn) error {
 // until waits until the condition, of which the port's mutex is held, is true.
 func (p *Port) until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for begun := time.Now(); ; runtime.Gosched() {
+	eventually(t, what, func() bool {
 		p.mu.Lock()
-		ok := is()
-		p.mu.Unlock()
-		if ok {
-			return
-		}
+		defer p.mu.Unlock()
+		return is()
+	})
+}
+
+// eventually waits until the condition is true.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !is(); <-tick.C {
 		if time.Since(begun) > hang {
-			t.Fatalf("not %s in time", what)
+			t.Errorf("not %s in time", what)
+			return
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +31,9 @@ func keepsFiles(t testing.TB) {
 	}
 	before := count()
 	t.Cleanup(func() {
-		for begun := time.Now(); count() > before; runtime.Gosched() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for begun := time.Now(); count() > before; <-tick.C {
 			if time.Since(begun) > hang {
 				t.Errorf("%d descriptors are open, there were %d", count(), before)
 				return
