@@ -165,7 +165,17 @@ func TestSlowPeerIsParked(t *testing.T) {
 	s.expectStep(t, 20)
 	before := s.peers(t)
 	late := s.comes(t)
-	until(t, "a parked peer", func() bool { return late.parked(t) != "" })
+	// On a machine with too much to do some member may be that slow, too: then the peer is
+	// let in, and only the long form, which wants a quiet machine, insists.
+	until(t, "a verdict", func() bool { return late.parked(t) != "" || !long() && s.times(t)[5] != nil })
+	if late.parked(t) == "" {
+		t.Log("let in: some member was slower than the newcomer")
+		s.stopped(t)
+		if a, b := late.wait(t), s.wait(t); a != 0 || b != 0 {
+			t.Errorf("status %d and %d", a, b)
+		}
+		return
+	}
 	late.expect(t, "cannot take part yet: a step would take ")
 	t.Logf("parked: %s", late.parked(t))
 	if why := late.parked(t); !strings.Contains(why, "samples/s, the 4 members") {
@@ -182,7 +192,7 @@ func TestSlowPeerIsParked(t *testing.T) {
 		t.Errorf("status %d of the newcomer", status)
 	}
 	s.goOn(t, 20)
-	if times := s.times(t); len(times) != 1 || len(times[4]) == 0 {
+	if times := s.times(t); long() && (len(times) != 1 || len(times[4]) == 0) {
 		t.Errorf("steps of groups of other sizes than 4: %v", times)
 	}
 	s.stopped(t)
