@@ -157,6 +157,22 @@ function of what all peers reported in the last step, in whole numbers: each pee
 computes it for itself and comes to the same. Package ` + "`loadbal`" + ` has the policies; this
 page compares them. ` + "`make balance-report`" + ` writes it, with the plots.
 
+## Settings
+
+None is needed. ` + "`elrun status`" + ` shows the peers' shares and speeds, the predicted and the measured
+time of a step, and why shares changed last; the event log has each change (` + "`shares`" + `) and each
+step's times. Who wants other shares has, in ` + "`trainer.Config`" + ` and as flags of ` + "`bin/mnist`" + `:
+
+| setting | flag | what it does |
+| --- | --- | --- |
+| Balance | ` + "`--balance POLICY`" + ` | one of the policies below; "equal" turns balancing off |
+| MaxShare | ` + "`--max-share N`" + ` | the most microbatches that this peer computes in a step, as for want of memory |
+| Admit | ` + "`--admit always`" + ` | lets in peers with which steps do not get shorter: see [elastic membership](elastic.md) |
+
+A model whose error wraps ` + "`trainer.ErrOutOfMemory`" + ` gets half of its share from then on, and the
+step goes on. Shares never show in the result but for the last bits of sums, and in exact
+mode not at all.
+
 ## The model
 
 A share of b microbatches takes a peer a + c b. The best whole shares are those that come
@@ -183,7 +199,9 @@ On a busy machine times say little about those to come, and following each of th
 work from who was unlucky last. So the default keeps a second set of shares, made from the
 mean of the last 64 steps, and compares after each step what both would have taken. While
 the forecast's shares are not ahead it goes by the mean. A jump far outside the noise gets
-the forecast another chance at once, unless it was behind by more than 3 % lately.
+the forecast another chance at once, unless it was behind by more than 3 % lately. The
+short step at the end of a pass has shares of its own; those of full steps are taken up
+again after it, and change no sooner than after any other step.
 
 ## Ranking
 
