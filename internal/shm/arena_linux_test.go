@@ -117,8 +117,11 @@ func TestOpenRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.Ftruncate(fd, pageSize); err != nil {
+		t.Fatal(err)
+	}
 	if m, err := Open(os.NewFile(uintptr(fd), "unsealed")); err == nil {
-		t.Errorf("opened %v", m)
+		t.Errorf("opened %d bytes that can go away", len(m.Bytes()))
 	}
 	m, err := NewMemory(3 * pageSize)
 	if err != nil {

@@ -13,8 +13,9 @@ const (
 	polls    = 200
 	yieldFor = time.Millisecond
 	// rounds is how often it lets other processes run before it does so with other
-	// goroutines, which takes longer.
-	rounds = 16
+	// goroutines, which takes longer; fewer if the processes take more than turnFor.
+	rounds  = 16
+	turnFor = 100 * time.Microsecond
 	// nap is how long it sleeps at a time where there are no bells.
 	nap = 100 * time.Microsecond
 )
@@ -61,7 +62,8 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 		l.moveApart(rank)
 	}
 	for begun := time.Now(); time.Since(begun) < yieldFor; {
-		for range rounds {
+		turn := time.Now()
+		for i := 0; i < rounds && time.Since(turn) < turnFor; i++ {
 			if w.reached(target) {
 				return nil
 			}

@@ -20,12 +20,15 @@ import (
 // How long a pair waits for its peer. Each is reached only when the peer's process is
 // stopped or its network is cut.
 const (
-	// verdictTime: after the data stream broke, for the urgent stream to tell why.
-	verdictTime = 2 * time.Second
+	// verdictTime: after the data stream broke, for the urgent stream to tell why. That was
+	// written before, but where the data has a connection of its own it may be read later, on
+	// a machine that has much else to do by seconds.
+	verdictTime = 10 * time.Second
 	// turnTime: at Close, for a Send or signal that is still being written.
 	turnTime = 2 * time.Second
-	// urgentTime: to write a frame on the urgent stream.
-	urgentTime = time.Second
+	// urgentTime: to write a frame on the urgent stream. Who gives up too early is blamed
+	// for what it could not tell.
+	urgentTime = 5 * time.Second
 	// closeTime: for a peer to answer bye.
 	closeTime = 5 * time.Second
 )
