@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -99,6 +100,42 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 			if long.bytes > 3*256<<10+2e6 {
 				t.Errorf("%s by %v: %.0f bytes for 1,000 elements, %.0f for 1,000,000", w.kind, a, short.bytes, long.bytes)
 			}
+		}
+	}
+}
+
+// In shared memory a call leaves nothing behind but the two functions of its reduction:
+// garbage costs a short call more than its work does, at the slowest rank of all.
+func TestNoGarbageInMemory(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const ranks, reps = 2, 1000
+	for _, bytes := range []int{4, shm.Inline, 1 << 20} {
+		for _, shared := range []bool{false, true} {
+			overShared(t, ranks, func(ctx context.Context, c *collective.Comm) error {
+				dst, src, err := allocated(c, bytes/8+1, shared)
+				if err != nil {
+					return err
+				}
+				var before, after runtime.MemStats
+				for i, m := range []*runtime.MemStats{&before, &after} {
+					for range i * reps {
+						if err := collective.AllReduce(ctx, c, dst, src, collective.Sum[int64]); err != nil {
+							return err
+						}
+					}
+					if err := meet(ctx, c, m); err != nil {
+						return err
+					}
+				}
+				if c.Rank() != 0 {
+					return nil
+				}
+				// The watch allocates now and then.
+				if each := float64(after.Mallocs-before.Mallocs) / reps / ranks; each > 2.5 {
+					t.Errorf("%d bytes, shared %v: a call takes %.2f objects", bytes, shared, each)
+				}
+				return nil
+			})
 		}
 	}
 }

@@ -16,38 +16,43 @@ import (
 // 2(n-1)/n S bytes; tree 2 lg n steps. Where n is no power of two the two in the
 // middle send S bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	return c.run(ctx, planAllReduce(c, dst, src, op))
+	red := op()
+	p := planAllReduce(c, dst, src, &red)
+	return c.carryOut(ctx, p, func(o *operation) error { return allReduce(o, dst, src, red) })
 }
 
 // IAllReduce starts AllReduce.
 func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planAllReduce(c, dst, src, op))
+	red := op()
+	p := planAllReduce(c, dst, src, &red)
+	p.body = func(o *operation) error { return allReduce(o, dst, src, red) }
+	return c.start(ctx, p)
 }
 
-func planAllReduce[T Number](c *Comm, dst, src []T, op Op[T]) plan {
-	red := op()
+// planAllReduce leaves the body to the caller.
+func planAllReduce[T Number](c *Comm, dst, src []T, red *Reduction[T]) plan {
 	p := c.planFor(vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
-	p.body = func(o *operation) error {
-		if o.env.Call.Algorithm == SharedMemory {
-			return allReduceShared(o, dst, src, red)
-		}
-		if o.env.Call.Algorithm == TwoLevel {
-			return allReduceLevels(o, dst, src, red)
-		}
-		if o.env.Call.Algorithm == Ring && o.size > 1 {
-			return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
-		}
-		copy(dst, src)
-		if err := allReduceInPlace(o, dst, red); err != nil {
-			return err
-		}
-		finish(red, dst, o.size)
-		return nil
-	}
 	return p
+}
+
+func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	switch a := o.env.Call.Algorithm; {
+	case a == SharedMemory:
+		return allReduceShared(o, dst, src, red)
+	case a == TwoLevel:
+		return allReduceLevels(o, dst, src, red)
+	case a == Ring && o.size > 1:
+		return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
+	}
+	copy(dst, src)
+	if err := allReduceInPlace(o, dst, red); err != nil {
+		return err
+	}
+	finish(red, dst, o.size)
+	return nil
 }
 
 // allReduceInPlace combines v over all ranks by any algorithm but the ring. Every

@@ -60,7 +60,10 @@ type world struct {
 	leaders []int // by rank of the transport, as divide has it; nil before
 	closed  bool
 	cause   error                   // of the first revocation seen here
-	calls   map[*operation]struct{} // in progress
+	calls   map[*operation]struct{} // in progress, but for brief
+	brief   *operation              // in progress, and not noticed by the watch; see operation.brief
+	spare   *operation              // a brief one that has ended, for the next
+	briefly bool                    // there has been a brief call since the watch looked last
 	seqs    map[uint64]*sequence    // by communicator
 	habits  habits
 

@@ -99,6 +99,14 @@ func (h *habits) begin(now time.Duration) {
 	}
 }
 
+// called notes that there was a call of which nothing else is known.
+func (h *habits) called(now time.Duration) {
+	if h.running == 0 {
+		h.pace.learn(now - h.since)
+		h.since = now
+	}
+}
+
 // end notes that a call ends that took d, and learns from it if it is one of those of
 // which there are more like it.
 func (h *habits) end(c Call, learn bool, d, now time.Duration) {

@@ -31,11 +31,16 @@ type operation struct {
 	*Comm
 	env      Envelope
 	peer     int           // rank of the transport at the other end of a KindPoint, else -1
+	closing  bool          // see plan
 	blocking bool          // the caller waits in it: no other call can begin meanwhile
 	begun    time.Duration // since world.started
 	progress atomic.Int64  // when a message last went or came, since world.started
 	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
-	turns    *turns        // that it takes, nil if it needs not
+	brief    bool          // a blocking call in shared memory, which takes less time than to keep books on it
+	noticed  atomic.Bool   // the watch looks after it: only then are the times kept
+	ctx      context.Context
+	disarm   func() bool // ends what listens for the end of ctx, nil if nothing does
+	turns    *turns      // that it takes, nil if it needs not
 	ticket   uint32
 	scratch  []*[]uint64   // pooled memory, given back at the end
 	roll     rollCall      // owned by the watch, as is the next
@@ -44,11 +49,17 @@ type operation struct {
 
 // run carries out a blocking call.
 func (c *Comm) run(ctx context.Context, p plan) error {
+	return c.carryOut(ctx, p, p.body)
+}
+
+// carryOut is run with a body that need not be allocated, as it would be in the plan: a
+// short call takes less time than the garbage of one.
+func (c *Comm) carryOut(ctx context.Context, p plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
 	if err != nil {
 		return err
 	}
-	return o.carryOut(ctx, p)
+	return o.carryOut(ctx, p.err, body)
 }
 
 // start begins a call and returns; a goroutine carries it out, and Close waits for it.
@@ -61,7 +72,7 @@ func (c *Comm) start(ctx context.Context, p plan) *Handle {
 		return h
 	}
 	go func() {
-		h.err = o.carryOut(ctx, p)
+		h.err = o.carryOut(ctx, p.err, p.body)
 		close(h.done)
 	}()
 	return h
@@ -94,19 +105,18 @@ func (h *Handle) Wait(ctx context.Context) error {
 
 // begin gives the call its place in the sequence and makes it known to the watch.
 func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
-	o := &operation{Comm: c, peer: -1, blocking: blocking, begun: time.Since(c.started)}
-	o.env = Envelope{Comm: c.id, Seq: p.tag | pointBit, Call: p.call}
-	o.progress.Store(int64(o.begun))
-	if p.call.Kind == KindPoint && p.err == nil {
-		o.peer = c.inWorld(p.peer)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
 	}
+	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
+	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
+	o.env = Envelope{Comm: c.id, Seq: p.tag | pointBit, Call: p.call}
 	if p.call.Kind != KindPoint {
 		o.env.Seq = c.seq.Add(1) &^ pointBit
+	} else if p.err == nil {
+		o.peer = c.inWorld(p.peer)
 	}
 	switch p.call.Algorithm {
 	case SharedMemory:
@@ -117,15 +127,51 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 	if o.turns != nil {
 		o.ticket = o.turns.draw()
 	}
-	c.habits.begin(o.begun)
-	c.calls[o] = struct{}{}
 	c.working.Add(1)
 	return o, nil
 }
 
+// enrol makes a call and notes that it is in progress. The caller holds the lock.
+func (w *world) enrol(brief bool) *operation {
+	if !brief {
+		o := new(operation)
+		w.keep(o)
+		return o
+	}
+	o := w.spare
+	if o == nil {
+		o = new(operation)
+	}
+	o.brief = true
+	w.spare, w.brief, w.briefly = nil, o, true
+	return o
+}
+
+// keep begins to keep books on a call. The caller holds the lock.
+func (w *world) keep(o *operation) {
+	o.begun = time.Since(w.started)
+	o.progress.Store(int64(o.begun))
+	w.habits.begin(o.begun)
+	w.calls[o] = struct{}{}
+	o.noticed.Store(true)
+}
+
+// strike notes that a call has ended. The caller holds the lock.
+func (w *world) strike(o *operation, well bool) {
+	if w.brief == o {
+		*o = operation{}
+		w.brief, w.spare = nil, o
+		return
+	}
+	now := time.Since(w.started)
+	w.habits.end(o.env.Call, well && o.peer < 0, now-o.begun, now)
+	delete(w.calls, o)
+}
+
 // carryOut runs the call to its end. An error of any kind revokes, as does a panic of
 // a user's reduction: the other ranks wait for this one, and must not wait in vain.
-func (o *operation) carryOut(ctx context.Context, p plan) error {
+// wrong says that the arguments do not fit.
+func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operation) error) error {
 	panicked := true
 	var err error
 	defer func() {
@@ -134,7 +180,7 @@ func (o *operation) carryOut(ctx context.Context, p plan) error {
 		}
 		o.end(err == nil && !panicked)
 	}()
-	err = o.attempt(ctx, p)
+	err = o.attempt(ctx, wrong, body)
 	panicked = false
 	if err != nil {
 		o.revoke(err)
@@ -144,13 +190,13 @@ func (o *operation) carryOut(ctx context.Context, p plan) error {
 
 // attempt carries out the call unless it is known to be in vain, and says of an error
 // which call it ended.
-func (o *operation) attempt(ctx context.Context, p plan) error {
-	err := p.err
+func (o *operation) attempt(ctx context.Context, wrong error, body func(*operation) error) error {
+	err := wrong
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = o.perform(ctx, p)
+		err = o.perform(ctx, body)
 	}
 	if err == nil {
 		return nil
@@ -164,33 +210,44 @@ func (o *operation) attempt(ctx context.Context, p plan) error {
 // perform runs the body under ctx. The transport sees no context: the end of ctx
 // revokes, once for the whole call, which spares every message the cost of
 // watching it.
-func (o *operation) perform(ctx context.Context, p plan) error {
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { o.revoke(context.Cause(ctx)) })
-		defer stop()
+func (o *operation) perform(ctx context.Context, body func(*operation) error) error {
+	o.ctx = ctx
+	if !o.brief {
+		o.arm()
 	}
-	if o.size == 1 || !p.closing || o.turns != nil { // where all meet in any case
-		return p.body(o)
-	}
-	if err := p.body(o); err != nil {
+	if err := body(o); err != nil {
 		return err
+	}
+	if o.size == 1 || !o.closing || o.turns != nil { // where all meet in any case
+		return nil
 	}
 	return o.disseminate()
 }
 
+// arm lets the end of the call's context revoke. A brief call does so only when it is about
+// to sleep: it costs as much as the call.
+func (o *operation) arm() {
+	if o.disarm == nil && o.ctx.Done() != nil {
+		w, ctx := o.world, o.ctx
+		o.disarm = context.AfterFunc(ctx, func() { w.revoke(context.Cause(ctx)) })
+	}
+}
+
 func (o *operation) end(well bool) {
+	if o.disarm != nil {
+		o.disarm()
+	}
 	if o.turns != nil {
 		o.turns.leave(well)
 	}
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}
-	now := time.Since(o.started)
-	o.mu.Lock()
-	o.habits.end(o.env.Call, well && o.peer < 0, now-o.begun, now)
-	delete(o.calls, o)
-	o.mu.Unlock()
-	o.working.Done()
+	w := o.world // o may be another call in a moment
+	w.mu.Lock()
+	w.strike(o, well)
+	w.mu.Unlock()
+	w.working.Done()
 }
 
 // callError marks every error of a call as ErrRevoked, whatever its cause.
@@ -244,6 +301,9 @@ func (o *operation) recvPiece(from int, buf []byte) error {
 
 // moved notes that a message went or came.
 func (o *operation) moved() {
+	if !o.noticed.Load() {
+		return
+	}
 	now := time.Since(o.started)
 	wait := now - time.Duration(o.progress.Swap(int64(now)))
 	if wait < worthLearning {

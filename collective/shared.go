@@ -28,6 +28,16 @@ type lane struct {
 	ranks  []int // of the transport
 	turns  *turns
 	now    *operation
+	bounds []int // of the last call that asked for chunks
+}
+
+// chunks is ring.Chunks for the ranks of the lane. The call in the lane asks, and it is the
+// same until the next one does.
+func (l *lane) chunks(length int) []int {
+	if l.bounds == nil || l.bounds[len(l.ranks)] != length {
+		l.bounds = ring.Chunks(length, len(l.ranks))
+	}
+	return l.bounds
 }
 
 // freeLane is the first lane of the shared memory that this rank has not taken.
@@ -67,6 +77,7 @@ func (l *lane) watch(rank int) {
 		return
 	}
 	l.now.waiting.Store(int32(l.ranks[rank] + 1))
+	l.now.arm()
 }
 
 // inMemory carries out a call in the lane: post is told what to post besides the header.
@@ -84,6 +95,9 @@ func (o *operation) inMemory(inline []byte, refs shm.Refs, do func(l *shm.Lane) 
 
 // explain returns what an error of the segment means to the ranks of the transport.
 func (l *lane) explain(o *operation, err error) error {
+	if err == nil {
+		return nil
+	}
 	var m *shm.MismatchError
 	var gone *shm.GoneError
 	switch {
@@ -151,8 +165,10 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	if len(src)*raw.Size[T]() <= shm.Inline {
 		err = o.inMemory(raw.Bytes(src), shm.Refs{}, func(l *shm.Lane) error { return shm.Small(l, dst, red.Fold) })
 	} else {
-		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Fold: folding(red)}
-		err = o.inMemory(nil, refs(o, dst, src), func(l *shm.Lane) error { return shm.AllReduce(l, v, shm.Everyone) })
+		err = o.inMemory(nil, refs(o, dst, src), func(l *shm.Lane) error {
+			v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Fold: folding(red)}
+			return shm.AllReduce(l, v, shm.Everyone)
+		})
 	}
 	if err == nil {
 		finish(red, dst, o.size)

@@ -235,20 +235,54 @@ func TestEndInMemory(t *testing.T) {
 // A call in the memory ends with its context, and at the other ranks too.
 func TestCancelInMemory(t *testing.T) {
 	t.Parallel()
+	ended := make(chan struct{})
 	errs := cluster.RunOver(t, sharing(t, 3), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		v := make([]int64, 10)
 		switch c.Rank() {
 		case 0:
+			defer close(ended)
 			time.AfterFunc(time.Millisecond, cancel)
 		case 1:
-			return collective.Recv(ctx, c, 0, 1, v) // which never comes
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Error("the call goes on")
+				c.Revoke(errors.New("enough"))
+			}
+			return nil
 		}
+		v := make([]int64, 10)
 		return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
 	})
 	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[2], collective.ErrRevoked) {
 		t.Errorf("%v", errs)
+	}
+}
+
+// A short call in the memory on which no books are kept until it waits for long is a stall
+// like any other, after many that were none.
+func TestStallInMemory(t *testing.T) {
+	t.Parallel()
+	stalled := make(chan collective.Stall, 2)
+	o := collective.Options{OnStall: func(s collective.Stall) { stalled <- s }}
+	errs := cluster.RunOver(t, sharing(t, 2), o, func(ctx context.Context, c *collective.Comm) error {
+		v := make([]int64, 10)
+		for range 1000 {
+			if err := collective.AllReduce(ctx, c, v, v, collective.Min[int64]); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 1 {
+			s := <-stalled
+			if s.Call.Kind != collective.KindAllReduce || len(s.Culprits) != 1 || s.Culprits[0] != 1 || s.Phase != collective.PhaseAbsent {
+				t.Errorf("%v", s)
+			}
+		}
+		return collective.AllReduce(ctx, c, v, v, collective.Min[int64])
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -79,12 +79,7 @@ func (w *world) excuse(now time.Duration) {
 
 // lookAtAll looks at the calls in progress.
 func (w *world) lookAtAll() {
-	if w.opts.Step != nil {
-		step := w.opts.Step()
-		w.mu.Lock()
-		w.habits.inStep(step, time.Since(w.started))
-		w.mu.Unlock()
-	}
+	w.lookBack()
 	calling := false
 	for _, o := range w.inProgress() {
 		calling = w.look(o) || calling
@@ -92,6 +87,22 @@ func (w *world) lookAtAll() {
 	if !calling {
 		clear(w.contacts) // the next roll call finds other circumstances
 	}
+}
+
+// lookBack lets the habits know of what has happened since the last look.
+func (w *world) lookBack() {
+	step := int64(0)
+	if w.opts.Step != nil {
+		step = w.opts.Step()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Since(w.started)
+	if w.briefly {
+		w.habits.called(now)
+		w.briefly = w.brief != nil
+	}
+	w.habits.inStep(step, now)
 }
 
 // look asks and reports if o waits for long. It returns whether a roll call is held.
@@ -126,6 +137,10 @@ func (o *operation) age(now time.Duration) time.Duration { return now - max(o.be
 func (w *world) inProgress() []*operation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.brief != nil {
+		w.keep(w.brief)
+		w.brief = nil
+	}
 	ops := make([]*operation, 0, len(w.calls))
 	for o := range w.calls {
 		ops = append(ops, o)

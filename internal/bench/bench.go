@@ -197,9 +197,10 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// iterate makes iteration t: change the input, meet, call, check. Ranks leave the
-// barrier at different times; one that left early waits for others inside the call,
-// and this is part of its time.
+// iterate makes iteration t: change the input, meet, call, meet, check. Ranks leave the
+// first barrier at different times; one that left early waits for others inside the call,
+// and this is part of its time. The checks of others are not: ranks that share a core would
+// wait for them if these began before all have left the call.
 func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration, wrong int64, err error) {
 	k := &m.call
 	m.values.spoil(k.dst) // first: src may be part of it
@@ -212,6 +213,9 @@ func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration
 		return 0, 0, err
 	}
 	took = time.Since(begin)
+	if err := collective.Barrier(ctx, m.comm); err != nil {
+		return 0, 0, err
+	}
 	for _, s := range k.spans {
 		wrong += m.values.check(k.dst[s.first:s.end], s, t)
 	}

@@ -183,9 +183,9 @@ func TestWakeUnknown(t *testing.T) {
 	lanes := group(t, 2)
 	lanes[0].segment.wake(1 << 1) // has no bells
 	defer belled(t, lanes)()
-	lanes[0].mine().posted.sleepers.Store(^uint64(0))
+	lanes[0].mine().posts[0].posted.sleepers.Store(^uint64(0))
 	lanes[0].Post(&Header{}, nil, Refs{})
-	if got := lanes[0].mine().posted.sleepers.Load(); got != 0 {
+	if got := lanes[0].mine().posts[0].posted.sleepers.Load(); got != 0 {
 		t.Errorf("sleepers %b", got)
 	}
 }

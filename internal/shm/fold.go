@@ -11,9 +11,13 @@ type Folding[T raw.Number] struct {
 	All func(dst []T, from [][]T, stream bool)
 }
 
-// streamFrom is how long vectors are, in bytes, whose results pass by the cache: by the
-// time that the end is written, the beginning would have left it.
+// streamFrom is how much the ranks write together, in bytes, if the results pass by the
+// cache that they share: by the time that the end is written, the beginning would have
+// left it.
 const streamFrom = 32 << 20
+
+// streams reports whether results of so many bytes pass by the cache.
+func (l *Lane) streams(bytes int) bool { return bytes*l.size >= streamFrom }
 
 // into folds n vectors in their order into dst, which may be one of them. All but the last
 // fold of two go to partial, which may be dst unless that is one of the vectors.

@@ -18,6 +18,7 @@ type Lane struct {
 	places  []*place
 	blocks  [][]byte
 	arenas  [][]byte
+	views   views
 	ranks   []int     // of the segment
 	moved   time.Time // when this rank moved to another core last
 	calls   uint32    // posted
@@ -31,7 +32,7 @@ type Lane struct {
 // them. All of these must take the same lane, with the same ranks, and no rank may take a
 // lane twice.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
-	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank)}
+	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks))}
 	if l.rank < 0 || i < 0 || i >= Lanes {
 		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
 	}
@@ -69,19 +70,20 @@ func (e *MismatchError) Error() string {
 func (l *Lane) Post(h *Header, inline []byte, refs Refs) {
 	p := &l.mine().posts[l.calls%2]
 	p.header, p.refs = *h, refs
+	p.digest = h.digest()
 	copy(p.inline[:], inline)
 	l.calls++
-	l.publish(&l.mine().posted, l.calls)
+	l.publish(&p.posted, l.calls)
 }
 
 // seen waits until a rank has posted its part of the present call, and returns it. A
 // header that is not this rank's own is a *MismatchError.
 func (l *Lane) seen(rank int) (*post, error) {
-	if err := l.await(&l.places[rank].posted, l.calls, rank); err != nil {
+	p := l.post(rank)
+	if err := l.await(&p.posted, l.calls, rank); err != nil {
 		return nil, err
 	}
-	p := l.post(rank)
-	if p.header != l.post(l.rank).header {
+	if p.digest != l.post(l.rank).digest {
 		return nil, &MismatchError{rank, p.header}
 	}
 	return p, nil

@@ -20,7 +20,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 const (
 	// Layout is different in programs that lay out a segment differently, or use it in
 	// another way: ranks with different ones cannot share memory.
-	Layout = 2
+	Layout = 3
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.
@@ -34,21 +34,25 @@ const (
 	minBlock = MaxRanks * line
 )
 
-// word is a counter that one rank advances and others wait for, in a line of its own. It
-// may wrap: only differences count.
+// word is a counter that one rank advances and others wait for. It may wrap: only
+// differences count.
 type word struct {
 	value    atomic.Uint32
 	_        [4]byte
 	sleepers atomic.Uint64 // a bit for each rank that has to be woken when value changes
-	_        [line - 16]byte
+}
+
+// lineWord is a word in a line of its own.
+type lineWord struct {
+	word
+	_ [line - unsafe.Sizeof(word{})]byte
 }
 
 // place is what one rank writes of one lane, but for its blocks, which follow.
 type place struct {
-	posted word          // calls that it has posted
-	filled word          // blocks that it has copied in
-	folded word          // blocks of which its chunk is ready
-	taken  word          // blocks that it has done with
+	filled lineWord      // blocks that it has copied in
+	folded lineWord      // blocks of which its chunk is ready
+	taken  lineWord      // blocks that it has done with
 	core   atomic.Uint32 // on which it waited last, from 1; 0 if that is not known
 	_      [line - 4]byte
 	posts  [2]post
@@ -56,16 +60,28 @@ type place struct {
 
 // post is what a rank tells of a call. There are two: a rank may post its next call
 // while others still read of this one, and not the one after that. A short vector is in
-// one line with the header.
+// the line that the others wait for: it is all that they fetch.
 type post struct {
-	header Header
+	posted word   // calls that the rank has posted, when this was the last
+	digest uint64 // of the header
 	inline [Inline]byte
+	header Header
 	refs   Refs
-	_      [2*line - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
+	_      [2*line - unsafe.Sizeof(word{}) - 8 - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
 }
 
 // Header describes a call to the other ranks of a lane: it must be the same at all.
 type Header [7]uint64
+
+// digest tells headers apart: that two different ones have the same is as likely as one
+// in 2^64. It is FNV-1a over words.
+func (h *Header) digest() uint64 {
+	d := uint64(14695981039346656037)
+	for _, w := range h {
+		d = (d ^ w ^ w>>32) * 1099511628211
+	}
+	return d
+}
 
 // Refs say where a rank has its vectors, as Arena.Ref does: 0 where they are ordinary
 // memory.

@@ -25,8 +25,8 @@ func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
-	if m, ok := mapped[T](l, len(v.Src)); ok && root == Everyone {
-		return direct(l, m, v.Fold)
+	if root == Everyone && l.mapped(len(v.Src)*raw.Size[T]()) {
+		return direct(l, len(v.Src), v.Fold)
 	}
 	return stage(l, v, pass{fold: true, spread: true, root: root})
 }
@@ -64,13 +64,12 @@ type staged[T raw.Number] struct {
 	width  int  // elements of a chunk in a block
 	count  int  // blocks
 	stream bool // Dst is too long for the cache
-	from   [MaxRanks][]T
 }
 
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
 func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
-	s := &staged[T]{Lane: l, Vectors: v, pass: p, stream: len(v.Dst)*raw.Size[T]() >= streamFrom}
+	s := &staged[T]{Lane: l, Vectors: v, pass: p, stream: l.streams(len(v.Dst) * raw.Size[T]())}
 	s.width = l.segment.block / l.size &^ (line - 1) / raw.Size[T]()
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
@@ -113,7 +112,7 @@ func (s *staged[T]) slot(k, owner, chunk, n int) []T {
 // what was there.
 func (s *staged[T]) fill(k int) error {
 	for r, p := range s.places {
-		if err := s.await(&p.taken, s.done+uint32(k)+1-depth, r); err != nil {
+		if err := s.await(&p.taken.word, s.done+uint32(k)+1-depth, r); err != nil {
 			return err
 		}
 	}
@@ -128,7 +127,7 @@ func (s *staged[T]) fill(k int) error {
 		first, end := s.piece(k, s.rank)
 		copy(s.slot(k, s.rank, s.rank, end-first), s.Src[first-s.Bounds[s.rank]:])
 	}
-	s.publish(&s.mine().filled, s.done+uint32(k)+1)
+	s.publish(&s.mine().filled.word, s.done+uint32(k)+1)
 	return nil
 }
 
@@ -144,7 +143,7 @@ func (s *staged[T]) settle(k int) error {
 			return err
 		}
 	}
-	s.publish(&s.mine().taken, s.done+uint32(k)+1)
+	s.publish(&s.mine().taken.word, s.done+uint32(k)+1)
 	s.watch(-1)
 	return nil
 }
@@ -153,7 +152,7 @@ func (s *staged[T]) settle(k int) error {
 // this rank.
 func (s *staged[T]) foldPiece(k int) error {
 	for r, p := range s.places {
-		if err := s.await(&p.filled, s.done+uint32(k)+1, r); err != nil {
+		if err := s.await(&p.filled.word, s.done+uint32(k)+1, r); err != nil {
 			return err
 		}
 	}
@@ -164,12 +163,13 @@ func (s *staged[T]) foldPiece(k int) error {
 	if !s.spread {
 		dst = s.Dst[first-s.Bounds[s.rank]:][:n]
 	}
-	for r := range s.size {
-		s.from[r] = s.slot(k, r, s.rank, n)
+	from := sources[T](&s.views)
+	for r := range from {
+		from[r] = s.slot(k, r, s.rank, n)
 	}
-	s.from[s.rank] = s.Src[first:end]
-	s.Fold.into(dst, out, s.from[:s.size], false)
-	s.publish(&s.mine().folded, s.done+uint32(k)+1)
+	from[s.rank] = s.Src[first:end]
+	s.Fold.into(dst, out, from, false)
+	s.publish(&s.mine().folded.word, s.done+uint32(k)+1)
 	return nil
 }
 
@@ -177,9 +177,9 @@ func (s *staged[T]) foldPiece(k int) error {
 func (s *staged[T]) take(k int) error {
 	for i := range s.size {
 		r := (s.rank + i) % s.size // its own is ready
-		ready := &s.places[r].filled
+		ready := &s.places[r].filled.word
 		if s.fold {
-			ready = &s.places[r].folded
+			ready = &s.places[r].folded.word
 		}
 		if err := s.await(ready, s.done+uint32(k)+1, r); err != nil {
 			return err

@@ -79,25 +79,29 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 	return l.sleep(w, target, rank)
 }
 
-// moveEvery is the least time between two moves of a rank to another core.
-const moveEvery = 5 * time.Millisecond
+// moveEvery is the least time between two moves of a rank to another core, which takes some
+// tens of microseconds.
+const moveEvery = 200 * time.Microsecond
 
-// moveApart moves this rank to another core if it waits for one that was last seen on its
-// own, though there are enough for all. The kernel does that, too, but some milliseconds
-// later, as ranks that poll look busy to it; until then each waits while the other could
-// run.
+// moveApart moves this rank to another core if it waits for a lower one that was last seen
+// on its own, though there are enough for all. The kernel does that, too, but some
+// milliseconds later, as ranks that poll look busy to it; until then each waits while the
+// other could run. If the lower one moved as well they might meet again.
 func (l *Lane) moveApart(rank int) {
 	core, ok := coreHere()
 	if !ok {
 		return
 	}
 	l.mine().core.Store(core + 1)
-	if l.places[rank].core.Load() != core+1 || rank == l.rank {
+	if l.places[rank].core.Load() != core+1 || rank >= l.rank {
 		return
 	}
 	if now := time.Now(); now.Sub(l.moved) >= moveEvery {
 		l.moved = now
 		leaveCore(core)
+		if core, ok = coreHere(); ok {
+			l.mine().core.Store(core + 1)
+		}
 	}
 }
 

@@ -77,6 +77,7 @@ def measure(size, calls):
         begin = time.perf_counter()
         dist.all_reduce(vector)
         end = time.perf_counter()
+        dist.barrier()
         if t >= WARMUP:
             took[t - WARMUP] = end - begin
         wrong += count_wrong(vector, sum(row(r, t) for r in range(ranks)))

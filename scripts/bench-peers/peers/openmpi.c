@@ -120,6 +120,7 @@ static void measure(struct ranks me, long bytes, int iters) {
 		double begin = MPI_Wtime();
 		MPI_Allreduce(in, out, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 		double end = MPI_Wtime();
+		MPI_Barrier(MPI_COMM_WORLD);
 		if (t >= WARMUP)
 			took[t - WARMUP] = end - begin;
 		wrong += count_wrong(out, count, me.size, t);
