@@ -20,7 +20,7 @@ type Lane struct {
 	arenas  [][]byte
 	views   views
 	ranks   []int     // of the segment
-	moved   time.Time // when this rank moved to another core last
+	looked  time.Time // when this rank looked last on which cores the others are
 	calls   uint32    // posted
 	done    uint32    // blocks of all calls before
 	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,

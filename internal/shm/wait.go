@@ -59,11 +59,14 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 			}
 			pause()
 		}
-		l.moveApart(rank)
 	}
-	for begun := time.Now(); time.Since(begun) < yieldFor; {
-		turn := time.Now()
-		for i := 0; i < rounds && time.Since(turn) < turnFor; i++ {
+	begun := time.Now()
+	if begun.Sub(l.looked) >= lookEvery {
+		l.looked = begun
+		l.evenOut()
+	}
+	for turn := begun; turn.Sub(begun) < yieldFor; turn = time.Now() {
+		for i := 0; i < rounds && (i == 0 || time.Since(turn) < turnFor); i++ {
 			if w.reached(target) {
 				return nil
 			}
@@ -79,26 +82,29 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 	return l.sleep(w, target, rank)
 }
 
-// moveEvery is the least time between two moves of a rank to another core, which takes some
-// tens of microseconds.
-const moveEvery = 200 * time.Microsecond
+// lookEvery is the least time between two looks of a rank at where the others are. A move
+// takes some tens of microseconds.
+const lookEvery = 500 * time.Microsecond
 
-// moveApart moves this rank to another core if it waits for a lower one that was last seen
-// on its own, though there are enough for all. The kernel does that, too, but some
-// milliseconds later, as ranks that poll look busy to it; until then each waits while the
-// other could run. If the lower one moved as well they might meet again.
-func (l *Lane) moveApart(rank int) {
+// evenOut moves this rank to another core if two more ranks were last seen on its own than
+// there. The kernel does that, too, but some milliseconds later, as ranks that wait look
+// busy to it; until then they wait while others could run. Only the highest rank of a core
+// moves: if several did they might meet again.
+func (l *Lane) evenOut() {
 	core, ok := coreHere()
 	if !ok {
 		return
 	}
 	l.mine().core.Store(core + 1)
-	if l.places[rank].core.Load() != core+1 || rank >= l.rank {
-		return
+	var on census
+	for r, p := range l.places {
+		c := p.core.Load() - 1
+		if c == core && r > l.rank {
+			return
+		}
+		on.add(c)
 	}
-	if now := time.Now(); now.Sub(l.moved) >= moveEvery {
-		l.moved = now
-		leaveCore(core)
+	if on.leave(core) {
 		if core, ok = coreHere(); ok {
 			l.mine().core.Store(core + 1)
 		}

@@ -18,17 +18,37 @@ func coreHere() (core uint32, ok bool) {
 	return core, failed == 0
 }
 
-// leaveCore moves this thread to another core that it may run on, if there is one.
-func leaveCore(core uint32) {
+// census counts the ranks on each core.
+type census [1024]uint8
+
+// add counts one more, if the core is known.
+func (on *census) add(core uint32) {
+	if core < uint32(len(on)) {
+		on[core]++
+	}
+}
+
+// leave moves this thread from a core to one that has at least two ranks fewer and that it
+// may run on, and reports whether there is one.
+func (on *census) leave(core uint32) bool {
+	if core >= uint32(len(on)) || on[core] < 2 {
+		return false
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var all unix.CPUSet
 	if unix.SchedGetaffinity(0, &all) != nil {
-		return
+		return false
 	}
-	others := all
-	others.Clear(int(core))
-	if others.Count() > 0 && unix.SchedSetaffinity(0, &others) == nil {
-		_ = unix.SchedSetaffinity(0, &all) // it was so before
+	better := all
+	for c, ranks := range on {
+		if ranks+2 > on[core] {
+			better.Clear(c)
+		}
 	}
+	if better.Count() == 0 || unix.SchedSetaffinity(0, &better) != nil {
+		return false
+	}
+	_ = unix.SchedSetaffinity(0, &all) // it was so before
+	return true
 }

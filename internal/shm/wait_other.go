@@ -8,4 +8,8 @@ func yield() { runtime.Gosched() }
 
 func coreHere() (core uint32, ok bool) { return 0, false }
 
-func leaveCore(uint32) {}
+// census counts nothing where threads have no cores of their own.
+type census struct{}
+
+func (*census) add(uint32)        {}
+func (*census) leave(uint32) bool { return false }
