@@ -19,7 +19,7 @@ type Model interface {
 	Params() []Param
 	// Accumulate adds, for the samples with the given indices, the sum over the
 	// samples of d loss / d parameter i to grad[i], which is as long as
-	// Params()[i].Data. It calls done(i) once for each i, after its last write to
+	// Params()[i].Data; it is Run's memory, and gone when Run has returned. It calls done(i) once for each i, after its last write to
 	// grad[i] and before it returns, from its own goroutine; in any order, but the
 	// earlier the better, as the reduction of grad[i] begins then. It returns the sum
 	// of the samples' losses.

@@ -11,7 +11,7 @@
 //	         the segment, folded there by the rank whose chunk they are of, copied out
 //	direct   the vectors themselves lie in Arenas, which the others have mapped for
 //	         reading: each rank folds its chunk straight out of all of them, and copies
-//	         the chunks of the others; of two ranks each folds all
+//	         the chunks of the others
 //
 // Costs for n ranks and S bytes: Small folds (n-1) S bytes at each rank and waits once;
 // staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct copies (n-1)/n S and folds
@@ -19,7 +19,8 @@
 //
 // Who waits polls first, then lets other processes run, then sleeps until its Bell is
 // rung: with more ranks than cores nobody keeps a core from a rank that has work to do, and
-// the other goroutines of a process that waits go on. A rank that dies leaves the others
+// the other goroutines of a process that waits go on. Ranks that wait spread evenly over the
+// cores. A rank that dies leaves the others
 // waiting: whoever notices calls Segment.Revoke, which ends every wait of this process.
 //
 // Use, at each rank, over memory of Size(n) bytes that all have mapped:

@@ -8,7 +8,7 @@
 //
 // It is to be run in the module's root, with bin/elrun built: make bench-peers does both,
 // and installs the peers. All sides run in one go and take turns, in several rounds. All
-// sides do the same: the input changed, a barrier, one timed call, every element checked;
+// sides do the same: the input changed, a barrier, one timed call, a barrier, every element checked;
 // the slowest rank counts, and the median of the calls is the figure of a round. Only
 // Gloo's call has source and destination in one.
 //

@@ -11,8 +11,8 @@ import (
 // a round trip, however fast the path is, and where round trips are long several fill it
 // better: one for each stripeTime of a round trip, which is enough for 1 Gbit/s.
 const (
-	maxStripes = 8
-	stripeTime = 15 * time.Millisecond
+	maxStripes = 12
+	stripeTime = 10 * time.Millisecond
 	// stripeSize is how much goes over one connection before it is the next one's turn, in
 	// bytes. Messages that are shorter cost nothing more than over one connection.
 	stripeSize = 64 << 10
@@ -40,6 +40,9 @@ type cursor struct {
 
 // newBundle joins connections, in the same order at both sides. One stays what it is.
 func newBundle(socks []net.Conn) net.Conn {
+	for _, s := range socks {
+		leaveBBR(s)
+	}
 	if len(socks) == 1 {
 		return socks[0]
 	}

@@ -17,8 +17,8 @@ import (
 
 func TestStripes(t *testing.T) {
 	for trip, want := range map[time.Duration]int{
-		0: 1, 300 * time.Microsecond: 1, 14 * time.Millisecond: 1, 16 * time.Millisecond: 2, 50 * time.Millisecond: 4,
-		100 * time.Millisecond: 7, time.Second: maxStripes, time.Hour: maxStripes,
+		0: 1, 300 * time.Microsecond: 1, 9 * time.Millisecond: 1, 16 * time.Millisecond: 2, 50 * time.Millisecond: 6,
+		100 * time.Millisecond: 11, time.Second: maxStripes, time.Hour: maxStripes,
 	} {
 		if got := stripes(trip); got != want {
 			t.Errorf("round trip of %v: %d connections, want %d", trip, got, want)

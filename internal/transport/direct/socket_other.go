@@ -17,5 +17,8 @@ func listenUnix() (net.Listener, error) { return nil, errors.ErrUnsupported }
 // checkUser has nothing to check.
 func checkUser(net.Conn) error { return nil }
 
+// leaveBBR has nothing to leave.
+func leaveBBR(net.Conn) {}
+
 // roundTrip is not known.
 func roundTrip(net.Conn) time.Duration { return 0 }
