@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/bench"
+)
+
+// What auto takes is not slower than the best fixed choice by more than 15 %: by the
+// medians over several jobs, each of which measures its own costs, as within one job the
+// times of two algorithms that send the same differ by more.
+func TestAutoIsNearBest(t *testing.T) {
+	jobs, sizes := 1, "4,64K"
+	if long() {
+		jobs, sizes = 9, "1K,4,16K,64K,256K,1M,4M"
+	}
+	for _, transport := range []string{"shm", "direct", "p2p"} {
+		for _, n := range []int{2, 4} {
+			t.Run(fmt.Sprintf("%s/n=%d", transport, n), func(t *testing.T) {
+				bySize := make(map[int]*choices)
+				for range jobs {
+					stdout, stderr, status := elrunCommand(t, "bench", "allreduce", "-n", strconv.Itoa(n), "--transport", transport,
+						"--tune", "--json", "--sizes", sizes)
+					if status != 0 {
+						t.Fatalf("status %d\n%s", status, stderr)
+					}
+					for line := range strings.Lines(stdout) {
+						var r bench.Tuned
+						if err := json.Unmarshal([]byte(line), &r); err != nil {
+							t.Fatalf("%s: %v", line, err)
+						}
+						if r.Wrong != 0 {
+							t.Errorf("%d bytes: %d wrong", r.Bytes, r.Wrong)
+						}
+						if bySize[r.Bytes] == nil {
+							bySize[r.Bytes] = &choices{byAlgorithm: make(map[string][]float64)}
+						}
+						bySize[r.Bytes].add(r)
+					}
+				}
+				for bytes, c := range bySize {
+					ratio := c.ratio()
+					t.Logf("%d bytes: auto takes %.2f times what the best fixed algorithm takes", bytes, ratio)
+					if long() && ratio > 1.15 {
+						t.Errorf("%d bytes: %+v", bytes, *c)
+					}
+				}
+			})
+		}
+	}
+}
+
+// choices are the times of one size over several jobs.
+type choices struct {
+	auto        []float64
+	byAlgorithm map[string][]float64
+}
+
+// add takes in a job's times.
+func (c *choices) add(r bench.Tuned) {
+	for _, taken := range r.Times {
+		c.byAlgorithm[taken.Algorithm] = append(c.byAlgorithm[taken.Algorithm], taken.P50)
+		if taken.Algorithm == r.Auto {
+			c.auto = append(c.auto, taken.P50)
+		}
+	}
+}
+
+// ratio is the median of what auto took over that of the best algorithm.
+func (c *choices) ratio() float64 {
+	var medians []float64
+	for _, times := range c.byAlgorithm {
+		medians = append(medians, median(times))
+	}
+	return median(c.auto) / slices.Min(medians)
+}
+
+// median is the lower one of an even number.
+func median(times []float64) float64 {
+	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
+}
