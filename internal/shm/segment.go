@@ -73,8 +73,8 @@ type post struct {
 // Header describes a call to the other ranks of a lane: it must be the same at all.
 type Header [7]uint64
 
-// digest tells headers apart: that two different ones have the same is as likely as one
-// in 2^64. It is FNV-1a over words.
+// digest tells headers apart: those that differ in one word always, others but for a chance
+// that need not be reckoned with. It is FNV-1a over words.
 func (h *Header) digest() uint64 {
 	d := uint64(14695981039346656037)
 	for _, w := range h {
