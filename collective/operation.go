@@ -71,7 +71,9 @@ func (c *Comm) start(ctx context.Context, p plan) *Handle {
 		close(h.done)
 		return h
 	}
+	c.working.Add(1) // the call's own place is given up before the handle knows of its end
 	go func() {
+		defer c.working.Done()
 		h.err = o.carryOut(ctx, p.err, p.body)
 		close(h.done)
 	}()
