@@ -318,8 +318,12 @@ func (o *operation) moved() {
 
 // exchange sends out and receives in at the same time: a transport may hold a Send
 // back until its receiver asks, so two ranks that both sent first would wait for
-// ever.
+// ever. Several pieces are sent by another goroutine; to start one for a short message
+// would take longer than the message does.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
+	if max(len(out), len(in)) <= o.opts.Segment {
+		return o.exchangePiece(to, out, from, in)
+	}
 	sent := make(chan error, 1)
 	go func() { sent <- o.send(to, out) }()
 	err := o.recv(from, in)
@@ -330,6 +334,23 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 		err = serr
 	}
 	return err
+}
+
+// exchangePiece is exchange of a message each.
+func (o *operation) exchangePiece(to int, out []byte, from int, in []byte) error {
+	peer := o.inWorld(from)
+	o.waiting.Store(int32(peer + 1))
+	received := o.t.Post(peer, o.env, in)
+	err := o.sendPiece(to, out)
+	if rerr := received.Wait(context.Background()); err == nil {
+		err = rerr // a Send that fails revokes, which ends the receive
+	}
+	if err != nil {
+		return err
+	}
+	o.waiting.Store(0)
+	o.moved()
+	return nil
 }
 
 // disseminate sends empty messages such that no rank returns before all have begun:

@@ -29,7 +29,7 @@ type Signal struct {
 //
 // Its contract, which testing/transporttest checks of every implementation:
 //
-//  1. A call returns when its buffer may be reused. Send may return before the
+//  1. A call returns when its buffer may be reused. Recv is Post and Wait. Send may return before the
 //     message is received, and may block until the receiver asks for it. A
 //     message matches a receive by (from, Comm, Seq). A receive fills exactly what
 //     it asked for; another length or another Call is a *MismatchError at the
@@ -58,11 +58,21 @@ type Signal struct {
 type Transport interface {
 	Send(ctx context.Context, to int, e Envelope, buf []byte) error
 	Recv(ctx context.Context, from int, e Envelope, buf []byte) error
+	// Post begins a Recv and returns at once: buf is the transport's until Wait returns.
+	// A Send that follows may wait for a receiver that is doing the same.
+	Post(from int, e Envelope, buf []byte) Posted
 	// Signal queues msg, at most MaxSignal bytes, for rank to; msg may be reused.
 	Signal(to int, msg []byte)
 	Signals() <-chan Signal
 	Revoke(cause error)
 	Close() error
+}
+
+// Posted is a receive under way.
+type Posted interface {
+	// Wait waits for its end, as Recv does. It is called once, also when the message is of
+	// no use any more.
+	Wait(ctx context.Context) error
 }
 
 // Sharer is a Transport whose rank may share memory with others of its host. Whatever

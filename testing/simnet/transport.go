@@ -105,6 +105,11 @@ func (t *transport) Recv(ctx context.Context, from int, e collective.Envelope, b
 	return t.box.Recv(ctx, from, e, buf)
 }
 
+// Post implements collective.Transport.
+func (t *transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+	return t.box.Post(from, e, buf)
+}
+
 // Signal implements collective.Transport. A signal that is too long is lost.
 func (t *transport) Signal(to int, msg []byte) {
 	switch {

@@ -11,6 +11,7 @@ func bulkChecks() []check {
 	return []check{
 		{"large messages both ways at once", 2, largeBothWays},
 		{"many messages both ways at once", 2, manyBothWays},
+		{"1 a posted receive is asked for", 2, postedIsAskedFor},
 		{"ring", 4, ring},
 	}
 }
@@ -48,6 +49,29 @@ func (g *group) stream(count int, size func(i int) int) error {
 			}
 		}
 		return <-sent
+	})
+}
+
+// postedIsAskedFor lets both ranks send, and wait only then for what they have posted, which
+// comes last: what goes before it is more than any transport holds unasked.
+func postedIsAskedFor(g *group) error {
+	const count, size, last = 8, 4 << 20, 1000
+	return g.each(func(rank int) error {
+		t, peer := g.ts[rank], 1-rank
+		buf := make([]byte, 5)
+		posted := t.Post(peer, tag(last), buf)
+		var errs []error
+		for i := range count {
+			errs = append(errs, t.Send(g.ctx, peer, tag(uint32(i)), pattern(size, rank, peer, i)))
+		}
+		errs = append(errs, g.send(rank, peer, tag(last), "posts"), posted.Wait(g.ctx))
+		if string(buf) != "posts" {
+			errs = append(errs, fmt.Errorf("the posted receive got %q", buf))
+		}
+		for i := range count {
+			errs = append(errs, g.want(rank, peer, tag(uint32(i)), string(pattern(size, peer, rank, i))))
+		}
+		return errors.Join(errs...)
 	})
 }
 

@@ -17,6 +17,7 @@ func failureChecks() []check {
 	return []check{
 		{"4 cancelled Recv", 3, cancelledRecv},
 		{"4 cancelled Send", 3, cancelledSend},
+		{"4 posted receive ended while nobody waits", 3, endedWhilePosted},
 		{"4 deadline", 2, deadline},
 		{"4 Recv ended by a revocation elsewhere", 3, remoteRevocation},
 		{"4 Send ended by a revocation elsewhere", 3, blockedSendRevoked},
@@ -96,6 +97,17 @@ func cancelledSend(g *group) error {
 		return fmt.Errorf("cancelled send: %v", err)
 	}
 	return wantAborted(0, "canceled", others...)
+}
+
+// endedWhilePosted revokes between Post and Wait, and posts a receive afterwards.
+func endedWhilePosted(g *group) error {
+	before := g.ts[0].Post(1, tag(1), make([]byte, 5))
+	g.ts[2].Revoke(errors.New("enough"))
+	if err := before.Wait(g.ctx); err == nil {
+		return errors.New("no error of a receive that was posted before")
+	}
+	after := begin(func() error { return g.ts[0].Post(1, tag(2), make([]byte, 5)).Wait(g.ctx) })
+	return wantAborted(2, "enough", after)
 }
 
 // deadline ends a Recv by a deadline; calls that begin later see the revocation.

@@ -21,6 +21,7 @@ type broken struct {
 	*mem.Transport
 	send   func(ctx context.Context, to int, e collective.Envelope, buf []byte) error
 	recv   func(ctx context.Context, from int, e collective.Envelope, buf []byte) error
+	post   func(from int, e collective.Envelope, buf []byte) collective.Posted
 	signal func(to int, msg []byte)
 	revoke func(cause error)
 	close  func() error
@@ -34,13 +35,22 @@ func (b *broken) Recv(ctx context.Context, from int, e collective.Envelope, buf 
 	return b.recv(ctx, from, e, buf)
 }
 
+func (b *broken) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+	return b.post(from, e, buf)
+}
+
 func (b *broken) Signal(to int, msg []byte) { b.signal(to, msg) }
 func (b *broken) Revoke(cause error)        { b.revoke(cause) }
 func (b *broken) Close() error              { return b.close() }
 
 func newBroken(t *mem.Transport) *broken {
-	return &broken{Transport: t, send: t.Send, recv: t.Recv, signal: t.Signal, revoke: t.Revoke, close: t.Close}
+	return &broken{Transport: t, send: t.Send, recv: t.Recv, post: t.Post, signal: t.Signal, revoke: t.Revoke, close: t.Close}
 }
+
+// late is a receive that begins when it is waited for.
+type late func(ctx context.Context) error
+
+func (l late) Wait(ctx context.Context) error { return l(ctx) }
 
 // mistake is what the suite must find, and in which check.
 type mistake struct {
@@ -91,6 +101,11 @@ func messageMistakes() map[string]mistake {
 				return send(ctx, to, e, buf)
 			}
 		}, "2 an unasked-for message blocks no other"},
+		"a posted receive begins when it is waited for": {func(b *broken) {
+			b.post = func(from int, e collective.Envelope, buf []byte) collective.Posted {
+				return late(func(ctx context.Context) error { return b.recv(ctx, from, e, buf) })
+			}
+		}, "1 a posted receive is asked for"},
 		"the last byte is wrong": {func(b *broken) {
 			recv := b.recv
 			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {

@@ -11,13 +11,17 @@ import (
 // errAborted tells a receive that its message will not be completed.
 var errAborted = errors.New("message aborted")
 
-// receive is a call of Recv. Whoever takes it out of its slot tells it exactly once
-// how it ended; after that, or after its own withdrawal, it belongs to Recv alone.
+// receive is a receive under way. Whoever takes it out of its slot tells it exactly once
+// how it ended; after that, or after its own withdrawal, it belongs to Wait alone.
 type receive struct {
+	box     *Box
+	from    int
 	env     collective.Envelope
 	buf     []byte
+	err     error      // why it was in vain from the beginning
 	ready   chan error // of one element, so that telling never blocks
 	message *Message   // if set, buf has to be copied from it
+	arrived bool       // message is complete
 	posted  bool       // in a slot
 	next    *receive
 }
@@ -28,43 +32,65 @@ type receive struct {
 // When Recv returns nobody writes to buf any more. A Recv ended by its ctx or a failure
 // while its message comes in waits for the message's Done or Abort.
 func (b *Box) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
-	if err := b.Check("receive", from); err != nil {
-		return err
-	}
-	if cause := b.Cause(); cause != nil {
-		return cause
-	}
+	return b.Post(from, e, buf).Wait(ctx)
+}
+
+// Post begins a Recv and does not wait.
+func (b *Box) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
 	r := b.receives.Get().(*receive)
-	r.env, r.buf = e, buf
-	err := b.receive(ctx, from, r)
-	r.buf, r.message = nil, nil
+	r.box, r.from, r.env, r.buf = b, from, e, buf
+	if r.err = b.Check("receive", from); r.err == nil {
+		r.err = b.Cause()
+	}
+	if r.err == nil {
+		r.ask()
+	}
+	return r
+}
+
+// ask looks whether the message is there, and says where it is to go if not.
+func (r *receive) ask() {
+	s := &r.box.sources[r.from]
+	arrived, wake, err := s.ask(r)
+	if wake {
+		s.wake()
+	}
+	r.arrived = arrived
+	if err != nil {
+		r.box.revoke(err)
+		r.err = r.box.Cause()
+	}
+}
+
+// Wait implements collective.Posted.
+func (r *receive) Wait(ctx context.Context) error {
+	b, err := r.box, r.err
+	if err == nil {
+		err = r.finish(ctx)
+	}
+	r.buf, r.message, r.err = nil, nil, nil
 	b.receives.Put(r)
+	return err
+}
+
+// finish waits for the message. It was told or withdrawn when it returns.
+func (r *receive) finish(ctx context.Context) error {
+	b := r.box
+	var err error
+	if !r.arrived {
+		err = b.wait(ctx, r.from, r)
+	}
+	if r.message != nil { // not filled in place
+		if err == nil {
+			copy(r.buf, r.message.Buf)
+		}
+		b.messages.put(r.message)
+	}
 	if err == nil {
 		return nil
 	}
 	b.revoke(err)
 	return b.Cause()
-}
-
-// receive is Recv without its bookkeeping. r is told, withdrawn or was never posted when
-// it returns.
-func (b *Box) receive(ctx context.Context, from int, r *receive) error {
-	s := &b.sources[from]
-	m, arrived, wake, err := s.ask(r)
-	if wake {
-		s.wake()
-	}
-	if err == nil && !arrived {
-		err = b.wait(ctx, from, r)
-	}
-	if r.message == nil {
-		return err // never matched, or filled in place
-	}
-	if err == nil {
-		copy(r.buf, m.Buf)
-	}
-	b.messages.put(r.message)
-	return err
 }
 
 // wait waits until r was told or withdrawn.

@@ -89,30 +89,30 @@ func (s *source) unbound() bool {
 	return s.wakeLocked()
 }
 
-// ask matches r with the first message under its key, which it returns with whether
-// the message is complete; or it posts r.
-func (s *source) ask(r *receive) (m *Message, arrived, wake bool, err error) {
+// ask matches r with the first message under its key, and reports whether that is complete;
+// or it posts r.
+func (s *source) ask(r *receive) (arrived, wake bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := keyOf(r.env)
 	l := s.slots[k]
-	m = l.first
+	m := l.first
 	if m == nil && s.ended != nil {
-		return nil, false, false, s.ended
+		return false, false, s.ended
 	}
 	if m == nil {
 		s.postLocked(k, l, r)
-		return nil, false, s.wakeLocked(), nil
+		return false, s.wakeLocked(), nil
 	}
 	if err := s.compare(r, m.env, len(m.Buf)); err != nil {
-		return nil, false, false, err
+		return false, false, err
 	}
 	s.popLocked(k, l)
 	r.message = m
 	if !m.arrived {
 		m.waiter = r
 	}
-	return m, m.arrived, s.wakeLocked(), nil
+	return m.arrived, s.wakeLocked(), nil
 }
 
 // compare returns a *collective.MismatchError unless r asks for what was sent.

@@ -88,6 +88,11 @@ func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, b
 	return t.box.Recv(ctx, from, e, buf)
 }
 
+// Post implements collective.Transport.
+func (t *Transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+	return t.box.Post(from, e, buf)
+}
+
 // Signal implements collective.Transport. A signal that is too long is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= collective.MaxSignal {

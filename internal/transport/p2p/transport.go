@@ -115,6 +115,11 @@ func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, b
 	return t.box.Recv(ctx, from, e, buf)
 }
 
+// Post implements collective.Transport.
+func (t *Transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+	return t.box.Post(from, e, buf)
+}
+
 // Arrived implements collective.Meter.
 func (t *Transport) Arrived() []collective.Arrival {
 	all := make([]collective.Arrival, len(t.pairs))
