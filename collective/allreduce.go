@@ -17,25 +17,26 @@ import (
 // middle send S bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	red := op()
-	p := planAllReduce(c, dst, src, &red)
-	return c.carryOut(ctx, p, func(o *operation) error { return allReduce(o, dst, src, red) })
+	var p plan
+	planAllReduce(&p, c, dst, src, &red)
+	return c.carryOut(ctx, &p, func(o *operation) error { return allReduce(o, dst, src, red) })
 }
 
 // IAllReduce starts AllReduce.
 func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
 	red := op()
-	p := planAllReduce(c, dst, src, &red)
+	var p plan
+	planAllReduce(&p, c, dst, src, &red)
 	p.body = func(o *operation) error { return allReduce(o, dst, src, red) }
 	return c.start(ctx, p)
 }
 
 // planAllReduce leaves the body to the caller.
-func planAllReduce[T Number](c *Comm, dst, src []T, red *Reduction[T]) plan {
-	p := c.planFor(vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
+	p.describe(c, vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
-	return p
 }
 
 func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // drawCall draws any call, also one that no rank could make.
@@ -38,6 +39,18 @@ func TestCallRoundTrip(t *testing.T) {
 		}
 		if _, err := DecodeCall(b[:rapid.IntRange(0, CallSize-1).Draw(t, "cut")]); err == nil {
 			t.Fatal("a part of a call was decoded")
+		}
+	})
+}
+
+// What a rank packs into the header of a call in memory the others unpack.
+func TestHeaderRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := Envelope{rapid.Uint64().Draw(t, "comm"), rapid.Uint32().Draw(t, "seq"), drawCall(t)}
+		var h shm.Header
+		want.pack(&h)
+		if got := envelopeOf(h); got != want {
+			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -51,7 +50,7 @@ type world struct {
 	opts    Options
 	started time.Time // origin of the times below
 	stop    chan struct{}
-	working sync.WaitGroup // the watch and all calls in progress
+	working sync.WaitGroup // the watch and all calls on which books are kept
 
 	shared *Shared // memory of this host's ranks; nil if there is none
 
@@ -75,8 +74,8 @@ type world struct {
 }
 
 // sequence counts the collective calls that one communicator has begun. Its number
-// is taken modulo pointBit, so it may wrap.
-type sequence = atomic.Uint32
+// is taken modulo pointBit, so it may wrap. It is read and counted under the world's lock.
+type sequence uint32
 
 // pointBit marks the Seq of point-to-point messages; below it are the user's tag,
 // or the number of a collective call.
@@ -171,6 +170,7 @@ func (c *Comm) Close() error {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
+	c.notice()
 	c.mu.Unlock()
 	if !first {
 		return nil

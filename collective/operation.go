@@ -49,12 +49,12 @@ type operation struct {
 
 // run carries out a blocking call.
 func (c *Comm) run(ctx context.Context, p plan) error {
-	return c.carryOut(ctx, p, p.body)
+	return c.carryOut(ctx, &p, p.body)
 }
 
 // carryOut is run with a body that need not be allocated, as it would be in the plan: a
 // short call takes less time than the garbage of one.
-func (c *Comm) carryOut(ctx context.Context, p plan, body func(*operation) error) error {
+func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
 	if err != nil {
 		return err
@@ -65,7 +65,8 @@ func (c *Comm) carryOut(ctx context.Context, p plan, body func(*operation) error
 // start begins a call and returns; a goroutine carries it out, and Close waits for it.
 func (c *Comm) start(ctx context.Context, p plan) *Handle {
 	h := &Handle{done: make(chan struct{})}
-	o, err := c.begin(p, false)
+	body, wrong := p.body, p.err // the rest of the plan is not kept
+	o, err := c.begin(&p, false)
 	if err != nil {
 		h.err = err
 		close(h.done)
@@ -74,7 +75,7 @@ func (c *Comm) start(ctx context.Context, p plan) *Handle {
 	c.working.Add(1) // the call's own place is given up before the handle knows of its end
 	go func() {
 		defer c.working.Done()
-		h.err = o.carryOut(ctx, p.err, p.body)
+		h.err = o.carryOut(ctx, wrong, body)
 		close(h.done)
 	}()
 	return h
@@ -106,7 +107,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 }
 
 // begin gives the call its place in the sequence and makes it known to the watch.
-func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
+func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -114,9 +115,10 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 	}
 	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
 	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
-	o.env = Envelope{Comm: c.id, Seq: p.tag | pointBit, Call: p.call}
+	o.env.Comm, o.env.Seq, o.env.Call = c.id, p.tag|pointBit, p.call
 	if p.call.Kind != KindPoint {
-		o.env.Seq = c.seq.Add(1) &^ pointBit
+		*c.seq++
+		o.env.Seq = uint32(*c.seq) &^ pointBit
 	} else if p.err == nil {
 		o.peer = c.inWorld(p.peer)
 	}
@@ -129,7 +131,6 @@ func (c *Comm) begin(p plan, blocking bool) (*operation, error) {
 	if o.turns != nil {
 		o.ticket = o.turns.draw()
 	}
-	c.working.Add(1)
 	return o, nil
 }
 
@@ -149,8 +150,18 @@ func (w *world) enrol(brief bool) *operation {
 	return o
 }
 
-// keep begins to keep books on a call. The caller holds the lock.
+// notice begins to keep books on a brief call, if one is in progress. The caller holds the
+// lock.
+func (w *world) notice() {
+	if w.brief != nil {
+		w.keep(w.brief)
+		w.brief = nil
+	}
+}
+
+// keep begins to keep books on a call, and lets Close wait for it. The caller holds the lock.
 func (w *world) keep(o *operation) {
+	w.working.Add(1)
 	o.begun = time.Since(w.started)
 	o.progress.Store(int64(o.begun))
 	w.habits.begin(o.begun)
@@ -158,16 +169,18 @@ func (w *world) keep(o *operation) {
 	o.noticed.Store(true)
 }
 
-// strike notes that a call has ended. The caller holds the lock.
-func (w *world) strike(o *operation, well bool) {
+// strike notes that a call has ended, and reports whether Close waits for it. The caller
+// holds the lock.
+func (w *world) strike(o *operation, well bool) bool {
 	if w.brief == o {
 		*o = operation{}
 		w.brief, w.spare = nil, o
-		return
+		return false
 	}
 	now := time.Since(w.started)
 	w.habits.end(o.env.Call, well && o.peer < 0, now-o.begun, now)
 	delete(w.calls, o)
+	return true
 }
 
 // carryOut runs the call to its end. An error of any kind revokes, as does a panic of
@@ -247,9 +260,11 @@ func (o *operation) end(well bool) {
 	}
 	w := o.world // o may be another call in a moment
 	w.mu.Lock()
-	w.strike(o, well)
+	kept := w.strike(o, well)
 	w.mu.Unlock()
-	w.working.Done()
+	if kept {
+		w.working.Done()
+	}
 }
 
 // callError marks every error of a call as ErrRevoked, whatever its cause.

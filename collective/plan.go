@@ -13,7 +13,7 @@ import (
 // none is the root of a call that has none.
 const none = -1
 
-// vector says what a call does to its vector; planFor makes the description and
+// vector says what a call does to its vector; describe makes the description and
 // chooses the algorithm.
 type vector struct {
 	kind  Kind
@@ -27,11 +27,22 @@ type vector struct {
 	counts  []int // of the ranks, where they may differ
 }
 
-// planFor describes the call. What does not fit becomes the plan's error, so that
-// the call can revoke: the other ranks are waiting for it.
+// planFor describes a call.
 func (c *Comm) planFor(v vector) plan {
-	p := plan{peer: -1}
-	p.call = Call{Kind: v.kind, Type: v.typ, Root: int32(v.root), Count: uint64(v.count), Segment: uint32(c.opts.Segment)}
+	var p plan
+	p.describe(c, v)
+	return p
+}
+
+// describe fills in an empty plan. What does not fit becomes the plan's error, so that
+// the call can revoke: the other ranks are waiting for it. It sets one field after the
+// other, as does whoever hands on what the call is: a struct of small fields that is copied
+// right after it was filled costs a short call more than all else here, since the
+// processor has to wait for the stores.
+func (p *plan) describe(c *Comm, v vector) {
+	p.peer = -1
+	p.call.Kind, p.call.Type = v.kind, v.typ
+	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.opts.Segment)
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
 	n := c.need(v.kind, float64(v.count)*float64(v.size), !v.ordered)
@@ -42,7 +53,6 @@ func (c *Comm) planFor(v vector) plan {
 	if rooted(v.kind) && (v.root < 0 || v.root >= c.size) {
 		p.fail("root %d of %d ranks", v.root, c.size)
 	}
-	return p
 }
 
 // rooted reports whether the user names a root.

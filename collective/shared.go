@@ -86,7 +86,8 @@ func (o *operation) inMemory(inline []byte, refs shm.Refs, do func(l *shm.Lane) 
 	err := l.turns.enter(o)
 	if err == nil {
 		l.now = o
-		h := o.env.header()
+		var h shm.Header
+		o.env.pack(&h)
 		l.Post(&h, inline, refs)
 		err = do(l.Lane)
 	}
@@ -125,25 +126,23 @@ func (e Envelope) differs(o Envelope) string {
 	return "at another place in the sequence"
 }
 
-// header packs the envelope.
-func (e Envelope) header() shm.Header {
-	var b [CallSize]byte
-	e.Call.Append(b[:0])
-	h := shm.Header{e.Comm, uint64(e.Seq)}
-	for i := range CallSize / 8 {
-		h[2+i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return h
+// pack puts the envelope into a header.
+func (e *Envelope) pack(h *shm.Header) {
+	c := &e.Call
+	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
+	h[2], h[3] = binary.LittleEndian.Uint64(c.Op[:]), binary.LittleEndian.Uint64(c.Op[8:])
+	h[4], h[5] = c.Count, uint64(uint32(c.Root))|uint64(c.Layout)<<32
+	h[6] = uint64(c.Segment)
 }
 
-// envelopeOf unpacks what header has packed.
+// envelopeOf unpacks what pack has packed.
 func envelopeOf(h shm.Header) Envelope {
-	var b [CallSize]byte
-	for i := range CallSize / 8 {
-		binary.LittleEndian.PutUint64(b[8*i:], h[2+i])
-	}
-	call, _ := DecodeCall(b[:]) // any bytes decode
-	return Envelope{Comm: h[0], Seq: uint32(h[1]), Call: call}
+	e := Envelope{Comm: h[0], Seq: uint32(h[1]), Call: Call{
+		Kind: Kind(h[1] >> 32), Type: raw.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
+		Root: int32(h[5]), Layout: uint32(h[5] >> 32), Count: h[4], Segment: uint32(h[6])}}
+	binary.LittleEndian.PutUint64(e.Call.Op[:], h[2])
+	binary.LittleEndian.PutUint64(e.Call.Op[8:], h[3])
+	return e
 }
 
 // refs says where the vectors of a call lie.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,6 +260,46 @@ func TestCancelInMemory(t *testing.T) {
 	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[2], collective.ErrRevoked) {
 		t.Errorf("%v", errs)
 	}
+}
+
+// Close waits for a call in the memory, also for one on which no books are kept: it uses
+// what Close gives back.
+func TestCloseInMemory(t *testing.T) {
+	t.Parallel()
+	ts := sharing(t, 2)
+	var early atomic.Bool
+	errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		v := make([]int64, 1)
+		return collective.AllReduce(ctx, c, v, v, collective.NewOp("close", true, func(dst, _, _ []int64) {
+			if c.Rank() == 0 {
+				early.Store(closesUnder(ctx, c, ts[0]))
+			}
+		}))
+	})
+	if err := errors.Join(errs...); err != nil || early.Load() {
+		t.Errorf("error %v; Close returned during the call: %v", err, early.Load())
+	}
+}
+
+// closesUnder closes the communicator of rank 0 and reports whether that is done while its
+// caller goes on. There is nothing that Close would tell when it waits: it gets as many
+// chances to return as it may need.
+func closesUnder(ctx context.Context, c *collective.Comm, t collective.Transport) bool {
+	var closed atomic.Bool
+	go func() {
+		_ = c.Close() // again at the end of the test
+		closed.Store(true)
+	}()
+	for t.Send(ctx, 0, collective.Envelope{Seq: 7}, nil) == nil {
+		runtime.Gosched()
+	}
+	for range 10_000 {
+		if closed.Load() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
 }
 
 // A short call in the memory on which no books are kept until it waits for long is a stall

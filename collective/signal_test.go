@@ -80,7 +80,7 @@ func TestIsPast(t *testing.T) {
 		{1<<31 + 2, 1<<31 - 5, true}, {1<<31 - 2, 3, false}, {1 << 31, 0, true}, {1<<32 - 1, 0, false},
 	}
 	for _, test := range tests {
-		s.Store(test.begun)
+		*s = sequence(test.begun)
 		if got := w.isPast(Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
 			t.Errorf("call %d after %d: past is %v", test.asked, test.begun, got)
 		}

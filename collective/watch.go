@@ -137,10 +137,7 @@ func (o *operation) age(now time.Duration) time.Duration { return now - max(o.be
 func (w *world) inProgress() []*operation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.brief != nil {
-		w.keep(w.brief)
-		w.brief = nil
-	}
+	w.notice()
 	ops := make([]*operation, 0, len(w.calls))
 	for o := range w.calls {
 		ops = append(ops, o)
@@ -256,7 +253,7 @@ func (w *world) isPast(e Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.seqs[e.Comm]
-	return s != nil && int32((s.Load()-e.Seq)<<1) >= 0 // modulo 1<<31
+	return s != nil && int32((uint32(*s)-e.Seq)<<1) >= 0 // modulo 1<<31
 }
 
 // neverServed finds the blocking Send or Recv in which this rank waits for from,

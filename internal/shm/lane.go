@@ -69,7 +69,8 @@ func (e *MismatchError) Error() string {
 // goes with it.
 func (l *Lane) Post(h *Header, inline []byte, refs Refs) {
 	p := &l.mine().posts[l.calls%2]
-	p.header, p.refs = *h, refs
+	p.header.set(h)
+	p.refs.Dst, p.refs.Src = refs.Dst, refs.Src
 	p.digest = h.digest()
 	copy(p.inline[:], inline)
 	l.calls++

@@ -20,7 +20,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 const (
 	// Layout is different in programs that lay out a segment differently, or use it in
 	// another way: ranks with different ones cannot share memory.
-	Layout = 3
+	Layout = 4
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.
@@ -73,14 +73,27 @@ type post struct {
 // Header describes a call to the other ranks of a lane: it must be the same at all.
 type Header [7]uint64
 
-// digest tells headers apart: those that differ in one word always, others but for a chance
-// that need not be reckoned with. It is FNV-1a over words.
-func (h *Header) digest() uint64 {
-	d := uint64(14695981039346656037)
-	for _, w := range h {
-		d = (d ^ w ^ w>>32) * 1099511628211
+// set copies o word by word: o was written like that a moment ago, and the processor waits for
+// what is read in larger pieces than it was written in.
+func (h *Header) set(o *Header) {
+	for i := range h {
+		h[i] = o[i]
 	}
-	return d
+}
+
+// digest tells headers apart: those that differ in one word always, others but for a chance
+// that need not be reckoned with. It is FNV-1a over words, in two halves that the processor
+// reckons at the same time.
+func (h *Header) digest() uint64 {
+	const basis, prime = 14695981039346656037, 1099511628211
+	a, b := uint64(basis), uint64(basis)
+	for i := 0; i < len(h)-1; i += 2 {
+		v, w := h[i], h[i+1]
+		a = (a ^ v ^ v>>32) * prime
+		b = (b ^ w ^ w>>32) * prime
+	}
+	v := h[len(h)-1]
+	return (a^v^v>>32)*prime ^ b
 }
 
 // Refs say where a rank has its vectors, as Arena.Ref does: 0 where they are ordinary
