@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -100,7 +101,7 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 	timed := c.Using(cfg.Algorithm)
 	for i, bytes := range cfg.Bytes {
 		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
-			debug.FreeOSMemory() // the vectors of the size before, so that RSSAnon is of this one
+			forget()
 		}
 		if cfg.Collective == "barrier" {
 			bytes = 0
@@ -130,6 +131,13 @@ func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op c
 		}
 	}
 	return nil
+}
+
+// forget gives back the memory of the size before, so that RSSAnon is of the one that comes.
+// What is pooled, as scratch vectors are, stays through one collection.
+func forget() {
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // chosen returns the name of the algorithm that carries out the calls of a size.
