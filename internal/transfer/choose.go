@@ -77,14 +77,20 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 // target chooses the step, and the donors that are to be asked for it: one that most
 // donors hold already, or one a little ahead of all.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
-	resting := true
 	highest := int64(0)
+	var resting []string
 	for _, n := range names {
 		highest = max(highest, where[n].At)
-		resting = resting && where[n].Resting
+		if where[n].Resting {
+			resting = append(resting, n)
+		}
 	}
-	if resting { // nobody will come to a later step
+	if len(resting) == len(names) { // nobody will come to a later step
 		return highest, names, false
+	}
+	resting = slices.DeleteFunc(resting, func(n string) bool { return where[n].At < highest })
+	if len(resting) > 0 { // as the others wait for them, nobody comes to a later step soon
+		return highest, resting, false
 	}
 	if step, donors := c.shared(names, where); len(donors) > 0 {
 		return step, donors, false
