@@ -48,7 +48,7 @@ type Config struct {
 	Sole bool
 	// Any lets any survivors go on, where otherwise a majority must agree.
 	Any bool
-	// MinPeers is the fewest members to go on with; 0 means 1.
+	// MinPeers is the fewest members to go on with, or to begin with; 0 means 1.
 	MinPeers int
 	// RejoinTimeout is how long to wait for peers when too few are left; 0 means 10
 	// minutes.
@@ -142,8 +142,8 @@ func (g *Group) join(ctx context.Context) error {
 	if g.cfg.Bulk != nil {
 		g.cfg.Bulk.Serve(g.answer)
 	}
-	if g.cfg.Peers == nil {
-		return nil
+	if len(g.cfg.Peers) < g.cfg.MinPeers {
+		return nil // those who are to come need the state, which is there at the first Next
 	}
 	g.pending, err = g.next(ctx, 0)
 	return err

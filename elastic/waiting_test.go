@@ -44,6 +44,34 @@ func TestMinPeers(t *testing.T) {
 	})
 }
 
+// A group whose first view is smaller than MinPeers begins when others have joined, who get
+// the state in which it begins.
+func TestMinPeersFromTheStart(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPeers(n)
+			p.adjust = func(_ int, cfg *elastic.Config) { cfg.MinPeers = n + 2 }
+			var joining sync.WaitGroup
+			for i := range 2 {
+				joining.Go(func() {
+					after(time.Duration(i+1) * 20 * time.Second)
+					l, err := p.newcomer(t.Context(), elastic.Member{ID: elastic.ID(fmt.Sprint("newcomer ", i)), Index: 9 + i}, 50)
+					if err != nil || l.state.right() != nil || l.sizes[n+2] < 48 {
+						t.Errorf("n=%d: newcomer %d: %v, %+v", n, i, err, l)
+					}
+				})
+			}
+			loops := p.run(t, 50, func(int) bool { return false }, func(int, int64) {})
+			joining.Wait()
+			for i, l := range loops {
+				if l.sizes[n+2] != 50 {
+					t.Errorf("n=%d: member %d did steps with groups of %v", n, i, l.sizes)
+				}
+			}
+		})
+	}
+}
+
 // A member may go while too few are left to agree to that.
 func TestLeaveWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 
 // Init makes this process a member of its job: the one of the launcher that started it,
 // or a group of one. In a job that starts it returns when all peers are there; a peer
-// that joins a running job is let in by the first Next of its group. ctx bounds only
+// that joins a running job is let in by the first Next of its group, which also waits for
+// those who join a job that starts with fewer peers than it wants. ctx bounds only
 // Init; the group lives until its Close, which also flushes its events to the launcher.
 // Call it once, early: the launcher notices no earlier that the program takes part.
 //
@@ -75,7 +76,10 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
 	}
 	cfg.Closers = closers
-	cfg.Started = func(g *elastic.Group) { p.a.watchDead(g.Dead) } // also before all are there
+	cfg.Started = func(g *elastic.Group) { // also before all are there
+		p.a.watchDead(g.Dead)
+		p.begun()
+	}
 	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
 		return nil, err // Join has closed the endpoint and the closers

@@ -142,6 +142,14 @@ func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
 	return p.id.endpoint(), nil
 }
 
+// begun notes the first view, of which the launcher has told: a job that waits for more peers
+// than that enters none, and those who are to make up the number must find it.
+func (p *peer) begun() {
+	if len(p.order.Peers) > 0 {
+		p.entered(elastic.View{Epoch: 1, Members: p.order.Peers})
+	}
+}
+
 // entered notes the view that is about to be connected. One peer of each launcher tells
 // it, so that peers which are started later find the group.
 func (p *peer) entered(v elastic.View) {

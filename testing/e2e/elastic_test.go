@@ -170,6 +170,20 @@ func TestScale(t *testing.T) {
 	e.expectDone(t)
 }
 
+// A job with fewer peers than it wants waits from the start, and begins when others have come:
+// those of its own launcher and of another.
+func TestMinPeersFromTheStart(t *testing.T) {
+	e := start(t, "train", 1, "--min-peers", "3")
+	e.expect(t, "1 present, 3 needed")
+	if _, stderr, status := elrunCommand(t, "scale", e.job, "2"); status != 0 {
+		t.Fatalf("scale: status %d, stderr %q", status, stderr)
+	}
+	second := e.join(t, "train", 1, e.issue(t))
+	e.expectSize(t, 0, 3)
+	second.expectSize(t, 0, 3)
+	e.expectDone(t)
+}
+
 func TestRestart(t *testing.T) {
 	log := t.TempDir() + "/events"
 	e := start(t, "train", 2, "--restart", "2", "--events", log)
