@@ -20,13 +20,16 @@
 // Who waits polls first, then lets other processes run, then sleeps until its Bell is
 // rung: with more ranks than cores nobody keeps a core from a rank that has work to do, and
 // the other goroutines of a process that waits go on. Ranks that wait spread evenly over the
-// cores. A rank that dies leaves the others
-// waiting: whoever notices calls Segment.Revoke, which ends every wait of this process.
+// cores. A rank that dies leaves the others waiting: whoever notices calls Segment.Revoke,
+// which ends every wait of this process. The first to notice is a Vigil: it hears of the
+// death of another process from the kernel, before that takes the memory of the dead apart
+// and closes what it had open.
 //
 // Use, at each rank, over memory of Size(n) bytes that all have mapped:
 //
 //	seg, err := shm.Attach(mem, arenas, n, rank)
 //	seg.UseBells(bell, ropes)
+//	vigil := seg.KeepVigil(func(rank int) { seg.Revoke() })
 //	lane := seg.Lane(0, []int{0, 1, 2})
 //	lane.Post(header, nil, refs)
 //	err = shm.AllReduce(lane, vectors, shm.Everyone)

@@ -14,8 +14,16 @@ import (
 	"github.com/elrun/elrun/internal/raw"
 )
 
-// TestMain runs the test binary as one rank of a benchmark where its environment says so.
+// TestMain runs the test binary as one rank of a benchmark, or one that keeps a vigil, where
+// its environment says so.
 func TestMain(m *testing.M) {
+	if spec := os.Getenv("SHM_VIGIL"); spec != "" {
+		if err := playVigil(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if spec := os.Getenv("SHM_RANK"); spec != "" {
 		if err := playRank(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

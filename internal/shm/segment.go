@@ -111,7 +111,7 @@ func blockSize(n int) int {
 }
 
 // Size returns the bytes of memory that a segment of n ranks takes.
-func Size(n int) int { return n * Lanes * placeSize(n) }
+func Size(n int) int { return n*Lanes*placeSize(n) + n*n*cellSize }
 
 // placeSize is a multiple of the line, as all its parts are.
 func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + depth*blockSize(n) }
@@ -126,6 +126,7 @@ type Segment struct {
 	patient bool
 	bell    *Bell   // nil where ranks do not sleep until they are woken
 	ropes   []*Rope // of the bells of others, by rank
+	vigil   *Vigil  // nil where the others need not hear of this process's death
 	revoked atomic.Bool
 	gone    []atomic.Bool // by rank
 }
@@ -166,11 +167,14 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 // none; without it they look again and again. It comes before the first lane.
 func (s *Segment) UseBells(own *Bell, others []*Rope) { s.bell, s.ropes = own, others }
 
-// Revoke makes every pending and later wait of this process's lanes fail. It does not
-// block, and the other processes do not see it. It may be called when the memory is not
-// there any more.
+// Revoke makes every pending and later wait of this process's lanes fail, and ends its
+// vigil. It does not block, and the other processes do not see it. It may be called when the
+// memory is not there any more.
 func (s *Segment) Revoke() {
 	s.revoked.Store(true)
+	if s.vigil != nil {
+		s.vigil.end()
+	}
 	s.alarm()
 }
 

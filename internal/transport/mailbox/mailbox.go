@@ -102,10 +102,10 @@ func (b *Box) Fail(cause error) bool {
 	if !b.cause.CompareAndSwap(nil, &cause) {
 		return false
 	}
-	close(b.failed)
 	if b.shared != nil {
-		b.shared.Segment.Revoke()
+		b.shared.Segment.Revoke() // before others are told, to whom the cause counts then, and no death
 	}
+	close(b.failed)
 	return true
 }
 

@@ -54,12 +54,15 @@
 // has come of it; then that connection is the data stream, with the same frames. Where there
 // is none the libp2p stream remains. When all streams of a view are there, the ranks of one
 // host may agree to share memory, whose files travel over their Unix sockets (share.go);
-// these go on to carry messages, and their end tells of a death.
+// these go on to carry messages. Of a death the memory itself tells first (shm.Vigil), some
+// milliseconds before the streams end.
 //
 // A rank that is revoked writes the cause on every urgent stream and resets its data
 // streams, in this order. A rank that sees a data stream break therefore waits a moment
 // for the urgent stream to tell why; only if that ends too, as with the death of the
-// peer's process, or says nothing, is the peer itself blamed.
+// peer's process, or says nothing, is the peer itself blamed. Where memory is shared a rank
+// that is revoked ends its vigil before all that, so whose death is told of was not revoked,
+// and nothing is waited for.
 //
 // A rank that closes writes bye behind its messages and waits for the answer, which
 // says that the peer has taken them in: a connection that is closed with bytes under

@@ -104,6 +104,18 @@ func (p *pair) verdict(err error) error {
 	return p.lost(err.Error())
 }
 
+// died takes in that the peer's process is ending, some milliseconds before its streams do.
+// It had not been revoked, as it would have ended its vigil then: there is no other cause on
+// its way to wait for.
+func (p *pair) died() {
+	select {
+	case <-p.t.host: // of which the readers tell
+	case <-p.left:
+	default:
+		p.t.Revoke(p.lost("process ended"))
+	}
+}
+
 // send writes one message. The error is for a revocation.
 func (p *pair) send(ctx context.Context, e collective.Envelope, buf []byte) error {
 	if err := p.takeTurn(ctx); err != nil {

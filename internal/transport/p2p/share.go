@@ -47,6 +47,7 @@ type sharing struct {
 	parts   []part    // by place
 	memory  *shm.Memory
 	segment *shm.Segment
+	vigil   *shm.Vigil // nil before keepVigil
 
 	mu      sync.Mutex
 	hurried bool
@@ -426,9 +427,17 @@ func (s *sharing) use(place int, withArena bool) error {
 	return err
 }
 
+// keepVigil calls died with the rank of each process of the group that dies.
+func (s *sharing) keepVigil(died func(rank int)) {
+	s.vigil = s.segment.KeepVigil(func(place int) { died(s.ranks[place]) })
+}
+
 // release gives everything back. Nothing may use it any more.
 func (s *sharing) release() error {
 	var errs []error
+	if s.vigil != nil {
+		s.vigil.Close()
+	}
 	if s.memory != nil {
 		errs = append(errs, s.memory.Close())
 	}

@@ -2,16 +2,19 @@ package p2p
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/internal/transport/direct"
@@ -408,4 +411,57 @@ func TestAgreeWithSilence(t *testing.T) {
 			stillOpen(t, all[0].conns[1], all[1].conns[0])
 		})
 	}
+}
+
+// What the memory says of a place's death is told of its rank, once.
+func TestVigilNamesRank(t *testing.T) {
+	keepsFiles(t)
+	all := crew(t, 3)
+	errs := make(chan error)
+	for _, s := range all {
+		s.ranks = []int{3, 4, 8}
+		s.view.Members = slices.Repeat(s.view.Members, 3) // rank 3 is the first again, and so on
+		go func() { errs <- s.conclude(t.Context()) }()
+	}
+	for range all {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ownerDied = 1 << 30                // as the kernel has it
+	b := all[1].memory.Bytes()               // which ends with 8 bytes for each pair
+	word := b[len(b)-3*3*8+(2*3+1)*8:][:4:4] // for place 1, of place 2
+	binary.NativeEndian.PutUint32(word, ownerDied)
+	died := make(chan int, 3)
+	all[1].keepVigil(func(rank int) { died <- rank })
+	if rank := <-died; rank != 8 {
+		t.Errorf("rank %d died, want 8", rank)
+	}
+	for _, s := range all {
+		if err := s.release(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(died) > 0 {
+		t.Errorf("rank %d died, too", <-died)
+	}
+}
+
+// A peer whose process has died is lost at once, though its streams are open, unless it had
+// said bye.
+func TestDiedPeer(t *testing.T) {
+	hs, v := party(t, "auto", "auto", "auto")
+	ts := mustMeet(t, hs, v)
+	go ts[2].Close() // endAll waits for it
+	<-ts[0].pairs[2].left
+	ts[0].pairs[2].died()
+	if cause := ts[0].box.Cause(); cause != nil {
+		t.Errorf("revoked by the death of one that had left: %v", cause)
+	}
+	ts[0].pairs[1].died()
+	var lost *collective.PeerError
+	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
+		t.Errorf("revoked by %v, want the loss of rank 1", cause)
+	}
+	endAll(t, ts)
 }

@@ -54,6 +54,9 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 		}
 		t.pairs[rank] = newPair(t, rank, v.Members[rank].ID.Short(), s)
 	}
+	if s != nil {
+		s.keepVigil(func(rank int) { t.pairs[rank].died() })
+	}
 	for _, p := range t.pairs {
 		if p == nil {
 			continue

@@ -1,0 +1,294 @@
+package shm
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// playVigil keeps a rank's vigil in the memory that it has inherited, and prints who has
+// died, until its input ends. Then it ends the vigil, and says so.
+func playVigil(spec string) error {
+	var n, rank int
+	if _, err := fmt.Sscan(spec, &n, &rank); err != nil {
+		return err
+	}
+	memory, err := Open(os.NewFile(3, "segment"))
+	if err != nil {
+		return err
+	}
+	segment, err := Attach(memory.Bytes(), nil, n, rank)
+	if err != nil {
+		return err
+	}
+	v := segment.KeepVigil(func(rank int) { fmt.Println("died", rank) })
+	_, err = io.Copy(io.Discard, os.Stdin)
+	v.Close()
+	fmt.Println("closed")
+	return errors.Join(err, memory.Close())
+}
+
+// watcher is a rank that keeps a vigil in a process of its own.
+type watcher struct {
+	cmd   *exec.Cmd
+	in    io.Closer
+	lines chan string // what it prints
+}
+
+// watchers starts n of them, one after the other, and returns the memory that they share.
+func watchers(t *testing.T, n int) ([]*watcher, *Segment) {
+	t.Helper()
+	s := vigilSegment(t, n, 0)
+	var all []*watcher
+	for rank := range n {
+		w := startWatcher(t, n, rank, s.file)
+		all = append(all, w)
+		t.Cleanup(w.stop)
+		awaitSigned(t, s.Segment, rank)
+	}
+	return all, s.Segment
+}
+
+// fileSegment is a segment along with its file.
+type fileSegment struct {
+	*Segment
+	file *os.File
+}
+
+// vigilSegment returns a rank's view of new memory.
+func vigilSegment(t *testing.T, n, rank int) fileSegment {
+	t.Helper()
+	if _, _, failed := unix.Syscall(unix.SYS_FUTEX_WAITV, 0, 0, 0); failed != unix.EINVAL {
+		t.Skipf("the system lets nobody wait for several words: %v", failed)
+	}
+	memory, err := NewMemory(Size(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := memory.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Attach(memory.Bytes(), nil, n, rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fileSegment{s, memory.File()}
+}
+
+func startWatcher(t *testing.T, n, rank int, memory *os.File) *watcher {
+	t.Helper()
+	w := &watcher{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
+	w.cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_VIGIL=%d %d", n, rank))
+	w.cmd.ExtraFiles = []*os.File{memory}
+	w.cmd.Stderr = os.Stderr
+	in, err1 := w.cmd.StdinPipe()
+	out, err2 := w.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, w.cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	w.in = in
+	go func() {
+		defer close(w.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			w.lines <- s.Text()
+		}
+	}()
+	return w
+}
+
+// stop ends the process, however it is.
+func (w *watcher) stop() {
+	_ = w.cmd.Process.Kill()
+	_ = w.cmd.Wait()
+}
+
+// prints expects its next line.
+func (w *watcher) prints(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-w.lines:
+		if got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+	case <-time.After(hang):
+		t.Fatalf("does not print %q", want)
+	}
+}
+
+// leave lets it end in order.
+func (w *watcher) leave(t *testing.T) {
+	t.Helper()
+	if err := w.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.prints(t, "closed")
+	if err := w.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// await waits for what happens elsewhere.
+func await(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !there(); <-tick.C {
+		if time.Since(begun) > hang {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// awaitSigned waits until a rank is watched, and returns its thread.
+func awaitSigned(t *testing.T, s *Segment, rank int) (thread int) {
+	t.Helper()
+	last := &s.cells(rank)[s.size-1].word
+	await(t, fmt.Sprintf("rank %d", rank), func() bool { return last.Load() != 0 })
+	return int(last.Load() &^ (futexWaiters | futexOwnerDied))
+}
+
+// listOf returns the address of a thread's robust list.
+func listOf(t *testing.T, thread int) (head uintptr) {
+	t.Helper()
+	var size uintptr
+	_, _, failed := unix.Syscall(unix.SYS_GET_ROBUST_LIST, uintptr(thread),
+		uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size)))
+	if failed != 0 {
+		t.Fatal(failed)
+	}
+	return head
+}
+
+// The death of a process is heard by all others, which hear its rank, whether they came
+// before or after it. It is no news to them that one is stopped, or has left.
+func TestVigil(t *testing.T) {
+	const n = 4
+	for killed := range n {
+		t.Run(fmt.Sprint(killed), func(t *testing.T) {
+			all, _ := watchers(t, n)
+			stopped, left := all[(killed+1)%n], all[(killed+2)%n]
+			if err := stopped.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			var status unix.WaitStatus
+			if _, err := unix.Wait4(stopped.cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+				t.Fatalf("status %x, %v", status, err)
+			}
+			left.leave(t)
+			if err := all[killed].cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			last := all[(killed+3)%n]
+			last.prints(t, fmt.Sprint("died ", killed))
+			if err := stopped.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			stopped.prints(t, fmt.Sprint("died ", killed))
+			stopped.leave(t)
+			last.leave(t)
+		})
+	}
+}
+
+// Who comes when another one has died already hears of it, too.
+func TestVigilOfTheDead(t *testing.T) {
+	s := vigilSegment(t, 2, 0)
+	w := startWatcher(t, 2, 1, s.file)
+	awaitSigned(t, s.Segment, 1)
+	w.stop()
+	died := make(chan int, 2)
+	v := s.KeepVigil(func(rank int) { died <- rank })
+	defer v.Close()
+	if rank := <-died; rank != 1 {
+		t.Errorf("rank %d died, want 1", rank)
+	}
+}
+
+// A vigil that is over has left the thread as it was, and its words tell nobody of a death.
+// Revoke ends it like Close, also from within its own call, and does not look at the memory
+// after that.
+func TestVigilEnds(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	for name, end := range map[string]func(*Segment, *Vigil){
+		"close":  func(_ *Segment, v *Vigil) { v.Close() },
+		"revoke": func(s *Segment, _ *Vigil) { s.Revoke() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := vigilSegment(t, 3, 1)
+			v := s.KeepVigil(func(int) { t.Error("told of a death") })
+			will := uintptr(unsafe.Pointer(&v.will))
+			thread := awaitSigned(t, s.Segment, 1)
+			if got := listOf(t, thread); got != will {
+				t.Errorf("the thread's list is at %x, want %x", got, will)
+			}
+			end(s.Segment, v)
+			for r := range s.cells(1) {
+				if got := s.cells(1)[r].word.Load(); got != 0 {
+					t.Errorf("the word for rank %d is %x", r, got)
+				}
+			}
+			v.Close()
+			if got := listOf(t, thread); got == will {
+				t.Error("the thread has kept the list")
+			}
+			s.memory = nil // as if it were unmapped
+			s.Revoke()
+			v.Close()
+		})
+	}
+	s := vigilSegment(t, 2, 0)
+	s.cells(1)[0].word.Store(futexOwnerDied)
+	done := make(chan struct{})
+	v := s.KeepVigil(func(int) {
+		s.Revoke()
+		close(done)
+	})
+	<-done
+	v.Close()
+}
+
+// Whatever another process writes into the words, a vigil tells of each rank once at most,
+// and ends when it is to; and a process whose words are spoilt can die.
+func TestVigilAmongGarbage(t *testing.T) {
+	const n = 3
+	all, shared := watchers(t, n)
+	s := vigilSegment(t, n, 0)
+	told := make(chan int, 100)
+	v := s.KeepVigil(func(rank int) { told <- rank })
+	rng := rand.New(rand.NewPCG(1, 2))
+	values := []uint32{0, futexOwnerDied, futexWaiters, ^uint32(0), uint32(os.Getpid()), 7 | futexWaiters}
+	for range 20_000 {
+		for _, s := range []*Segment{s.Segment, shared} {
+			word := &s.cells(rng.IntN(n))[rng.IntN(n)].word
+			word.Store(values[rng.IntN(len(values))])
+			wakeWord(word)
+		}
+	}
+	v.Close()
+	close(told)
+	count := make(map[int]int)
+	for rank := range told {
+		if count[rank]++; count[rank] > 1 || rank == 0 || rank >= n {
+			t.Errorf("told %d times of the death of rank %d", count[rank], rank)
+		}
+	}
+	for _, w := range all {
+		w.stop()
+		if !w.cmd.ProcessState.Exited() && w.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("ended by %v", w.cmd.ProcessState)
+		}
+	}
+}
