@@ -91,7 +91,7 @@ func vigilSegment(t *testing.T, n, rank int) fileSegment {
 func startWatcher(t *testing.T, n, rank int, memory *os.File) *watcher {
 	t.Helper()
 	w := &watcher{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	w.cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_VIGIL=%d %d", n, rank))
+	w.cmd.Env = append(os.Environ(), fmt.Sprintf("SHM_VIGIL=%d %d", n, rank), "GORACE=atexit_sleep_ms=0")
 	w.cmd.ExtraFiles = []*os.File{memory}
 	w.cmd.Stderr = os.Stderr
 	in, err1 := w.cmd.StdinPipe()
@@ -172,6 +172,16 @@ func listOf(t *testing.T, thread int) (head uintptr) {
 	return head
 }
 
+// turnOf returns for how long a thread asks to run, if the system has such a thing.
+func turnOf(t *testing.T, thread int) time.Duration {
+	t.Helper()
+	attr, err := unix.SchedGetAttr(thread, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(attr.Runtime)
+}
+
 // The death of a process is heard by all others, which hear its rank, whether they came
 // before or after it. It is no news to them that one is stopped, or has left.
 func TestVigil(t *testing.T) {
@@ -243,6 +253,9 @@ func TestVigilEnds(t *testing.T) {
 			v.Close()
 			if got := listOf(t, thread); got == will {
 				t.Error("the thread has kept the list")
+			}
+			if turn := turnOf(t, thread); turn == shortTurn {
+				t.Error("the thread has kept its short turns")
 			}
 			s.memory = nil // as if it were unmapped
 			s.Revoke()
