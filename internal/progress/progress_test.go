@@ -1,0 +1,150 @@
+package progress
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// trips lets a goroutine exchange bytes with another one over a socket until it has done so n
+// times, while this one computes and calls turn after each piece of its work. It returns
+// after how many pieces that was.
+func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
+	tb.Helper()
+	// What is written to a Unix socket is there when Write returns.
+	l, err := net.Listen("unix", filepath.Join(tb.TempDir(), "trips"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	echoed := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			defer c.Close()
+			_, err = io.Copy(c, c)
+		}
+		echoed <- err
+	}()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		b := make([]byte, 1)
+		for range n {
+			if _, err := c.Write(b); err != nil {
+				done <- err
+				return
+			}
+			if _, err := io.ReadFull(c, b); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- c.Close()
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err == nil {
+				err = <-echoed
+			}
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return pieces
+		default:
+		}
+		for begun := time.Now(); time.Since(begun) < work; {
+		}
+		turn()
+		pieces++
+	}
+}
+
+// On one processor a trip takes a turn for each of the two ends, or a few more.
+func TestPoll(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 100
+	if pieces := trips(t, n, 20*time.Microsecond, e.Poll); pieces > 8*n {
+		t.Errorf("%d trips took %d turns", n, pieces)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Poke has no more turns than one in half a millisecond.
+func TestPoke(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.Poke()
+	last := e.last
+	for range 100 {
+		if e.Poke(); e.last != last && e.last.Sub(last) < period {
+			t.Fatalf("a turn %v after the one before", e.last.Sub(last))
+		}
+		last = e.last
+	}
+}
+
+// With several processors there is nothing to close, and Poll is a yield.
+func TestSeveralProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	e, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Poll()
+	if err := e.Close(); err != nil || e.out != nil {
+		t.Errorf("%v, %+v", err, e)
+	}
+}
+
+// How long a trip takes while another goroutine computes, with an engine and without.
+func BenchmarkTrip(b *testing.B) {
+	for _, way := range []string{"engine", "gosched"} {
+		b.Run(way, func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			e, err := New()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer e.Close()
+			turn := e.Poll
+			if way == "gosched" {
+				turn = runtime.Gosched
+			}
+			trips(b, b.N, period, turn)
+		})
+	}
+}
+
+func BenchmarkPoll(b *testing.B) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e, err := New()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	for b.Loop() {
+		e.Poll()
+	}
+}
