@@ -46,7 +46,7 @@ test: data ## all tests, and a summary
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
 		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
-	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
+	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
 
 lint: ## import rules, format, vet, staticcheck, documentation, sizes
 	@CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint

@@ -112,14 +112,15 @@ type pending interface {
 type reduction struct {
 	layout  layout
 	start   func(bucket) pending
-	from    []int // by parameter: from there on its gradient is complete
-	open    int   // the parameters from there on are complete
+	yield   func() // lets the calls go on
+	from    []int  // by parameter: from there on its gradient is complete
+	open    int    // the parameters from there on are complete
 	started []pending
 	err     error // the model's mistake
 }
 
 func newReduction(l layout, start func(bucket) pending) *reduction {
-	r := &reduction{layout: l, start: start, from: make([]int, len(l.params)), open: len(l.params)}
+	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params)), open: len(l.params)}
 	for i, p := range l.params {
 		r.from[i] = len(p.Data)
 	}
@@ -130,7 +131,7 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 // starts every bucket whose turn has come. It is the model's callback. A call that was
 // started has sent nothing yet: where the model computes on the only processor, that would
 // wait until the scheduler interrupts it, 10 to 20 ms later. So the calls go first, until
-// they wait for the network.
+// they wait for the network; what has come for others is looked at, too.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
 		r.err = errors.Join(r.err, fmt.Errorf("the model called done(%d) out of range or twice, or told of its elements from %d on out of order", i, from))
@@ -146,7 +147,7 @@ func (r *reduction) ready(i, from int) {
 		r.started = append(r.started, r.start(b))
 	}
 	if len(r.started) > before {
-		runtime.Gosched()
+		r.yield()
 	}
 }
 

@@ -47,6 +47,17 @@ func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int
 	return m.Accumulate(grad, samples, func(i int) { ready(i, 0) })
 }
 
+// Pausing is a Model that pauses now and then while it computes. On the only processor of a
+// process (GOMAXPROCS 1, which elrun gives to peers that share their host's cores) the
+// gradients that are on their way wait for that: else their messages are looked at every 10
+// to 20 ms. A model that tells of gradients every few milliseconds need not be one.
+type Pausing interface {
+	// PauseBy gives the model a function to call about every millisecond or oftener, from
+	// the goroutine in which it computes; nil when Run returns. A call costs nothing if
+	// the last one was less than half a millisecond ago, and else some microseconds.
+	PauseBy(pause func())
+}
+
 // Prefetcher is a Model that can have the data of samples read ahead. A model whose data
 // is in memory need not be one. Run tells it, in its own time, which samples this peer
 // will compute next: those of its share of the open step but for the first microbatch,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/progress"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
@@ -22,6 +23,8 @@ type runner struct {
 	held   []elastic.Setting // in which all members agree
 	saver  *saver
 	ahead  *ahead
+	// progress is that of calls while the model computes.
+	progress *progress.Engine
 
 	// The state: what all members hold alike after the last committed step.
 	params    [][]float32   // the model's memory
@@ -70,6 +73,11 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	}
 	defer r.saver.writing.Wait()
 	defer r.ahead.start(ctx)()
+	stop, err := r.makeProgress()
+	if err != nil {
+		return fmt.Errorf("trainer: %w", err)
+	}
+	defer stop()
 	if err := r.resume(); err != nil {
 		return err
 	}
@@ -84,6 +92,24 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 		return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
 	}
 	return nil
+}
+
+// makeProgress gives the model what it calls while it computes. The function that it
+// returns takes it back.
+func (r *runner) makeProgress() (stop func(), err error) {
+	if r.progress, err = progress.New(); err != nil {
+		return nil, err
+	}
+	p, ok := r.model.(Pausing)
+	if ok {
+		p.PauseBy(r.progress.Poke)
+	}
+	return func() {
+		if ok {
+			p.PauseBy(nil)
+		}
+		_ = r.progress.Close() // of a pipe that nobody uses
+	}, nil
 }
 
 // newRunner checks what the user gave and takes all the memory that steps need.

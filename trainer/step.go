@@ -62,6 +62,7 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 		return nil, err
 	}
 	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
+	reduction.yield = r.progress.Poll
 	err = r.measured(r.shares[s.Rank], func() error {
 		return r.open.complete(ctx, r.model, p, r.shares[s.Rank], reduction, s.Comm.Err)
 	})

@@ -16,6 +16,7 @@ import (
 // is one product with long rows, the form in which gonum is fastest. The sides are
 // then exchanged, as other layers want samples outermost.
 type conv struct {
+	*worker
 	in, out Shape
 	kernel  int
 	w, b    trainer.Param
@@ -33,7 +34,7 @@ func Conv(filters, kernel int) Layer {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d filters of %d x %d on %v", b.name, filters, kernel, kernel, b.in)
 		}
 		patch := b.in.C * kernel * kernel
-		l := &conv{in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
+		l := &conv{worker: b.work, in: b.in, out: Shape{filters, b.in.H - kernel + 1, b.in.W - kernel + 1}, kernel: kernel,
 			w: b.rng.weights(b.name+".weight", patch, filters, b.in.C, kernel, kernel),
 			b: zeros(b.name+".bias", filters),
 		}
@@ -57,7 +58,7 @@ func (l *conv) forward(x []float32, n int) []float32 {
 	for f, b := range l.b.Data {
 		fill(l.rows[f*wide:(f+1)*wide], b)
 	}
-	addMul(matrix(l.rows, l.out.C, wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.columns, l.patch(), wide))
+	l.addMul(matrix(l.rows, l.out.C, wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.columns, l.patch(), wide))
 	l.y = grow(l.y, n*l.out.Size())
 	exchange(l.y, l.rows, n, l.out.C, l.places())
 	return l.y
@@ -71,7 +72,7 @@ func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 		grad[1][f] += sum(l.rows[f*wide : (f+1)*wide])
 	}
 	told.ready(1, 0)
-	addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(l.rows, l.out.C, wide), matrix(l.columns, l.patch(), wide))
+	l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(l.rows, l.out.C, wide), matrix(l.columns, l.patch(), wide))
 	told.ready(0, 0)
 }
 
@@ -80,7 +81,7 @@ func (l *conv) backward([]float32) []float32 {
 	wide := l.n * l.places()
 	l.dcolumn = grow(l.dcolumn, l.patch()*wide)
 	clear(l.dcolumn)
-	addTransMul(matrix(l.dcolumn, l.patch(), wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.rows, l.out.C, wide))
+	l.addTransMul(matrix(l.dcolumn, l.patch(), wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.rows, l.out.C, wide))
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)
 	l.col2im(l.dx)
@@ -116,6 +117,7 @@ func (l *conv) eachLine(f func(image, column int)) {
 			f(((sample*l.in.C+c)*l.in.H+y+ky)*l.in.W+kx, column)
 			column += l.out.W
 		}
+		l.pause()
 	}
 }
 

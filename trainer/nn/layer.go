@@ -24,6 +24,7 @@ type builder struct {
 	in   Shape  // of one sample
 	name string // prefix of the parameters' names
 	rng  *random
+	work *worker
 }
 
 // layer is a layer with its parameters and its work space. It is not safe for
@@ -44,6 +45,7 @@ type layer interface {
 // dense is y = x W + b with W of inputs rows and outputs columns, so that zeros
 // in x, of which images and ReLU have many, are skipped by the product.
 type dense struct {
+	*worker
 	in, out int
 	w, b    trainer.Param
 	x       []float32 // of the last forward; not owned
@@ -58,7 +60,7 @@ func Dense(outputs int) Layer {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs", b.name, outputs)
 		}
 		in := b.in.Size()
-		l := &dense{in: in, out: outputs,
+		l := &dense{worker: b.work, in: in, out: outputs,
 			w: b.rng.weights(b.name+".weight", in, in, outputs),
 			b: zeros(b.name+".bias", outputs),
 		}
@@ -74,7 +76,7 @@ func (l *dense) forward(x []float32, n int) []float32 {
 	for i := range n {
 		copy(l.y[i*l.out:], l.b.Data)
 	}
-	addMul(matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out))
+	l.addMul(matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out))
 	return l.y
 }
 
@@ -92,7 +94,7 @@ func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 	rows := (pieceSize/l.out/tileRows + 1) * tileRows
 	for end := l.in; end > 0; {
 		first := (end - 1) / rows * rows
-		addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
+		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
 		told.ready(0, first*l.out)
 		end = first
 	}
@@ -102,7 +104,7 @@ func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 func (l *dense) backward(dy []float32) []float32 {
 	l.dx = grow(l.dx, l.n*l.in)
 	clear(l.dx)
-	addMulTrans(matrix(l.dx, l.n, l.in), matrix(dy, l.n, l.out), matrix(l.w.Data, l.in, l.out))
+	l.addMulTrans(matrix(l.dx, l.n, l.in), matrix(dy, l.n, l.out), matrix(l.w.Data, l.in, l.out))
 	return l.dx
 }
 

@@ -10,14 +10,24 @@ func matrix(v []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: v}
 }
 
+// worker does the products of a network, and pauses between parts of them: a part takes some
+// milliseconds at most.
+type worker struct{ by func() } // nil where it need not
+
+func (w *worker) pause() {
+	if w.by != nil {
+		w.by()
+	}
+}
+
 // addMul adds a * b to c.
-func addMul(c, a, b blas32.General) { gemm(blas.NoTrans, blas.NoTrans, c, a, b) }
+func (w *worker) addMul(c, a, b blas32.General) { w.gemm(blas.NoTrans, blas.NoTrans, c, a, b) }
 
 // addTransMul adds the transpose of a, times b, to c.
-func addTransMul(c, a, b blas32.General) { gemm(blas.Trans, blas.NoTrans, c, a, b) }
+func (w *worker) addTransMul(c, a, b blas32.General) { w.gemm(blas.Trans, blas.NoTrans, c, a, b) }
 
 // addMulTrans adds a times the transpose of b to c.
-func addMulTrans(c, a, b blas32.General) { gemm(blas.NoTrans, blas.Trans, c, a, b) }
+func (w *worker) addMulTrans(c, a, b blas32.General) { w.gemm(blas.NoTrans, blas.Trans, c, a, b) }
 
 // Tiles of c, in rows and columns. gonum gives a product whose result has four
 // blocks of 64 x 64 or more to several goroutines, which costs allocations, and
@@ -29,7 +39,7 @@ const (
 )
 
 // gemm adds op(a) * op(b) to c, tile by tile.
-func gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
+func (w *worker) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	for i := 0; i < c.Rows; i += tileRows {
 		rows := min(tileRows, c.Rows-i)
 		aTile := slab(opA == blas.NoTrans, a, i, rows)
@@ -37,6 +47,7 @@ func gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 			cols := min(tileCols, c.Cols-j)
 			bTile := slab(opB == blas.Trans, b, j, cols)
 			blas32.Gemm(opA, opB, 1, aTile, bTile, 1, part(c, i, j, rows, cols))
+			w.pause()
 		}
 	}
 }

@@ -34,9 +34,9 @@ func TestProductsAgainstTheDefinition(t *testing.T) {
 			}
 		}
 		products := map[string]func(c blas32.General){
-			"addMul":      func(c blas32.General) { addMul(c, a, b) },
-			"addTransMul": func(c blas32.General) { addTransMul(c, transposed(a), b) },
-			"addMulTrans": func(c blas32.General) { addMulTrans(c, a, transposed(b)) },
+			"addMul":      func(c blas32.General) { new(worker).addMul(c, a, b) },
+			"addTransMul": func(c blas32.General) { new(worker).addTransMul(c, transposed(a), b) },
+			"addMulTrans": func(c blas32.General) { new(worker).addMulTrans(c, a, transposed(b)) },
 		}
 		for name, product := range products {
 			got := matrix(append([]float32(nil), c.Data...), m, n)

@@ -17,6 +17,7 @@ type Network struct {
 	first   []int // index of each layer's first parameter; one more at the end
 	params  []trainer.Param
 	batch   batch
+	work    *worker
 }
 
 // New builds a network for the samples of data, whose inputs have the shape in.
@@ -27,13 +28,13 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	if len(layers) == 0 || in.C < 1 || in.H < 1 || in.W < 1 {
 		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
 	}
-	n := &Network{data: data, in: in, first: []int{0}}
+	n := &Network{data: data, in: in, first: []int{0}, work: new(worker)}
 	shape := in
 	for i, build := range layers {
 		// Each layer has a generator of its own, so that it does not depend on others.
 		rng := &random{state: seed ^ uint64(i)<<56}
 		rng.state = rng.next()
-		l, out, err := build(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng})
+		l, out, err := build(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, work: n.work})
 		if err != nil {
 			return nil, err
 		}
@@ -131,6 +132,10 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 	}
 	return loss, nil
 }
+
+// PauseBy gives the network a function that it calls between parts of its computing, so that
+// it is a trainer.Pausing.
+func (n *Network) PauseBy(pause func()) { n.work.by = pause }
 
 // Prefetch has samples read ahead if the data can do that, so that Network is a
 // trainer.Prefetcher. Unlike the other methods it may be called at any time.

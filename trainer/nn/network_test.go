@@ -372,3 +372,23 @@ func BenchmarkMicrobatch(b *testing.B) {
 		})
 	}
 }
+
+// Networks pause where they compute, and only while they are told how.
+func TestPauses(t *testing.T) {
+	for _, n := range networks() {
+		t.Run(n.name, func(t *testing.T) {
+			m, grad := newNetwork(t, n, randomTable(4, n.in, 2))
+			pauses := 0
+			for _, pause := range []func(){func() { pauses++ }, nil} {
+				before := pauses
+				m.PauseBy(pause)
+				if _, err := m.Accumulate(grad, []int{0, 1, 2}, func(int) {}); err != nil {
+					t.Fatal(err)
+				}
+				if (pauses > before+len(n.layers)/2) != (pause != nil) {
+					t.Errorf("%d pauses", pauses-before)
+				}
+			}
+		})
+	}
+}
