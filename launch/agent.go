@@ -23,6 +23,7 @@ var ErrLauncher = errors.New("launcher ended the job")
 const (
 	eventQueue   = 1024                   // events that wait for the launcher
 	emitPatience = 100 * time.Millisecond // for a place in the queue
+	sendPatience = 10 * time.Millisecond  // for the writer, where nothing waits before
 	// orphanPeriod is what a program has to end after its launcher died. With the time to
 	// notice it stays below two seconds.
 	orphanPeriod = 1500 * time.Millisecond
@@ -37,14 +38,16 @@ const (
 //	        must end, too
 //	write   from hello on: the messages in queue. Close waits for it
 //
-// Emit never writes itself, so that a slow launcher does not hold up a training
-// step, and the writer never waits for the reader.
+// Emit never writes itself, so that a slow launcher does not hold up a training step, and the
+// writer never waits for the reader. But it lets the writer go first: an event that the
+// launcher's socket has outlives this process, and on its only processor the writer's turn
+// could come many steps later.
 type agent struct {
 	pipe *pipe
 	exit func(int) // os.Exit, but for tests
 
 	answer chan message // the launcher's answer to hello, at most one
-	queue  chan message
+	queue  chan outgoing
 	closed chan struct{}      // Close was called
 	gone   context.Context    // ends when the launcher is gone
 	lose   context.CancelFunc // ends gone
@@ -60,6 +63,12 @@ type agent struct {
 	seq     int      // of the latest scale request
 	dead    []elastic.ID
 	onDead  func(elastic.ID) // nil until there is a group to be told
+}
+
+// outgoing is a message in the queue.
+type outgoing struct {
+	message
+	sent chan struct{} // closed when the socket has it
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -88,7 +97,7 @@ func isUnix(addr syscall.Sockaddr) bool {
 func newAgent(conn net.Conn, exit func(int)) *agent {
 	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, 1),
 		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1),
-		queue: make(chan message, eventQueue), closed: make(chan struct{})}
+		queue: make(chan outgoing, eventQueue), closed: make(chan struct{})}
 	a.gone, a.lose = context.WithCancel(context.Background())
 	go a.read()
 	return a
@@ -133,7 +142,7 @@ func (a *agent) renew(self elastic.Member) {
 // suspect tells the launcher of a member that has been silent. It does not block.
 func (a *agent) suspect(id elastic.ID) {
 	select {
-	case a.queue <- message{Suspect: id}:
+	case a.queue <- outgoing{message{Suspect: id}, make(chan struct{})}:
 	default: // it will be suspected again
 	}
 }
@@ -239,10 +248,11 @@ func (a *agent) write() {
 	for {
 		select {
 		case m := <-a.queue:
-			if a.pipe.send(m) != nil {
+			if a.pipe.send(m.message) != nil {
 				a.lose()
 				return
 			}
+			close(m.sent)
 			continue
 		case <-a.gone.Done():
 			return
@@ -258,9 +268,10 @@ func (a *agent) flush() {
 	for {
 		select {
 		case m := <-a.queue:
-			if a.pipe.send(m) != nil {
+			if a.pipe.send(m.message) != nil {
 				return
 			}
+			close(m.sent)
 		default:
 			return
 		}
@@ -281,19 +292,37 @@ func (a *agent) Emit(e event.Event) {
 	a.post(message{Event: b})
 }
 
-// post puts a message into the queue. It is lost when the launcher has not kept up with
+// post sends a message by the queue. It returns when the socket has it, or later than that
+// where the launcher does not keep up. The message is lost when that has not kept up with
 // eventQueue of them for emitPatience, or is gone.
 func (a *agent) post(m message) {
+	o := outgoing{m, make(chan struct{})}
+	behind := len(a.queue) > 0
 	select {
-	case a.queue <- m:
+	case a.queue <- o:
+		if !behind {
+			a.await(o.sent)
+		}
 		return
 	default:
 	}
 	patience := time.NewTimer(emitPatience)
 	defer patience.Stop()
 	select {
-	case a.queue <- m:
+	case a.queue <- o:
 	case <-patience.C:
+	case <-a.gone.Done():
+	case <-a.closed:
+	}
+}
+
+// await waits for the writer, for sendPatience at most.
+func (a *agent) await(sent <-chan struct{}) {
+	timer := time.NewTimer(sendPatience)
+	defer timer.Stop()
+	select {
+	case <-sent:
+	case <-timer.C:
 	case <-a.gone.Done():
 	case <-a.closed:
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +114,43 @@ func TestAgentFlushes(t *testing.T) {
 		}
 		_ = l.conn.Close()
 	})
+}
+
+// sending counts what has been written to a connection.
+type sending struct {
+	net.Conn
+	messages atomic.Int32
+}
+
+func (s *sending) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	s.messages.Add(1)
+	return n, err
+}
+
+// What was emitted is on its way when Emit returns: this process may be killed then.
+func TestAgentSendsFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	here, there := net.Pipe()
+	conn, l := &sending{Conn: here}, launcher{newPipe(there), make(chan int, 1)}
+	a := newAgent(conn, func(int) {})
+	const n = 500
+	got := l.serve(t, startMessage(), n)
+	if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
+		t.Fatal(err)
+	}
+	before, late := conn.messages.Load(), 0
+	for i := range int32(n) {
+		if a.Emit(event.Event{Body: event.Step{}}); conn.messages.Load() < before+i+1 {
+			late++
+		}
+	}
+	if late > n/10 { // those that took longer than Emit waits
+		t.Errorf("%d of %d events were sent after Emit", late, n)
+	}
+	<-got
+	_ = a.Close()
+	_ = l.conn.Close()
 }
 
 // A launcher that does not read delays an event for a bounded time.
