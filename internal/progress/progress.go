@@ -40,7 +40,7 @@ type Engine struct {
 }
 
 // period is how often others have their turn by Poke: a turn in which there is nothing to
-// do takes 5 us.
+// do takes 3 us.
 const period = 500 * time.Microsecond
 
 // New returns an engine for the number of processors that the runtime has now.

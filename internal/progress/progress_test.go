@@ -71,30 +71,35 @@ func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	}
 }
 
-// On one processor a trip takes a turn for each of the two ends, or a few more.
-func TestPoll(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+// onOne returns an engine for one processor, which there is until the end of the test.
+func onOne(tb testing.TB) *Engine {
+	tb.Helper()
+	before := runtime.GOMAXPROCS(1)
+	tb.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	e, err := New()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
+	tb.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return e
+}
+
+// On one processor a trip takes a turn for each of the two ends, or a few more.
+func TestPoll(t *testing.T) {
+	e := onOne(t)
 	const n = 100
 	if pieces := trips(t, n, 20*time.Microsecond, e.Poll); pieces > 8*n {
 		t.Errorf("%d trips took %d turns", n, pieces)
-	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
 // Poke has no more turns than one in half a millisecond.
 func TestPoke(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	e, err := New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := onOne(t)
 	e.Poke()
 	last := e.last
 	for range 100 {
@@ -122,12 +127,7 @@ func TestSeveralProcessors(t *testing.T) {
 func BenchmarkTrip(b *testing.B) {
 	for _, way := range []string{"engine", "gosched"} {
 		b.Run(way, func(b *testing.B) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			e, err := New()
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer e.Close()
+			e := onOne(b)
 			turn := e.Poll
 			if way == "gosched" {
 				turn = runtime.Gosched
@@ -138,12 +138,7 @@ func BenchmarkTrip(b *testing.B) {
 }
 
 func BenchmarkPoll(b *testing.B) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	e, err := New()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
+	e := onOne(b)
 	for b.Loop() {
 		e.Poll()
 	}
