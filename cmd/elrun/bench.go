@@ -73,7 +73,7 @@ func (f *benchFlags) args() []string {
 // with the hidden command bench-peer.
 type benchCommand struct {
 	benchFlags
-	Peers int `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+	Peers peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
 }
 
 // Run starts the peers, of which that of rank 0 shows the results.
@@ -82,7 +82,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: peers(c.Peers), Listen: "local",
+	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: c.Peers.orCores(), Listen: "local",
 		Transport: c.Transport, Encrypt: c.Encrypt, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
 }
 

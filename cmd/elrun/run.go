@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"github.com/elrun/elrun/launch"
@@ -16,7 +18,7 @@ import (
 // jobFlags say what elrun run and elrun join start, and how. Everything after the first
 // word that is no flag belongs to the program, flags included.
 type jobFlags struct {
-	Peers         int           `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+	Peers         peerCount     `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
 	Name          string        `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
 	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
@@ -34,8 +36,6 @@ type jobFlags struct {
 // Validate is called by kong; its errors are usage errors.
 func (f *jobFlags) Validate() error {
 	switch {
-	case f.Peers < 0:
-		return fmt.Errorf("-n %d: want at least one peer", f.Peers)
 	case f.MinPeers < 1:
 		return fmt.Errorf("--min-peers %d: want at least one peer", f.MinPeers)
 	case f.Restart < 0:
@@ -62,7 +62,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	}
 	defer closeEvents()
 	o := launch.Options{
-		Program: program[0], Args: program[1:], Peers: peers(f.Peers), Job: f.Name,
+		Program: program[0], Args: program[1:], Peers: f.Peers.orCores(), Job: f.Name,
 		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart, StateRate: int(f.StateRate),
 		Listen: f.Listen, Transport: f.Transport, Encrypt: f.Encrypt,
 		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
@@ -79,12 +79,30 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	return c.run(ctx, t, func(*launch.Options) {})
 }
 
-// peers returns n, or the number of cores for 0.
-func peers(n int) int {
+// peerCount is a flag with a number of peers; 0 if it is not given.
+type peerCount int
+
+// Decode is called by kong; its errors are usage errors. PopValue would take a negative
+// number for a flag.
+func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
+	text, _ := ctx.Scan.Pop().Value.(string) // "" if nothing follows
+	v, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q: want a number of peers", text)
+	case v < 1:
+		return fmt.Errorf("%d: want at least one peer; without -n there are as many as cores", v)
+	}
+	*n = peerCount(v)
+	return nil
+}
+
+// orCores returns the number that was given, or that of the cores.
+func (n peerCount) orCores() int {
 	if n == 0 {
 		return runtime.NumCPU()
 	}
-	return n
+	return int(n)
 }
 
 // finish turns the end of a job into that of the command.

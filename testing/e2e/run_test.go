@@ -38,7 +38,7 @@ func TestCannotRun(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{}, {"--no-such-flag", "ls"}, {"-n", "x", "ls"}, {"--transport", "pigeon", "ls"},
+	for _, args := range [][]string{{}, {"--no-such-flag", "ls"}, {"-n", "x", "ls"}, {"-n", "0", "ls"}, {"--transport", "pigeon", "ls"},
 		{"--name", "a/b", "ls"}, {"bench", "nonsense"}, {"bench", "allreduce", "--dtype", "int7"}, {"-n", "100000", "ls"}} {
 		if _, stderr, status := elrunCommand(t, args...); status != 2 || stderr == "" {
 			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
