@@ -33,6 +33,8 @@ const (
 type changes struct {
 	who func(short string) string // words a member
 	own func(short string) bool   // the launcher has started it
+	// fewest is how many members the launcher's peers want before they go on.
+	fewest int
 
 	epoch   uint64
 	members []string // short IDs of the latest view
@@ -73,8 +75,8 @@ type death struct {
 	due     time.Time
 }
 
-func newChanges(who func(string) string, own func(string) bool) *changes {
-	return &changes{who: who, own: own, reasons: make(map[string]*reason), said: make(map[string]time.Time)}
+func newChanges(fewest int, who func(string) string, own func(string) bool) *changes {
+	return &changes{who: who, own: own, fewest: fewest, reasons: make(map[string]*reason), said: make(map[string]time.Time)}
 }
 
 // reason returns the entry of a member.
@@ -243,7 +245,17 @@ func (c *changes) flush() []string {
 	if lost && p.counted {
 		parts = append(parts, fmt.Sprintf("recomputed %d", p.recomputed))
 	}
-	return []string{fmt.Sprintf("epoch %d: %s; %s on", p.epoch, strings.Join(parts, ", "), plural(p.peers, "peer goes", "peers go"))}
+	return []string{fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))}
+}
+
+// wordNext says what so many members do now. They may let others in, and lose some, while
+// they are too few.
+func (c *changes) wordNext(peers int) string {
+	if peers >= c.fewest {
+		return plural(peers, "peer goes", "peers go") + " on"
+	}
+	of := fmt.Sprintf("of the %d needed", c.fewest)
+	return plural(peers, "peer "+of+" waits", "peers "+of+" wait") + " for more"
 }
 
 // wordGone says who is not in the view any more, and why.

@@ -22,7 +22,7 @@ type script struct {
 
 func newScript() *script {
 	s := &script{now: time.Unix(1000, 0)}
-	s.c = newChanges(func(id string) string { return "<" + id + ">" }, func(id string) bool { return id >= "m" })
+	s.c = newChanges(1, func(id string) string { return "<" + id + ">" }, func(id string) bool { return id >= "m" })
 	return s
 }
 
@@ -137,6 +137,21 @@ func TestChangesComeAndGo(t *testing.T) {
 	s.view(4, "leave", "b") // the end
 	s.pass(costPeriod)
 	s.expect(t)
+}
+
+// A group that lets others in, or loses some, while it is too small does not go on.
+func TestChangesTooFew(t *testing.T) {
+	s := newScript()
+	s.c.fewest = 3
+	s.view(1, "start", "a")
+	for i, members := range []string{"ab", "abc", "bc", "c"} {
+		s.view(uint64(i+2), "x", members)
+		s.pass(costPeriod)
+	}
+	s.expect(t, "epoch 2: <b> has joined; 2 peers of the 3 needed wait for more",
+		"epoch 3: <c> has joined; 3 peers go on",
+		"epoch 4: <a> is lost: no reason was told; 2 peers of the 3 needed wait for more",
+		"epoch 5: <b> is lost: no reason was told; 1 peer of the 3 needed waits for more")
 }
 
 // Peers that close their groups at the end of a program leave.

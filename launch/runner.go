@@ -65,7 +65,7 @@ const (
 func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: o, path: path, notices: make(chan notice), children: make(map[int]*child),
 		meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
-	r.changes = newChanges(r.who, func(id string) bool { return r.meet.index(id) >= 0 })
+	r.changes = newChanges(o.MinPeers, r.who, func(id string) bool { return r.meet.index(id) >= 0 })
 	r.console = newConsole(o.Stdout, o.Stderr, o.Events, o.Live)
 	return r
 }

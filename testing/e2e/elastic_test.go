@@ -178,6 +178,7 @@ func TestMinPeersFromTheStart(t *testing.T) {
 	if _, stderr, status := elrunCommand(t, "scale", e.job, "2"); status != 0 {
 		t.Fatalf("scale: status %d, stderr %q", status, stderr)
 	}
+	e.expect(t, "has joined", "; 2 peers of the 3 needed wait for more")
 	second := e.join(t, "train", 1, e.issue(t))
 	e.expectSize(t, 0, 3)
 	second.expectSize(t, 0, 3)
