@@ -175,7 +175,7 @@ type Path struct {
 	Kind      string `json:"kind"` // shm, unix, direct, p2p, relay
 	Addr      string `json:"addr"`
 	Encrypted bool   `json:"encrypted"`
-	Why       string `json:"why,omitempty"` // it is no better kind, if one was tried
+	Why       string `json:"why,omitempty"` // it is no better, if better was tried
 }
 
 // Name returns "path".

@@ -19,8 +19,8 @@ const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addr
 type arenas struct {
 	mu     sync.Mutex
 	closed bool
-	own    *shm.Arena // nil before it is asked for, and if there is none
-	tried  bool
+	own    *shm.Arena              // nil before it is asked for, and if there is none
+	why    error                   // there is none
 	mapped map[elastic.ID]*mapping // that of this process included
 }
 
@@ -40,17 +40,24 @@ func newArenas() *arenas { return &arenas{mapped: make(map[elastic.ID]*mapping)}
 func (s *arenas) mine(self elastic.ID) *shm.Arena {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tried || s.closed {
+	if s.own != nil || s.why != nil || s.closed {
 		return s.own
 	}
-	s.tried = true
 	a, err := shm.NewArena(int(arenaSize))
 	if err != nil {
+		s.why = err
 		return nil // vectors are copied, then
 	}
 	s.own = a
 	s.mapped[self] = &mapping{bytes: a.Bytes(), file: a}
 	return a
+}
+
+// lack returns why this process has no arena; nil if it has one.
+func (s *arenas) lack() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
 }
 
 // use returns the arena of a process until drop. It takes over the file, which may be nil

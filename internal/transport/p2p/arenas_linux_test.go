@@ -242,6 +242,39 @@ func TestArenasOverSessions(t *testing.T) {
 	}
 }
 
+// A process that can make no arena shares memory without. Its own paths say why, and those
+// to it that it has none.
+func TestPathWithoutArena(t *testing.T) {
+	keepsFiles(t)
+	for lone := range 3 {
+		hs, v := party(t, "auto", "auto", "auto")
+		hs[lone].arenas.why = errors.New("no room")
+		ts := mustMeet(t, hs, v)
+		a, b := (lone+1)%3, (lone+2)%3
+		none := fmt.Sprintf("calls with rank %d copy vectors, as it has no arena", lone)
+		wantPath(t, ts, lone, a, "shm", none+": no room")
+		wantPath(t, ts, lone, b, "shm", none+": no room")
+		wantPath(t, ts, a, lone, "shm", none)
+		wantPath(t, ts, a, b, "shm", "")
+		cs := comms(t, ts)
+		vectors := make([][]int64, 3)
+		for rank, c := range cs {
+			var err error
+			if vectors[rank], err = collective.Alloc[int64](c, 10_000); err != nil || c.SharesMemory() != (rank != lone) {
+				t.Errorf("rank %d shares memory: %v, %v", rank, c.SharesMemory(), err)
+			}
+		}
+		sumAll(t, cs, vectors)
+		for rank, c := range cs {
+			if err := collective.Free(c, vectors[rank]); err != nil {
+				t.Error(err)
+			}
+		}
+		closeComms(t, cs)
+		hurryAway(t, hs)
+	}
+}
+
 // sumAll reduces the vectors of the ranks, each to its own.
 func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -425,6 +426,19 @@ func (s *sharing) use(place int, withArena bool) error {
 		p.user = id
 	}
 	return err
+}
+
+// copied returns why calls with another rank copy vectors though it shares memory with this
+// one; "" if they need not. Why there is no arena only the rank knows that lacks it.
+func (s *sharing) copied(rank int) string {
+	const format = "calls with rank %d copy vectors, as it has no arena"
+	if s.own() == nil {
+		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.h.arenas.lack())
+	}
+	if s.parts[slices.Index(s.ranks, rank)].user == "" {
+		return fmt.Sprintf(format, rank)
+	}
+	return ""
 }
 
 // keepVigil calls died with the rank of each process of the group that dies.

@@ -37,9 +37,9 @@ func (h *Host) start(ctx context.Context, a *attempt) (*Transport, error) {
 	return nil, err
 }
 
-// note writes down on the links whether memory is shared, and why not where it could be.
-// It returns the first rank with which it is not though one of the two insists; -1 if there
-// is none.
+// note writes down on the links whether memory is shared, and why not where it could be, or
+// why calls copy vectors though it is. It returns the first rank with which it is not though
+// one of the two insists; -1 if there is none.
 func (h *Host) note(a *attempt, s *sharing, why error) int {
 	mine, lone := h.offer(direct.Ticket{}), -1
 	for rank := range a.streams {
@@ -48,7 +48,7 @@ func (h *Host) note(a *attempt, s *sharing, why error) int {
 			continue
 		}
 		if s != nil && slices.Contains(s.ranks, rank) {
-			l.path.Kind = "shm"
+			l.path.Kind, l.path.Why = "shm", s.copied(rank)
 			continue
 		}
 		if sameSite(mine, &l.peer) && l.path.Why == "" && why != nil {
