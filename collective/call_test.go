@@ -46,7 +46,7 @@ func TestCallRoundTrip(t *testing.T) {
 // What a rank packs into the header of a call in memory the others unpack.
 func TestHeaderRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := Envelope{rapid.Uint64().Draw(t, "comm"), rapid.Uint32().Draw(t, "seq"), drawCall(t)}
+		want := Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)}
 		var h shm.Header
 		want.pack(&h)
 		if got := envelopeOf(h); got != want {

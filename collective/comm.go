@@ -37,6 +37,8 @@ type Comm struct {
 	ranks     []int // ranks of the transport, by rank here; nil if they are the same
 	algorithm Algorithm
 	purpose   string // of For
+	priority  int32
+	segment   int    // of calls with a priority, 0 for that of the options
 	lane      *lane  // of the memory that all ranks share; nil if they share none
 	hosts     *hosts // on which they are; nil if they have one rank each, or lane is there
 	order     ringOrder
@@ -148,6 +150,33 @@ func (c *Comm) For(what string) *Comm {
 	d := *c
 	d.purpose = what
 	return &d
+}
+
+// pieceTime is how long a message of a call with a priority takes, in seconds, so that a
+// more urgent one need not wait longer, and leastPiece how short it is at most for that.
+const (
+	pieceTime  = 1e-3
+	leastPiece = 16 << 10
+)
+
+// WithPriority returns the same communicator for calls whose messages go first where they
+// wait for those of calls with a lower priority; others have 0. All ranks do the same, as
+// its calls use smaller segments on slow networks.
+func (c *Comm) WithPriority(priority int32) *Comm {
+	d := *c
+	d.priority = priority
+	for d.segment = c.opts.Segment; d.segment >= 2*leastPiece && float64(d.segment)*c.opts.Cost.Beta > pieceTime; {
+		d.segment = d.segment / 16 * 8
+	}
+	return &d
+}
+
+// pieces is the size in bytes of the pieces in which messages are sent.
+func (c *Comm) pieces() int {
+	if c.segment > 0 {
+		return c.segment
+	}
+	return c.opts.Segment
 }
 
 // Revoke makes every pending and later call fail at every rank that can be reached,

@@ -115,7 +115,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	}
 	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
 	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
-	o.env.Comm, o.env.Seq, o.env.Call = c.id, p.tag|pointBit, p.call
+	o.env.Comm, o.env.Seq, o.env.Call, o.env.Priority = c.id, p.tag|pointBit, p.call, c.priority
 	if p.call.Kind != KindPoint {
 		*c.seq++
 		o.env.Seq = uint32(*c.seq) &^ pointBit
@@ -277,17 +277,17 @@ func (e *callError) Is(target error) bool { return target == ErrRevoked }
 // send sends buf to a rank of the communicator, in pieces of a segment: one message
 // if it is empty. The receiver asks for the same pieces.
 func (o *operation) send(to int, buf []byte) error {
-	return o.pieces(buf, func(piece []byte) error { return o.sendPiece(to, piece) })
+	return o.inPieces(buf, func(piece []byte) error { return o.sendPiece(to, piece) })
 }
 
 // recv is the other side of send.
 func (o *operation) recv(from int, buf []byte) error {
-	return o.pieces(buf, func(piece []byte) error { return o.recvPiece(from, piece) })
+	return o.inPieces(buf, func(piece []byte) error { return o.recvPiece(from, piece) })
 }
 
-func (o *operation) pieces(buf []byte, do func([]byte) error) error {
+func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
 	for {
-		n := min(len(buf), o.opts.Segment)
+		n := min(len(buf), o.pieces())
 		if err := do(buf[:n:n]); err != nil {
 			return err
 		}
@@ -336,7 +336,7 @@ func (o *operation) moved() {
 // ever. Several pieces are sent by another goroutine; to start one for a short message
 // would take longer than the message does.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
-	if max(len(out), len(in)) <= o.opts.Segment {
+	if max(len(out), len(in)) <= o.pieces() {
 		return o.exchangePiece(to, out, from, in)
 	}
 	sent := make(chan error, 1)

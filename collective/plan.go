@@ -42,7 +42,7 @@ func (c *Comm) planFor(v vector) plan {
 func (p *plan) describe(c *Comm, v vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
-	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.opts.Segment)
+	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.pieces())
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
 	n := c.need(v.kind, float64(v.count)*float64(v.size), !v.ordered)
@@ -130,7 +130,7 @@ func Chunk(length, size, rank int) (first, end int) {
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
-		Segment: o.opts.Segment, Memory: o.words}
+		Segment: o.pieces(), Memory: o.words}
 }
 
 // ringLink sends to the right neighbour and receives from the left.

@@ -16,6 +16,9 @@ type Envelope struct {
 	Seq uint32
 	// Call is compared at the receiver and never used for matching.
 	Call Call
+	// Priority does not travel: of the Sends to a rank that wait for each other those of a
+	// higher one may go first.
+	Priority int32
 }
 
 // Signal is a short advisory message outside all calls.
