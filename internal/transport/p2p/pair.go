@@ -118,35 +118,39 @@ func (p *pair) died() {
 
 // send writes one message. The error is for a revocation.
 func (p *pair) send(ctx context.Context, e collective.Envelope, buf []byte) error {
-	if err := p.takeTurn(ctx); err != nil {
+	turn, err := p.takeTurn(ctx, e.Priority)
+	if err != nil {
 		return err
 	}
 	h := wire.Header{Kind: wire.Data, Comm: e.Comm, Seq: e.Seq}
 	e.Call.Append(h.Call[:0])
-	err := p.writeUntil(ctx, &h, buf)
-	<-p.data.turn
+	err = p.writeUntil(ctx, &h, buf)
+	p.data.writers.leave(turn)
 	if err != nil {
 		return p.verdict(err)
 	}
 	return nil
 }
 
-// takeTurn waits for the data stream.
-func (p *pair) takeTurn(ctx context.Context) error {
+// takeTurn waits for the data stream, which is the caller's until it leaves its place.
+func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
+	at := p.data.writers.join(priority)
+	var err error
 	select {
-	case p.data.turn <- struct{}{}:
+	case <-at.turn:
+		if err = p.t.box.Cause(); err != nil {
+			p.data.writers.leave(at)
+		}
+		return at, err
 	case <-ctx.Done():
-		return mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank))
+		err = mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank))
 	case <-p.t.box.Failed():
-		return p.t.box.Cause()
+		err = p.t.box.Cause()
 	case <-p.left:
-		return p.lost("closed")
+		err = p.lost("closed")
 	}
-	if cause := p.t.box.Cause(); cause != nil {
-		<-p.data.turn
-		return cause
-	}
-	return nil
+	p.data.writers.quit(at)
+	return nil, err
 }
 
 // writeUntil writes a frame; the end of ctx revokes, which ends the writing.
@@ -174,11 +178,12 @@ func (p *pair) writeSignals() {
 		case <-p.left:
 			return
 		}
-		if p.takeTurn(context.Background()) != nil {
+		turn, err := p.takeTurn(context.Background(), 0)
+		if err != nil {
 			return
 		}
-		err := p.data.write(&h, payload)
-		<-p.data.turn
+		err = p.data.write(&h, payload)
+		p.data.writers.leave(turn)
 		if err != nil {
 			return // the reader finds out why
 		}
@@ -337,12 +342,15 @@ func (p *pair) sayBye() {
 	p.writeUrgent(wire.Header{Kind: wire.Bye}, nil)
 	timer := time.NewTimer(turnTime)
 	defer timer.Stop()
+	at := p.data.writers.join(0)
 	select {
 	case <-p.left:
+		p.data.writers.quit(at)
 		return
-	case p.data.turn <- struct{}{}:
-		defer func() { <-p.data.turn }()
+	case <-at.turn:
+		defer p.data.writers.leave(at)
 	case <-timer.C:
+		p.data.writers.quit(at)
 		p.passOn(&collective.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
 		return
 	}
@@ -374,7 +382,8 @@ func (p *pair) sever() {
 // writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
 // that cannot be told sees the streams end.
 func (p *pair) writeUrgent(h wire.Header, payload []byte) {
-	p.urgent.turn <- struct{}{}
+	at := p.urgent.writers.join(0)
+	<-at.turn
 	_ = p.urgent.writeWithin(urgentTime, h, payload)
-	<-p.urgent.turn
+	p.urgent.writers.leave(at)
 }

@@ -25,17 +25,17 @@ const headSize = 4 << 10
 
 // stream is a line with frames, which has one reader and writers that take turns.
 type stream struct {
-	raw  line
-	conn *direct.Conn  // raw, if that is a connection of its own
-	in   io.Reader     // what comes in on raw
-	turn chan struct{} // holds a token while somebody writes
-	lead []byte        // the writer's
-	head [wire.HeaderSize]byte
+	raw     line
+	conn    *direct.Conn // raw, if that is a connection of its own
+	in      io.Reader    // what comes in on raw
+	writers *queue
+	lead    []byte // the writer's
+	head    [wire.HeaderSize]byte
 }
 
 // newStream wraps a stream on which the hellos have been exchanged.
 func newStream(l link) *stream {
-	s := &stream{raw: l.line, conn: l.conn, in: l.line, turn: make(chan struct{}, 1)}
+	s := &stream{raw: l.line, conn: l.conn, in: l.line, writers: newQueue()}
 	if s.conn == nil {
 		s.lead = make([]byte, leadSize)
 		return s
