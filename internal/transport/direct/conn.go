@@ -21,13 +21,14 @@ const (
 // Conn is a connection with a peer that has proved who it is. It has one reader and one
 // writer at a time; the other methods may be called meanwhile.
 type Conn struct {
-	sock net.Conn  // or a bundle
-	read io.Reader // sock, or what decrypts it
-	tls  *tls.Conn // nil if the connection is not encrypted
-	out  *batch    // below tls
-	lead []byte    // the first record of a frame, where records are made
-	pair [2][]byte // what vector points into
-	vec  net.Buffers
+	sock  net.Conn  // or a bundle
+	read  io.Reader // sock, or what decrypts it
+	tls   *tls.Conn // nil if the connection is not encrypted
+	out   *batch    // below tls
+	lead  []byte    // the first record of a frame, where records are made
+	queue queue
+	pair  [2][]byte // what vector points into
+	vec   net.Buffers
 }
 
 // newConn wraps a connected socket, or a bundle of them.
@@ -51,6 +52,7 @@ func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
 
 // Write implements io.Writer.
 func (c *Conn) Write(b []byte) (int, error) {
+	c.queue.wrote(c.sock, len(b))
 	if c.tls == nil {
 		return c.sock.Write(b)
 	}
@@ -64,6 +66,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // WriteTwo writes two slices one after the other, with as few system calls and records as
 // that takes.
 func (c *Conn) WriteTwo(head, body []byte) error {
+	c.queue.wrote(c.sock, len(head)+len(body))
 	if c.tls != nil {
 		return c.encryptTwo(head, body)
 	}

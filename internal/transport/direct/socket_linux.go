@@ -77,6 +77,24 @@ func leaveBBR(sock net.Conn) {
 	})
 }
 
+// deliveryRate returns how many bytes a second a TCP connection has carried of late; 0 where
+// that is not known.
+func deliveryRate(sock net.Conn) uint64 {
+	info := tcpInfo(sock)
+	if info == nil {
+		return 0
+	}
+	return info.Delivery_rate
+}
+
+// limitUnsent bounds the bytes that wait in the kernel to be sent over a TCP connection.
+// What cannot be changed stays: it is only that messages wait.
+func limitUnsent(sock net.Conn, room uint32) {
+	_ = control(sock, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, int(room))
+	})
+}
+
 // No other option of a TCP socket is set. The kernel fits the size of its buffers to the path as
 // far as its own limits go, and to set one would make it smaller on most systems. A limit
 // for what is not acknowledged (TCP_USER_TIMEOUT) would also end a connection whose reader
@@ -85,15 +103,20 @@ func leaveBBR(sock net.Conn) {
 // roundTrip returns how long it takes from one side of a TCP connection to the other and
 // back, as the kernel saw it when that was made; 0 where it is not known.
 func roundTrip(sock net.Conn) time.Duration {
-	var info *unix.TCPInfo
-	err := control(sock, func(fd int) (err error) {
-		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		return err
-	})
-	if err != nil || info == nil {
+	info := tcpInfo(sock)
+	if info == nil {
 		return 0
 	}
 	return time.Duration(info.Rtt) * time.Microsecond
+}
+
+// tcpInfo returns what the kernel knows of a TCP connection, and nil of others.
+func tcpInfo(sock net.Conn) (info *unix.TCPInfo) {
+	_ = control(sock, func(fd int) (err error) {
+		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err
+	})
+	return info
 }
 
 // control calls f with the descriptor of a TCP socket, and not at all for others.

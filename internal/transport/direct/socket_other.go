@@ -22,3 +22,9 @@ func leaveBBR(net.Conn) {}
 
 // roundTrip is not known.
 func roundTrip(net.Conn) time.Duration { return 0 }
+
+// deliveryRate is not known.
+func deliveryRate(net.Conn) uint64 { return 0 }
+
+// limitUnsent does nothing.
+func limitUnsent(net.Conn, uint32) {}

@@ -1,0 +1,56 @@
+package direct
+
+import (
+	"math"
+	"net"
+	"time"
+)
+
+// What has not been sent waits in the kernel, and what is more urgent waits behind it. So no
+// more is given to it than the link carries in queueTime, which is longer than a program that
+// computes looks away; queueLeast at least. From queueMost on it makes no difference: a link
+// that is so fast lets nothing wait for long.
+const (
+	queueTime  = time.Millisecond
+	queueLeast = 16 << 10
+	queueMost  = 256 << 10
+	// queueCheck is after how many bytes the link is looked at.
+	queueCheck = 256 << 10
+)
+
+// queue fits what waits in the kernel to the rate of the link.
+type queue struct {
+	sent  int     // bytes since the link was last looked at
+	rate  float64 // the highest of late, in bytes per second: while little is sent it seems lower
+	limit uint32  // of the bytes that wait; 0 for that of the system
+}
+
+// wrote takes note that n bytes are about to be written.
+func (q *queue) wrote(sock net.Conn, n int) {
+	if q.sent += n; q.sent < queueCheck {
+		return
+	}
+	q.sent = 0
+	rate := deliveryRate(sock)
+	if rate == 0 {
+		return
+	}
+	if limit := q.fit(float64(rate)); limit != q.limit {
+		q.limit = limit
+		limitUnsent(sock, limit)
+	}
+}
+
+// fit returns the limit after the link was seen to carry bytes at a rate. It does not follow
+// each little change.
+func (q *queue) fit(rate float64) uint32 {
+	q.rate = max(rate, q.rate*7/8)
+	room := q.rate * queueTime.Seconds()
+	switch {
+	case room > queueMost:
+		return math.MaxUint32
+	case q.limit > 0 && math.Abs(room-float64(q.limit)) < float64(q.limit)/4:
+		return q.limit
+	}
+	return uint32(max(queueLeast, room))
+}
