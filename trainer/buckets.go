@@ -179,6 +179,19 @@ func (r *reduction) startAll() {
 	}
 }
 
+// waitFor waits for the sum of parameter i, all of which was started.
+func (r *reduction) waitFor(ctx context.Context, i int) error {
+	for k, b := range r.layout.buckets {
+		if b.firstParam > i || i >= b.endParam {
+			continue
+		}
+		if err := r.started[k].Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // wait waits for all that was started and returns the first error. It leaves no
 // call behind that still uses the buffers: the end of ctx ends the calls, not
 // the waiting.

@@ -91,7 +91,7 @@ type Config struct {
 	// for nothing, which it does before it joins to measure how fast it is.
 	OnTrial func(step int64)
 	// OnStep, if set, is told of every step to which this peer has contributed when the
-	// step is stable, in order.
+	// step is stable, in order. The parameters may be those of the step after it by then.
 	OnStep func(StepReport)
 	// Done, if set, is told the result when the job is finished at this peer.
 	Done func(Result)

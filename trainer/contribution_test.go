@@ -196,7 +196,7 @@ func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	r := alone(t, m, func(c *Config) { c.Exact = true })
 	q := r.open.sums.(*quantised)
 	q.step = []exact.Peak{200}
-	next, fits := q.mean(20)
+	next, fits := q.mean(20, nil)
 	if fits || next.Equal(r.scale) || !next.Fits(q.step) {
 		t.Errorf("fits %t, next scale %v", fits, next.Exponents())
 	}

@@ -18,20 +18,20 @@ func (r *runner) digestDue(step int64) bool {
 	return step%int64(ceilDiv(4*r.layout.size(), digestBytes)) == 0
 }
 
-// digest returns the digest of the parameters as they are.
+// digest returns the digest of the parameters after the last committed step.
 func (r *runner) digest() uint64 {
 	if !r.digested {
-		r.known, r.digested = digestOf(r.layout.params), true
+		r.known, r.digested = digestOf(r.everything()[:len(r.params)]), true
 	}
 	return r.known
 }
 
 // digestOf is a quick fingerprint of the parameters, in declaration order. It is
 // for comparing peers of one job; it does not resist forgery.
-func digestOf(params []Param) uint64 {
+func digestOf(params [][]float32) uint64 {
 	h := xxhash.New()
 	for _, p := range params {
-		h.Write(raw.Bytes(p.Data)) // never fails
+		h.Write(raw.Bytes(p)) // never fails
 	}
 	return h.Sum64()
 }

@@ -31,7 +31,9 @@
 //     are reduced into a second buffer.
 //  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
 //     per rank. That it is complete is the commit of the step. The mean is the sum over
-//     the samples counted in the tail.
+//     the samples counted in the tail. Between hosts the next step begins meanwhile, if
+//     the model can do that (early.go): parameters are updated as their sums come in, and
+//     a forward pass follows them.
 //  6. state.go: the mean gradient is applied. It is kept until the next commit for those
 //     who did not hear of this one.
 //  7. report.go: the next tail, in which all declare the step committed, makes it

@@ -338,10 +338,11 @@ func (r *runner) ordered(s *elastic.Session, step int64) (*collective.Comm, erro
 	return c, err
 }
 
-// reduce begins the reduction of a bucket.
+// reduce begins the reduction of a bucket. The last ones are of the parameters that the next
+// step needs first, so they overtake the others.
 func (r *runner) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
 	what := fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets))
-	return r.open.sums.reduce(ctx, c.For(what), b)
+	return r.open.sums.reduce(ctx, c.For(what).WithPriority(int32(b.number)), b)
 }
 
 // speaks reports whether this peer tells its launcher's log what all ranks know alike:

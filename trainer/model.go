@@ -47,6 +47,21 @@ func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int
 	return m.Accumulate(grad, samples, func(i int) { ready(i, 0) })
 }
 
+// Staged is a Model that computes a gradient in two stages. The first of the next step begins
+// while the sums of the step before are still coming in, parameter by parameter, where that
+// makes steps shorter: between hosts. An error of either is one of Accumulate.
+type Staged interface {
+	// Forward computes what it can of Accumulate without adding to gradients. Before it
+	// reads a parameter for the first time it calls need with its index, from its own
+	// goroutine: need returns when Run has written what the parameter is in the next step,
+	// or returns an error, which ends Forward. It changes nothing that a call of Accumulate
+	// depends on, as it may have been for nothing. samples is gone when it returns.
+	Forward(samples []int, need func(i int) error) error
+	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
+	// since that.
+	Backward(grad [][]float32, ready func(i, from int)) (loss float64, err error)
+}
+
 // Pausing is a Model that pauses now and then while it computes. On the only processor of a
 // process (GOMAXPROCS 1, which elrun gives to peers that share their host's cores) the
 // gradients that are on their way wait for that: else their messages are looked at every 10

@@ -109,8 +109,7 @@ func (r *runner) readAhead(p stepPlan, rank int) {
 	needs := []need{{p, rest}}
 	if p.step < r.plan.steps {
 		next := r.plan.step(p.step + 1)
-		shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(r.shares)), r.balance.wanted, next.microbatches)
-		needs = append(needs, need{next, shares[rank]})
+		needs = append(needs, need{next, r.sharesOf(next)[rank]})
 	}
 	r.ahead.want(needs)
 }

@@ -39,6 +39,7 @@ type runner struct {
 	// The open step, which is the one after.
 	bufs    *gradients
 	open    contribution
+	early   *early        // begins the step after it
 	shares  []loadbal.Set // what each rank of the session is to contribute
 	balance balance       // from which they follow
 	links   links         // from which the order of the ring follows
@@ -128,6 +129,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
+	r.early = newEarly(r)
 	coding, err := compress.Parse(cfg.Compression)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: Compression: %w", err)

@@ -3,7 +3,6 @@ package trainer
 import (
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/elrun/elrun/trainer/exact"
 )
@@ -35,11 +34,12 @@ func (r *runner) save(w io.Writer, o outcome) error {
 
 // everything returns the parameters and the optimizer's memory.
 func (r *runner) everything() [][]float32 {
-	vectors := append([][]float32(nil), r.params...)
-	for _, slots := range r.slots {
-		vectors = append(vectors, slots...)
+	var params, memory [][]float32
+	for i := range r.params {
+		param, slots := r.early.committed(i)
+		params, memory = append(params, param), append(memory, slots...)
 	}
-	return vectors
+	return append(params, memory...)
 }
 
 // Load replaces the state. The contribution is thrown away: others have gone on
@@ -54,6 +54,7 @@ func (r *runner) Load(from io.Reader) error {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	r.superseded(h.Outcome.Step)
+	r.early.drop()
 	r.giveUp("taking the state of others")
 	r.void = true // until all of it is there
 	if err := decodeVectors(from, r.everything()); err != nil {
@@ -107,17 +108,20 @@ func (r *runner) Apply(from io.Reader) error {
 // same bits, so an error is every member's error; it comes before anything is changed.
 func (r *runner) commit(o outcome, next exact.Scale) error {
 	for i, v := range r.bufs.staging.views {
-		if !allFinite(v) {
+		if !r.early.has(i) && !allFinite(v) { // or that was looked at before
 			return fmt.Errorf("gradient of %s summed over all peers: %w", r.layout.params[i].Name, ErrNotFinite)
 		}
 	}
-	rate := r.cfg.Schedule(o.Step)
-	if math.IsNaN(rate) || math.IsInf(rate, 0) {
-		return fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
+	rate, err := r.rate(o.Step)
+	if err != nil {
+		return err
 	}
 	for i, param := range r.params {
-		r.cfg.Optimizer.Update(o.Step, rate, param, r.bufs.staging.views[i], r.slots[i])
+		if !r.early.has(i) {
+			r.cfg.Optimizer.Update(o.Step, rate, param, r.bufs.staging.views[i], r.slots[i])
+		}
 	}
+	r.early.settle()
 	r.bufs.swap()
 	_, counted := o.share(r.open.owner)
 	r.compressed.settle(counted && r.open.step == o.Step)
@@ -125,6 +129,15 @@ func (r *runner) commit(o outcome, next exact.Scale) error {
 	r.advance(o)
 	r.reopen()
 	return nil
+}
+
+// rate is the learning rate of a step.
+func (r *runner) rate(step int64) (float64, error) {
+	rate := r.cfg.Schedule(step)
+	if !finite(rate) {
+		return 0, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
+	}
+	return rate, nil
 }
 
 // advance takes note of the outcome of the step that the state is now of.

@@ -25,15 +25,15 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 		return fmt.Errorf("step %d: %w", p.step, err)
 	}
 	computed := time.Now()
-	if err := reduction.wait(ctx); err != nil {
-		return fmt.Errorf("step %d: %w", p.step, err)
-	}
-	reduced := time.Now()
-	slots, err := r.tail(ctx, s, r.contributed())
+	defer r.early.takeBack() // unless the step is committed
+	slots, tail, err := r.await(ctx, s, p, reduction)
 	if err != nil {
 		return err
 	}
-	comm, tail := time.Since(computed), time.Since(reduced)
+	comm := time.Since(computed)
+	if err := r.learn(s, slots); err != nil {
+		return err
+	}
 	committed, err := r.conclude(s, p, slots)
 	if err != nil {
 		return fmt.Errorf("step %d: %w", p.step, err)
@@ -42,7 +42,7 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 	if !committed {
 		return nil
 	}
-	r.own.comm, r.own.total = comm, time.Since(begun)
+	r.own.comm, r.own.total = comm-r.early.took, time.Since(begun)+r.early.claimed-r.early.took
 	r.publish(s, slots, tail)
 	if err := r.group.Committed(r.committed); err != nil {
 		return fmt.Errorf("step %d is committed: %w", r.committed, err)
@@ -63,8 +63,11 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 	}
 	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
 	reduction.yield = r.progress.Poll
+	model := r.early.resume(r.model)
 	err = r.measured(r.shares[s.Rank], func() error {
-		return r.open.complete(ctx, r.model, p, r.shares[s.Rank], reduction, s.Comm.Err)
+		err := r.open.complete(ctx, model, p, r.shares[s.Rank], reduction, s.Comm.Err)
+		r.open.compute += r.early.claimed
+		return err
 	})
 	if err == nil {
 		return reduction, nil
@@ -93,27 +96,45 @@ func (r *runner) contributed() slot {
 // returns nil every rank's contribution is in every rank's sums. The step that was
 // committed before is stable then, and reported.
 func (r *runner) tail(ctx context.Context, s *elastic.Session, mine slot) ([]slot, error) {
-	mine.committed, mine.stale = r.committed, s.Stale()
+	slots, err := r.exchange(ctx, s, r.declare(mine))
+	if err != nil {
+		return nil, err
+	}
+	return slots, r.learn(s, slots)
+}
+
+// declare adds to a slot which step this peer has committed, and the state after it.
+func (r *runner) declare(mine slot) slot {
+	mine.committed = r.committed
 	if r.digestDue(r.committed) {
 		mine.digest = r.digest()
 	}
-	mine.links = r.links.measure()
+	return mine
+}
+
+// exchange is the call of the tail.
+func (r *runner) exchange(ctx context.Context, s *elastic.Session, mine slot) ([]slot, error) {
+	mine.stale, mine.links = s.Stale(), r.links.measure()
 	words := make([]int64, len(s.View.Members)*slotWords)
 	putSlot(words, s.Rank, mine)
 	if err := collective.AllReduce(ctx, s.Comm.For("tail"), words, words, collective.Sum[int64]); err != nil {
 		return nil, fmt.Errorf("tail after step %d: %w", r.committed, err)
 	}
-	slots := getSlots(words)
+	return getSlots(words), nil
+}
+
+// learn takes in a complete tail.
+func (r *runner) learn(s *elastic.Session, slots []slot) error {
 	r.links.learn(slots)
 	var states []state
 	for _, other := range slots {
 		states = append(states, state{other.committed, other.digest})
 	}
 	if err := r.agree(s, states); err != nil {
-		return nil, fmt.Errorf("after step %d: %w", r.committed, err)
+		return fmt.Errorf("after step %d: %w", r.committed, err)
 	}
 	r.stable(s.View, s.View.Members[s.Rank].ID, s.Rank == 0)
-	return slots, nil
+	return nil
 }
 
 // conclude commits the step whose tail is complete, or, if its sums do not fit the
@@ -126,7 +147,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
-	next, fits := r.open.sums.mean(samples)
+	next, fits := r.open.sums.mean(samples, r.early.has)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		return false, nil

@@ -26,9 +26,9 @@ type summer interface {
 	// square is the squared Euclidean norm of this peer's own sums.
 	square() float64
 	// mean turns the sums of all ranks, reduced, into the mean gradient, in the staging
-	// buffer. fits is false if the step has to be computed again; scale is that of the
+	// buffer, but for parameters of which it is there. fits is false if the step has to be computed again; scale is that of the
 	// next step, or of this one again.
-	mean(samples int64) (scale exact.Scale, fits bool)
+	mean(samples int64, there func(i int) bool) (scale exact.Scale, fits bool)
 }
 
 // gradients are two vectors that take turns. staging takes what has not been committed:
@@ -89,12 +89,21 @@ func (p *plain) fault() fault { return p.bad }
 
 func (p *plain) square() float64 { return square(optim.Norm(p.own.views)) }
 
-func (p *plain) mean(samples int64) (exact.Scale, bool) {
-	factor := float32(1 / float64(samples))
-	for i := range p.bufs.staging.flat {
-		p.bufs.staging.flat[i] *= factor
+func (p *plain) mean(samples int64, there func(i int) bool) (exact.Scale, bool) {
+	for i, sum := range p.bufs.staging.views {
+		if !there(i) {
+			makeMean(sum, samples)
+		}
 	}
 	return exact.Scale{}, true
+}
+
+// makeMean turns a sum over so many samples into their mean.
+func makeMean(sum []float32, samples int64) {
+	factor := float32(1 / float64(samples))
+	for i := range sum {
+		sum[i] *= factor
+	}
 }
 
 // quantised sums in integers. Each microbatch is computed alone, in the staging buffer,
@@ -199,7 +208,7 @@ func (q *quantised) square() float64 {
 	return total
 }
 
-func (q *quantised) mean(samples int64) (exact.Scale, bool) {
+func (q *quantised) mean(samples int64, _ func(i int) bool) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {
 		return next, false

@@ -18,6 +18,11 @@ type Network struct {
 	params  []trainer.Param
 	batch   batch
 	work    *worker
+
+	// The last Forward, of which the layers keep what Backward needs.
+	samples []int
+	logits  []float32
+	ready   bool // no other forward pass came after it
 }
 
 // New builds a network for the samples of data, whose inputs have the shape in.
@@ -115,10 +120,15 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 		}
 		return 0, nil
 	}
-	delta, err := n.forward(n.data, samples)
+	delta, err := n.forward(n.data, samples, always)
 	if err != nil {
 		return 0, err
 	}
+	return n.descend(delta, grad, told), nil
+}
+
+// descend goes back from the logits of the last forward pass, and returns the loss.
+func (n *Network) descend(delta []float32, grad [][]float32, told listener) float64 {
 	loss, _ := crossEntropy(delta, n.batch.classes)
 	// What a layer adds is on its way to the others before its inputs have their gradient.
 	for i := len(n.layers) - 1; i >= 0; i-- {
@@ -130,7 +140,32 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 		}
 		delta = n.layers[i].backward(delta)
 	}
-	return loss, nil
+	return loss
+}
+
+// always is for parameters that are what they should be.
+func always(int) error { return nil }
+
+// Forward computes the outputs of the samples, and Backward adds their gradient sums and
+// returns the sum of their losses: together they are AccumulatePieces, so that Network is a
+// trainer.Staged.
+func (n *Network) Forward(samples []int, need func(i int) error) (err error) {
+	n.samples, n.logits = append(n.samples[:0], samples...), nil
+	if len(samples) > 0 {
+		n.logits, err = n.forward(n.data, n.samples, need)
+	}
+	n.ready = err == nil
+	return err
+}
+
+// Backward is the other half of Forward. If the network has computed something else
+// meanwhile, as an evaluation, it begins anew.
+func (n *Network) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	if !n.ready || len(n.samples) == 0 || len(grad) != len(n.params) {
+		return n.AccumulatePieces(grad, n.samples, ready)
+	}
+	n.ready = false
+	return n.descend(n.logits, grad, listener{pieces: ready}), nil
 }
 
 // PauseBy gives the network a function that it calls between parts of its computing, so that
@@ -145,13 +180,19 @@ func (n *Network) Prefetch(ctx context.Context, samples []int) {
 	}
 }
 
-// forward returns the logits of samples of d.
-func (n *Network) forward(d Data, samples []int) ([]float32, error) {
+// forward returns the logits of samples of d. It calls need before it reads a parameter.
+func (n *Network) forward(d Data, samples []int, need func(i int) error) ([]float32, error) {
+	n.ready = false
 	if err := n.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
 		return nil, err
 	}
 	x := n.batch.inputs
-	for _, l := range n.layers {
+	for i, l := range n.layers {
+		for p := n.first[i]; p < n.first[i+1]; p++ {
+			if err := need(p); err != nil {
+				return nil, err
+			}
+		}
 		x = l.forward(x, len(samples))
 	}
 	return x, nil
@@ -173,7 +214,7 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 		for ; first < end && len(samples) < evalBatch; first++ {
 			samples = append(samples, first)
 		}
-		logits, err := n.forward(d, samples)
+		logits, err := n.forward(d, samples, always)
 		if err != nil {
 			return score, err
 		}
@@ -190,7 +231,7 @@ func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
 	}
-	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0})
+	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, always)
 	if err != nil {
 		return 0, err
 	}

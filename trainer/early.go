@@ -1,0 +1,209 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// early lets the model begin the next step while the sums of the open one are still on
+// their way: parameters are updated one by one as their sums come in, and the forward pass
+// of the next share's first microbatch, for whose gradients there is no place yet, follows
+// them. The step may still fail, so what a parameter was is kept until the commit.
+type early struct {
+	model  Staged // nil: each step waits for the one before
+	params [][]float32
+	slots  [][][]float32
+
+	was     [][][]float32 // by parameter: what it and its slots were
+	updated []bool        // by parameter: with a step that is not committed
+
+	samples []int         // of the forward pass that the model has made; nil if it is of no use
+	took    time.Duration // computing it, in the open step
+	claimed time.Duration // the same of a pass that the open step has made use of
+}
+
+// earlyBlock is how many elements are updated at a time, so that they stay in the cache.
+const earlyBlock = 8 << 10
+
+// newEarly returns an early for a model, which does nothing if that cannot begin a step, or
+// if a part of the sums does not tell what becomes of a parameter: in exact mode all of
+// them together tell whether the step counts, and a limit is one for their norm.
+func newEarly(r *runner) *early {
+	e := &early{params: r.params, slots: r.slots}
+	if !r.cfg.Exact && r.cfg.Clip == 0 {
+		e.model, _ = r.model.(Staged)
+	}
+	return e
+}
+
+// reserve takes the memory that the first step needs which is begun early.
+func (e *early) reserve() {
+	if e.was != nil {
+		return
+	}
+	e.updated = make([]bool, len(e.params))
+	for i, p := range e.params {
+		old := [][]float32{make([]float32, len(p))}
+		for range e.slots[i] {
+			old = append(old, make([]float32, len(p)))
+		}
+		e.was = append(e.was, old)
+	}
+}
+
+// update makes the sum of parameter i over all samples of a step their mean, and updates the
+// parameter with it, as commit would. It goes through all of them in blocks.
+func (e *early) update(rule optim.Optimizer, step int64, rate float64, i int, sum []float32, samples int64) {
+	e.updated[i] = true
+	state := make([][]float32, len(e.slots[i]))
+	for at := 0; at < len(sum); at += earlyBlock {
+		end := min(at+earlyBlock, len(sum))
+		param := e.params[i][at:end]
+		copy(e.was[i][0][at:end], param)
+		for k, slot := range e.slots[i] {
+			state[k] = slot[at:end]
+			copy(e.was[i][1+k][at:end], state[k])
+		}
+		makeMean(sum[at:end], samples)
+		rule.Update(step, rate, param, sum[at:end], state)
+	}
+}
+
+// has reports whether parameter i was updated with a step that is not committed.
+func (e *early) has(i int) bool { return e.updated != nil && e.updated[i] }
+
+// committed returns parameter i and its slots as they are after the last committed step.
+func (e *early) committed(i int) (param []float32, slots [][]float32) {
+	if e.has(i) {
+		return e.was[i][0], e.was[i][1:]
+	}
+	return e.params[i], e.slots[i]
+}
+
+// settle takes note that a step is committed. The forward pass counts if all parameters
+// were what they are now.
+func (e *early) settle() {
+	if slices.Contains(e.updated, false) || e.updated == nil {
+		e.drop()
+	}
+	clear(e.updated)
+}
+
+// takeBack makes the parameters again what they were, unless the step was committed.
+func (e *early) takeBack() {
+	for i := range e.updated {
+		if !e.updated[i] {
+			continue
+		}
+		copy(e.params[i], e.was[i][0])
+		for k, slot := range e.slots[i] {
+			copy(slot, e.was[i][1+k])
+		}
+		e.updated[i] = false
+		e.drop()
+	}
+}
+
+// drop forgets the forward pass.
+func (e *early) drop() { e.samples = nil }
+
+// resume returns the model to compute a step with. It goes on from the forward pass, if
+// that is of the first samples that it is given.
+func (e *early) resume(m Model) Model {
+	e.claimed = 0
+	if e.samples == nil {
+		return m
+	}
+	return begun{m, e}
+}
+
+// begun is a model that has made a forward pass.
+type begun struct {
+	Model
+	early *early
+}
+
+// AccumulatePieces is that of Piecewise.
+func (m begun) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+	e := m.early
+	fits := e.samples != nil && slices.Equal(e.samples, samples)
+	e.drop() // either makes use of it or computes something else
+	if !fits {
+		return accumulate(m.Model, grad, samples, ready)
+	}
+	e.claimed = e.took
+	return e.model.Backward(grad, ready)
+}
+
+// await waits until the sums and the tail of step p are there, and returns the tail's slots
+// and how long it took. Where there is a network to wait for, the next step begins
+// meanwhile.
+func (r *runner) await(ctx context.Context, s *elastic.Session, p stepPlan, sums *reduction) (slots []slot, took time.Duration, err error) {
+	mine := r.declare(r.contributed())
+	r.early.took = 0
+	exchange := func() {
+		if err = sums.wait(ctx); err != nil {
+			err = fmt.Errorf("step %d: %w", p.step, err)
+			return
+		}
+		begun := time.Now()
+		slots, err = r.exchange(ctx, s, mine)
+		took = time.Since(begun)
+	}
+	if r.early.model == nil || p.step >= r.plan.steps || slices.Max(r.links.host) == 0 {
+		exchange()
+		return slots, took, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		exchange()
+	}()
+	r.lookAhead(ctx, s, p, sums)
+	<-done
+	return slots, took, err
+}
+
+// lookAhead makes the forward pass of the step after p. What goes wrong with it is no
+// error: the step will see it.
+func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, sums *reduction) {
+	e, next := r.early, r.plan.step(p.step+1)
+	missing := r.sharesOf(next)[s.Rank].Without(loadbal.NewSet(next.microbatches))
+	rate, err := r.rate(p.step)
+	if len(missing) == 0 || err != nil {
+		return
+	}
+	e.reserve()
+	e.drop()
+	samples := next.appendSamples(nil, missing[0])
+	begun, waited := time.Now(), time.Duration(0)
+	err = e.model.Forward(samples, func(i int) error {
+		from := time.Now()
+		defer func() { waited += time.Since(from) }()
+		if err := sums.waitFor(ctx, i); err != nil {
+			return err
+		}
+		sum := r.bufs.staging.views[i]
+		if !allFinite(sum) {
+			return ErrNotFinite
+		}
+		e.update(r.cfg.Optimizer, p.step, rate, i, sum, int64(p.end-p.first))
+		return nil
+	})
+	e.took = time.Since(begun) - waited
+	if err == nil {
+		e.samples = samples
+	}
+}
+
+// sharesOf returns the ranks' parts of a step, if they stay what they are.
+func (r *runner) sharesOf(p stepPlan) []loadbal.Set {
+	shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(r.shares)), r.balance.wanted, p.microbatches)
+	return shares
+}
