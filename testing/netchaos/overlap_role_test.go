@@ -219,6 +219,33 @@ func (w *watched) stepped(r trainer.StepReport) {
 
 // AccumulatePieces computes, if the phase wants that, and notes when gradients are complete.
 func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
+		return w.Network.AccumulatePieces(grad, samples, ready)
+	})
+}
+
+// Forward computes if the phase wants that.
+func (w *watched) Forward(samples []int, need func(i int) error) error {
+	if w.task.Phase != wire {
+		return w.Network.Forward(samples, need)
+	}
+	for i := range w.Params() {
+		if err := need(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Backward is AccumulatePieces after Forward.
+func (w *watched) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
+		return w.Network.Backward(grad, ready)
+	})
+}
+
+// noting notes when gradients are complete that compute adds, if the phase wants that.
+func (w *watched) noting(grad [][]float32, ready func(i, from int), compute func(ready func(i, from int)) (float64, error)) (float64, error) {
 	if w.task.Phase == wire {
 		for i := range slices.Backward(grad) {
 			ready(i, 0)
@@ -231,7 +258,7 @@ func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i
 		w.left = append(w.left, len(g))
 	}
 	var held error
-	loss, err := w.Network.AccumulatePieces(grad, samples, func(i, from int) {
+	loss, err := compute(func(i, from int) {
 		w.pieces = append(w.pieces, piece{4 * (w.left[i] - from), time.Since(w.begun)})
 		w.left[i] = from
 		if w.task.Hold && i == 0 && from == 0 && w.cut == w.task.Cuts {
