@@ -86,14 +86,8 @@ func (e *early) committed(i int) (param []float32, slots [][]float32) {
 	return e.params[i], e.slots[i]
 }
 
-// settle takes note that a step is committed. The forward pass counts if all parameters
-// were what they are now.
-func (e *early) settle() {
-	if slices.Contains(e.updated, false) || e.updated == nil {
-		e.drop()
-	}
-	clear(e.updated)
-}
+// settle takes note that a step is committed.
+func (e *early) settle() { clear(e.updated) }
 
 // takeBack makes the parameters again what they were, unless the step was committed.
 func (e *early) takeBack() {

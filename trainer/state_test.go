@@ -160,6 +160,19 @@ func TestLoadEndsTheContribution(t *testing.T) {
 	}
 }
 
+// The forward pass of a state that is replaced is of no use.
+func TestLoadEndsTheForwardPass(t *testing.T) {
+	r := newRamp(t, false)
+	state := saved(t, r)
+	r.early.samples = []int{1}
+	if err := r.Load(bytes.NewReader(state)); err != nil {
+		t.Fatal(err)
+	}
+	if r.early.samples != nil {
+		t.Error("it is still there")
+	}
+}
+
 // damaged returns variants of a good encoding with words for what is wrong.
 func damaged(good []byte) map[string][]byte {
 	n := binary.LittleEndian.Uint32(good[8:])

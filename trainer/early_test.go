@@ -1,0 +1,414 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// eager is a model of two stages whose gradients are small integers, so that the weights
+// are the same to the bit whoever computes what. A stage takes half a millisecond.
+type eager struct {
+	params []trainer.Param
+	pace   time.Duration
+	bad    int // a sample without a finite gradient; 0 for none
+
+	samples []int       // of the last Forward
+	seen    [][]float32 // the parameters that it read
+	passes  atomic.Int32
+	resumed atomic.Int32 // by Backward
+	wrong   atomic.Bool  // a parameter was another one in Backward
+}
+
+func newEager() *eager {
+	m := &eager{pace: time.Millisecond / 2}
+	for i, n := range []int{3, 4, 1, 6} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *eager) Params() []trainer.Param { return m.params }
+
+func (m *eager) Forward(samples []int, need func(i int) error) error {
+	m.samples, m.seen = slices.Clone(samples), nil
+	for i, p := range m.params {
+		if err := need(i); err != nil {
+			return err
+		}
+		m.seen = append(m.seen, slices.Clone(p.Data))
+		<-time.After(m.pace / 4)
+	}
+	m.passes.Add(1)
+	return nil
+}
+
+func (m *eager) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	for i, p := range m.params {
+		if !slices.Equal(p.Data, m.seen[i]) {
+			m.wrong.Store(true)
+		}
+	}
+	m.resumed.Add(1)
+	<-time.After(m.pace)
+	return m.add(grad, m.samples, func(i int) { ready(i, 0) })
+}
+
+func (m *eager) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	<-time.After(2 * m.pace)
+	return m.add(grad, samples, done)
+}
+
+func (m *eager) add(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	for i := len(grad) - 1; i >= 0; i-- {
+		for _, s := range samples {
+			for j := range grad[i] {
+				grad[i][j] += element(s, i, j)
+			}
+			if m.bad > 0 && s == m.bad && i == 1 {
+				grad[i][0] = float32(math.Inf(1))
+			}
+		}
+		done(i)
+	}
+	return float64(len(samples)), nil
+}
+
+// lazy is an eager that does not begin early.
+type lazy struct{ trainer.Model }
+
+// dyadic is a job whose weights are exact sums of powers of two.
+func dyadic(steps int64) trainer.Config {
+	return trainer.Config{Samples: 96, GlobalBatch: 32, Microbatch: 4, Steps: steps, Seed: 4, BucketBytes: 24, Balance: "equal",
+		Admit: trainer.AdmitAlways, Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
+}
+
+// eagerly makes an arena train models of two stages. It returns them.
+func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func() []*eager) {
+	before := a.adjust
+	a.adjust = func(x *actor) {
+		m := newEager()
+		x.trained = m
+		if before != nil {
+			before(x)
+		}
+		if change != nil {
+			change(x, m)
+		}
+	}
+	return func() (models []*eager) {
+		for _, x := range a.actors {
+			if m, ok := x.trained.(*eager); ok {
+				if models = append(models, m); m.wrong.Load() {
+					t.Errorf("%s: parameters changed between the stages of a step", x.self.ID)
+				}
+			}
+		}
+		return models
+	}
+}
+
+// oneAlone is what a single process comes to, which begins nothing early.
+func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, cfg)
+		models := a.eagerly(t, nil)
+		a.play(t)
+		sha = a.check(t, "alone")
+		if n := models()[0].passes.Load(); n != 0 {
+			t.Errorf("%d forward passes of one that waits for nobody", n)
+		}
+	})
+	return sha
+}
+
+// Steps that begin early change no bit, and no model is kept from it.
+func TestStepsThatBeginEarly(t *testing.T) {
+	for name, change := range map[string]func(c *trainer.Config){
+		"momentum":   func(*trainer.Config) {},
+		"adam":       func(c *trainer.Config) { c.Optimizer = optim.Adam{} },
+		"one bucket": func(c *trainer.Config) { c.BucketBytes = 1 << 20 },
+		"compressed": func(c *trainer.Config) { c.Compression = "int8" },
+		"decay":      func(c *trainer.Config) { c.Optimizer = optim.SGD{WeightDecay: 0.5} },
+	} {
+		cfg := dyadic(10)
+		change(&cfg)
+		for n := 2; n <= 4; n++ {
+			about := fmt.Sprintf("%s, %d peers", name, n)
+			late, _ := beginning(t, about, n, cfg, func(x *actor, m *eager) { x.trained = lazy{m} })
+			early, models := beginning(t, about, n, cfg, nil)
+			for i, x := range early {
+				if want := late[i].result.SHA256; x.result.SHA256 != want {
+					t.Errorf("%s: weights %s, those of steps one after the other %s", about, x.result.SHA256, want)
+				}
+				for k, s := range x.steps {
+					if want := late[i].steps[k]; s.Digest != want.Digest || s.Loss != want.Loss || s.Compute != want.Compute {
+						t.Errorf("%s: report %+v, of steps one after the other %+v", about, s, want)
+					}
+				}
+			}
+			for _, m := range models {
+				if p, r := m.passes.Load(), m.resumed.Load(); p != 9 || r != 9 {
+					t.Errorf("%s: %d forward passes, %d of use, want 9 of each", about, p, r)
+				}
+			}
+		}
+	}
+}
+
+// beginning plays a job of n peers.
+func beginning(t *testing.T, about string, n int, cfg trainer.Config, change func(x *actor, m *eager)) (all []*actor, models []*eager) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(n, cfg)
+		done := a.eagerly(t, change)
+		a.play(t)
+		a.check(t, about)
+		all, models = a.actors, done()
+	})
+	slices.SortFunc(all, func(x, y *actor) int { return x.self.Index - y.self.Index })
+	return all, models
+}
+
+// Where parts of the sums do not tell what becomes of a parameter nothing begins early, nor
+// where there is no network.
+func TestStepsThatWait(t *testing.T) {
+	for name, change := range map[string]func(a *arena){
+		"exact":    func(a *arena) { a.cfg.Exact = true },
+		"clip":     func(a *arena) { a.cfg.Clip = 1 },
+		"one host": func(a *arena) { a.first[0].Host, a.first[1].Host = "here", "here" },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(2, dyadic(5))
+			change(a)
+			models := a.eagerly(t, nil)
+			a.play(t)
+			a.check(t, name)
+			for _, m := range models() {
+				if n := m.passes.Load(); n != 0 {
+					t.Errorf("%s: %d forward passes", name, n)
+				}
+			}
+		})
+	}
+}
+
+// A peer dies before any one of its messages, while parameters of a step that is not
+// committed are there already, with others joining: the weights are those of one process.
+func TestKillWhileStepsBeginEarly(t *testing.T) {
+	cfg := dyadic(8)
+	want := oneAlone(t, cfg)
+	play := func(t *testing.T, about string, kill func(simnet.Message) bool) (s *staged, resumed int32) {
+		s = stage(3, cfg, kill)
+		models := s.eagerly(t, func(_ *actor, m *eager) { m.pace = 15 * time.Millisecond })
+		s.play(t)
+		if sha := s.check(t, about); sha != want {
+			t.Errorf("%s: weights %s, want %s", about, sha, want)
+		}
+		for _, m := range models() {
+			resumed += m.resumed.Load()
+		}
+		return s, resumed
+	}
+	sent := make(map[point]bool)
+	synctest.Test(t, func(t *testing.T) {
+		s, resumed := play(t, "no kill", func(simnet.Message) bool { return false })
+		if resumed == 0 {
+			t.Error("no step has begun early")
+		}
+		for _, x := range s.actors {
+			for _, r := range x.steps { // to wait for the network is not to compute
+				if want := time.Duration(r.ShareSamples/cfg.Microbatch) * 30 * time.Millisecond; r.Compute != want {
+					t.Errorf("%s computed %d samples of step %d in %v, want %v", x.self.ID, r.ShareSamples, r.Step, r.Compute, want)
+				}
+			}
+			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
+				sent[point{x.self.ID, simnet.Data, k}] = true
+			}
+		}
+	})
+	var points []point
+	for p := range sent {
+		if every() || p.number%3 == 0 {
+			points = append(points, p)
+		}
+	}
+	var met kills
+	t.Run("points", func(t *testing.T) {
+		inParallel(t, len(points), func(t *testing.T, i int) {
+			p := points[i]
+			about := fmt.Sprintf("kill at message %d of %s", p.number, p.victim)
+			s, _ := play(t, about, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			for _, class := range s.kills {
+				met.add(class)
+			}
+		})
+	})
+	t.Log(met.table())
+	met.want(t, 50, "data: tail")
+}
+
+// What is saved while a step begins early is the state of the one that is stable.
+func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
+	want := oneAlone(t, dyadic(9))
+	dir := filepath.Join(t.TempDir(), "checkpoints")
+	for _, steps := range []int64{5, 9} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := dyadic(steps)
+			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 2, Resume: dir}
+			if steps == 5 {
+				cfg.Checkpoint.Resume = ""
+			}
+			a := newArena(2, cfg)
+			if steps == 9 {
+				a.first[0].ID, a.first[1].ID = "another-job-0", "another-job-1"
+			}
+			models := a.eagerly(t, nil)
+			a.play(t)
+			models()
+			for _, x := range a.actors {
+				if x.err != nil {
+					t.Fatal(x.err)
+				}
+				if steps == 9 && (x.result.SHA256 != want || x.steps[0].Step != 5) {
+					t.Errorf("from step %d on to the weights %s, want %s", x.steps[0].Step, x.result.SHA256, want)
+				}
+			}
+			if n := len(of[event.Checkpoint](&a.events, 0)); n < 2 {
+				t.Errorf("%d checkpoints", n)
+			}
+		})
+	}
+}
+
+// A gradient that is not finite ends the job at all, with the parameters of the step before.
+func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
+	var bad int // a sample of the third step
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, dyadic(3))
+		a.eagerly(t, nil)
+		var last []int
+		a.adjust = wrapped(a.adjust, func(x *actor) {
+			x.trained = spy{x.trained.(*eager), func(samples []int) { last = samples }}
+		})
+		a.play(t)
+		bad = last[0]
+	})
+	var want []trainer.Param
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, dyadic(2))
+		models := a.eagerly(t, nil)
+		a.play(t)
+		want = models()[0].params
+	})
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, dyadic(5))
+		models := a.eagerly(t, func(_ *actor, m *eager) { m.bad = bad })
+		a.play(t)
+		for _, x := range a.actors {
+			if !errors.Is(x.err, trainer.ErrNotFinite) {
+				t.Errorf("%s: error %v", x.self.ID, x.err)
+			}
+		}
+		for _, m := range models() {
+			for i, p := range m.params {
+				if !slices.Equal(p.Data, want[i].Data) {
+					t.Errorf("%s is %v, after step 2 it was %v", p.Name, p.Data, want[i].Data)
+				}
+			}
+		}
+	})
+}
+
+// spy tells of the samples that a model is given.
+type spy struct {
+	*eager
+	tell func(samples []int)
+}
+
+func (m spy) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	m.tell(slices.Clone(samples))
+	return m.eager.Accumulate(grad, samples, done)
+}
+
+// wrapped is two changes of an actor.
+func wrapped(first, second func(x *actor)) func(x *actor) {
+	return func(x *actor) {
+		first(x)
+		second(x)
+	}
+}
+
+// A peer whose share becomes another one begins what it was wrong about anew.
+func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
+	cfg := dyadic(10)
+	cfg.Balance = trainer.DefaultBalance
+	want := oneAlone(t, dyadic(10))
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, cfg)
+		models := a.eagerly(t, func(x *actor, m *eager) { m.pace *= time.Duration(1 + 3*x.self.Index) })
+		a.play(t)
+		if sha := a.check(t, "unequal peers"); sha != want {
+			t.Errorf("weights %s, want %s", sha, want)
+		}
+		unused := int32(0)
+		for _, m := range models() {
+			unused += m.passes.Load() - m.resumed.Load()
+		}
+		if unused == 0 {
+			t.Error("shares have not changed: this shows nothing")
+		}
+	})
+}
+
+// The end of a job's context ends a step that has begun early, and takes back what it did.
+func TestCancelWhileAStepBeginsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, dyadic(10))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var after [2][][]float32 // the parameters when a step was last begun
+		models := a.eagerly(t, func(x *actor, m *eager) {
+			x.cfg.OnBegin = func(step int64) {
+				after[x.self.Index] = nil
+				for _, p := range m.params {
+					after[x.self.Index] = append(after[x.self.Index], slices.Clone(p.Data))
+				}
+				if step == 4 && x.self.Index == 0 {
+					cancel()
+				}
+			}
+		})
+		a.ctx = ctx
+		for _, m := range a.first {
+			a.start(m, a.first)
+		}
+		a.running.Wait()
+		if err := a.network.Close(); err != nil {
+			t.Error(err)
+		}
+		for i, m := range models() {
+			if x := a.actors[i]; !errors.Is(x.err, context.Canceled) {
+				t.Errorf("%s: error %v", x.self.ID, x.err)
+			}
+			for k, p := range m.params {
+				if before := after[a.actors[i].self.Index]; !slices.Equal(p.Data, before[k]) {
+					t.Errorf("%s of %s is %v, was %v", p.Name, a.actors[i].self.ID, p.Data, before[k])
+				}
+			}
+		}
+	})
+}
