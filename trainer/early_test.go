@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
@@ -23,7 +22,11 @@ import (
 type eager struct {
 	params []trainer.Param
 	pace   time.Duration
-	bad    int // a sample without a finite gradient; 0 for none
+	bad    []int   // samples that add something bad to a gradient
+	worse  float32 // which is that
+	// reading, if set, is told of each parameter that Forward reads, the last ones first then, and gap is how long the first two take longer in Backward.
+	reading func(i int)
+	gap     time.Duration
 
 	samples []int       // of the last Forward
 	seen    [][]float32 // the parameters that it read
@@ -43,12 +46,18 @@ func newEager() *eager {
 func (m *eager) Params() []trainer.Param { return m.params }
 
 func (m *eager) Forward(samples []int, need func(i int) error) error {
-	m.samples, m.seen = slices.Clone(samples), nil
-	for i, p := range m.params {
+	m.samples, m.seen = slices.Clone(samples), make([][]float32, len(m.params))
+	for i := range m.params {
+		if m.reading != nil {
+			i = len(m.params) - 1 - i
+		}
 		if err := need(i); err != nil {
 			return err
 		}
-		m.seen = append(m.seen, slices.Clone(p.Data))
+		if m.reading != nil {
+			m.reading(i)
+		}
+		m.seen[i] = slices.Clone(m.params[i].Data)
 		<-time.After(m.pace / 4)
 	}
 	m.passes.Add(1)
@@ -77,9 +86,12 @@ func (m *eager) add(grad [][]float32, samples []int, done func(int)) (float64, e
 			for j := range grad[i] {
 				grad[i][j] += element(s, i, j)
 			}
-			if m.bad > 0 && s == m.bad && i == 1 {
-				grad[i][0] = float32(math.Inf(1))
+			if i == 1 && slices.Contains(m.bad, s) {
+				grad[i][0] += m.worse
 			}
+		}
+		if i == 1 && m.gap > 0 {
+			<-time.After(m.gap)
 		}
 		done(i)
 	}
@@ -265,11 +277,11 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	want := oneAlone(t, dyadic(9))
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	for _, steps := range []int64{5, 9} {
+	for _, steps := range []int64{7, 9} { // the fifth is not the last but one
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(steps)
-			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 2, Resume: dir}
-			if steps == 5 {
+			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 5, Resume: dir}
+			if steps == 7 {
 				cfg.Checkpoint.Resume = ""
 			}
 			a := newArena(2, cfg)
@@ -283,29 +295,25 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 				if x.err != nil {
 					t.Fatal(x.err)
 				}
-				if steps == 9 && (x.result.SHA256 != want || x.steps[0].Step != 5) {
+				if steps == 9 && (x.result.SHA256 != want || x.steps[0].Step != 6) {
 					t.Errorf("from step %d on to the weights %s, want %s", x.steps[0].Step, x.result.SHA256, want)
 				}
-			}
-			if n := len(of[event.Checkpoint](&a.events, 0)); n < 2 {
-				t.Errorf("%d checkpoints", n)
 			}
 		})
 	}
 }
 
-// A gradient that is not finite ends the job at all, with the parameters of the step before.
+// A gradient that is not finite, and one that is so only when all is added up, end the job at
+// all, with the parameters of the step before.
 func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
-	var bad int // a sample of the third step
+	var seen []int // of steps in which nobody else computes
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, dyadic(3))
 		a.eagerly(t, nil)
-		var last []int
 		a.adjust = wrapped(a.adjust, func(x *actor) {
-			x.trained = spy{x.trained.(*eager), func(samples []int) { last = samples }}
+			x.trained = spy{x.trained.(*eager), func(samples []int) { seen = append(seen, samples...) }}
 		})
 		a.play(t)
-		bad = last[0]
 	})
 	var want []trainer.Param
 	synctest.Test(t, func(t *testing.T) {
@@ -314,23 +322,29 @@ func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
 		a.play(t)
 		want = models()[0].params
 	})
-	synctest.Test(t, func(t *testing.T) {
-		a := newArena(3, dyadic(5))
-		models := a.eagerly(t, func(_ *actor, m *eager) { m.bad = bad })
-		a.play(t)
-		for _, x := range a.actors {
-			if !errors.Is(x.err, trainer.ErrNotFinite) {
-				t.Errorf("%s: error %v", x.self.ID, x.err)
-			}
-		}
-		for _, m := range models() {
-			for i, p := range m.params {
-				if !slices.Equal(p.Data, want[i].Data) {
-					t.Errorf("%s is %v, after step 2 it was %v", p.Name, p.Data, want[i].Data)
+	third := seen[64:96]
+	for name, change := range map[string]func(m *eager){
+		"one sample":  func(m *eager) { m.bad, m.worse = third[7:8], float32(math.Inf(1)) },
+		"all of them": func(m *eager) { m.bad, m.worse = third, 2e37 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, dyadic(5))
+			models := a.eagerly(t, func(_ *actor, m *eager) { change(m) })
+			a.play(t)
+			for _, x := range a.actors {
+				if !errors.Is(x.err, trainer.ErrNotFinite) {
+					t.Errorf("%s: %s: error %v", name, x.self.ID, x.err)
 				}
 			}
-		}
-	})
+			for _, m := range models() {
+				for i, p := range m.params {
+					if !slices.Equal(p.Data, want[i].Data) {
+						t.Errorf("%s: %s is %v, after step 2 it was %v", name, p.Name, p.Data, want[i].Data)
+					}
+				}
+			}
+		})
+	}
 }
 
 // spy tells of the samples that a model is given.
@@ -387,9 +401,16 @@ func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 				for _, p := range m.params {
 					after[x.self.Index] = append(after[x.self.Index], slices.Clone(p.Data))
 				}
-				if step == 4 && x.self.Index == 0 {
-					cancel()
+			}
+			if x.self.Index == 0 {
+				// The last gradients are on their way to the others, and the first are there.
+				m.reading = func(i int) {
+					if i == 3 && m.passes.Load() == 4 {
+						cancel()
+					}
 				}
+			} else {
+				m.gap = time.Second
 			}
 		})
 		a.ctx = ctx
