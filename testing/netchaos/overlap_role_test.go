@@ -51,12 +51,15 @@ type overlapTask struct {
 type overlapResult struct {
 	Step   time.Duration // whole steps
 	Wait   time.Duration // of a step, for others after this peer has computed its share
+	Early  int           // steps that have begun before the one ahead of them was committed
 	Pieces []piece
-	SHA256 string // of the parameters at the end
+	Needs  []time.Duration // by parameter: when it is read first, after the beginning of the step
+	SHA256 string          // of the parameters at the end
 }
 
 // piece is a part of the gradients, in the order in which they are complete.
 type piece struct {
+	Param int
 	Bytes int
 	At    time.Duration // after the beginning of the step
 }
@@ -179,14 +182,17 @@ type watched struct {
 	task overlapTask
 	left []int // by parameter: as many elements are to come
 
-	begun  time.Time // of the step under way
-	sent   int       // bytes that this host had sent then
-	cut    int       // microbatches that were computed
-	pieces []piece   // of the last one
+	begun  time.Time       // of the step under way
+	sent   int             // bytes that this host had sent then
+	cut    int             // microbatches that were computed
+	needs  []time.Duration // of the first one
+	pieces []piece         // of the last one
+	early  int             // steps
 
 	// Of all steps.
 	steps, waits []time.Duration
 	all          [][]piece
+	read         [][]time.Duration
 	sum          string
 }
 
@@ -202,9 +208,9 @@ func (w *watched) config(peers int) trainer.Config {
 func (w *watched) begin(step int64) {
 	now := time.Now()
 	if step > warmUp+1 {
-		w.steps, w.all = append(w.steps, now.Sub(w.begun)), append(w.all, w.pieces)
+		w.steps, w.all, w.read = append(w.steps, now.Sub(w.begun)), append(w.all, w.pieces), append(w.read, w.needs)
 	}
-	w.begun, w.cut = now, 0
+	w.begun, w.cut, w.needs = now, 0, nil
 	if w.task.Hold {
 		w.sent, _ = sentBytes() // an error comes again when it matters
 	}
@@ -217,10 +223,21 @@ func (w *watched) stepped(r trainer.StepReport) {
 	}
 }
 
-// AccumulatePieces computes, if the phase wants that, and notes when gradients are complete.
+// AccumulatePieces computes, if the phase wants that, and notes when parameters are read and
+// gradients are complete.
 func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+	first := w.cut == 0
 	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
-		return w.Network.AccumulatePieces(grad, samples, ready)
+		err := w.Network.Forward(samples, func(int) error {
+			if first {
+				w.needs = append(w.needs, time.Since(w.begun))
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		return w.Network.Backward(grad, ready)
 	})
 }
 
@@ -239,6 +256,7 @@ func (w *watched) Forward(samples []int, need func(i int) error) error {
 
 // Backward is AccumulatePieces after Forward.
 func (w *watched) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	w.early++
 	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
 		return w.Network.Backward(grad, ready)
 	})
@@ -259,7 +277,7 @@ func (w *watched) noting(grad [][]float32, ready func(i, from int), compute func
 	}
 	var held error
 	loss, err := compute(func(i, from int) {
-		w.pieces = append(w.pieces, piece{4 * (w.left[i] - from), time.Since(w.begun)})
+		w.pieces = append(w.pieces, piece{i, 4 * (w.left[i] - from), time.Since(w.begun)})
 		w.left[i] = from
 		if w.task.Hold && i == 0 && from == 0 && w.cut == w.task.Cuts {
 			held = w.hold()
@@ -304,13 +322,22 @@ func sentBytes() (int, error) {
 
 // result sums up. Pieces are the same in each step, but for their times.
 func (w *watched) result() overlapResult {
-	r := overlapResult{Step: median(w.steps), Wait: median(w.waits), SHA256: w.sum}
+	r := overlapResult{Step: median(w.steps), Wait: median(w.waits), Early: w.early, SHA256: w.sum}
 	for k, p := range w.all[0] {
 		var at []time.Duration
 		for _, pieces := range w.all {
 			at = append(at, pieces[k].At)
 		}
-		r.Pieces = append(r.Pieces, piece{p.Bytes, median(at)})
+		r.Pieces = append(r.Pieces, piece{p.Param, p.Bytes, median(at)})
+	}
+	if w.task.Phase == alone {
+		for i := range w.read[0] {
+			var at []time.Duration
+			for _, needs := range w.read {
+				at = append(at, needs[i])
+			}
+			r.Needs = append(r.Needs, median(at))
+		}
 	}
 	return r
 }

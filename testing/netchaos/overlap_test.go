@@ -53,6 +53,11 @@ func (l *lab) overlaps(t *testing.T, exactly bool) {
 	if got[0].SHA256 == "" || got[0].SHA256 != got[1].SHA256 {
 		t.Errorf("exact %t: sha256 %q and %q", exactly, got[0].SHA256, got[1].SHA256)
 	}
+	for i, r := range got {
+		if want := int(task.Steps - 1); exactly && r.Early != 0 || !exactly && r.Early != want {
+			t.Errorf("exact %t: %d steps of host %d have begun early, want %d without exact mode", exactly, r.Early, i, want)
+		}
+	}
 }
 
 // run runs a phase of a task on both hosts, each with one processor.
@@ -122,6 +127,9 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 		one, idle, whole := phase(alone), phase(wire), phase(both)
 		longer := max(one.Step, idle.Wait).Seconds()
 		ratios = append(ratios, whole.Step.Seconds()/longer)
+		if c.exact { // no parameter is there before the step is committed
+			clear(one.Needs)
+		}
 		ideals = append(ideals, ideal(one, idle.Wait).Seconds()/longer)
 		t.Logf("share of %d samples: computing %v, communication %v (%.2f), both %v: %.3f times the longer; %v of it waiting; at best %.3f",
 			task.Share, short(one.Step), short(idle.Wait), idle.Wait.Seconds()/one.Step.Seconds(),
@@ -133,26 +141,15 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 		c.name, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1], ideals[len(ideals)/2])
 }
 
-// ideal returns how long a step takes that is computed as one alone, if each piece of the
-// gradients is sent as soon as it is complete and those before it have been sent.
-func ideal(computed overlapResult, moving time.Duration) time.Duration {
-	total := 0
-	for _, p := range computed.Pieces {
-		total += p.Bytes
-	}
-	var end time.Duration
-	for _, p := range computed.Pieces {
-		end = max(end, p.At) + time.Duration(float64(moving)*float64(p.Bytes)/float64(total))
-	}
-	return max(end, computed.Step)
-}
-
 // slowest returns of two results the longer times; the rest is the same in both.
 func slowest(both [2]overlapResult) overlapResult {
 	r := both[0]
 	r.Step, r.Wait = max(r.Step, both[1].Step), max(r.Wait, both[1].Wait)
 	for k, p := range both[1].Pieces {
 		r.Pieces[k].At = max(r.Pieces[k].At, p.At)
+	}
+	for i, at := range both[1].Needs {
+		r.Needs[i] = max(r.Needs[i], at)
 	}
 	return r
 }
