@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -165,7 +166,8 @@ func TestDeadlines(t *testing.T) {
 }
 
 // Frames are sent without a heap allocation, however long they are. (What comes is not
-// decrypted here: the standard library allocates a few bytes for each record.)
+// decrypted here: the standard library allocates a few bytes for each record. And nobody looks
+// at the link, which takes an allocation every 256 KiB.)
 func TestWriteAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("pools lose what they hold under the race detector")
@@ -173,6 +175,7 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	for name, w := range ways() {
 		t.Run(name, func(t *testing.T) {
 			a, b := connected(t, opened(t), w)
+			a.queue.sent = math.MinInt
 			read := make(chan struct{})
 			go func() {
 				defer close(read)
