@@ -1,0 +1,117 @@
+package direct
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// none is the limit of a link that is fast enough without.
+const none = math.MaxUint32
+
+// look is the rate at which a link was seen, in bytes per second, and the limit that this makes.
+type look struct {
+	rate  float64
+	limit uint32
+}
+
+func TestFit(t *testing.T) {
+	for name, looks := range map[string][]look{
+		"1 Mbit/s":                 {{125e3, queueLeast}},
+		"1 Gbit/s":                 {{125e6, 125_000}},
+		"4 Gbit/s":                 {{500e6, none}},
+		"as much as makes a limit": {{queueMost * 1e3, queueMost}, {queueMost*1e3 + 1e3, none}},
+		"it becomes faster":        {{40e6, 40_000}, {49e6, 40_000}, {51e6, 51_000}, {1e9, none}},
+		"it becomes slower":        {{40e6, 40_000}, {20e6, 40_000}, {20e6, 40_000}, {20e6, 26_796}, {20e6, 26_796}, {20e6, 26_796}, {20e6, 20_000}},
+		"it becomes much slower":   {{20e6, 20_000}, {1, 20_000}, {1, 20_000}, {1, queueLeast}, {1, queueLeast}},
+		"it is not fast any more":  {{264e6, none}, {1, 231_000}},
+		"it seems slow for once":   {{40e6, 40_000}, {1, 40_000}, {40e6, 40_000}},
+	} {
+		var q queue
+		for i, l := range looks {
+			if q.limit = q.fit(l.rate); q.limit != l.limit {
+				t.Errorf("%s: look %d, %v bytes a second: at most %d wait, want %d", name, i, l.rate, q.limit, l.limit)
+				break
+			}
+		}
+	}
+}
+
+// drawRate draws bytes per second from 8 kbit/s to 400 Gbit/s, all magnitudes alike.
+func drawRate(t *rapid.T, name string) float64 {
+	return math.Pow(10, rapid.Float64Range(3, math.Log10(50e9)).Draw(t, name))
+}
+
+// Whatever was seen before, just those links have a limit that are slow, and none lets too
+// little wait. It does not change for little, and fits a rate that stays.
+func TestFitFollows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var q queue
+		for range rapid.IntRange(0, 20).Draw(t, "looks") {
+			checkFit(t, &q, drawRate(t, "rate"))
+		}
+		rate := drawRate(t, "rate at last")
+		for range 200 { // 8/7 to that is more than all rates are apart
+			checkFit(t, &q, rate)
+		}
+		room := max(queueLeast, rate*queueTime.Seconds())
+		switch {
+		case room > queueMost && q.limit != none, room <= queueMost && !near(room, q.limit):
+			t.Fatalf("%v bytes a second: at most %d wait, want %v", rate, q.limit, room)
+		}
+	})
+}
+
+// checkFit lets q see a rate, and wants a limit that may be and is not a little beside the last.
+func checkFit(t *rapid.T, q *queue, rate float64) {
+	before := q.limit
+	q.limit = q.fit(rate)
+	if q.limit < queueLeast || q.limit > queueMost && q.limit != none {
+		t.Fatalf("%v bytes a second: at most %d wait", rate, q.limit)
+	}
+	// The limit is a whole number, and what it was made of may have been a bit more.
+	if q.limit != before && q.limit > queueLeast && near(float64(q.limit)+1, before) && near(float64(q.limit), before) {
+		t.Fatalf("%v bytes a second: at most %d wait, before %d", rate, q.limit, before)
+	}
+}
+
+// near reports whether there is no need for another limit.
+func near(room float64, limit uint32) bool {
+	return math.Abs(room-float64(limit)) < float64(limit)/4
+}
+
+// A connection of which hardly anything may wait in the kernel carries all.
+func TestConnWithLimit(t *testing.T) {
+	for name, w := range ways() {
+		t.Run(name, func(t *testing.T) {
+			a, b := connected(t, opened(t), w)
+			for _, c := range []*Conn{a, b} {
+				limitUnsent(c.sock, queueLeast)
+				c.queue.sent = math.MinInt // it does not look, and the limit stays
+			}
+			done := make(chan error, 4)
+			for _, ends := range [][2]*Conn{{a, b}, {b, a}} {
+				go func() { done <- writePieces(ends[0], manyPieces()) }()
+				go func() { done <- readPieces(ends[1], manyPieces()) }()
+			}
+			if err := errors.Join(<-done, <-done, <-done, <-done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// manyPieces are some MiB of frames that are not alike, the same each time.
+func manyPieces() pieces {
+	var all pieces
+	for i := range 40 {
+		head, body := make([]byte, 64), make([]byte, i*i*i*7%(400<<10))
+		for at := range body {
+			body[at] = byte(at*at>>8 + at + i)
+		}
+		all = append(all, [2][]byte{head, body})
+	}
+	return all
+}
