@@ -34,8 +34,12 @@ func TestArenas(t *testing.T) {
 	if got := access(t, first); got != "r--s" {
 		t.Errorf("it is mapped %s: this process could spoil it", got)
 	}
-	if second, err := s.use("other", again(t, other.File())); err != nil || &second[0] != &first[0] {
+	file := again(t, other.File())
+	if second, err := s.use("other", file); err != nil || &second[0] != &first[0] {
 		t.Errorf("mapped again, %v", err)
+	}
+	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) { // the garbage collector would close it at last
+		t.Errorf("a file of what is mapped is open: %v", err)
 	}
 	with, without := viewOf("self", "other"), viewOf("self")
 	for _, step := range []struct {
