@@ -1,8 +1,10 @@
 package p2p
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -83,4 +85,97 @@ func (w lateWord) check(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// While a message is being written others wait. The most urgent is written next, though it
+// was sent last; signals keep their places among the messages that are not urgent.
+func TestUrgentGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, far := pipedPair()
+		sent := make(chan error)
+		sends := 0
+		send := func(name string, priority int32) {
+			sends++
+			go func() { sent <- e.Send(t.Context(), 1, collective.Envelope{Priority: priority}, []byte(name)) }()
+			synctest.Wait() // it has its place
+		}
+		signal := func(name string) {
+			e.Signal(1, []byte(name))
+			synctest.Wait()
+		}
+		send("a, of which nobody reads", 0)
+		send("b", 0)
+		send("c", 1)
+		signal("d")
+		send("e", -1)
+		send("f", 1)
+		send("g", 0)
+		signal("h")
+		send("i", 2)
+		for _, want := range []string{"a, of which nobody reads", "i", "c", "f", "b", "d", "g", "h", "e"} {
+			if got := nextFrame(t, far[dataStream]); got != want {
+				t.Errorf("%q came, want %q", got, want)
+			}
+		}
+		for range sends {
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(far[dataStream].Close(), far[urgentStream].Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// nextFrame reads a frame and returns its payload.
+func nextFrame(t *testing.T, c net.Conn) string {
+	t.Helper()
+	var head [wire.HeaderSize]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.DecodeHeader(&head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := make([]byte, h.Length)
+	if _, err := io.ReadFull(c, payload); err != nil {
+		t.Fatal(err)
+	}
+	return string(payload)
+}
+
+// A Send that gives up while it waits, or though its turn has come, holds up no other.
+func TestSendGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, far := pipedPair()
+		p := e.pairs[1]
+		first, err := p.takeTurn(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gave := make(chan error)
+		go func() {
+			_, err := p.takeTurn(ctx, 1)
+			gave <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-gave; !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		p.data.writers.leave(first)
+		e.Revoke(errors.New("enough"))
+		for range 20 { // of what is ready select takes any
+			if _, err := p.takeTurn(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "enough") {
+				t.Errorf("revoked: %v", err)
+			}
+		}
+		<-p.data.writers.join(0).turn
+		if err := errors.Join(far[dataStream].Close(), far[urgentStream].Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -1,0 +1,135 @@
+package p2p
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+)
+
+// visitor is a writer that has joined a queue.
+type visitor struct {
+	place    *place
+	priority int32
+}
+
+// slowQueue is the slow twin of a queue, which it works along with it.
+type slowQueue struct {
+	q     *queue
+	here  []visitor // in the order in which they came
+	owner *place    // whose turn it is; nil if nobody is here
+}
+
+func (s *slowQueue) join(t *rapid.T, priority int32) {
+	p := s.q.join(priority)
+	if slices.ContainsFunc(s.here, func(v visitor) bool { return v.place == p }) {
+		t.Fatal("two have one place")
+	}
+	s.here = append(s.here, visitor{p, priority})
+	if s.owner == nil {
+		s.owner = p
+	}
+}
+
+// leave lets the owner write and leave.
+func (s *slowQueue) leave() {
+	if s.owner == nil {
+		return
+	}
+	p := s.owner
+	<-p.turn
+	s.q.leave(p)
+	s.without(p)
+}
+
+// quit lets one of those who are here give up: the owner has not begun to write then.
+func (s *slowQueue) quit(t *rapid.T) {
+	if len(s.here) == 0 {
+		return
+	}
+	v := rapid.SampledFrom(s.here).Draw(t, "who")
+	s.q.quit(v.place)
+	s.without(v.place)
+}
+
+// without strikes out one that has gone. Of the highest priority the first to come is next.
+func (s *slowQueue) without(p *place) {
+	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
+	if s.owner != p {
+		return
+	}
+	s.owner = nil
+	if len(s.here) > 0 {
+		s.owner = slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).place
+	}
+}
+
+// check wants the owner to have been told, and nobody else.
+func (s *slowQueue) check(t *rapid.T) {
+	for i, v := range s.here {
+		if told := len(v.place.turn) == 1; told != (v.place == s.owner) {
+			t.Fatalf("number %d of %v may write: %v, want %v", i, s.here, told, !told)
+		}
+	}
+}
+
+// In whatever order writers come and go, one may write at a time, and of those that wait the
+// first of the highest priority is next. A call that waits would be found by the bubble.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// rapid would ask a *testing.T for its deadline, which bubbles forbid.
+		rapid.Check(struct{ *testing.T }{t}, func(t *rapid.T) {
+			s := &slowQueue{q: newQueue()}
+			t.Repeat(map[string]func(*rapid.T){
+				"join":  func(t *rapid.T) { s.join(t, rapid.Int32Range(-1, 2).Draw(t, "priority")) },
+				"leave": func(*rapid.T) { s.leave() },
+				"quit":  s.quit,
+				"":      s.check,
+			})
+			for len(s.here) > 0 {
+				s.leave()
+				s.check(t)
+			}
+			s.join(t, 0) // the last has left the door open
+			s.check(t)
+		})
+	})
+}
+
+// Writers that come and go at once do not meet, and none waits for ever. Some look whether it is their turn, and quit while it may be coming.
+func TestQueueOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const writers, rounds = 16, 300
+		q := newQueue()
+		inside, wrote := 0, 0 // of who may write: the race detector sees a second one
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				for i := range rounds {
+					p := q.join(int32(i % 3))
+					runtime.Gosched()
+					if i%4 == w%4 && len(p.turn) == 0 {
+						q.quit(p)
+						continue
+					}
+					<-p.turn
+					if inside++; inside != 1 {
+						t.Errorf("%d write at a time", inside)
+					}
+					runtime.Gosched()
+					inside--
+					wrote++
+					q.leave(p)
+				}
+			})
+		}
+		all.Wait()
+		if least := writers * rounds / 4 * 3; wrote < least || q.busy || len(q.waiting) > 0 {
+			t.Errorf("%d wrote, at least %d want to; at the end busy: %v, %d wait", wrote, least, q.busy, len(q.waiting))
+		}
+	})
+}
