@@ -16,6 +16,7 @@ func messageChecks() []check {
 		{"1 other length is a mismatch", 3, lengthMismatch},
 		{"1 other call is a mismatch", 3, callMismatch},
 		{"2 order within a tag", 2, orderWithinTag},
+		{"2 priorities change no order within a tag", 2, orderOfPriorities},
 		{"2 tags are independent", 2, tagsIndependent},
 		{"2 an unasked-for message blocks no other", 2, unaskedBlocksNothing},
 		{"2 zero length", 2, zeroLength},
@@ -105,6 +106,38 @@ func orderWithinTag(g *group) error {
 		}
 	}
 	return <-sent
+}
+
+// orderOfPriorities sends messages of all priorities under several tags at once, to a rank that
+// knows of none: those of a tag come as they were sent.
+func orderOfPriorities(g *group) error {
+	const tags, count, size = 3, 60, 3000
+	var sends []<-chan error
+	for k := range uint32(tags) {
+		sends = append(sends, begin(func() error {
+			for i := range count {
+				e := tag(k)
+				e.Priority = int32(i*i%5 - 2)
+				if err := g.ts[0].Send(g.ctx, 1, e, pattern(size, 0, int(k), i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for i := range count {
+		for k := range uint32(tags) {
+			if err := g.want(1, 0, tag(k), string(pattern(size, 0, int(k), i))); err != nil {
+				return fmt.Errorf("message %d of tag %d: %w", i, k, err)
+			}
+		}
+	}
+	for _, done := range sends {
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tagsIndependent receives in the opposite order of sending, by all parts of a key.

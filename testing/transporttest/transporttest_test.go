@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -61,19 +62,6 @@ type mistake struct {
 func messageMistakes() map[string]mistake {
 	return map[string]mistake{
 		"none": {func(*broken) {}, ""},
-		"messages are swapped": {func(b *broken) {
-			var held []byte
-			send := b.send
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
-				if held == nil {
-					held = append([]byte{}, buf...)
-					return nil
-				}
-				first := held
-				held = nil
-				return errors.Join(send(ctx, to, e, buf), send(ctx, to, e, first))
-			}
-		}, "2 order within a tag"},
 		"empty messages are lost": {func(b *broken) {
 			send := b.send
 			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
@@ -116,6 +104,44 @@ func messageMistakes() map[string]mistake {
 				return err
 			}
 		}, "ring"},
+	}
+}
+
+func orderMistakes() map[string]mistake {
+	return map[string]mistake{
+		"messages are swapped": {func(b *broken) {
+			var held []byte
+			send := b.send
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				if held == nil {
+					held = append([]byte{}, buf...)
+					return nil
+				}
+				first := held
+				held = nil
+				return errors.Join(send(ctx, to, e, buf), send(ctx, to, e, first))
+			}
+		}, "2 order within a tag"},
+		"urgent messages go before all others": {func(b *broken) {
+			var mu sync.Mutex
+			var held []func() error // that are not urgent
+			send := b.send
+			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Priority < 0 {
+					buf = append([]byte{}, buf...)
+					held = append(held, func() error { return send(ctx, to, e, buf) })
+					return nil
+				}
+				err := send(ctx, to, e, buf)
+				for _, late := range held {
+					err = errors.Join(err, late())
+				}
+				held = nil
+				return err
+			}
+		}, "2 priorities change no order within a tag"},
 	}
 }
 
@@ -168,6 +194,7 @@ func endMistakes() map[string]mistake {
 
 func TestPlantedMistakes(t *testing.T) {
 	all := messageMistakes()
+	maps.Copy(all, orderMistakes())
 	maps.Copy(all, envelopeMistakes())
 	maps.Copy(all, endMistakes())
 	for name, m := range all {
