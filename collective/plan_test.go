@@ -150,3 +150,54 @@ func TestHalve(t *testing.T) {
 		}
 	}
 }
+
+// pieces returns the size of the pieces of calls with a priority and of those without.
+func pieces(segment int, beta float64) (urgent, usual int) {
+	c := &Comm{world: &world{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
+	return c.WithPriority(1).WithPriority(2).pieces(), c.pieces()
+}
+
+func TestPieces(t *testing.T) {
+	for _, c := range []struct {
+		segment int
+		beta    float64
+		want    int
+	}{
+		{256 << 10, DefaultCost().Beta, 256 << 10},
+		{256 << 10, 1e-8, 64 << 10}, // 100 MB/s
+		{256 << 10, 1e-7, 16 << 10},
+		{256 << 10, 1, 16 << 10},
+		{16 << 20, 1e-9, 512 << 10},
+		{16 << 20, 1e-10, 8 << 20},
+		{16 << 20, 1, 16 << 10},
+		{8, 1, 8},
+		{24, 1, 24},
+		{16 << 10, 1, 16 << 10},
+		{32<<10 - 8, 1, 32<<10 - 8},
+		{32<<10 + 8, 1, 16 << 10},
+		{5 * 8008, 1, 20016}, // and not half of it, 20020
+	} {
+		if got, usual := pieces(c.segment, c.beta); got != c.want || usual != c.segment {
+			t.Errorf("segments of %d bytes, %v s/B: pieces of %d, want %d; usually of %d", c.segment, c.beta, got, c.want, usual)
+		}
+	}
+}
+
+// Pieces are whole words, no smaller than need be, and fast enough or as small as may be.
+func TestPiecesOfAnySegment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		segment := 8 * rapid.IntRange(1, maxSegment/8).Draw(t, "words")
+		beta := rapid.OneOf(rapid.Float64Range(0, 1e-8), rapid.Float64Range(0, 1e-6)).Draw(t, "seconds per byte")
+		slow := func(piece int) bool { return float64(piece)*beta > pieceTime }
+		got, _ := pieces(segment, beta)
+		if got%8 != 0 || got > segment || got < min(segment, leastPiece) {
+			t.Fatalf("pieces of %d bytes", got)
+		}
+		if slow(got) && got >= 2*leastPiece {
+			t.Fatalf("pieces of %d bytes take longer than %v s", got, pieceTime)
+		}
+		if before := min(segment, 2*got+8); got < segment && (!slow(before) || before < 2*leastPiece) {
+			t.Fatalf("pieces of %d bytes, those of %d would do", got, before)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// slowLinks are options of a network on which a call with a priority takes the smallest
+// pieces, slowPiece bytes.
+func slowLinks() collective.Options {
+	return collective.Options{Cost: collective.Cost{Alpha: 1e-3, Beta: 1e-6}}
+}
+
+const slowPiece = 16 << 10
+
+// withPriority lets i decide whether a call has a priority, and which.
+func withPriority(c *collective.Comm, i int) *collective.Comm {
+	if i%3 == 0 {
+		return c
+	}
+	return c.WithPriority(int32(i%5 - 2))
+}
+
+// Calls with priorities and without give what the definition says, also while others are
+// under way.
+func TestWithPriority(t *testing.T) {
+	for _, ts := range [][]collective.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
+		n, s := len(ts), typed[int64]{integers[int64]()}
+		const long = 5000 // in several pieces
+		jobs := []job{
+			{s.prepare(moving, n, n*long), calls(ways(carrying(), false), n, []int{1, long})},
+			{s.prepare("sum", n, long), calls(ways(reducing(), false), n, []int{1, long})},
+		}
+		errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+			return errors.Join(besideOthers(ctx, c, jobs[0]), besideOthers(ctx, c, jobs[1]))
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// besideOthers carries out the calls of a job, each while another one is under way.
+func besideOthers(ctx context.Context, c *collective.Comm, j job) error {
+	n := int64(c.Size())
+	for i, k := range j.calls {
+		sums := []int64{int64(i), 1}
+		h := collective.IAllReduce(ctx, withPriority(c, i+1), sums, sums, collective.Sum[int64])
+		if err := errors.Join(j.load.run(ctx, withPriority(c, i), k), h.Wait(ctx)); err != nil {
+			return err
+		}
+		if sums[0] != n*int64(i) || sums[1] != n {
+			return fmt.Errorf("next to %+v: %d ranks sum up to %v", k, n, sums)
+		}
+	}
+	return nil
+}
+
+// noted is a transport whose messages somebody looks at.
+type noted struct {
+	collective.Transport
+	look func(e collective.Envelope, bytes int)
+}
+
+func (t noted) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	t.look(e, len(buf))
+	return t.Transport.Send(ctx, to, e, buf)
+}
+
+// The transport sees the priority of each message, which is as small as its call says. A call
+// tells here by its length what its priority is.
+func TestPriorityOfMessages(t *testing.T) {
+	const n, none = 3, 50_000 // elements of a call without a priority
+	var full atomic.Int64
+	look := func(e collective.Envelope, bytes int) {
+		want, segment := int32(e.Call.Count)-none, slowPiece
+		if want == 0 {
+			segment = 256 << 10
+		}
+		if e.Priority != want || int(e.Call.Segment) != segment || bytes > segment {
+			t.Errorf("%v: %d bytes of priority %d in pieces of %d, want priority %d and %d", e.Call, bytes, e.Priority, e.Call.Segment, want, segment)
+		}
+		if bytes == slowPiece {
+			full.Add(1)
+		}
+	}
+	var ts []collective.Transport
+	for _, e := range messages(n) {
+		ts = append(ts, noted{e, look})
+	}
+	errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+		for _, priority := range []int32{0, 7, -1} {
+			on := c
+			if priority != 0 {
+				on = c.WithPriority(3).WithPriority(priority).For("a test")
+			}
+			if err := everyWayToSend(ctx, on, make([]int64, none+priority)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if full.Load() == 0 {
+		t.Error("no vector was sent in pieces")
+	}
+}
+
+// everyWayToSend makes calls that send v in different ways.
+func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
+	var errs []error
+	for _, a := range []collective.Algorithm{collective.Auto, collective.Ring, collective.Tree, collective.RecursiveDoubling, collective.Rabenseifner} {
+		errs = append(errs, collective.AllReduce(ctx, c.Using(a), v, v, collective.Sum[int64]))
+	}
+	for _, a := range []collective.Algorithm{collective.Ring, collective.Tree} {
+		errs = append(errs, collective.Broadcast(ctx, c.Using(a), v, 1))
+	}
+	next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+	sent := collective.ISend(ctx, c, next, 1, v)
+	errs = append(errs, collective.Recv(ctx, c, before, 1, make([]int64, len(v))), sent.Wait(ctx))
+	return errors.Join(errs...)
+}
+
+// Where one rank makes a call with a priority and others without, which takes other pieces on
+// a slow network, all get a mismatch.
+func TestMismatchOfPriorities(t *testing.T) {
+	for _, kind := range kinds() {
+		common := making(kind, usual())
+		other := act{kind, func(ctx context.Context, c *collective.Comm) error { return common.do(ctx, c.WithPriority(1)) }}
+		positions(func(n, odd int) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				errs := cluster.RunOver(t, messages(n), slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+					return oneOf(ctx, c, odd, common, other)
+				})
+				for rank, err := range errs {
+					checkMismatch(t, fmt.Sprintf("n=%d, rank %d has a priority for %s: rank %d", n, odd, kind, rank), err, kind, kind)
+				}
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("n=%d, rank %d has a priority for %s: it took %v", n, odd, kind, took)
+				}
+			})
+		})
+	}
+}
