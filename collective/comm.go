@@ -38,7 +38,7 @@ type Comm struct {
 	algorithm Algorithm
 	purpose   string // of For
 	priority  int32
-	segment   int    // of calls with a priority, 0 for that of the options
+	segment   int    // of Interruptible, 0 for that of the options
 	lane      *lane  // of the memory that all ranks share; nil if they share none
 	hosts     *hosts // on which they are; nil if they have one rank each, or lane is there
 	order     ringOrder
@@ -152,19 +152,27 @@ func (c *Comm) For(what string) *Comm {
 	return &d
 }
 
-// pieceTime is how long a message of a call with a priority takes, in seconds, so that a
-// more urgent one need not wait longer, and leastPiece how short it is at most for that.
+// WithPriority returns the same communicator for calls whose messages go first where they
+// wait for those of calls with a lower priority; others have 0. It need not be the same at
+// all ranks.
+func (c *Comm) WithPriority(priority int32) *Comm {
+	d := *c
+	d.priority = priority
+	return &d
+}
+
+// pieceTime is how long a message of an interruptible call takes, in seconds, and leastPiece
+// how short it is at most for that.
 const (
 	pieceTime  = 1e-3
 	leastPiece = 16 << 10
 )
 
-// WithPriority returns the same communicator for calls whose messages go first where they
-// wait for those of calls with a lower priority; others have 0. All ranks do the same, as
-// its calls use smaller segments on slow networks.
-func (c *Comm) WithPriority(priority int32) *Comm {
+// Interruptible returns the same communicator for calls whose segments are so short that
+// more urgent messages wait for one about a millisecond, by the costs of messages, where
+// they are longer else. All ranks do the same.
+func (c *Comm) Interruptible() *Comm {
 	d := *c
-	d.priority = priority
 	for d.segment = c.opts.Segment; d.segment >= 2*leastPiece && float64(d.segment)*c.opts.Cost.Beta > pieceTime; {
 		d.segment = d.segment / 16 * 8
 	}

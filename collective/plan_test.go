@@ -151,10 +151,10 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// pieces returns the size of the pieces of calls with a priority and of those without.
-func pieces(segment int, beta float64) (urgent, usual int) {
+// pieces returns the size of the pieces of interruptible calls and of others.
+func pieces(segment int, beta float64) (short, usual int) {
 	c := &Comm{world: &world{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
-	return c.WithPriority(1).WithPriority(2).pieces(), c.pieces()
+	return c.Interruptible().WithPriority(2).pieces(), c.pieces()
 }
 
 func TestPieces(t *testing.T) {

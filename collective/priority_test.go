@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// slowLinks are options of a network on which a call with a priority takes the smallest
+// slowLinks are options of a network on which an interruptible call takes the smallest
 // pieces, slowPiece bytes.
 func slowLinks() collective.Options {
 	return collective.Options{Cost: collective.Cost{Alpha: 1e-3, Beta: 1e-6}}
@@ -21,12 +21,13 @@ func slowLinks() collective.Options {
 
 const slowPiece = 16 << 10
 
-// withPriority lets i decide whether a call has a priority, and which.
+// withPriority lets i decide whether a call has a priority, and which. Those that have one are
+// interruptible, too.
 func withPriority(c *collective.Comm, i int) *collective.Comm {
 	if i%3 == 0 {
 		return c
 	}
-	return c.WithPriority(int32(i%5 - 2))
+	return c.WithPriority(int32(i%5 - 2)).Interruptible()
 }
 
 // Calls with priorities and without give what the definition says, also while others are
@@ -100,7 +101,7 @@ func TestPriorityOfMessages(t *testing.T) {
 		for _, priority := range []int32{0, 7, -1} {
 			on := c
 			if priority != 0 {
-				on = c.WithPriority(3).WithPriority(priority).For("a test")
+				on = c.WithPriority(3).WithPriority(priority).Interruptible().For("a test")
 			}
 			if err := everyWayToSend(ctx, on, make([]int64, none+priority)); err != nil {
 				return err
@@ -131,12 +132,12 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 	return errors.Join(errs...)
 }
 
-// Where one rank makes a call with a priority and others without, which takes other pieces on
-// a slow network, all get a mismatch.
-func TestMismatchOfPriorities(t *testing.T) {
+// Where one rank makes a call that is interruptible and others one that is not, which has other
+// pieces on a slow network, all get a mismatch.
+func TestMismatchOfPieces(t *testing.T) {
 	for _, kind := range kinds() {
 		common := making(kind, usual())
-		other := act{kind, func(ctx context.Context, c *collective.Comm) error { return common.do(ctx, c.WithPriority(1)) }}
+		other := act{kind, func(ctx context.Context, c *collective.Comm) error { return common.do(ctx, c.Interruptible()) }}
 		positions(func(n, odd int) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
@@ -144,10 +145,10 @@ func TestMismatchOfPriorities(t *testing.T) {
 					return oneOf(ctx, c, odd, common, other)
 				})
 				for rank, err := range errs {
-					checkMismatch(t, fmt.Sprintf("n=%d, rank %d has a priority for %s: rank %d", n, odd, kind, rank), err, kind, kind)
+					checkMismatch(t, fmt.Sprintf("n=%d, rank %d is interruptible in %s: rank %d", n, odd, kind, rank), err, kind, kind)
 				}
 				if took := time.Since(begin); took > time.Second {
-					t.Errorf("n=%d, rank %d has a priority for %s: it took %v", n, odd, kind, took)
+					t.Errorf("n=%d, rank %d is interruptible in %s: it took %v", n, odd, kind, took)
 				}
 			})
 		})

@@ -17,7 +17,7 @@ type Envelope struct {
 	// Call is compared at the receiver and never used for matching.
 	Call Call
 	// Priority does not travel: of the Sends to a rank that wait for each other those of a
-	// higher one may go first.
+	// higher one may go first. Signals count as of 0.
 	Priority int32
 }
 

@@ -339,10 +339,15 @@ func (r *runner) ordered(s *elastic.Session, step int64) (*collective.Comm, erro
 }
 
 // reduce begins the reduction of a bucket. The last ones are of the parameters that the next
-// step needs first, so they overtake the others.
+// step needs first, so they overtake the others. Where links are measured messages are not
+// cut into pieces for that: short ones do not tell how fast a link is.
 func (r *runner) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
 	what := fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets))
-	return r.open.sums.reduce(ctx, c.For(what).WithPriority(int32(b.number)), b)
+	c = c.For(what).WithPriority(int32(b.number))
+	if r.links.meter == nil {
+		c = c.Interruptible()
+	}
+	return r.open.sums.reduce(ctx, c, b)
 }
 
 // speaks reports whether this peer tells its launcher's log what all ranks know alike:

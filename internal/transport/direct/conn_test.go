@@ -167,7 +167,7 @@ func TestDeadlines(t *testing.T) {
 
 // Frames are sent without a heap allocation, however long they are. (What comes is not
 // decrypted here: the standard library allocates a few bytes for each record. And nobody looks
-// at the link, which takes an allocation every 256 KiB.)
+// at the link, which takes an allocation every MiB.)
 func TestWriteAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("pools lose what they hold under the race detector")

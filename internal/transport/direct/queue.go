@@ -15,7 +15,7 @@ const (
 	queueLeast = 16 << 10
 	queueMost  = 256 << 10
 	// queueCheck is after how many bytes the link is looked at.
-	queueCheck = 256 << 10
+	queueCheck = 1 << 20
 )
 
 // queue fits what waits in the kernel to the rate of the link.
