@@ -85,7 +85,7 @@ type Config struct {
 	// meanwhile.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
 	// OnBegin, if set, is called before this peer computes its part of a step, and
-	// again when the step is tried again.
+	// again when the step is tried again. A model that is Staged may have begun before.
 	OnBegin func(step int64)
 	// OnTrial, if set, is called before this peer computes some microbatches of a step
 	// for nothing, which it does before it joins to measure how fast it is.

@@ -114,17 +114,17 @@ func (e *early) resume(m Model) Model {
 	if e.samples == nil {
 		return m
 	}
-	return begun{m, e}
+	return halfway{m, e}
 }
 
-// begun is a model that has made a forward pass.
-type begun struct {
+// halfway is a model that has made a forward pass.
+type halfway struct {
 	Model
 	early *early
 }
 
 // AccumulatePieces is that of Piecewise.
-func (m begun) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
+func (m halfway) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
 	e := m.early
 	fits := e.samples != nil && slices.Equal(e.samples, samples)
 	e.drop() // either makes use of it or computes something else
@@ -180,6 +180,12 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	err = e.model.Forward(samples, func(i int) error {
 		from := time.Now()
 		defer func() { waited += time.Since(from) }()
+		if i < 0 || i >= len(r.params) {
+			return fmt.Errorf("parameter %d of %d", i, len(r.params))
+		}
+		if err := s.Comm.Err(); err != nil || e.has(i) {
+			return err
+		}
 		if err := sums.waitFor(ctx, i); err != nil {
 			return err
 		}

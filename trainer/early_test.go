@@ -51,8 +51,11 @@ func (m *eager) Forward(samples []int, need func(i int) error) error {
 		if m.reading != nil {
 			i = len(m.params) - 1 - i
 		}
-		if err := need(i); err != nil {
+		if err := errors.Join(need(i), need(i)); err != nil { // a model may ask again
 			return err
+		}
+		if need(-1) == nil || need(len(m.params)) == nil {
+			return errors.New("there are parameters that there are not")
 		}
 		if m.reading != nil {
 			m.reading(i)

@@ -49,13 +49,15 @@ func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int
 
 // Staged is a Model that computes a gradient in two stages. The first of the next step begins
 // while the sums of the step before are still coming in, parameter by parameter, where that
-// makes steps shorter: between hosts. An error of either is one of Accumulate.
+// makes steps shorter: between hosts, unless Config has Exact or Clip. That takes memory for
+// another copy of the parameters and of what the optimizer keeps.
 type Staged interface {
 	// Forward computes what it can of Accumulate without adding to gradients. Before it
 	// reads a parameter for the first time it calls need with its index, from its own
 	// goroutine: need returns when Run has written what the parameter is in the next step,
 	// or returns an error, which ends Forward. It changes nothing that a call of Accumulate
-	// depends on, as it may have been for nothing. samples is gone when it returns.
+	// depends on, as it may have been for nothing; Accumulate returns the errors of the
+	// model, too, so those of Forward are passed over. samples is gone when it returns.
 	Forward(samples []int, need func(i int) error) error
 	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
 	// since that.
