@@ -23,9 +23,11 @@ const (
 // cores is how many ranks can run at the same time.
 func cores() int { return runtime.NumCPU() }
 
-// publish advances a word of this rank and wakes who sleeps for it.
+// publish advances a word of this rank and wakes who sleeps for it. It swaps, as the look at
+// the sleepers must come after that: a Store is not as strong under the race detector, which
+// lets the processor look first.
 func (l *Lane) publish(w *word, value uint32) {
-	w.value.Store(value)
+	w.value.Swap(value)
 	if w.sleepers.Load() != 0 {
 		l.segment.wake(w.sleepers.Swap(0))
 	}
