@@ -128,6 +128,11 @@ func newArena(n int, cfg trainer.Config) *arena {
 func (a *arena) play(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
+	a.playUntil(t, ctx)
+}
+
+// playUntil is play, but that the job ends with ctx.
+func (a *arena) playUntil(t *testing.T, ctx context.Context) {
 	a.ctx = ctx
 	for _, m := range a.first {
 		a.start(m, a.first)

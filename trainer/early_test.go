@@ -416,14 +416,7 @@ func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 				m.gap = time.Second
 			}
 		})
-		a.ctx = ctx
-		for _, m := range a.first {
-			a.start(m, a.first)
-		}
-		a.running.Wait()
-		if err := a.network.Close(); err != nil {
-			t.Error(err)
-		}
+		a.playUntil(t, ctx)
 		for i, m := range models() {
 			if x := a.actors[i]; !errors.Is(x.err, context.Canceled) {
 				t.Errorf("%s: error %v", x.self.ID, x.err)

@@ -188,19 +188,19 @@ func (l *ledger) problems(want []string) []string {
 				out = append(out, fmt.Sprintf("step %d at %s has the digest %s, a single process has %s", step, who, digest, want[step-1]))
 			}
 		}
-		if err := once(l.parts[step]); err != nil && step < l.last {
+		if err := once(l.parts[step], microbatches); err != nil && step < l.last {
 			out = append(out, fmt.Sprintf("step %d, committed in epochs %v: %v", step, slices.Sorted(maps.Keys(l.epochs[step])), err))
 		}
 	}
 	return out
 }
 
-// once says whether the parts of a step are each microbatch once.
-func once(parts map[string][][2]int) error {
-	var seen [microbatches]int
+// once says whether the parts of a step of n microbatches are each of them once.
+func once(parts map[string][][2]int, n int) error {
+	seen := make([]int, n)
 	for _, ranges := range parts {
 		for _, r := range ranges {
-			for k := r[0]; k < r[1] && k < microbatches; k++ {
+			for k := r[0]; k < r[1] && k < n; k++ {
 				seen[k]++
 			}
 		}

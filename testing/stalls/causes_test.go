@@ -45,6 +45,7 @@ func causes() []cause {
 			f.sets()
 		}, slow, false},
 		{"waits for data", func(f *field) { f.culprit.holds(snare{at: computing, d: 4 * time.Second}) }, absent, false},
+		{"begins a step for ever", func(f *field) { f.culprit.holds(snare{at: beginning, d: long}) }, absent, false},
 		{"does not enter a new session", func(f *field) {
 			f.culprit.holds(snare{at: computing, d: long})
 			<-f.started

@@ -59,6 +59,7 @@ type place int
 
 const (
 	computing place = iota + 1 // in the middle of a microbatch
+	beginning                  // in a step before the one ahead of it is committed
 	reporting                  // in Config.OnStep
 )
 

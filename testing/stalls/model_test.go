@@ -18,9 +18,10 @@ const (
 // model takes its time: a step is 50 to 150 ms, and, in one of fifty by chance, five times
 // as long as on average.
 type model struct {
-	owner  *member
-	random *rand.Rand
-	params []trainer.Param
+	owner   *member
+	random  *rand.Rand
+	params  []trainer.Param
+	samples int // of the last Forward
 }
 
 func newModel(owner *member, random *rand.Rand) *model {
@@ -46,6 +47,23 @@ func (m *model) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 		done(i)
 	}
 	return 1, nil
+}
+
+// Forward implements trainer.Staged. It is part of what Accumulate takes.
+func (m *model) Forward(samples []int, need func(i int) error) error {
+	m.samples = len(samples)
+	for i := range layers {
+		if err := need(i); err != nil {
+			return err
+		}
+		m.owner.pass(beginning)
+	}
+	return nil
+}
+
+// Backward implements trainer.Staged.
+func (m *model) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	return m.Accumulate(grad, make([]int, m.samples), func(i int) { ready(i, 0) })
 }
 
 // begin spends the part of a step that varies, as one does who reads data. The shares of

@@ -1,0 +1,89 @@
+package netchaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// A process is killed while the next step has begun and sums are on their way over slow
+// links: the others compute its part, each microbatch counts once, and they come to the same
+// weights. The long form does that often.
+func TestKillWhileStepsBeginEarly(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 3)
+	l.narrow(t, narrowLink)
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	for run := range times(2, 30) {
+		victim, offset := rng.IntN(3), time.Duration(rng.Int64N(int64(100*time.Millisecond)))
+		t.Run(fmt.Sprintf("%d/host=%d/%v", run, victim, offset), func(t *testing.T) { l.killEarly(t, victim, offset) })
+	}
+}
+
+// killEarly kills the process of a host some time after the sixth step.
+func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) {
+	t.Helper()
+	task := overlapTask{Phase: both, Model: "cnn", Share: 16, Cuts: 2, Steps: 20}
+	b, err := json.Marshal(task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := folder(t)
+	h := onHosts(t, l, dir, "overlap", overlapVariable+"="+string(b), "GOMAXPROCS=1")
+	until(t, "the sixth step", func() bool { step, _ := h.log.step(t); return step >= 6 })
+	<-time.After(offset)
+	h.all[victim].end()
+
+	var weights string
+	var journals []*journal
+	for i, p := range h.all {
+		journals = append(journals, &journal{path: filepath.Join(dir, fmt.Sprintf("events-%d.jsonl", i))})
+		if i == victim {
+			continue
+		}
+		if status := p.wait(t); status != 0 {
+			t.Fatalf("host %d ended with status %d", i, status)
+		}
+		var got overlapResult
+		if err := json.Unmarshal([]byte(p.out.String()), &got); err != nil {
+			t.Fatalf("host %d printed %q: %v", i, p.out.String(), err)
+		}
+		if weights == "" {
+			weights = got.SHA256
+		}
+		if got.SHA256 == "" || got.SHA256 != weights {
+			t.Errorf("host %d has the weights %q, others %q", i, got.SHA256, weights)
+		}
+		if got.Early == 0 {
+			t.Errorf("no step of host %d has begun early", i)
+		}
+	}
+	book := newLedger(t, journals)
+	for step := int64(1); step <= task.Steps; step++ {
+		if n := len(book.digests[step]); n > 1 {
+			t.Errorf("step %d has the digests %v", step, book.digests[step])
+		}
+		if err := once(book.parts[step], samplesOf(t, journals, step)*task.Cuts/task.Share); err != nil {
+			t.Errorf("step %d: %v", step, err)
+		}
+	}
+}
+
+// samplesOf is how many samples a step has.
+func samplesOf(t *testing.T, journals []*journal, step int64) int {
+	t.Helper()
+	for _, j := range journals {
+		for _, e := range j.events(t) {
+			if b, ok := e.Body.(event.Step); ok && e.Step == step {
+				return b.Samples
+			}
+		}
+	}
+	t.Fatalf("nobody has reported step %d", step)
+	return 0
+}
