@@ -69,6 +69,9 @@ func (m *node) request(ctx context.Context, to elastic.ID, request []byte) (*str
 	if err := m.gate(ctx); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // nobody waits for what would race with the answer
+		return nil, context.Cause(ctx)
+	}
 	if err := m.observe(Message{To: to, Plane: Bulk, Bytes: len(request), Payload: request}); err != nil {
 		return nil, err
 	}
