@@ -9,7 +9,7 @@ import (
 // gradients take so long to move, if nothing else takes time: a piece is sent when it is
 // complete, those first that the next step needs first, and a step waits for each of its
 // parameters before it reads it.
-func ideal(computed overlapResult, moving time.Duration) time.Duration {
+func ideal(computed phaseResult, moving time.Duration) time.Duration {
 	const fine = 4000
 	total := 0
 	for _, p := range computed.Pieces {
@@ -29,7 +29,7 @@ func ideal(computed overlapResult, moving time.Duration) time.Duration {
 
 // flow is such a training under way.
 type flow struct {
-	computed overlapResult
+	computed phaseResult
 	at       time.Duration // computed of the step
 	pieces   int           // complete
 	queued   []float64     // bytes that have not been sent, by parameter
@@ -90,7 +90,7 @@ func TestIdeal(t *testing.T) {
 		"the first goes first":  {[2]time.Duration{0, 50 * ms}, []piece{{1, 900, 60 * ms}, {0, 100, 100 * ms}}, 100 * ms, 110 * ms},
 		"one step at a time":    {[2]time.Duration{0, 0}, []piece{{1, 900, 60 * ms}, {0, 100, 100 * ms}}, 100 * ms, 160 * ms},
 	} {
-		one := overlapResult{Step: 100 * ms, Needs: c.needs[:], Pieces: c.pieces}
+		one := phaseResult{Step: 100 * ms, Needs: c.needs[:], Pieces: c.pieces}
 		if got := ideal(one, c.moving); (got - c.want).Abs() > ms {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

@@ -47,12 +47,12 @@ type overlapTask struct {
 	Ahead bool
 }
 
-// overlapResult is what the process prints, as JSON. Times are medians.
+// overlapResult is what the process prints, as JSON.
 type overlapResult struct {
-	Step   time.Duration // whole steps
-	Wait   time.Duration // of a step, for others after this peer has computed its share
-	Early  int           // steps that have begun before the one ahead of them was committed
-	Pieces []piece
+	Steps  []time.Duration // how long each step took
+	Waits  []time.Duration // of that, for others after this peer has computed its share
+	Early  int             // steps that have begun before the one ahead of them was committed
+	Pieces []piece         // medians, as those of
 	Needs  []time.Duration // by parameter: when it is read first, after the beginning of the step
 	SHA256 string          // of the parameters at the end
 }
@@ -322,7 +322,7 @@ func sentBytes() (int, error) {
 
 // result sums up. Pieces are the same in each step, but for their times.
 func (w *watched) result() overlapResult {
-	r := overlapResult{Step: median(w.steps), Wait: median(w.waits), Early: w.early, SHA256: w.sum}
+	r := overlapResult{Steps: w.steps, Waits: w.waits, Early: w.early, SHA256: w.sum}
 	for k, p := range w.all[0] {
 		var at []time.Duration
 		for _, pieces := range w.all {

@@ -112,46 +112,87 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 	}
 	dir := folder(t)
 	task := overlapTask{Model: c.model, Share: trialShare, Cuts: c.cuts, Steps: 15, Exact: c.exact, Ahead: true}
-	moving := slowest(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
+	moving := together(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
 	for range 2 { // shares are so large that the ratio is that of the case
-		computing := slowest(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
+		computing := together(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
 		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/c.ratio)/c.cuts, 1) * c.cuts
 	}
-	task.Steps = 25
-
-	var ratios, ideals []float64
-	for round := range times(3, 5) {
-		phase := func(name string) overlapResult {
-			return slowest(l.run(t, filepath.Join(dir, fmt.Sprint(name, round)), name, task))
+	// Cores of a virtual machine change their speed by a third from one second to the next, so
+	// that phases are short and take turns many times.
+	var m measured
+	for round := range times(3, 15) {
+		phase := func(name string) phaseResult {
+			return together(l.run(t, filepath.Join(dir, fmt.Sprint(name, round)), name, task))
 		}
-		one, idle, whole := phase(alone), phase(wire), phase(both)
-		longer := max(one.Step, idle.Wait).Seconds()
-		ratios = append(ratios, whole.Step.Seconds()/longer)
+		one, moving, whole := phase(alone), phase(wire), phase(both)
 		if c.exact { // no parameter is there before the step is committed
 			clear(one.Needs)
 		}
-		ideals = append(ideals, ideal(one, idle.Wait).Seconds()/longer)
-		t.Logf("share of %d samples: computing %v, communication %v (%.2f), both %v: %.3f times the longer; %v of it waiting; at best %.3f",
-			task.Share, short(one.Step), short(idle.Wait), idle.Wait.Seconds()/one.Step.Seconds(),
-			short(whole.Step), ratios[round], short(whole.Wait), ideals[round])
+		m.add(one, moving, whole)
 	}
-	slices.Sort(ratios)
-	slices.Sort(ideals)
-	t.Logf("%s: %.3f times the longer of computing and communication (%.3f to %.3f); at best %.3f",
-		c.name, ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1], ideals[len(ideals)/2])
+	t.Logf("%s, share of %d samples: %v", c.name, task.Share, m)
 }
 
-// slowest returns of two results the longer times; the rest is the same in both.
-func slowest(both [2]overlapResult) overlapResult {
-	r := both[0]
-	r.Step, r.Wait = max(r.Step, both[1].Step), max(r.Wait, both[1].Wait)
-	for k, p := range both[1].Pieces {
-		r.Pieces[k].At = max(r.Pieces[k].At, p.At)
+// measured are the times of the phases of a case, by round.
+type measured struct {
+	computing, communication, both, idle []time.Duration
+	ratios, ideals                       []float64
+}
+
+// add adds a round.
+func (m *measured) add(one, moving, whole phaseResult) {
+	m.computing, m.communication = append(m.computing, one.Step), append(m.communication, moving.Wait)
+	m.both, m.idle = append(m.both, whole.Step), append(m.idle, whole.Idle)
+	longer := max(one.Step, moving.Wait).Seconds()
+	m.ratios = append(m.ratios, whole.Step.Seconds()/longer)
+	m.ideals = append(m.ideals, ideal(one, moving.Wait).Seconds()/longer)
+}
+
+// String has the ratio of the medians, and the quartiles of those of the rounds.
+func (m measured) String() string {
+	computing, communication, both := median(m.computing), median(m.communication), median(m.both)
+	slices.Sort(m.ratios)
+	slices.Sort(m.ideals)
+	n := len(m.ratios)
+	return fmt.Sprintf("computing %v, communication %v (%.2f), both %v, in %v of it both wait: %.3f times the longer (%.3f-%.3f); at best %.3f",
+		short(computing), short(communication), communication.Seconds()/computing.Seconds(), short(both), short(median(m.idle)),
+		both.Seconds()/max(computing, communication).Seconds(), m.ratios[n/4], m.ratios[n*3/4], m.ideals[n/2])
+}
+
+// phaseResult is what both peers have measured in a phase. Times are medians over its
+// steps.
+type phaseResult struct {
+	Step   time.Duration // of the peer that is slower in it
+	Wait   time.Duration // of the peer that waits longer
+	Idle   time.Duration // while which both wait
+	Pieces []piece
+	Needs  []time.Duration
+}
+
+// together returns the result of both peers. Neither goes on to the next step before the other,
+// so each step takes as long as the slower one.
+func together(of [2]overlapResult) phaseResult {
+	a, b := of[0], of[1]
+	r := phaseResult{Step: pairwise(a.Steps, b.Steps, later), Wait: pairwise(a.Waits, b.Waits, later), Idle: pairwise(a.Waits, b.Waits, earlier)}
+	for k, p := range a.Pieces {
+		r.Pieces = append(r.Pieces, piece{p.Param, p.Bytes, max(p.At, b.Pieces[k].At)})
 	}
-	for i, at := range both[1].Needs {
-		r.Needs[i] = max(r.Needs[i], at)
+	for i, at := range a.Needs {
+		r.Needs = append(r.Needs, max(at, b.Needs[i]))
 	}
 	return r
+}
+
+func later(a, b time.Duration) time.Duration   { return max(a, b) }
+func earlier(a, b time.Duration) time.Duration { return min(a, b) }
+
+// pairwise returns the median of what pick returns for each pair.
+func pairwise(a, b []time.Duration, pick func(a, b time.Duration) time.Duration) time.Duration {
+	var all []time.Duration
+	for k := range min(len(a), len(b)) {
+		all = append(all, pick(a[k], b[k]))
+	}
+	return median(all)
 }
 
 // short drops what is not worth reading.
