@@ -15,19 +15,23 @@ import (
 func group(t rapid.TB, n int) []*Lane {
 	t.Helper()
 	memory := Ordinary(Size(n))
-	var ranks []int
-	for r := range n {
-		ranks = append(ranks, r)
-	}
 	lanes := make([]*Lane, n)
 	for r := range n {
 		s, err := Attach(memory, nil, n, r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lanes[r] = s.Lane(0, ranks)
+		lanes[r] = s.Lane(0, upTo(n))
 	}
 	return lanes
+}
+
+// upTo lists the first n ranks.
+func upTo(n int) (ranks []int) {
+	for r := range n {
+		ranks = append(ranks, r)
+	}
+	return ranks
 }
 
 // each runs f at all ranks and returns their errors.
@@ -141,6 +145,39 @@ func folded(v []int64, n, first int) error {
 }
 
 // Who posts another header is found by all that look at it, at once.
+// With many ranks a segment's blocks are shorter than what a rank folds at a time otherwise.
+func TestManyRanksWithArenas(t *testing.T) {
+	const n, length = 40, 40 * 4200
+	memory, arenas := Ordinary(Size(n)), make([][]byte, n)
+	for r := range arenas {
+		arenas[r] = Ordinary(8 * length)
+	}
+	errs := each(n, func(rank int) error {
+		s, err := Attach(memory, arenas, n, rank)
+		if err != nil {
+			return err
+		}
+		l := s.Lane(0, upTo(n))
+		v := of[int64](arenas[rank])
+		for i := range v {
+			v[i] = input(rank, i)
+		}
+		l.Post(&Header{1}, nil, Refs{Dst: 1, Src: 1})
+		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Fold: Folding[int64]{Two: join}}, Everyone); err != nil {
+			return err
+		}
+		for i := rank; i < length; i += n + 1 {
+			if err := folded(v[i:i+1], n, i); err != nil {
+				return fmt.Errorf("rank %d: %w", rank, err)
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {
