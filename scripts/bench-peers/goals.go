@@ -29,6 +29,7 @@ func hostGoals() []goal {
 		{"short vectors", mpiShared, elrunHeap, []int{2}, 4, kib, 0.8},
 		{"more ranks than cores", mpiShared, elrunHeap, []int{8}, 4, 64 * mib, 1.5},
 		{"what memory allows", memoryBound, elrunHeap, []int{2}, 64 * mib, 64 * mib, 1},
+		{"what memory allows", memoryBound, elrunAlloc, []int{2}, 64 * mib, 64 * mib, 1},
 		{"loopback, encrypted", glooTCP, elrunSealed, []int{4}, 64 * mib, 64 * mib, 0.5},
 		{"loopback, plaintext", glooTCP, elrunPlain, []int{4}, 64 * mib, 64 * mib, 1},
 	}

@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	defer clean()
 	s.Machine = thisMachine(o.python)
 	if o.hosts {
-		err = hostsRun{r, o.rounds, s, out}.carryOut(ctx, split(o.only))
+		err = hostsRun{r, longRounds(o.rounds), s, out}.carryOut(ctx, split(o.only))
 	} else {
 		err = o.measureHost(ctx, r, s, out)
 	}
@@ -104,7 +104,7 @@ func parseOptions(args []string) (options, error) {
 	f.BoolVar(&o.short, "short", false, "few calls, no report; fails only on wrong numbers")
 	f.BoolVar(&o.hosts, "hosts", false, "hosts made of network namespaces, as root")
 	f.BoolVar(&o.report, "report", false, "only write the report again")
-	f.IntVar(&o.rounds, "rounds", 5, "rounds in which each side has its turn")
+	f.IntVar(&o.rounds, "rounds", 20, "rounds; what takes long has a turn in each fourth")
 	f.IntVar(&o.iters, "iters", 0, "calls of each size (0: by size, as elrun bench)")
 	f.StringVar(&o.sizes, "sizes", "4,1K,64K,256K,1M:16M,64M", "sizes; a colon parts those that are not run in one go")
 	f.StringVar(&o.ranks, "ranks", "2,4,8", "numbers of ranks")

@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every side has its turn in each round, and each round begins with another one.
+// Every side has its turn in each round, or where its runs are long in each fourth, and each
+// round begins with another one.
 func TestTurns(t *testing.T) {
 	p := plan{sides: []side{{name: "a"}, {name: "b"}, {name: "c"}}, ranks: []int{2, 4}, groups: [][]int{{4, 8}, {1024}}, rounds: 2}
 	var got []string
@@ -29,6 +30,14 @@ func TestTurns(t *testing.T) {
 	}
 	if want := []string{"1 2 [4 8]b", "1 2 [4 8]c", "1 2 [4 8]a"}; !slices.Equal(got[12:15], want) {
 		t.Errorf("the second round begins with %v, want %v", got[12:15], want)
+	}
+	p = plan{sides: []side{{name: "a"}, {name: "b", long: true}}, ranks: []int{2}, groups: [][]int{{4}}, rounds: 6}
+	got = nil
+	for _, one := range p.turns() {
+		got = append(got, fmt.Sprint(one.round, one.side.name))
+	}
+	if want := []string{"0a", "0b", "1a", "2a", "3a", "4a", "4b", "5a"}; !slices.Equal(got, want) || longRounds(6) != 2 {
+		t.Errorf("turns %v, want %v; long ones %d", got, want, longRounds(6))
 	}
 }
 

@@ -26,6 +26,7 @@ type rig struct {
 type side struct {
 	name  string
 	about string // for the report
+	long  bool   // whether its runs are
 	start func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error)
 }
 
@@ -45,15 +46,15 @@ const (
 // sides lists what runs on one host, in the order in which they take turns.
 func sides() []side {
 	return []side{
-		{elrunHeap, "`elrun bench --transport shm`, ordinary Go slices", elrunSide("--transport=shm")},
-		{mpiShared, "`mpirun`, its choice inside a host; at n = 8 with `mpi_yield_when_idle`", mpiSide()},
-		{elrunAlloc, "`elrun bench --transport shm --alloc`: slices from `collective.Alloc`", elrunSide("--transport=shm", "--alloc")},
-		{memoryBound, "no communication: two copies and an addition of as many bytes, each core doing its half", boundSide},
-		{elrunSealed, "`--transport direct --encrypt always`: TCP with TLS 1.3 over loopback", elrunSide("--transport=direct", "--encrypt=always")},
-		{glooTCP, "`torch.distributed` over loopback, plaintext, in place", glooSide},
-		{elrunPlain, "`--transport direct --encrypt never`", elrunSide("--transport=direct", "--encrypt=never")},
-		{mpiTCP, "`mpirun --mca btl tcp,self` over loopback, plaintext", mpiSide("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")},
-		{elrunStream, "`--transport p2p`: streams of libp2p, encrypted", elrunSide("--transport=p2p")},
+		{elrunHeap, "`elrun bench --transport shm`, ordinary Go slices", false, elrunSide("--transport=shm")},
+		{mpiShared, "`mpirun`, its choice inside a host; at n = 8 with `mpi_yield_when_idle`", false, mpiSide()},
+		{elrunAlloc, "`elrun bench --transport shm --alloc`: slices from `collective.Alloc`", false, elrunSide("--transport=shm", "--alloc")},
+		{memoryBound, "no communication: two copies and an addition of as many bytes, each core doing its half", false, boundSide},
+		{elrunSealed, "`--transport direct --encrypt always`: TCP with TLS 1.3 over loopback", true, elrunSide("--transport=direct", "--encrypt=always")},
+		{glooTCP, "`torch.distributed` over loopback, plaintext, in place", true, glooSide},
+		{elrunPlain, "`--transport direct --encrypt never`", true, elrunSide("--transport=direct", "--encrypt=never")},
+		{mpiTCP, "`mpirun --mca btl tcp,self` over loopback, plaintext", true, mpiSide("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")},
+		{elrunStream, "`--transport p2p`: streams of libp2p, encrypted", true, elrunSide("--transport=p2p")},
 	}
 }
 
