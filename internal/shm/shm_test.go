@@ -144,7 +144,6 @@ func folded(v []int64, n, first int) error {
 	return nil
 }
 
-// Who posts another header is found by all that look at it, at once.
 // With many ranks a segment's blocks are shorter than what a rank folds at a time otherwise.
 func TestManyRanksWithArenas(t *testing.T) {
 	const n, length = 40, 40 * 4200
@@ -178,6 +177,7 @@ func TestManyRanksWithArenas(t *testing.T) {
 	}
 }
 
+// Who posts another header is found by all that look at it, at once.
 func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {

@@ -52,8 +52,8 @@ type overlapResult struct {
 	Steps  []time.Duration // how long each step took
 	Waits  []time.Duration // of that, for others after this peer has computed its share
 	Early  int             // steps that have begun before the one ahead of them was committed
-	Pieces []piece         // medians, as those of
-	Needs  []time.Duration // by parameter: when it is read first, after the beginning of the step
+	Pieces []piece         // at the medians of their times
+	Needs  []time.Duration // by parameter: when it is read first after the beginning of a step; medians
 	SHA256 string          // of the parameters at the end
 }
 
