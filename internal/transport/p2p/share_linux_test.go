@@ -393,7 +393,7 @@ func TestAgreeWithSilence(t *testing.T) {
 					if err := errors.Join(sendReady(s, readyOf(s)), getOffer(s)); err != nil {
 						return err
 					}
-					all[0].deadline(time.Unix(1, 0)) // as when its patience ends
+					all[0].limit(time.Unix(1, 0)) // as when its patience ends
 				}
 				m, _, err := receiveShare(s.conns[0]) // the bad news, and nothing else
 				if err != nil || m.step != stepVerdict || m.mask == 0 || !strings.Contains(m.why, "timeout") {
