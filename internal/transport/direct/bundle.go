@@ -41,7 +41,7 @@ type cursor struct {
 // newBundle joins connections, in the same order at both sides. One stays what it is.
 func newBundle(socks []net.Conn) net.Conn {
 	for _, s := range socks {
-		leaveBBR(s)
+		takeBBR(s, roundTrip(s))
 	}
 	if len(socks) == 1 {
 		return socks[0]

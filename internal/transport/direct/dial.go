@@ -40,7 +40,7 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 // connect makes as many connections as fill the path, of which the first tells how long it
 // is. With fewer it is slower, and that is all.
 func connect(ctx context.Context, to Target) ([]net.Conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Control: avoidBBR}
 	first, err := d.DialContext(ctx, to.Network, to.Addr)
 	if err != nil {
 		return nil, err

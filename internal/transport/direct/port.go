@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,14 +52,15 @@ type place struct {
 // Open starts to listen. Where Unix sockets cannot be had there is none in the offers.
 func Open(cfg Config) (*Port, error) {
 	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]place), greeted: make(map[net.Conn]struct{})}
+	door := net.ListenConfig{Control: avoidBBR}
 	for _, ip := range cfg.IPs {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(ip, 0).String())
+		l, err := door.Listen(context.Background(), "tcp", netip.AddrPortFrom(ip, 0).String())
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
 		}
 		p.listeners = append(p.listeners, l)
-		door := l.Addr().(*net.TCPAddr).AddrPort()
-		p.offer.Doors = append(p.offer.Doors, netip.AddrPortFrom(ip.Unmap(), door.Port()))
+		port := l.Addr().(*net.TCPAddr).AddrPort().Port()
+		p.offer.Doors = append(p.offer.Doors, netip.AddrPortFrom(ip.Unmap(), port))
 	}
 	if cfg.Unix {
 		p.openUnix()

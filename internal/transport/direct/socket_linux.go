@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,30 +50,6 @@ func checkUser(sock net.Conn) error {
 		return fmt.Errorf("user %d is there, and not %d", who.Uid, os.Getuid())
 	}
 	return nil
-}
-
-// nearBelow is how far away another host of the same network is at most, and back.
-const nearBelow = 2 * time.Millisecond
-
-// leaveBBR takes another congestion control than BBR for a TCP connection within one
-// network. BBR keeps a hundredth of the rate free, and stops sending for a moment every ten
-// seconds to find out how long the way is, which the flow does not need to know that has a
-// link of its own: 95 % of it instead of 99 %. Where losses are no sign of a full queue, on
-// long ways, BBR stays. What cannot be changed stays, too: it is only slower.
-func leaveBBR(sock net.Conn) {
-	if rtt := roundTrip(sock); rtt == 0 || rtt >= nearBelow {
-		return
-	}
-	_ = control(sock, func(fd int) error {
-		now, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
-		if err != nil || !strings.HasPrefix(now, "bbr") {
-			return err
-		}
-		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic") == nil {
-			return nil
-		}
-		return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") // which all may take
-	})
 }
 
 // deliveryRate returns how many bytes a second a TCP connection has carried of late; 0 where

@@ -5,6 +5,7 @@ package direct
 import (
 	"errors"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -17,8 +18,11 @@ func listenUnix() (net.Listener, error) { return nil, errors.ErrUnsupported }
 // checkUser has nothing to check.
 func checkUser(net.Conn) error { return nil }
 
-// leaveBBR has nothing to leave.
-func leaveBBR(net.Conn) {}
+// avoidBBR has nothing to avoid.
+func avoidBBR(string, string, syscall.RawConn) error { return nil }
+
+// takeBBR has nothing to take.
+func takeBBR(net.Conn, time.Duration) {}
 
 // roundTrip is not known.
 func roundTrip(net.Conn) time.Duration { return 0 }

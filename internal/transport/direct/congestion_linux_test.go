@@ -1,0 +1,99 @@
+package direct
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+)
+
+// congestionOf returns the congestion control of a socket.
+func congestionOf(t *testing.T, sock syscall.Conn) (name string) {
+	t.Helper()
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked error
+	err = raw.Control(func(fd uintptr) { name, asked = congestionControl(int(fd)) })
+	if err = errors.Join(err, asked); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// begunWith returns both ends of a connection of which the sockets had that congestion
+// control before it was made.
+func begunWith(t *testing.T, name string) [2]*net.TCPConn {
+	t.Helper()
+	var lacks error
+	begin := func(network, addr string, raw syscall.RawConn) error {
+		err := raw.Control(func(fd uintptr) { lacks = errors.Join(lacks, setCongestionControl(int(fd), name)) })
+		return errors.Join(err, avoidBBR(network, addr, raw))
+	}
+	listen, dial := net.ListenConfig{Control: begin}, net.Dialer{Control: begin}
+	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialed, err := dial.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = dialed.Close(), accepted.Close() })
+	if lacks != nil {
+		t.Skipf("this kernel or user cannot have %s: %v", name, lacks)
+	}
+	return [2]*net.TCPConn{dialed.(*net.TCPConn), accepted.(*net.TCPConn)}
+}
+
+// No connection begins under BBR; what the system has chosen else stays. Over a long way it
+// has what a new socket has if that is BBR.
+func TestAvoidBBR(t *testing.T) {
+	usual, err := usualCongestionControl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"reno", "bbr"} {
+		for _, sock := range begunWith(t, name) {
+			takeBBR(sock, nearBelow-1)
+			begun := congestionOf(t, sock)
+			if isBBR(begun, nil) || name == "reno" && begun != "reno" {
+				t.Errorf("%s became %s", name, begun)
+			}
+			want := begun
+			if isBBR(usual, nil) {
+				want = usual
+			}
+			takeBBR(sock, nearBelow)
+			if far := congestionOf(t, sock); far != want {
+				t.Errorf("%s became %s over a long way, want %s", begun, far, want)
+			}
+		}
+	}
+}
+
+// That is so at both sides of a port.
+func TestPortAvoidsBBR(t *testing.T) {
+	p := opened(t)
+	for _, l := range p.listeners {
+		if l, ok := l.(*net.TCPListener); ok && isBBR(congestionOf(t, l), nil) {
+			t.Error("who listens has BBR")
+		}
+	}
+	socks, err := connect(t.Context(), Target{Network: "tcp", Addr: p.offer.Doors[0].String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sock := range socks {
+		defer sock.Close()
+		if isBBR(congestionOf(t, sock.(*net.TCPConn)), nil) {
+			t.Error("who dials has BBR")
+		}
+	}
+}
