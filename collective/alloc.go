@@ -13,12 +13,13 @@ import (
 // there is no shared memory they are one.
 //
 // The slice outlives the communicator, and stays until Free, as the garbage collector
-// does not see it.
+// does not see it. An AllReduce that fails takes its dst out of the shared memory, as other
+// ranks may still write there: it goes on as any slice, which is copied (see IsShared).
 func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("collective: alloc: %w: %d elements", ErrArgument, n)
 	}
-	if c.shared == nil || c.shared.Arena == nil || n == 0 {
+	if !c.SharesMemory() || n == 0 {
 		return make([]T, n), nil
 	}
 	v, err := shm.Alloc[T](c.shared.Arena, n)
@@ -26,6 +27,13 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 		return nil, fmt.Errorf("collective: alloc: %w", err)
 	}
 	return v, nil
+}
+
+// IsShared reports whether v lies in the memory that the ranks of c share: then AllReduce
+// need not copy it. What Alloc returns does, where there is such memory, until it is the dst
+// of a call that fails.
+func IsShared[T Number](c *Comm, v []T) bool {
+	return c.SharesMemory() && c.shared.Arena.Ref(raw.Bytes(v)) != 0
 }
 
 // SharesMemory reports whether Alloc returns memory that ranks share.
@@ -39,7 +47,7 @@ func (c *Comm) SameMemory(d *Comm) bool {
 
 // Free gives back what Alloc returned, whole. No call may be using it, at any rank.
 func Free[T Number](c *Comm, v []T) error {
-	if c.shared == nil || c.shared.Arena == nil || len(v) == 0 || c.shared.Arena.Ref(raw.Bytes(v)) == 0 {
+	if !c.SharesMemory() || len(v) == 0 || !c.shared.Arena.Has(raw.Bytes(v)) {
 		return nil
 	}
 	if err := c.shared.Arena.Free(raw.Bytes(v)); err != nil {

@@ -28,7 +28,8 @@ type lane struct {
 	ranks  []int // of the transport
 	turns  *turns
 	now    *operation
-	bounds []int // of the last call that asked for chunks
+	header shm.Header // of that
+	bounds []int      // of the last call that asked for chunks
 }
 
 // chunks is ring.Chunks for the ranks of the lane. The call in the lane asks, and it is the
@@ -80,16 +81,17 @@ func (l *lane) watch(rank int) {
 	l.now.arm()
 }
 
-// inMemory carries out a call in the lane: post is told what to post besides the header.
-func (o *operation) inMemory(inline []byte, refs shm.Refs, do func(l *shm.Lane) error) error {
+// inMemory carries out a call in the lane: do posts the header and goes on.
+func (o *operation) inMemory(do func(l *shm.Lane, h *shm.Header) error) error {
 	l := o.lane
 	err := l.turns.enter(o)
+	if err == nil && l.Revoked() {
+		err = shm.ErrRevoked // also if the others were to take part
+	}
 	if err == nil {
 		l.now = o
-		var h shm.Header
-		o.env.pack(&h)
-		l.Post(&h, inline, refs)
-		err = do(l.Lane)
+		o.env.pack(&l.header)
+		err = do(l.Lane, &l.header)
 	}
 	return l.explain(o, err)
 }
@@ -160,15 +162,20 @@ func folding[T Number](red Reduction[T]) shm.Folding[T] {
 }
 
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
-	var err error
-	if len(src)*raw.Size[T]() <= shm.Inline {
-		err = o.inMemory(raw.Bytes(src), shm.Refs{}, func(l *shm.Lane) error { return shm.Small(l, dst, red.Fold) })
-	} else {
-		err = o.inMemory(nil, refs(o, dst, src), func(l *shm.Lane) error {
-			v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Fold: folding(red)}
-			return shm.AllReduce(l, v, shm.Everyone)
-		})
-	}
+	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+		if in := raw.Bytes(src); len(in) <= shm.Inline {
+			l.Post(h, shm.Refs{}, in)
+			return shm.Small(l, dst, red.Fold)
+		}
+		r := refs(o, dst, src)
+		l.PostVectors(h, raw.Bytes(src), r)
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Fold: folding(red)}
+		err := shm.AllReduce(l, v, shm.Everyone)
+		if err != nil && r.Dst != 0 { // who has seen the post may go on to write there
+			return errors.Join(err, o.shared.Arena.Abandon(raw.Bytes(dst)))
+		}
+		return err
+	})
 	if err == nil {
 		finish(red, dst, o.size)
 	}
@@ -177,7 +184,10 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Fold: folding(red)}
-	err := o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.AllReduce(l, v, root) })
+	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Refs{})
+		return shm.AllReduce(l, v, root)
+	})
 	if err == nil && o.rank == root {
 		finish(red, dst, o.size)
 	}
@@ -186,7 +196,10 @@ func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root i
 
 func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Fold: folding(red)}
-	err := o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.ReduceScatter(l, v) })
+	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Refs{})
+		return shm.ReduceScatter(l, v)
+	})
 	if err == nil {
 		finish(red, dst, o.size)
 	}
@@ -196,7 +209,10 @@ func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Redu
 // gatherShared hands the parts of all ranks to all, or to root.
 func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
-	return o.inMemory(nil, shm.Refs{}, func(l *shm.Lane) error { return shm.AllGather(l, v, root) })
+	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Refs{})
+		return shm.AllGather(l, v, root)
+	})
 }
 
 // broadcastShared is a gather to which only root gives something.
@@ -214,5 +230,8 @@ func broadcastShared[T Number](o *operation, buf []T, root int) error {
 
 // meetShared is a barrier.
 func meetShared(o *operation) error {
-	return o.inMemory(nil, shm.Refs{}, (*shm.Lane).Meet)
+	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Refs{})
+		return l.Meet()
+	})
 }

@@ -234,6 +234,26 @@ func TestEndInMemory(t *testing.T) {
 	}
 }
 
+// A call after Revoke fails, also if all ranks make it.
+func TestRevokedInMemory(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{5, 50_000} {
+		cause := errors.New("enough")
+		errs := cluster.RunOver(t, sharing(t, 2), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			if c.Rank() == 1 {
+				c.Revoke(cause)
+			}
+			v := make([]int64, length)
+			return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+		})
+		for rank, err := range errs {
+			if !errors.Is(err, collective.ErrRevoked) {
+				t.Errorf("%d elements, rank %d: %v", length, rank, err)
+			}
+		}
+	}
+}
+
 // A call in the memory ends with its context, and at the other ranks too.
 func TestCancelInMemory(t *testing.T) {
 	t.Parallel()

@@ -25,9 +25,10 @@ type Reduction[T Number] struct {
 	// Fold sets dst[i] = a[i] op b[i]. The three have one length; dst may be a or b.
 	// The elements of a come from lower ranks than those of b unless Commutative.
 	Fold func(dst, a, b []T)
-	// FoldAll, if set, sets dst[i] = from[0][i] op from[1][i] op ... in one pass. All have
-	// one length, and dst may be one of them. stream says that dst is not read again soon.
-	FoldAll func(dst []T, from [][]T, stream bool)
+	// FoldAll, if set, sets dst[k][i] = from[0][i] op from[1][i] op ... for every k, in one
+	// pass. All have one length, and each of dst may be one of from. stream says that dst is
+	// not read again soon.
+	FoldAll func(dst, from [][]T, stream bool)
 	// Finish, if set, is applied once to the result of n ranks.
 	Finish func(v []T, n int)
 }
@@ -47,7 +48,7 @@ func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op
 
 // Sum adds. Integers wrap; float16 and bfloat16 add in float32 and round each time.
 func Sum[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "sum", Commutative: true, Fold: raw.Add[T], FoldAll: addAll[T]}
+	return Reduction[T]{Name: "sum", Commutative: true, Fold: raw.Add[T], FoldAll: raw.AddAll[T]}
 }
 
 // Prod multiplies, with the rounding of Sum.
@@ -67,15 +68,7 @@ func Max[T Number]() Reduction[T] {
 
 // Average is Sum divided by the number of ranks; integers truncate towards zero.
 func Average[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "average", Commutative: true, Fold: raw.Add[T], FoldAll: addAll[T], Finish: raw.DivideBy[T]}
-}
-
-func addAll[T Number](dst []T, from [][]T, stream bool) {
-	if stream {
-		raw.AddAllStream(dst, from)
-		return
-	}
-	raw.AddAll(dst, from)
+	return Reduction[T]{Name: "average", Commutative: true, Fold: raw.Add[T], FoldAll: raw.AddAll[T], Finish: raw.DivideBy[T]}
 }
 
 // And is 1 where both elements are nonzero and 0 elsewhere.

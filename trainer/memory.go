@@ -3,57 +3,93 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/collective"
 )
 
 // housing is memory that the ranks of this host share, from which reductions need not
 // copy. It outlives sessions: vectors stay in it until a session has other memory, as it
-// has when this peer comes back under another identity, or the run ends.
+// has when this peer comes back under another identity, or the run ends. One into which a
+// reduction has failed is not in it any more, and moves.
 type housing struct {
-	comm *collective.Comm // of a session with that memory; nil if there was none
-	free []func() error   // one for each vector
+	comm  *collective.Comm // of a session with that memory; nil if there was none
+	full  bool             // there is no room in it
+	rooms []room
+	old   []room // of the housing before this one, while vectors move
+}
+
+// room is the place of one vector.
+type room struct {
+	first  any // where it begins
+	shared func(c *collective.Comm) bool
+	free   func() error
 }
 
 // house moves the vectors that are reduced into the memory of a session, if it has some
 // and they are not there yet. Elsewhere they serve as well, which only takes longer: so
 // that there is no room is told once, and is no error.
 func (r *runner) house(c *collective.Comm) {
-	if !c.SharesMemory() || r.housing.comm != nil && c.SameMemory(r.housing.comm) {
+	old := r.housing
+	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.serves(c)) {
 		return
 	}
-	now := housing{comm: c}
+	now := housing{comm: c, old: old.rooms}
 	if err := r.open.sums.house(&now); err != nil {
-		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, now.leave()))
-		r.housing.comm = c
+		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, leave(now.rooms, old.rooms)))
+		r.housing.comm, r.housing.full = c, true
 		return
 	}
-	_ = r.housing.leave() // what is not given back goes with the process
+	_ = leave(old.rooms, now.rooms) // what is not given back goes with the process
+	now.old = nil
 	r.housing = now
 }
 
-// leave gives the memory back. Nothing uses the vectors in it any more: reductions have
-// ended at all ranks that use their sums, and elastic asks a runner for its state from the
-// goroutine of Run only.
-func (h *housing) leave() error {
+// serves reports whether c's ranks share all vectors that are housed.
+func (h *housing) serves(c *collective.Comm) bool {
+	return !slices.ContainsFunc(h.rooms, func(r room) bool { return !r.shared(c) })
+}
+
+// leave gives the memory of vectors back, but for those to keep. Nothing uses it any more:
+// reductions have ended at all ranks that use their sums, and elastic asks a runner for its
+// state from the goroutine of Run only.
+func leave(rooms, keep []room) error {
 	var errs []error
-	for _, free := range h.free {
-		errs = append(errs, free())
+	for _, r := range rooms {
+		if find(keep, r.first) < 0 {
+			errs = append(errs, r.free())
+		}
 	}
-	h.free = nil
 	return errors.Join(errs...)
 }
 
-// moved returns vectors in the memory, with what is in those given. After an error some
-// of them may be there.
+// find returns which of the rooms is that of the vector that begins there, or -1.
+func find(rooms []room, first any) int {
+	return slices.IndexFunc(rooms, func(r room) bool { return r.first == first })
+}
+
+// moved returns vectors in the memory, with what is in those given: the same where they are
+// there already. After an error some of them may be there.
 func moved[T collective.Number](h *housing, vectors ...[]T) ([][]T, error) {
 	comm, there := h.comm, make([][]T, len(vectors))
 	for i, v := range vectors {
+		if len(v) == 0 {
+			there[i] = v
+			continue
+		}
+		if k := find(h.old, &v[0]); k >= 0 && collective.IsShared(comm, v) {
+			h.rooms, there[i] = append(h.rooms, h.old[k]), v
+			continue
+		}
 		w, err := collective.Alloc[T](comm, len(v))
 		if err != nil {
 			return nil, fmt.Errorf("memory for %d gradients: %w", len(v), err)
 		}
-		h.free = append(h.free, func() error { return collective.Free(comm, w) })
+		h.rooms = append(h.rooms, room{
+			first:  &w[0],
+			shared: func(c *collective.Comm) bool { return collective.IsShared(c, w) },
+			free:   func() error { return collective.Free(comm, w) },
+		})
 		copy(w, v)
 		there[i] = w
 	}

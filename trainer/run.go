@@ -84,7 +84,7 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	}
 	group.Hold(r, r.held)
 	group.OnQuorumLost(func() { r.saver.now(r) })
-	defer func() { _ = r.housing.leave() }() // what is not given back goes with the process
+	defer func() { _ = leave(r.housing.rooms, nil) }() // what is not given back goes with the process
 	err = r.sessions(ctx)
 	if errors.Is(err, elastic.ErrLeft) {
 		r.giveUp("leaving")

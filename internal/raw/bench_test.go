@@ -88,7 +88,7 @@ func BenchmarkAddAll(b *testing.B) {
 				eachLevel(b, func(b *testing.B, l level, bytes int) {
 					v := ones[float32](count+1, bytes)
 					for b.Loop() {
-						addAll(l, v[0], v[1:], stream)
+						addAll(l, v[:1], v[1:], stream)
 					}
 				})
 			})

@@ -44,9 +44,9 @@
 	VPSRLD $16, r, Z8; \
 	VPANDD Z13, Z8, Z8; \
 	VPADDD Z12, Z8, Z8; \
-	VPADDD Z8, r, r; \
-	VPSRLD $16, r, r; \
-	VPMOVDW r, Y8
+	VPADDD r, Z8, Z8; \
+	VPSRLD $16, Z8, Z8; \
+	VPMOVDW Z8, Y8
 
 #define STOREBF16Z(r, m, t, u, x) PACKZ(r); VMOVUPS Y8, m
 #define STREAMBF16Z(r, m, t, u, x) PACKZ(r); VMOVNTPS Y8, m

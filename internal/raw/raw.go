@@ -13,9 +13,9 @@
 // and with the build tag purego, they are loops in Go. Both compute the same. A sum
 // of several vectors takes one pass over them:
 //
-//	raw.AddAll(dst, [][]float32{a, b, c})  // dst[i] = a[i] + b[i] + c[i]
+//	raw.AddAll([][]float32{dst}, [][]float32{a, b, c}, false)  // dst[i] = a[i] + b[i] + c[i]
 //
-// AddAllStream and CopyStream write past the caches: for results too long for them.
+// AddAll and CopyStream can write past the caches: for results too long for them.
 package raw
 
 import (

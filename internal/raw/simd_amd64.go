@@ -195,30 +195,32 @@ func divideVectors[T Number](l level, v []T, n int) bool {
 	return true
 }
 
-// sources are the vectors of a sum, for the assembly. dst may be one of them;
-// vectors that overlap otherwise give wrong results.
+// sources are the vectors of a sum and where it goes, for the assembly. The latter may be
+// some of the former; vectors that overlap otherwise give wrong results.
 type sources struct {
-	dst, from unsafe.Pointer // from is the first of the slices
-	count     int            // at least 2
-	bytes     int            // of each; at least 32
-	wide      bool
-	stream    bool // write past the caches
+	to, from unsafe.Pointer // the first of the slices
+	copies   int            // to so many; at least 1
+	count    int            // from so many; at least 2
+	bytes    int            // of each; at least 32
+	wide     bool
+	stream   bool // write past the caches: all of to begin at the same place of a cache line
 }
 
 // sumVectors adds all of from at level l if there is a kernel for it, and reports
 // whether there was.
-func sumVectors[T Number](l level, dst []T, from [][]T, stream bool) bool {
-	bytes := len(dst) * Size[T]()
+func sumVectors[T Number](l level, to, from [][]T, stream bool) bool {
+	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {
 		return false
 	}
 	v := sources{
-		dst:    unsafe.Pointer(unsafe.SliceData(dst)),
+		to:     unsafe.Pointer(unsafe.SliceData(to)),
 		from:   unsafe.Pointer(unsafe.SliceData(from)),
+		copies: len(to),
 		count:  len(from),
 		bytes:  bytes,
 		wide:   l == avx512,
-		stream: stream,
+		stream: stream && alike(to),
 	}
 	switch TypeOf[T]() {
 	case Int8, Uint8:
@@ -237,6 +239,18 @@ func sumVectors[T Number](l level, dst []T, from [][]T, stream bool) bool {
 		sumBF16(&v)
 	default:
 		return false
+	}
+	return true
+}
+
+// alike reports whether all vectors begin at the same place of a cache line.
+func alike[T Number](all [][]T) bool {
+	const line = 64
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(all[0]))) % line
+	for _, v := range all[1:] {
+		if uintptr(unsafe.Pointer(unsafe.SliceData(v)))%line != first {
+			return false
+		}
 	}
 	return true
 }

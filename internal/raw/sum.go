@@ -2,36 +2,39 @@ package raw
 
 import "fmt"
 
-// AddAll sets dst[i] = from[0][i] + from[1][i] + ..., added from the left, in one
-// pass over all of them. Integers wrap. Float16 and BFloat16 are added in float32
-// and rounded once, at the end: that is more exact than a chain of Add, and so
-// differs from it. There must be at least one vector; dst may be any of them.
-func AddAll[T Number](dst []T, from [][]T) { addAll(levelHere(), dst, from, false) }
+// AddAll sets dst[k][i] = from[0][i] + from[1][i] + ... for every k, added from the left, in
+// one pass over all of them: each sum is made once. Integers wrap. Float16 and BFloat16 are
+// added in float32 and rounded once, at the end: that is more exact than a chain of Add, and
+// so differs from it. There must be at least one vector on either side, all of the same
+// length. Each of dst may be one of from; otherwise none that is written may overlap another.
+//
+// stream is for results that are not soon read again and do not fit the caches: where it can
+// AddAll writes past them, so that dst is not read from memory before it is overwritten.
+func AddAll[T Number](dst, from [][]T, stream bool) { addAll(levelHere(), dst, from, stream) }
 
-// AddAllStream is AddAll for results that are not soon read again and do not fit
-// the caches: where it can it writes past them, so that dst is not read from memory
-// before it is overwritten.
-func AddAllStream[T Number](dst []T, from [][]T) { addAll(levelHere(), dst, from, true) }
-
-func addAll[T Number](l level, dst []T, from [][]T, stream bool) {
-	if len(from) == 0 {
-		panic("raw: AddAll: no vectors")
+func addAll[T Number](l level, dst, from [][]T, stream bool) {
+	if len(from) == 0 || len(dst) == 0 {
+		panic(fmt.Sprintf("raw: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
+	n := len(dst[0])
 	for i, v := range from {
-		if len(v) != len(dst) {
-			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, vector %d has %d", len(dst), i, len(v)))
+		if len(v) != n {
+			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, vector %d has %d", n, i, len(v)))
 		}
 	}
-	switch {
-	case len(from) == 1 && stream:
-		CopyStream(dst, from[0])
-	case !sumVectors(l, dst, from, stream):
-		addAllLoop(dst, from)
+	for i, v := range dst {
+		if len(v) != n {
+			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, dst %d has %d", n, i, len(v)))
+		}
 	}
+	if sumVectors(l, dst, from, stream) {
+		return
+	}
+	addAllLoop(dst, from)
 }
 
 // addAllLoop is AddAll in plain Go.
-func addAllLoop[T Number](dst []T, from [][]T) {
+func addAllLoop[T Number](dst, from [][]T) {
 	if isHalf[T]() {
 		addAllHalf(dst, from)
 		return
@@ -39,26 +42,30 @@ func addAllLoop[T Number](dst []T, from [][]T) {
 	// In parts, so that each is still in the fastest cache when the next vector is
 	// added to it. The part of dst is written last: it may be one of the vectors.
 	var part [block]T
-	for i := 0; i < len(dst); i += block {
-		n := min(block, len(dst)-i)
+	for i := 0; i < len(dst[0]); i += block {
+		n := min(block, len(dst[0])-i)
 		copy(part[:n], from[0][i:])
 		for _, v := range from[1:] {
 			add(part[:n], part[:n], v[i:i+n])
 		}
-		copy(dst[i:], part[:n])
+		for _, d := range dst {
+			copy(d[i:], part[:n])
+		}
 	}
 }
 
 // addAllHalf is addAllLoop by way of float32.
-func addAllHalf[T Number](dst []T, from [][]T) {
+func addAllHalf[T Number](dst, from [][]T) {
 	var sum, x [block]float32
-	for i := 0; i < len(dst); i += block {
-		n := min(block, len(dst)-i)
+	for i := 0; i < len(dst[0]); i += block {
+		n := min(block, len(dst[0])-i)
 		widen(sum[:n], from[0][i:i+n])
 		for _, v := range from[1:] {
 			widen(x[:n], v[i:i+n])
 			add(sum[:n], sum[:n], x[:n])
 		}
-		narrow(dst[i:i+n], sum[:n])
+		for _, d := range dst {
+			narrow(d[i:i+n], sum[:n])
+		}
 	}
 }

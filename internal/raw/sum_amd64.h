@@ -1,5 +1,6 @@
-// Sums of several vectors in one pass. Registers as in simd_amd64.h, but
+// Sums of several vectors in one pass, into one or several. Registers as in simd_amd64.h, but
 //
+//	DI   the first of the slices to write      R13  how many these are
 //	SI   the first of the slices to add        DX   how many follow it
 //	R10  where a slice begins                  R11  the slice in turn
 //	R12  slices still to come                  BX   whether to write past the caches
@@ -8,7 +9,8 @@
 
 #define SOURCES(w) \
 	MOVQ v+0(FP), BX; \
-	MOVQ sources_dst(BX), DI; \
+	MOVQ sources_to(BX), DI; \
+	MOVQ sources_copies(BX), R13; \
 	MOVQ sources_from(BX), SI; \
 	MOVQ sources_count(BX), DX; \
 	DECQ DX; \
@@ -37,7 +39,7 @@ next: \
 	ADDQ $24, R11; \
 	DECQ R12; \
 	JNZ next; \
-	MOVQ DI, AX; \
+	MOVQ (DI), AX; \
 	NEGQ AX; \
 	ANDQ $((w)-1), AX
 
@@ -53,9 +55,39 @@ next: \
 	ADDQ AX, R10; \
 	ADDQ $24, R11
 
+// EACH begins with the slices to write, TO goes to offset AX of the one in turn, and LAST ends
+// what is done for each.
+#define EACH \
+	MOVQ DI, R11; \
+	MOVQ R13, R12
+
+#define TO \
+	MOVQ (R11), R10; \
+	ADDQ AX, R10; \
+	ADDQ $24, R11
+
+#define LAST(to) \
+	DECQ R12; \
+	JNZ to
+
 #define MORE(LOAD, OP, i, A, B) \
 	LOAD((i)(R10), B); \
 	OP(B, A, B, B)
+
+// AHEAD fetches what is to be added 4 KiB later: where there are many vectors to read and to
+// write, past the caches, the processor does not look as far ahead by itself.
+#define AHEAD(w, near) \
+	TESTQ BX, BX; \
+	JEQ near; \
+	PREFETCHT0 (4096+0*w)(R10); \
+	PREFETCHT0 (4096+1*w)(R10); \
+	PREFETCHT0 (4096+2*w)(R10); \
+	PREFETCHT0 (4096+3*w)(R10); \
+	PREFETCHT0 (4096+4*w)(R10); \
+	PREFETCHT0 (4096+5*w)(R10); \
+	PREFETCHT0 (4096+6*w)(R10); \
+	PREFETCHT0 (4096+7*w)(R10); \
+near:
 
 // SUMY adds vectors of w bytes in memory with AVX2, eight of each slice at a time.
 #define SUMY(CONSTS, LOAD, OP, STORE, STREAM, w) \
@@ -66,6 +98,7 @@ eight: \
 	CMPQ AX, R9; \
 	JGT one; \
 	FIRST; \
+	AHEAD(w, near) \
 	LOAD((0*w)(R10), Y0); \
 	LOAD((1*w)(R10), Y1); \
 	LOAD((2*w)(R10), Y2); \
@@ -76,6 +109,7 @@ eight: \
 	LOAD((7*w)(R10), Y7); \
 nextEight: \
 	NEXT; \
+	AHEAD(w, nextNear) \
 	MORE(LOAD, OP, 0*w, Y0, Y8); \
 	MORE(LOAD, OP, 1*w, Y1, Y9); \
 	MORE(LOAD, OP, 2*w, Y2, Y8); \
@@ -86,8 +120,9 @@ nextEight: \
 	MORE(LOAD, OP, 7*w, Y7, Y9); \
 	DECQ R12; \
 	JNZ nextEight; \
-	LEAQ (DI)(AX*1), R10; \
-	ADDQ $(8*w), AX; \
+	EACH; \
+toEight: \
+	TO; \
 	TESTQ BX, BX; \
 	JNE stream; \
 	STORE(Y0, (0*w)(R10), Y8, Y9, X8); \
@@ -98,6 +133,8 @@ nextEight: \
 	STORE(Y5, (5*w)(R10), Y8, Y9, X8); \
 	STORE(Y6, (6*w)(R10), Y8, Y9, X8); \
 	STORE(Y7, (7*w)(R10), Y8, Y9, X8); \
+	LAST(toEight); \
+	ADDQ $(8*w), AX; \
 	JMP eight; \
 stream: \
 	STREAM(Y0, (0*w)(R10), Y8, Y9, X8); \
@@ -108,6 +145,8 @@ stream: \
 	STREAM(Y5, (5*w)(R10), Y8, Y9, X8); \
 	STREAM(Y6, (6*w)(R10), Y8, Y9, X8); \
 	STREAM(Y7, (7*w)(R10), Y8, Y9, X8); \
+	LAST(toEight); \
+	ADDQ $(8*w), AX; \
 	JMP eight; \
 one: \
 	CMPQ AX, R8; \
@@ -119,13 +158,22 @@ nextOne: \
 	MORE(LOAD, OP, 0, Y0, Y8); \
 	DECQ R12; \
 	JNZ nextOne; \
-	STORE(Y0, (DI)(AX*1), Y8, Y9, X8); \
+	EACH; \
+toOne: \
+	TO; \
+	STORE(Y0, (R10), Y8, Y9, X8); \
+	LAST(toOne); \
 	ADDQ $(w), AX; \
 	JMP one; \
 ends: \
 	SFENCE; \
-	STORE(Y10, (DI), Y8, Y9, X8); \
-	STORE(Y11, (DI)(R8*1), Y8, Y9, X8); \
+	XORL AX, AX; \
+	EACH; \
+toEnds: \
+	TO; \
+	STORE(Y10, (R10), Y8, Y9, X8); \
+	STORE(Y11, (R10)(R8*1), Y8, Y9, X8); \
+	LAST(toEnds); \
 	VZEROUPPER; \
 	RET
 
@@ -138,6 +186,7 @@ wideEight: \
 	CMPQ AX, R9; \
 	JGT wideOne; \
 	FIRST; \
+	AHEAD(w, wideNear) \
 	LOAD((0*w)(R10), Z0); \
 	LOAD((1*w)(R10), Z1); \
 	LOAD((2*w)(R10), Z2); \
@@ -148,6 +197,7 @@ wideEight: \
 	LOAD((7*w)(R10), Z7); \
 wideNextEight: \
 	NEXT; \
+	AHEAD(w, wideNextNear) \
 	MORE(LOAD, OP, 0*w, Z0, Z8); \
 	MORE(LOAD, OP, 1*w, Z1, Z9); \
 	MORE(LOAD, OP, 2*w, Z2, Z8); \
@@ -158,8 +208,9 @@ wideNextEight: \
 	MORE(LOAD, OP, 7*w, Z7, Z9); \
 	DECQ R12; \
 	JNZ wideNextEight; \
-	LEAQ (DI)(AX*1), R10; \
-	ADDQ $(8*w), AX; \
+	EACH; \
+wideToEight: \
+	TO; \
 	TESTQ BX, BX; \
 	JNE wideStream; \
 	STORE(Z0, (0*w)(R10), Z8, Z9, Y8); \
@@ -170,6 +221,8 @@ wideNextEight: \
 	STORE(Z5, (5*w)(R10), Z8, Z9, Y8); \
 	STORE(Z6, (6*w)(R10), Z8, Z9, Y8); \
 	STORE(Z7, (7*w)(R10), Z8, Z9, Y8); \
+	LAST(wideToEight); \
+	ADDQ $(8*w), AX; \
 	JMP wideEight; \
 wideStream: \
 	STREAM(Z0, (0*w)(R10), Z8, Z9, Y8); \
@@ -180,6 +233,8 @@ wideStream: \
 	STREAM(Z5, (5*w)(R10), Z8, Z9, Y8); \
 	STREAM(Z6, (6*w)(R10), Z8, Z9, Y8); \
 	STREAM(Z7, (7*w)(R10), Z8, Z9, Y8); \
+	LAST(wideToEight); \
+	ADDQ $(8*w), AX; \
 	JMP wideEight; \
 wideOne: \
 	CMPQ AX, R8; \
@@ -191,12 +246,21 @@ wideNextOne: \
 	MORE(LOAD, OP, 0, Z0, Z8); \
 	DECQ R12; \
 	JNZ wideNextOne; \
-	STORE(Z0, (DI)(AX*1), Z8, Z9, Y8); \
+	EACH; \
+wideToOne: \
+	TO; \
+	STORE(Z0, (R10), Z8, Z9, Y8); \
+	LAST(wideToOne); \
 	ADDQ $(w), AX; \
 	JMP wideOne; \
 wideEnds: \
 	SFENCE; \
-	STORE(Z10, (DI), Z8, Z9, Y8); \
-	STORE(Z11, (DI)(R8*1), Z8, Z9, Y8); \
+	XORL AX, AX; \
+	EACH; \
+wideToEnds: \
+	TO; \
+	STORE(Z10, (R10), Z8, Z9, Y8); \
+	STORE(Z11, (R10)(R8*1), Z8, Z9, Y8); \
+	LAST(wideToEnds); \
 	VZEROUPPER; \
 	RET

@@ -6,13 +6,14 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/elrun/elrun/internal/raw"
 )
 
-// pageSize is what allocations are rounded up to; larger pages than this are not reserved
-// in part.
+// pageSize is what allocations are rounded up to, and what Abandon takes out; larger pages
+// than this are not reserved in part.
 const pageSize = 4 << 10
 
 // Arena is memory of one process from which it takes vectors that others of the host can
@@ -21,12 +22,22 @@ const pageSize = 4 << 10
 type Arena struct {
 	memory *Memory
 	mu     sync.Mutex
-	taken  []span // in order
+	taken  []span // in order, those that are dead included
+	held   int    // of these, as many that are not
 	closed bool
+
+	some      atomic.Bool // that are abandoned
+	abandoned []span
 }
 
 // span is a part of the arena, in bytes.
-type span struct{ first, end int }
+type span struct {
+	first, end int
+	dead       bool // given back, and not to be taken again
+}
+
+// overlaps reports whether the two have bytes in common.
+func (s span) overlaps(t span) bool { return s.first < t.end && t.first < s.end }
 
 // NewArena makes an arena out of which at most size bytes can be taken at a time.
 func NewArena(size int) (*Arena, error) {
@@ -39,6 +50,9 @@ func NewArena(size int) (*Arena, error) {
 
 // File is what the other processes give to Open.
 func (a *Arena) File() *os.File { return a.memory.File() }
+
+// Again maps the arena as another process would: what is abandoned is still there.
+func (a *Arena) Again() (*Memory, error) { return a.memory.again() }
 
 // Bytes is the whole arena, for Attach.
 func (a *Arena) Bytes() []byte { return a.memory.Bytes() }
@@ -69,7 +83,8 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if err := a.memory.reserve(first, size); err != nil {
 		return nil, err
 	}
-	a.taken = slices.Insert(a.taken, at, span{first, first + size})
+	a.taken = slices.Insert(a.taken, at, span{first: first, end: first + size})
+	a.held++
 	return a.memory.Bytes()[first : first+n : first+size], nil
 }
 
@@ -88,23 +103,69 @@ func (a *Arena) Free(b []byte) error {
 	offset, ok := a.offset(b)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.taken, func(s span) bool { return s.first == offset })
+	i := slices.IndexFunc(a.taken, func(s span) bool { return s.first == offset && !s.dead })
 	if !ok || i < 0 {
 		return errors.New("shm: free what was not allocated here")
 	}
-	s := a.taken[i]
-	a.taken = slices.Delete(a.taken, i, i+1)
-	if a.closed && len(a.taken) == 0 {
+	a.held--
+	if a.closed && a.held == 0 {
 		return a.memory.Close()
 	}
-	return a.memory.release(s.first, s.end-s.first)
+	s := &a.taken[i]
+	var err error
+	if a.isAbandoned(*s) {
+		s.dead = true
+		a.abandoned = slices.DeleteFunc(a.abandoned, s.overlaps)
+		err = a.memory.detach(s.first, s.end-s.first) // what was written there since goes as well
+	}
+	err = errors.Join(err, a.memory.release(s.first, s.end-s.first))
+	if !s.dead {
+		a.taken = slices.Delete(a.taken, i, i+1)
+	}
+	return err
 }
 
-// Ref says where b lies, for At of another process; 0 if it is not in the arena.
+// Abandon takes the whole pages of b, a part of what Alloc returned or ordinary memory, out of
+// the arena: other processes may go on to write to them, and it is not seen here. What they
+// had is lost. From then on b is ordinary memory, and has no Ref, nor has anything that is
+// partly in these pages. Free takes it like any other, but its place is not taken again.
+func (a *Arena) Abandon(b []byte) error {
+	offset, ok := a.offset(b)
+	if !ok {
+		return nil
+	}
+	head, tail := Ref(offset + 1).edges(len(b))
+	s := span{first: offset + head, end: offset + len(b) - tail}
+	if s.first == s.end {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.abandoned = append(a.abandoned, s)
+	a.some.Store(true)
+	return a.memory.detach(s.first, s.end-s.first)
+}
+
+// Has reports whether b lies in the arena, or did before it was abandoned.
+func (a *Arena) Has(b []byte) bool {
+	_, ok := a.offset(b)
+	return ok
+}
+
+func (a *Arena) isAbandoned(s span) bool { return slices.ContainsFunc(a.abandoned, s.overlaps) }
+
+// Ref says where b lies, for at of another process; 0 if it is not in the arena.
 func (a *Arena) Ref(b []byte) Ref {
 	offset, ok := a.offset(b)
 	if !ok || len(b) == 0 {
 		return 0
+	}
+	if a.some.Load() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.isAbandoned(span{first: offset, end: offset + len(b)}) {
+			return 0
+		}
 	}
 	return Ref(offset + 1)
 }
@@ -136,7 +197,7 @@ func (a *Arena) Close() error {
 		return nil
 	}
 	a.closed = true
-	if len(a.taken) > 0 {
+	if a.held > 0 {
 		return nil
 	}
 	return a.memory.Close()

@@ -85,7 +85,7 @@ func TestBellsWake(t *testing.T) {
 		last := round % n
 		met := make(chan error, n)
 		meet := func(l *Lane) {
-			l.Post(&Header{uint64(round)}, nil, Refs{})
+			l.Post(&Header{uint64(round)}, Refs{})
 			met <- l.Meet()
 		}
 		for i, l := range lanes {
@@ -184,7 +184,7 @@ func TestWakeUnknown(t *testing.T) {
 	lanes[0].segment.wake(1 << 1) // has no bells
 	defer belled(t, lanes)()
 	lanes[0].mine().posts[0].posted.sleepers.Store(^uint64(0))
-	lanes[0].Post(&Header{}, nil, Refs{})
+	lanes[0].Post(&Header{}, Refs{})
 	if got := lanes[0].mine().posts[0].posted.sleepers.Load(); got != 0 {
 		t.Errorf("sleepers %b", got)
 	}

@@ -6,108 +6,133 @@ import (
 	"github.com/elrun/elrun/internal/raw"
 )
 
-// directBlock is how many bytes a rank folds before it lets the others have them: they
-// are in its cache then. A quarter of that takes up to a seventh longer, as ranks wait for
-// each other more often.
-const directBlock = 256 << 10
+// How many bytes a rank folds before it says that the call goes on. Where it folds two at a
+// time, they are in its cache then for the other vectors.
+const (
+	directBlock = 64 << 20
+	pairBlock   = 256 << 10
+)
 
-// A rank reads the vectors of all, and writes only its own. So a rank that was put out of
-// the job in the middle of a call, and runs on later, can do no harm to what the others
-// have in the same memory by then. They map its arena for reading only.
+// In a direct call a rank folds its chunk out of the vectors of all and writes it to the
+// vectors of all: each sum is made, and each result written, once, and ranks wait for each
+// other only before that and after.
+//
+// A rank that was put out of the job in the middle of a call, and runs on later, still writes
+// to what the others had in it. They must not have anything there by then: where a call fails,
+// its caller gives up the pages of dst (Arena.Abandon). For that others write whole pages only.
+// What dst has of a page at either end travels with the post, as it is short, and each rank
+// folds it for itself.
 
 // views are the vectors of all ranks of a lane, of any type, as they are mapped here. Each
 // call writes them anew: to make them would take longer than a short call.
 type views struct {
-	dst, src, from [][]byte
+	dst, src, to, from [][]byte
 }
 
 func newViews(ranks int) views {
-	return views{make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks)}
+	return views{make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks)}
 }
 
 // sources are the vectors that are to be folded next; the caller sets them all.
-func sources[T raw.Number](v *views) [][]T {
-	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v.from))), len(v.from))
+func sources[T raw.Number](v *views) [][]T { return typed[T](v.from) }
+
+// targets are those into which they are folded.
+func targets[T raw.Number](v *views) [][]T { return typed[T](v.to) }
+
+func typed[T raw.Number](v [][]byte) [][]T {
+	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
+}
+
+// inPage is how far after the beginning of a page a vector begins that is not nowhere.
+func (r Ref) inPage() int { return int((r - 1) % pageSize) }
+
+// edges returns how many of the bytes of a vector at r lie in pages of which it has not all:
+// at its beginning and at its end, less than a page each.
+func (r Ref) edges(bytes int) (head, tail int) {
+	begin := r.inPage()
+	head = min((pageSize-begin)%pageSize, bytes)
+	return head, min((begin+bytes)%pageSize, bytes-head)
+}
+
+// PostVectors is Post for an AllReduce of vectors of which refs says whether they lie in an
+// arena. Where they do and the call fails, other ranks may still write to dst.
+func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
+	var head, tail int
+	if refs.Dst != 0 && refs.Src != 0 {
+		head, tail = refs.Dst.edges(len(src))
+	}
+	l.Post(h, refs, src[:head], src[len(src)-tail:])
 }
 
 // mapped looks up the vectors of a call that all ranks have posted, of so many bytes; it
-// reports whether all are in an arena.
+// reports whether all are in an arena, with dst at the same place of a page.
 func (l *Lane) mapped(bytes int) bool {
 	for r := range l.size {
 		refs := l.post(r).refs
 		var there [2]bool
 		l.views.dst[r], there[0] = at(l.arenas[r], refs.Dst, bytes)
 		l.views.src[r], there[1] = at(l.arenas[r], refs.Src, bytes)
-		if !there[0] || !there[1] {
+		if !there[0] || !there[1] || refs.Dst.inPage() != l.post(0).refs.Dst.inPage() {
 			return false
 		}
 	}
 	return true
 }
 
-// directed is a call under way whose vectors all ranks have mapped.
-type directed[T raw.Number] struct {
-	*Lane
-	length, chunk, step int // elements of the vector, of a rank's chunk, of a block
-	stream              bool
-}
-
 // direct folds vectors that all ranks have mapped.
 func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
-	step := min(directBlock, len(l.blocks[l.rank])) / raw.Size[T]() // as partial results go to its blocks
-	d := directed[T]{Lane: l, length: length, chunk: (length + l.size - 1) / l.size, step: step}
-	d.stream = l.streams(length * raw.Size[T]())
-	count := (d.chunk + d.step - 1) / d.step
-	for k := range count + 1 {
-		if k < count {
-			d.fold(k, fold)
-			l.publish(&l.mine().folded.word, l.done+uint32(k)+1)
-		}
-		if k > 0 {
-			if err := d.pull(k - 1); err != nil {
-				return err
-			}
-		}
+	size := raw.Size[T]()
+	head, tail := l.post(l.rank).refs.Dst.edges(length * size)
+	edge(l, 0, head/size, 0, fold)
+	edge(l, length-tail/size, length, head, fold)
+	first, end := l.share(head/size, length-tail/size, line/size)
+	stream := l.streams(length * size)
+	step := directBlock / size
+	if fold.All == nil {
+		step = min(pairBlock, len(l.blocks[l.rank])) / size // as partial results go to its blocks
+	}
+	for ; first < end; first += step {
+		push(l, first, min(first+step, end), fold, stream)
 		l.watch(-1)
 	}
-	return l.finish(count)
+	return l.finish()
 }
 
-// piece returns block k of the chunk of a rank.
-func (d *directed[T]) piece(rank, k int) (first, end int) {
-	first, end = min(rank*d.chunk+k*d.step, d.length), min((rank+1)*d.chunk, d.length)
-	return min(first, end), min(first+d.step, end)
+// share returns the chunk of this rank of elements first to end, cut at multiples of align
+// from first.
+func (l *Lane) share(first, end, align int) (from, to int) {
+	chunk := (end - first + l.size - 1) / l.size
+	chunk = (chunk + align - 1) / align * align
+	return min(first+l.rank*chunk, end), min(first+(l.rank+1)*chunk, end)
 }
 
-// fold folds block k of this rank's chunk.
-func (d *directed[T]) fold(k int, fold Folding[T]) {
-	first, end := d.piece(d.rank, k)
-	from := sources[T](&d.views)
+// push folds elements first to end into the vectors of all, this rank's own first.
+func push[T raw.Number](l *Lane, first, end int, fold Folding[T], stream bool) {
+	to, from := targets[T](&l.views), sources[T](&l.views)
+	for r := range l.size {
+		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]
+		from[r] = of[T](l.views.src[r])[first:end]
+	}
+	fold.into(to, of[T](l.blocks[l.rank]), from, stream) // dst may be the vector of a later rank
+}
+
+// edge folds elements first to end for this rank alone, out of what all have posted, where
+// they begin after so many bytes.
+func edge[T raw.Number](l *Lane, first, end, skip int, fold Folding[T]) {
+	if first == end {
+		return
+	}
+	to, from := targets[T](&l.views)[:1], sources[T](&l.views)
+	to[0] = of[T](l.views.dst[l.rank])[first:end]
 	for r := range from {
-		from[r] = of[T](d.views.src[r])[first:end]
+		from[r] = of[T](l.post(r).inline[skip:])[:end-first]
 	}
-	partial := of[T](d.blocks[d.rank])[:end-first] // as dst may be the vector of a later rank
-	fold.into(of[T](d.views.dst[d.rank])[first:end], partial, from, false)
+	fold.into(to, to[0], from, false)
 }
 
-// pull copies block k of the others' chunks, the next rank's first.
-func (d *directed[T]) pull(k int) error {
-	dst := of[T](d.views.dst[d.rank])
-	for i := 1; i < d.size; i++ {
-		r := (d.rank + i) % d.size
-		if err := d.await(&d.places[r].folded.word, d.done+uint32(k)+1, r); err != nil {
-			return err
-		}
-		first, end := d.piece(r, k)
-		move(dst[first:end], of[T](d.views.dst[r])[first:end], d.stream)
-	}
-	return nil
-}
-
-// finish waits until all ranks have done with the vectors of a call that counts as so
-// many blocks.
-func (l *Lane) finish(blocks int) error {
-	l.done += uint32(blocks)
+// finish waits until all ranks have written their parts. The call counts as one block.
+func (l *Lane) finish() error {
+	l.done++
 	mine := l.mine()
 	mine.filled.value.Store(l.done)
 	mine.folded.value.Store(l.done)

@@ -9,13 +9,13 @@
 //	Small    the vector travels with the post; every rank folds all of them
 //	staged   AllReduce and its relatives over ordinary slices: blocks are copied into
 //	         the segment, folded there by the rank whose chunk they are of, copied out
-//	direct   the vectors themselves lie in Arenas, which the others have mapped for
-//	         reading: each rank folds its chunk straight out of all of them, and copies
-//	         the chunks of the others
+//	direct   the vectors themselves lie in Arenas, which the others have mapped: each rank
+//	         folds its chunk straight out of all of them into all of them
 //
 // Costs for n ranks and S bytes: Small folds (n-1) S bytes at each rank and waits once;
-// staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct copies (n-1)/n S and folds
-// as much.
+// staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct reads S bytes, writes as many,
+// and waits twice. A rank that is late may still write to the others' vectors of a direct
+// call that has failed there: Arena.Abandon takes these out of its reach.
 //
 // Who waits polls first, then lets other processes run, then sleeps until its Bell is
 // rung: with more ranks than cores nobody keeps a core from a rank that has work to do, and
@@ -31,7 +31,7 @@
 //	seg.UseBells(bell, ropes)
 //	vigil := seg.KeepVigil(func(rank int) { seg.Revoke() })
 //	lane := seg.Lane(0, []int{0, 1, 2})
-//	lane.Post(header, nil, refs)
+//	lane.PostVectors(header, src, refs)
 //	err = shm.AllReduce(lane, vectors, shm.Everyone)
 //
 // Memory comes from NewMemory, which makes a file without a name: nothing is left of it

@@ -6,9 +6,9 @@ import "github.com/elrun/elrun/internal/raw"
 type Folding[T raw.Number] struct {
 	// Two sets dst = a op b, where a is of lower ranks than b and dst may be a or b.
 	Two func(dst, a, b []T)
-	// All, if set, folds any number of vectors in one pass. dst may be one of them; stream
-	// says that it is not read again soon.
-	All func(dst []T, from [][]T, stream bool)
+	// All, if set, folds any number of vectors in one pass into each of dst, which may be some
+	// of them; stream says that these are not read again soon.
+	All func(dst, from [][]T, stream bool)
 }
 
 // streamFrom is how much the ranks write together, in bytes, if the results pass by the
@@ -19,21 +19,26 @@ const streamFrom = 32 << 20
 // streams reports whether results of so many bytes pass by the cache.
 func (l *Lane) streams(bytes int) bool { return bytes*l.size >= streamFrom }
 
-// into folds n vectors in their order into dst, which may be one of them. All but the last
-// fold of two go to partial, which may be dst unless that is one of the vectors.
-func (f Folding[T]) into(dst, partial []T, from [][]T, stream bool) {
+// into folds n vectors in their order into each of dst, which may be some of them. Where it
+// folds two at a time, all but the last result go to partial, which is at least as long and may
+// be dst[0] unless that is one of the vectors.
+func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, stream bool) {
 	switch {
 	case len(from) == 1:
-		copy(dst, from[0])
-	case f.All != nil && (stream || len(from) > 2):
+		copy(dst[0], from[0])
+	case f.All != nil && (stream || len(from) > 2 || len(dst) > 1):
 		f.All(dst, from, stream)
+		return
 	default:
-		sum := from[0]
+		sum, partial := from[0], partial[:len(dst[0])]
 		for _, v := range from[1 : len(from)-1] {
 			f.Two(partial, sum, v)
 			sum = partial
 		}
-		f.Two(dst, sum, from[len(from)-1])
+		f.Two(dst[0], sum, from[len(from)-1])
+	}
+	for _, d := range dst[1:] {
+		move(d, dst[0], stream)
 	}
 }
 

@@ -51,6 +51,10 @@ func (l *Lane) watch(rank int) {
 	}
 }
 
+// Revoked reports whether the segment is revoked at this rank. Waits that need not wait do
+// not look.
+func (l *Lane) Revoked() bool { return l.segment.revoked.Load() }
+
 // mine is this rank's place.
 func (l *Lane) mine() *place { return l.places[l.rank] }
 
@@ -65,14 +69,17 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("shm: rank %d has posted another call: %x", e.Rank, e.Header)
 }
 
-// Post tells the other ranks what this one is about to do. inline, at most Inline bytes,
-// goes with it.
-func (l *Lane) Post(h *Header, inline []byte, refs Refs) {
+// Post tells the other ranks what this one is about to do. inline, together at most Inline
+// bytes, goes with it.
+func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
 	p := &l.mine().posts[l.calls%2]
 	p.header.set(h)
 	p.refs.Dst, p.refs.Src = refs.Dst, refs.Src
 	p.digest = h.digest()
-	copy(p.inline[:], inline)
+	n := 0
+	for _, b := range inline {
+		n += copy(p.inline[n:], b)
+	}
 	l.calls++
 	l.publish(&p.posted, l.calls)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,21 +49,15 @@ func newMemory(size int) (*Memory, error) {
 
 // Open maps memory that another process has made, and takes over the file, also if it
 // fails. A file that could shrink is refused.
-func Open(file *os.File) (*Memory, error) { return openFor(file, unix.PROT_READ|unix.PROT_WRITE) }
-
-// OpenToRead is Open for memory into which this process must not write, such as another
-// one's Arena.
-func OpenToRead(file *os.File) (*Memory, error) { return openFor(file, unix.PROT_READ) }
-
-func openFor(file *os.File, access int) (*Memory, error) {
-	m, err := open(file, access)
+func Open(file *os.File) (*Memory, error) {
+	m, err := open(file)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("shm: open memory: %w", err), file.Close())
 	}
 	return m, nil
 }
 
-func open(file *os.File, access int) (*Memory, error) {
+func open(file *os.File) (*Memory, error) {
 	has, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read its seals: %w", err)
@@ -74,7 +69,7 @@ func open(file *os.File, access int) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), access, unix.MAP_SHARED)
+	bytes, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", info.Size(), err)
 	}
@@ -97,6 +92,25 @@ func (m *Memory) reserve(offset, size int) error {
 // release gives the pages of a part of the memory back.
 func (m *Memory) release(offset, size int) error {
 	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))
+}
+
+// again maps the same memory a second time.
+func (m *Memory) again() (*Memory, error) {
+	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("shm: duplicate the file of a memory: %w", err)
+	}
+	return Open(os.NewFile(uintptr(fd), m.file.Name()))
+}
+
+// detach puts memory of this process's own, zero, in the place of a part. The file keeps what
+// it has there.
+func (m *Memory) detach(offset, size int) error {
+	const access, how = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED
+	if _, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&m.bytes[offset]), uintptr(size), access, how); err != nil {
+		return fmt.Errorf("shm: detach %d bytes of memory: %w", size, err)
+	}
+	return nil
 }
 
 // Bytes is the memory. It must not be touched after Close.

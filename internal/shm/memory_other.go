@@ -18,10 +18,11 @@ func Open(file *os.File) (*Memory, error) {
 	return nil, ErrUnsupported
 }
 
-// OpenToRead does as Open.
-func OpenToRead(file *os.File) (*Memory, error) { return Open(file) }
-
 func (m *Memory) reserve(int, int) error { return ErrUnsupported }
+
+func (m *Memory) again() (*Memory, error) { return nil, ErrUnsupported }
+
+func (m *Memory) detach(int, int) error { return ErrUnsupported }
 
 func (m *Memory) release(int, int) error { return ErrUnsupported }
 

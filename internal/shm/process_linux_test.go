@@ -56,7 +56,7 @@ func playRank(spec string) error {
 		for j := range p.src {
 			p.src[j] = float32(i + p.rank + j%16)
 		}
-		p.lane.Post(&Header{uint64(2 * i)}, nil, Refs{})
+		p.lane.Post(&Header{uint64(2 * i)}, Refs{})
 		if err := p.lane.Meet(); err != nil {
 			return err
 		}
@@ -116,33 +116,25 @@ func (p *player) attach() error {
 	return nil
 }
 
-func addAll(dst []float32, from [][]float32, stream bool) {
-	if stream {
-		raw.AddAllStream(dst, from)
-		return
-	}
-	raw.AddAll(dst, from)
-}
-
 func (p *player) call(h *Header) error {
-	v := Vectors[float32]{Dst: p.dst, Src: p.src, Fold: Folding[float32]{Two: raw.Add[float32], All: addAll}}
+	v := Vectors[float32]{Dst: p.dst, Src: p.src, Fold: Folding[float32]{Two: raw.Add[float32], All: raw.AddAll[float32]}}
 	for r := range p.n + 1 {
 		v.Bounds = append(v.Bounds, len(p.src)*r/p.n)
 	}
 	switch p.way {
 	case "small":
-		p.lane.Post(h, raw.Bytes(p.src), Refs{})
+		p.lane.Post(h, Refs{}, raw.Bytes(p.src))
 		return Small(p.lane, p.dst, raw.Add[float32])
 	case "staged":
-		p.lane.Post(h, nil, Refs{})
+		p.lane.Post(h, Refs{})
 	case "direct":
-		p.lane.Post(h, nil, Refs{Ref(p.bytes + 1), 1})
+		p.lane.PostVectors(h, raw.Bytes(p.src), Refs{Ref(p.bytes + 1), 1})
 	}
 	return AllReduce(p.lane, v, Everyone)
 }
 
-// TestProcesses folds between processes. With their number in SHM_BENCH it takes longer
-// vectors as well, and shows times.
+// TestProcesses folds between processes, also vectors so long that results go past the caches.
+// With the number of processes in SHM_BENCH it takes longer ones as well, and shows times.
 func TestProcesses(t *testing.T) {
 	spec := os.Getenv("SHM_BENCH")
 	n := 2
@@ -154,7 +146,7 @@ func TestProcesses(t *testing.T) {
 	}
 	for _, way := range []string{"small", "staged", "direct"} {
 		for _, bytes := range []int{4, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-			if way == "small" && bytes > Inline || way != "small" && bytes < 8<<10 || spec == "" && bytes > 1<<20 {
+			if way == "small" && bytes > Inline || way != "small" && bytes < 8<<10 || spec == "" && bytes > 16<<20 {
 				continue
 			}
 			runRanks(t, n, bytes, min(2000, max(9, (64<<20)/bytes)), way)

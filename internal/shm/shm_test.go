@@ -98,17 +98,17 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
 	switch kind {
 	case "small":
 		v := whole[:min(len(whole), Inline/8)]
-		l.Post(h, raw.Bytes(v), Refs{})
+		l.Post(h, Refs{}, raw.Bytes(v))
 		return errors.Join(Small(l, v, join), folded(v, l.size, 0))
 	case "meet":
-		l.Post(h, nil, Refs{})
+		l.Post(h, Refs{})
 		return l.Meet()
 	case "scatter":
-		l.Post(h, nil, Refs{})
+		l.Post(h, Refs{})
 		dst := make([]int64, end-first)
 		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Fold: Folding[int64]{Two: join}}), folded(dst, l.size, first))
 	case "allreduce", "reduce":
-		l.Post(h, nil, Refs{})
+		l.Post(h, Refs{})
 		if kind == "allreduce" {
 			root = Everyone
 		}
@@ -118,7 +118,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
 		}
 		return err
 	}
-	l.Post(h, nil, Refs{})
+	l.Post(h, Refs{})
 	if kind == "gather" {
 		root = Everyone
 	}
@@ -161,7 +161,7 @@ func TestManyRanksWithArenas(t *testing.T) {
 		for i := range v {
 			v[i] = input(rank, i)
 		}
-		l.Post(&Header{1}, nil, Refs{Dst: 1, Src: 1})
+		l.PostVectors(&Header{1}, raw.Bytes(v), Refs{Dst: 1, Src: 1})
 		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Fold: Folding[int64]{Two: join}}, Everyone); err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func TestManyRanksWithArenas(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {
-		lanes[rank].Post(&Header{7, uint64(rank / 2)}, nil, Refs{})
+		lanes[rank].Post(&Header{7, uint64(rank / 2)}, Refs{})
 		return lanes[rank].Meet()
 	})
 	for rank, err := range errs {
@@ -209,13 +209,13 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 			}
 		}
 	}
-	lanes[2].Post(&Header{1}, nil, Refs{}) // which will not be seen in the second call any more
+	lanes[2].Post(&Header{1}, Refs{}) // which will not be seen in the second call any more
 	errs := make(chan error, 2)
 	for _, l := range lanes[:2] {
 		go func() {
-			l.Post(&Header{1}, nil, Refs{})
+			l.Post(&Header{1}, Refs{})
 			err := l.Meet()
-			l.Post(&Header{2}, nil, Refs{})
+			l.Post(&Header{2}, Refs{})
 			errs <- errors.Join(err, l.Meet())
 		}()
 	}

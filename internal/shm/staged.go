@@ -159,16 +159,16 @@ func (s *staged[T]) foldPiece(k int) error {
 	first, end := s.piece(k, s.rank)
 	n := end - first
 	out := s.slot(k, s.rank, s.rank, n)
-	dst := out
+	to, from := targets[T](&s.views)[:1], sources[T](&s.views)
+	to[0] = out
 	if !s.spread {
-		dst = s.Dst[first-s.Bounds[s.rank]:][:n]
+		to[0] = s.Dst[first-s.Bounds[s.rank]:][:n]
 	}
-	from := sources[T](&s.views)
 	for r := range from {
 		from[r] = s.slot(k, r, s.rank, n)
 	}
 	from[s.rank] = s.Src[first:end]
-	s.Fold.into(dst, out, from, false)
+	s.Fold.into(to, out, from, false)
 	s.publish(&s.mine().folded.word, s.done+uint32(k)+1)
 	return nil
 }

@@ -35,16 +35,20 @@ func share(ranks []*Transport) error {
 	n := len(ranks)
 	h := &host{arenas: make([]*shm.Arena, n)}
 	h.users.Store(int64(n))
-	bytes, members := make([][]byte, n), make([]int, n)
+	members := make([]int, n)
 	for i, t := range ranks {
 		members[i] = t.self
 		if a, err := shm.NewArena(arenaSize); err == nil { // else it allocates ordinary memory
-			h.arenas[i], bytes[i] = a, a.Bytes()
+			h.arenas[i] = a
 		}
 	}
 	memory := shm.Ordinary(shm.Size(n))
 	for i, t := range ranks {
-		segment, err := shm.Attach(memory, bytes, n, i)
+		arenas, err := h.mapFor(i)
+		if err != nil {
+			return errors.Join(err, h.close())
+		}
+		segment, err := shm.Attach(memory, arenas, n, i)
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
@@ -53,11 +57,34 @@ func share(ranks []*Transport) error {
 	return nil
 }
 
-// host is what ranks that share memory have in common. All use the same mappings, which
-// therefore stay until the last has released them.
+// host is what ranks that share memory have in common. Mappings stay until the last has
+// released them.
 type host struct {
 	arenas []*shm.Arena
+	views  []*shm.Memory // of the arenas, by others than their ranks
 	users  atomic.Int64
+}
+
+// mapFor maps the arenas of all for rank i: each rank has views of its own of those of others,
+// as processes have. One that is late writes there then, and not into what an owner that gave
+// memory up has in its place.
+func (h *host) mapFor(i int) ([][]byte, error) {
+	bytes := make([][]byte, len(h.arenas))
+	for j, a := range h.arenas {
+		switch {
+		case a == nil:
+		case i == j:
+			bytes[j] = a.Bytes()
+		default:
+			view, err := a.Again()
+			if err != nil {
+				return nil, err
+			}
+			h.views = append(h.views, view)
+			bytes[j] = view.Bytes()
+		}
+	}
+	return bytes, nil
 }
 
 func (h *host) release() error {
@@ -69,6 +96,9 @@ func (h *host) release() error {
 
 func (h *host) close() error {
 	var err error
+	for _, v := range h.views {
+		err = errors.Join(err, v.Close())
+	}
 	for _, a := range h.arenas {
 		if a != nil {
 			err = errors.Join(err, a.Close())

@@ -74,7 +74,7 @@ func (s *arenas) use(id elastic.ID, file *os.File) ([]byte, error) {
 	case m == nil && s.closed:
 		return nil, errors.Join(errors.New("the host is closed"), file.Close())
 	case m == nil:
-		memory, err := shm.OpenToRead(file) // only its own process writes into it
+		memory, err := shm.Open(file)
 		if err != nil {
 			return nil, err
 		}
