@@ -157,7 +157,9 @@ func TestQuorumLost(t *testing.T) {
 			}
 		}
 		a.play(t)
-		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 2 {
+		// The others had the whole tail of step 3 when they died. This peer may not have had
+		// it: then step 2 was committed here, and only step 1 was stable.
+		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 1 {
 			t.Errorf("error %v after %d steps", x.err, len(x.steps))
 		}
 	})
