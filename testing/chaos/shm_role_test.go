@@ -61,10 +61,13 @@ func (c *caller) settle(s *elastic.Session) error {
 	c.session = s
 	fmt.Printf("session epoch=%d size=%d shared=%t\n", s.View.Epoch, s.Comm.Size(), s.Comm.SharesMemory())
 	for i := range c.ours {
-		if c.ours[i] != nil {
+		if c.ours[i] != nil && (collective.IsShared(s.Comm, c.ours[i]) || !s.Comm.SharesMemory()) {
 			continue
 		}
-		var err error
+		err := collective.Free(s.Comm, c.ours[i]) // into which a call has failed
+		if err != nil {
+			return err
+		}
 		if c.ours[i], err = collective.Alloc[float32](s.Comm, callLength); err != nil {
 			return err
 		}

@@ -90,7 +90,7 @@ func TestKillSharedEarly(t *testing.T) {
 			j.pause(t, offset)
 			things := j.things(t)
 			j.kill(t, e.peer(t, victim).pid, syscall.SIGKILL)
-			j.until(t, "a session without it, or the end", func() bool { return !e.running() || j.sessions(peers-1) == peers-1 })
+			j.until(t, "a session without it, or the end", func() bool { return !e.running() || j.sessions(peers-1, 0) == peers-1 })
 			outcome := "went on"
 			if !e.running() {
 				outcome = "ended"
@@ -191,6 +191,40 @@ func TestStopShared(t *testing.T) {
 	})
 }
 
+// A peer that is stopped in the middle of a call, together with its elrun, which would kill it,
+// and that runs on when the others have put it out and gone on, spoils nothing of what they have
+// in shared memory by then: they look at what their calls give. Then it comes back.
+func TestLateShared(t *testing.T) {
+	rng := chance(t)
+	const peers = 3
+	for run := range pick(3, 40) {
+		t.Run(fmt.Sprint(run), func(t *testing.T) {
+			j := start(t, spec{Calls: true}, peers-1, transportFlags()...)
+			j.inSession(t, peers-1)
+			other := j.join(t, 1)
+			j.until(t, "a session of all", func() bool { return j.sessions(peers, 0) == peers-1 })
+			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
+			late := other.peer(t, 0)
+			told := len(j.elruns[0].out.String())
+			j.kill(t, other.cmd.Process.Pid, syscall.SIGSTOP)
+			j.kill(t, late.pid, syscall.SIGSTOP)
+			j.until(t, "a session without the one that is stopped", func() bool { return j.sessions(peers-1, told) == peers-1 })
+			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
+			told = len(j.elruns[0].out.String())
+			j.kill(t, late.pid, syscall.SIGCONT)
+			j.kill(t, other.cmd.Process.Pid, syscall.SIGCONT)
+			j.until(t, "a session of all again", func() bool { return j.sessions(peers, told) == peers-1 })
+			j.hurry(t)
+			for i, e := range j.elruns {
+				if status := e.status(t); status != 0 {
+					t.Errorf("elrun %d ended with status %d", i, status)
+				}
+			}
+			j.checkGone(t)
+		})
+	}
+}
+
 // watch returns a function that waits for the end of a process.
 func watch(t *testing.T, pid int) (wait func(t *testing.T) time.Time) {
 	t.Helper()
@@ -222,14 +256,15 @@ func transportFlags() []string {
 // inSession waits until n peers that only call have begun a session of n members.
 func (j *job) inSession(t *testing.T, n int) {
 	t.Helper()
-	j.until(t, fmt.Sprintf("a session of %d members", n), func() bool { return j.sessions(n) == n })
+	j.until(t, fmt.Sprintf("a session of %d members", n), func() bool { return j.sessions(n, 0) == n })
 }
 
-// sessions counts the peers that have begun a session of n members.
-func (j *job) sessions(n int) int {
+// sessions counts the peers of the first elrun that have begun a session of n members, as far as
+// their output says that from a byte on.
+func (j *job) sessions(n, from int) int {
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^(\[\d+\]) session epoch=\d+ size=%d shared=`, n))
 	peers := make(map[string]bool)
-	for _, m := range line.FindAllStringSubmatch(j.elruns[0].out.String(), -1) {
+	for _, m := range line.FindAllStringSubmatch(j.elruns[0].out.String()[from:], -1) {
 		peers[m[1]] = true
 	}
 	return len(peers)
