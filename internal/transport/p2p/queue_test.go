@@ -21,7 +21,15 @@ type visitor struct {
 type slowQueue struct {
 	q     *queue
 	here  []visitor // in the order in which they came
-	owner *place    // whose turn it is; nil if nobody is here
+	owner *place    // whose turn it is; nil if it is nobody's
+	open  bool      // it is kept for who is more urgent than all who are here
+	later []func()  // what the queue has put off
+}
+
+func newSlowQueue() *slowQueue {
+	s := &slowQueue{q: newQueue()}
+	s.q.later = func(f func()) { s.later = append(s.later, f) }
+	return s
 }
 
 func (s *slowQueue) join(t *rapid.T, priority int32) {
@@ -29,10 +37,16 @@ func (s *slowQueue) join(t *rapid.T, priority int32) {
 	if slices.ContainsFunc(s.here, func(v visitor) bool { return v.place == p }) {
 		t.Fatal("two have one place")
 	}
+	first := s.owner == nil && (!s.open || priority > s.most())
 	s.here = append(s.here, visitor{p, priority})
-	if s.owner == nil {
-		s.owner = p
+	if first {
+		s.owner, s.open = p, false
 	}
+}
+
+// most is the highest priority of those who are here.
+func (s *slowQueue) most() int32 {
+	return slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).priority
 }
 
 // leave lets the owner write and leave.
@@ -40,10 +54,25 @@ func (s *slowQueue) leave() {
 	if s.owner == nil {
 		return
 	}
-	p := s.owner
+	p, priority := s.owner, s.owner.priority
 	<-p.turn
 	s.q.leave(p)
-	s.without(p)
+	s.strike(p)
+	s.owner = nil
+	if s.open = len(s.here) > 0 && s.most() < priority; !s.open {
+		s.next()
+	}
+}
+
+// wait lets go on what the queue has put off.
+func (s *slowQueue) wait() {
+	for _, f := range s.later {
+		f()
+	}
+	if s.later = nil; s.open {
+		s.open = false
+		s.next()
+	}
 }
 
 // quit lets one of those who are here give up: the owner has not begun to write then.
@@ -53,15 +82,22 @@ func (s *slowQueue) quit(t *rapid.T) {
 	}
 	v := rapid.SampledFrom(s.here).Draw(t, "who")
 	s.q.quit(v.place)
-	s.without(v.place)
+	s.strike(v.place)
+	if s.owner == v.place {
+		s.next()
+	}
+	if len(s.here) == 0 {
+		s.wait()
+	}
 }
 
-// without strikes out one that has gone. Of the highest priority the first to come is next.
-func (s *slowQueue) without(p *place) {
+// strike takes out one that has gone.
+func (s *slowQueue) strike(p *place) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
-	if s.owner != p {
-		return
-	}
+}
+
+// next makes it the turn of the first to come of the highest priority.
+func (s *slowQueue) next() {
 	s.owner = nil
 	if len(s.here) > 0 {
 		s.owner = slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).place
@@ -78,20 +114,23 @@ func (s *slowQueue) check(t *rapid.T) {
 }
 
 // In whatever order writers come and go, one may write at a time, and of those that wait the
-// first of the highest priority is next. A call that waits would be found by the bubble.
+// first of the highest priority is next; one that comes back in time goes before those that are
+// less urgent. A call that waits would be found by the bubble.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// rapid would ask a *testing.T for its deadline, which bubbles forbid.
 		rapid.Check(struct{ *testing.T }{t}, func(t *rapid.T) {
-			s := &slowQueue{q: newQueue()}
+			s := newSlowQueue()
 			t.Repeat(map[string]func(*rapid.T){
 				"join":  func(t *rapid.T) { s.join(t, rapid.Int32Range(-1, 2).Draw(t, "priority")) },
 				"leave": func(*rapid.T) { s.leave() },
 				"quit":  s.quit,
+				"wait":  func(*rapid.T) { s.wait() },
 				"":      s.check,
 			})
 			for len(s.here) > 0 {
 				s.leave()
+				s.wait()
 				s.check(t)
 			}
 			s.join(t, 0) // the last has left the door open
@@ -128,6 +167,7 @@ func TestQueueOfMany(t *testing.T) {
 			})
 		}
 		all.Wait()
+		synctest.Wait()
 		if least := writers * rounds / 4 * 3; wrote < least || q.busy || len(q.waiting) > 0 {
 			t.Errorf("%d wrote, at least %d want to; at the end busy: %v, %d wait", wrote, least, q.busy, len(q.waiting))
 		}
