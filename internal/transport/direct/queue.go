@@ -14,15 +14,19 @@ const (
 	queueTime  = time.Millisecond
 	queueLeast = 16 << 10
 	queueMost  = 256 << 10
-	// queueCheck is after how many bytes the link is looked at.
+	// queueCheck is after how many bytes the link is looked at, and queueBusy how long it has
+	// to have carried something by then, which is some ticks of the kernel's clock.
 	queueCheck = 1 << 20
+	queueBusy  = 20 * time.Millisecond
 )
 
 // queue fits what waits in the kernel to the rate of the link.
 type queue struct {
-	sent  int     // bytes since the link was last looked at
-	rate  float64 // the highest of late, in bytes per second: while little is sent it seems lower
-	limit uint32  // of the bytes that wait; 0 for that of the system
+	sent    int           // bytes since the link was last looked at
+	carried uint64        // bytes that had arrived when its rate was last found
+	busy    time.Duration // while which it had carried something by then
+	rate    float64       // the highest of late, in bytes per second: while little is sent it seems lower
+	limit   uint32        // of the bytes that wait; 0 for that of the system
 }
 
 // wrote takes note that n bytes are about to be written.
@@ -31,14 +35,26 @@ func (q *queue) wrote(sock net.Conn, n int) {
 		return
 	}
 	q.sent = 0
-	rate := deliveryRate(sock)
-	if rate == 0 {
+	rate, ok := q.look(carried(sock))
+	if !ok {
 		return
 	}
-	if limit := q.fit(float64(rate)); limit != q.limit {
+	if limit := q.fit(rate); limit != q.limit {
 		q.limit = limit
 		limitUnsent(sock, limit)
 	}
+}
+
+// look returns the rate at which bytes have arrived since it was last found, unless the link
+// was busy for too short a time since.
+func (q *queue) look(carried uint64, busy time.Duration) (rate float64, ok bool) {
+	took := busy - q.busy
+	if took < queueBusy {
+		return 0, false
+	}
+	rate = float64(carried-q.carried) / took.Seconds()
+	q.carried, q.busy = carried, busy
+	return rate, true
 }
 
 // fit returns the limit after the link was seen to carry bytes at a rate. It does not follow

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -35,6 +36,26 @@ func TestFit(t *testing.T) {
 				t.Errorf("%s: look %d, %v bytes a second: at most %d wait, want %d", name, i, l.rate, q.limit, l.limit)
 				break
 			}
+		}
+	}
+}
+
+// The rate is that of the time while the link carried something, and is found when that was
+// long enough.
+func TestLook(t *testing.T) {
+	var q queue
+	for i, l := range []struct {
+		carried uint64
+		busy    time.Duration
+		want    float64 // 0 if it is not found
+	}{
+		{1 << 20, queueBusy - 1, 0},
+		{2 << 20, queueBusy, (2 << 20) / queueBusy.Seconds()},
+		{3 << 20, queueBusy + 12*time.Millisecond, 0},
+		{4 << 20, 3 * queueBusy, (1 << 20) / queueBusy.Seconds()},
+	} {
+		if rate, ok := q.look(l.carried, l.busy); rate != l.want || ok != (l.want > 0) {
+			t.Errorf("look %d: %v bytes a second, want %v", i, rate, l.want)
 		}
 	}
 }

@@ -52,14 +52,16 @@ func checkUser(sock net.Conn) error {
 	return nil
 }
 
-// deliveryRate returns how many bytes a second a TCP connection has carried of late; 0 where
-// that is not known.
-func deliveryRate(sock net.Conn) uint64 {
+// carried returns how many bytes of a TCP connection have arrived, and for how long bytes were
+// on their way; zeros where that is not known. The kernel counts the time in ticks of some
+// milliseconds. The rate that it tells itself is that of a moment: where the machine of the
+// other side looks away, and then takes in all at once, it is ten times too high.
+func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	info := tcpInfo(sock)
 	if info == nil {
-		return 0
+		return 0, 0
 	}
-	return info.Delivery_rate
+	return info.Bytes_acked, time.Duration(info.Busy_time) * time.Microsecond
 }
 
 // limitUnsent bounds the bytes that wait in the kernel to be sent over a TCP connection.

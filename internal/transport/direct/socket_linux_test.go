@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,8 +47,8 @@ func TestLimitUnsentOfOthers(t *testing.T) {
 		before := limitsOf(t, a.sock)
 		a.queue.wrote(a.sock, queueCheck)
 		limitUnsent(a.sock, queueLeast)
-		if rate := deliveryRate(a.sock); rate != 0 || a.queue.limit != 0 {
-			t.Errorf("%s: at most %d bytes wait at %d bytes a second", name, a.queue.limit, rate)
+		if bytes, busy := carried(a.sock); bytes != 0 || busy != 0 || a.queue.limit != 0 {
+			t.Errorf("%s: at most %d bytes wait where %d have arrived in %v", name, a.queue.limit, bytes, busy)
 		}
 		if after := limitsOf(t, a.sock); !slices.Equal(after, before) {
 			t.Errorf("%s: at most %v bytes wait at the connections, before %v", name, after, before)
@@ -67,14 +68,31 @@ func limitsOf(t *testing.T, sock net.Conn) []uint32 {
 	return all
 }
 
-// The link is looked at after so many bytes, however they are written, and then the connection
-// has the limit that fits.
+// The kernel counts what has arrived, and the time that this took.
+func TestCarried(t *testing.T) {
+	a, b := connected(t, opened(t), ways()["plain"])
+	bytes, busy := carried(a.sock)
+	for n := uint64(0); n < 4 || busy < queueBusy; n++ {
+		carry(t, a, b, pieces{{nil, make([]byte, queueCheck)}})
+		now, was := uint64(0), busy
+		if now, busy = carried(a.sock); now < bytes+n*queueCheck || busy < was {
+			t.Fatalf("%d bytes have arrived in %v, before these %d were there %d in %v", now, busy, (n+1)*queueCheck, bytes, was)
+		}
+		if n > 1<<13 {
+			t.Fatalf("%d bytes have arrived in %v", now, busy)
+		}
+	}
+}
+
+// The link is looked at after so many bytes, however they are written, and when it was busy for
+// long enough the connection has the limit that fits.
 func TestQueueLooks(t *testing.T) {
 	for _, name := range []string{"plain", "tls"} {
 		a, b := connected(t, opened(t), ways()[name])
-		if err := exchange(a, b); err != nil { // so that there is a rate
+		if err := exchange(a, b); err != nil {
 			t.Fatal(err)
 		}
+		a.queue.busy = -time.Hour // so that there is a rate
 		before := unsentLimit(t, a.sock)
 		carry(t, a, b, pieces{{make([]byte, 64), make([]byte, queueCheck-a.queue.sent-64-1)}})
 		if got := unsentLimit(t, a.sock); got != before || a.queue.limit != 0 {

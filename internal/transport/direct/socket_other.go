@@ -27,8 +27,8 @@ func takeBBR(net.Conn, time.Duration) {}
 // roundTrip is not known.
 func roundTrip(net.Conn) time.Duration { return 0 }
 
-// deliveryRate is not known.
-func deliveryRate(net.Conn) uint64 { return 0 }
+// carried is not known.
+func carried(net.Conn) (uint64, time.Duration) { return 0, 0 }
 
 // limitUnsent does nothing.
 func limitUnsent(net.Conn, uint32) {}
