@@ -78,6 +78,14 @@ func (r *runner) divide(v elastic.View) {
 // paramAt returns the parameter that has an element of the flat vector.
 func (l layout) paramAt(at int) int { return sort.SearchInts(l.offsets, at+1) - 1 }
 
+// priority is how urgent the sums of a bucket are. The next step needs the first parameters
+// first, so their buckets overtake those of others. Each parameter it needs from its end on, so
+// its buckets go one after the other: those that share the link are all complete at the end.
+func (l layout) priority(b bucket) int32 {
+	n := len(l.buckets)
+	return int32((len(l.params)-b.firstParam)*n - b.number)
+}
+
 // part returns which elements of the flat vector a bucket and a parameter share.
 func (l layout) part(b bucket, param int) (lo, hi int) {
 	return max(b.lo, l.offsets[param]), min(b.hi, l.offsets[param+1])
@@ -179,10 +187,12 @@ func (r *reduction) startAll() {
 	}
 }
 
-// waitFor waits for the sum of parameter i, all of which was started.
-func (r *reduction) waitFor(ctx context.Context, i int) error {
+// waitFor waits for the sums of the elements [from, end) of parameter i, all of which was
+// started.
+func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
+	first := r.layout.offsets[i]
 	for k, b := range r.layout.buckets {
-		if b.firstParam > i || i >= b.endParam {
+		if b.hi <= first+from || b.lo >= first+end {
 			continue
 		}
 		if err := r.started[k].Wait(ctx); err != nil {

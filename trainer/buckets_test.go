@@ -112,6 +112,19 @@ type waiter func(context.Context) error
 
 func (w waiter) Wait(ctx context.Context) error { return w(ctx) }
 
+// The first parameters go before others, and the end of a parameter, which is there first, before
+// its beginning.
+func TestPriorities(t *testing.T) {
+	l := newLayout(paramsOf(10, 1, 9), 4) // see TestLayoutTable
+	var got []int32
+	for _, b := range l.buckets {
+		got = append(got, l.priority(b))
+	}
+	if want := []int32{6, 5, 10, 15, 14, 13}; !slices.Equal(got, want) {
+		t.Errorf("priorities %v, want %v", got, want)
+	}
+}
+
 // Whatever the order in which parts of parameters are complete, buckets start in order,
 // each as early as that allows.
 func TestBucketsStartInOrder(t *testing.T) {

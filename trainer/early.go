@@ -12,16 +12,16 @@ import (
 )
 
 // early lets the model begin the next step while the sums of the open one are still on
-// their way: parameters are updated one by one as their sums come in, and the forward pass
-// of the next share's first microbatch, for whose gradients there is no place yet, follows
-// them. The step may still fail, so what a parameter was is kept until the commit.
+// their way: parameters are updated one by one, large ones in parts, as their sums come in,
+// and the forward pass of the next share's first microbatch, for whose gradients there is no
+// place yet, follows them. The step may still fail, so what a parameter was is kept until the commit.
 type early struct {
 	model  Staged // nil: each step waits for the one before
 	params [][]float32
 	slots  [][][]float32
 
-	was     [][][]float32 // by parameter: what it and its slots were
-	updated []bool        // by parameter: with a step that is not committed
+	was  [][][]float32 // by parameter: what it and its slots were
+	from []int         // by parameter: from there on it was updated with a step that is not committed
 
 	samples []int         // of the forward pass that the model has made; nil if it is of no use
 	took    time.Duration // computing it, in the open step
@@ -47,8 +47,9 @@ func (e *early) reserve() {
 	if e.was != nil {
 		return
 	}
-	e.updated = make([]bool, len(e.params))
+	e.from = make([]int, len(e.params))
 	for i, p := range e.params {
+		e.from[i] = len(p)
 		old := [][]float32{make([]float32, len(p))}
 		for range e.slots[i] {
 			old = append(old, make([]float32, len(p)))
@@ -57,13 +58,13 @@ func (e *early) reserve() {
 	}
 }
 
-// update makes the sum of parameter i over all samples of a step their mean, and updates the
-// parameter with it, as commit would. It goes through all of them in blocks.
-func (e *early) update(rule optim.Optimizer, step int64, rate float64, i int, sum []float32, samples int64) {
-	e.updated[i] = true
+// update makes the sum of parameter i over all samples of a step their mean, from an element
+// on, and updates as much of the parameter with it, as commit would. It goes through all of
+// them in blocks.
+func (e *early) update(rule optim.Optimizer, step int64, rate float64, i, from int, sum []float32, samples int64) {
 	state := make([][]float32, len(e.slots[i]))
-	for at := 0; at < len(sum); at += earlyBlock {
-		end := min(at+earlyBlock, len(sum))
+	for end := e.from[i]; end > from; end = e.from[i] {
+		at := max(from, end-earlyBlock)
 		param := e.params[i][at:end]
 		copy(e.was[i][0][at:end], param)
 		for k, slot := range e.slots[i] {
@@ -72,36 +73,62 @@ func (e *early) update(rule optim.Optimizer, step int64, rate float64, i int, su
 		}
 		makeMean(sum[at:end], samples)
 		rule.Update(step, rate, param, sum[at:end], state)
+		e.from[i] = at
 	}
 }
 
-// has reports whether parameter i was updated with a step that is not committed.
-func (e *early) has(i int) bool { return e.updated != nil && e.updated[i] }
+// left returns how many elements of parameter i, from the first on, are as the last committed
+// step has left them. The others were updated with the step after it.
+func (e *early) left(i int) int {
+	if e.from == nil {
+		return len(e.params[i])
+	}
+	return e.from[i]
+}
+
+// rest returns what is left of parameter i, and its slots.
+func (e *early) rest(i int) (param []float32, slots [][]float32) {
+	n := e.left(i)
+	for _, slot := range e.slots[i] {
+		slots = append(slots, slot[:n])
+	}
+	return e.params[i][:n], slots
+}
 
 // committed returns parameter i and its slots as they are after the last committed step.
 func (e *early) committed(i int) (param []float32, slots [][]float32) {
-	if e.has(i) {
-		return e.was[i][0], e.was[i][1:]
+	n := e.left(i)
+	if n == len(e.params[i]) {
+		return e.params[i], e.slots[i]
 	}
-	return e.params[i], e.slots[i]
+	was := e.was[i]
+	copy(was[0][:n], e.params[i])
+	for k, slot := range e.slots[i] {
+		copy(was[1+k][:n], slot)
+	}
+	return was[0], was[1:]
 }
 
 // settle takes note that a step is committed.
-func (e *early) settle() { clear(e.updated) }
+func (e *early) settle() {
+	for i := range e.from {
+		e.from[i] = len(e.params[i])
+	}
+}
 
 // takeBack makes the parameters again what they were, unless the step was committed.
 func (e *early) takeBack() {
-	for i := range e.updated {
-		if !e.updated[i] {
+	for i, from := range e.from {
+		if from == len(e.params[i]) {
 			continue
 		}
-		copy(e.params[i], e.was[i][0])
+		copy(e.params[i][from:], e.was[i][0][from:])
 		for k, slot := range e.slots[i] {
-			copy(slot, e.was[i][1+k])
+			copy(slot[from:], e.was[i][1+k][from:])
 		}
-		e.updated[i] = false
 		e.drop()
 	}
+	e.settle()
 }
 
 // drop forgets the forward pass.
@@ -177,23 +204,24 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	e.drop()
 	samples := next.appendSamples(nil, missing[0])
 	begun, waited := time.Now(), time.Duration(0)
-	err = e.model.Forward(samples, func(i int) error {
-		from := time.Now()
-		defer func() { waited += time.Since(from) }()
-		if i < 0 || i >= len(r.params) {
-			return fmt.Errorf("parameter %d of %d", i, len(r.params))
+	err = e.model.Forward(samples, func(i, from int) error {
+		asked := time.Now()
+		defer func() { waited += time.Since(asked) }()
+		if i < 0 || i >= len(r.params) || from < 0 {
+			return fmt.Errorf("parameter %d of %d, from element %d on", i, len(r.params), from)
 		}
-		if err := s.Comm.Err(); err != nil || e.has(i) {
+		end := e.left(i)
+		if err := s.Comm.Err(); err != nil || from >= end {
 			return err
 		}
-		if err := sums.waitFor(ctx, i); err != nil {
+		if err := sums.waitFor(ctx, i, from, end); err != nil {
 			return err
 		}
 		sum := r.bufs.staging.views[i]
-		if !allFinite(sum) {
+		if !allFinite(sum[from:end]) {
 			return ErrNotFinite
 		}
-		e.update(r.cfg.Optimizer, p.step, rate, i, sum, int64(p.end-p.first))
+		e.update(r.cfg.Optimizer, p.step, rate, i, from, sum, int64(p.end-p.first))
 		return nil
 	})
 	e.took = time.Since(begun) - waited

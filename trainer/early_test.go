@@ -24,9 +24,11 @@ type eager struct {
 	pace   time.Duration
 	bad    []int   // samples that add something bad to a gradient
 	worse  float32 // which is that
-	// reading, if set, is told of each parameter that Forward reads, the last ones first then, and gap is how long the first two take longer in Backward.
+	// reading, if set, is told of each parameter of which Forward has read the second half,
+	// the last ones first then, and gap is how long the first two take longer in Backward.
 	reading func(i int)
 	gap     time.Duration
+	broken  int // Forward ends with half of that parameter, unless it is 0
 
 	samples []int       // of the last Forward
 	seen    [][]float32 // the parameters that it read
@@ -45,25 +47,34 @@ func newEager() *eager {
 
 func (m *eager) Params() []trainer.Param { return m.params }
 
-func (m *eager) Forward(samples []int, need func(i int) error) error {
+func (m *eager) Forward(samples []int, need func(i, from int) error) error {
+	m.passes.Add(1)
 	m.samples, m.seen = slices.Clone(samples), make([][]float32, len(m.params))
-	for i := range m.params {
+	for i, p := range m.params {
 		if m.reading != nil {
 			i = len(m.params) - 1 - i
+			p = m.params[i]
 		}
-		if err := errors.Join(need(i), need(i)); err != nil { // a model may ask again
-			return err
-		}
-		if need(-1) == nil || need(len(m.params)) == nil {
+		if need(-1, 0) == nil || need(len(m.params), 0) == nil || need(i, -1) == nil {
 			return errors.New("there are parameters that there are not")
 		}
+		half := len(p.Data) / 2
+		if err := need(i, half); err != nil {
+			return err
+		}
+		second := slices.Clone(p.Data[half:])
 		if m.reading != nil {
 			m.reading(i)
 		}
-		m.seen[i] = slices.Clone(m.params[i].Data)
+		if i > 0 && i == m.broken {
+			return errors.New("broken")
+		}
+		if err := errors.Join(need(i, 0), need(i, half), need(i, 0)); err != nil { // a model may ask again
+			return err
+		}
+		m.seen[i] = append(slices.Clone(p.Data[:half]), second...)
 		<-time.After(m.pace / 4)
 	}
-	m.passes.Add(1)
 	return nil
 }
 
@@ -180,6 +191,12 @@ func TestStepsThatBeginEarly(t *testing.T) {
 					t.Errorf("%s: %d forward passes, %d of use, want 9 of each", about, p, r)
 				}
 			}
+			halves, _ := beginning(t, about+" that end in the middle of a parameter", n, cfg, func(_ *actor, m *eager) { m.broken = 1 })
+			for i, x := range halves {
+				if want := late[i].result.SHA256; x.result.SHA256 != want {
+					t.Errorf("%s: weights %s of steps that began in the middle of a parameter, want %s", about, x.result.SHA256, want)
+				}
+			}
 		}
 	}
 }
@@ -279,6 +296,14 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 // What is saved while a step begins early is the state of the one that is stable.
 func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	want := oneAlone(t, dyadic(9))
+	for _, broken := range []int{0, 1} {
+		saveAndGoOn(t, want, func(m *eager) { m.broken = broken })
+	}
+}
+
+// saveAndGoOn saves the state after 5 of 7 steps, and goes on from it to the weights wanted.
+func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "checkpoints")
 	for _, steps := range []int64{7, 9} { // the fifth is not the last but one
 		synctest.Test(t, func(t *testing.T) {
@@ -291,7 +316,7 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 			if steps == 9 {
 				a.first[0].ID, a.first[1].ID = "another-job-0", "another-job-1"
 			}
-			models := a.eagerly(t, nil)
+			models := a.eagerly(t, func(_ *actor, m *eager) { change(m) })
 			a.play(t)
 			models()
 			for _, x := range a.actors {
@@ -393,39 +418,46 @@ func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 
 // The end of a job's context ends a step that has begun early, and takes back what it did.
 func TestCancelWhileAStepBeginsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newArena(2, dyadic(10))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var after [2][][]float32 // the parameters when a step was last begun
-		models := a.eagerly(t, func(x *actor, m *eager) {
-			x.cfg.OnBegin = func(step int64) {
-				after[x.self.Index] = nil
-				for _, p := range m.params {
-					after[x.self.Index] = append(after[x.self.Index], slices.Clone(p.Data))
-				}
-			}
-			if x.self.Index == 0 {
-				// The last gradients are on their way to the others, and the first are there.
-				m.reading = func(i int) {
-					if i == 3 && m.passes.Load() == 4 {
-						cancel()
-					}
-				}
-			} else {
-				m.gap = time.Second
-			}
-		})
-		a.playUntil(t, ctx)
-		for i, m := range models() {
-			if x := a.actors[i]; !errors.Is(x.err, context.Canceled) {
-				t.Errorf("%s: error %v", x.self.ID, x.err)
-			}
-			for k, p := range m.params {
-				if before := after[a.actors[i].self.Index]; !slices.Equal(p.Data, before[k]) {
-					t.Errorf("%s of %s is %v, was %v", p.Name, a.actors[i].self.ID, p.Data, before[k])
-				}
+	for _, broken := range []int{0, 3} {
+		synctest.Test(t, func(t *testing.T) { cancelEarly(t, broken) })
+	}
+}
+
+// cancelEarly ends a step when the next one has begun; broken is that of the model.
+func cancelEarly(t *testing.T, broken int) {
+	t.Helper()
+	a := newArena(2, dyadic(10))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var after [2][][]float32 // the parameters when a step was last begun
+	models := a.eagerly(t, func(x *actor, m *eager) {
+		x.cfg.OnBegin = func(step int64) {
+			after[x.self.Index] = nil
+			for _, p := range m.params {
+				after[x.self.Index] = append(after[x.self.Index], slices.Clone(p.Data))
 			}
 		}
+		if x.self.Index == 0 {
+			m.broken = broken
+			// The last gradients are on their way to the others, and the first are there.
+			m.reading = func(i int) {
+				if i == 3 && m.passes.Load() == 5 {
+					cancel()
+				}
+			}
+		} else {
+			m.gap = time.Second
+		}
 	})
+	a.playUntil(t, ctx)
+	for i, m := range models() {
+		if x := a.actors[i]; !errors.Is(x.err, context.Canceled) {
+			t.Errorf("%s: error %v", x.self.ID, x.err)
+		}
+		for k, p := range m.params {
+			if before := after[a.actors[i].self.Index]; !slices.Equal(p.Data, before[k]) {
+				t.Errorf("%s of %s is %v, was %v", p.Name, a.actors[i].self.ID, p.Data, before[k])
+			}
+		}
+	}
 }

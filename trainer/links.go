@@ -338,12 +338,11 @@ func (r *runner) ordered(s *elastic.Session, step int64) (*collective.Comm, erro
 	return c, err
 }
 
-// reduce begins the reduction of a bucket. The last ones are of the parameters that the next
-// step needs first, so they overtake the others. Where links are measured messages are not
-// cut into pieces for that: short ones do not tell how fast a link is.
+// reduce begins the reduction of a bucket, which may overtake others. Where links are measured
+// messages are not cut into pieces for that: short ones do not tell how fast a link is.
 func (r *runner) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
 	what := fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets))
-	c = c.For(what).WithPriority(int32(b.number))
+	c = c.For(what).WithPriority(r.layout.priority(b))
 	if r.links.meter == nil {
 		c = c.Interruptible()
 	}

@@ -53,12 +53,14 @@ func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int
 // another copy of the parameters and of what the optimizer keeps.
 type Staged interface {
 	// Forward computes what it can of Accumulate without adding to gradients. Before it
-	// reads a parameter for the first time it calls need with its index, from its own
-	// goroutine: need returns when Run has written what the parameter is in the next step,
-	// or returns an error, which ends Forward. It changes nothing that a call of Accumulate
+	// reads a parameter for the first time it calls need, from its own goroutine:
+	// need(i, from) returns when Run has written what parameter i is in the next step, from
+	// the element from on, or returns an error, which ends Forward. A large parameter is
+	// best read from its end to its beginning, part by part, as the sums come in that order;
+	// need(i, 0) is for all of it. Forward changes nothing that a call of Accumulate
 	// depends on, as it may have been for nothing; Accumulate returns the errors of the
 	// model, too, so those of Forward are passed over. samples is gone when it returns.
-	Forward(samples []int, need func(i int) error) error
+	Forward(samples []int, need func(i, from int) error) error
 	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
 	// since that.
 	Backward(grad [][]float32, ready func(i, from int)) (loss float64, err error)

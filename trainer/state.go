@@ -108,7 +108,7 @@ func (r *runner) Apply(from io.Reader) error {
 // same bits, so an error is every member's error; it comes before anything is changed.
 func (r *runner) commit(o outcome, next exact.Scale) error {
 	for i, v := range r.bufs.staging.views {
-		if !r.early.has(i) && !allFinite(v) { // or that was looked at before
+		if !allFinite(v[:r.early.left(i)]) { // the others were looked at before
 			return fmt.Errorf("gradient of %s summed over all peers: %w", r.layout.params[i].Name, ErrNotFinite)
 		}
 	}
@@ -116,10 +116,9 @@ func (r *runner) commit(o outcome, next exact.Scale) error {
 	if err != nil {
 		return err
 	}
-	for i, param := range r.params {
-		if !r.early.has(i) {
-			r.cfg.Optimizer.Update(o.Step, rate, param, r.bufs.staging.views[i], r.slots[i])
-		}
+	for i, v := range r.bufs.staging.views {
+		param, slots := r.early.rest(i)
+		r.cfg.Optimizer.Update(o.Step, rate, param, v[:len(param)], slots)
 	}
 	r.early.settle()
 	r.bufs.swap()

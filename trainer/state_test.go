@@ -58,7 +58,7 @@ func (r *runner) solo(t *testing.T) {
 		copy(sums.all, sums.own)
 		copy(sums.step, sums.peaks)
 	}
-	next, fits := r.open.sums.mean(int64(r.open.samples), r.early.has)
+	next, fits := r.open.sums.mean(int64(r.open.samples), r.early.left)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		r.solo(t)

@@ -26,9 +26,9 @@ type summer interface {
 	// square is the squared Euclidean norm of this peer's own sums.
 	square() float64
 	// mean turns the sums of all ranks, reduced, into the mean gradient, in the staging
-	// buffer, but for parameters of which it is there. fits is false if the step has to be computed again; scale is that of the
-	// next step, or of this one again.
-	mean(samples int64, there func(i int) bool) (scale exact.Scale, fits bool)
+	// buffer. Of parameter i only the first left(i) elements are still sums. fits is false if
+	// the step has to be computed again; scale is that of the next step, or of this one again.
+	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
 }
 
 // gradients are two vectors that take turns. staging takes what has not been committed:
@@ -89,11 +89,9 @@ func (p *plain) fault() fault { return p.bad }
 
 func (p *plain) square() float64 { return square(optim.Norm(p.own.views)) }
 
-func (p *plain) mean(samples int64, there func(i int) bool) (exact.Scale, bool) {
+func (p *plain) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
 	for i, sum := range p.bufs.staging.views {
-		if !there(i) {
-			makeMean(sum, samples)
-		}
+		makeMean(sum[:left(i)], samples)
 	}
 	return exact.Scale{}, true
 }
@@ -208,7 +206,7 @@ func (q *quantised) square() float64 {
 	return total
 }
 
-func (q *quantised) mean(samples int64, _ func(i int) bool) (exact.Scale, bool) {
+func (q *quantised) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {
 		return next, false

@@ -1,14 +1,15 @@
 package netchaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
 
 // ideal returns how long steps take of which each is computed as one alone, and whose
 // gradients take so long to move, if nothing else takes time: a piece is sent when it is
-// complete, those first that the next step needs first, and a step waits for each of its
-// parameters before it reads it.
+// complete, those first that the next step needs first, and a step waits for each part of a
+// parameter before it reads it.
 func ideal(computed phaseResult, moving time.Duration) time.Duration {
 	const fine = 4000
 	total := 0
@@ -16,7 +17,7 @@ func ideal(computed phaseResult, moving time.Duration) time.Duration {
 		total += p.Bytes
 	}
 	tick := computed.Step / fine
-	s := flow{computed: computed, queued: make([]float64, len(computed.Needs)),
+	s := flow{computed: computed, queued: make([]float64, len(computed.Pieces)), order: urgency(computed.Pieces),
 		rate: float64(total) / float64(moving) * float64(tick)}
 	var ends []time.Duration
 	for now := time.Duration(0); len(ends) < 6; now += tick {
@@ -32,8 +33,19 @@ type flow struct {
 	computed phaseResult
 	at       time.Duration // computed of the step
 	pieces   int           // complete
-	queued   []float64     // bytes that have not been sent, by parameter
+	queued   []float64     // bytes that have not been sent, by piece
+	order    []int         // pieces, the most urgent first
 	rate     float64       // bytes that are sent in a tick
+}
+
+// urgency returns the order in which pieces are needed: the first parameter first, and of each
+// what comes last.
+func urgency(pieces []piece) (order []int) {
+	for k := range pieces {
+		order = append(order, k)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return pieces[a].Param - pieces[b].Param })
+	return order
 }
 
 // advance goes on by a tick, and reports whether a step has ended.
@@ -42,14 +54,13 @@ func (f *flow) advance(tick time.Duration) (ended bool) {
 		f.at += tick
 	}
 	for f.pieces < len(f.computed.Pieces) && f.computed.Pieces[f.pieces].At <= f.at {
-		p := f.computed.Pieces[f.pieces]
-		f.queued[p.Param] += float64(p.Bytes)
+		f.queued[f.pieces] += float64(f.computed.Pieces[f.pieces].Bytes)
 		f.pieces++
 	}
 	left := f.rate
-	for i, bytes := range f.queued {
-		sent := min(left, bytes)
-		f.queued[i] -= sent
+	for _, k := range f.order {
+		sent := min(left, f.queued[k])
+		f.queued[k] -= sent
 		left -= sent
 	}
 	if f.at < f.computed.Step {
@@ -59,15 +70,18 @@ func (f *flow) advance(tick time.Duration) (ended bool) {
 	return true
 }
 
-// waits reports whether a parameter is to be read whose sum is not there. All are there when
-// the first gradient is complete.
+// waits reports whether a part of a parameter is to be read whose sum is not there. All are
+// there when the first gradient is complete.
 func (f *flow) waits() bool {
 	if f.pieces > 0 {
 		return false
 	}
-	for i, bytes := range f.queued {
-		if bytes > 0 && f.computed.Needs[i] <= f.at {
-			return true
+	for _, n := range f.computed.Needs {
+		missing := func(p piece) bool { return p.Param == n.Param && p.From < n.end() && n.From < p.end() }
+		for k, p := range f.computed.Pieces {
+			if n.At <= f.at && f.queued[k] > 0 && missing(p) {
+				return true
+			}
 		}
 	}
 	return false
@@ -78,19 +92,20 @@ func (f *flow) waits() bool {
 func TestIdeal(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		needs  [2]time.Duration
+		needs  []piece
 		pieces []piece
 		moving time.Duration
 		want   time.Duration
 	}{
-		"nothing to move":       {[2]time.Duration{0, 20 * ms}, []piece{{1, 1, 40 * ms}, {0, 1, 100 * ms}}, 1, 100 * ms},
-		"hidden":                {[2]time.Duration{0, 20 * ms}, []piece{{1, 1000, 30 * ms}}, 90 * ms, 100 * ms},
-		"longer than computing": {[2]time.Duration{0, 20 * ms}, []piece{{1, 1000, 30 * ms}}, 200 * ms, 210 * ms},
-		"at the end":            {[2]time.Duration{0, 20 * ms}, []piece{{0, 1000, 100 * ms}}, 50 * ms, 150 * ms},
-		"the first goes first":  {[2]time.Duration{0, 50 * ms}, []piece{{1, 900, 60 * ms}, {0, 100, 100 * ms}}, 100 * ms, 110 * ms},
-		"one step at a time":    {[2]time.Duration{0, 0}, []piece{{1, 900, 60 * ms}, {0, 100, 100 * ms}}, 100 * ms, 160 * ms},
+		"nothing to move":       {[]piece{{1, 0, 4, 20 * ms}}, []piece{{1, 0, 4, 40 * ms}, {0, 0, 4, 100 * ms}}, 1, 100 * ms},
+		"hidden":                {[]piece{{1, 0, 4000, 20 * ms}}, []piece{{1, 0, 4000, 30 * ms}}, 90 * ms, 100 * ms},
+		"longer than computing": {[]piece{{1, 0, 4000, 20 * ms}}, []piece{{1, 0, 4000, 30 * ms}}, 200 * ms, 210 * ms},
+		"at the end":            {[]piece{{0, 0, 4000, 0}}, []piece{{0, 0, 4000, 100 * ms}}, 50 * ms, 150 * ms},
+		"the first goes first":  {[]piece{{0, 0, 400, 0}, {1, 0, 3600, 50 * ms}}, []piece{{1, 0, 3600, 60 * ms}, {0, 0, 400, 100 * ms}}, 100 * ms, 110 * ms},
+		"one step at a time":    {[]piece{{0, 0, 400, 0}, {1, 0, 3600, 0}}, []piece{{1, 0, 3600, 60 * ms}, {0, 0, 400, 100 * ms}}, 100 * ms, 160 * ms},
+		"part by part":          {[]piece{{0, 500, 2000, 0}, {0, 0, 2000, 30 * ms}}, []piece{{0, 500, 2000, 100 * ms}, {0, 0, 2000, 100 * ms}}, 50 * ms, 125 * ms},
 	} {
-		one := phaseResult{Step: 100 * ms, Needs: c.needs[:], Pieces: c.pieces}
+		one := phaseResult{Step: 100 * ms, Needs: c.needs, Pieces: c.pieces}
 		if got := ideal(one, c.moving); (got - c.want).Abs() > ms {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

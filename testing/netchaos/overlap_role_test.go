@@ -52,16 +52,54 @@ type overlapResult struct {
 	Steps  []time.Duration // how long each step took
 	Waits  []time.Duration // of that, for others after this peer has computed its share
 	Early  int             // steps that have begun before the one ahead of them was committed
-	Pieces []piece         // at the medians of their times
-	Needs  []time.Duration // by parameter: when it is read first after the beginning of a step; medians
+	Pieces []piece         // of the gradients, in the order in which they are complete, at the medians of their times
+	Needs  []piece         // of the parameters, in the order in which they are read first, likewise
 	SHA256 string          // of the parameters at the end
 }
 
-// piece is a part of the gradients, in the order in which they are complete.
+// piece is a part of a parameter or of its gradient.
 type piece struct {
 	Param int
+	From  int // element
 	Bytes int
 	At    time.Duration // after the beginning of the step
+}
+
+// end is the element after the last one.
+func (p piece) end() int { return p.From + p.Bytes/4 }
+
+// pieces notes what becomes of some vectors, part by part, from their ends to their
+// beginnings.
+type pieces struct {
+	left []int // by vector: as many elements are to come
+	all  []piece
+}
+
+// newPieces is for vectors as those.
+func newPieces(vectors [][]float32) (p pieces) {
+	for _, v := range vectors {
+		p.left = append(p.left, len(v))
+	}
+	return p
+}
+
+// add notes that it was the turn of vector i from an element on.
+func (p *pieces) add(i, from int, at time.Duration) {
+	p.all = append(p.all, piece{i, from, 4 * (p.left[i] - from), at})
+	p.left[i] = from
+}
+
+// medians are the pieces of steps, which are the same in each but for their times.
+func medians(steps [][]piece) (all []piece) {
+	for k, p := range steps[0] {
+		var at []time.Duration
+		for _, s := range steps {
+			at = append(at, s[k].At)
+		}
+		p.At = median(at)
+		all = append(all, p)
+	}
+	return all
 }
 
 // overlap is the role: it trains a model and measures.
@@ -180,19 +218,17 @@ const warmUp = 3
 type watched struct {
 	*nn.Network
 	task overlapTask
-	left []int // by parameter: as many elements are to come
 
-	begun  time.Time       // of the step under way
-	sent   int             // bytes that this host had sent then
-	cut    int             // microbatches that were computed
-	needs  []time.Duration // of the first one
-	pieces []piece         // of the last one
-	early  int             // steps
+	begun  time.Time // of the step under way
+	sent   int       // bytes that this host had sent then
+	cut    int       // microbatches that were computed
+	needs  pieces    // of the first one
+	pieces pieces    // of the last one
+	early  int       // steps
 
 	// Of all steps.
 	steps, waits []time.Duration
-	all          [][]piece
-	read         [][]time.Duration
+	all, read    [][]piece
 	sum          string
 }
 
@@ -208,9 +244,9 @@ func (w *watched) config(peers int) trainer.Config {
 func (w *watched) begin(step int64) {
 	now := time.Now()
 	if step > warmUp+1 {
-		w.steps, w.all, w.read = append(w.steps, now.Sub(w.begun)), append(w.all, w.pieces), append(w.read, w.needs)
+		w.steps, w.all, w.read = append(w.steps, now.Sub(w.begun)), append(w.all, w.pieces.all), append(w.read, w.needs.all)
 	}
-	w.begun, w.cut, w.needs = now, 0, nil
+	w.begun, w.cut = now, 0
 	if w.task.Hold {
 		w.sent, _ = sentBytes() // an error comes again when it matters
 	}
@@ -227,10 +263,13 @@ func (w *watched) stepped(r trainer.StepReport) {
 // gradients are complete.
 func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
 	first := w.cut == 0
+	if first {
+		w.needs = newPieces(grad)
+	}
 	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
-		err := w.Network.Forward(samples, func(int) error {
+		err := w.Network.Forward(samples, func(i, from int) error {
 			if first {
-				w.needs = append(w.needs, time.Since(w.begun))
+				w.needs.add(i, from, time.Since(w.begun))
 			}
 			return nil
 		})
@@ -242,12 +281,12 @@ func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i
 }
 
 // Forward computes if the phase wants that.
-func (w *watched) Forward(samples []int, need func(i int) error) error {
+func (w *watched) Forward(samples []int, need func(i, from int) error) error {
 	if w.task.Phase != wire {
 		return w.Network.Forward(samples, need)
 	}
 	for i := range w.Params() {
-		if err := need(i); err != nil {
+		if err := need(i, 0); err != nil {
 			return err
 		}
 	}
@@ -271,14 +310,10 @@ func (w *watched) noting(grad [][]float32, ready func(i, from int), compute func
 		return 1, nil
 	}
 	w.cut++
-	w.left, w.pieces = w.left[:0], nil
-	for _, g := range grad {
-		w.left = append(w.left, len(g))
-	}
+	w.pieces = newPieces(grad)
 	var held error
 	loss, err := compute(func(i, from int) {
-		w.pieces = append(w.pieces, piece{i, 4 * (w.left[i] - from), time.Since(w.begun)})
-		w.left[i] = from
+		w.pieces.add(i, from, time.Since(w.begun))
 		if w.task.Hold && i == 0 && from == 0 && w.cut == w.task.Cuts {
 			held = w.hold()
 		}
@@ -294,7 +329,7 @@ func (w *watched) noting(grad [][]float32, ready func(i, from int), compute func
 // been sent.
 func (w *watched) hold() error {
 	most := 0
-	for _, p := range w.pieces[:len(w.pieces)-1] {
+	for _, p := range w.pieces.all[:len(w.pieces.all)-1] {
 		most += p.Bytes
 	}
 	most = most / 10 * 9
@@ -320,24 +355,11 @@ func sentBytes() (int, error) {
 	return n, nil
 }
 
-// result sums up. Pieces are the same in each step, but for their times.
+// result sums up.
 func (w *watched) result() overlapResult {
-	r := overlapResult{Steps: w.steps, Waits: w.waits, Early: w.early, SHA256: w.sum}
-	for k, p := range w.all[0] {
-		var at []time.Duration
-		for _, pieces := range w.all {
-			at = append(at, pieces[k].At)
-		}
-		r.Pieces = append(r.Pieces, piece{p.Param, p.Bytes, median(at)})
-	}
+	r := overlapResult{Steps: w.steps, Waits: w.waits, Early: w.early, SHA256: w.sum, Pieces: medians(w.all)}
 	if w.task.Phase == alone {
-		for i := range w.read[0] {
-			var at []time.Duration
-			for _, needs := range w.read {
-				at = append(at, needs[i])
-			}
-			r.Needs = append(r.Needs, median(at))
-		}
+		r.Needs = medians(w.read)
 	}
 	return r
 }

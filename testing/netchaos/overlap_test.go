@@ -126,7 +126,9 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 		}
 		one, moving, whole := phase(alone), phase(wire), phase(both)
 		if c.exact { // no parameter is there before the step is committed
-			clear(one.Needs)
+			for i := range one.Needs {
+				one.Needs[i].At = 0
+			}
 		}
 		m.add(one, moving, whole)
 	}
@@ -166,7 +168,7 @@ type phaseResult struct {
 	Wait   time.Duration // of the peer that waits longer
 	Idle   time.Duration // while which both wait
 	Pieces []piece
-	Needs  []time.Duration
+	Needs  []piece
 }
 
 // together returns the result of both peers. Neither goes on to the next step before the other,
@@ -174,13 +176,17 @@ type phaseResult struct {
 func together(of [2]overlapResult) phaseResult {
 	a, b := of[0], of[1]
 	r := phaseResult{Step: pairwise(a.Steps, b.Steps, later), Wait: pairwise(a.Waits, b.Waits, later), Idle: pairwise(a.Waits, b.Waits, earlier)}
-	for k, p := range a.Pieces {
-		r.Pieces = append(r.Pieces, piece{p.Param, p.Bytes, max(p.At, b.Pieces[k].At)})
-	}
-	for i, at := range a.Needs {
-		r.Needs = append(r.Needs, max(at, b.Needs[i]))
-	}
+	r.Pieces, r.Needs = slower(a.Pieces, b.Pieces), slower(a.Needs, b.Needs)
 	return r
+}
+
+// slower has of each piece the later time.
+func slower(a, b []piece) (all []piece) {
+	for k, p := range a {
+		p.At = max(p.At, b[k].At)
+		all = append(all, p)
+	}
+	return all
 }
 
 func later(a, b time.Duration) time.Duration   { return max(a, b) }

@@ -50,10 +50,10 @@ func (m *model) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 }
 
 // Forward implements trainer.Staged. It is part of what Accumulate takes.
-func (m *model) Forward(samples []int, need func(i int) error) error {
+func (m *model) Forward(samples []int, need func(i, from int) error) error {
 	m.samples = len(samples)
 	for i := range layers {
-		if err := need(i); err != nil {
+		if err := need(i, 0); err != nil {
 			return err
 		}
 		m.owner.pass(beginning)

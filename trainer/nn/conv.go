@@ -50,10 +50,13 @@ func (l *conv) places() int { return l.out.H * l.out.W }
 // patch is the number of inputs under the kernel.
 func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
 
-func (l *conv) forward(x []float32, n int) []float32 {
+func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
 	wide := n * l.places()
 	l.n, l.columns = n, grow(l.columns, l.patch()*wide)
 	l.im2col(x)
+	if err := asked.all(2); err != nil {
+		return nil, err
+	}
 	l.rows = grow(l.rows, l.out.C*wide)
 	for f, b := range l.b.Data {
 		fill(l.rows[f*wide:(f+1)*wide], b)
@@ -61,7 +64,7 @@ func (l *conv) forward(x []float32, n int) []float32 {
 	l.addMul(matrix(l.rows, l.out.C, wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.columns, l.patch(), wide))
 	l.y = grow(l.y, n*l.out.Size())
 	exchange(l.y, l.rows, n, l.out.C, l.places())
-	return l.y
+	return l.y, nil
 }
 
 // accumulate reuses the columns of forward, and leaves dy in its rows.
@@ -157,7 +160,7 @@ func (l *pool) params() []trainer.Param { return nil }
 
 func (l *pool) accumulate([]float32, [][]float32, listener) {}
 
-func (l *pool) forward(x []float32, n int) []float32 {
+func (l *pool) forward(x []float32, n int, _ source) ([]float32, error) {
 	l.n = n
 	l.y = grow(l.y, n*l.out.Size())
 	l.from = slices.Grow(l.from[:0], len(l.y))[:len(l.y)]
@@ -171,7 +174,7 @@ func (l *pool) forward(x []float32, n int) []float32 {
 		}
 		to += l.out.W
 	}
-	return l.y
+	return l.y, nil
 }
 
 // largest returns which of the four elements at first and in the next row is the

@@ -32,8 +32,9 @@ type builder struct {
 type layer interface {
 	params() []trainer.Param
 	// forward returns the outputs of n samples. They, and x, are used again by
-	// backward, and may be changed by the layer after.
-	forward(x []float32, n int) []float32
+	// backward, and may be changed by the layer after. It asks for its parameters before
+	// it reads them; an error of that ends it.
+	forward(x []float32, n int, asked source) ([]float32, error)
 	// accumulate takes d loss / d outputs of the last forward, and adds to grad[i] the
 	// gradient of params()[i], of which it tells as trainer.Piecewise does, the last first.
 	accumulate(dy []float32, grad [][]float32, told listener)
@@ -70,30 +71,48 @@ func Dense(outputs int) Layer {
 
 func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
 
-// forward starts from the bias, so that the product has only to be added.
-func (l *dense) forward(x []float32, n int) []float32 {
+// forward starts from the bias, so that the product has only to be added, some rows of W
+// after the other.
+func (l *dense) forward(x []float32, n int, asked source) ([]float32, error) {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
+	if err := asked.need(1, 0); err != nil {
+		return nil, err
+	}
 	for i := range n {
 		copy(l.y[i*l.out:], l.b.Data)
 	}
-	l.addMul(matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out))
-	return l.y
+	y, inputs, w := matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out)
+	for end := l.in; end > 0; {
+		first := l.pieceBefore(end)
+		if err := asked.need(0, first*l.out); err != nil {
+			return nil, err
+		}
+		l.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, l.out))
+		end = first
+	}
+	return l.y, nil
 }
 
-// pieceSize is the least number of elements of a large gradient that are told of together.
-const pieceSize = 32 << 10
+// pieceSize is the least number of elements of large weights that are asked for, and of their
+// gradient that are told of, together.
+const pieceSize = 16 << 10
 
-// accumulate: db = sum of dy over the samples, dW = x^T dy, some rows after the other. They
-// are whole tiles of the product, so their bits are the same.
+// pieceBefore returns the first row of the piece of W that ends before a row. Pieces are whole
+// tiles: the product for their gradient has the same bits as that for all.
+func (l *dense) pieceBefore(end int) (first int) {
+	rows := (pieceSize/l.out/tileRows + 1) * tileRows
+	return (end - 1) / rows * rows
+}
+
+// accumulate: db = sum of dy over the samples, dW = x^T dy, some rows after the other.
 func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
 	}
 	told.ready(1, 0)
 	dw, x, delta := matrix(grad[0], l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
-	rows := (pieceSize/l.out/tileRows + 1) * tileRows
 	for end := l.in; end > 0; {
-		first := (end - 1) / rows * rows
+		first := l.pieceBefore(end)
 		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
 		told.ready(0, first*l.out)
 		end = first
@@ -121,14 +140,14 @@ func (l *relu) params() []trainer.Param { return nil }
 func (l *relu) accumulate([]float32, [][]float32, listener) {}
 
 // forward keeps NaN, which must be seen by the loss.
-func (l *relu) forward(x []float32, _ int) []float32 {
+func (l *relu) forward(x []float32, _ int, _ source) ([]float32, error) {
 	for i, v := range x {
 		if v < 0 {
 			x[i] = 0
 		}
 	}
 	l.y = x
-	return x
+	return x, nil
 }
 
 // backward stops the gradient where the output was cut off. At exactly zero the

@@ -109,6 +109,30 @@ func (l listener) ready(i, from int) {
 	}
 }
 
+// source is asked for some parameters before they are read.
+type source struct {
+	first int                     // of the parameters
+	asked func(i, from int) error // nil if they are what they should be
+}
+
+// need asks for parameter i, counted from the first, from an element on.
+func (s source) need(i, from int) error {
+	if s.asked == nil {
+		return nil
+	}
+	return s.asked(s.first+i, from)
+}
+
+// all asks for all of the first n parameters.
+func (s source) all(n int) error {
+	for i := range n {
+		if err := s.need(i, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // accumulate is Accumulate and AccumulatePieces.
 func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (float64, error) {
 	if len(grad) != len(n.params) {
@@ -120,7 +144,7 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 		}
 		return 0, nil
 	}
-	delta, err := n.forward(n.data, samples, always)
+	delta, err := n.forward(n.data, samples, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -143,13 +167,10 @@ func (n *Network) descend(delta []float32, grad [][]float32, told listener) floa
 	return loss
 }
 
-// always is for parameters that are what they should be.
-func always(int) error { return nil }
-
 // Forward computes the outputs of the samples, and Backward adds their gradient sums and
 // returns the sum of their losses: together they are AccumulatePieces, so that Network is a
 // trainer.Staged.
-func (n *Network) Forward(samples []int, need func(i int) error) (err error) {
+func (n *Network) Forward(samples []int, need func(i, from int) error) (err error) {
 	n.samples, n.logits = append(n.samples[:0], samples...), nil
 	if len(samples) > 0 {
 		n.logits, err = n.forward(n.data, n.samples, need)
@@ -180,22 +201,19 @@ func (n *Network) Prefetch(ctx context.Context, samples []int) {
 	}
 }
 
-// forward returns the logits of samples of d. It calls need before it reads a parameter.
-func (n *Network) forward(d Data, samples []int, need func(i int) error) ([]float32, error) {
+// forward returns the logits of samples of d. It calls need, if there is one, before it reads
+// a parameter.
+func (n *Network) forward(d Data, samples []int, need func(i, from int) error) ([]float32, error) {
 	n.ready = false
-	if err := n.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
-		return nil, err
-	}
+	err := n.batch.load(d, samples, n.in.Size(), n.classes)
 	x := n.batch.inputs
 	for i, l := range n.layers {
-		for p := n.first[i]; p < n.first[i+1]; p++ {
-			if err := need(p); err != nil {
-				return nil, err
-			}
+		if err != nil {
+			return nil, err
 		}
-		x = l.forward(x, len(samples))
+		x, err = l.forward(x, len(samples), source{n.first[i], need})
 	}
-	return x, nil
+	return x, err
 }
 
 // evalBatch is how many samples Evaluate computes together.
@@ -214,7 +232,7 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 		for ; first < end && len(samples) < evalBatch; first++ {
 			samples = append(samples, first)
 		}
-		logits, err := n.forward(d, samples, always)
+		logits, err := n.forward(d, samples, nil)
 		if err != nil {
 			return score, err
 		}
@@ -231,7 +249,7 @@ func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
 	}
-	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, always)
+	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -19,9 +19,9 @@ func (l *noting) params() []trainer.Param { return l.p }
 
 func (l *noting) note(what string) { *l.notes = append(*l.notes, what+" "+l.name) }
 
-func (l *noting) forward(x []float32, _ int) []float32 {
+func (l *noting) forward(x []float32, _ int, _ source) ([]float32, error) {
 	l.note("forward")
-	return x
+	return x, nil
 }
 
 func (l *noting) accumulate(_ []float32, _ [][]float32, told listener) {
@@ -91,7 +91,7 @@ func TestPiecesAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := [][2]int{{3, 0}, {2, 0}, {1, 0}, {0, 512 * 130}, {0, 256 * 130}, {0, 0}}; !slices.Equal(order, want) {
+	if want := [][2]int{{3, 0}, {2, 0}, {1, 0}, {0, 512 * 130}, {0, 384 * 130}, {0, 256 * 130}, {0, 128 * 130}, {0, 0}}; !slices.Equal(order, want) {
 		t.Errorf("told of %v, want %v", order, want)
 	}
 	for i := range whole {
