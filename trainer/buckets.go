@@ -49,13 +49,14 @@ func newLayout(params []Param, limit int) layout {
 // backward pass finishes it. They have limit elements, and more if many are left. The last
 // one is complete when there is nothing left to compute, and all wait for it: so that it is
 // small, a bucket has at most half of what is left, down to least. Where the beginning of
-// a parameter is near it is that of a bucket. All peers must come to the same buckets.
+// a parameter is near it is that of a bucket: who waits for the parameter before need not wait
+// for this one, too. All peers must come to the same buckets.
 func (l *layout) divide(limit, least int) {
 	l.buckets = nil
 	for hi := l.size(); hi > 0; {
 		most := min(max(limit, hi/leastPart), max(least, hi/2))
 		lo := max(0, hi-most)
-		if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; whole < hi && hi-whole >= most/2 {
+		if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; whole < hi && hi-whole >= most/4 {
 			lo = whole
 		}
 		l.buckets = append(l.buckets, bucket{len(l.buckets), lo, hi, l.paramAt(lo), l.paramAt(hi-1) + 1})

@@ -65,9 +65,9 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 }
 
 // checkBucket wants a bucket of limit elements, or one that begins with a parameter and has
-// half of that, and compares its parameters with what has elements in it.
+// a quarter of that, and compares its parameters with what has elements in it.
 func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
-	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/2 || !slices.Contains(l.offsets, b.lo)) {
+	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/4 || !slices.Contains(l.offsets, b.lo)) {
 		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
 	}
 	for i := range l.params {

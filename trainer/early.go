@@ -14,7 +14,8 @@ import (
 // early lets the model begin the next step while the sums of the open one are still on
 // their way: parameters are updated one by one, large ones in parts, as their sums come in,
 // and the forward pass of the next share's first microbatch, for whose gradients there is no
-// place yet, follows them. The step may still fail, so what a parameter was is kept until the commit.
+// place yet, follows them. The step may still fail, so what a parameter was is kept until the
+// commit.
 type early struct {
 	model  Staged // nil: each step waits for the one before
 	params [][]float32
