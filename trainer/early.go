@@ -8,7 +8,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/trainer/optim"
 )
 
 // early lets the model begin the next step while the sums of the open one are still on
@@ -59,10 +58,13 @@ func (e *early) reserve() {
 	}
 }
 
+// rule is that of an optimizer for one step.
+type rule func(param, mean []float32, state [][]float32)
+
 // update makes the sum of parameter i over all samples of a step their mean, from an element
 // on, and updates as much of the parameter with it, as commit would. It goes through all of
 // them in blocks.
-func (e *early) update(rule optim.Optimizer, step int64, rate float64, i, from int, sum []float32, samples int64) {
+func (e *early) update(i, from int, sum []float32, samples int64, apply rule) {
 	state := make([][]float32, len(e.slots[i]))
 	for end := e.from[i]; end > from; end = e.from[i] {
 		at := max(from, end-earlyBlock)
@@ -73,7 +75,7 @@ func (e *early) update(rule optim.Optimizer, step int64, rate float64, i, from i
 			copy(e.was[i][1+k][at:end], state[k])
 		}
 		makeMean(sum[at:end], samples)
-		rule.Update(step, rate, param, sum[at:end], state)
+		apply(param, sum[at:end], state)
 		e.from[i] = at
 	}
 }
@@ -203,6 +205,9 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	}
 	e.reserve()
 	e.drop()
+	apply := func(param, mean []float32, state [][]float32) {
+		r.cfg.Optimizer.Update(p.step, rate, param, mean, state)
+	}
 	samples := next.appendSamples(nil, missing[0])
 	begun, waited := time.Now(), time.Duration(0)
 	err = e.model.Forward(samples, func(i, from int) error {
@@ -222,7 +227,7 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 		if !allFinite(sum[from:end]) {
 			return ErrNotFinite
 		}
-		e.update(r.cfg.Optimizer, p.step, rate, i, from, sum, int64(p.end-p.first))
+		e.update(i, from, sum, int64(p.end-p.first), apply)
 		return nil
 	})
 	e.took = time.Since(begun) - waited
