@@ -76,19 +76,26 @@ func train(t *testing.T, peers, steps int, args ...string) [][]event.Step {
 // The number of peers changes the order of the sums and nothing else; and all peers
 // hold the same bits after every step.
 func TestSameTrainingAtOneAndFourPeers(t *testing.T) {
-	const tolerance = 1e-4
-	if worst := apart(t, "--model", "softmax"); worst > tolerance {
-		t.Errorf("softmax: losses differ by %g of their value, want at most %g", worst, tolerance)
+	// A softmax follows its sums smoothly: what is left is rounding, 1e-7 of the losses.
+	const rounding = 1e-5
+	if worst := apart(t, "--model", "softmax"); worst > rounding {
+		t.Errorf("softmax: losses differ by %g of their value, want at most %g", worst, rounding)
 	}
 	// A unit of an MLP whose input is within a rounding error of zero is on at one peer and off
-	// at four: of some seeds losses are 0.001 apart then, at a fifth to a third of them. What is
-	// wrong with the sums themselves shows with every seed.
-	worst := 1.0
-	for seed := 1; seed <= 10 && worst > tolerance; seed++ {
-		worst = min(worst, apart(t, "--seed", strconv.Itoa(seed)))
+	// at four, and then others are, too: of a fifth to a third of the seeds losses are 0.001
+	// apart in the end, also where one peer adds up in another order. What is wrong with the
+	// sums themselves shows with every seed.
+	const tolerance, most = 1e-4, 1e-2
+	best := 1.0
+	for seed := 1; seed <= 10 && best > tolerance; seed++ {
+		worst := apart(t, "--seed", strconv.Itoa(seed))
+		if worst > most {
+			t.Errorf("seed %d: losses differ by %g of their value, want at most %g", seed, worst, most)
+		}
+		best = min(best, worst)
 	}
-	if worst > tolerance {
-		t.Errorf("with each of ten seeds losses differ by %g of their value or more, want at most %g", worst, tolerance)
+	if best > tolerance {
+		t.Errorf("with each of ten seeds losses differ by %g of their value or more, want at most %g", best, tolerance)
 	}
 }
 
