@@ -89,6 +89,27 @@ next: \
 	PREFETCHT0 (4096+7*w)(R10); \
 near:
 
+// CLAIM takes the cache line at a distance from R10 away from the cores that have it, to write
+// it: PREFETCHW, which the assembler does not know.
+#define CLAIM(distance) \
+	BYTE $0x41; \
+	BYTE $0x0f; \
+	BYTE $0x0d; \
+	BYTE $0x8a; \
+	LONG $(distance)
+
+// CLAIMS claims what is to be written 1 KiB later. By itself the processor looks ahead of
+// what it reads only, and another core may have a line that it writes: it would wait for it.
+#define CLAIMS(w) \
+	CLAIM(1024+0*w); \
+	CLAIM(1024+1*w); \
+	CLAIM(1024+2*w); \
+	CLAIM(1024+3*w); \
+	CLAIM(1024+4*w); \
+	CLAIM(1024+5*w); \
+	CLAIM(1024+6*w); \
+	CLAIM(1024+7*w)
+
 // SUMY adds vectors of w bytes in memory with AVX2, eight of each slice at a time.
 #define SUMY(CONSTS, LOAD, OP, STORE, STREAM, w) \
 	CONSTS(Y12, Y13, Y14, Y15, X8); \
@@ -125,6 +146,7 @@ toEight: \
 	TO; \
 	TESTQ BX, BX; \
 	JNE stream; \
+	CLAIMS(w); \
 	STORE(Y0, (0*w)(R10), Y8, Y9, X8); \
 	STORE(Y1, (1*w)(R10), Y8, Y9, X8); \
 	STORE(Y2, (2*w)(R10), Y8, Y9, X8); \
@@ -213,6 +235,7 @@ wideToEight: \
 	TO; \
 	TESTQ BX, BX; \
 	JNE wideStream; \
+	CLAIMS(w); \
 	STORE(Z0, (0*w)(R10), Z8, Z9, Y8); \
 	STORE(Z1, (1*w)(R10), Z8, Z9, Y8); \
 	STORE(Z2, (2*w)(R10), Z8, Z9, Y8); \
