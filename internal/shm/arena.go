@@ -134,7 +134,7 @@ func (a *Arena) Abandon(b []byte) error {
 	if !ok {
 		return nil
 	}
-	head, tail := Ref(offset + 1).edges(len(b))
+	head, tail := Ref(offset + 1).Edges(len(b))
 	s := span{first: offset + head, end: offset + len(b) - tail}
 	if s.first == s.end {
 		return nil

@@ -46,9 +46,9 @@ func typed[T raw.Number](v [][]byte) [][]T {
 // inPage is how far after the beginning of a page a vector begins that is not nowhere.
 func (r Ref) inPage() int { return int((r - 1) % pageSize) }
 
-// edges returns how many of the bytes of a vector at r lie in pages of which it has not all:
-// at its beginning and at its end, less than a page each.
-func (r Ref) edges(bytes int) (head, tail int) {
+// Edges returns how many of the bytes of a vector at r lie in pages of which it has not all:
+// at its beginning and at its end, less than a page each. Arena.Abandon leaves these.
+func (r Ref) Edges(bytes int) (head, tail int) {
 	begin := r.inPage()
 	head = min((pageSize-begin)%pageSize, bytes)
 	return head, min((begin+bytes)%pageSize, bytes-head)
@@ -59,7 +59,7 @@ func (r Ref) edges(bytes int) (head, tail int) {
 func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 	var head, tail int
 	if refs.Dst != 0 && refs.Src != 0 {
-		head, tail = refs.Dst.edges(len(src))
+		head, tail = refs.Dst.Edges(len(src))
 	}
 	l.Post(h, refs, src[:head], src[len(src)-tail:])
 }
@@ -82,7 +82,7 @@ func (l *Lane) mapped(bytes int) bool {
 // direct folds vectors that all ranks have mapped.
 func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
 	size := raw.Size[T]()
-	head, tail := l.post(l.rank).refs.Dst.edges(length * size)
+	head, tail := l.post(l.rank).refs.Dst.Edges(length * size)
 	edge(l, 0, head/size, 0, fold)
 	edge(l, length-tail/size, length, head, fold)
 	first, end := l.share(head/size, length-tail/size, line/size)

@@ -11,13 +11,13 @@ type Folding[T raw.Number] struct {
 	All func(dst, from [][]T, stream bool)
 }
 
-// streamFrom is how much the ranks write together, in bytes, if the results pass by the
-// cache that they share: by the time that the end is written, the beginning would have
-// left it.
-const streamFrom = 32 << 20
+// streamFrom returns how much the ranks write together, in bytes, if results pass by the cache
+// that they share, of so many bytes: by the time that the end is written, the beginning would
+// have left it. A large cache is that of a large machine, of which others have their part.
+func streamFrom(cache int) int { return max(32<<20, cache/8) }
 
 // streams reports whether results of so many bytes pass by the cache.
-func (l *Lane) streams(bytes int) bool { return bytes*l.size >= streamFrom }
+func (l *Lane) streams(bytes int) bool { return bytes*l.size >= l.segment.stream }
 
 // into folds n vectors in their order into each of dst, which may be some of them. Where it
 // folds two at a time, all but the last result go to partial, which is at least as long and may

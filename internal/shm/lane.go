@@ -55,6 +55,10 @@ func (l *Lane) watch(rank int) {
 // not look.
 func (l *Lane) Revoked() bool { return l.segment.revoked.Load() }
 
+// Lent returns n bytes of the arena of a rank of the lane, where its Arena.Ref says; false if
+// it has none there.
+func (l *Lane) Lent(rank int, r Ref, n int) ([]byte, bool) { return at(l.arenas[rank], r, n) }
+
 // mine is this rank's place.
 func (l *Lane) mine() *place { return l.places[l.rank] }
 

@@ -123,6 +123,7 @@ type Segment struct {
 	rank    int
 	size    int // ranks
 	block   int // bytes
+	stream  int // see streamFrom
 	patient bool
 	bell    *Bell   // nil where ranks do not sleep until they are woken
 	ropes   []*Rope // of the bells of others, by rank
@@ -158,7 +159,7 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(arenas) != n {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
-	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, block: blockSize(n),
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, block: blockSize(n), stream: streamFrom(largestCache()),
 		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
 }
 

@@ -116,7 +116,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
 		if root == Everyone || root == l.rank {
 			return errors.Join(err, folded(whole, l.size, 0))
 		}
-		return err
+		return errors.Join(err, unchanged(whole, l.rank))
 	}
 	l.Post(h, Refs{})
 	if kind == "gather" {
@@ -132,6 +132,16 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
 		}
 	}
 	return err
+}
+
+// unchanged looks whether v is what a rank has come with.
+func unchanged(v []int64, rank int) error {
+	for i, got := range v {
+		if got != input(rank, i) {
+			return fmt.Errorf("element %d of rank %d, which is not to have the result: %x, want %x", i, rank, got, input(rank, i))
+		}
+	}
+	return nil
 }
 
 // folded looks whether v is the result of n ranks from element first on.

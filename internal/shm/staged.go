@@ -64,12 +64,14 @@ type staged[T raw.Number] struct {
 	width  int  // elements of a chunk in a block
 	count  int  // blocks
 	stream bool // Dst is too long for the cache
+	twice  bool // what this rank folds goes to Dst at once, and not only to the block
 }
 
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
 func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
 	s := &staged[T]{Lane: l, Vectors: v, pass: p, stream: l.streams(len(v.Dst) * raw.Size[T]())}
+	s.twice = l.size > 1 && p.fold && p.spread && s.takes() && !s.stream
 	s.width = l.segment.block / l.size &^ (line - 1) / raw.Size[T]()
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
@@ -93,6 +95,9 @@ func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
 	l.done += uint32(s.count)
 	return nil
 }
+
+// takes reports whether this rank is to have what is handed out.
+func (s *staged[T]) takes() bool { return s.root == Everyone || s.root == s.rank }
 
 // piece returns the part of rank's chunk that block k holds, in the whole vector.
 func (s *staged[T]) piece(k, rank int) (first, end int) {
@@ -138,7 +143,7 @@ func (s *staged[T]) settle(k int) error {
 			return err
 		}
 	}
-	if s.spread && (s.root == Everyone || s.root == s.rank) {
+	if s.spread && s.takes() {
 		if err := s.take(k); err != nil {
 			return err
 		}
@@ -164,6 +169,10 @@ func (s *staged[T]) foldPiece(k int) error {
 	if !s.spread {
 		to[0] = s.Dst[first-s.Bounds[s.rank]:][:n]
 	}
+	if s.twice {
+		to = to[:2]
+		to[1] = s.Dst[first:end]
+	}
 	for r := range from {
 		from[r] = s.slot(k, r, s.rank, n)
 	}
@@ -173,10 +182,13 @@ func (s *staged[T]) foldPiece(k int) error {
 	return nil
 }
 
-// take copies the ready pieces of all ranks to Dst.
+// take copies the pieces of all ranks that are not there yet to Dst.
 func (s *staged[T]) take(k int) error {
 	for i := range s.size {
 		r := (s.rank + i) % s.size // its own is ready
+		if s.twice && i == 0 {
+			continue
+		}
 		ready := &s.places[r].filled.word
 		if s.fold {
 			ready = &s.places[r].folded.word

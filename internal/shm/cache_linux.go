@@ -1,0 +1,31 @@
+package shm
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// largestCache returns the bytes of the largest cache of this machine's first core, of which
+// others have a part in most; 0 if that is not known.
+func largestCache() int {
+	files, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*/size")
+	most := 0
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil {
+			most = max(most, cacheSize(b))
+		}
+	}
+	return most
+}
+
+// cacheSize reads a size as the kernel writes it, in KiB with a K behind it.
+func cacheSize(b []byte) int {
+	digits, found := bytes.CutSuffix(bytes.TrimSpace(b), []byte("K"))
+	n, err := strconv.Atoi(string(digits))
+	if !found || err != nil || n < 0 || n > 1<<30 {
+		return 0
+	}
+	return n << 10
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package shm
+
+// largestCache returns that nothing is known.
+func largestCache() int { return 0 }
