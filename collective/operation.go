@@ -248,6 +248,12 @@ func (o *operation) arm() {
 	}
 }
 
+// pass lets the next call have its turn before this one ends.
+func (o *operation) pass(well bool) {
+	o.turns.leave(well)
+	o.turns = nil
+}
+
 func (o *operation) end(well bool) {
 	if o.disarm != nil {
 		o.disarm()

@@ -348,39 +348,6 @@ func TestStallInMemory(t *testing.T) {
 	}
 }
 
-// Long vectors cross between hosts in many pieces, in place and not.
-func TestLongOfHosts(t *testing.T) {
-	t.Parallel()
-	const length = 300_001
-	ts := sharing(t, 2, 3)
-	errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
-		if err := c.Calibrate(ctx); err != nil {
-			return err
-		}
-		if a, err := c.Choice(collective.KindAllReduce, length, true); err != nil || a != collective.TwoLevel {
-			return fmt.Errorf("it is done by %v (%v)", a, err)
-		}
-		dst, src := make([]int64, length), make([]int64, length)
-		for _, in := range [][]int64{src, dst} {
-			for i := range in {
-				in[i] = int64(5*i + c.Rank())
-			}
-			if err := collective.AllReduce(ctx, c, dst, in, collective.Average[int64]); err != nil {
-				return err
-			}
-			for i, got := range dst {
-				if want := int64(5*i + 2); got != want {
-					return fmt.Errorf("element %d: %d, want %d", i, got, want)
-				}
-			}
-		}
-		return nil
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func BenchmarkAllReduceInMemory(b *testing.B) {
 	for _, n := range []int{1, 256, 16 << 10} {
 		b.Run(fmt.Sprintf("%dB", 4*n), func(b *testing.B) {

@@ -1,0 +1,236 @@
+package collective
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/shm"
+)
+
+const (
+	// levelSegments is how many segments a piece of a vector has that crosses between hosts
+	// while the ranks of each combine the next.
+	levelSegments = 4
+	// levelWindow is how many pieces of a call cross at a time: on a long way one alone would
+	// leave most of the link unused.
+	levelWindow = 16
+	// levelInline is up to how many bytes a piece is sent to the ranks of a host where they
+	// could read it in memory, which they are told of and tell of by messages, too.
+	levelInline = 8 << 10
+)
+
+// allReduceLevels combines the vectors of each host in its memory, then those sums
+// between one rank of each host, its leader, which hands the result out. So each byte goes
+// from one host to the next once, however many ranks there are. Calls take turns in the
+// memory only: between the hosts and on the way out urgent ones overtake others.
+func allReduceLevels[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	whole := red // its last step is of all ranks
+	red.Finish = nil
+	l := levels[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
+		step: max(1, levelSegments*o.opts.Segment/raw.Size[T]()), crossing: make(chan *Handle, levelWindow)}
+	if err := l.run(); err != nil {
+		return err
+	}
+	finish(whole, dst, o.size)
+	return nil
+}
+
+// levels is such a call under way. What ends it revokes, so that its parts need no context.
+type levels[T Number] struct {
+	*operation
+	dst, src []T
+	op       Op[T]
+	step     int          // elements of a piece
+	crossing chan *Handle // pieces between the hosts, in order; none where this rank is no leader
+	lent     bool         // the other ranks of the host read in the leader's dst
+}
+
+// run gathers, and spreads what has crossed. Of several pieces the first are spread while
+// others are gathered.
+func (l *levels[T]) run() (err error) {
+	if len(l.src) <= l.step {
+		if err := l.gather(); err != nil {
+			return err
+		}
+		return l.spread()
+	}
+	spread := make(chan error, 1)
+	go func() { spread <- l.spread() }()
+	defer func() {
+		if serr := <-spread; err == nil {
+			err = serr
+		}
+	}()
+	return l.gather()
+}
+
+// each does something with each piece of the vector; an empty one is one piece.
+func (l *levels[T]) each(do func(first, end int) error) error {
+	for first := 0; first == 0 || first < len(l.src); first += l.step {
+		if err := do(first, min(first+l.step, len(l.src))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather combines the vectors of this host at its leader, which lets them cross. The next
+// call has its turn when all pieces are on their way, so that all leaders begin in one order.
+func (l *levels[T]) gather() (err error) {
+	err = errPanicked // of the user's reduction
+	defer func() {
+		if err != nil {
+			l.revoke(err) // or spread would wait
+		}
+		l.pass(err == nil)
+		close(l.crossing)
+	}()
+	if err := l.turns.enter(l.operation); err != nil {
+		return err
+	}
+	return l.each(l.gatherPiece)
+}
+
+func (l *levels[T]) gatherPiece(first, end int) error {
+	ctx, piece := context.Background(), l.dst[first:end]
+	if err := Reduce(ctx, l.hosts.local, piece, l.src[first:end], l.op, 0); err != nil {
+		return err
+	}
+	if c := l.hosts.leaders; c != nil {
+		l.crossing <- IAllReduce(ctx, c.like(l.Comm), piece, piece, l.op)
+	}
+	return nil
+}
+
+// like returns c for the parts of a call of d.
+func (c *Comm) like(d *Comm) *Comm {
+	e := *c
+	e.purpose, e.priority, e.segment = d.purpose, d.priority, d.segment
+	return &e
+}
+
+// spread brings each piece to all ranks of the host when it has crossed. It leaves nothing
+// behind that uses dst.
+func (l *levels[T]) spread() error {
+	do := l.take
+	if l.hosts.leaders != nil {
+		do = l.give
+	}
+	err := l.each(do)
+	if err == nil && l.lent {
+		err = l.settle()
+	}
+	if err != nil {
+		l.revoke(err)
+	}
+	for h := range l.crossing {
+		_ = h.Wait(context.Background()) // it was revoked
+	}
+	if err != nil && l.lent && l.hosts.leaders != nil { // they must not read what comes there next
+		return errors.Join(err, l.shared.Arena.Abandon(raw.Bytes(l.dst)))
+	}
+	return err
+}
+
+// give waits until a piece has crossed and hands it to the other ranks of the host.
+func (l *levels[T]) give(first, end int) error {
+	h, more := <-l.crossing
+	if !more {
+		return l.whyRevoked()
+	}
+	if err := h.Wait(context.Background()); err != nil {
+		return err
+	}
+	l.moved()
+	out := raw.Bytes(l.dst[first:end])
+	ref := l.lend(out)
+	for _, to := range l.hosts.near[1:] {
+		if len(out) > levelInline {
+			if err := l.send(to, binary.LittleEndian.AppendUint64(nil, uint64(ref))); err != nil {
+				return err
+			}
+		}
+		err := besides(ref, out, func(part []byte) error { return l.send(to, part) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take is the other side of give.
+func (l *levels[T]) take(first, end int) error {
+	in, leader := raw.Bytes(l.dst[first:end]), l.hosts.near[0]
+	var ref shm.Ref
+	if len(in) > levelInline {
+		var where [8]byte
+		if err := l.recv(leader, where[:]); err != nil {
+			return err
+		}
+		ref = shm.Ref(binary.LittleEndian.Uint64(where[:]))
+	}
+	if ref != 0 {
+		if err := l.read(in, ref); err != nil {
+			return err
+		}
+	}
+	return besides(ref, in, func(part []byte) error { return l.recv(leader, part) })
+}
+
+// lend returns where the other ranks of the host can read v; 0 if they cannot.
+func (l *levels[T]) lend(v []byte) shm.Ref {
+	if len(v) <= levelInline || l.shared.Arena == nil || l.hosts.local.lane == nil { // a rank alone has no lane
+		return 0
+	}
+	ref := l.shared.Arena.Ref(v)
+	l.lent = l.lent || ref != 0
+	return ref
+}
+
+// read copies the whole pages of what the leader lends. If the call fails it takes them out of
+// reach, so that nothing else is ever read there.
+func (l *levels[T]) read(in []byte, ref shm.Ref) error {
+	lane := l.hosts.local.lane
+	lent, ok := lane.Lent(0, ref, len(in))
+	if !ok {
+		return fmt.Errorf("rank %d of the transport lends %d bytes at %#x, where it has none", lane.ranks[0], len(in), uint64(ref))
+	}
+	head, tail := ref.Edges(len(in))
+	copy(in[head:len(in)-tail], lent[head:])
+	l.lent = true
+	return nil
+}
+
+// besides does something with the parts of a vector that are not lent: all of it where it
+// lies nowhere, and what it has of a page at either end.
+func besides(ref shm.Ref, v []byte, do func(part []byte) error) error {
+	if ref == 0 {
+		return do(v)
+	}
+	head, tail := ref.Edges(len(v))
+	for _, part := range [][]byte{v[:head], v[len(v)-tail:]} {
+		if len(part) == 0 {
+			continue
+		}
+		if err := do(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle lets the leader go on to use its dst when all have read there.
+func (l *levels[T]) settle() error {
+	if l.hosts.leaders == nil {
+		return l.send(l.hosts.near[0], nil)
+	}
+	for _, from := range l.hosts.near[1:] {
+		if err := l.recv(from, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// levelPieces are options with which vectors cross in pieces of four pages. Nobody measures
+// costs with them.
+func levelPieces() collective.Options {
+	o := slowLinks()
+	o.Segment = 4 << 10
+	return o
+}
+
+// Vectors cross between hosts in more pieces than can be on their way, in place and not,
+// wherever they lie: ordinary slices are sent to the other ranks of a host, which read in
+// others but for the pages that those have in part.
+func TestLongOfHosts(t *testing.T) {
+	t.Parallel()
+	const most = 60_001
+	errs := cluster.RunOver(t, sharing(t, 2, 3), levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
+		if a, err := c.Choice(collective.KindAllReduce, most, true); err != nil || a != collective.TwoLevel {
+			return fmt.Errorf("it is done by %v (%v)", a, err)
+		}
+		for k, where := range []func(rank int) bool{
+			func(int) bool { return false }, func(int) bool { return true }, func(rank int) bool { return rank == 2 },
+		} {
+			dst, src, err := allocated(c, most, where(c.Rank()))
+			if err != nil {
+				return err
+			}
+			for _, first := range []int{0, 3, 700} {
+				for _, length := range []int{0, 1, 1024, 1025, 2048, 2049, 5000, most - first} {
+					v, w := dst[first:first+length], src[first:first+length]
+					if err := errors.Join(average(ctx, c, v, w), average(ctx, c, w, w)); err != nil {
+						return fmt.Errorf("place %d, length %d from %d on: %w", k, length, first, err)
+					}
+				}
+			}
+			if err := errors.Join(collective.Free(c, dst), collective.Free(c, src)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// average combines vectors of five ranks and looks at the result.
+func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
+	for i := range src {
+		src[i] = int64(5*i + c.Rank())
+	}
+	if err := collective.AllReduce(ctx, c, dst, src, collective.Average[int64]); err != nil {
+		return err
+	}
+	for i, got := range dst {
+		if want := int64(5*i + 2); got != want {
+			return fmt.Errorf("element %d: %d, want %d", i, got, want)
+		}
+	}
+	return nil
+}
+
+// watched is a transport at which somebody takes part in what is sent and received.
+type watched struct {
+	noted
+	send func(to int, e collective.Envelope) error
+	recv func(e collective.Envelope, buf []byte)
+}
+
+func (t watched) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	if err := t.send(to, e); err != nil {
+		return err
+	}
+	return t.Transport.Send(ctx, to, e, buf)
+}
+
+func (t watched) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+	err := t.Transport.Recv(ctx, from, e, buf)
+	t.recv(e, buf)
+	return err
+}
+
+// watch returns the transports with what watched wants, by rank.
+func watch(ts []collective.Transport, send func(rank, to int, e collective.Envelope) error, recv func(rank int, e collective.Envelope, buf []byte)) []collective.Transport {
+	all := slices.Clone(ts)
+	for rank, e := range all {
+		all[rank] = watched{noted{Transport: e}, func(to int, e collective.Envelope) error { return send(rank, to, e) },
+			func(e collective.Envelope, buf []byte) { recv(rank, e, buf) }}
+	}
+	return all
+}
+
+func ignore(int, collective.Envelope, []byte) {}
+
+// A call whose messages between the hosts wait does not hold up those after it, which end
+// before it does.
+func TestOvertakingOfHosts(t *testing.T) {
+	t.Parallel()
+	const slow, fast = 3000, 2000 // elements of the calls
+	goOn := make(chan struct{})
+	ts := watch(sharing(t, 2, 2), func(rank, to int, e collective.Envelope) error {
+		if e.Call.Count == slow && rank/2 != to/2 {
+			<-goOn
+		}
+		return nil
+	}, ignore)
+	var ended atomic.Int32
+	errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
+		defer context.AfterFunc(ctx, sync.OnceFunc(func() {
+			if ended.Swap(-100) >= 0 {
+				close(goOn) // or the transport would wait for ever
+			}
+		}))()
+		first, then := ones(slow), ones(fast)
+		h := collective.IAllReduce(ctx, c, first, first, collective.Sum[int64])
+		for range 3 {
+			if err := collective.AllReduce(ctx, c, then, then, collective.Average[int64]); err != nil {
+				return err
+			}
+		}
+		if ended.Add(1) == 4 {
+			ended.Store(-100)
+			close(goOn)
+		}
+		if err := h.Wait(ctx); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(first, func(x int64) bool { return x != 4 }); i >= 0 {
+			return fmt.Errorf("element %d: %d", i, first[i])
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Calls that are under way at the same time, of any lengths and priorities, do not get in each
+// other's way, and it does not matter for which of them a rank waits first.
+func TestManyOfHosts(t *testing.T) {
+	t.Parallel()
+	const calls = 24
+	errs := cluster.RunOver(t, sharing(t, 2, 1, 3), levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
+		all, _, err := allocated(c, calls*6000, true)
+		if err != nil {
+			return err
+		}
+		var handles [calls]*collective.Handle
+		var vectors [calls][]int64
+		for i := range calls {
+			v := all[6000*i:][:1+(i*i*977)%6000]
+			if i%4 == 3 {
+				v = make([]int64, len(v))
+			}
+			copy(v, slices.Repeat([]int64{int64(i + c.Rank())}, len(v)))
+			vectors[i], handles[i] = v, collective.IAllReduce(ctx, withPriority(c, i), v, v, collective.Sum[int64])
+		}
+		for k := range calls {
+			i := (k*5 + 7*c.Rank()) % calls
+			if err := handles[i].Wait(ctx); err != nil {
+				return err
+			}
+			want := int64(6*i + 15)
+			if at := slices.IndexFunc(vectors[i], func(x int64) bool { return x != want }); at >= 0 {
+				return fmt.Errorf("call %d, element %d: %d, want %d", i, at, vectors[i][at], want)
+			}
+		}
+		return collective.Free(c, all)
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ones(n int) []int64 { return slices.Repeat([]int64{1}, n) }
+
+// Whichever message cannot be sent: all ranks end, with an error or the right result.
+func TestFaultsOfHosts(t *testing.T) {
+	t.Parallel()
+	const ranks, length = 4, 40_000 // more pieces than can be on their way
+	step := 1
+	if racing {
+		step = 9
+	}
+	for odd := range ranks {
+		for k, failed := 0, true; failed; k += step {
+			var sent atomic.Int32
+			ts := watch(sharing(t, 2, 2), func(rank, _ int, _ collective.Envelope) error {
+				if rank == odd && int(sent.Add(1)) == k+1 {
+					return errInjected
+				}
+				return nil
+			}, ignore)
+			errs := cluster.RunOver(t, ts, levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+				return errors.Join(c.Calibrate(ctx), summed(ctx, c, length))
+			})
+			for rank, err := range errs {
+				if err != nil && !errors.Is(err, collective.ErrRevoked) {
+					t.Errorf("message %d of rank %d fails: rank %d: %v", k, odd, rank, err)
+				}
+			}
+			failed = int(sent.Load()) > k
+			if failed && errs[odd] == nil {
+				t.Errorf("message %d of rank %d fails, and it does not tell", k, odd)
+			}
+		}
+	}
+}
+
+var errInjected = errors.New("injected")
+
+// summed sums vectors that lie in the shared memory, and some that do not.
+func summed(ctx context.Context, c *collective.Comm, length int) error {
+	dst, src, err := allocated(c, length, true)
+	if err != nil {
+		return err
+	}
+	copy(src, ones(length))
+	own := ones(length)
+	err = errors.Join(collective.AllReduce(ctx, c, dst, src, collective.Sum[int64]), collective.AllReduce(ctx, c, own, own, collective.Sum[int64]))
+	for i := range dst {
+		if err == nil && (dst[i] != int64(c.Size()) || own[i] != dst[i]) {
+			err = fmt.Errorf("element %d: %d and %d", i, dst[i], own[i])
+		}
+	}
+	return errors.Join(err, collective.Free(c, dst), collective.Free(c, src))
+}
+
+// A rank that is slow to read the result, and reads it when the call has failed at the leader
+// of its host, does not see what that has done with its dst since.
+func TestLateReaderOfHosts(t *testing.T) {
+	t.Parallel()
+	const length, leader, late = 3000, 0, 1
+	told, goOn := make(chan struct{}), make(chan struct{})
+	wait := sync.OnceFunc(func() {
+		close(told)
+		<-goOn
+	})
+	ts := watch(sharing(t, 2, 1), func(int, int, collective.Envelope) error { return nil }, func(rank int, e collective.Envelope, buf []byte) {
+		if rank == late && e.Call.Algorithm == collective.TwoLevel && len(buf) == 8 { // it says where to read
+			wait()
+		}
+	})
+	release := sync.OnceFunc(func() { close(goOn) })
+	errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+		if err := c.Calibrate(ctx); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		dst, src, err := allocated(c, length, true)
+		if err != nil {
+			return err
+		}
+		shared := collective.IsShared(c, dst)
+		copy(src, ones(length))
+		if c.Rank() == leader {
+			defer release()
+			go func() {
+				<-told
+				cancel()
+			}()
+		}
+		err = collective.AllReduce(ctx, c, dst, src, collective.Sum[int64])
+		switch c.Rank() {
+		case leader:
+			if !shared { // where there is no such memory nobody reads in it
+				return nil
+			}
+			if !errors.Is(err, context.Canceled) || collective.IsShared(c, dst) || !collective.IsShared(c, src) {
+				return fmt.Errorf("dst is shared: %t, src: %t: %w", collective.IsShared(c, dst), collective.IsShared(c, src), err)
+			}
+			copy(dst, slices.Repeat([]int64{-1}, length))
+		case late:
+			if i := slices.Index(dst, -1); i >= 0 {
+				return fmt.Errorf("element %d is what the leader has there now", i)
+			}
+		}
+		return errors.Join(collective.Free(c, dst), collective.Free(c, src))
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
