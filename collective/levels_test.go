@@ -307,3 +307,39 @@ func TestLateReaderOfHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Whichever rank is not in a call, a leader or not: the others find it, also those that wait
+// for a rank that waits for it in the memory of its host.
+func TestStallOfHosts(t *testing.T) {
+	t.Parallel()
+	const ranks = 4
+	for odd := range ranks {
+		stalled := make(chan collective.Stall, 100)
+		o := slowLinks()
+		o.OnStall = func(s collective.Stall) { stalled <- s }
+		errs := cluster.RunOver(t, sharing(t, 2, 2), o, func(ctx context.Context, c *collective.Comm) error {
+			if err := c.Calibrate(ctx); err != nil {
+				return err
+			}
+			v := make([]int64, 3000)
+			for range 20 {
+				if err := collective.AllReduce(ctx, c, v, v, collective.Min[int64]); err != nil {
+					return err
+				}
+			}
+			for c.Rank() == odd {
+				s := <-stalled
+				if !slices.Equal(s.Culprits, []int{odd}) {
+					t.Errorf("rank %d is not in a call: %v", odd, s)
+				}
+				if s.Call.Algorithm == collective.TwoLevel {
+					break
+				}
+			}
+			return collective.AllReduce(ctx, c, v, v, collective.Min[int64])
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+	}
+}
