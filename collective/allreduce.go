@@ -47,6 +47,12 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 		return allReduceLevels(o, dst, src, red)
 	case a == Ring && o.size > 1:
 		return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
+	case a == RecursiveDoubling && isPowerOfTwo(o.size) && o.size > 1:
+		if err := doubling(o, subgroup{rank: o.rank, size: o.size}, dst, src, red); err != nil {
+			return err
+		}
+		finish(red, dst, o.size)
+		return nil
 	}
 	copy(dst, src)
 	if err := allReduceInPlace(o, dst, red); err != nil {
@@ -65,7 +71,7 @@ func allReduceInPlace[T Number](o *operation, v []T, red Reduction[T]) error {
 	}
 	switch o.env.Call.Algorithm {
 	case RecursiveDoubling:
-		return inPowerOfTwo(o, v, red, func(g subgroup) error { return doubling(o, g, v, red) })
+		return inPowerOfTwo(o, v, red, func(g subgroup) error { return doubling(o, g, v, v, red) })
 	case Rabenseifner:
 		return inPowerOfTwo(o, v, red, func(g subgroup) error { return halving(o, g, v, red) })
 	}
@@ -122,15 +128,21 @@ func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(s
 }
 
 // doubling exchanges whole vectors with members at distance 1, 2, 4, ...: after
-// each step a block of twice as many members has one result.
-func doubling[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
-	other := scratch[T](o, len(v))
+// each step a block of twice as many members has one result. Pieces are folded while others
+// are on their way. It takes this member's vector from src, which may be dst.
+func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
+	size := raw.Size[T]()
+	other := scratch[T](o, min(max(1, o.pieces()/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.real(g.rank ^ d)
-		if err := o.exchange(partner, raw.Bytes(v), partner, raw.Bytes(other)); err != nil {
+		err := o.swap(partner, raw.Bytes(src), raw.Bytes(other), func(first, end int) {
+			first, end = first/size, end/size
+			foldOrdered(red, dst[first:end], src[first:end], other[:end-first], partner < o.rank)
+		})
+		if err != nil {
 			return err
 		}
-		foldOrdered(red, v, other, partner < o.rank)
+		src = dst
 	}
 	return nil
 }
@@ -149,7 +161,7 @@ func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error 
 		if err := o.exchange(partner, raw.Bytes(give), partner, raw.Bytes(in)); err != nil {
 			return err
 		}
-		foldOrdered(red, keep, in, partner < o.rank)
+		foldOrdered(red, keep, keep, in, partner < o.rank)
 		windows = append(windows, w)
 		w = keep
 	}
@@ -174,11 +186,11 @@ func halve[T any](w []T, upper bool) (keep, give []T) {
 	return w[:mid], w[mid:]
 }
 
-// foldOrdered folds other into v, the vector of the lower ranks first.
-func foldOrdered[T Number](red Reduction[T], v, other []T, otherIsLower bool) {
+// foldOrdered folds v and other into dst, which may be v, the vector of the lower ranks first.
+func foldOrdered[T Number](red Reduction[T], dst, v, other []T, otherIsLower bool) {
 	if otherIsLower {
-		red.Fold(v, other, v)
+		red.Fold(dst, other, v)
 		return
 	}
-	red.Fold(v, v, other)
+	red.Fold(dst, v, other)
 }

@@ -357,6 +357,54 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	return err
 }
 
+// swap exchanges v with a vector as long, piece by piece: done is told which bytes of v have
+// gone when those that came for them are in room, which holds a piece, and may change them.
+func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
+	if len(v) <= o.pieces() {
+		if err := o.exchangePiece(partner, v, partner, room); err != nil {
+			return err
+		}
+		done(0, len(v))
+		return nil
+	}
+	sent := make(chan error, len(v)/o.pieces()+1)
+	go func() {
+		defer close(sent)
+		err := o.inPieces(v, func(piece []byte) error {
+			err := o.sendPiece(partner, piece)
+			sent <- err
+			return err
+		})
+		if err != nil {
+			o.revoke(err) // or the receive might wait for ever
+		}
+	}()
+	return o.swapIn(partner, v, room, sent, done)
+}
+
+// swapIn is the receiving half of swap. It leaves no send behind that uses v.
+func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done func(first, end int)) (err error) {
+	err = errPanicked // of done, which is the user's
+	defer func() {
+		if err != nil {
+			o.revoke(err) // or a send might wait for ever
+		}
+		for range sent {
+		}
+	}()
+	for first := 0; first < len(v); first += o.pieces() {
+		end := min(first+o.pieces(), len(v))
+		if err := o.recvPiece(partner, room[:end-first]); err != nil {
+			return err
+		}
+		if err := <-sent; err != nil {
+			return err
+		}
+		done(first, end)
+	}
+	return nil
+}
+
 // exchangePiece is exchange of a message each.
 func (o *operation) exchangePiece(to int, out []byte, from int, in []byte) error {
 	peer := o.inWorld(from)

@@ -1,0 +1,70 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// Where sending takes longer than receiving, in place, no piece is folded before it has gone.
+func TestSwapWaitsForSend(t *testing.T) {
+	const length = 100
+	synctest.Test(t, func(t *testing.T) {
+		ts := watch(messages(4), func(rank, _ int, _ collective.Envelope) error {
+			if rank == 1 {
+				<-time.After(time.Second)
+			}
+			return nil
+		}, ignore)
+		errs := cluster.RunOver(t, ts, collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) error {
+			v := ones(length)
+			if err := collective.AllReduce(ctx, c.Using(collective.RecursiveDoubling), v, v, collective.Sum[int64]); err != nil {
+				return err
+			}
+			for i, got := range v {
+				if got != 4 {
+					return fmt.Errorf("element %d: %d", i, got)
+				}
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A reduction that panics between two pieces ends the call at its rank, and at those that have
+// not had all of it yet. No goroutine is left behind, for which the bubble would wait.
+func TestPanicBetweenPieces(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			errs := cluster.RunOver(t, messages(n), collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) (err error) {
+				folds := 0
+				op := collective.NewOp("panics", true, func(dst, a, b []int64) {
+					if folds++; c.Rank() == 1 && folds == 3 {
+						panic("on purpose")
+					}
+				})
+				defer func() {
+					if p := recover(); p != nil {
+						err = fmt.Errorf("%w: %v", collective.ErrRevoked, p)
+					}
+				}()
+				v := ones(100)
+				return collective.AllReduce(ctx, c.Using(collective.RecursiveDoubling), v, v, op)
+			})
+			for rank, err := range errs {
+				if (err != nil || rank == 1) && !errors.Is(err, collective.ErrRevoked) {
+					t.Errorf("n=%d, rank %d: %v", n, rank, err)
+				}
+			}
+		})
+	}
+}
