@@ -121,7 +121,7 @@ func (l *levels[T]) spread() error {
 	}
 	err := l.each(do)
 	if err == nil && l.lent {
-		err = l.settle()
+		err = l.handBack()
 	}
 	if err != nil {
 		l.revoke(err)
@@ -222,8 +222,8 @@ func besides(ref shm.Ref, v []byte, do func(part []byte) error) error {
 	return nil
 }
 
-// settle lets the leader go on to use its dst when all have read there.
-func (l *levels[T]) settle() error {
+// handBack lets the leader go on to use its dst when all have read there.
+func (l *levels[T]) handBack() error {
 	if l.hosts.leaders == nil {
 		return l.send(l.hosts.near[0], nil)
 	}
