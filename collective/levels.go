@@ -180,9 +180,10 @@ func (l *levels[T]) take(first, end int) error {
 	return besides(ref, in, func(part []byte) error { return l.recv(leader, part) })
 }
 
-// lend returns where the other ranks of the host can read v; 0 if they cannot.
+// lend returns where the other ranks of the host can read v; 0 if they cannot, or if there are
+// none: a rank alone on its host has neither a lane nor, as a rule, shared memory.
 func (l *levels[T]) lend(v []byte) shm.Ref {
-	if len(v) <= levelInline || l.shared.Arena == nil || l.hosts.local.lane == nil { // a rank alone has no lane
+	if len(v) <= levelInline || l.hosts.local.lane == nil || l.shared.Arena == nil {
 		return 0
 	}
 	ref := l.shared.Arena.Ref(v)

@@ -12,7 +12,7 @@ import (
 const arenaSize = 1 << 30
 
 // NewShared returns endpoints as New does, on hosts with so many ranks each, at most
-// shm.MaxRanks. Those of one host share memory. That polls and sleeps in real time: it is
+// shm.MaxRanks. Those of one host share memory, one alone has none. That polls and sleeps in real time: it is
 // not for synctest bubbles.
 func NewShared(perHost ...int) ([]*Transport, error) {
 	n := 0
@@ -22,8 +22,10 @@ func NewShared(perHost ...int) ([]*Transport, error) {
 	all := New(n)
 	first := 0
 	for _, ranks := range perHost {
-		if err := share(all[first : first+ranks]); err != nil {
-			return nil, err
+		if ranks > 1 {
+			if err := share(all[first : first+ranks]); err != nil {
+				return nil, err
+			}
 		}
 		first += ranks
 	}
