@@ -25,8 +25,26 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// killEarly kills the process of a host some time after the sixth step.
-func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) {
+// The same where one host has two peers, which share memory, and another one has one: the
+// first of a host that is killed is its leader.
+func TestKillBetweenUnequalHosts(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 2)
+	l.narrow(t, narrowLink)
+	crowded := &lab{hosts: []*host{l.hosts[0], l.hosts[0], l.hosts[1]}}
+	for run := range times(3, 30) {
+		victim, offset := run%3, time.Duration(rand.Int64N(int64(100*time.Millisecond)))
+		t.Run(fmt.Sprintf("%d/peer=%d/%v", run, victim, offset), func(t *testing.T) {
+			if kinds := crowded.killEarly(t, victim, offset); !kinds["shm"] || !kinds["direct"] {
+				t.Errorf("data took the paths %v, want shared memory within a host and direct connections between them", kinds)
+			}
+		})
+	}
+}
+
+// killEarly kills the process of a host some time after the sixth step. It returns
+// which paths data took.
+func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds map[string]bool) {
 	t.Helper()
 	task := overlapTask{Phase: both, Model: "cnn", Share: 16, Cuts: 2, Steps: 20}
 	b, err := json.Marshal(task)
@@ -72,6 +90,21 @@ func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) {
 			t.Errorf("step %d: %v", step, err)
 		}
 	}
+	return pathsOf(t, journals)
+}
+
+// pathsOf returns the kinds of paths that journals tell of.
+func pathsOf(t *testing.T, journals []*journal) map[string]bool {
+	t.Helper()
+	kinds := make(map[string]bool)
+	for _, j := range journals {
+		for _, e := range j.events(t) {
+			if b, ok := e.Body.(event.Path); ok {
+				kinds[b.Kind] = true
+			}
+		}
+	}
+	return kinds
 }
 
 // samplesOf is how many samples a step has.
