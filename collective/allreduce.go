@@ -47,38 +47,35 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 		return allReduceLevels(o, dst, src, red)
 	case a == Ring && o.size > 1:
 		return ring.AllReduce(context.Background(), o.ring(), dst, src, red)
-	case a == RecursiveDoubling && isPowerOfTwo(o.size) && o.size > 1:
-		if err := doubling(o, subgroup{rank: o.rank, size: o.size}, dst, src, red); err != nil {
-			return err
-		}
-		finish(red, dst, o.size)
-		return nil
 	}
-	copy(dst, src)
-	if err := allReduceInPlace(o, dst, red); err != nil {
+	if err := allReducePaired(o, dst, src, red); err != nil {
 		return err
 	}
 	finish(red, dst, o.size)
 	return nil
 }
 
-// allReduceInPlace combines v over all ranks by any algorithm but the ring. Every
+// allReducePaired combines vectors over all ranks by any algorithm but the ring. Every
 // fold takes the vector of the lower ranks first, at both partners: so reductions
 // that do not commute come out right, and all ranks get the same bits.
-func allReduceInPlace[T Number](o *operation, v []T, red Reduction[T]) error {
-	if o.size == 1 {
+func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	a := o.env.Call.Algorithm
+	if a == RecursiveDoubling && o.size > 1 && isPowerOfTwo(o.size) {
+		return doubling(o, subgroup{rank: o.rank, size: o.size}, dst, src, red)
+	}
+	copy(dst, src)
+	switch {
+	case o.size == 1:
 		return nil
+	case a == RecursiveDoubling:
+		return inPowerOfTwo(o, dst, red, func(g subgroup) error { return doubling(o, g, dst, dst, red) })
+	case a == Rabenseifner:
+		return inPowerOfTwo(o, dst, red, func(g subgroup) error { return halving(o, g, dst, red) })
 	}
-	switch o.env.Call.Algorithm {
-	case RecursiveDoubling:
-		return inPowerOfTwo(o, v, red, func(g subgroup) error { return doubling(o, g, v, v, red) })
-	case Rabenseifner:
-		return inPowerOfTwo(o, v, red, func(g subgroup) error { return halving(o, g, v, red) })
-	}
-	if err := reduceTree(o, v, red, 0); err != nil {
+	if err := reduceTree(o, dst, red, 0); err != nil {
 		return err
 	}
-	return broadcastTree(o, raw.Bytes(v), 0)
+	return broadcastTree(o, raw.Bytes(dst), 0)
 }
 
 // subgroup is the largest power of two of ranks, each of which stands for itself

@@ -191,8 +191,8 @@ func (l *levels[T]) lend(v []byte) shm.Ref {
 	return ref
 }
 
-// read copies the whole pages of what the leader lends. If the call fails it takes them out of
-// reach, so that nothing else is ever read there.
+// read copies the whole pages of what the leader lends. These the leader takes out of reach if
+// the call fails, so that nothing else is ever read there.
 func (l *levels[T]) read(in []byte, ref shm.Ref) error {
 	lane := l.hosts.local.lane
 	lent, ok := lane.Lent(0, ref, len(in))

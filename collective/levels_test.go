@@ -115,6 +115,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 	t.Parallel()
 	const slow, fast = 3000, 2000 // elements of the calls
 	goOn := make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
 	ts := watch(sharing(t, 2, 2), func(rank, to int, e collective.Envelope) error {
 		if e.Call.Count == slow && rank/2 != to/2 {
 			<-goOn
@@ -128,11 +129,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
-		defer context.AfterFunc(ctx, sync.OnceFunc(func() {
-			if ended.Swap(-100) >= 0 {
-				close(goOn) // or the transport would wait for ever
-			}
-		}))()
+		defer context.AfterFunc(ctx, release)() // or the transport would wait for ever
 		first, then := ones(slow), ones(fast)
 		h := collective.IAllReduce(ctx, c, first, first, collective.Sum[int64])
 		for range 3 {
@@ -141,8 +138,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 			}
 		}
 		if ended.Add(1) == 4 {
-			ended.Store(-100)
-			close(goOn)
+			release()
 		}
 		if err := h.Wait(ctx); err != nil {
 			return err
