@@ -36,7 +36,9 @@
 //	ELRUN_INDEX      local index of this peer, 0 <= index < np
 //	ELRUN_NP         number of peers that the launcher started
 //	ELRUN_FD         number of an open stream socket to the launcher
-//	ELRUN_TRANSPORT  auto or p2p
+//	ELRUN_TRANSPORT  auto, shm, unix, direct or p2p
+//	ELRUN_ENCRYPT    auto, always or never
+//	ELRUN_RELAY      never or members
 //	ELRUN_LISTEN     auto (all IPv4 interfaces), local (loopback), or IP addresses and
 //	                 multiaddrs, separated by commas
 //	GOMAXPROCS       max(1, cores / np), unless the launcher's environment has one

@@ -18,6 +18,7 @@ const (
 	envFD        = "ELRUN_FD"
 	envTransport = "ELRUN_TRANSPORT"
 	envEncrypt   = "ELRUN_ENCRYPT"
+	envRelay     = "ELRUN_RELAY"
 	envListen    = "ELRUN_LISTEN"
 )
 
@@ -34,6 +35,7 @@ type environment struct {
 	fd        int
 	transport string
 	encrypt   string
+	relay     string
 	listen    string
 }
 
@@ -46,6 +48,7 @@ func (e environment) list() []string {
 		envFD + "=" + strconv.Itoa(e.fd),
 		envTransport + "=" + e.transport,
 		envEncrypt + "=" + e.encrypt,
+		envRelay + "=" + e.relay,
 		envListen + "=" + e.listen,
 	}
 }
@@ -56,7 +59,7 @@ func (e environment) list() []string {
 func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, error) {
 	values := map[string]string{}
 	var missing []string
-	for _, name := range []string{envJob, envIndex, envPeers, envFD, envTransport, envEncrypt, envListen} {
+	for _, name := range []string{envJob, envIndex, envPeers, envFD, envTransport, envEncrypt, envRelay, envListen} {
 		v, ok := lookup(name)
 		if !ok {
 			missing = append(missing, name)
@@ -70,14 +73,14 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 		return environment{}, false, fmt.Errorf("launch: environment: %s not set, though other ELRUN_ variables are",
 			strings.Join(missing, ", "))
 	}
-	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt], listen: values[envListen]}
+	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt],
+		relay: values[envRelay], listen: values[envListen]}
 	var errs [4]error
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
 	_, listenErr := listenAddrs(e.listen)
-	errs[3] = errors.Join(validJob(e.job), oneOf("transport", e.transport, "", "auto", "shm", "unix", "direct", "p2p"),
-		oneOf("encryption", e.encrypt, "", "auto", "always", "never"), listenErr)
+	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)
 	if err := errors.Join(errs[:]...); err != nil {
 		return environment{}, false, fmt.Errorf("launch: environment: %w", err)
 	}

@@ -22,6 +22,9 @@ type Options struct {
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
 	// What stays within one host never is, and streams of libp2p always are.
 	Encrypt string
+	// Relay is never (also "") or members: whether two peers that cannot connect reach each
+	// other by way of a third, and these peers may be such a way, if all three allow it.
+	Relay string
 	// Listen is where peers listen: auto (also "") on all IPv4 interfaces, so that others
 	// can join, local on the loopback interface only, or a list of IP addresses or
 	// multiaddrs, separated by commas.
@@ -90,8 +93,7 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 // check reports values that cannot be used.
 func (o *Options) check() error {
 	choices := []error{
-		oneOf("transport", o.Transport, "", "auto", "shm", "unix", "direct", "p2p"),
-		oneOf("encryption", o.Encrypt, "", "auto", "always", "never"),
+		validTransport(o.Transport), validEncrypt(o.Encrypt), validRelay(o.Relay),
 		oneOf("quorum", o.Quorum, "", "majority", "any"),
 	}
 	if o.Listen != "" {
@@ -113,6 +115,19 @@ func (o *Options) check() error {
 	return errors.Join(choices...)
 }
 
+// validTransport reports a transport that there is not.
+func validTransport(name string) error {
+	return oneOf("transport", name, "", "auto", "shm", "unix", "direct", "p2p")
+}
+
+// validEncrypt reports a choice of encryption that there is not.
+func validEncrypt(name string) error {
+	return oneOf("encryption", name, "", "auto", "always", "never")
+}
+
+// validRelay reports a choice of relays that there is not.
+func validRelay(name string) error { return oneOf("relay", name, "", "never", "members") }
+
 // oneOf reports a value that is none of the choices, the first of which is "" for the
 // second.
 func oneOf(what, value string, choices ...string) error {
@@ -133,6 +148,9 @@ func (o *Options) defaults() {
 		if *s == "" {
 			*s = "auto"
 		}
+	}
+	if o.Relay == "" {
+		o.Relay = "never"
 	}
 	if o.Grace == 0 {
 		o.Grace = defaultGrace

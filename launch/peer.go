@@ -40,7 +40,8 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport, Encrypt: p.env.encrypt})
+	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
+		Encrypt: p.env.encrypt, Relay: p.env.relay})
 	if err != nil {
 		return err
 	}

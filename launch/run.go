@@ -79,7 +79,7 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	cmd := exec.Command(r.path, r.o.Args...)
 	cmd.Args[0] = r.o.Program
 	cmd.Env = childEnvironment(os.Environ(), environment{job: r.o.Job, index: index, peers: max(n, index+1),
-		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, listen: r.o.Listen})
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.o.Listen})
 	c, err := startChild(index, cmd, r.o.LogDir)
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ type jobFlags struct {
 	Listen        string        `default:"auto" placeholder:"ADDRS" help:"Where peers listen: auto (all IPv4 interfaces), local (this host only), or addresses separated by commas."`
 	Transport     string        `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
+	Relay         string        `enum:"never,members" default:"never" help:"Whether two peers that cannot connect may reach each other by way of a third: never, or members, if the peers of all three say so."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	LogDir        string        `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
 	Program       []string      `arg:"" passthrough:"all" help:"Program and its arguments."`
@@ -64,7 +65,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: f.Peers.orCores(), Job: f.Name,
 		MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout, Restart: f.Restart, StateRate: int(f.StateRate),
-		Listen: f.Listen, Transport: f.Transport, Encrypt: f.Encrypt,
+		Listen: f.Listen, Transport: f.Transport, Encrypt: f.Encrypt, Relay: f.Relay,
 		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
 		Events: events, LogDir: f.LogDir, Signals: t.signals}
 	change(&o)

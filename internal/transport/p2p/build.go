@@ -73,12 +73,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return fmt.Errorf("make swarm: %w", err)
 	}
 	h.host = blankhost.NewBlankHost(h.swarm, blankhost.WithEventBus(bus))
-	t, err := h.transport(cfg, key, limits)
-	if err != nil {
+	if err := h.addTransports(cfg, key, limits); err != nil {
 		return err
-	}
-	if err := h.swarm.AddTransport(t); err != nil {
-		return fmt.Errorf("add transport: %w", err)
 	}
 	// Handlers come first, so that nobody finds a host without them.
 	h.host.SetStreamHandler(controlProtocol, h.handle(h.acceptControl))
@@ -123,19 +119,42 @@ func (h *Host) store(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	return store, nil
 }
 
-// transport makes the TCP or QUIC transport that cfg asks for.
-func (h *Host) transport(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
+// addTransports adds the TCP or QUIC transport that cfg asks for, and circuits if it allows
+// them.
+func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.ResourceManager) error {
+	relay, err := code("relay", cfg.Relay, relayNames())
+	if err != nil {
+		return err
+	}
+	up, err := h.upgrader(cfg, key, limits)
+	if err != nil {
+		return err
+	}
+	var t transport.Transport
 	switch cfg.Transport {
 	case "", "tcp":
-		return h.tcp(cfg, key, limits)
+		// A dial from the port that listens could collide with a dial the other way.
+		t, err = tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
 	case "quic":
-		return h.quic(key, limits)
+		t, err = h.quic(key, limits)
+	default:
+		err = fmt.Errorf("unknown transport %q (tcp or quic)", cfg.Transport)
 	}
-	return nil, fmt.Errorf("unknown transport %q (tcp or quic)", cfg.Transport)
+	if err != nil {
+		return err
+	}
+	if err := h.swarm.AddTransport(t); err != nil {
+		return fmt.Errorf("add transport: %w", err)
+	}
+	if relay == neverRelay {
+		return nil
+	}
+	return h.openRelay(up)
 }
 
-// tcp makes the TCP transport, which a security protocol and yamux turn into streams.
-func (h *Host) tcp(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
+// upgrader makes what turns TCP connections and circuits into streams: a security protocol
+// and yamux.
+func (h *Host) upgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Upgrader, error) {
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
 	security, err := secure(cfg.Security, key, muxers)
 	if err != nil {
@@ -145,8 +164,7 @@ func (h *Host) tcp(cfg Config, key crypto.PrivKey, limits network.ResourceManage
 	if err != nil {
 		return nil, fmt.Errorf("make upgrader: %w", err)
 	}
-	// A dial from the port that listens could collide with a dial the other way.
-	return tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+	return up, nil
 }
 
 // handshakeTime is how long whoever has connected may take until it is known who it is.

@@ -71,6 +71,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 		return nil, err
 	}
 	h.probeMissing(a)
+	h.straighten(v)
 	var dials sync.WaitGroup
 	h.dialAll(ctx, a, &dials)
 	select {

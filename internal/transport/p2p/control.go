@@ -224,6 +224,7 @@ func (h *Host) acceptControl(raw network.Stream) {
 func (h *Host) readControl(id peer.ID, s *controlStream) {
 	name := elastic.ID(id.String())
 	h.links.up(name)
+	h.reserve(s.Conn())
 	err := readMessages(s, s.acknowledged, func(msg []byte) {
 		s.acknowledge()
 		h.links.message(name, msg)

@@ -36,6 +36,9 @@
 //
 // Over QUIC nobody refuses: a peer that was killed is given up as one that is cut off.
 //
+// Where Config.Relay allows it, members that cannot connect reach each other by way of one
+// with which both have a connection (relay.go).
+//
 // # Streams of a pair
 //
 // The higher rank opens both streams of a pair; each begins with a hello in both

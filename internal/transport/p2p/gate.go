@@ -166,7 +166,7 @@ func (g *gate) meet(id peer.ID, addr multiaddr.Multiaddr) {
 	if addr == nil {
 		return
 	}
-	if ip, err := manet.ToIP(addr); err == nil {
+	if ip := placeOf(addr); ip != nil {
 		f.at = ip
 	}
 }
@@ -216,8 +216,7 @@ func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	if f == nil || f.at == nil {
 		return true
 	}
-	ip, err := manet.ToIP(addr)
-	return err == nil && ip.Equal(f.at)
+	return f.at.Equal(placeOf(addr))
 }
 
 // InterceptAccept allows all addresses: who is there shows after the handshake.
@@ -238,14 +237,18 @@ func (g *gate) InterceptSecured(d network.Direction, id peer.ID, _ network.ConnM
 func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
 
 // nearFirst is the order of dialling: loopback first, which on one host is the cheapest
-// way, all others at once a moment later, or as soon as loopback has failed.
+// way, all others at once a moment later, or as soon as loopback has failed, and in the end
+// the ways by others.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
 	const moment = 10 * time.Millisecond
 	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
 	var out []network.AddrDelay
 	for _, a := range addrs {
 		d := network.AddrDelay{Addr: a}
-		if anyNear && !manet.IsIPLoopback(a) {
+		switch {
+		case isRelayed(a):
+			d.Delay = relayDelay
+		case anyNear && !manet.IsIPLoopback(a):
 			d.Delay = moment
 		}
 		out = append(out, d)

@@ -17,7 +17,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	circuit "github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/relay"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
@@ -46,6 +48,10 @@ type Config struct {
 	// or "never", if both sides say so. What stays within a host's kernel never is, and
 	// libp2p's streams always are.
 	Encrypt string
+	// Relay is whether this host and another member that cannot connect reach each other by
+	// way of a third, and may be such a way: "never" (also ""), or "members", if all three
+	// say so.
+	Relay string
 	// Secret is the job's, ticket.KeySize bytes; peers that prove to hold it or a ticket
 	// are let in. Without it only those that were introduced are; SetSecret sets it later.
 	Secret []byte
@@ -66,6 +72,7 @@ type Host struct {
 	path, encrypt byte                // codes of Config.Path and Encrypt
 	identity      *libp2ptls.Identity // for direct connections
 	desk          *desk
+	relay         *circuit.Relay // nil unless the user allows it
 
 	members   protocol.Switch // who handles the streams of members, and of all others
 	strangers protocol.Switch
@@ -83,6 +90,7 @@ type Host struct {
 	secret   []byte                       // of the job, or nil
 	controls map[peer.ID][]*controlStream // that can be written to
 	opening  map[peer.ID]chan struct{}    // closed when a control stream was opened or not
+	dials    map[peer.ID]*dial            // attempts to connect
 	attempts map[[32]byte]*attempt        // Connects in progress, by hash of the view
 	parked   []*parkedStream              // for views that this host has not entered, oldest first
 	floor    uint64                       // epochs below it are over
@@ -120,6 +128,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 		done:     make(chan struct{}),
 		controls: make(map[peer.ID][]*controlStream),
 		opening:  make(map[peer.ID]chan struct{}),
+		dials:    make(map[peer.ID]*dial),
 		attempts: make(map[[32]byte]*attempt),
 		silent:   make(map[direct.Target]time.Time),
 	}
@@ -153,9 +162,8 @@ func (h *Host) ID() elastic.ID { return h.id }
 // Addrs returns the multiaddrs under which others may reach the host, those of
 // loopback last.
 func (h *Host) Addrs() []string {
-	all := h.host.Addrs()
 	var near, far []string
-	for _, a := range all {
+	for _, a := range h.places() {
 		if manet.IsIPLoopback(a) {
 			near = append(near, a.String())
 		} else {
@@ -163,6 +171,11 @@ func (h *Host) Addrs() []string {
 		}
 	}
 	return slices.Concat(far, near)
+}
+
+// places returns the addresses at which the host listens itself.
+func (h *Host) places() []multiaddr.Multiaddr {
+	return multiaddr.FilterAddrs(h.host.Addrs(), func(a multiaddr.Multiaddr) bool { return !isRelayed(a) })
 }
 
 // handle lets f handle the streams that peers open for protocol p, until Close.
@@ -204,6 +217,9 @@ func (h *Host) Close() error {
 	var errs []error
 	if h.port != nil {
 		errs = append(errs, h.port.Close())
+	}
+	if h.relay != nil {
+		errs = append(errs, h.relay.Close())
 	}
 	if h.host != nil {
 		errs = append(errs, h.host.Close())

@@ -14,8 +14,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/internal/transport/direct"
@@ -199,7 +197,7 @@ func chosen(s network.Stream, c *direct.Conn, why string, theirs offer) link {
 func streamLink(s network.Stream) link {
 	addr := s.Conn().RemoteMultiaddr()
 	kind := "p2p"
-	if _, err := addr.ValueForProtocol(multiaddr.P_CIRCUIT); err == nil {
+	if isRelayed(addr) {
 		kind = "relay"
 	}
 	return link{line: s, path: event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}}
@@ -231,11 +229,7 @@ func (h *Host) ways(s network.Stream, theirs *offer) []direct.Target {
 	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
 		all = append(all, to)
 	}
-	ip, err := manet.ToIP(s.Conn().RemoteMultiaddr())
-	if err != nil {
-		return all
-	}
-	if addr, ok := netip.AddrFromSlice(ip); ok {
+	if addr, ok := netip.AddrFromSlice(placeOf(s.Conn().RemoteMultiaddr())); ok {
 		if to, ok := theirs.ByTCP(addr); ok {
 			all = append(all, to)
 		}

@@ -67,6 +67,9 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, p ticket.Proof) (sec
 	if err == nil {
 		err = h.Introduce([]elastic.Member{m})
 	}
+	for _, c := range h.swarm.ConnsToPeer(id) {
+		h.reserve(c) // others may look for this host before the first message to m
+	}
 	if err != nil {
 		return nil, fmt.Errorf("p2p: prove to %s: %w", m.ID.Short(), err)
 	}

@@ -37,9 +37,10 @@ const (
 // closes, or ctx ends. A peer that was told of this host a little later than this host
 // of it closes the connection first, and answers the next.
 func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	pause := firstPause
+	for n := 0; ; n++ {
 		h.swarm.Backoff().Clear(id) // retry has its own pauses
-		err := f(ctx)
+		err := f(h.patience(ctx, n))
 		if err == nil || errors.As(err, new(final)) {
 			return err
 		}
@@ -53,6 +54,7 @@ func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) er
 		if err := h.pause(ctx, wait, err); err != nil {
 			return err
 		}
+		pause = min(2*pause, lastPause)
 	}
 }
 
@@ -156,7 +158,7 @@ func proposalOf(p protocol.ID) []byte {
 // shows when it is read. When bytes have been written and read, Stream can be used by
 // itself.
 func (h *Host) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream, error) {
-	s, err := h.swarm.NewStream(ctx, id)
+	s, err := h.newStream(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -192,9 +194,12 @@ func (h *Host) hangUp(c network.Conn) {
 const hangUpTime = 50 * time.Millisecond
 
 // connected notes a new connection: a member's is where it can be found, a stranger's is
-// put into the lobby. It is called before the peer can open streams.
+// put into the lobby. Attempts to connect with the peer have an end. It is called before the
+// peer can open streams.
 func (h *Host) connected(_ network.Network, c network.Conn) {
-	switch id := c.RemotePeer(); {
+	id := c.RemotePeer()
+	h.reached(id)
+	switch {
 	case h.gate.has(id):
 		h.gate.meet(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:

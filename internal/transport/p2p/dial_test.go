@@ -1,0 +1,101 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// mute returns the address of somebody who takes connections and says nothing.
+func mute(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	addr, err := manet.FromNetAddr(l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.String()
+}
+
+// strangersTo starts a host, and another one that the first looks for where nobody answers.
+func strangersTo(t *testing.T) (h, other *Host) {
+	t.Helper()
+	var hs [2]*Host
+	for i := range hs {
+		var err error
+		if hs[i], err = Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = hs[i].Close() })
+	}
+	err := errors.Join(hs[0].Introduce([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{mute(t)}}}),
+		hs[1].Introduce([]elastic.Member{{ID: hs[0].ID(), Addrs: hs[0].Addrs()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hs[0], hs[1]
+}
+
+// Who waits for a connection that gets no answer has the one that comes in meanwhile.
+func TestReachByOther(t *testing.T) {
+	h, other := strangersTo(t)
+	id, err := idOf(string(other.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan error)
+	for range 2 {
+		go func() { reached <- h.reach(t.Context(), id) }()
+	}
+	if err := other.Send(t.Context(), h.ID(), []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	<-h.Events() // the other is up
+	h.mu.Lock()
+	if len(h.dials) > 0 {
+		t.Error("an attempt to connect goes on beside a connection")
+	}
+	h.mu.Unlock()
+	for range 2 {
+		if err := <-reached; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An attempt ends with the last of those that wait for it, and with the host.
+func TestReachGivenUp(t *testing.T) {
+	h, other := strangersTo(t)
+	id, err := idOf(string(other.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reached := make(chan error)
+	go func() { reached <- h.reach(ctx, id) }()
+	cancel()
+	if err := <-reached; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	h.mu.Lock()
+	if len(h.dials) > 0 {
+		t.Errorf("%d attempts are left", len(h.dials))
+	}
+	h.mu.Unlock()
+	go func() { reached <- h.reach(t.Context(), id) }()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-reached; err == nil {
+		t.Error("a closed host has reached another")
+	}
+}
