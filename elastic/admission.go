@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,9 @@ type Trier interface {
 
 // ErrNotYet: whether a peer may join cannot be told at the moment.
 var ErrNotYet = errors.New("cannot be told yet")
+
+// errApart: a peer that wants to join and a member cannot reach each other.
+var errApart = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
 // approval lets a peer in when its machine asks. It ends by itself: a peer that still
 // wants to come has asked again before.
@@ -119,10 +123,32 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 		a.Members = append(a.Members, m.ID)
 		a.Near = a.Near && m.Host == o.Member.Host
 	}
+	if !k.lacking {
+		if err := k.apart(o); err != nil {
+			return err
+		}
+	}
 	if judge == nil || k.lacking || k.staying()+len(a.Coming) < k.cfg.MinPeers {
 		return nil
 	}
 	return judge.Admit(a)
+}
+
+// apart returns why a peer would only be put out again: it does not reach a member that is
+// there, as far as this one knows.
+func (k *keeper) apart(o offer) error {
+	for _, m := range k.view.Members {
+		p := k.peerOf(m.ID)
+		if p == nil || p.suspected != "" || p.down || p.beat.Leaving || !slices.Contains(o.Unreached, m.ID) {
+			continue
+		}
+		where := ""
+		if m.Host != "" {
+			where = " on " + m.Host
+		}
+		return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errApart)
+	}
+	return nil
 }
 
 // staying counts the members that are not about to leave or to be put out.

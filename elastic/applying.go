@@ -110,7 +110,11 @@ func (a *applying) plead() (parked string, err error) {
 			return v.parked, err
 		}
 		pause := askSoon
-		if v.by != "" {
+		switch {
+		case v.apart != "":
+			pause = offerPeriod // then other answers may have come
+			a.tell(v.apart)
+		case v.by != "":
 			pause = askAgain
 			if err := a.k.ask(a.contactsFrom(v.by)); err != nil {
 				return "", err
@@ -223,9 +227,11 @@ func (a *applying) tell(why string) {
 	a.k.emit(0, event.Parked{Who: a.k.ep.Self.ID.Short(), Reason: why})
 }
 
-// verdict is the answer to a plea: parked, or let in by a member, or neither yet.
+// verdict is the answer to a plea: parked, or apart from a member, or let in by one, or
+// neither yet.
 type verdict struct {
 	parked string
+	apart  string
 	by     ID
 }
 
@@ -233,8 +239,9 @@ type verdict struct {
 // verdict. That the first member decides as long as it lives makes for one judge of
 // peers that ask at the same time.
 func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
+	unreached := j.unreached(ctx)
 	for _, m := range j.known() {
-		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c})
+		r, err := j.offerTo(ctx, m, offer{Level: true, Candidate: c, Unreached: unreached})
 		switch {
 		case err != nil || r.Wait != "":
 			continue // the next one may know
@@ -243,6 +250,9 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
 		case r.Parked != "":
 			j.admit(nil)
 			return verdict{parked: r.Parked}, nil
+		case r.Apart != "":
+			j.admit(nil)
+			return verdict{apart: r.Apart}, nil
 		case r.Later != "":
 			return verdict{}, nil
 		}

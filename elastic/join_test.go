@@ -122,6 +122,72 @@ func TestNewsComeUnevenly(t *testing.T) {
 	})
 }
 
+// A peer that cannot reach a member is not let in, only to be put out again: it says whom,
+// and waits until it can. The members lose no session meanwhile.
+func TestNewcomerApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		r.until = 2500
+		self := elastic.Member{ID: "newcomer", Index: 3}
+		const apart = 15 * time.Second
+		r.during = func(ctx context.Context, r *rig) {
+			after(30 * oneStep)
+			r.net.Cut(r.members[1].ID, self.ID)
+			r.net.Cut(self.ID, r.members[1].ID)
+			healed := time.AfterFunc(apart, r.net.Heal)
+			defer healed.Stop()
+			l, err := r.newcomer(ctx, self)
+			if err != nil || l.sizes[4] < 100 {
+				t.Errorf("the newcomer: %v, %+v", err, l)
+			}
+		}
+		begun := time.Now()
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if lost := r.sink.of("lost"); len(lost) > 0 {
+			t.Errorf("%v", lost)
+		}
+		for _, e := range r.sink.of("join") {
+			if at := e.Time.Sub(begun); at < apart || at > apart+5*time.Second {
+				t.Errorf("%+v after %v", e, at)
+			}
+		}
+		parked := r.sink.of("parked")
+		if len(parked) != 1 || !strings.HasPrefix(parked[0].Body.(event.Parked).Reason, "it and member1 cannot connect: ") {
+			t.Errorf("parked: %v", parked)
+		}
+	})
+}
+
+// Two members that lose each other, and nobody else: one is put out, and comes back when it
+// can reach the other again. The rest lose one session.
+func TestPairApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
+		r.until = 2500
+		a, b := r.members[1].ID, r.members[3].ID
+		r.during = func(_ context.Context, r *rig) {
+			after(time.Second)
+			r.net.Cut(a, b)
+			r.net.Cut(b, a)
+			after(time.Second)
+			for _, pair := range [][2]elastic.ID{{a, "member3.1"}, {"member1.1", b}} { // with the next identity
+				r.net.Cut(pair[0], pair[1])
+				r.net.Cut(pair[1], pair[0])
+			}
+			after(14 * time.Second)
+			r.net.Heal()
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if r.lives[1]+r.lives[3] != 1 {
+			t.Errorf("new lives %v", r.lives)
+		}
+	})
+}
+
 // A peer with another setting is refused, and told which.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ type joiner struct {
 	epoch    uint64        // the latest heard of
 	gone     chan struct{} // closed when a member is gone, and replaced
 	shortest time.Duration // that an answer took; 0 before the first
+	cutOff   map[ID]bool   // by member that was made an offer: whether the last one did not get there
 	admitted *Candidate    // this peer when it was let in; nil if it is not
 	first    sync.Once     // for accepted
 }
@@ -31,7 +32,7 @@ type joiner struct {
 // be let in. It returns when a view has it.
 func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	begun := time.Now()
-	j := &joiner{group: g, k: k, accepted: make(chan struct{}), gone: make(chan struct{})}
+	j := &joiner{group: g, k: k, accepted: make(chan struct{}), gone: make(chan struct{}), cutOff: make(map[ID]bool)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	defer looking.Wait()

@@ -15,9 +15,10 @@ type offer struct {
 	Member    Member    `json:"member"`
 	State     bool      `json:"state"` // it holds a state
 	Settings  []Setting `json:"settings"`
-	Level     bool      `json:"level,omitempty"`    // it wants to be let in now
-	Admitted  bool      `json:"admitted,omitempty"` // a member has said that it is
-	Candidate Candidate `json:"candidate,omitzero"` // of one that is level
+	Level     bool      `json:"level,omitempty"`     // it wants to be let in now
+	Admitted  bool      `json:"admitted,omitempty"`  // a member has said that it is
+	Candidate Candidate `json:"candidate,omitzero"`  // of one that is level
+	Unreached []ID      `json:"unreached,omitempty"` // members that it cannot reach
 }
 
 // reply is a member's answer to an offer.
@@ -27,6 +28,7 @@ type reply struct {
 	Outside bool     `json:"outside,omitempty"` // it is no member itself
 	Ended   bool     `json:"ended,omitempty"`   // the job is at its end
 	Parked  string   `json:"parked,omitempty"`  // why the peer is not let in for now
+	Apart   string   `json:"apart,omitempty"`   // why the peer would be put out again
 	Later   string   `json:"later,omitempty"`   // why that cannot be told yet
 	Epoch   uint64   `json:"epoch,omitempty"`   // of the present view
 	Members []Member `json:"members,omitempty"` // of the present view
@@ -100,6 +102,8 @@ func (g *Group) consider(from ID, o offer) reply {
 		switch {
 		case errors.Is(err, ErrNotYet):
 			r.Later = err.Error()
+		case errors.Is(err, errApart):
+			r.Apart = err.Error()
 		case err != nil:
 			r.Parked = err.Error()
 		}

@@ -133,12 +133,43 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	o.Member, o.State, o.Settings = j.k.ep.Self, j.group.state != nil, j.group.settings
 	begun := time.Now()
 	r, err := propose(ctx, j.k.ep, m.ID, o)
-	if took := time.Since(begun); err == nil {
-		j.mu.Lock()
-		if j.shortest == 0 || took < j.shortest {
-			j.shortest = took
-		}
-		j.mu.Unlock()
+	took := time.Since(begun)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cutOff[m.ID] = err != nil && (errors.Is(err, ErrGone) || errors.Is(ctx.Err(), context.DeadlineExceeded))
+	if err == nil && (j.shortest == 0 || took < j.shortest) {
+		j.shortest = took
 	}
 	return r, err
+}
+
+// unreached returns the members that the last offer did not get to. To those that were made
+// none it makes one.
+func (j *joiner) unreached(ctx context.Context) []ID {
+	for some := range slices.Chunk(j.unasked(), maxOffers) {
+		var asking sync.WaitGroup
+		for _, m := range some {
+			asking.Go(func() { _, _ = j.offerTo(ctx, m, j.offer()) }) // what comes of it is noted
+		}
+		asking.Wait()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var ids []ID
+	for _, m := range j.members {
+		if j.cutOff[m.ID] {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// unasked returns the members to which no offer was made.
+func (j *joiner) unasked() []Member {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(j.members), func(m Member) bool {
+		_, asked := j.cutOff[m.ID]
+		return asked
+	})
 }

@@ -16,6 +16,36 @@ func (h *host) shutIn(t *testing.T) {
 	h.inside(t, "add rule ip netchaos in tcp flags & (syn | ack) == syn drop\n", "nft", "-f", "-")
 }
 
+// openUp undoes shutIn.
+func (h *host) openUp(t *testing.T) {
+	t.Helper()
+	h.inside(t, "flush chain ip netchaos in\nadd rule ip netchaos in ip saddr @deaf drop\n", "nft", "-f", "-")
+}
+
+// Of two hosts that nobody can connect with, and no relay, the second one waits and says why;
+// the job goes on with the first, until the two can connect.
+func TestApart(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 3)
+	l.hosts[1].shutIn(t)
+	l.hosts[2].shutIn(t)
+	j := newJob(t, l, settings{pace: groupPace})
+	j.start(t, 1)
+	ticket := j.ticket(t, 0)
+	j.join(t, 1, 1, ticket)
+	until(t, "a view of two", func() bool { _, v, ok := j.elruns[1].view(t); return ok && len(v.Members) == 2 })
+	j.join(t, 2, 1, ticket)
+	until(t, "the reason", func() bool { return j.elruns[2].says(" on host1 cannot connect") })
+	step := j.steps(t, []int{1})
+	until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+10 })
+	l.hosts[1].openUp(t)
+	j.untilWhole(t, time.Time{})
+	if ev, lost := first(t, j.elruns[0].journal, time.Time{}, func(event.Event, event.Lost) bool { return true }); lost && flagged[bool]("long") {
+		t.Errorf("%+v", ev)
+	}
+	j.finish(t)
+}
+
 // Two hosts that nobody can connect with train with each other by way of one that all can
 // connect with, if all allow it. The log says so.
 func TestRelay(t *testing.T) {
