@@ -15,13 +15,14 @@ import (
 // flat vector, and cuts that into buckets.
 type layout struct {
 	params  []Param
-	offsets []int // of each parameter in the flat vector, and the total
+	offsets []int   // of each parameter in the flat vector, and the total
+	pieces  []piece // by their place
 	buckets []bucket
 }
 
 // bucket is a part of the flat vector that is reduced in one call.
 type bucket struct {
-	number               int // from 0
+	number               int // from 0, in the order of the calls
 	lo, hi               int // in the flat vector
 	firstParam, endParam int // those that have elements in it
 }
@@ -35,18 +36,55 @@ const (
 	leastPart = 16
 )
 
+// piece is a part of the flat vector, up to the next one, that is complete at once.
+type piece struct {
+	lo   int
+	turn int // in the order in which pieces are complete
+}
+
 // newLayout places the parameters, in buckets of limit elements.
 func newLayout(params []Param, limit int) layout {
 	l := layout{params: params, offsets: []int{0}}
 	for i, p := range params {
+		l.pieces = append(l.pieces, piece{l.offsets[i], len(params) - 1 - i})
 		l.offsets = append(l.offsets, l.offsets[i]+len(p.Data))
 	}
 	l.divide(limit, limit)
 	return l
 }
 
-// divide cuts the vector into buckets, from its end, as that is the order in which a
-// backward pass finishes it. They have limit elements, and more if many are left. The last
+// completeIn sets the order in which a model says that its gradients are complete, for the
+// buckets of the next divide.
+func (l *layout) completeIn(order []Piece) error {
+	var pieces []piece
+	from := make([]int, len(l.params))
+	for i, p := range l.params {
+		from[i] = len(p.Data)
+	}
+	for turn, p := range order {
+		if p.Param < 0 || p.Param >= len(from) || p.From < 0 || p.From >= from[p.Param] {
+			return fmt.Errorf("trainer: the model's Order has %+v as number %d, out of range or after one from less on", p, turn)
+		}
+		from[p.Param] = p.From
+		pieces = append(pieces, piece{l.offsets[p.Param] + p.From, turn})
+	}
+	for i, left := range from {
+		if left > 0 {
+			return fmt.Errorf("trainer: in the model's Order %d elements of %s are missing", left, l.params[i].Name)
+		}
+	}
+	slices.SortFunc(pieces, func(a, b piece) int { return a.lo - b.lo })
+	l.pieces = pieces
+	return nil
+}
+
+// pieceAt returns the piece that has an element of the flat vector.
+func (l *layout) pieceAt(at int) int {
+	return sort.Search(len(l.pieces), func(k int) bool { return l.pieces[k].lo > at }) - 1
+}
+
+// divide cuts the vector into buckets, from its end, as that is the order in which most
+// backward passes finish it. They have limit elements, and more if many are left. The last
 // one is complete when there is nothing left to compute, and all wait for it: so that it is
 // small, a bucket has at most half of what is left, down to least. Where the beginning of
 // a parameter is near it is that of a bucket: who waits for the parameter before need not wait
@@ -59,9 +97,33 @@ func (l *layout) divide(limit, least int) {
 		if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; whole < hi && hi-whole >= most/4 {
 			lo = whole
 		}
-		l.buckets = append(l.buckets, bucket{len(l.buckets), lo, hi, l.paramAt(lo), l.paramAt(hi-1) + 1})
+		lo = max(lo, l.before(hi))
+		l.buckets = append(l.buckets, bucket{0, lo, hi, l.paramAt(lo), l.paramAt(hi-1) + 1})
 		hi = lo
 	}
+	slices.SortStableFunc(l.buckets, func(a, b bucket) int { return l.completes(a) - l.completes(b) })
+	for k := range l.buckets {
+		l.buckets[k].number = k
+	}
+}
+
+// before returns where a bucket that ends at hi may begin at least: so far pieces are complete
+// one right after the other, and what comes out of turn does not wait for others.
+func (l *layout) before(hi int) int {
+	k := l.pieceAt(hi - 1)
+	for k > 0 && l.pieces[k-1].turn == l.pieces[k].turn+1 {
+		k--
+	}
+	return l.pieces[k].lo
+}
+
+// completes returns the turn of the piece of a bucket that is complete last.
+func (l *layout) completes(b bucket) int {
+	last := 0
+	for _, p := range l.pieces[l.pieceAt(b.lo) : l.pieceAt(b.hi-1)+1] {
+		last = max(last, p.turn)
+	}
+	return last
 }
 
 // divide cuts the gradients into buckets for a session. Between processes of one host a call
@@ -121,15 +183,15 @@ type pending interface {
 type reduction struct {
 	layout  layout
 	start   func(bucket) pending
-	yield   func() // lets the calls go on
-	from    []int  // by parameter: from there on its gradient is complete
-	open    int    // the parameters from there on are complete
+	yield   func()                     // lets the calls go on
+	linger  func(done <-chan struct{}) // waits for the end of one, for a while
+	from    []int                      // by parameter: from there on its gradient is complete
 	started []pending
 	err     error // the model's mistake
 }
 
 func newReduction(l layout, start func(bucket) pending) *reduction {
-	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params)), open: len(l.params)}
+	r := &reduction{layout: l, start: start, yield: runtime.Gosched, linger: func(<-chan struct{}) {}, from: make([]int, len(l.params))}
 	for i, p := range l.params {
 		r.from[i] = len(p.Data)
 	}
@@ -148,27 +210,22 @@ func (r *reduction) ready(i, from int) {
 	}
 	r.from[i] = from
 	before := len(r.started)
-	for complete := r.complete(); len(r.started) < len(r.layout.buckets); {
-		b := r.layout.buckets[len(r.started)]
-		if b.lo < complete {
-			break
-		}
-		r.started = append(r.started, r.start(b))
+	for len(r.started) < len(r.layout.buckets) && r.complete(r.layout.buckets[len(r.started)]) {
+		r.started = append(r.started, r.start(r.layout.buckets[len(r.started)]))
 	}
 	if len(r.started) > before {
 		r.yield()
 	}
 }
 
-// complete returns from which element of the flat vector on all are complete.
-func (r *reduction) complete() int {
-	for r.open > 0 && r.from[r.open-1] == 0 {
-		r.open--
+// complete reports whether all gradients of a bucket are complete.
+func (r *reduction) complete(b bucket) bool {
+	for i := b.firstParam; i < b.endParam; i++ {
+		if lo, _ := r.layout.part(b, i); r.layout.offsets[i]+r.from[i] > lo {
+			return false
+		}
 	}
-	if r.open == 0 {
-		return 0
-	}
-	return r.layout.offsets[r.open-1] + r.from[r.open-1]
+	return true
 }
 
 // check says whether the model called done as it should, after its last call.
@@ -195,6 +252,9 @@ func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 	for k, b := range r.layout.buckets {
 		if b.hi <= first+from || b.lo >= first+end {
 			continue
+		}
+		if call, ok := r.started[k].(interface{ Done() <-chan struct{} }); ok {
+			r.linger(call.Done())
 		}
 		if err := r.started[k].Wait(ctx); err != nil {
 			return err

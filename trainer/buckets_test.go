@@ -108,6 +108,98 @@ func TestSizesOfBuckets(t *testing.T) {
 	}
 }
 
+// ordered draws an order in which the gradients of params are complete, in pieces.
+func ordered(t *rapid.T, params []Param) (order []Piece) {
+	for i, p := range params {
+		for from := len(p.Data); from > 0; {
+			from = rapid.IntRange(0, from-1).Draw(t, "from")
+			order = append(order, Piece{i, from})
+		}
+	}
+	order = rapid.Permutation(order).Draw(t, "order")
+	// The pieces of a parameter come from its end to its beginning.
+	next := map[int][]int{}
+	for _, p := range order {
+		next[p.Param] = append(next[p.Param], p.From)
+	}
+	for k, p := range order {
+		slices.SortFunc(next[p.Param], func(a, b int) int { return b - a })
+		order[k].From, next[p.Param] = next[p.Param][0], next[p.Param][1:]
+	}
+	return order
+}
+
+// Whatever the order in which a model completes its gradients, a bucket starts with its last
+// piece, and those before it are complete: no call waits for what comes later than its own.
+func TestBucketsInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		params := paramsOf(rapid.SliceOfN(rapid.IntRange(1, 20), 1, 8).Draw(t, "sizes")...)
+		l, order := newLayout(params, 1), ordered(t, params)
+		if err := l.completeIn(order); err != nil {
+			t.Fatal(err)
+		}
+		l.divide(rapid.IntRange(1, 60).Draw(t, "limit"), rapid.IntRange(1, 60).Draw(t, "least"))
+		var started []bucket
+		r := newReduction(l, func(b bucket) pending {
+			started = append(started, b)
+			return waiter(func(context.Context) error { return nil })
+		})
+		complete := make([]bool, l.size())
+		for _, p := range order {
+			r.ready(p.Param, p.From)
+			for at := l.offsets[p.Param] + p.From; at < l.offsets[p.Param+1]; at++ {
+				complete[at] = true
+			}
+			want := 0
+			for want < len(l.buckets) && !slices.Contains(complete[l.buckets[want].lo:l.buckets[want].hi], false) {
+				want++
+			}
+			if len(started) != want {
+				t.Fatalf("after %v of %v %d buckets have started, want %d of %v", p, order, len(started), want, l.buckets)
+			}
+		}
+		if err := r.check(); err != nil || !slices.Equal(started, l.buckets) {
+			t.Fatalf("%v, started %v of %v", err, started, l.buckets)
+		}
+		for k, b := range l.buckets[1:] {
+			if l.completes(b) < l.completes(l.buckets[k]) {
+				t.Fatalf("bucket %+v is complete before %+v", b, l.buckets[k])
+			}
+		}
+	})
+}
+
+// What is complete early does not share a bucket with what is complete late.
+func TestBucketsOutOfTurn(t *testing.T) {
+	l := newLayout(paramsOf(4, 6, 10), 100)
+	if err := l.completeIn([]Piece{{2, 0}, {1, 4}, {0, 0}, {1, 0}}); err != nil {
+		t.Fatal(err)
+	}
+	l.divide(100, 100)
+	want := []bucket{{0, 8, 20, 1, 3}, {1, 0, 4, 0, 1}, {2, 4, 8, 1, 2}}
+	if !slices.Equal(l.buckets, want) {
+		t.Errorf("buckets %+v, want %+v", l.buckets, want)
+	}
+}
+
+func TestBadOrders(t *testing.T) {
+	for what, order := range map[string][]Piece{
+		"0 elements of b are missing":            nil,
+		"1 elements of a are missing":            {{1, 0}},
+		"2 elements of b are missing":            {{0, 0}, {1, 2}},
+		"{Param:2 From:0} as number 1, out":      {{0, 0}, {2, 0}},
+		"{Param:-1 From:0} as number 0, out":     {{-1, 0}},
+		"{Param:1 From:3} as number 0, out":      {{1, 3}},
+		"{Param:1 From:-1} as number 0, out":     {{1, -1}},
+		"{Param:1 From:1} as number 2, out of r": {{0, 0}, {1, 1}, {1, 1}},
+	} {
+		l := newLayout(paramsOf(1, 3), 2)
+		if err := l.completeIn(order); err == nil || what[0] != '0' && !strings.Contains(err.Error(), what) {
+			t.Errorf("%v: error %v, want %q", order, err, what)
+		}
+	}
+}
+
 type waiter func(context.Context) error
 
 func (w waiter) Wait(ctx context.Context) error { return w(ctx) }

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -180,7 +181,7 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, p stepPlan, sums
 		slots, err = r.exchange(ctx, s, mine)
 		took = time.Since(begun)
 	}
-	if r.early.model == nil || p.step >= r.plan.steps || slices.Max(r.links.host) == 0 {
+	if slices.Max(r.links.host) == 0 {
 		exchange()
 		return slots, took, err
 	}
@@ -189,9 +190,26 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, p stepPlan, sums
 		defer close(done)
 		exchange()
 	}()
-	r.lookAhead(ctx, s, p, sums)
+	if r.early.model != nil && p.step < r.plan.steps {
+		r.lookAhead(ctx, s, p, sums)
+	}
+	r.linger(done)
 	<-done
 	return slots, took, err
+}
+
+// linger waits for a while until done is closed, without letting this process sleep. Where
+// there are more peers on a host than processors another one can make use of the time.
+func (r *runner) linger(done <-chan struct{}) {
+	near := 0
+	for _, h := range r.links.host {
+		if h == r.links.host[r.links.self] {
+			near++
+		}
+	}
+	if near <= runtime.NumCPU() {
+		r.progress.Linger(done)
+	}
 }
 
 // lookAhead makes the forward pass of the step after p. What goes wrong with it is no

@@ -39,6 +39,19 @@ type Piecewise interface {
 	AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (loss float64, err error)
 }
 
+// Ordered is a Model whose gradients are not complete in the order from the last parameter to
+// the first. It makes steps shorter between hosts if those that the next step needs first are
+// not the last ones. What it says has to be the same at every peer.
+type Ordered interface {
+	// Order returns what is complete of the gradients, in the order in which it is: the calls
+	// of ready of AccumulatePieces, or some of them; for each parameter the last one.
+	Order() []Piece
+}
+
+// Piece is a call ready(Param, From) of a Piecewise: the gradient of a parameter is complete
+// from an element on.
+type Piece struct{ Param, From int }
+
 // accumulate lets a model add the gradients of samples, in pieces if it can.
 func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
 	if p, ok := m.(Piecewise); ok {

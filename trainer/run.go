@@ -125,6 +125,11 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	}
 	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
 		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model)}
+	if o, ok := model.(Ordered); ok {
+		if err := r.layout.completeIn(o.Order()); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))

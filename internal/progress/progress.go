@@ -90,6 +90,38 @@ func (e *Engine) Poll() {
 	e.last = time.Now()
 }
 
+// Linger waits until done is closed, or for lingerTime, without letting the only processor
+// sleep. With several it returns at once.
+//
+// When its last processor has nothing to do the Go runtime lets the thread sleep that
+// watches over them. When that is woken it looks after them every 20 us for fifty times, and
+// then ever less often. In a virtual machine each time costs the one who computes some 40 us:
+// three waits for the network in a step of 60 ms made it 4 ms longer.
+func (e *Engine) Linger(done <-chan struct{}) {
+	if e.out == nil {
+		return
+	}
+	begun := time.Now()
+	for range lingerPolls { // in a synctest bubble time would stand still
+		select {
+		case <-done:
+			return
+		default:
+		}
+		if time.Since(begun) > lingerTime {
+			return
+		}
+		e.Poll()
+	}
+}
+
+// Who waits for longer than lingerTime has time to spare. In that time are at most so many
+// polls.
+const (
+	lingerTime  = 10 * time.Millisecond
+	lingerPolls = 5000
+)
+
 // Close ends the engine, of which no other method may be called any more.
 func (e *Engine) Close() error {
 	if e.out == nil {

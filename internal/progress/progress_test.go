@@ -3,6 +3,7 @@ package progress
 import (
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -110,6 +111,34 @@ func TestPoke(t *testing.T) {
 	}
 }
 
+// Linger lets a goroutine go on that waits for the network, and has an end of its own.
+func TestLinger(t *testing.T) {
+	e := onOne(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = r.Read(make([]byte, 1))
+	}()
+	e.Linger(done) // nothing comes
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for open := true; open; { // a machine that is busy may take longer than once
+		e.Linger(done)
+		select {
+		case <-done:
+			open = false
+		default:
+		}
+	}
+	e.Linger(done)
+}
+
 // With several processors there is nothing to close, and Poll is a yield.
 func TestSeveralProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -118,6 +147,7 @@ func TestSeveralProcessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Poll()
+	e.Linger(make(chan struct{}))
 	if err := e.Close(); err != nil || e.out != nil {
 		t.Errorf("%v, %+v", err, e)
 	}

@@ -22,7 +22,8 @@ type conv struct {
 	w, b    trainer.Param
 	n       int
 	columns []float32 // [patch, n*places], of the last forward
-	rows    []float32 // [filters, n*places]: outputs, or their gradient
+	rows    []float32 // [filters, n*places]: outputs, or, if turned, their gradient
+	turned  bool
 	y, dx   []float32
 	dcolumn []float32
 }
@@ -52,7 +53,7 @@ func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
 
 func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
 	wide := n * l.places()
-	l.n, l.columns = n, grow(l.columns, l.patch()*wide)
+	l.n, l.turned, l.columns = n, false, grow(l.columns, l.patch()*wide)
 	l.im2col(x)
 	if err := asked.all(2); err != nil {
 		return nil, err
@@ -67,10 +68,27 @@ func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
 	return l.y, nil
 }
 
-// accumulate reuses the columns of forward, and leaves dy in its rows.
+// turn puts dy into the rows, unless it is there.
+func (l *conv) turn(dy []float32) {
+	if !l.turned {
+		exchange(l.rows, dy, l.out.C, l.n, l.places())
+		l.turned = true
+	}
+}
+
+// split puts off all: the gradient of a few weights takes long.
+func (l *conv) split() int { return l.out.C }
+
+// begin has nothing to add that is not put off.
+func (l *conv) begin(dy []float32, _ [][]float32, _ listener) { l.turn(dy) }
+
+// finish is accumulate.
+func (l *conv) finish(dy []float32, grad [][]float32, told listener) { l.accumulate(dy, grad, told) }
+
+// accumulate reuses the columns of forward.
 func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
+	l.turn(dy)
 	wide := l.n * l.places()
-	exchange(l.rows, dy, l.out.C, l.n, l.places())
 	for f := range l.out.C {
 		grad[1][f] += sum(l.rows[f*wide : (f+1)*wide])
 	}
@@ -79,8 +97,8 @@ func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 	told.ready(0, 0)
 }
 
-// backward finds dy in the rows, where accumulate has put it.
-func (l *conv) backward([]float32) []float32 {
+func (l *conv) backward(dy []float32) []float32 {
+	l.turn(dy)
 	wide := l.n * l.places()
 	l.dcolumn = grow(l.dcolumn, l.patch()*wide)
 	clear(l.dcolumn)

@@ -43,6 +43,17 @@ type layer interface {
 	backward(dy []float32) []float32
 }
 
+// halved is a layer that can put off a part of accumulate until after backward, which
+// then leaves dy as it is. The two parts have the bits of accumulate together.
+type halved interface {
+	layer
+	// split returns how many rows of params()[0] are put off, from the first on: all of
+	// them if the other parameters are, too.
+	split() (rows int)
+	begin(dy []float32, grad [][]float32, told listener)
+	finish(dy []float32, grad [][]float32, told listener)
+}
+
 // dense is y = x W + b with W of inputs rows and outputs columns, so that zeros
 // in x, of which images and ReLU have many, are skipped by the product.
 type dense struct {
@@ -106,12 +117,31 @@ func (l *dense) pieceBefore(end int) (first int) {
 
 // accumulate: db = sum of dy over the samples, dW = x^T dy, some rows after the other.
 func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
+	l.begin(dy, grad, told)
+	l.finish(dy, grad, told)
+}
+
+// split puts off a third of W: with half of it, or a quarter, some steps take longer.
+func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 3) }
+
+// begin adds the bias and the rows of W that are not put off.
+func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
 	}
 	told.ready(1, 0)
-	dw, x, delta := matrix(grad[0], l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
-	for end := l.in; end > 0; {
+	l.addRows(dy, grad[0], told, l.in, l.split())
+}
+
+// finish adds the rest.
+func (l *dense) finish(dy []float32, grad [][]float32, told listener) {
+	l.addRows(dy, grad[0], told, l.split(), 0)
+}
+
+// addRows adds the gradient of the rows of W that lie between two, some after the other.
+func (l *dense) addRows(dy, grad []float32, told listener, end, stop int) {
+	dw, x, delta := matrix(grad, l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
+	for end > stop {
 		first := l.pieceBefore(end)
 		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
 		told.ready(0, first*l.out)

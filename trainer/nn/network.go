@@ -15,6 +15,7 @@ type Network struct {
 	classes int
 	layers  []layer
 	first   []int // index of each layer's first parameter; one more at the end
+	late    int   // the layer whose own gradient is computed last; -1 if that is the first with parameters
 	params  []trainer.Param
 	batch   batch
 	work    *worker
@@ -48,7 +49,60 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		n.first = append(n.first, len(n.params))
 	}
 	n.classes = shape.Size()
+	n.late = n.second()
 	return n, nil
+}
+
+// second returns the second layer with parameters if it can put off a part of its own
+// gradient, and -1 otherwise. The next forward pass needs the parameters of the first layer
+// before: so their gradient is computed earlier, and on its way to the others meanwhile
+// (out-of-order backpropagation, Oh and others, EuroSys 2022).
+func (n *Network) second() int {
+	found := 0
+	for i, l := range n.layers {
+		if n.first[i] == n.first[i+1] {
+			continue
+		}
+		if found++; found < 2 {
+			continue
+		}
+		if h, ok := l.(halved); ok && h.split() > 0 {
+			return i
+		}
+		break
+	}
+	return -1
+}
+
+// Order returns in which order gradients are complete, so that Network is a trainer.Ordered.
+func (n *Network) Order() []trainer.Piece {
+	var order []trainer.Piece
+	add := func(first, end, from int) {
+		for p := end - 1; p >= first; p-- {
+			order = append(order, trainer.Piece{Param: p, From: from})
+		}
+	}
+	var rest func()
+	for i := len(n.layers) - 1; i >= 0; i-- {
+		first, end := n.first[i], n.first[i+1]
+		if i != n.late {
+			add(first, end, 0)
+			continue
+		}
+		weights := n.params[first]
+		from := n.layers[i].(halved).split() * len(weights.Data) / weights.Shape[0]
+		if from == len(weights.Data) {
+			rest = func() { add(first, end, 0) }
+			continue
+		}
+		add(first+1, end, 0)
+		add(first, first+1, from)
+		rest = func() { add(first, first+1, 0) }
+	}
+	if rest != nil {
+		rest()
+	}
+	return order
 }
 
 // Softmax is multinomial logistic regression: one dense layer.
@@ -155,14 +209,24 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 func (n *Network) descend(delta []float32, grad [][]float32, told listener) float64 {
 	loss, _ := crossEntropy(delta, n.batch.classes)
 	// What a layer adds is on its way to the others before its inputs have their gradient.
+	var put []float32 // off: of the layer that is late
 	for i := len(n.layers) - 1; i >= 0; i-- {
-		first, end := n.first[i], n.first[i+1]
-		told.first = first
-		n.layers[i].accumulate(delta, grad[first:end], told)
-		if first == 0 {
+		own := grad[n.first[i]:n.first[i+1]]
+		told.first = n.first[i]
+		if i == n.late {
+			n.layers[i].(halved).begin(delta, own, told)
+			put = delta
+		} else {
+			n.layers[i].accumulate(delta, own, told)
+		}
+		if n.first[i] == 0 {
 			break // layers before the first parameter need none
 		}
 		delta = n.layers[i].backward(delta)
+	}
+	if i := n.late; i >= 0 {
+		told.first = n.first[i]
+		n.layers[i].(halved).finish(put, grad[n.first[i]:n.first[i+1]], told)
 	}
 	return loss
 }

@@ -10,7 +10,10 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-var _ trainer.Staged = (*nn.Network)(nil)
+var (
+	_ trainer.Staged  = (*nn.Network)(nil)
+	_ trainer.Ordered = (*nn.Network)(nil)
+)
 
 // gradients are zeroed vectors for the parameters of a network.
 func gradients(n *nn.Network) (grad [][]float32) {
