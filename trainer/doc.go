@@ -28,7 +28,7 @@
 //  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
 //     the contribution, which no reduction writes to.
 //  4. buckets.go: while the last backward pass still runs, finished groups of parameters
-//     are reduced into a second buffer.
+//     are reduced into a second buffer, in the order in which the model completes them.
 //  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
 //     per rank. That it is complete is the commit of the step. The mean is the sum over
 //     the samples counted in the tail. Between hosts the next step begins meanwhile, if
