@@ -143,6 +143,9 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	return r, err
 }
 
+// maxUnreached bounds how many members that it cannot reach a peer names.
+const maxUnreached = 256
+
 // unreached returns the members that the last offer did not get to. To those that were made
 // none it makes one.
 func (j *joiner) unreached(ctx context.Context) []ID {
@@ -157,7 +160,7 @@ func (j *joiner) unreached(ctx context.Context) []ID {
 	defer j.mu.Unlock()
 	var ids []ID
 	for _, m := range j.members {
-		if j.cutOff[m.ID] {
+		if j.cutOff[m.ID] && len(ids) < maxUnreached {
 			ids = append(ids, m.ID)
 		}
 	}

@@ -25,6 +25,7 @@ type bucket struct {
 	number               int // from 0, in the order of the calls
 	lo, hi               int // in the flat vector
 	firstParam, endParam int // those that have elements in it
+	last                 bool
 }
 
 const (
@@ -98,12 +99,12 @@ func (l *layout) divide(limit, least int) {
 			lo = whole
 		}
 		lo = max(lo, l.before(hi))
-		l.buckets = append(l.buckets, bucket{0, lo, hi, l.paramAt(lo), l.paramAt(hi-1) + 1})
+		l.buckets = append(l.buckets, bucket{lo: lo, hi: hi, firstParam: l.paramAt(lo), endParam: l.paramAt(hi-1) + 1})
 		hi = lo
 	}
 	slices.SortStableFunc(l.buckets, func(a, b bucket) int { return l.completes(a) - l.completes(b) })
 	for k := range l.buckets {
-		l.buckets[k].number = k
+		l.buckets[k].number, l.buckets[k].last = k, k == len(l.buckets)-1
 	}
 }
 

@@ -24,12 +24,12 @@ func TestLayoutTable(t *testing.T) {
 		limit int
 		want  []bucket
 	}{
-		{[]int{5}, 5, []bucket{{0, 0, 5, 0, 1}}},
-		{[]int{5}, 2, []bucket{{0, 3, 5, 0, 1}, {1, 1, 3, 0, 1}, {2, 0, 1, 0, 1}}},
-		{[]int{5, 3}, 8, []bucket{{0, 0, 8, 0, 2}}},
-		{[]int{5, 3}, 7, []bucket{{0, 5, 8, 1, 2}, {1, 0, 5, 0, 1}}},
-		{[]int{1, 2, 3, 4, 5}, 9, []bucket{{0, 6, 15, 3, 5}, {1, 0, 6, 0, 3}}},
-		{[]int{10, 1, 9}, 4, []bucket{{0, 16, 20, 2, 3}, {1, 12, 16, 2, 3}, {2, 10, 12, 1, 3}, {3, 6, 10, 0, 1}, {4, 2, 6, 0, 1}, {5, 0, 2, 0, 1}}},
+		{[]int{5}, 5, []bucket{{0, 0, 5, 0, 1, true}}},
+		{[]int{5}, 2, []bucket{{0, 3, 5, 0, 1, false}, {1, 1, 3, 0, 1, false}, {2, 0, 1, 0, 1, true}}},
+		{[]int{5, 3}, 8, []bucket{{0, 0, 8, 0, 2, true}}},
+		{[]int{5, 3}, 7, []bucket{{0, 5, 8, 1, 2, false}, {1, 0, 5, 0, 1, true}}},
+		{[]int{1, 2, 3, 4, 5}, 9, []bucket{{0, 6, 15, 3, 5, false}, {1, 0, 6, 0, 3, true}}},
+		{[]int{10, 1, 9}, 4, []bucket{{0, 16, 20, 2, 3, false}, {1, 12, 16, 2, 3, false}, {2, 10, 12, 1, 3, false}, {3, 6, 10, 0, 1, false}, {4, 2, 6, 0, 1, false}, {5, 0, 2, 0, 1, true}}},
 	}
 	for _, tt := range tests {
 		if got := newLayout(paramsOf(tt.sizes...), tt.limit).buckets; !slices.Equal(got, tt.want) {
@@ -176,7 +176,7 @@ func TestBucketsOutOfTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.divide(100, 100)
-	want := []bucket{{0, 8, 20, 1, 3}, {1, 0, 4, 0, 1}, {2, 4, 8, 1, 2}}
+	want := []bucket{{0, 8, 20, 1, 3, false}, {1, 0, 4, 0, 1, false}, {2, 4, 8, 1, 2, true}}
 	if !slices.Equal(l.buckets, want) {
 		t.Errorf("buckets %+v, want %+v", l.buckets, want)
 	}

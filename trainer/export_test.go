@@ -1,6 +1,11 @@
 package trainer
 
-import "github.com/elrun/elrun/collective"
+import (
+	"context"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/exact"
+)
 
 // Housed is a runner that has gradients and nothing else, for tests that need ranks, which those
 // inside this package cannot have.
@@ -27,3 +32,31 @@ func (h *Housed) Vectors() (own, staging []float32) {
 
 // Leave gives all memory back.
 func (h *Housed) Leave() error { return leave(h.run.housing.rooms, nil) }
+
+// ReduceInOrder reduces, as in exact mode, gradients of parameters of one element, which are
+// complete in an order; the calls that have begun end before the next one is. The peak of
+// parameter i, which is known when its gradient is complete, is i+1. It returns the peaks that
+// were reduced.
+func ReduceInOrder(ctx context.Context, c *collective.Comm, order ...int) ([]exact.Peak, error) {
+	var params []Param
+	var pieces []Piece
+	for _, i := range order {
+		params = append(params, Param{Name: "p", Shape: []int{1}, Data: make([]float32, 1)})
+		pieces = append(pieces, Piece{Param: i})
+	}
+	l := newLayout(params, 1)
+	if err := l.completeIn(pieces); err != nil {
+		return nil, err
+	}
+	l.divide(1, 1)
+	q, _ := newQuantised(l)
+	r := newReduction(l, func(b bucket) pending { return q.reduce(ctx, c, b) })
+	for _, i := range order {
+		q.peaks[i] = exact.Peak(i + 1)
+		r.ready(i, 0)
+		if err := r.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return q.step, r.check()
+}

@@ -118,8 +118,7 @@ type quantised struct {
 	peaks  []exact.Peak
 	left   []int // by parameter: as much of the microbatch under way is not in the sums
 	// step has the peaks of all ranks, reduced.
-	step    []exact.Peak
-	reduced int // elements that this try has begun to reduce
+	step []exact.Peak
 }
 
 // newQuantised takes the memory of a contribution.
@@ -178,10 +177,7 @@ func (q *quantised) take(i, from int) {
 // reduce reduces the peaks together with the last bucket.
 func (q *quantised) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
 	p := collective.IAllReduce(ctx, c, q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
-	if b.number == 0 { // the first of a try
-		q.reduced = 0
-	}
-	if q.reduced += b.hi - b.lo; q.reduced < len(q.own) {
+	if !b.last {
 		return p
 	}
 	return both{p, collective.IAllReduce(ctx, c.Using(collective.Auto), q.step, q.peaks, collective.Max[exact.Peak])}

@@ -124,7 +124,10 @@ func TestLinger(t *testing.T) {
 		defer close(done)
 		_, _ = r.Read(make([]byte, 1))
 	}()
-	e.Linger(done) // nothing comes
+	before := e.last
+	if e.Linger(done); !e.last.After(before) { // nothing comes
+		t.Error("others had no turn meanwhile")
+	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +139,10 @@ func TestLinger(t *testing.T) {
 		default:
 		}
 	}
-	e.Linger(done)
+	before = e.last
+	if e.Linger(done); e.last != before {
+		t.Error("it waits for what is there")
+	}
 }
 
 // With several processors there is nothing to close, and Poll is a yield.

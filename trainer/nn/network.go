@@ -209,13 +209,13 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 func (n *Network) descend(delta []float32, grad [][]float32, told listener) float64 {
 	loss, _ := crossEntropy(delta, n.batch.classes)
 	// What a layer adds is on its way to the others before its inputs have their gradient.
-	var put []float32 // off: of the layer that is late
+	var late []float32 // delta of that layer
 	for i := len(n.layers) - 1; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
 		told.first = n.first[i]
 		if i == n.late {
 			n.layers[i].(halved).begin(delta, own, told)
-			put = delta
+			late = delta
 		} else {
 			n.layers[i].accumulate(delta, own, told)
 		}
@@ -226,7 +226,7 @@ func (n *Network) descend(delta []float32, grad [][]float32, told listener) floa
 	}
 	if i := n.late; i >= 0 {
 		told.first = n.first[i]
-		n.layers[i].(halved).finish(put, grad[n.first[i]:n.first[i+1]], told)
+		n.layers[i].(halved).finish(late, grad[n.first[i]:n.first[i+1]], told)
 	}
 	return loss
 }

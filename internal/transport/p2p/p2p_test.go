@@ -82,21 +82,27 @@ func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]collecti
 func TestConformance(t *testing.T) {
 	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
-			owner := make(map[collective.Transport]*p2p.Host)
-			transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
-				hs, v := hosts(t, n, cfg)
-				ts := connect(t, hs, v)
-				for rank, e := range ts {
-					owner[e] = hs[rank]
-				}
-				return ts
-			}, transporttest.Options{Kill: func(e collective.Transport) {
-				if err := owner[e].Close(); err != nil {
-					t.Error(err)
-				}
-			}})
+			conform(t, func(t *testing.T, n int) ([]*p2p.Host, elastic.View) { return hosts(t, n, cfg) })
 		})
 	}
+}
+
+// conform checks the transports between the hosts that start starts.
+func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic.View)) {
+	t.Helper()
+	owner := make(map[collective.Transport]*p2p.Host)
+	transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+		hs, v := start(t, n)
+		ts := connect(t, hs, v)
+		for rank, e := range ts {
+			owner[e] = hs[rank]
+		}
+		return ts
+	}, transporttest.Options{Kill: func(e collective.Transport) {
+		if err := owner[e].Close(); err != nil {
+			t.Error(err)
+		}
+	}})
 }
 
 func BenchmarkTransport(b *testing.B) {

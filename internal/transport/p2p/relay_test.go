@@ -9,7 +9,6 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/transport/p2p"
-	"github.com/elrun/elrun/testing/transporttest"
 )
 
 // nowhere is an address at which nobody is.
@@ -57,19 +56,10 @@ func TestRelayConformance(t *testing.T) {
 	for _, name := range []string{"tls", "quic"} {
 		t.Run(name, func(t *testing.T) {
 			cfg := relaying(configs()[name])
-			owner := make(map[collective.Transport]*p2p.Host)
-			transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+			conform(t, func(t *testing.T, n int) ([]*p2p.Host, elastic.View) {
 				_, hs, v := behind(t, cfg, alike(n, cfg)...)
-				ts := connect(t, hs, v)
-				for rank, e := range ts {
-					owner[e] = hs[rank]
-				}
-				return ts
-			}, transporttest.Options{Kill: func(e collective.Transport) {
-				if err := owner[e].Close(); err != nil {
-					t.Error(err)
-				}
-			}})
+				return hs, v
+			})
 		})
 	}
 }
