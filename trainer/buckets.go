@@ -184,15 +184,14 @@ type pending interface {
 type reduction struct {
 	layout  layout
 	start   func(bucket) pending
-	yield   func()                     // lets the calls go on
-	linger  func(done <-chan struct{}) // waits for the end of one, for a while
-	from    []int                      // by parameter: from there on its gradient is complete
+	yield   func() // lets the calls go on
+	from    []int  // by parameter: from there on its gradient is complete
 	started []pending
 	err     error // the model's mistake
 }
 
 func newReduction(l layout, start func(bucket) pending) *reduction {
-	r := &reduction{layout: l, start: start, yield: runtime.Gosched, linger: func(<-chan struct{}) {}, from: make([]int, len(l.params))}
+	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params))}
 	for i, p := range l.params {
 		r.from[i] = len(p.Data)
 	}
@@ -253,9 +252,6 @@ func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 	for k, b := range r.layout.buckets {
 		if b.hi <= first+from || b.lo >= first+end {
 			continue
-		}
-		if call, ok := r.started[k].(interface{ Done() <-chan struct{} }); ok {
-			r.linger(call.Done())
 		}
 		if err := r.started[k].Wait(ctx); err != nil {
 			return err

@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
@@ -193,29 +192,8 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, p stepPlan, sums
 	if r.early.model != nil && p.step < r.plan.steps {
 		r.lookAhead(ctx, s, p, sums)
 	}
-	r.linger(done)
 	<-done
 	return slots, took, err
-}
-
-// linger waits for a while until done is closed, without letting this process sleep. Where
-// there are more peers on a host than processors another one can make use of the time.
-func (r *runner) linger(done <-chan struct{}) {
-	if !crowded(r.links.host, r.links.self, runtime.NumCPU()) {
-		r.progress.Linger(done)
-	}
-}
-
-// crowded reports whether the host of a rank has more peers than processors; host numbers
-// those of all ranks.
-func crowded(host []int, rank, processors int) bool {
-	near := 0
-	for _, h := range host {
-		if h == host[rank] {
-			near++
-		}
-	}
-	return near > processors
 }
 
 // lookAhead makes the forward pass of the step after p. What goes wrong with it is no

@@ -62,7 +62,7 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 		return nil, err
 	}
 	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
-	reduction.yield, reduction.linger = r.progress.Poll, r.linger
+	reduction.yield = r.progress.Poll
 	model := r.early.resume(r.model)
 	err = r.measured(r.shares[s.Rank], func() error {
 		err := r.open.complete(ctx, model, p, r.shares[s.Rank], reduction, s.Comm.Err)

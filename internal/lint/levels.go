@@ -17,9 +17,9 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/progress", "internal/ticket", "loadbal"}},
-		// Memory that the ranks of a host share, and the calls in it.
-		{"level 0, over the kernels", []string{"internal/shm"}},
+		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/ticket", "loadbal"}},
+		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
+		{"level 0, over the kernels", []string{"internal/shm", "internal/progress"}},
 		// Policies of loadbal on traces of speeds.
 		{"level 0, simulation of balancing", []string{"internal/balsim"}},
 		// Algorithms that know two neighbours and no network.

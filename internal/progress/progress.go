@@ -19,6 +19,12 @@
 //
 // With several processors idle ones wait for the network, and an Engine does nothing but
 // yield.
+//
+// A Stream carries the messages: it reads and writes a socket without waking the thread by
+// which the runtime watches over its processors, and need not sleep for what comes soon.
+//
+//	s := progress.NewStream(conn, true)
+//	_, err := io.ReadFull(s, head)
 package progress
 
 import (
@@ -33,9 +39,12 @@ import (
 // Engine gives others their turn. It has one user, but for New and Close.
 type Engine struct {
 	in, out *os.File      // a pipe; nil where there are several processors
+	hear    *Stream       // over in
+	tell    *Stream       // over out
 	ask     chan struct{} // the reader to wait for a byte
 	come    chan struct{} // it has
 	reading sync.WaitGroup
+	poke    [1]byte   // what is sent
 	last    time.Time // that others had their turn
 }
 
@@ -53,6 +62,7 @@ func New() (*Engine, error) {
 	if e.in, e.out, err = os.Pipe(); err != nil {
 		return nil, fmt.Errorf("progress: %w", err)
 	}
+	e.hear, e.tell = NewStream(e.in, false), NewStream(e.out, false)
 	e.ask, e.come = make(chan struct{}), make(chan struct{})
 	e.reading.Go(e.read)
 	return e, nil
@@ -63,7 +73,7 @@ func New() (*Engine, error) {
 func (e *Engine) read() {
 	var b [1]byte
 	for range e.ask {
-		_, _ = e.in.Read(b[:])
+		_, _ = e.hear.Read(b[:])
 		e.come <- struct{}{}
 	}
 }
@@ -81,7 +91,7 @@ func (e *Engine) Poll() {
 	if e.out != nil {
 		e.ask <- struct{}{}
 		runtime.Gosched() // the reader finds nothing, and waits
-		if _, err := e.out.Write([]byte{0}); err != nil {
+		if _, err := e.tell.Write(e.poke[:]); err != nil {
 			_ = e.out.Close() // or the reader would wait for ever; now it reads the end
 		}
 		<-e.come
@@ -89,38 +99,6 @@ func (e *Engine) Poll() {
 	runtime.Gosched() // the reader has put this goroutine before the others that were found
 	e.last = time.Now()
 }
-
-// Linger waits until done is closed, or for lingerTime, without letting the only processor
-// sleep. With several it returns at once.
-//
-// When its last processor has nothing to do the Go runtime lets the thread sleep that
-// watches over them. When that is woken it looks after them every 20 us for fifty times, and
-// then ever less often. In a virtual machine each time costs the one who computes some 40 us:
-// three waits for the network in a step of 60 ms made it 4 ms longer.
-func (e *Engine) Linger(done <-chan struct{}) {
-	if e.out == nil {
-		return
-	}
-	begun := time.Now()
-	for range lingerPolls { // in a synctest bubble time would stand still
-		select {
-		case <-done:
-			return
-		default:
-		}
-		if time.Since(begun) > lingerTime {
-			return
-		}
-		e.Poll()
-	}
-}
-
-// Who waits for longer than lingerTime has time to spare. In that time are at most so many
-// polls.
-const (
-	lingerTime  = 10 * time.Millisecond
-	lingerPolls = 5000
-)
 
 // Close ends the engine, of which no other method may be called any more.
 func (e *Engine) Close() error {

@@ -3,7 +3,6 @@ package progress
 import (
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -111,40 +110,6 @@ func TestPoke(t *testing.T) {
 	}
 }
 
-// Linger lets a goroutine go on that waits for the network, and has an end of its own.
-func TestLinger(t *testing.T) {
-	e := onOne(t)
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = r.Read(make([]byte, 1))
-	}()
-	before := e.last
-	if e.Linger(done); !e.last.After(before) { // nothing comes
-		t.Error("others had no turn meanwhile")
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for open := true; open; { // a machine that is busy may take longer than once
-		e.Linger(done)
-		select {
-		case <-done:
-			open = false
-		default:
-		}
-	}
-	before = e.last
-	if e.Linger(done); e.last != before {
-		t.Error("it waits for what is there")
-	}
-}
-
 // With several processors there is nothing to close, and Poll is a yield.
 func TestSeveralProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -153,7 +118,6 @@ func TestSeveralProcessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Poll()
-	e.Linger(make(chan struct{}))
 	if err := e.Close(); err != nil || e.out != nil {
 		t.Errorf("%v, %+v", err, e)
 	}

@@ -16,6 +16,9 @@
 //	raw.AddAll([][]float32{dst}, [][]float32{a, b, c}, false)  // dst[i] = a[i] + b[i] + c[i]
 //
 // AddAll and CopyStream can write past the caches: for results too long for them.
+//
+// Read, WriteTwo and Option are system calls that the Go scheduler does not know of: for
+// descriptors that do not block (package internal/progress uses them).
 package raw
 
 import (

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/elrun/elrun/internal/progress"
 )
 
 // The kernel keeps what was sent until it is acknowledged, by default up to 4 MiB for a
@@ -29,6 +31,7 @@ func stripes(trip time.Duration) int {
 type bundle struct {
 	net.Conn // the first, for all that only one is asked for
 	socks    []net.Conn
+	lines    []*progress.Stream // over them
 	in, out  cursor
 }
 
@@ -46,11 +49,15 @@ func newBundle(socks []net.Conn) net.Conn {
 	if len(socks) == 1 {
 		return socks[0]
 	}
-	return &bundle{Conn: socks[0], socks: socks}
+	b := &bundle{Conn: socks[0], socks: socks}
+	for _, s := range socks {
+		b.lines = append(b.lines, progress.NewStream(s, true))
+	}
+	return b
 }
 
 // turn returns the connection at c and how much of its turn is left.
-func (b *bundle) turn(c *cursor) (net.Conn, int) { return b.socks[c.at], stripeSize - c.done }
+func (b *bundle) turn(c *cursor) (*progress.Stream, int) { return b.lines[c.at], stripeSize - c.done }
 
 // advance moves c by n bytes of one turn.
 func (b *bundle) advance(c *cursor, n int) {
@@ -62,8 +69,8 @@ func (b *bundle) advance(c *cursor, n int) {
 
 // Read implements io.Reader.
 func (b *bundle) Read(p []byte) (int, error) {
-	sock, left := b.turn(&b.in)
-	n, err := sock.Read(p[:min(len(p), left)])
+	line, left := b.turn(&b.in)
+	n, err := line.Read(p[:min(len(p), left)])
 	b.advance(&b.in, n)
 	return n, err
 }
@@ -72,8 +79,8 @@ func (b *bundle) Read(p []byte) (int, error) {
 func (b *bundle) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 {
-		sock, left := b.turn(&b.out)
-		n, err := sock.Write(p[:min(len(p), left)])
+		line, left := b.turn(&b.out)
+		n, err := line.Write(p[:min(len(p), left)])
 		b.advance(&b.out, n)
 		written += n
 		if err != nil {
@@ -82,6 +89,15 @@ func (b *bundle) Write(p []byte) (int, error) {
 		p = p[n:]
 	}
 	return written, nil
+}
+
+// WriteTwo writes two slices one after the other.
+func (b *bundle) WriteTwo(head, body []byte) error {
+	_, err := b.Write(head)
+	if err == nil {
+		_, err = b.Write(body)
+	}
+	return err
 }
 
 // each does something to all connections.

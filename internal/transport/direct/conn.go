@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/elrun/elrun/internal/progress"
 )
 
 const (
@@ -22,22 +24,33 @@ const (
 // writer at a time; the other methods may be called meanwhile.
 type Conn struct {
 	sock  net.Conn  // or a bundle
-	read  io.Reader // sock, or what decrypts it
+	line  line      // what carries the bytes of sock
+	read  io.Reader // line, or what decrypts it
 	tls   *tls.Conn // nil if the connection is not encrypted
 	out   *batch    // below tls
 	lead  []byte    // the first record of a frame, where records are made
 	queue queue
-	pair  [2][]byte // what vector points into
-	vec   net.Buffers
+}
+
+// line carries the bytes of a connection.
+type line interface {
+	io.ReadWriter
+	WriteTwo(head, body []byte) error
 }
 
 // newConn wraps a connected socket, or a bundle of them.
-func newConn(sock net.Conn) *Conn { return &Conn{sock: sock, read: sock} }
+func newConn(sock net.Conn) *Conn {
+	l, ok := sock.(line)
+	if !ok {
+		l = progress.NewStream(sock, true)
+	}
+	return &Conn{sock: sock, line: l, read: l}
+}
 
 // encrypt makes the handshake of TLS.
 func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
-	c.out = newBatch(c.sock)
-	c.tls = begin(&below{Conn: c.sock, in: bufio.NewReaderSize(c.sock, readAhead), out: c.out})
+	c.out = newBatch(c.line)
+	c.tls = begin(&below{Conn: c.sock, in: bufio.NewReaderSize(c.line, readAhead), out: c.out})
 	if err := c.tls.Handshake(); err != nil {
 		return fmt.Errorf("TLS handshake: %w", err)
 	}
@@ -54,7 +67,7 @@ func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
 func (c *Conn) Write(b []byte) (int, error) {
 	c.queue.wrote(c.sock, len(b))
 	if c.tls == nil {
-		return c.sock.Write(b)
+		return c.line.Write(b)
 	}
 	n, err := c.tls.Write(b)
 	if err == nil {
@@ -70,15 +83,7 @@ func (c *Conn) WriteTwo(head, body []byte) error {
 	if c.tls != nil {
 		return c.encryptTwo(head, body)
 	}
-	if len(body) == 0 {
-		_, err := c.sock.Write(head)
-		return err
-	}
-	c.pair = [2][]byte{head, body}
-	c.vec = c.pair[:]
-	_, err := c.vec.WriteTo(c.sock)
-	c.pair[1] = nil // the caller's
-	return err
+	return c.line.WriteTwo(head, body)
 }
 
 // encryptTwo fills one record with the end of the head and the beginning of the body, so

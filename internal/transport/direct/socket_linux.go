@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/internal/raw"
 )
 
 // site tells processes of one kernel, one network namespace and one user from all others.
@@ -36,13 +38,13 @@ func checkUser(sock net.Conn) error {
 	if !ok {
 		return nil
 	}
-	raw, err := s.SyscallConn()
+	conn, err := s.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var who *unix.Ucred
 	var asked error
-	err = raw.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = conn.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(err, asked); err != nil {
 		return fmt.Errorf("ask who is there: %w", err)
 	}
@@ -89,8 +91,11 @@ func roundTrip(sock net.Conn) time.Duration {
 
 // tcpInfo returns what the kernel knows of a TCP connection, and nil of others.
 func tcpInfo(sock net.Conn) (info *unix.TCPInfo) {
-	_ = control(sock, func(fd int) (err error) {
-		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	_ = control(sock, func(fd int) error {
+		got, err := raw.Option[unix.TCPInfo](uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
+			info = &got
+		}
 		return err
 	})
 	return info
@@ -102,11 +107,11 @@ func control(sock net.Conn, f func(fd int) error) error {
 	if !ok {
 		return nil
 	}
-	raw, err := t.SyscallConn()
+	conn, err := t.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) { failed = f(int(fd)) })
+	err = conn.Control(func(fd uintptr) { failed = f(int(fd)) })
 	return errors.Join(err, failed)
 }

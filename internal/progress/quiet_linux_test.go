@@ -1,0 +1,84 @@
+//go:build !race
+
+package progress
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// echoVariable tells the test binary to echo what comes over its first extra descriptor.
+const echoVariable = "PROGRESS_ECHO"
+
+// A process that waits for bytes and answers them does so without its monitor: it is not
+// switched to more often than bytes come, while with ordinary system calls that is some ten
+// times as often.
+func TestStreamLetsTheMonitorSleep(t *testing.T) {
+	if os.Getenv(echoVariable) != "" {
+		echo()
+	}
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, its := os.NewFile(uintptr(fds[0]), "mine"), os.NewFile(uintptr(fds[1]), "its")
+	defer mine.Close()
+	defer its.Close()
+	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	child.Env = append(os.Environ(), echoVariable+"=1", "GOMAXPROCS=1")
+	child.ExtraFiles = []*os.File{its}
+	child.Stderr = os.Stderr
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const trips = 300
+	b := make([]byte, 1)
+	for range trips {
+		if _, err := mine.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(mine, b); err != nil {
+			t.Fatal(err)
+		}
+		compute() // it has nothing to do meanwhile
+	}
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	waits := child.ProcessState.SysUsage().(*syscall.Rusage).Nvcsw
+	t.Logf("%d trips, its threads waited %d times", trips, waits)
+	if waits > 4*trips {
+		t.Errorf("%d trips, its threads waited %d times", trips, waits)
+	}
+}
+
+// echo is what the child does.
+func echo() {
+	if err := syscall.SetNonblock(3, true); err != nil {
+		os.Exit(1)
+	}
+	s := NewStream(os.NewFile(3, "socket"), true)
+	b := make([]byte, 1)
+	for {
+		if _, err := s.Read(b); err != nil {
+			os.Exit(0)
+		}
+		compute()
+		if _, err := s.Write(b); err != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// compute does so for a millisecond.
+func compute() {
+	for begun := time.Now(); time.Since(begun) < time.Millisecond; {
+	}
+}
