@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"runtime"
 	"slices"
 	"time"
 )
@@ -25,11 +24,6 @@ import (
 const (
 	// watchPeriod is how often the watch looks at the calls in progress.
 	watchPeriod = 50 * time.Millisecond
-	// watchPeriodOnOne is that where there is one processor. The runtime's monitor thread may
-	// sleep there while messages come (internal/progress), and a timer wakes it: it
-	// looks at the network while somebody computes, which is no later then than if it had
-	// not slept.
-	watchPeriodOnOne = 10 * time.Millisecond
 	// stoodStill is how far two looks must lie apart for this process to have been stopped.
 	stoodStill = 10 * watchPeriod
 	// rollCallAfter is how long a call may wait before the first ask, and from one ask to
@@ -50,11 +44,7 @@ type rollCall struct {
 
 // watch runs until Close.
 func (w *world) watch() {
-	period := watchPeriod
-	if runtime.GOMAXPROCS(0) == 1 {
-		period = watchPeriodOnOne
-	}
-	ticker := time.NewTicker(period)
+	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
 	last := time.Since(w.started)
 	for {

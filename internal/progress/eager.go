@@ -6,18 +6,20 @@ const (
 	// lookTime is for how long an eager reader looks again and again. A virtual machine takes as
 	// long to wake.
 	lookTime = 50 * time.Microsecond
-	// mostLuck is how much luck is remembered, missLuck what a miss costs: to look pays if three of
-	// four times something comes in time.
+	// turnTime is longer than it takes to offer the core to other processes, if none wants it.
+	turnTime = 10 * time.Microsecond
+	// mostLuck is how much luck is remembered. Something that comes in time brings comeLuck, a
+	// miss costs 1: to look pays if every third time something comes.
 	mostLuck = 8
-	missLuck = 3
+	comeLuck = 2
 	// tryAgain is how often a reader without luck waits before it tries once more.
-	tryAgain = 64
+	tryAgain = 16
 )
 
 // eagerness knows whether it pays to look for what comes next again and again, before waiting
 // for it. Where other processes want the core, or what comes takes longer, it does not.
 type eagerness struct {
-	luck  int
+	luck  int // 0 to mostLuck
 	waits int // since it had none
 }
 
@@ -31,7 +33,10 @@ func (e *eagerness) worth() bool {
 }
 
 // came takes note that something came while somebody looked.
-func (e *eagerness) came() { e.luck = min(e.luck+1, mostLuck) }
+func (e *eagerness) came() { e.luck = min(e.luck+comeLuck, mostLuck) }
 
 // missed takes note that nothing came.
-func (e *eagerness) missed() { e.luck = max(e.luck-missLuck, 0) }
+func (e *eagerness) missed() { e.luck = max(e.luck-1, 0) }
+
+// crowded takes note that other processes wanted the core.
+func (e *eagerness) crowded() { e.luck = 0 }

@@ -2,13 +2,13 @@ package progress
 
 import "testing"
 
-// After three misses nobody looks any more, but now and then; if something comes then, often
-// enough, one looks again.
-func TestEagerness(t *testing.T) {
+// After as many misses as there was luck, or once if the core is wanted, nobody looks any
+// more, but now and then.
+func TestEagernessEnds(t *testing.T) {
 	e := eagerness{luck: mostLuck}
-	for misses := 0; e.worth(); misses++ {
-		if misses == 3 {
-			t.Fatal("it looks after three misses")
+	for misses := 0; e.luck > 0; misses++ {
+		if misses == mostLuck || !e.worth() {
+			t.Fatalf("luck of %d after %d misses", e.luck, misses)
 		}
 		e.missed()
 	}
@@ -17,40 +17,35 @@ func TestEagerness(t *testing.T) {
 		}
 		return waits
 	}
-	again() // from the one above on
 	for range 3 {
-		e.missed()
 		if waits := again(); waits != tryAgain {
 			t.Errorf("it tries again after %d waits, want %d", waits, tryAgain)
 		}
+		e.missed()
 	}
-	for range 10 {
+	for range mostLuck {
 		e.came()
 	}
-	if e.missed(); !e.worth() {
-		t.Error("one miss is too much after much luck")
-	}
-	if e.luck > mostLuck {
-		t.Errorf("luck of %d", e.luck)
+	if e.crowded(); e.worth() || e.luck != 0 {
+		t.Errorf("luck of %d where others want the core", e.luck)
 	}
 }
 
-// Where three of four times something comes in time it looks nearly always.
+// Where every second time something comes in time it always looks, and what it remembers is
+// bounded.
 func TestEagernessStays(t *testing.T) {
-	e := eagerness{luck: mostLuck}
-	looked := 0
+	var e eagerness
+	for !e.worth() {
+	}
+	e.came()
 	for i := range 1000 {
-		if !e.worth() {
-			continue
+		if !e.worth() || e.luck > mostLuck {
+			t.Fatalf("after %d times its luck is %d", i, e.luck)
 		}
-		looked++
-		if i%5 == 0 {
+		if i%2 == 0 {
 			e.missed()
 		} else {
 			e.came()
 		}
-	}
-	if looked < 900 {
-		t.Errorf("it looked %d times of 1000", looked)
 	}
 }

@@ -3,6 +3,7 @@ package progress
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"syscall"
@@ -83,19 +84,25 @@ func (r *request) read(fd uintptr) bool {
 
 // lookAgain lets others have their turn, and reports whether to look after that at once.
 func (r *request) lookAgain() bool {
+	if r.eager == nil || r.looking.IsZero() && !r.eager.worth() {
+		return false
+	}
+	now := time.Now()
 	switch {
-	case r.eager == nil:
-		return false
-	case r.looking.IsZero() && !r.eager.worth():
-		return false
 	case r.looking.IsZero():
-		r.looking = time.Now()
-	case time.Since(r.looking) > lookTime:
+		r.looking = now
+	case now.Sub(r.looking) > lookTime:
 		r.looking = time.Time{}
 		r.eager.missed()
 		return false
 	}
 	runtime.Gosched()
+	now = time.Now()
+	raw.Yield()
+	if time.Since(now) > turnTime {
+		r.looking = time.Time{} // once more, as that was long
+		r.eager.crowded()
+	}
 	return true
 }
 
@@ -116,7 +123,7 @@ func (s *Stream) Read(b []byte) (int, error) {
 	}
 	r := &s.in
 	r.body = b[:min(len(b), most)]
-	err := r.made("read", s.raw.Read)
+	err := s.made(r, "read", s.raw.Read)
 	if err == nil && r.n == 0 {
 		err = io.EOF
 	}
@@ -147,7 +154,7 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 	for err == nil && len(head)+len(body) > 0 {
 		r.head = head[:min(len(head), most)]
 		r.body = body[:min(len(body), most-len(r.head))]
-		err = r.made("write", s.raw.Write)
+		err = s.made(r, "write", s.raw.Write)
 		written += r.n
 		k := min(r.n, len(head))
 		head, body = head[k:], body[r.n-k:]
@@ -156,7 +163,7 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 }
 
 // made makes the call by one of the poller's functions, and returns its error.
-func (r *request) made(name string, by func(func(fd uintptr) bool) error) error {
+func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
 	r.n, r.err, r.looking = 0, nil, time.Time{}
 	err := by(r.try)
 	r.head, r.body = nil, nil // the caller's
@@ -165,7 +172,16 @@ func (r *request) made(name string, by func(func(fd uintptr) bool) error) error 
 		r.n = 0
 		return err
 	case r.err != nil:
-		return os.NewSyscallError(name, r.err)
+		return s.failed(name, os.NewSyscallError(name, r.err))
 	}
 	return nil
+}
+
+// failed says of which connection an error is, as package net does.
+func (s *Stream) failed(name string, err error) error {
+	c, ok := s.plain.(net.Conn)
+	if !ok {
+		return err
+	}
+	return &net.OpError{Op: name, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,8 +136,8 @@ func TestStreamEnds(t *testing.T) {
 	if n, err := s.Read(one); n != 0 || err != io.EOF {
 		t.Errorf("at the end: %d, %v", n, err)
 	}
-	var failed *os.SyscallError
-	if err := s.WriteTwo(one, one); !errors.As(err, &failed) {
+	var failed *net.OpError
+	if err := s.WriteTwo(one, one); !errors.Is(err, syscall.EPIPE) || !errors.As(err, &failed) || failed.Addr.String() != a.RemoteAddr().String() {
 		t.Errorf("written where nobody reads: %v", err)
 	}
 	if err := a.Close(); err != nil {

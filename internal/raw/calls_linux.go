@@ -1,5 +1,3 @@
-//go:build linux && !race
-
 package raw
 
 import (
@@ -8,35 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HaveCalls tells whether there are Read and WriteTwo.
-const HaveCalls = true
-
-// Read reads into b from a descriptor that does not block, as read(2) does, without a word to
-// the Go scheduler: the processor stays with the goroutine, and the runtime's monitor thread
-// is not woken. So b should be no longer than what is copied in some 100 us.
-func Read(fd uintptr, b []byte) (int, error) {
-	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	return result(n, failed)
-}
-
-// WriteTwo writes of a, which may be empty, and then of b what there is room for, as writev(2)
-// does; otherwise it is like Read.
-func WriteTwo(fd uintptr, a, b []byte) (int, error) {
-	if len(a) == 0 {
-		n, _, failed := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-		return result(n, failed)
-	}
-	both := [2]unix.Iovec{{Base: unsafe.SliceData(a)}, {Base: unsafe.SliceData(b)}}
-	both[0].SetLen(len(a))
-	both[1].SetLen(len(b))
-	n, _, failed := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&both)), uintptr(len(both)))
-	return result(n, failed)
-}
-
-// result is what a call has returned.
-func result(n uintptr, failed unix.Errno) (int, error) {
+// Option returns what the kernel knows of an option of a socket, as getsockopt(2) does,
+// without a word to the Go scheduler, as Read. T is what the kernel writes, without pointers.
+func Option[T any](fd uintptr, level, option int) (T, error) {
+	var value T
+	size := uint32(unsafe.Sizeof(value))
+	_, _, failed := unix.RawSyscall6(unix.SYS_GETSOCKOPT, fd, uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&value)), uintptr(unsafe.Pointer(&size)), 0)
 	if failed != 0 {
-		return 0, failed
+		return value, failed
 	}
-	return int(n), nil
+	return value, nil
 }
+
+// Yield lets other processes run that want this core.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

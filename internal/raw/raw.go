@@ -17,8 +17,8 @@
 //
 // AddAll and CopyStream can write past the caches: for results too long for them.
 //
-// Read, WriteTwo and Option are system calls that the Go scheduler does not know of: for
-// descriptors that do not block (package internal/progress uses them).
+// Read, WriteTwo, Option and Yield are system calls that the Go scheduler does not know of, for
+// descriptors that do not block. Package internal/progress uses them.
 package raw
 
 import (

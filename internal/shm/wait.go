@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"runtime"
 	"time"
+
+	"github.com/elrun/elrun/internal/raw"
 )
 
 // How often a rank polls before it lets others run, and for how long it does that before
@@ -73,7 +75,7 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 			if w.reached(target) {
 				return nil
 			}
-			yield()
+			raw.Yield()
 		}
 		if err := l.over(w, target, rank); err != nil {
 			return err

@@ -7,11 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// yield lets other processes run.
-func yield() {
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-}
-
 // coreHere returns the core that this runs on; it may be another one a moment later.
 func coreHere() (core uint32, ok bool) {
 	_, _, failed := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&core)), 0, 0)

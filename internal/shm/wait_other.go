@@ -2,10 +2,6 @@
 
 package shm
 
-import "runtime"
-
-func yield() { runtime.Gosched() }
-
 func coreHere() (core uint32, ok bool) { return 0, false }
 
 // census counts nothing where threads have no cores of their own.
