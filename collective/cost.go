@@ -30,7 +30,17 @@ func (c Cost) price(l load, ranks int) float64 {
 	messages := l.steps*c.Alpha + (l.messages-l.steps)*c.OtherAlpha
 	bytes := l.path*c.Beta + (l.bytes-l.path)*c.OtherBeta
 	crowded := c.Beta + float64(ranks-1)*c.OtherBeta
-	return messages + bytes + l.folded*c.Gamma + l.hidden*max(0, c.Gamma-crowded)
+	return messages + bytes + l.folded*c.Gamma + l.hidden*max(c.shown()*c.Gamma, c.Gamma-crowded)
+}
+
+// shown is how much of the folding that goes on beside messages takes time nevertheless, as it
+// was seen on two cores: half where the cores have to do with all bytes, nothing where each
+// rank has a core for itself.
+func (c Cost) shown() float64 {
+	if c.OtherBeta == 0 {
+		return 0
+	}
+	return min(0.5, c.OtherBeta/c.Beta)
 }
 
 // loadOf returns what a call does by an algorithm (Thakur, Rabenseifner, Gropp 2005,

@@ -39,7 +39,9 @@ type request struct {
 	err        error
 	try        func(fd uintptr) bool // reports whether the call is over
 	eager      *eagerness            // nil for one that waits as soon as it has to
-	looking    time.Time             // since then it looks again and again; zero if it does not
+	looking    bool                  // again and again
+	looked     time.Duration         // for so long, without the turns of other goroutines
+	turn       time.Time             // when its own began
 }
 
 // most is how many bytes are read or written by one system call: in it the goroutine cannot
@@ -72,7 +74,7 @@ func (r *request) read(fd uintptr) bool {
 		switch {
 		case errors.Is(r.err, syscall.EINTR):
 		case !errors.Is(r.err, syscall.EAGAIN):
-			if !r.looking.IsZero() {
+			if r.looking {
 				r.eager.came()
 			}
 			return true
@@ -84,25 +86,26 @@ func (r *request) read(fd uintptr) bool {
 
 // lookAgain lets others have their turn, and reports whether to look after that at once.
 func (r *request) lookAgain() bool {
-	if r.eager == nil || r.looking.IsZero() && !r.eager.worth() {
+	if r.eager == nil || !r.looking && !r.eager.worth() {
 		return false
 	}
 	now := time.Now()
-	switch {
-	case r.looking.IsZero():
-		r.looking = now
-	case now.Sub(r.looking) > lookTime:
-		r.looking = time.Time{}
+	if !r.looking {
+		r.looking, r.looked = true, 0
+	} else if r.looked += now.Sub(r.turn); r.looked > lookTime {
+		r.looking = false
 		r.eager.missed()
 		return false
 	}
-	runtime.Gosched()
-	now = time.Now()
 	raw.Yield()
-	if time.Since(now) > turnTime {
-		r.looking = time.Time{} // once more, as that was long
+	yielded := time.Since(now)
+	if yielded > turnTime {
+		r.looking = false // once more, as that was long
 		r.eager.crowded()
 	}
+	r.looked += yielded
+	runtime.Gosched()
+	r.turn = time.Now()
 	return true
 }
 
@@ -164,7 +167,7 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 
 // made makes the call by one of the poller's functions, and returns its error.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
-	r.n, r.err, r.looking = 0, nil, time.Time{}
+	r.n, r.err, r.looking = 0, nil, false
 	err := by(r.try)
 	r.head, r.body = nil, nil // the caller's
 	switch {
