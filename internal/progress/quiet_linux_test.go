@@ -28,7 +28,7 @@ func TestStreamLetsTheMonitorSleep(t *testing.T) {
 	mine, its := os.NewFile(uintptr(fds[0]), "mine"), os.NewFile(uintptr(fds[1]), "its")
 	defer mine.Close()
 	defer its.Close()
-	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
 	child.Env = append(os.Environ(), echoVariable+"=1", "GOMAXPROCS=1")
 	child.ExtraFiles = []*os.File{its}
 	child.Stderr = os.Stderr
