@@ -157,16 +157,22 @@ func (b *balance) reason() string {
 // distance is how far two numbers are from each other.
 func distance(a, b int) int { return max(a-b, b-a) }
 
-// takeLess answers a model that has run out of memory over a share: this peer's bound
-// is half of it from now on, and all leave the session, in the next one of which the
-// bound is known. What has been computed goes with the microbatch that failed, as that
-// may be in the sums in part. No reduction may be under way.
+// takeLess answers a model that has run out of memory over a share: it is given half as
+// much at once from now on, or, if that was a microbatch, this peer's bound is half of the
+// share. All leave the session, in the next one of which the bound is known. What has been
+// computed goes with the call that failed, as that may be in the sums in part. No reduction
+// may be under way.
 func (r *runner) takeLess(p stepPlan, share int, cause error) error {
-	if share < 2 {
+	switch n := min(share, r.together()); {
+	case n > 1:
+		r.most = n / 2
+		r.log("this peer computes at most %d microbatches at once from now on: %v", r.most, cause)
+	case share > 1:
+		r.balance.most = share / 2
+		r.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
+	default:
 		return fmt.Errorf("a single microbatch is too much: %w", cause)
 	}
-	r.balance.most = share / 2
 	r.open.reset(p.step, r.open.attempt, r.open.scale, p.microbatches)
-	r.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
 	return fmt.Errorf("%w: %w", errNextSession, cause)
 }

@@ -35,10 +35,11 @@ type Config struct {
 	// GlobalBatch is the samples of a step, over all peers. The last step of a pass
 	// has what is left.
 	GlobalBatch int
-	// Microbatch is the most samples that the model is given at once, and the unit
-	// in which peers share a step; 0 means 16. Gradients travel while the last microbatch of
-	// a share is computed: where that takes about as long as computing, shares of few large
-	// microbatches make short steps. Shares of many small ones follow the peers' speeds.
+	// Microbatch is the unit in which peers share a step, in samples, and the most that the
+	// model is given at once, unless it is Wide; 0 means 16. Shares of many small ones follow
+	// the peers' speeds. Gradients travel while the last call of the model is under way:
+	// if it is not Wide, and that takes about as long as computing, shares of few large
+	// microbatches make short steps.
 	Microbatch int
 	// Passes over the data, or else Steps, says when training ends.
 	Passes int

@@ -41,21 +41,23 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 	c.sums.clear(scale)
 }
 
-// add computes microbatch k of the step and adds it. After an error the contribution is
-// spoiled; otherwise the microbatch is in it as a whole.
-func (c *contribution) add(m Model, p stepPlan, k int, ready func(i, from int)) error {
-	samples := p.appendSamples(nil, k)
+// add computes microbatches of the step together and adds them. After an error the
+// contribution is spoiled; otherwise they are in it as a whole.
+func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
+	samples := p.samplesOf(micros)
 	begun := time.Now()
 	loss, err := c.sums.add(m, samples, ready)
 	c.compute += time.Since(begun)
 	if err != nil {
-		return fmt.Errorf("microbatch %d: %w", k, err)
+		return fmt.Errorf("microbatches %d: %w", micros, err)
 	}
-	if c.computed.Has(k) {
-		c.recomputed++
+	for _, k := range micros {
+		if c.computed.Has(k) {
+			c.recomputed++
+		}
+		c.computed.Add(k)
+		c.held.Add(k)
 	}
-	c.computed.Add(k)
-	c.held.Add(k)
 	c.samples += len(samples)
 	if !finite(loss) {
 		c.lossFault = true
@@ -77,17 +79,20 @@ func (c *contribution) fault() fault {
 	return c.sums.fault()
 }
 
-// complete adds the microbatches of share that are missing, in ascending order, and
-// starts the reduction of each bucket as soon as the last of them is done with it.
-// Between two microbatches it looks whether it should go on; what has been finished
-// stays.
-func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, share loadbal.Set, r *reduction, broken func() error) error {
-	missing := share.Without(c.held)
-	if len(missing) == 0 {
+// calls returns what is missing of a share, cut into calls of the model.
+func (c *contribution) calls(share loadbal.Set, most int) [][]int {
+	return callsOf(share.Without(c.held), most)
+}
+
+// complete adds what the calls compute, in order, and starts the reduction of each bucket
+// as soon as the last of them is done with it. Between two calls it looks whether it should
+// go on; what has been finished stays.
+func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, broken func() error) error {
+	if len(calls) == 0 {
 		r.startAll()
 		return nil
 	}
-	for i, k := range missing {
+	for i, micros := range calls {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -95,10 +100,10 @@ func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, share 
 			return err
 		}
 		ready := ignore
-		if i == len(missing)-1 {
+		if i == len(calls)-1 {
 			ready = r.ready
 		}
-		if err := c.add(m, p, k, ready); err != nil {
+		if err := c.add(m, p, micros, ready); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 		})
 	}
 	p := r.plan.step(1)
-	if err := r.open.complete(t.Context(), r.model, p, microbatches(4, 1, 3), reduction(), always(nil)); err != nil {
+	if err := r.open.complete(t.Context(), r.model, p, r.open.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",
@@ -70,7 +70,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// What is held already is reduced without the model.
 	trace = nil
-	if err := r.open.complete(t.Context(), r.model, p, microbatches(4, 1, 3), reduction(), always(nil)); err != nil {
+	if err := r.open.complete(t.Context(), r.model, p, r.open.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"reduce c", "reduce b", "reduce a"}; !slices.Equal(trace, want) {
@@ -78,7 +78,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// With more to do only that is computed.
 	trace = nil
-	if err := r.open.complete(t.Context(), r.model, p, microbatches(4, 0, 1, 3), reduction(), always(nil)); err != nil {
+	if err := r.open.complete(t.Context(), r.model, p, r.open.calls(microbatches(4, 0, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
 	}
 	if len(trace) != 6 || r.open.samples != 15 || r.open.recomputed != 0 || r.open.held.Has(2) {
@@ -98,13 +98,13 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 		}
 		return nil
 	}
-	err := r.open.complete(t.Context(), r.model, r.plan.step(1), microbatches(4, 0, 1, 2, 3), idle, broken)
+	err := r.open.complete(t.Context(), r.model, r.plan.step(1), r.open.calls(microbatches(4, 0, 1, 2, 3), 1), idle, broken)
 	if !errors.Is(err, revoked) || r.open.samples != 10 || r.open.held.Len() != 2 || len(idle.started) != 0 {
 		t.Errorf("error %v, contribution %+v", err, r.open)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(revoked)
-	if err := r.open.complete(ctx, r.model, r.plan.step(1), microbatches(4, 0, 1, 2, 3), idle, always(nil)); !errors.Is(err, revoked) {
+	if err := r.open.complete(ctx, r.model, r.plan.step(1), r.open.calls(microbatches(4, 0, 1, 2, 3), 1), idle, always(nil)); !errors.Is(err, revoked) {
 		t.Errorf("error %v of an ended context", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestRecomputedCounts(t *testing.T) {
 	r := alone(t, traced{params: paramsOf(1), trace: &trace, loss: 2}, nil)
 	add := func(ks ...int) {
 		for _, k := range ks {
-			if err := r.open.add(r.model, r.plan.step(r.open.step), k, ignore); err != nil {
+			if err := r.open.add(r.model, r.plan.step(r.open.step), []int{k}, ignore); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,7 +146,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		m := traced{params: paramsOf(1, 2), trace: &trace, loss: math.Inf(1)}
 		r := alone(t, m, func(c *Config) { c.Exact = exactly })
-		if err := r.open.add(m, r.plan.step(1), 0, ignore); err != nil {
+		if err := r.open.add(m, r.plan.step(1), []int{0}, ignore); err != nil {
 			t.Fatal(err)
 		}
 		if f := r.open.fault(); f != faultLoss || r.open.loss != (lossSum{}) {
@@ -155,7 +155,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	}
 	m := traced{params: paramsOf(1), trace: &trace, fail: errors.New("out of paper")}
 	r := alone(t, m, nil)
-	if err := r.open.add(m, r.plan.step(1), 3, ignore); !errors.Is(err, m.fail) || r.open.held.Has(3) {
+	if err := r.open.add(m, r.plan.step(1), []int{3}, ignore); !errors.Is(err, m.fail) || r.open.held.Has(3) {
 		t.Errorf("error %v, held %v", err, r.open.held.Ranges())
 	}
 }
@@ -174,7 +174,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 				for j := range r.bufs.staging.flat {
 					r.bufs.staging.flat[j] = 99
 				}
-				if err := r.open.add(m, r.plan.step(1), k, ignore); err != nil {
+				if err := r.open.add(m, r.plan.step(1), []int{k}, ignore); err != nil {
 					t.Fatal(err)
 				}
 			}

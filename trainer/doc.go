@@ -26,7 +26,8 @@
 //     plan.go, sample.go: which samples a microbatch has follows from the seed and the
 //     number of the step.
 //  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
-//     the contribution, which no reduction writes to.
+//     the contribution, which no reduction writes to; between hosts those of several at
+//     once, if it can (calls.go).
 //  4. buckets.go: while the last backward pass still runs, finished groups of parameters
 //     are reduced into a second buffer, in the order in which the model completes them.
 //  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
@@ -42,7 +43,7 @@
 // # Rules
 //
 // A microbatch is in a contribution as a whole or not at all. A session that ends is
-// noticed between two microbatches, and the contribution goes on to the next session. It
+// noticed between two calls of the model, and the contribution goes on to the next session. It
 // is dropped when its step is committed, when the state is replaced, when the peer has
 // got another identity (then others have computed its part), and when the step has to be
 // computed again by all.
@@ -77,8 +78,8 @@
 // have told, and after each commit it is given the times of all, from the tail. The batch
 // stays what it is, and sums over samples need no weights, so the gradient is that of equal
 // shares. A time counts only if the whole share was computed in one go. A peer whose model
-// runs out of memory (ErrOutOfMemory) halves its bound and ends the session for all; the
-// next entry tells the bound.
+// runs out of memory (ErrOutOfMemory) gives it half as much at once, or halves its bound if
+// that was a microbatch, and ends the session for all; the next entry tells the bound.
 //
 // Before a peer joins it computes a few microbatches for nothing (trial.go). From its speed
 // and from what steps take, a member predicts them with it and without (admit.go), and

@@ -12,8 +12,8 @@ import (
 
 // early lets the model begin the next step while the sums of the open one are still on
 // their way: parameters are updated one by one, large ones in parts, as their sums come in,
-// and the forward pass of the next share's first microbatch, for whose gradients there is no
-// place yet, follows them. The step may still fail, so what a parameter was is kept until the
+// and the forward pass of the next share's first call, for whose gradients there is no place
+// yet, follows them. The step may still fail, so what a parameter was is kept until the
 // commit.
 type early struct {
 	model  Staged // nil: each step waits for the one before
@@ -180,7 +180,7 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, p stepPlan, sums
 		slots, err = r.exchange(ctx, s, mine)
 		took = time.Since(begun)
 	}
-	if slices.Max(r.links.host) == 0 {
+	if !r.links.between() {
 		exchange()
 		return slots, took, err
 	}
@@ -210,7 +210,7 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	apply := func(param, mean []float32, state [][]float32) {
 		r.cfg.Optimizer.Update(p.step, rate, param, mean, state)
 	}
-	samples := next.appendSamples(nil, missing[0])
+	samples := next.samplesOf(callsOf(missing, r.together())[0])
 	begun, waited := time.Now(), time.Duration(0)
 	err = e.model.Forward(samples, func(i, from int) error {
 		asked := time.Now()

@@ -84,7 +84,7 @@ func TestContributionsBelongToAnIdentity(t *testing.T) {
 		}
 	}
 	enter("me", 1)
-	if err := r.open.add(r.model, r.plan.step(1), 2, ignore); err != nil {
+	if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
 		t.Fatal(err)
 	}
 	enter("me", 2)

@@ -62,6 +62,9 @@ type links struct {
 	turn   int                 // distance of the rank that it probes next
 }
 
+// between reports whether there is a network between members of the session.
+func (l *links) between() bool { return slices.Max(l.host) > 0 }
+
 // row returns what is known of the links to this peer from the members of a view.
 func (l *links) row(v elastic.View) []pace {
 	row := make([]pace, len(v.Members))

@@ -25,7 +25,8 @@ type Model interface {
 	// of the samples' losses.
 	//
 	// An error ends the job at this peer, but for one that wraps ErrOutOfMemory: then the
-	// peer takes half as many microbatches from now on, and all try the step again.
+	// peer takes half as many microbatches from now on, all at once or, if it was given one,
+	// in a step, and all try the step again.
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
 }
 
@@ -77,6 +78,16 @@ type Staged interface {
 	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
 	// since that.
 	Backward(grad [][]float32, ready func(i, from int)) (loss float64, err error)
+}
+
+// Wide is a Model that computes several microbatches in one call as fast as one by one. Between
+// hosts, but for exact mode, it is given as many as it can take: gradients travel while the
+// last call of a step computes them, and the first one of the next step begins before all sums
+// have come, so that what calls of one microbatch hide is the less the more of them there are.
+type Wide interface {
+	// MostSamples returns how many samples a call of Accumulate, or of Forward, may have. If
+	// one runs out of memory all the same calls have half as many microbatches from then on.
+	MostSamples() int
 }
 
 // Pausing is a Model that pauses now and then while it computes. On the only processor of a

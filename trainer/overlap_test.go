@@ -17,7 +17,7 @@ func TestExactReductionOverlaps(t *testing.T) {
 		trace = append(trace, "reduce "+params[b.firstParam].Name)
 		return waiter(func(context.Context) error { return nil })
 	})
-	if err := r.open.complete(t.Context(), r.model, r.plan.step(1), microbatches(4, 1, 3), reduction, always(nil)); err != nil {
+	if err := r.open.complete(t.Context(), r.model, r.plan.step(1), r.open.calls(microbatches(4, 1, 3), 1), reduction, always(nil)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",
@@ -49,7 +49,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 		m := careless{traced{params: paramsOf(3, 1, 2), trace: &trace}, tells}
 		r := alone(t, m, func(c *Config) { c.Exact = true })
 		for k := range 3 {
-			if err := r.open.add(m, r.plan.step(1), k, ignore); err != nil {
+			if err := r.open.add(m, r.plan.step(1), []int{k}, ignore); err != nil {
 				t.Fatal(err)
 			}
 		}

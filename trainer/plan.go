@@ -52,6 +52,14 @@ func (s stepPlan) appendSamples(dst []int, k int) []int {
 	return dst
 }
 
+// samplesOf returns the indices of the samples of some microbatches.
+func (s stepPlan) samplesOf(micros []int) (samples []int) {
+	for _, k := range micros {
+		samples = s.appendSamples(samples, k)
+	}
+	return samples
+}
+
 // samplesIn returns how many samples microbatches have, given as [first, end) pairs.
 func (s stepPlan) samplesIn(ranges [][2]int) int {
 	n := 0

@@ -102,9 +102,11 @@ func (r *runner) readAhead(p stepPlan, rank int) {
 		return
 	}
 	rest := loadbal.NewSet(p.microbatches)
-	missing := r.shares[rank].Without(r.open.held)
-	for _, k := range missing[min(1, len(missing)):] { // the first is being read
-		rest.Add(k)
+	calls := r.open.calls(r.shares[rank], r.together())
+	for _, micros := range calls[min(1, len(calls)):] { // the first is being read
+		for _, k := range micros {
+			rest.Add(k)
+		}
 	}
 	needs := []need{{p, rest}}
 	if p.step < r.plan.steps {

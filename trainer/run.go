@@ -25,6 +25,7 @@ type runner struct {
 	ahead  *ahead
 	// progress is that of calls while the model computes.
 	progress *progress.Engine
+	most     int // microbatches that a call of the model may have
 
 	// The state: what all members hold alike after the last committed step.
 	params    [][]float32   // the model's memory
@@ -151,6 +152,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	default:
 		r.open.sums, r.bufs = newPlain(r.layout)
 	}
+	r.most = mostOf(model, cfg.Microbatch)
 	r.balance.most = cfg.MaxShare
 	r.links.bytes = r.compressed.bytes(r.layout)
 	r.held = r.settings()

@@ -47,7 +47,7 @@ func (r *runner) solo(t *testing.T) {
 	t.Helper()
 	p := r.plan.step(r.committed + 1)
 	for k := range p.microbatches {
-		if err := r.open.add(r.model, p, k, ignore); err != nil {
+		if err := r.open.add(r.model, p, []int{k}, ignore); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestEveryWayLeadsToTheSameState(t *testing.T) {
 func TestApplyEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, false), newRamp(t, false)
 	leader.solo(t)
-	if err := r.open.add(r.model, r.plan.step(1), 2, ignore); err != nil {
+	if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
 		t.Fatal(err)
 	}
 	r.open.recomputed = 1
@@ -148,7 +148,7 @@ func TestLoadEndsTheContribution(t *testing.T) {
 	start := saved(t, leader)
 	leader.solo(t)
 	for step, state := range [][]byte{start, saved(t, leader)} {
-		if err := r.open.add(r.model, r.plan.step(1), 2, ignore); err != nil {
+		if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Load(bytes.NewReader(state)); err != nil {

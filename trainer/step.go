@@ -63,9 +63,9 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 	}
 	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
 	reduction.yield = r.progress.Poll
-	model := r.early.resume(r.model)
-	err = r.measured(r.shares[s.Rank], func() error {
-		err := r.open.complete(ctx, model, p, r.shares[s.Rank], reduction, s.Comm.Err)
+	model, share := r.early.resume(r.model), r.shares[s.Rank]
+	err = r.measured(share, func() error {
+		err := r.open.complete(ctx, model, p, r.open.calls(share, r.together()), reduction, s.Comm.Err)
 		r.open.compute += r.early.claimed
 		return err
 	})
@@ -77,7 +77,7 @@ func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan)
 	s.Comm.Revoke(err)
 	_ = reduction.wait(ctx) // its error is only that of the revocation
 	if errors.Is(err, ErrOutOfMemory) {
-		err = r.takeLess(p, r.shares[s.Rank].Len(), err)
+		err = r.takeLess(p, share.Len(), err)
 	}
 	return nil, err
 }

@@ -68,7 +68,7 @@ func (r *runner) rehearse(ctx context.Context) ([]time.Duration, error) {
 		}
 		begun := time.Now()
 		// Whole microbatches only: the last one of a pass may be short.
-		err := r.open.add(r.model, p, k%max(1, p.microbatches-1), ignore)
+		err := r.open.add(r.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
 		return max(time.Microsecond, time.Since(begun)), err
 	}
 	r.onTrial(p.step)

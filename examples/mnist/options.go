@@ -20,7 +20,7 @@ type options struct {
 	Passes      int     `xor:"length" placeholder:"N" help:"Passes over the training set (default 10; 3 for cnn)."`
 	Steps       int64   `xor:"length" placeholder:"N" help:"Steps, instead of passes."`
 	GlobalBatch int     `default:"512" placeholder:"N" help:"Samples of a step, over all peers (default ${default})."`
-	Microbatch  int     `default:"16" placeholder:"N" help:"Samples that a peer computes at once (default ${default})."`
+	Microbatch  int     `default:"16" placeholder:"N" help:"Samples of a microbatch, the unit of shares (default ${default})."`
 	LR          float64 `name:"lr" placeholder:"F" help:"Largest learning rate (default: the model's)."`
 	Optimizer   string  `default:"auto" enum:"auto,sgd,adam,adamw" help:"sgd, with Nesterov momentum 0.9, adam, adamw, or auto: adam for cnn, else sgd (default ${default})."`
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`

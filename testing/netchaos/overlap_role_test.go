@@ -221,9 +221,10 @@ type watched struct {
 
 	begun  time.Time // of the step under way
 	sent   int       // bytes that this host had sent then
-	cut    int       // microbatches that were computed
-	needs  pieces    // of the first one
+	done   int       // samples that were computed, or are
+	needs  pieces    // of the first call
 	pieces pieces    // of the last one
+	ahead  int       // samples of the last Forward
 	early  int       // steps
 
 	// Of all steps.
@@ -246,7 +247,7 @@ func (w *watched) begin(step int64) {
 	if step > warmUp+1 {
 		w.steps, w.all, w.read = append(w.steps, now.Sub(w.begun)), append(w.all, w.pieces.all), append(w.read, w.needs.all)
 	}
-	w.begun, w.cut = now, 0
+	w.begun, w.done = now, 0
 	if w.task.Hold {
 		w.sent, _ = sentBytes() // an error comes again when it matters
 	}
@@ -262,11 +263,11 @@ func (w *watched) stepped(r trainer.StepReport) {
 // AccumulatePieces computes, if the phase wants that, and notes when parameters are read and
 // gradients are complete.
 func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
-	first := w.cut == 0
+	first := w.done == 0
 	if first {
 		w.needs = newPieces(grad)
 	}
-	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
+	return w.noting(grad, len(samples), ready, func(ready func(i, from int)) (float64, error) {
 		err := w.Network.Forward(samples, func(i, from int) error {
 			if first {
 				w.needs.add(i, from, time.Since(w.begun))
@@ -282,6 +283,7 @@ func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i
 
 // Forward computes if the phase wants that.
 func (w *watched) Forward(samples []int, need func(i, from int) error) error {
+	w.ahead = len(samples)
 	if w.task.Phase != wire {
 		return w.Network.Forward(samples, need)
 	}
@@ -296,25 +298,26 @@ func (w *watched) Forward(samples []int, need func(i, from int) error) error {
 // Backward is AccumulatePieces after Forward.
 func (w *watched) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
 	w.early++
-	return w.noting(grad, ready, func(ready func(i, from int)) (float64, error) {
+	return w.noting(grad, w.ahead, ready, func(ready func(i, from int)) (float64, error) {
 		return w.Network.Backward(grad, ready)
 	})
 }
 
-// noting notes when gradients are complete that compute adds, if the phase wants that.
-func (w *watched) noting(grad [][]float32, ready func(i, from int), compute func(ready func(i, from int)) (float64, error)) (float64, error) {
+// noting notes when gradients are complete that compute adds for some samples, if the phase
+// wants that.
+func (w *watched) noting(grad [][]float32, samples int, ready func(i, from int), compute func(ready func(i, from int)) (float64, error)) (float64, error) {
 	if w.task.Phase == wire {
 		for i := range slices.Backward(grad) {
 			ready(i, 0)
 		}
 		return 1, nil
 	}
-	w.cut++
+	w.done += samples
 	w.pieces = newPieces(grad)
 	var held error
 	loss, err := compute(func(i, from int) {
 		w.pieces.add(i, from, time.Since(w.begun))
-		if w.task.Hold && i == 0 && from == 0 && w.cut == w.task.Cuts {
+		if w.task.Hold && i == 0 && from == 0 && w.done == w.task.Share {
 			held = w.hold()
 		}
 		ready(i, from)

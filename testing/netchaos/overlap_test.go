@@ -156,7 +156,7 @@ func (m measured) String() string {
 	slices.Sort(m.ratios)
 	slices.Sort(m.ideals)
 	n := len(m.ratios)
-	return fmt.Sprintf("computing %v, communication %v (%.2f), both %v, in %v of it both wait: %.3f times the longer (%.3f-%.3f); at best %.3f",
+	return fmt.Sprintf("computing %v, communication %v (%.2f), both %v, in %v of it both wait: %.3f times the longer (%.3f-%.3f); at best, one microbatch after the other, %.3f",
 		short(computing), short(communication), communication.Seconds()/computing.Seconds(), short(both), short(median(m.idle)),
 		both.Seconds()/max(computing, communication).Seconds(), m.ratios[n/4], m.ratios[n*3/4], m.ideals[n/2])
 }

@@ -13,19 +13,20 @@ import (
 //
 //	outputs [filters, n*places] = W [filters, patch] * columns [patch, n*places]
 //
-// is one product with long rows, the form in which gonum is fastest. The sides are
-// then exchanged, as other layers want samples outermost.
+// is a product with long rows, the form in which gonum is fastest. The sides are
+// then exchanged, as other layers want samples outermost. There is such a product for
+// each block of samples, whose columns stay in the cache.
 type conv struct {
 	*worker
 	in, out Shape
 	kernel  int
 	w, b    trainer.Param
 	n       int
-	columns []float32 // [patch, n*places], of the last forward
-	rows    []float32 // [filters, n*places]: outputs, or, if turned, their gradient
+	columns []float32 // of the last forward: by block [patch, samples*places]
+	rows    []float32 // by block [filters, samples*places]: outputs, or, if turned, their gradient
 	turned  bool
 	y, dx   []float32
-	dcolumn []float32
+	dcolumn []float32 // of a block
 }
 
 // Conv is a layer of so many filters of kernel x kernel.
@@ -45,35 +46,71 @@ func Conv(filters, kernel int) Layer {
 
 func (l *conv) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
 
+func (l *conv) size() int { return l.patch()*l.places() + 2*l.out.Size() + l.in.Size() }
+
 // places is the number of positions of the kernel on a sample.
 func (l *conv) places() int { return l.out.H * l.out.W }
 
 // patch is the number of inputs under the kernel.
 func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
 
+// blockSize is how many elements the columns of a block have, unless one sample has more.
+const blockSize = 64 << 10
+
+// block is some samples of the last forward, and their columns and rows.
+type block struct {
+	first, n      int // samples
+	wide          int // places of all of them
+	columns, rows []float32
+}
+
+// blocks cuts n samples into blocks.
+func (l *conv) blocks(yield func(b block) bool) {
+	most := max(1, blockSize/(l.patch()*l.places()))
+	for first := 0; first < l.n; first += most {
+		b := block{first: first, n: min(most, l.n-first)}
+		b.wide = b.n * l.places()
+		from := first * l.places()
+		b.columns = l.columns[from*l.patch() : (from+b.wide)*l.patch()]
+		b.rows = l.rows[from*l.out.C : (from+b.wide)*l.out.C]
+		if !yield(b) {
+			return
+		}
+	}
+}
+
+// of returns the part of a vector of all samples that is the block's; size is that of one.
+func (b block) of(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
+
 func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
-	wide := n * l.places()
-	l.n, l.turned, l.columns = n, false, grow(l.columns, l.patch()*wide)
-	l.im2col(x)
-	if err := asked.all(2); err != nil {
-		return nil, err
-	}
-	l.rows = grow(l.rows, l.out.C*wide)
-	for f, b := range l.b.Data {
-		fill(l.rows[f*wide:(f+1)*wide], b)
-	}
-	l.addMul(matrix(l.rows, l.out.C, wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.columns, l.patch(), wide))
+	l.n, l.turned = n, false
+	l.columns, l.rows = grow(l.columns, l.patch()*n*l.places()), grow(l.rows, l.out.C*n*l.places())
 	l.y = grow(l.y, n*l.out.Size())
-	exchange(l.y, l.rows, n, l.out.C, l.places())
+	for b := range l.blocks {
+		l.im2col(b, b.of(x, l.in.Size()))
+		if b.first == 0 {
+			if err := asked.all(2); err != nil {
+				return nil, err
+			}
+		}
+		for f, bias := range l.b.Data {
+			fill(b.rows[f*b.wide:(f+1)*b.wide], bias)
+		}
+		l.addMul(matrix(b.rows, l.out.C, b.wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.columns, l.patch(), b.wide))
+		exchange(b.of(l.y, l.out.Size()), b.rows, b.n, l.out.C, l.places())
+	}
 	return l.y, nil
 }
 
 // turn puts dy into the rows, unless it is there.
 func (l *conv) turn(dy []float32) {
-	if !l.turned {
-		exchange(l.rows, dy, l.out.C, l.n, l.places())
-		l.turned = true
+	if l.turned {
+		return
 	}
+	for b := range l.blocks {
+		exchange(b.rows, b.of(dy, l.out.Size()), l.out.C, b.n, l.places())
+	}
+	l.turned = true
 }
 
 // split puts off all: the gradient of a few weights takes long.
@@ -88,38 +125,40 @@ func (l *conv) finish(dy []float32, grad [][]float32, told listener) { l.accumul
 // accumulate reuses the columns of forward.
 func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 	l.turn(dy)
-	wide := l.n * l.places()
-	for f := range l.out.C {
-		grad[1][f] += sum(l.rows[f*wide : (f+1)*wide])
+	for b := range l.blocks {
+		for f := range l.out.C {
+			grad[1][f] += sum(b.rows[f*b.wide : (f+1)*b.wide])
+		}
+		l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(b.rows, l.out.C, b.wide), matrix(b.columns, l.patch(), b.wide))
 	}
 	told.ready(1, 0)
-	l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(l.rows, l.out.C, wide), matrix(l.columns, l.patch(), wide))
 	told.ready(0, 0)
 }
 
 func (l *conv) backward(dy []float32) []float32 {
 	l.turn(dy)
-	wide := l.n * l.places()
-	l.dcolumn = grow(l.dcolumn, l.patch()*wide)
-	clear(l.dcolumn)
-	l.addTransMul(matrix(l.dcolumn, l.patch(), wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(l.rows, l.out.C, wide))
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)
-	l.col2im(l.dx)
+	for b := range l.blocks {
+		l.dcolumn = grow(l.dcolumn, l.patch()*b.wide)
+		clear(l.dcolumn)
+		l.addTransMul(matrix(l.dcolumn, l.patch(), b.wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.rows, l.out.C, b.wide))
+		l.col2im(b, b.of(l.dx, l.in.Size()))
+	}
 	return l.dx
 }
 
 // im2col copies every element of x to each column whose patch it is in. A line of
 // places reads a line of x, so whole lines are copied.
-func (l *conv) im2col(x []float32) {
-	l.eachLine(func(image, column int) {
-		copy(l.columns[column:column+l.out.W], x[image:image+l.out.W])
+func (l *conv) im2col(b block, x []float32) {
+	l.eachLine(b.n, func(image, column int) {
+		copy(b.columns[column:column+l.out.W], x[image:image+l.out.W])
 	})
 }
 
 // col2im is the transpose of im2col: it adds what im2col would copy from.
-func (l *conv) col2im(dx []float32) {
-	l.eachLine(func(image, column int) {
+func (l *conv) col2im(b block, dx []float32) {
+	l.eachLine(b.n, func(image, column int) {
 		to := dx[image : image+l.out.W]
 		for i, v := range l.dcolumn[column : column+l.out.W] {
 			to[i] += v
@@ -127,13 +166,13 @@ func (l *conv) col2im(dx []float32) {
 	})
 }
 
-// eachLine calls f for every element of the kernel, sample and line of places with
+// eachLine calls f for every element of the kernel, sample of n and line of places with
 // where the line starts in the input and in the columns.
-func (l *conv) eachLine(f func(image, column int)) {
+func (l *conv) eachLine(n int, f func(image, column int)) {
 	column := 0
 	for p := range l.patch() {
 		c, ky, kx := p/(l.kernel*l.kernel), p/l.kernel%l.kernel, p%l.kernel
-		for line := range l.n * l.out.H {
+		for line := range n * l.out.H {
 			sample, y := line/l.out.H, line%l.out.H
 			f(((sample*l.in.C+c)*l.in.H+y+ky)*l.in.W+kx, column)
 			column += l.out.W
@@ -175,6 +214,8 @@ func Pool() Layer {
 }
 
 func (l *pool) params() []trainer.Param { return nil }
+
+func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
 
 func (l *pool) accumulate([]float32, [][]float32, listener) {}
 

@@ -31,6 +31,8 @@ type builder struct {
 // concurrent use.
 type layer interface {
 	params() []trainer.Param
+	// size returns how many elements it keeps of a sample.
+	size() int
 	// forward returns the outputs of n samples. They, and x, are used again by
 	// backward, and may be changed by the layer after. It asks for its parameters before
 	// it reads them; an error of that ends it.
@@ -81,6 +83,8 @@ func Dense(outputs int) Layer {
 }
 
 func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
+
+func (l *dense) size() int { return l.in + l.out }
 
 // forward starts from the bias, so that the product has only to be added, some rows of W
 // after the other.
@@ -166,6 +170,8 @@ func ReLU() Layer {
 }
 
 func (l *relu) params() []trainer.Param { return nil }
+
+func (l *relu) size() int { return 0 }
 
 func (l *relu) accumulate([]float32, [][]float32, listener) {}
 

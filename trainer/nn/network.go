@@ -253,6 +253,20 @@ func (n *Network) Backward(grad [][]float32, ready func(i, from int)) (float64, 
 	return n.descend(n.logits, grad, listener{pieces: ready}), nil
 }
 
+// callBytes is how much memory layers keep of the samples of a call. More of them come from
+// ever farther away: those of a convolution then take a tenth longer.
+const callBytes = 32 << 20
+
+// MostSamples returns how many samples are computed at once, so that Network is a
+// trainer.Wide.
+func (n *Network) MostSamples() int {
+	size := n.in.Size()
+	for _, l := range n.layers {
+		size += l.size()
+	}
+	return max(1, callBytes/4/size)
+}
+
 // PauseBy gives the network a function that it calls between parts of its computing, so that
 // it is a trainer.Pausing.
 func (n *Network) PauseBy(pause func()) { n.work.by = pause }

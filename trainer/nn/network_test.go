@@ -3,6 +3,7 @@ package nn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -354,28 +355,35 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkMicrobatch(b *testing.B) {
+// BenchmarkAccumulate shows what a sample takes in calls of different lengths.
+func BenchmarkAccumulate(b *testing.B) {
+	const pass = 4096 // processors remember what comes again and again
 	in := nn.Shape{C: 1, H: 28, W: 28}
-	data := randomTable(16, in, 10)
+	data := randomTable(pass, in, 10)
 	models := map[string]func() (*nn.Network, error){
 		"mlp": func() (*nn.Network, error) { return nn.MLP(data, in, []int{256}, 10, 1) },
 		"cnn": func() (*nn.Network, error) { return nn.CNN(data, in, []int{8, 16}, 128, 10, 1) },
 	}
 	for name, build := range models {
-		b.Run(name, func(b *testing.B) {
-			m, err := build()
-			if err != nil {
-				b.Fatal(err)
-			}
-			grad, samples := zeros(m), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := m.Accumulate(grad, samples, ignore); err != nil {
+		for _, call := range []int{16, 64, 256} {
+			b.Run(fmt.Sprintf("%s/%d", name, call), func(b *testing.B) {
+				m, err := build()
+				if err != nil {
 					b.Fatal(err)
 				}
-			}
-			b.ReportMetric(float64(16*b.N)/b.Elapsed().Seconds(), "samples/s")
-		})
+				grad, samples, next := zeros(m), make([]int, call), 0
+				b.ReportAllocs()
+				for b.Loop() {
+					for i := range samples {
+						samples[i], next = next, (next+1)%pass
+					}
+					if _, err := m.Accumulate(grad, samples, ignore); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(call*b.N)/b.Elapsed().Seconds(), "samples/s")
+			})
+		}
 	}
 }
 

@@ -1,0 +1,98 @@
+package nn
+
+import (
+	"testing"
+
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// A call of many samples, which a convolution takes in several blocks, adds what calls of one
+// do.
+func TestManySamplesAtOnce(t *testing.T) {
+	in := Shape{1, 28, 28}
+	var data Table
+	for i := range 10 {
+		x := make([]float32, in.Size())
+		for k := range x {
+			x[k] = float32((i+1)*(k+3)%17)/16 - 0.5
+		}
+		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%3)
+	}
+	n, err := New(data, in, 3, Conv(4, 5), Pool(), ReLU(), Conv(6, 5), Pool(), ReLU(), Dense(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for _, p := range n.Params() {
+		sizes = append(sizes, len(p.Data))
+	}
+	_, together := exact.Views(sizes)
+	_, single := exact.Views(sizes)
+	ignore := func(int) {}
+	all := []int{3, 0, 9, 4, 1, 7, 2, 8, 6, 5}
+	got, err := n.Accumulate(together, all, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := n.layers[0].(*conv); len(c.columns) <= 2*blockSize {
+		t.Errorf("%d elements are no three blocks: this shows nothing", len(c.columns))
+	}
+	want := 0.0
+	for _, i := range all {
+		loss, err := n.Accumulate(single, []int{i}, ignore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += loss
+	}
+	if d := got - want; d < -1e-4 || d > 1e-4 {
+		t.Errorf("loss %v, one by one %v", got, want)
+	}
+	for i := range together {
+		for k, v := range together[i] {
+			if d := v - single[i][k]; d < -1e-3 || d > 1e-3 {
+				t.Fatalf("gradient %d of %s is %v, one by one %v", k, n.params[i].Name, v, single[i][k])
+			}
+		}
+	}
+}
+
+// What layers say that they keep of a sample is what they keep.
+func TestMostSamplesFitsTheMemory(t *testing.T) {
+	in := Shape{1, 16, 16}
+	data := Table{Inputs: [][]float32{make([]float32, in.Size())}, Classes: []int{0}}
+	n, err := New(data, in, 1, Conv(4, 5), Pool(), ReLU(), Conv(6, 3), ReLU(), Dense(20), ReLU(), Dense(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const samples = 3
+	if _, err := n.Accumulate(gradientsOf(n), []int{0, 0, 0}, func(int) {}); err != nil {
+		t.Fatal(err)
+	}
+	kept := len(n.batch.inputs)
+	for i, l := range n.layers {
+		size := 0
+		switch l := l.(type) {
+		case *conv:
+			size = len(l.columns) + len(l.rows) + len(l.y) + samples*l.in.Size() // dx, but for the first layer
+		case *pool:
+			size = len(l.from) + len(l.y) + len(l.dx)
+		case *dense:
+			size = len(l.y) + len(l.dx)
+		}
+		if want := samples * l.size(); size != want {
+			t.Errorf("layer %d keeps %d elements of %d samples, and says %d", i, size, samples, want)
+		}
+		kept += size
+	}
+	if got, want := n.MostSamples(), callBytes/4*samples/kept; got != want || got < 100 {
+		t.Errorf("%d samples of a call, want %d", got, want)
+	}
+	huge, err := New(data, Shape{1, 4000, 4000}, 1, Dense(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := huge.MostSamples(); got != 1 {
+		t.Errorf("%d samples of a call where one is too much", got)
+	}
+}

@@ -1,0 +1,160 @@
+package trainer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+)
+
+// broad is an eager that computes several microbatches in one call. It is not safe for
+// concurrent use.
+type broad struct {
+	*eager
+	most int   // samples of a call
+	room int   // samples for which there is memory; 0 for as many as are wanted
+	done []int // samples of each call
+}
+
+func (m *broad) MostSamples() int { return m.most }
+
+// fits takes note of a call.
+func (m *broad) fits(samples []int) error {
+	if m.room > 0 && len(samples) > m.room {
+		return fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
+	}
+	m.done = append(m.done, len(samples))
+	return nil
+}
+
+func (m *broad) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	if err := m.fits(samples); err != nil {
+		grad[0][0] = 1e9 // what it had begun with
+		return 0, err
+	}
+	return m.eager.Accumulate(grad, samples, done)
+}
+
+func (m *broad) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
+	if err := m.fits(m.samples); err != nil {
+		grad[0][0] = 1e9
+		return 0, err
+	}
+	return m.eager.Backward(grad, ready)
+}
+
+// broadly makes an arena train such models. It returns them.
+func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
+	eagers := a.eagerly(t, nil)
+	a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = &broad{eager: x.trained.(*eager), most: most, room: room} })
+	return func() (models []*broad) {
+		eagers()
+		for _, x := range a.actors {
+			models = append(models, x.trained.(*broad))
+		}
+		return models
+	}
+}
+
+// Between hosts a model is given as much of its share at once as it can take, and elsewhere
+// a microbatch. The weights are the same.
+func TestMicrobatchesTogether(t *testing.T) {
+	want := oneAlone(t, dyadic(6))
+	for name, c := range map[string]struct {
+		most    int
+		change  func(a *arena)
+		samples []int // of the calls of a step
+		late    bool  // no step begins early
+	}{
+		"the whole share":   {1000, func(*arena) {}, []int{16}, false},
+		"half of it":        {15, func(*arena) {}, []int{8, 8}, false},
+		"a microbatch":      {7, func(*arena) {}, []int{4, 4, 4, 4}, false},
+		"within a host":     {1000, func(a *arena) { a.first[0].Host, a.first[1].Host = "here", "here" }, []int{4, 4, 4, 4}, true},
+		"exact":             {1000, func(a *arena) { a.cfg.Exact = true }, []int{4, 4, 4, 4}, true},
+		"one after another": {1000, func(a *arena) { a.cfg.Clip = 1e9 }, []int{16}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(2, dyadic(6))
+			c.change(a)
+			models := a.broadly(t, c.most, 0)
+			a.play(t)
+			if sha := a.check(t, name); !a.cfg.Exact && sha != want {
+				t.Errorf("%s: weights %s, want %s", name, sha, want)
+			}
+			for _, m := range models() {
+				if want := slices.Repeat(c.samples, 6); !slices.Equal(m.done, want) {
+					t.Errorf("%s: calls of %v samples, want %v", name, m.done, want)
+				}
+				if n := m.resumed.Load(); (n == 0) != c.late || !c.late && n != 5 {
+					t.Errorf("%s: %d steps have begun early", name, n)
+				}
+			}
+		})
+	}
+}
+
+// A model for which calls are too much is given less at once, and computes its whole share.
+func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
+	want := oneAlone(t, dyadic(6))
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, dyadic(6))
+		models := a.broadly(t, 1000, 6)
+		var told atomic.Value
+		a.adjust = wrapped(a.adjust, func(x *actor) {
+			x.cfg.Log = func(line string) { told.Store(line) }
+		})
+		a.play(t)
+		if sha := a.check(t, "short of memory"); sha != want {
+			t.Errorf("weights %s, want %s", sha, want)
+		}
+		for _, m := range models() {
+			if want := slices.Repeat([]int{4, 4, 4, 4}, 6); !slices.Equal(m.done, want) {
+				t.Errorf("calls of %v samples, want %v", m.done, want)
+			}
+		}
+		if line, _ := told.Load().(string); !strings.Contains(line, "at most 1 microbatches at once") {
+			t.Errorf("the user was told %q", line)
+		}
+	})
+}
+
+// A peer dies before any one of its messages while models compute whole shares at once.
+func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
+	cfg := dyadic(8)
+	want := oneAlone(t, cfg)
+	play := func(t *testing.T, about string, kill func(simnet.Message) bool) *staged {
+		s := stage(3, cfg, kill)
+		models := s.broadly(t, 1000, 0)
+		s.adjust = wrapped(s.adjust, func(x *actor) { x.trained.(*broad).pace = 15 * time.Millisecond })
+		s.play(t)
+		if sha := s.check(t, about); sha != want {
+			t.Errorf("%s: weights %s, want %s", about, sha, want)
+		}
+		models()
+		return s
+	}
+	var points []point
+	synctest.Test(t, func(t *testing.T) {
+		s := play(t, "no kill", func(simnet.Message) bool { return false })
+		for _, x := range s.actors {
+			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
+				if every() || k%7 == 0 {
+					points = append(points, point{x.self.ID, simnet.Data, k})
+				}
+			}
+		}
+	})
+	inParallel(t, len(points), func(t *testing.T, i int) {
+		p := points[i]
+		play(t, fmt.Sprintf("kill at message %d of %s", p.number, p.victim), func(m simnet.Message) bool {
+			return p == point{m.From, m.Plane, m.Number}
+		})
+	})
+	t.Logf("%d kills", len(points))
+}
