@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,8 +17,9 @@ const labPrefix = "netchaos-"
 // lab is some hosts on one network: each a namespace with one interface, eth0, and the
 // other ends on a bridge in a namespace of its own. Nothing leads out of it.
 type lab struct {
-	hub   string // namespace of the bridge
-	hosts []*host
+	hub     string // namespace of the bridge
+	hosts   []*host
+	routers []*host // of homes
 }
 
 // host is one namespace.
@@ -100,7 +102,7 @@ func (l *lab) heal(t *testing.T) {
 // remove ends the network, also if it is there in part only.
 func (l *lab) remove(t *testing.T) {
 	all := []string{l.hub}
-	for _, h := range l.hosts {
+	for _, h := range slices.Concat(l.hosts, l.routers) {
 		all = append(all, h.namespace)
 	}
 	for _, n := range all {

@@ -1,0 +1,111 @@
+package netchaos
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// Addresses in each home.
+const (
+	homeRouter = "192.168.1.1"
+	homeHost   = "192.168.1.2"
+)
+
+// home puts a host behind a router of its own, as they stand in homes: it has a private
+// address, others see that of the router, which lets in only what answers.
+func (l *lab) home(t *testing.T, i int) {
+	t.Helper()
+	h := l.hosts[i]
+	router := &host{namespace: h.namespace + "-router"}
+	l.routers = append(l.routers, router)
+	command(t, "", "ip", "netns", "add", router.namespace)
+	h.inside(t, "", "ip", "link", "del", "eth0")
+	command(t, fmt.Sprintf("link add p%d type veth peer name wan netns %s\nlink set p%d master br0 up", i, router.namespace, i),
+		"ip", "-n", l.hub, "-batch", "-")
+	command(t, fmt.Sprintf("link add lan type veth peer name eth0 netns %s\naddr add %s/24 dev wan\naddr add %s/24 dev lan\nlink set wan up\nlink set lan up",
+		h.namespace, h.addr, homeRouter), "ip", "-n", router.namespace, "-batch", "-")
+	command(t, fmt.Sprintf("addr add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s", homeHost, homeRouter),
+		"ip", "-n", h.namespace, "-batch", "-")
+	router.inside(t, "", "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+	router.inside(t, `table ip home {
+	chain out {
+		type nat hook postrouting priority 100; policy accept;
+		oifname "wan" masquerade
+	}
+	chain forward {
+		type filter hook forward priority 0; policy accept;
+		iifname "wan" ct state new drop
+	}
+	chain in {
+		type filter hook input priority 0; policy accept;
+		iifname "wan" ct state new drop
+	}
+}
+`, "nft", "-f", "-")
+}
+
+// A host in a home connects with those that are not, and needs no relay.
+func TestHome(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 3)
+	l.home(t, 1)
+	j := newJob(t, l, settings{pace: groupPace})
+	j.startAll(t)
+	ids := j.untilWhole(t, time.Time{})
+	for _, other := range []int{0, 2} {
+		p := j.path(t, other, ids[1])
+		if p.Kind != "direct" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[1].addr) {
+			t.Errorf("host %d: path to the one in a home %+v", other, p)
+		}
+	}
+	j.finish(t)
+}
+
+// Two hosts in homes, with the same private address, train with each other by way of one that
+// both can connect with, and take in one more in a third home. They go on when one is lost.
+func TestHomes(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 4)
+	for i := 1; i < 4; i++ {
+		l.home(t, i)
+	}
+	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "members"}})
+	j.startAll(t)
+	ids := j.untilWhole(t, time.Time{})
+	for _, pair := range [][2]int{{1, 2}, {1, 3}, {2, 1}, {2, 3}, {3, 1}, {3, 2}} {
+		p := j.path(t, pair[0], ids[pair[1]])
+		if p.Kind != "relay" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[0].addr) {
+			t.Errorf("host %d: path to host %d %+v", pair[0], pair[1], p)
+		}
+	}
+	for i := 1; i < 4; i++ {
+		if p := j.path(t, i, ids[0]); p.Kind != "direct" {
+			t.Errorf("host %d: path to the one that is in no home %+v", i, p)
+		}
+	}
+	killed := time.Now()
+	if err := syscall.Kill(j.peer(t, 2), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	three := func(_ event.Event, v event.View) bool { return len(v.Members) == 3 }
+	until(t, "a view of those that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, three); return ok })
+	step := j.steps(t, []int{1})
+	until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{3}) > step+5 })
+	j.finish(t)
+}
+
+// path returns the last path that the peer on a host has told of to another peer.
+func (j *job) path(t *testing.T, host int, to string) (last event.Path) {
+	t.Helper()
+	for _, ev := range j.elruns[host].since(t, time.Time{}) {
+		if p, ok := ev.Body.(event.Path); ok && p.Who == to {
+			last = p
+		}
+	}
+	return last
+}
