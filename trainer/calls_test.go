@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Calls are as few as can be, have what was asked for in that order, and differ by one at most.
+// Calls are as few as can be, have what was asked for in that order, and the last one, and the
+// first of more than two, are as long as can be.
 func TestCallsOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.SliceOfN(rapid.Int(), 0, 50).Draw(t, "micros")
@@ -19,8 +20,9 @@ func TestCallsOf(t *testing.T) {
 		if want := ceilDiv(len(micros), most); len(calls) != want {
 			t.Fatalf("%d calls of %d microbatches, want %d", len(calls), len(micros), want)
 		}
-		for _, c := range calls {
-			if len(c) > most || len(c) < len(micros)/len(calls) || len(c) > ceilDiv(len(micros), len(calls)) {
+		for i, c := range calls {
+			long := i == len(calls)-1 || i == 0 && len(calls) > 2
+			if len(c) == 0 || len(c) > most || long && len(c) < min(most, len(micros)) {
 				t.Fatalf("calls of %d microbatches, at most %d: %v", len(micros), most, calls)
 			}
 		}
@@ -35,13 +37,25 @@ type spacious struct {
 
 func (m spacious) MostSamples() int { return m.samples }
 
+// separate is an Abreast one.
+type separate struct{ spacious }
+
+func (separate) AccumulateEach([][]float32, [][]int, func(k, i, from int)) ([]float64, error) {
+	return nil, nil
+}
+
 func TestMostOfAModel(t *testing.T) {
 	for samples, want := range map[int]int{-1: 1, 0: 1, 7: 1, 8: 1, 15: 1, 16: 2, 800: 100} {
-		if got := mostOf(spacious{samples: samples}, 8); got != want {
+		if got := mostOf(spacious{samples: samples}, 8, false); got != want {
 			t.Errorf("%d microbatches of 8 for a model of %d samples, want %d", got, samples, want)
 		}
 	}
-	if got := mostOf(traced{}, 8); got != 1 {
-		t.Errorf("%d microbatches for a model that is not Wide", got)
+	for name, got := range map[string]int{"not Wide": mostOf(traced{}, 8, false), "not Abreast": mostOf(spacious{samples: 800}, 8, true)} {
+		if got != 1 {
+			t.Errorf("%d microbatches for a model that is %s", got, name)
+		}
+	}
+	if got := mostOf(separate{spacious{samples: 800}}, 8, true); got != 100 {
+		t.Errorf("%d microbatches for a model that is Abreast, want 100", got)
 	}
 }

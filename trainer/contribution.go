@@ -46,24 +46,26 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
 	samples := p.samplesOf(micros)
 	begun := time.Now()
-	loss, err := c.sums.add(m, samples, ready)
+	losses, err := c.sums.add(m, samples, ready)
 	c.compute += time.Since(begun)
 	if err != nil {
 		return fmt.Errorf("microbatches %d: %w", micros, err)
 	}
-	for _, k := range micros {
+	for i, k := range micros {
 		if c.computed.Has(k) {
 			c.recomputed++
 		}
 		c.computed.Add(k)
 		c.held.Add(k)
+		c.samples += len(samples[i])
 	}
-	c.samples += len(samples)
-	if !finite(loss) {
-		c.lossFault = true
-		return nil
+	for _, loss := range losses {
+		if !finite(loss) {
+			c.lossFault = true
+			continue
+		}
+		c.loss = c.loss.plus(lossOf(loss))
 	}
-	c.loss = c.loss.plus(lossOf(loss))
 	return nil
 }
 

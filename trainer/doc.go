@@ -104,8 +104,8 @@
 //
 // # Exact mode
 //
-// Each microbatch is computed alone and turned into integers (package exact), so sums
-// do not depend on who computed what. A step whose gradients do not fit the scale is
+// Each microbatch is computed as if it were alone and turned into integers (package exact), so
+// sums do not depend on who computed what. A step whose gradients do not fit the scale is
 // computed again by all, as another attempt with a scale made from its own gradients.
 // The tail is the same at every rank, so all begin the attempt together; those who did
 // not hear of it learn it at the next entry, where the highest attempt counts.

@@ -210,7 +210,7 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	apply := func(param, mean []float32, state [][]float32) {
 		r.cfg.Optimizer.Update(p.step, rate, param, mean, state)
 	}
-	samples := next.samplesOf(callsOf(missing, r.together())[0])
+	samples := slices.Concat(next.samplesOf(callsOf(missing, r.together())[0])...)
 	begun, waited := time.Now(), time.Duration(0)
 	err = e.model.Forward(samples, func(i, from int) error {
 		asked := time.Now()

@@ -81,13 +81,27 @@ type Staged interface {
 }
 
 // Wide is a Model that computes several microbatches in one call as fast as one by one. Between
-// hosts, but for exact mode, it is given as many as it can take: gradients travel while the
+// hosts, but for exact mode, for which see Abreast, it is given as many as it can take: gradients travel while the
 // last call of a step computes them, and the first one of the next step begins before all sums
 // have come, so that what calls of one microbatch hide is the less the more of them there are.
 type Wide interface {
 	// MostSamples returns how many samples a call of Accumulate, or of Forward, may have. If
 	// one runs out of memory all the same calls have half as many microbatches from then on.
 	MostSamples() int
+}
+
+// Abreast is a Wide Model that computes several microbatches abreast, each as if it were alone.
+// In exact mode it is given as many as Wide models are otherwise.
+type Abreast interface {
+	Wide
+	// AccumulateEach computes the gradients of microbatches, given by the samples of each, and
+	// returns their losses. Each has the bits that Accumulate gives it alone, with a grad of
+	// zeros. It goes from parameter to parameter, and at each, or at a part of it, from one
+	// microbatch to the next: ready(k, i, from) says that grad[i] has what microbatch k adds,
+	// from the element on. Run takes that, and has set it to zero when ready returns. For
+	// each k and i from becomes less with every call, and is 0 in the last one. Errors are
+	// those of Accumulate.
+	AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error)
 }
 
 // Pausing is a Model that pauses now and then while it computes. On the only processor of a

@@ -52,10 +52,10 @@ func (s stepPlan) appendSamples(dst []int, k int) []int {
 	return dst
 }
 
-// samplesOf returns the indices of the samples of some microbatches.
-func (s stepPlan) samplesOf(micros []int) (samples []int) {
+// samplesOf returns the indices of the samples of each of some microbatches.
+func (s stepPlan) samplesOf(micros []int) (samples [][]int) {
 	for _, k := range micros {
-		samples = s.appendSamples(samples, k)
+		samples = append(samples, s.appendSamples(nil, k))
 	}
 	return samples
 }

@@ -152,7 +152,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	default:
 		r.open.sums, r.bufs = newPlain(r.layout)
 	}
-	r.most = mostOf(model, cfg.Microbatch)
+	r.most = mostOf(model, cfg.Microbatch, cfg.Exact)
 	r.balance.most = cfg.MaxShare
 	r.links.bytes = r.compressed.bytes(r.layout)
 	r.held = r.settings()

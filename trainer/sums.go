@@ -2,6 +2,8 @@ package trainer
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/trainer/exact"
@@ -13,10 +15,11 @@ import (
 type summer interface {
 	// clear empties the contribution; what is added next has that scale.
 	clear(scale exact.Scale)
-	// add lets the model compute one microbatch, and adds its gradient. ready is told of
-	// what will not change any more if nothing else is added: of parameter i the elements
-	// from an index on.
-	add(m Model, samples []int, ready func(i, from int)) (loss float64, err error)
+	// add lets the model compute microbatches, given by the samples of each, and adds their
+	// gradients. ready is told of what will not change any more if nothing else is added: of
+	// parameter i the elements from an index on. losses are those of the microbatches, or
+	// their sum.
+	add(m Model, micros [][]int, ready func(i, from int)) (losses []float64, err error)
 	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
 	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
 	// house moves what is reduced into shared memory; after an error nothing has moved.
@@ -65,8 +68,9 @@ func (p *plain) clear(exact.Scale) {
 	p.bad = faultNone
 }
 
-func (p *plain) add(m Model, samples []int, ready func(i, from int)) (float64, error) {
-	return accumulate(m, p.own.views, samples, ready)
+func (p *plain) add(m Model, micros [][]int, ready func(i, from int)) ([]float64, error) {
+	loss, err := accumulate(m, p.own.views, slices.Concat(micros...), ready)
+	return []float64{loss}, err
 }
 
 func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
@@ -116,7 +120,7 @@ type quantised struct {
 	all    []int32   // sums of all ranks, flat
 	parts  [][]int32 // all, by parameter
 	peaks  []exact.Peak
-	left   []int // by parameter: as much of the microbatch under way is not in the sums
+	left   [][]int // of each microbatch under way, by parameter: as much of it is not in the sums
 	// step has the peaks of all ranks, reduced.
 	step []exact.Peak
 }
@@ -132,7 +136,7 @@ func newQuantised(l layout) (*quantised, *gradients) {
 	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)
 	n := len(l.params)
 	q := &quantised{layout: l, bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
-		peaks: make([]exact.Peak, n), left: make([]int, n), step: make([]exact.Peak, n)}
+		peaks: make([]exact.Peak, n), step: make([]exact.Peak, n)}
 	q.views, q.parts = cut(l, q.own), cut(l, q.all)
 	return q, bufs
 }
@@ -145,33 +149,77 @@ func (q *quantised) clear(scale exact.Scale) {
 
 // add takes each gradient as soon as the model is done with it, so that its reduction can
 // begin while the model computes the others.
-func (q *quantised) add(m Model, samples []int, ready func(i, from int)) (float64, error) {
+func (q *quantised) add(m Model, micros [][]int, ready func(i, from int)) ([]float64, error) {
 	clear(q.bufs.staging.flat)
-	for i, v := range q.views {
-		q.left[i] = len(v)
-	}
-	loss, err := accumulate(m, q.bufs.staging.views, samples, func(i, from int) {
-		if i >= 0 && i < len(q.left) { // or ready says what the model does wrong
-			q.take(i, from)
+	last := len(micros) - 1
+	q.begin(len(micros))
+	taken := func(k, i, from int) {
+		if k >= 0 && k <= last && i >= 0 && i < len(q.views) { // or ready says what the model does wrong
+			q.take(k, i, from, k < last)
 		}
-		ready(i, from)
-	})
+		if k == last {
+			ready(i, from)
+		}
+	}
+	losses, err := accumulateEach(m, q.bufs.staging.views, micros, taken)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	for i := range q.left {
-		q.take(i, 0)
+	for i := range q.views {
+		q.take(last, i, 0, false)
 	}
-	return loss, nil
+	return losses, q.whole()
 }
 
-// take adds the gradient of parameter i of the microbatch under way, from an element on,
-// unless it has done so.
-func (q *quantised) take(i, from int) {
-	if end := q.left[i]; from >= 0 && from < end {
-		q.left[i] = from
-		q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i][from:end], q.bufs.staging.views[i][from:end]))
+// accumulateEach lets a model compute the gradient of each of some microbatches; of several,
+// if it can.
+func accumulateEach(m Model, grad [][]float32, micros [][]int, ready func(k, i, from int)) ([]float64, error) {
+	if len(micros) > 1 {
+		losses, err := m.(Abreast).AccumulateEach(grad, micros, ready)
+		if err == nil && len(losses) != len(micros) {
+			err = fmt.Errorf("the model returned %d losses of %d microbatches", len(losses), len(micros))
+		}
+		return losses, err
 	}
+	loss, err := accumulate(m, grad, micros[0], func(i, from int) { ready(0, i, from) })
+	return []float64{loss}, err
+}
+
+// begin is for so many microbatches of which nothing is in the sums.
+func (q *quantised) begin(micros int) {
+	q.left = q.left[:0]
+	for range micros {
+		var left []int
+		for _, v := range q.views {
+			left = append(left, len(v))
+		}
+		q.left = append(q.left, left)
+	}
+}
+
+// take adds the gradient of parameter i of microbatch k, from an element on, unless it has
+// done so. If others follow it leaves zeros.
+func (q *quantised) take(k, i, from int, others bool) {
+	end := q.left[k][i]
+	if from < 0 || from >= end {
+		return
+	}
+	q.left[k][i] = from
+	part := q.bufs.staging.views[i][from:end]
+	q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i][from:end], part))
+	if others {
+		clear(part)
+	}
+}
+
+// whole says what the model has not told of.
+func (q *quantised) whole() error {
+	for k, left := range q.left {
+		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
+			return fmt.Errorf("the model has not called ready(%d, %d, 0)", k, i)
+		}
+	}
+	return nil
 }
 
 // reduce reduces the peaks together with the last bucket.

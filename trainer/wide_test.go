@@ -56,9 +56,115 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	return func() (models []*broad) {
 		eagers()
 		for _, x := range a.actors {
-			models = append(models, x.trained.(*broad))
+			switch m := x.trained.(type) {
+			case *broad:
+				models = append(models, m)
+			case abreast:
+				models = append(models, m.broad)
+			}
 		}
 		return models
+	}
+}
+
+// abreast is a broad that computes several microbatches each for itself.
+type abreast struct {
+	*broad
+	bad func(losses []float64, ready func(k, i, from int)) []float64 // what it does wrong at its end, if set
+}
+
+func (m abreast) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error) {
+	if err := m.fits(slices.Concat(micros...)); err != nil {
+		grad[0][0] = 1e9
+		return nil, err
+	}
+	<-time.After(2 * m.pace)
+	losses = make([]float64, len(micros))
+	for i := len(grad) - 1; i >= 0; i-- {
+		for k, samples := range micros {
+			if m.bad != nil && i == 0 && k == 1 {
+				continue
+			}
+			for _, s := range samples {
+				for j := range grad[i] {
+					grad[i][j] += element(s, i, j)
+				}
+			}
+			if half := len(grad[i]) / 2; half > 0 {
+				ready(k, i, half)
+			}
+			ready(k, i, 0)
+			losses[k] = float64(len(samples))
+		}
+	}
+	if m.bad != nil {
+		losses = m.bad(losses, ready)
+	}
+	return losses, nil
+}
+
+// In exact mode a model that can computes its whole share abreast, between hosts, and the
+// weights are those of a single process that computes one microbatch after the other.
+func TestExactMicrobatchesTogether(t *testing.T) {
+	cfg := dyadic(6)
+	cfg.Exact = true
+	want := oneAlone(t, cfg)
+	for name, c := range map[string]struct {
+		most, room int
+		samples    []int // of the calls of a step
+	}{
+		"the whole share": {1000, 0, []int{16}},
+		"most of it":      {15, 0, []int{4, 12}},
+		"a microbatch":    {7, 0, []int{4, 4, 4, 4}},
+		"little memory":   {16, 8, []int{8, 8}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(2, cfg)
+			models := a.broadly(t, c.most, c.room)
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), nil} })
+			a.play(t)
+			if sha := a.check(t, name); sha != want {
+				t.Errorf("%s: weights %s, want %s", name, sha, want)
+			}
+			for _, m := range models() {
+				steps := 6
+				if n := len(m.done) - steps*len(c.samples); n > 0 {
+					steps += n / len(c.samples) // computed again, with another scale
+				}
+				if want := slices.Repeat(c.samples, steps); !slices.Equal(m.done, want) {
+					t.Errorf("%s: calls of %v samples, want %v", name, m.done, want)
+				}
+			}
+		})
+	}
+}
+
+// What a model does wrong with several microbatches ends the job, with what it was.
+func TestWrongMicrobatchesTogether(t *testing.T) {
+	for want, bad := range map[string]func(losses []float64, ready func(k, i, from int)) []float64{
+		"ready(1, 0, 0)": func(losses []float64, _ func(k, i, from int)) []float64 { return losses },
+		"3 losses of 4":  func(losses []float64, _ func(k, i, from int)) []float64 { return losses[1:] },
+		"out of range": func(losses []float64, ready func(k, i, from int)) []float64 {
+			ready(1, 0, 0)
+			ready(3, 9, 0)
+			ready(9, 0, 0)
+			return losses
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := dyadic(3)
+			cfg.Exact = true
+			a := newArena(2, cfg)
+			models := a.broadly(t, 1000, 0)
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), bad} })
+			a.play(t)
+			models()
+			for _, x := range a.actors {
+				if x.err == nil || !strings.Contains(x.err.Error(), want) {
+					t.Errorf("error %v, want %q", x.err, want)
+				}
+			}
+		})
 	}
 }
 
@@ -73,7 +179,7 @@ func TestMicrobatchesTogether(t *testing.T) {
 		late    bool  // no step begins early
 	}{
 		"the whole share":   {1000, func(*arena) {}, []int{16}, false},
-		"half of it":        {15, func(*arena) {}, []int{8, 8}, false},
+		"most of it":        {15, func(*arena) {}, []int{4, 12}, false},
 		"a microbatch":      {7, func(*arena) {}, []int{4, 4, 4, 4}, false},
 		"within a host":     {1000, func(a *arena) { a.first[0].Host, a.first[1].Host = "here", "here" }, []int{4, 4, 4, 4}, true},
 		"exact":             {1000, func(a *arena) { a.cfg.Exact = true }, []int{4, 4, 4, 4}, true},
@@ -126,12 +232,24 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 
 // A peer dies before any one of its messages while models compute whole shares at once.
 func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
+	for _, exactly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exact %t", exactly), func(t *testing.T) { killBroad(t, exactly) })
+	}
+}
+
+// killBroad kills one of three peers at many points of a job.
+func killBroad(t *testing.T, exactly bool) {
 	cfg := dyadic(8)
+	cfg.Exact = exactly
 	want := oneAlone(t, cfg)
 	play := func(t *testing.T, about string, kill func(simnet.Message) bool) *staged {
 		s := stage(3, cfg, kill)
 		models := s.broadly(t, 1000, 0)
-		s.adjust = wrapped(s.adjust, func(x *actor) { x.trained.(*broad).pace = 15 * time.Millisecond })
+		s.adjust = wrapped(s.adjust, func(x *actor) {
+			m := x.trained.(*broad)
+			m.pace = 15 * time.Millisecond
+			x.trained = abreast{m, nil}
+		})
 		s.play(t)
 		if sha := s.check(t, about); sha != want {
 			t.Errorf("%s: weights %s, want %s", about, sha, want)

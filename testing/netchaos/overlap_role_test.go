@@ -303,6 +303,30 @@ func (w *watched) Backward(grad [][]float32, ready func(i, from int)) (float64, 
 	})
 }
 
+// AccumulateEach is AccumulatePieces of several microbatches.
+func (w *watched) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error) {
+	if w.task.Phase == wire {
+		for k := range micros {
+			for i := range slices.Backward(grad) {
+				ready(k, i, 0)
+			}
+		}
+		return make([]float64, len(micros)), nil
+	}
+	last := len(micros) - 1
+	_, err = w.noting(grad, len(slices.Concat(micros...)), func(i, from int) { ready(last, i, from) }, func(told func(i, from int)) (float64, error) {
+		losses, err = w.Network.AccumulateEach(grad, micros, func(k, i, from int) {
+			if k == last {
+				told(i, from)
+			} else {
+				ready(k, i, from)
+			}
+		})
+		return 0, err
+	})
+	return losses, err
+}
+
 // noting notes when gradients are complete that compute adds for some samples, if the phase
 // wants that.
 func (w *watched) noting(grad [][]float32, samples int, ready func(i, from int), compute func(ready func(i, from int)) (float64, error)) (float64, error) {

@@ -99,7 +99,8 @@ func overlapCases() []overlapCase {
 	return append(all,
 		overlapCase{"cnn/0.5-exact", "cnn", 0.5, 1, true},
 		overlapCase{"cnn/0.5-in-2", "cnn", 0.5, 2, false},
-		overlapCase{"cnn/0.5-in-8", "cnn", 0.5, 8, false})
+		overlapCase{"cnn/0.5-in-8", "cnn", 0.5, 8, false},
+		overlapCase{"cnn/0.5-in-8-exact", "cnn", 0.5, 8, true})
 }
 
 // trialShare is the share of which the time is taken first to find how large it has to be.

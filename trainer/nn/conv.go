@@ -46,6 +46,10 @@ func Conv(filters, kernel int) Layer {
 
 func (l *conv) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
 
+func (l *conv) twin() layer {
+	return &conv{worker: l.worker, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
+}
+
 func (l *conv) size() int { return l.patch()*l.places() + 2*l.out.Size() + l.in.Size() }
 
 // places is the number of positions of the kernel on a sample.
@@ -214,6 +218,8 @@ func Pool() Layer {
 }
 
 func (l *pool) params() []trainer.Param { return nil }
+
+func (l *pool) twin() layer { return &pool{in: l.in, out: l.out} }
 
 func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
 

@@ -31,7 +31,7 @@ func lateNetworks(t *testing.T) map[int]*Network {
 			t.Fatal(err)
 		}
 		if rows < 0 {
-			rows = n.layers[n.late].(halved).split()
+			rows = n.lanes[0].layers[n.late].(halved).split()
 		}
 		all[rows] = n
 	}
@@ -82,7 +82,7 @@ func TestLateGradients(t *testing.T) {
 // it is in.
 func TestLateRows(t *testing.T) {
 	for rows, n := range lateNetworks(t) {
-		for at, any := range n.layers {
+		for at, any := range n.lanes[0].layers {
 			l, ok := any.(*dense)
 			if !ok {
 				continue

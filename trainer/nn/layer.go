@@ -32,6 +32,8 @@ type builder struct {
 // concurrent use.
 type layer interface {
 	params() []trainer.Param
+	// twin returns a layer with the same parameters and a work space of its own.
+	twin() layer
 	// size returns how many elements it keeps of a sample.
 	size() int
 	// forward returns the outputs of n samples. They, and x, are used again by
@@ -84,6 +86,8 @@ func Dense(outputs int) Layer {
 }
 
 func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
+
+func (l *dense) twin() layer { return &dense{worker: l.worker, in: l.in, out: l.out, w: l.w, b: l.b} }
 
 func (l *dense) size() int { return l.in + l.out }
 
@@ -171,6 +175,8 @@ func ReLU() Layer {
 }
 
 func (l *relu) params() []trainer.Param { return nil }
+
+func (l *relu) twin() layer { return &relu{} }
 
 func (l *relu) size() int { return 0 }
 

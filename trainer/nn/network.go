@@ -3,6 +3,7 @@ package nn
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/trainer"
 )
@@ -13,17 +14,24 @@ type Network struct {
 	data    Data
 	in      Shape
 	classes int
-	layers  []layer
 	first   []int // index of each layer's first parameter; one more at the end
 	late    int   // the layer whose own gradient is computed last; -1 if that is the first with parameters
 	params  []trainer.Param
-	batch   batch
 	work    *worker
+	lanes   []*lane // one at least; all is computed in the first but for what is computed abreast
 
 	// The last Forward, of which the layers keep what Backward needs.
 	samples []int
-	logits  []float32
 	ready   bool // no other forward pass came after it
+}
+
+// lane is the work space of samples that are computed together.
+type lane struct {
+	layers []layer
+	batch  batch
+	delta  []float32 // after a forward pass the logits, then their gradient, and so on down
+	late   []float32 // delta of Network.late
+	loss   float64
 }
 
 // New builds a network for the samples of data, whose inputs have the shape in.
@@ -35,7 +43,7 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
 	}
 	n := &Network{data: data, in: in, first: []int{0}, work: new(worker)}
-	shape := in
+	shape, own := in, &lane{}
 	for i, build := range layers {
 		// Each layer has a generator of its own, so that it does not depend on others.
 		rng := &random{state: seed ^ uint64(i)<<56}
@@ -44,11 +52,11 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		if err != nil {
 			return nil, err
 		}
-		n.layers, shape = append(n.layers, l), out
+		own.layers, shape = append(own.layers, l), out
 		n.params = append(n.params, l.params()...)
 		n.first = append(n.first, len(n.params))
 	}
-	n.classes = shape.Size()
+	n.classes, n.lanes = shape.Size(), []*lane{own}
 	n.late = n.second()
 	return n, nil
 }
@@ -59,7 +67,7 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 // (out-of-order backpropagation, Oh and others, EuroSys 2022).
 func (n *Network) second() int {
 	found := 0
-	for i, l := range n.layers {
+	for i, l := range n.lanes[0].layers {
 		if n.first[i] == n.first[i+1] {
 			continue
 		}
@@ -83,14 +91,14 @@ func (n *Network) Order() []trainer.Piece {
 		}
 	}
 	var rest func()
-	for i := len(n.layers) - 1; i >= 0; i-- {
+	for i, l := range slices.Backward(n.lanes[0].layers) {
 		first, end := n.first[i], n.first[i+1]
 		if i != n.late {
 			add(first, end, 0)
 			continue
 		}
 		weights := n.params[first]
-		from := n.layers[i].(halved).split() * len(weights.Data) / weights.Shape[0]
+		from := l.(halved).split() * len(weights.Data) / weights.Shape[0]
 		if from == len(weights.Data) {
 			rest = func() { add(first, end, 0) }
 			continue
@@ -147,15 +155,19 @@ func (n *Network) AccumulatePieces(grad [][]float32, samples []int, ready func(i
 
 // listener is told what is complete of the gradients of some parameters.
 type listener struct {
-	first  int               // of the parameters
-	whole  func(i int)       // called once for each, unless
-	pieces func(i, from int) // is there
+	first  int                  // of the parameters
+	micro  int                  // whose gradient it is
+	whole  func(i int)          // called once for each, unless
+	pieces func(i, from int)    // is there, or
+	each   func(k, i, from int) // which is told whose
 }
 
 // ready tells that the gradient of parameter i, counted from the first, is complete from an
 // element on.
 func (l listener) ready(i, from int) {
 	switch {
+	case l.each != nil:
+		l.each(l.micro, l.first+i, from)
 	case l.pieces != nil:
 		l.pieces(l.first+i, from)
 	case from == 0:
@@ -198,46 +210,84 @@ func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (fl
 		}
 		return 0, nil
 	}
-	delta, err := n.forward(n.data, samples, nil)
-	if err != nil {
+	own := n.lanes[:1]
+	if err := n.forward(own[0], n.data, samples, nil); err != nil {
 		return 0, err
 	}
-	return n.descend(delta, grad, told), nil
+	n.descend(own, grad, told)
+	return own[0].loss, nil
 }
 
-// descend goes back from the logits of the last forward pass, and returns the loss.
-func (n *Network) descend(delta []float32, grad [][]float32, told listener) float64 {
-	loss, _ := crossEntropy(delta, n.batch.classes)
+// AccumulateEach computes microbatches abreast, each of which has some samples, so that
+// Network is a trainer.Abreast.
+func (n *Network) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) ([]float64, error) {
+	if len(grad) != len(n.params) {
+		return nil, fmt.Errorf("nn: accumulate: %d gradients for %d parameters", len(grad), len(n.params))
+	}
+	for len(n.lanes) < len(micros) {
+		more := &lane{}
+		for _, l := range n.lanes[0].layers {
+			more.layers = append(more.layers, l.twin())
+		}
+		n.lanes = append(n.lanes, more)
+	}
+	all, losses := n.lanes[:len(micros)], make([]float64, len(micros))
+	for k, samples := range micros {
+		if len(samples) == 0 {
+			return nil, fmt.Errorf("nn: accumulate: microbatch %d of %d has no samples", k, len(micros))
+		}
+		if err := n.forward(all[k], n.data, samples, nil); err != nil {
+			return nil, err
+		}
+	}
+	n.descend(all, grad, listener{each: ready})
+	for k, l := range all {
+		losses[k] = l.loss
+	}
+	return losses, nil
+}
+
+// descend goes back from the logits of the last forward passes, and leaves the losses.
+func (n *Network) descend(lanes []*lane, grad [][]float32, told listener) {
+	for _, l := range lanes {
+		l.loss, _ = crossEntropy(l.delta, l.batch.classes)
+	}
 	// What a layer adds is on its way to the others before its inputs have their gradient.
-	var late []float32 // delta of that layer
-	for i := len(n.layers) - 1; i >= 0; i-- {
+	for i := len(n.first) - 2; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
 		told.first = n.first[i]
-		if i == n.late {
-			n.layers[i].(halved).begin(delta, own, told)
-			late = delta
-		} else {
-			n.layers[i].accumulate(delta, own, told)
+		for k, l := range lanes {
+			told.micro = k
+			if i == n.late {
+				l.late = l.delta
+				l.layers[i].(halved).begin(l.delta, own, told)
+			} else {
+				l.layers[i].accumulate(l.delta, own, told)
+			}
 		}
 		if n.first[i] == 0 {
 			break // layers before the first parameter need none
 		}
-		delta = n.layers[i].backward(delta)
+		for _, l := range lanes {
+			l.delta = l.layers[i].backward(l.delta)
+		}
 	}
 	if i := n.late; i >= 0 {
 		told.first = n.first[i]
-		n.layers[i].(halved).finish(late, grad[n.first[i]:n.first[i+1]], told)
+		for k, l := range lanes {
+			told.micro = k
+			l.layers[i].(halved).finish(l.late, grad[n.first[i]:n.first[i+1]], told)
+		}
 	}
-	return loss
 }
 
 // Forward computes the outputs of the samples, and Backward adds their gradient sums and
 // returns the sum of their losses: together they are AccumulatePieces, so that Network is a
 // trainer.Staged.
 func (n *Network) Forward(samples []int, need func(i, from int) error) (err error) {
-	n.samples, n.logits = append(n.samples[:0], samples...), nil
+	n.samples = append(n.samples[:0], samples...)
 	if len(samples) > 0 {
-		n.logits, err = n.forward(n.data, n.samples, need)
+		err = n.forward(n.lanes[0], n.data, n.samples, need)
 	}
 	n.ready = err == nil
 	return err
@@ -250,18 +300,19 @@ func (n *Network) Backward(grad [][]float32, ready func(i, from int)) (float64, 
 		return n.AccumulatePieces(grad, n.samples, ready)
 	}
 	n.ready = false
-	return n.descend(n.logits, grad, listener{pieces: ready}), nil
+	n.descend(n.lanes[:1], grad, listener{pieces: ready})
+	return n.lanes[0].loss, nil
 }
 
 // callBytes is how much memory layers keep of the samples of a call. More of them come from
 // ever farther away: those of a convolution then take a tenth longer.
-const callBytes = 32 << 20
+const callBytes = 64 << 20
 
 // MostSamples returns how many samples are computed at once, so that Network is a
 // trainer.Wide.
 func (n *Network) MostSamples() int {
 	size := n.in.Size()
-	for _, l := range n.layers {
+	for _, l := range n.lanes[0].layers {
 		size += l.size()
 	}
 	return max(1, callBytes/4/size)
@@ -279,19 +330,19 @@ func (n *Network) Prefetch(ctx context.Context, samples []int) {
 	}
 }
 
-// forward returns the logits of samples of d. It calls need, if there is one, before it reads
-// a parameter.
-func (n *Network) forward(d Data, samples []int, need func(i, from int) error) ([]float32, error) {
+// forward leaves the logits of samples of d in l. It calls need, if there is one, before it
+// reads a parameter.
+func (n *Network) forward(l *lane, d Data, samples []int, need func(i, from int) error) error {
 	n.ready = false
-	err := n.batch.load(d, samples, n.in.Size(), n.classes)
-	x := n.batch.inputs
-	for i, l := range n.layers {
+	err := l.batch.load(d, samples, n.in.Size(), n.classes)
+	l.delta = l.batch.inputs
+	for i, layer := range l.layers {
 		if err != nil {
-			return nil, err
+			return err
 		}
-		x, err = l.forward(x, len(samples), source{n.first[i], need})
+		l.delta, err = layer.forward(l.delta, len(samples), source{n.first[i], need})
 	}
-	return x, err
+	return err
 }
 
 // evalBatch is how many samples Evaluate computes together.
@@ -300,7 +351,7 @@ const evalBatch = 32
 // Evaluate returns the score on the samples [first, end) of d, which may be other
 // data than that of New, of the same form.
 func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
-	score := trainer.Score{}
+	score, own := trainer.Score{}, n.lanes[0]
 	samples := make([]int, 0, evalBatch)
 	for first < end {
 		if err := ctx.Err(); err != nil {
@@ -310,11 +361,10 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 		for ; first < end && len(samples) < evalBatch; first++ {
 			samples = append(samples, first)
 		}
-		logits, err := n.forward(d, samples, nil)
-		if err != nil {
+		if err := n.forward(own, d, samples, nil); err != nil {
 			return score, err
 		}
-		loss, correct := crossEntropy(logits, n.batch.classes)
+		loss, correct := crossEntropy(own.delta, own.batch.classes)
 		score.Loss += loss
 		score.Correct += correct
 		score.Samples += len(samples)
@@ -327,10 +377,10 @@ func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
 	}
-	logits, err := n.forward(Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, nil)
-	if err != nil {
+	own := n.lanes[0]
+	if err := n.forward(own, Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, nil); err != nil {
 		return 0, err
 	}
-	_, best := sampleLoss(logits, 0)
+	_, best := sampleLoss(own.delta, 0)
 	return best, nil
 }

@@ -13,7 +13,7 @@ import (
 var (
 	_ trainer.Staged  = (*nn.Network)(nil)
 	_ trainer.Ordered = (*nn.Network)(nil)
-	_ trainer.Wide    = (*nn.Network)(nil)
+	_ trainer.Abreast = (*nn.Network)(nil)
 )
 
 // gradients are zeroed vectors for the parameters of a network.

@@ -34,7 +34,7 @@ func TestManySamplesAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := n.layers[0].(*conv); len(c.columns) <= 2*blockSize {
+	if c := n.lanes[0].layers[0].(*conv); len(c.columns) <= 2*blockSize {
 		t.Errorf("%d elements are no three blocks: this shows nothing", len(c.columns))
 	}
 	want := 0.0
@@ -69,8 +69,8 @@ func TestMostSamplesFitsTheMemory(t *testing.T) {
 	if _, err := n.Accumulate(gradientsOf(n), []int{0, 0, 0}, func(int) {}); err != nil {
 		t.Fatal(err)
 	}
-	kept := len(n.batch.inputs)
-	for i, l := range n.layers {
+	kept := len(n.lanes[0].batch.inputs)
+	for i, l := range n.lanes[0].layers {
 		size := 0
 		switch l := l.(type) {
 		case *conv:

@@ -1,0 +1,80 @@
+package nn_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/nn"
+)
+
+// Microbatches that are computed abreast have the gradients and losses, to the bit, that each
+// has alone, also where a part of a gradient is put off, and whatever was computed before.
+func TestAbreast(t *testing.T) {
+	late := []network{
+		{"late rows", nn.Shape{C: 40, H: 1, W: 1}, []nn.Layer{nn.Dense(400), nn.ReLU(), nn.Dense(200), nn.ReLU(), nn.Dense(3)}, nil},
+		{"late conv", nn.Shape{C: 1, H: 16, W: 16}, []nn.Layer{nn.Conv(4, 5), nn.Pool(), nn.ReLU(), nn.Conv(6, 3), nn.ReLU(), nn.Dense(3)}, nil},
+	}
+	for _, c := range slices.Concat(networks(), exactNetworks(), late) {
+		t.Run(c.name, func(t *testing.T) {
+			n, _ := newNetwork(t, c, randomTable(9, c.in, 2))
+			for _, micros := range [][][]int{{{4, 0, 2}, {8}, {1, 7}}, {{3}, {5, 6}}, {{2, 1}}} {
+				sameAsAlone(t, n, micros)
+			}
+		})
+	}
+}
+
+// sameAsAlone compares microbatches abreast with each alone.
+func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
+	t.Helper()
+	sizes := sizesOf(n)
+	_, grad := exact.Views(sizes)
+	got, left := make([][][]float32, len(micros)), make([][]int, len(micros))
+	for k := range micros {
+		got[k], left[k] = zeros(n), slices.Clone(sizes)
+	}
+	last := -1 // the part of a parameter that was told of last, for all microbatches
+	losses, err := n.AccumulateEach(grad, micros, func(k, i, from int) {
+		if from >= left[k][i] {
+			t.Errorf("parameter %d of microbatch %d is complete from %d on, after %d", i, k, from, left[k][i])
+		}
+		if k > 0 && left[k-1][i] > from {
+			t.Errorf("parameter %d of microbatch %d is complete from %d on before that of the one before", i, k, from)
+		}
+		copy(got[k][i][from:], grad[i][from:left[k][i]])
+		clear(grad[i][from:left[k][i]])
+		left[k][i], last = from, i
+	})
+	if err != nil || len(losses) != len(micros) || last < 0 {
+		t.Fatalf("losses %v, error %v", losses, err)
+	}
+	for k, samples := range micros {
+		_, want := exact.Views(sizes)
+		loss, err := n.Accumulate(want, samples, ignore)
+		if err != nil || loss != losses[k] {
+			t.Errorf("loss of microbatch %d of %v: %v abreast, %v alone, error %v", k, micros, losses[k], loss, err)
+		}
+		for i := range want {
+			if !slices.Equal(got[k][i], want[i]) || left[k][i] != 0 {
+				t.Errorf("gradient of %s of microbatch %d of %v: %v abreast, %v alone", n.Params()[i].Name, k, micros, got[k][i], want[i])
+			}
+		}
+	}
+}
+
+// What cannot be computed abreast is an error, and what is computed next is not spoiled.
+func TestAbreastWithErrors(t *testing.T) {
+	c := networks()[1]
+	n, grad := newNetwork(t, c, randomTable(6, c.in, 2))
+	none := func(int, int, int) { t.Error("a gradient is complete") }
+	for name, micros := range map[string][][]int{"no samples": {{1}, nil}, "no such sample": {{1}, {6}}} {
+		if _, err := n.AccumulateEach(grad, micros, none); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := n.AccumulateEach(nil, [][]int{{1}}, none); err == nil {
+		t.Error("no gradients were taken")
+	}
+	sameAsAlone(t, n, [][]int{{0, 1}, {5}})
+}
