@@ -52,9 +52,9 @@
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
 // Behind their hellos on the data stream both sides tell where else they can be reached, and
-// with which ticket (paths.go). The one who opened the stream dials the best of it that both
-// want, a Unix socket within a host or TCP with TLS under the same identities, and says what
-// has come of it; then that connection is the data stream, with the same frames. Where there
+// with which ticket (paths.go). One of them dials the best of it that both want, a Unix socket
+// within a host or TCP with TLS under the same identities, or else the other does (turns.go);
+// then that connection is the data stream, with the same frames. Where there
 // is none the libp2p stream remains. When all streams of a view are there, the ranks of one
 // host may agree to share memory, whose files travel over their Unix sockets (share.go);
 // these go on to carry messages. Of a death the memory itself tells first (shm.Vigil), some

@@ -96,6 +96,23 @@ func FuzzOffer(f *testing.F) {
 	})
 }
 
+// Whatever a member chooses is refused, or comes out as it was.
+func FuzzChoice(f *testing.F) {
+	for _, c := range []choice{{code: stays, why: "refused"}, {code: dialled}, {code: yourTurn, ticket: direct.NewTicket()}} {
+		f.Add(c.append(nil)[wire.HeaderSize:])
+	}
+	f.Add([]byte{yourTurn})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		c, err := decodeChoice(in)
+		if err != nil || len(c.why) > maxWhy {
+			return
+		}
+		if out := c.append(nil)[wire.HeaderSize:]; !bytes.Equal(in, out) {
+			t.Errorf("%x became %x", in, out)
+		}
+	})
+}
+
 // The longest offer fits into a frame.
 func TestOfferFits(t *testing.T) {
 	if got := uint64(2 + direct.MaxOffer); got > wire.MaxPayload(wire.Offer) {

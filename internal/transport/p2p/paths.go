@@ -159,28 +159,6 @@ const (
 // errClosedWay: there was no answer a short time ago.
 var errClosedWay = errors.New("no answer a moment ago")
 
-// better tries to reach the peer of a data stream in a better way, says on the stream
-// whether it has found one, and returns the line to use.
-func (h *Host) better(ctx context.Context, s network.Stream, theirs offer) (link, error) {
-	c, err := h.betterConn(ctx, s, &theirs)
-	why := ""
-	if err != nil {
-		why = err.Error()
-	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	} else {
-		_, err = s.Write(appendFrame(nil, wire.Choice, choiceBytes(c != nil, why)))
-	}
-	if err != nil {
-		if c != nil {
-			_ = c.Reset()
-		}
-		return link{}, err
-	}
-	return chosen(s, c, why, theirs), nil
-}
-
 // chosen returns the link over c if there is one, and over s otherwise.
 func chosen(s network.Stream, c *direct.Conn, why string, theirs offer) link {
 	if c == nil {
@@ -203,20 +181,19 @@ func streamLink(s network.Stream) link {
 	return link{line: s, path: event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}}
 }
 
-// betterConn returns a connection of its own; an error, also along with a connection, says
-// why there is no better one. It returns nothing where none is wanted.
-func (h *Host) betterConn(ctx context.Context, s network.Stream, theirs *offer) (*direct.Conn, error) {
-	var first error
+// betterConn dials a connection of its own, and says why there is no better one. It returns
+// nothing where none is wanted.
+func (h *Host) betterConn(ctx context.Context, s network.Stream, theirs *offer) (c *direct.Conn, why string) {
 	for _, to := range h.ways(s, theirs) {
 		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
 		if err == nil {
-			return c, first
+			return c, why
 		}
-		if first == nil {
-			first = err
+		if why == "" {
+			why = err.Error()
 		}
 	}
-	return nil, first
+	return nil, why
 }
 
 // ways lists what may be dialled, the best first.
@@ -265,51 +242,4 @@ func (h *Host) isClosed(to direct.Target) bool {
 	defer h.mu.Unlock()
 	since, ok := h.silent[to]
 	return ok && time.Since(since) <= closedTime
-}
-
-// choiceBytes is the payload of a Choice: 1 if a connection of its own is used, and why it
-// is no better one.
-func choiceBytes(own bool, why string) []byte {
-	b := []byte{0}
-	if own {
-		b[0] = 1
-	}
-	return append(b, why[:min(len(why), 256)]...)
-}
-
-// answerOffer is the other side of better, which has said hello: it reads the offer, makes
-// one of its own, says hello, and returns the line that the opener of the stream has chosen.
-func (h *Host) answerOffer(ctx context.Context, s network.Stream, hello wire.Greeting) (link, error) {
-	theirs, err := readOffer(s)
-	if err != nil {
-		return link{}, err
-	}
-	var t direct.Ticket
-	var w *direct.Wait
-	if h.port != nil && theirs.path != p2pPath {
-		t = direct.NewTicket()
-		w = h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), &theirs))
-		defer w.Cancel()
-	}
-	b, err := appendHello(nil, hello)
-	if err == nil {
-		_, err = s.Write(appendOffer(b, h.offer(t)))
-	}
-	var choice []byte
-	if err == nil {
-		choice, err = readFrame(s, wire.Choice)
-	}
-	switch {
-	case err != nil:
-		return link{}, err
-	case len(choice) == 0 || choice[0] > 1 || choice[0] == 1 && w == nil:
-		return link{}, fmt.Errorf("read choice: %w", wire.ErrFormat)
-	}
-	var c *direct.Conn
-	if choice[0] == 1 {
-		if c, err = w.Wait(ctx); err != nil {
-			return link{}, err
-		}
-	}
-	return chosen(s, c, string(choice[1:]), theirs), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/transport/direct"
-	"github.com/elrun/elrun/internal/wire"
 )
 
 // party starts a host for each way of data, as in "direct" or "direct never".
@@ -345,12 +343,13 @@ func shut(t testing.TB, h *Host) {
 	}
 }
 
-// Where nothing answers at the other's port the streams of libp2p do, and the path says
-// what was tried first.
+// Where nothing answers at either port the streams of libp2p do, and the path says what was
+// tried first.
 func TestPathFallsBack(t *testing.T) {
 	for path, what := range map[string]string{"direct": "dial tcp 127.0.0.1", "unix": "dial unix @elrun-direct", "auto": "dial unix @elrun-direct"} {
 		hs, v := party(t, path, path)
 		shut(t, hs[0])
+		shut(t, hs[1])
 		ts := mustMeet(t, hs, v)
 		for rank := range ts {
 			why := ts[rank].Path(1 - rank).Why
@@ -393,75 +392,4 @@ func TestPathIsSilent(t *testing.T) {
 	if len(hs[0].silent) != 2 {
 		t.Errorf("%d are remembered, want 2", len(hs[0].silent))
 	}
-}
-
-// What a member says wrongly about its ways ends the stream on which it does, and it can
-// come again.
-func TestMalformedOffers(t *testing.T) {
-	hs, v := trio(t, "direct")
-	a := newAttempt(t.Context(), v, 2)
-	good := appendOffer(nil, hs[2].offer(direct.Ticket{}))
-	choice := func(b ...byte) []byte {
-		return frame(wire.Header{Kind: wire.Choice, Length: uint64(len(b))}, string(b))
-	}
-	libp2pOnly := appendOffer(nil, &offer{path: p2pPath})
-	tests := map[string][][]byte{ // what comes behind the hello, and behind the answer
-		"garbage":               {[]byte(strings.Repeat("garbage!", 20))},
-		"another kind":          {frame(wire.Header{Kind: wire.Bye}, "")},
-		"an unknown path":       {frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x05\x00")},
-		"an unknown encryption": {frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x00\x03")},
-		"half an offer":         {frame(wire.Header{Kind: wire.Offer, Length: 10}, "0123456789")},
-		"no choice":             {good, frame(wire.Header{Kind: wire.Bye}, "")},
-		"an empty choice":       {good, choice()},
-		"an unknown choice":     {good, choice(2)},
-		"what was not offered":  {libp2pOnly, choice(1)},
-	}
-	var streams [2][streamsPerPair]link
-	t0, t1 := enter(t, hs, v, func() {
-		for name, parts := range tests {
-			if err := speak(t, hs, a, parts); err == nil {
-				t.Errorf("%s: the stream goes on", name)
-			}
-		}
-		streams = impostor(t, hs, v)
-	})
-	hangUp(streams)
-	endAll(t, []*Transport{t0, t1})
-}
-
-// speak opens a data stream from rank 2 to rank 0 and says the first part behind its hello,
-// the second behind the answer. It returns how the stream ends.
-func speak(t testing.TB, hs []*Host, a *attempt, parts [][]byte) error {
-	t.Helper()
-	id, err := idOf(string(hs[0].ID()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hs[2].host.NewStream(t.Context(), id, dataProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Reset()
-	b, err := appendHello(nil, hs[2].greeting(a, dataStream))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Write(append(b, parts[0]...)); err != nil {
-		return err
-	}
-	if len(parts) > 1 {
-		if _, err := readHello(s); err != nil {
-			t.Errorf("no answer to a good offer: %v", err)
-			return err
-		}
-		if _, err := readOffer(s); err != nil {
-			t.Errorf("no offer in return: %v", err)
-			return err
-		}
-		if _, err := s.Write(parts[1]); err != nil {
-			return err
-		}
-	}
-	_, err = io.ReadAll(s)
-	return err
 }
