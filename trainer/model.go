@@ -81,9 +81,10 @@ type Staged interface {
 }
 
 // Wide is a Model that computes several microbatches in one call as fast as one by one. Between
-// hosts, but for exact mode, for which see Abreast, it is given as many as it can take: gradients travel while the
-// last call of a step computes them, and the first one of the next step begins before all sums
-// have come, so that what calls of one microbatch hide is the less the more of them there are.
+// hosts, but for exact mode, for which see Abreast, it is given as many as it can take:
+// gradients travel while the last call of a step computes them, and the first one of the next
+// step begins before all sums have come, so that calls of one microbatch hide the less the more
+// of them there are.
 type Wide interface {
 	// MostSamples returns how many samples a call of Accumulate, or of Forward, may have. If
 	// one runs out of memory all the same calls have half as many microbatches from then on.

@@ -153,15 +153,24 @@ func (q *quantised) add(m Model, micros [][]int, ready func(i, from int)) ([]flo
 	clear(q.bufs.staging.flat)
 	last := len(micros) - 1
 	q.begin(len(micros))
+	var early error
 	taken := func(k, i, from int) {
-		if k >= 0 && k <= last && i >= 0 && i < len(q.views) { // or ready says what the model does wrong
+		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // or ready says what the model does wrong
+		if known {
 			q.take(k, i, from, k < last)
 		}
-		if k == last {
+		switch {
+		case k != last:
+		case known && q.lacks(i, from):
+			early = fmt.Errorf("the model told of parameter %d of the last microbatch before that of others", i)
+		default:
 			ready(i, from)
 		}
 	}
 	losses, err := accumulateEach(m, q.bufs.staging.views, micros, taken)
+	if err == nil {
+		err = early
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +204,12 @@ func (q *quantised) begin(micros int) {
 		}
 		q.left = append(q.left, left)
 	}
+}
+
+// lacks reports whether what microbatches before the last one add to parameter i, from an
+// element on, is not all in the sums.
+func (q *quantised) lacks(i, from int) bool {
+	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
 // take adds the gradient of parameter i of microbatch k, from an element on, unless it has

@@ -70,7 +70,13 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 // abreast is a broad that computes several microbatches each for itself.
 type abreast struct {
 	*broad
-	bad func(losses []float64, ready func(k, i, from int)) []float64 // what it does wrong at its end, if set
+	wrong mistake
+}
+
+// mistake is what a model does wrong; a zero one is none.
+type mistake struct {
+	skips func(k, i int) bool                                          // what it does not tell of
+	ends  func(losses []float64, ready func(k, i, from int)) []float64 // what it does and returns last
 }
 
 func (m abreast) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error) {
@@ -82,7 +88,7 @@ func (m abreast) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, 
 	losses = make([]float64, len(micros))
 	for i := len(grad) - 1; i >= 0; i-- {
 		for k, samples := range micros {
-			if m.bad != nil && i == 0 && k == 1 {
+			if m.wrong.skips != nil && m.wrong.skips(k, i) {
 				continue
 			}
 			for _, s := range samples {
@@ -97,8 +103,8 @@ func (m abreast) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, 
 			losses[k] = float64(len(samples))
 		}
 	}
-	if m.bad != nil {
-		losses = m.bad(losses, ready)
+	if m.wrong.ends != nil {
+		losses = m.wrong.ends(losses, ready)
 	}
 	return losses, nil
 }
@@ -121,7 +127,7 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(2, cfg)
 			models := a.broadly(t, c.most, c.room)
-			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), nil} })
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{broad: x.trained.(*broad)} })
 			a.play(t)
 			if sha := a.check(t, name); sha != want {
 				t.Errorf("%s: weights %s, want %s", name, sha, want)
@@ -141,22 +147,23 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 
 // What a model does wrong with several microbatches ends the job, with what it was.
 func TestWrongMicrobatchesTogether(t *testing.T) {
-	for want, bad := range map[string]func(losses []float64, ready func(k, i, from int)) []float64{
-		"ready(1, 0, 0)": func(losses []float64, _ func(k, i, from int)) []float64 { return losses },
-		"3 losses of 4":  func(losses []float64, _ func(k, i, from int)) []float64 { return losses[1:] },
-		"out of range": func(losses []float64, ready func(k, i, from int)) []float64 {
-			ready(1, 0, 0)
+	second := func(losses []float64, ready func(k, i, from int)) []float64 { ready(1, 0, 0); return losses }
+	for want, wrong := range map[string]mistake{
+		"ready(1, 0, 0)":        {skips: func(k, i int) bool { return k > 0 && i == 0 }},
+		"before that of others": {skips: func(k, i int) bool { return k == 1 && i == 0 }, ends: second},
+		"3 losses of 4":         {ends: func(losses []float64, _ func(k, i, from int)) []float64 { return losses[1:] }},
+		"out of range": {ends: func(losses []float64, ready func(k, i, from int)) []float64 {
 			ready(3, 9, 0)
 			ready(9, 0, 0)
 			return losses
-		},
+		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(3)
 			cfg.Exact = true
 			a := newArena(2, cfg)
 			models := a.broadly(t, 1000, 0)
-			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), bad} })
+			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = abreast{x.trained.(*broad), wrong} })
 			a.play(t)
 			models()
 			for _, x := range a.actors {
@@ -248,7 +255,7 @@ func killBroad(t *testing.T, exactly bool) {
 		s.adjust = wrapped(s.adjust, func(x *actor) {
 			m := x.trained.(*broad)
 			m.pace = 15 * time.Millisecond
-			x.trained = abreast{m, nil}
+			x.trained = abreast{broad: m}
 		})
 		s.play(t)
 		if sha := s.check(t, about); sha != want {
