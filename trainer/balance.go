@@ -166,7 +166,7 @@ func (r *runner) takeLess(p stepPlan, share int, cause error) error {
 	switch n := min(share, r.together()); {
 	case n > 1:
 		r.most = n / 2
-		r.log("this peer computes at most %d microbatches at once from now on: %v", r.most, cause)
+		r.log("this peer computes at most %d samples at once from now on: %v", r.most*p.micro, cause)
 	case share > 1:
 		r.balance.most = share / 2
 		r.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)

@@ -52,7 +52,7 @@ const (
 	Probe
 	// Offer follows a Hello: where its sender can be reached in other ways.
 	Offer
-	// Choice says which of these ways was taken.
+	// Choice says which of these ways was taken, or has the other side try one.
 	Choice
 	// Share is about memory that the ranks of one host share.
 	Share

@@ -7,19 +7,24 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// lateNetworks are some whose second layer puts off nothing, a part, or all of its gradient,
-// with the number of rows that it puts off.
-func lateNetworks(t *testing.T) map[int]*Network {
-	t.Helper()
-	in := Shape{1, 16, 16}
-	var data Table
-	for i := range 5 {
+// stripes are samples of three classes.
+func stripes(in Shape, samples int) (data Table) {
+	for i := range samples {
 		x := make([]float32, in.Size())
 		for k := range x {
 			x[k] = float32((i+1)*(k+3)%17)/16 - 0.5
 		}
 		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%3)
 	}
+	return data
+}
+
+// lateNetworks are some whose second layer puts off nothing, a part, or all of its gradient,
+// with the number of rows that it puts off.
+func lateNetworks(t *testing.T) map[int]*Network {
+	t.Helper()
+	in := Shape{1, 16, 16}
+	data := stripes(in, 5)
 	all := map[int]*Network{}
 	for rows, build := range map[int]func() (*Network, error){
 		0:  func() (*Network, error) { return MLP(data, in, []int{30}, 3, 1) },

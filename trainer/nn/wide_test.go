@@ -1,33 +1,16 @@
 package nn
 
-import (
-	"testing"
-
-	"github.com/elrun/elrun/trainer/exact"
-)
+import "testing"
 
 // A call of many samples, which a convolution takes in several blocks, adds what calls of one
 // do.
 func TestManySamplesAtOnce(t *testing.T) {
 	in := Shape{1, 28, 28}
-	var data Table
-	for i := range 10 {
-		x := make([]float32, in.Size())
-		for k := range x {
-			x[k] = float32((i+1)*(k+3)%17)/16 - 0.5
-		}
-		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%3)
-	}
-	n, err := New(data, in, 3, Conv(4, 5), Pool(), ReLU(), Conv(6, 5), Pool(), ReLU(), Dense(3))
+	n, err := New(stripes(in, 10), in, 3, Conv(4, 5), Pool(), ReLU(), Conv(6, 5), Pool(), ReLU(), Dense(3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sizes []int
-	for _, p := range n.Params() {
-		sizes = append(sizes, len(p.Data))
-	}
-	_, together := exact.Views(sizes)
-	_, single := exact.Views(sizes)
+	together, single := gradientsOf(n), gradientsOf(n)
 	ignore := func(int) {}
 	all := []int{3, 0, 9, 4, 1, 7, 2, 8, 6, 5}
 	got, err := n.Accumulate(together, all, ignore)

@@ -127,11 +127,7 @@ func TestMalformedOffers(t *testing.T) {
 // the second behind the answer. It returns how the stream ends.
 func speak(t testing.TB, hs []*Host, a *attempt, parts [][]byte) error {
 	t.Helper()
-	id, err := idOf(string(hs[0].ID()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := hs[2].host.NewStream(t.Context(), id, dataProtocol)
+	s, err := hs[2].host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
