@@ -39,8 +39,6 @@ type request struct {
 	err        error
 	try        func(fd uintptr) bool // reports whether the call is over
 	eager      *eagerness            // nil for one that waits as soon as it has to
-	looking    bool                  // again and again
-	looked     time.Duration         // for so long, without the turns of other goroutines
 	turn       time.Time             // when its own began
 }
 
@@ -61,7 +59,7 @@ func NewStream(over io.ReadWriter, eager bool) *Stream {
 	}
 	s.in.try, s.out.try = s.in.read, s.out.write
 	if eager {
-		s.in.eager = &eagerness{luck: mostLuck}
+		s.in.eager = newEagerness()
 	}
 	return s
 }
@@ -74,7 +72,7 @@ func (r *request) read(fd uintptr) bool {
 		switch {
 		case errors.Is(r.err, syscall.EINTR):
 		case !errors.Is(r.err, syscall.EAGAIN):
-			if r.looking {
+			if r.eager != nil {
 				r.eager.came()
 			}
 			return true
@@ -86,26 +84,15 @@ func (r *request) read(fd uintptr) bool {
 
 // lookAgain lets others have their turn, and reports whether to look after that at once.
 func (r *request) lookAgain() bool {
-	if r.eager == nil || !r.looking && !r.eager.worth() {
-		return false
-	}
 	now := time.Now()
-	if !r.looking {
-		r.looking, r.looked = true, 0
-	} else if r.looked += now.Sub(r.turn); r.looked > lookTime {
-		r.looking = false
-		r.eager.missed()
+	if r.eager == nil || !r.eager.again(now.Sub(r.turn)) {
 		return false
 	}
 	raw.Yield()
-	yielded := time.Since(now)
-	if yielded > turnTime {
-		r.looking = false // once more, as that was long
-		r.eager.crowded()
-	}
-	r.looked += yielded
+	yielded := time.Now()
 	runtime.Gosched()
 	r.turn = time.Now()
+	r.eager.offered(yielded.Sub(now), r.turn.Sub(yielded))
 	return true
 }
 
@@ -167,7 +154,10 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 
 // made makes the call by one of the poller's functions, and returns its error.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
-	r.n, r.err, r.looking = 0, nil, false
+	r.n, r.err = 0, nil
+	if r.eager != nil {
+		r.eager.begin()
+	}
 	err := by(r.try)
 	r.head, r.body = nil, nil // the caller's
 	switch {
