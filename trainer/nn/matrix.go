@@ -12,7 +12,10 @@ func matrix(v []float32, rows, cols int) blas32.General {
 
 // worker does the products of a network, and pauses between parts of them: a part takes some
 // milliseconds at most.
-type worker struct{ by func() } // nil where it need not
+type worker struct {
+	by      func()    // nil where it need not
+	scratch []float32 // a transposed matrix
+}
 
 func (w *worker) pause() {
 	if w.by != nil {
@@ -21,13 +24,58 @@ func (w *worker) pause() {
 }
 
 // addMul adds a * b to c.
-func (w *worker) addMul(c, a, b blas32.General) { w.gemm(blas.NoTrans, blas.NoTrans, c, a, b) }
+func (w *worker) addMul(c, a, b blas32.General) {
+	if narrow(b) {
+		w.gemm(blas.NoTrans, blas.Trans, c, a, w.transposed(b))
+		return
+	}
+	w.gemm(blas.NoTrans, blas.NoTrans, c, a, b)
+}
 
 // addTransMul adds the transpose of a, times b, to c.
-func (w *worker) addTransMul(c, a, b blas32.General) { w.gemm(blas.Trans, blas.NoTrans, c, a, b) }
+func (w *worker) addTransMul(c, a, b blas32.General) {
+	if narrow(c) {
+		t := w.transposed(c)
+		w.gemm(blas.Trans, blas.NoTrans, t, b, a)
+		transpose(c, t)
+		return
+	}
+	w.gemm(blas.Trans, blas.NoTrans, c, a, b)
+}
 
 // addMulTrans adds a times the transpose of b to c.
-func (w *worker) addMulTrans(c, a, b blas32.General) { w.gemm(blas.NoTrans, blas.Trans, c, a, b) }
+func (w *worker) addMulTrans(c, a, b blas32.General) {
+	if narrow(b) {
+		w.gemm(blas.NoTrans, blas.NoTrans, c, a, w.transposed(b))
+		return
+	}
+	w.gemm(blas.NoTrans, blas.Trans, c, a, b)
+}
+
+// narrow reports whether the rows of m are so short that gonum's loops over them do little but
+// begin and end, as those of the weights of a few classes. Products with its transpose take a
+// half to a ninth as long, and what it takes to transpose it.
+func narrow(m blas32.General) bool {
+	const most = 16
+	return m.Cols <= most && m.Cols < m.Rows
+}
+
+// transposed returns the transpose of m, up to the next call.
+func (w *worker) transposed(m blas32.General) blas32.General {
+	w.scratch = grow(w.scratch, m.Rows*m.Cols)
+	t := matrix(w.scratch, m.Cols, m.Rows)
+	transpose(t, m)
+	return t
+}
+
+// transpose makes t the transpose of m.
+func transpose(t, m blas32.General) {
+	for i := range m.Rows {
+		for j, x := range m.Data[i*m.Stride:][:m.Cols] {
+			t.Data[j*t.Stride+i] = x
+		}
+	}
+}
 
 // Tiles of a product, in rows and columns. gonum gives one whose result has four
 // blocks of 64 x 64 or more to several goroutines, which costs allocations, and
