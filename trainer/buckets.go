@@ -87,18 +87,13 @@ func (l *layout) pieceAt(at int) int {
 // divide cuts the vector into buckets, from its end, as that is the order in which most
 // backward passes finish it. They have limit elements, and more if many are left. The last
 // one is complete when there is nothing left to compute, and all wait for it: so that it is
-// small, a bucket has at most half of what is left, down to least. Where the beginning of
-// a parameter is near it is that of a bucket: who waits for the parameter before need not wait
-// for this one, too. All peers must come to the same buckets.
+// small, a bucket has at most half of what is left, down to least. All peers must come to the
+// same buckets.
 func (l *layout) divide(limit, least int) {
 	l.buckets = nil
 	for hi := l.size(); hi > 0; {
 		most := min(max(limit, hi/leastPart), max(least, hi/2))
-		lo := max(0, hi-most)
-		if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; whole < hi && hi-whole >= most/4 {
-			lo = whole
-		}
-		lo = max(lo, l.before(hi))
+		lo := l.begin(max(0, hi-most, l.before(hi)), hi, most/4)
 		l.buckets = append(l.buckets, bucket{lo: lo, hi: hi, firstParam: l.paramAt(lo), endParam: l.paramAt(hi-1) + 1})
 		hi = lo
 	}
@@ -106,6 +101,21 @@ func (l *layout) divide(limit, least int) {
 	for k := range l.buckets {
 		l.buckets[k].number, l.buckets[k].last = k, k == len(l.buckets)-1
 	}
+}
+
+// begin returns where a bucket begins that ends at hi and may begin at lo: where a parameter
+// begins, or else a piece, if that leaves it some elements. Who waits for a parameter need not
+// wait for the one after it, too, and a bucket not for the rest of a piece.
+func (l *layout) begin(lo, hi, some int) int {
+	some = max(some, 1)
+	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
+		return whole
+	}
+	k := sort.Search(len(l.pieces), func(k int) bool { return l.pieces[k].lo >= lo })
+	if k < len(l.pieces) && hi-l.pieces[k].lo >= some {
+		return l.pieces[k].lo
+	}
+	return lo
 }
 
 // before returns where a bucket that ends at hi may begin at least: so far pieces are complete
@@ -129,12 +139,16 @@ func (l *layout) completes(b bucket) int {
 
 // divide cuts the gradients into buckets for a session. Between processes of one host a call
 // takes longer than its bytes, and compressed gradients are short: there the last buckets
-// are as long as others.
+// are as long as others. A ring sends each bucket in as many parts as there are hosts, so that
+// between a few hosts they are shorter.
 func (r *runner) divide(v elastic.View) {
+	const ring = 4 // hosts, for which a bucket has its full length
 	limit := r.cfg.BucketBytes / 4
 	least := leastBucket
-	if slices.Max(hostsOf(v)) == 0 || r.compressed != nil {
+	if hosts := slices.Max(hostsOf(v)) + 1; hosts == 1 || r.compressed != nil {
 		least = limit
+	} else {
+		limit = max(limit*min(hosts, ring)/ring, 1)
 	}
 	r.layout.divide(limit, least)
 }

@@ -3,11 +3,14 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 func paramsOf(sizes ...int) []Param {
@@ -179,6 +182,39 @@ func TestBucketsOutOfTurn(t *testing.T) {
 	want := []bucket{{0, 8, 20, 1, 3, false}, {1, 0, 4, 0, 1, false}, {2, 4, 8, 1, 2, true}}
 	if !slices.Equal(l.buckets, want) {
 		t.Errorf("buckets %+v, want %+v", l.buckets, want)
+	}
+}
+
+// A bucket does not wait for the rest of a piece of which it needs a part, where it can begin with
+// one.
+func TestBucketsOfPieces(t *testing.T) {
+	l := newLayout(paramsOf(30, 1), 1)
+	if err := l.completeIn([]Piece{{1, 0}, {0, 24}, {0, 18}, {0, 12}, {0, 0}}); err != nil {
+		t.Fatal(err)
+	}
+	l.divide(8, 8)
+	want := []bucket{{0, 24, 31, 0, 2, false}, {1, 18, 24, 0, 1, false}, {2, 12, 18, 0, 1, false}, {3, 4, 12, 0, 1, false}, {4, 0, 4, 0, 1, true}}
+	if !slices.Equal(l.buckets, want) {
+		t.Errorf("buckets %+v, want %+v", l.buckets, want)
+	}
+}
+
+// Between a few hosts buckets are shorter, as each of them is sent in as many parts; within one
+// they have no short ones behind them.
+func TestBucketsByHosts(t *testing.T) {
+	for hosts, want := range map[int]int{1: 400, 2: 200, 3: 300, 4: 400, 7: 400} {
+		v := elastic.View{}
+		for h := range hosts {
+			v.Members = append(v.Members, elastic.Member{Host: fmt.Sprint(h)}, elastic.Member{Host: fmt.Sprint(h)})
+		}
+		r := &runner{cfg: Config{BucketBytes: 4 * 400}, layout: newLayout(paramsOf(4*400), 1)}
+		r.divide(v)
+		if first := r.layout.buckets[0]; first.hi-first.lo != want {
+			t.Errorf("%d hosts: buckets of %d elements, want %d", hosts, first.hi-first.lo, want)
+		}
+		if last := r.layout.buckets[len(r.layout.buckets)-1]; hosts == 1 && last.hi != want {
+			t.Errorf("the last bucket of a host has %d elements", last.hi)
+		}
 	}
 }
 

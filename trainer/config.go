@@ -52,8 +52,9 @@ type Config struct {
 	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
 	Clip float64
 	// BucketBytes is how many bytes of gradients are reduced together; 0 means 256 KiB. Of
-	// a model that is larger than 16 times as much it is more at first, and towards the end
-	// of a backward pass it is less where there is a network between the peers.
+	// a model that is larger than 16 times as much it is more at first. Where there is a
+	// network between the peers it is less towards the end of a backward pass, and between
+	// two hosts half as much, between three three quarters.
 	BucketBytes int
 	// Exact sums gradients as integers (package exact), so that the result has the same
 	// bits whatever the number of peers, and whoever comes and goes.

@@ -45,7 +45,8 @@ type Piecewise interface {
 // not the last ones. What it says has to be the same at every peer.
 type Ordered interface {
 	// Order returns what is complete of the gradients, in the order in which it is: the calls
-	// of ready of AccumulatePieces, or some of them; for each parameter the last one.
+	// of ready of AccumulatePieces, or some of them; for each parameter the last one. What is
+	// sent together follows the calls that it names.
 	Order() []Piece
 }
 
@@ -70,10 +71,11 @@ type Staged interface {
 	// reads a parameter for the first time it calls need, from its own goroutine:
 	// need(i, from) returns when Run has written what parameter i is in the next step, from
 	// the element from on, or returns an error, which ends Forward. A large parameter is
-	// best read from its end to its beginning, part by part, as the sums come in that order;
-	// need(i, 0) is for all of it. Forward changes nothing that a call of Accumulate
-	// depends on, as it may have been for nothing; Accumulate returns the errors of the
-	// model, too, so those of Forward are passed over. samples is gone when it returns.
+	// best read from its end to its beginning, part by part, as the sums come in that order,
+	// and parameters in the order of Params; need(i, 0) is for all of it. Forward changes
+	// nothing that a call of Accumulate depends on, as it may have been for nothing;
+	// Accumulate returns the errors of the model, too, so those of Forward are passed over.
+	// samples is gone when it returns.
 	Forward(samples []int, need func(i, from int) error) error
 	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
 	// since that.

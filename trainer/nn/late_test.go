@@ -60,13 +60,8 @@ func TestLateGradients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := calls
-		for _, p := range n.Order() {
-			at := slices.Index(left, p)
-			if at < 0 {
-				t.Fatalf("%d rows: order %v, calls %v", rows, n.Order(), calls)
-			}
-			left = left[at+1:]
+		if !slices.Equal(n.Order(), calls) {
+			t.Errorf("%d rows: order %v, calls %v", rows, n.Order(), calls)
 		}
 		late := n.late
 		n.late = -1
@@ -106,6 +101,27 @@ func TestLateRows(t *testing.T) {
 					t.Fatalf("%d rows late: row %d of layer %d has the gradient %v", rows, row, at, of)
 				}
 			}
+		}
+	}
+}
+
+// Parameters are asked for one after the other, each from its end to its beginning, as their
+// sums come in.
+func TestForwardAsksInOrder(t *testing.T) {
+	for _, n := range lateNetworks(t) {
+		param, from := 0, len(n.params[0].Data)
+		err := n.Forward([]int{0, 1}, func(i, first int) error {
+			if i == param+1 && from == 0 {
+				param, from = i, len(n.params[i].Data)
+			}
+			if i != param || first >= from {
+				t.Errorf("parameter %d was asked for from element %d on, after %d from %d on", i, first, param, from)
+			}
+			from = first
+			return nil
+		})
+		if err != nil || param != len(n.params)-1 || from != 0 {
+			t.Errorf("error %v, of %d parameters the last one was %d, from element %d on", err, len(n.params), param, from)
 		}
 	}
 }

@@ -91,16 +91,11 @@ func (l *dense) twin() layer { return &dense{worker: l.worker, in: l.in, out: l.
 
 func (l *dense) size() int { return l.in + l.out }
 
-// forward starts from the bias, so that the product has only to be added, some rows of W
-// after the other.
+// forward takes some rows of W after the other, and the bias last: in that order their sums
+// come in.
 func (l *dense) forward(x []float32, n int, asked source) ([]float32, error) {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
-	if err := asked.need(1, 0); err != nil {
-		return nil, err
-	}
-	for i := range n {
-		copy(l.y[i*l.out:], l.b.Data)
-	}
+	clear(l.y)
 	y, inputs, w := matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out)
 	for end := l.in; end > 0; {
 		first := l.pieceBefore(end)
@@ -109,6 +104,12 @@ func (l *dense) forward(x []float32, n int, asked source) ([]float32, error) {
 		}
 		l.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, l.out))
 		end = first
+	}
+	if err := asked.need(1, 0); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		addTo(l.y[i*l.out:(i+1)*l.out], l.b.Data)
 	}
 	return l.y, nil
 }

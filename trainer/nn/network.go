@@ -83,32 +83,43 @@ func (n *Network) second() int {
 }
 
 // Order returns in which order gradients are complete, so that Network is a trainer.Ordered.
-func (n *Network) Order() []trainer.Piece {
-	var order []trainer.Piece
-	add := func(first, end, from int) {
-		for p := end - 1; p >= first; p-- {
-			order = append(order, trainer.Piece{Param: p, From: from})
-		}
-	}
-	var rest func()
+func (n *Network) Order() (order []trainer.Piece) {
 	for i, l := range slices.Backward(n.lanes[0].layers) {
-		first, end := n.first[i], n.first[i+1]
-		if i != n.late {
-			add(first, end, 0)
+		if n.first[i] == n.first[i+1] {
 			continue
 		}
-		weights := n.params[first]
-		from := l.(halved).split() * len(weights.Data) / weights.Shape[0]
-		if from == len(weights.Data) {
-			rest = func() { add(first, end, 0) }
-			continue
+		split := 0
+		if i == n.late {
+			split = l.(halved).split()
 		}
-		add(first+1, end, 0)
-		add(first, first+1, from)
-		rest = func() { add(first, first+1, 0) }
+		order = append(order, n.pieces(i, n.rows(i), split)...)
 	}
-	if rest != nil {
-		rest()
+	if n.late >= 0 {
+		order = append(order, n.pieces(n.late, n.lanes[0].layers[n.late].(halved).split(), 0)...)
+	}
+	return order
+}
+
+// rows returns how many the weights of a layer have.
+func (n *Network) rows(layer int) int { return n.params[n.first[layer]].Shape[0] }
+
+// pieces returns the order for the rows of a layer's weights from one on, up to another, and
+// for its other parameters, which are told of before the last row.
+func (n *Network) pieces(layer, end, from int) (order []trainer.Piece) {
+	first, rows := n.first[layer], n.rows(layer)
+	if end == rows && from < end {
+		for p := n.first[layer+1] - 1; p > first; p-- {
+			order = append(order, trainer.Piece{Param: p})
+		}
+	}
+	width := len(n.params[first].Data) / rows
+	for end > from {
+		next := from
+		if d, ok := n.lanes[0].layers[layer].(*dense); ok {
+			next = d.pieceBefore(end)
+		}
+		order = append(order, trainer.Piece{Param: first, From: next * width})
+		end = next
 	}
 	return order
 }
