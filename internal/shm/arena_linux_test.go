@@ -72,6 +72,25 @@ func TestArena(t *testing.T) {
 	})
 }
 
+// Arenas of a power of two that are mapped one after the other do not begin at addresses whose
+// low bits, as many as a first cache may look at, are the same.
+func TestArenasApart(t *testing.T) {
+	const low = 1<<28 - 1
+	begins := map[uintptr]int{}
+	for i := range 8 {
+		a, err := NewArena(1 << 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		begin := addressOf(a.Bytes()) & low
+		if k, ok := begins[begin]; ok {
+			t.Errorf("arenas %d and %d both begin at %#x of 256 MiB", k, i, begin)
+		}
+		begins[begin] = i
+	}
+}
+
 func TestArenaRefuses(t *testing.T) {
 	a, err := NewArena(4 * pageSize)
 	if err != nil {
