@@ -36,6 +36,10 @@ func (s *study) plot(n int, name string) error {
 			return err
 		}
 	}
+	for _, p := range []*plot.Plot{times, ratios} {
+		extend(&p.X)
+		extend(&p.Y)
+	}
 	canvas := vgsvg.New(24*vg.Centimeter, 10*vg.Centimeter)
 	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: 5 * vg.Millimeter, PadTop: vg.Millimeter, PadBottom: vg.Millimeter,
 		PadLeft: vg.Millimeter, PadRight: 3 * vg.Millimeter}
@@ -81,14 +85,18 @@ func addLine(p *plot.Plot, points plotter.XYs, index int, name string) error {
 	if name != "" {
 		p.Legend.Add(name, line)
 	}
-	// An axis of one value has no extent, which a logarithmic one cannot draw.
-	if p.Y.Min == p.Y.Max {
-		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
-	}
-	if p.X.Min == p.X.Max {
-		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
-	}
 	return nil
+}
+
+// extend gives an axis of one value, or of none, an extent, without which a logarithmic one
+// cannot be drawn.
+func extend(a *plot.Axis) {
+	if a.Min > a.Max { // as they are before there are values
+		a.Min, a.Max = 1, 1
+	}
+	if a.Min == a.Max {
+		a.Min, a.Max = a.Min/2, a.Max*2
+	}
 }
 
 // shade is the colour of a side: equal steps around the wheel of hues.

@@ -142,6 +142,15 @@ func TestPlotsAreImages(t *testing.T) {
 	}
 }
 
+// Sides can be left out, also the one that others are compared with, and all sizes but one.
+func TestPlotOfAFew(t *testing.T) {
+	s := &study{}
+	s.Records = append(s.Records, record{partHost, glooTCP, 0, result{N: 4, Bytes: kib, P50: 7}})
+	if err := s.plot(4, filepath.Join(t.TempDir(), plotName(4))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	if got := verdict(1, true) + verdict(1, false) + verdict(math.NaN(), true); got != "yes**no**not measured" {
 		t.Errorf("got %q", got)
