@@ -130,6 +130,13 @@ func TestArenaRefuses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+// Memory of another process is taken only if there is some.
+func TestOpenRefusesNothing(t *testing.T) {
+	if m, err := newMemory(0); err == nil {
+		t.Errorf("opened %d bytes", len(m.Bytes()))
+	}
+}
+
 // Memory of another process is taken only if that cannot shrink it.
 func TestOpenRefuses(t *testing.T) {
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
