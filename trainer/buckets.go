@@ -274,6 +274,13 @@ func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 	return nil
 }
 
+// has reports whether the sums of the elements [from, end) of parameter i are there.
+func (r *reduction) has(i, from, end int) bool {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // who waits with it does not wait
+	return r.waitFor(now, i, from, end) == nil
+}
+
 // wait waits for all that was started and returns the first error. It leaves no
 // call behind that still uses the buffers: the end of ctx ends the calls, not
 // the waiting.

@@ -63,11 +63,14 @@ type rule func(param, mean []float32, state [][]float32)
 
 // update makes the sum of parameter i over all samples of a step their mean, from an element
 // on, and updates as much of the parameter with it, as commit would. It goes through all of
-// them in blocks.
-func (e *early) update(i, from int, sum []float32, samples int64, apply rule) {
+// them in blocks, and ends with ErrNotFinite before one whose sum is not finite.
+func (e *early) update(i, from int, sum []float32, samples int64, apply rule) error {
 	state := make([][]float32, len(e.slots[i]))
 	for end := e.from[i]; end > from; end = e.from[i] {
 		at := max(from, end-earlyBlock)
+		if !allFinite(sum[at:end]) {
+			return ErrNotFinite
+		}
 		param := e.params[i][at:end]
 		copy(e.was[i][0][at:end], param)
 		for k, slot := range e.slots[i] {
@@ -78,6 +81,7 @@ func (e *early) update(i, from int, sum []float32, samples int64, apply rule) {
 		apply(param, sum[at:end], state)
 		e.from[i] = at
 	}
+	return nil
 }
 
 // left returns how many elements of parameter i, from the first on, are as the last committed
@@ -207,35 +211,60 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, p stepPlan, 
 	}
 	e.reserve()
 	e.drop()
-	apply := func(param, mean []float32, state [][]float32) {
-		r.cfg.Optimizer.Update(p.step, rate, param, mean, state)
-	}
+	f := forward{early: e, sums: sums, values: r.bufs.staging.views, samples: int64(p.end - p.first), broken: s.Comm.Err,
+		apply: func(param, mean []float32, state [][]float32) {
+			r.cfg.Optimizer.Update(p.step, rate, param, mean, state)
+		}}
 	samples := slices.Concat(next.samplesOf(callsOf(missing, r.together())[0])...)
-	begun, waited := time.Now(), time.Duration(0)
-	err = e.model.Forward(samples, func(i, from int) error {
-		asked := time.Now()
-		defer func() { waited += time.Since(asked) }()
-		if i < 0 || i >= len(r.params) || from < 0 {
-			return fmt.Errorf("parameter %d of %d, from element %d on", i, len(r.params), from)
-		}
-		end := e.left(i)
-		if err := s.Comm.Err(); err != nil || from >= end {
-			return err
-		}
-		if err := sums.waitFor(ctx, i, from, end); err != nil {
-			return err
-		}
-		sum := r.bufs.staging.views[i]
-		if !allFinite(sum[from:end]) {
-			return ErrNotFinite
-		}
-		e.update(i, from, sum, int64(p.end-p.first), apply)
-		return nil
-	})
-	e.took = time.Since(begun) - waited
+	begun := time.Now()
+	err = e.model.Forward(samples, func(i, from int) error { return f.need(ctx, i, from) })
+	e.took = time.Since(begun) - f.waited
 	if err == nil {
 		e.samples = samples
 	}
+}
+
+// forward is a forward pass under way, while sums of the step before it come in.
+type forward struct {
+	*early
+	sums    *reduction
+	values  [][]float32 // of the sums, by parameter
+	samples int64       // over which they are
+	apply   rule
+	broken  func() error  // why no more sums will come
+	waited  time.Duration // for parameters
+}
+
+// need is that of Staged. While it waits for a sum, it updates parameters with those that
+// are there: they will be asked for, too.
+func (f *forward) need(ctx context.Context, i, from int) error {
+	begun := time.Now()
+	defer func() { f.waited += time.Since(begun) }()
+	if i < 0 || i >= len(f.params) || from < 0 {
+		return fmt.Errorf("parameter %d of %d, from element %d on", i, len(f.params), from)
+	}
+	if err := f.broken(); err != nil {
+		return err
+	}
+	for !f.sums.has(i, from, f.left(i)) && f.another() {
+		f.sums.yield()
+	}
+	if err := f.sums.waitFor(ctx, i, from, f.left(i)); err != nil {
+		return err
+	}
+	return f.update(i, from, f.values[i], f.samples, f.apply)
+}
+
+// another updates some elements whose sums are there, and reports whether there were any. It
+// looks at the last ones that are left, whose gradients most models complete first.
+func (f *forward) another() bool {
+	for i := range slices.Backward(f.params) {
+		if end := f.left(i); end > 0 {
+			from := max(0, end-earlyBlock)
+			return f.sums.has(i, from, end) && f.update(i, from, f.values[i], f.samples, f.apply) == nil
+		}
+	}
+	return false
 }
 
 // sharesOf returns the ranks' parts of a step, if they stay what they are.

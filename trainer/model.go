@@ -44,10 +44,12 @@ type Piecewise interface {
 // the first. It makes steps shorter between hosts if those that the next step needs first are
 // not the last ones. What it says has to be the same at every peer.
 type Ordered interface {
-	// Order returns what is complete of the gradients, in the order in which it is: the calls
-	// of ready of AccumulatePieces, or some of them; for each parameter the last one. What is
-	// sent together follows the calls that it names.
-	Order() []Piece
+	// Order returns what is complete of the gradients, in the order in which it is from now
+	// on: the calls of ready of AccumulatePieces, or some of them; for each parameter the last
+	// one. What is sent together follows the calls that it names. If ahead is true each step
+	// begins before all sums of the one before it are there, as Staged says, so that those it
+	// reads last may be complete last; otherwise it is best if all are complete early.
+	Order(ahead bool) []Piece
 }
 
 // Piece is a call ready(Param, From) of a Piecewise: the gradient of a parameter is complete

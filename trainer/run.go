@@ -126,16 +126,16 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	}
 	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
 		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model)}
-	if o, ok := model.(Ordered); ok {
-		if err := r.layout.completeIn(o.Order()); err != nil {
-			return nil, err
-		}
-	}
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
 	r.early = newEarly(r)
+	if o, ok := model.(Ordered); ok {
+		if err := r.layout.completeIn(o.Order(r.early.model != nil)); err != nil {
+			return nil, err
+		}
+	}
 	coding, err := compress.Parse(cfg.Compression)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: Compression: %w", err)

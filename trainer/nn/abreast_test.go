@@ -12,7 +12,7 @@ import (
 // has alone, also where a part of a gradient is put off, and whatever was computed before.
 func TestAbreast(t *testing.T) {
 	late := []network{
-		{"late rows", nn.Shape{C: 40, H: 1, W: 1}, []nn.Layer{nn.Dense(400), nn.ReLU(), nn.Dense(200), nn.ReLU(), nn.Dense(3)}, nil},
+		{"late rows", nn.Shape{C: 40, H: 1, W: 1}, []nn.Layer{nn.Dense(400), nn.ReLU(), nn.Dense(300), nn.ReLU(), nn.Dense(200), nn.ReLU(), nn.Dense(3)}, nil},
 		{"late conv", nn.Shape{C: 1, H: 16, W: 16}, []nn.Layer{nn.Conv(4, 5), nn.Pool(), nn.ReLU(), nn.Conv(6, 3), nn.ReLU(), nn.Dense(3)}, nil},
 	}
 	for _, c := range slices.Concat(networks(), exactNetworks(), late) {

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -19,60 +20,67 @@ func stripes(in Shape, samples int) (data Table) {
 	return data
 }
 
-// lateNetworks are some whose second layer puts off nothing, a part, or all of its gradient,
-// with the number of rows that it puts off.
-func lateNetworks(t *testing.T) map[int]*Network {
+// lateNetworks are some whose layers put off nothing, a part, or all of their gradients, by the
+// layers that do.
+func lateNetworks(t *testing.T) map[string]*Network {
 	t.Helper()
 	in := Shape{1, 16, 16}
 	data := stripes(in, 5)
-	all := map[int]*Network{}
-	for rows, build := range map[int]func() (*Network, error){
-		0:  func() (*Network, error) { return MLP(data, in, []int{30}, 3, 1) },
-		-1: func() (*Network, error) { return MLP(data, in, []int{400, 300}, 3, 1) },
-		4:  func() (*Network, error) { return CNN(data, in, []int{2, 4}, 10, 3, 1) },
+	all := map[string]*Network{}
+	for late, build := range map[string]func() (*Network, error){
+		"[]":    func() (*Network, error) { return MLP(data, in, []int{30}, 3, 1) },
+		"[2]":   func() (*Network, error) { return MLP(data, in, []int{400, 300}, 3, 1) },
+		"[2 4]": func() (*Network, error) { return MLP(data, in, []int{300, 400, 200}, 3, 1) },
+		"[3]": func() (*Network, error) {
+			return New(data, in, 1, Conv(2, 5), Pool(), ReLU(), Conv(4, 3), ReLU(), Conv(2, 3), Dense(3))
+		},
+		"[3 5]": func() (*Network, error) {
+			return New(data, in, 1, Conv(2, 5), Pool(), ReLU(), Conv(30, 3), ReLU(), Dense(300), ReLU(), Dense(3))
+		},
 	} {
 		n, err := build()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows < 0 {
-			rows = n.lanes[0].layers[n.late].(halved).split()
+		if n.Order(true); fmt.Sprint(n.late) != late {
+			t.Fatalf("layers %v put off some, want %s", n.late, late)
 		}
-		all[rows] = n
+		all[late] = n
 	}
 	return all
 }
 
-// Order is what AccumulatePieces tells, and gradients that are put off have the same bits.
+// Order is what AccumulatePieces tells from then on, and gradients that are put off have the
+// same bits. The first parameters are complete before what was put off.
 func TestLateGradients(t *testing.T) {
-	networks := lateNetworks(t)
-	if len(networks) != 3 {
-		t.Fatalf("networks %v, want one that puts off a part", networks)
-	}
 	samples := []int{0, 1, 2, 3, 4}
-	for rows, n := range networks {
-		if (n.late >= 0) != (rows > 0) {
-			t.Errorf("%d rows are put off, by layer %d", rows, n.late)
-		}
-		got, want := gradientsOf(n), gradientsOf(n)
-		var calls []trainer.Piece
-		loss, err := n.AccumulatePieces(got, samples, func(i, from int) { calls = append(calls, trainer.Piece{Param: i, From: from}) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(n.Order(), calls) {
-			t.Errorf("%d rows: order %v, calls %v", rows, n.Order(), calls)
-		}
-		late := n.late
-		n.late = -1
-		plain, err := n.AccumulatePieces(want, samples, func(int, int) {})
-		n.late = late
-		if err != nil || plain != loss {
-			t.Errorf("%d rows: loss %v, %v without, %v", rows, loss, plain, err)
-		}
-		for i := range want {
-			if !slices.Equal(got[i], want[i]) {
-				t.Errorf("%d rows: the gradient of %s is another one", rows, n.params[i].Name)
+	for late, n := range lateNetworks(t) {
+		got, plain := gradientsOf(n), 0.0
+		for _, ahead := range []bool{false, true, false} {
+			order, want := n.Order(ahead), got
+			got = gradientsOf(n)
+			var calls []trainer.Piece
+			loss, err := n.AccumulatePieces(got, samples, func(i, from int) { calls = append(calls, trainer.Piece{Param: i, From: from}) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(order, calls) {
+				t.Errorf("%s, ahead %t: order %v, calls %v", late, ahead, order, calls)
+			}
+			if last := order[len(order)-1] == (trainer.Piece{}); last != (!ahead || late == "[]") {
+				t.Errorf("%s, ahead %t: order %v", late, ahead, order)
+			}
+			if !ahead && plain == 0 {
+				plain = loss
+				continue
+			}
+			if loss != plain {
+				t.Errorf("%s, ahead %t: loss %v, %v before", late, ahead, loss, plain)
+			}
+			for i := range want {
+				if !slices.Equal(got[i], want[i]) {
+					t.Errorf("%s, ahead %t: the gradient of %s is another one", late, ahead, n.params[i].Name)
+				}
 			}
 		}
 	}
@@ -81,7 +89,7 @@ func TestLateGradients(t *testing.T) {
 // Each row of a dense layer's weights whose input is not zero has a gradient, whichever part
 // it is in.
 func TestLateRows(t *testing.T) {
-	for rows, n := range lateNetworks(t) {
+	for late, n := range lateNetworks(t) {
 		for at, any := range n.lanes[0].layers {
 			l, ok := any.(*dense)
 			if !ok {
@@ -98,7 +106,7 @@ func TestLateRows(t *testing.T) {
 					used = used || l.x[k*l.in+row] != 0
 				}
 				if of := dw[row*l.out : (row+1)*l.out]; used == (slices.Min(of) == 0 && slices.Max(of) == 0) {
-					t.Fatalf("%d rows late: row %d of layer %d has the gradient %v", rows, row, at, of)
+					t.Fatalf("%s: row %d of layer %d has the gradient %v", late, row, at, of)
 				}
 			}
 		}

@@ -15,7 +15,7 @@ type Network struct {
 	in      Shape
 	classes int
 	first   []int // index of each layer's first parameter; one more at the end
-	late    int   // the layer whose own gradient is computed last; -1 if that is the first with parameters
+	late    []int // layers that put off a part of their own gradient until that of the first is complete
 	params  []trainer.Param
 	work    *worker
 	lanes   []*lane // one at least; all is computed in the first but for what is computed abreast
@@ -29,8 +29,8 @@ type Network struct {
 type lane struct {
 	layers []layer
 	batch  batch
-	delta  []float32 // after a forward pass the logits, then their gradient, and so on down
-	late   []float32 // delta of Network.late
+	delta  []float32   // after a forward pass the logits, then their gradient, and so on down
+	late   [][]float32 // delta of each of Network.late
 	loss   float64
 }
 
@@ -57,47 +57,54 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		n.first = append(n.first, len(n.params))
 	}
 	n.classes, n.lanes = shape.Size(), []*lane{own}
-	n.late = n.second()
 	return n, nil
 }
 
-// second returns the second layer with parameters if it can put off a part of its own
-// gradient, and -1 otherwise. The next forward pass needs the parameters of the first layer
-// before: so their gradient is computed earlier, and on its way to the others meanwhile
-// (out-of-order backpropagation, Oh and others, EuroSys 2022).
-func (n *Network) second() int {
+// last returns the layers that can put off a part of their own gradient, if what they read last
+// in the next forward pass may be complete last. That pass needs the parameters of the first
+// layer before: so their gradient is computed earlier, and on its way to the others meanwhile
+// (out-of-order backpropagation, Oh and others, EuroSys 2022). What is put off is that of the
+// second layer, and of dense ones after it.
+func (n *Network) last() (late []int) {
 	found := 0
 	for i, l := range n.lanes[0].layers {
 		if n.first[i] == n.first[i+1] {
 			continue
 		}
-		if found++; found < 2 {
+		found++
+		h, ok := l.(halved)
+		if _, is := l.(*dense); found == 1 || !ok || h.split() == 0 || found > 2 && !is {
 			continue
 		}
-		if h, ok := l.(halved); ok && h.split() > 0 {
-			return i
-		}
-		break
+		late = append(late, i)
 	}
-	return -1
+	return late
 }
 
 // Order returns in which order gradients are complete, so that Network is a trainer.Ordered.
-func (n *Network) Order() (order []trainer.Piece) {
-	for i, l := range slices.Backward(n.lanes[0].layers) {
-		if n.first[i] == n.first[i+1] {
-			continue
-		}
-		split := 0
-		if i == n.late {
-			split = l.(halved).split()
-		}
-		order = append(order, n.pieces(i, n.rows(i), split)...)
+// Until it is called nothing is put off.
+func (n *Network) Order(ahead bool) (order []trainer.Piece) {
+	n.late = nil
+	if ahead {
+		n.late = n.last()
 	}
-	if n.late >= 0 {
-		order = append(order, n.pieces(n.late, n.lanes[0].layers[n.late].(halved).split(), 0)...)
+	for i := range slices.Backward(n.lanes[0].layers) {
+		if n.first[i] < n.first[i+1] {
+			order = append(order, n.pieces(i, n.rows(i), n.split(i))...)
+		}
+	}
+	for _, i := range n.late {
+		order = append(order, n.pieces(i, n.split(i), 0)...)
 	}
 	return order
+}
+
+// split returns how many rows of a layer's weights are put off.
+func (n *Network) split(layer int) int {
+	if !slices.Contains(n.late, layer) {
+		return 0
+	}
+	return n.lanes[0].layers[layer].(halved).split()
 }
 
 // rows returns how many the weights of a layer have.
@@ -269,12 +276,7 @@ func (n *Network) descend(lanes []*lane, grad [][]float32, told listener) {
 		told.first = n.first[i]
 		for k, l := range lanes {
 			told.micro = k
-			if i == n.late {
-				l.late = l.delta
-				l.layers[i].(halved).begin(l.delta, own, told)
-			} else {
-				l.layers[i].accumulate(l.delta, own, told)
-			}
+			l.accumulate(i, slices.Index(n.late, i), own, told)
 		}
 		if n.first[i] == 0 {
 			break // layers before the first parameter need none
@@ -283,13 +285,27 @@ func (n *Network) descend(lanes []*lane, grad [][]float32, told listener) {
 			l.delta = l.layers[i].backward(l.delta)
 		}
 	}
-	if i := n.late; i >= 0 {
+	for at, i := range n.late {
 		told.first = n.first[i]
 		for k, l := range lanes {
 			told.micro = k
-			l.layers[i].(halved).finish(l.late, grad[n.first[i]:n.first[i+1]], told)
+			l.layers[i].(halved).finish(l.late[at], grad[n.first[i]:n.first[i+1]], told)
 		}
 	}
+}
+
+// accumulate adds the gradient of a layer's parameters, or as much as is not put off if the
+// layer is number at of those that put off some.
+func (l *lane) accumulate(layer, at int, grad [][]float32, told listener) {
+	if at < 0 {
+		l.layers[layer].accumulate(l.delta, grad, told)
+		return
+	}
+	for len(l.late) <= at {
+		l.late = append(l.late, nil)
+	}
+	l.late[at] = l.delta
+	l.layers[layer].(halved).begin(l.delta, grad, told)
 }
 
 // Forward computes the outputs of the samples, and Backward adds their gradient sums and

@@ -84,10 +84,12 @@ func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]floa
 		}
 		return
 	}
-	for i, v := range state[0] {
-		g := grad[i] + float32(decay*param[i])
-		v = float32(mu*v) + g
-		state[0][i] = v
+	velocity := state[0][:len(grad)] // so that the compiler knows their lengths
+	param = param[:len(grad)]
+	for i, g := range grad {
+		g += float32(decay * param[i])
+		v := float32(mu*velocity[i]) + g
+		velocity[i] = v
 		if o.Nesterov {
 			v = g + float32(mu*v)
 		}

@@ -1,0 +1,179 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// forwardOf returns a forward pass over parameters of such sizes, of which each bucket is one.
+// Their sums are one more than their numbers, over two samples, and updating subtracts the mean.
+// gates says when the sum of which parameter is there.
+func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
+	t.Helper()
+	l := newLayout(paramsOf(sizes...), 1)
+	l.buckets = nil
+	for i := range slices.Backward(sizes) {
+		l.buckets = append(l.buckets, bucket{lo: l.offsets[i], hi: l.offsets[i+1], firstParam: i, endParam: i + 1})
+	}
+	sums := newReduction(l, func(b bucket) pending {
+		return waiter(func(ctx context.Context) error {
+			select {
+			case err := <-gates[b.firstParam]:
+				return err
+			default:
+			}
+			select {
+			case err := <-gates[b.firstParam]:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	sums.yield = func() {}
+	sums.startAll()
+	e, v := &early{slots: make([][][]float32, len(sizes))}, l.vector()
+	for i, p := range l.params {
+		e.params = append(e.params, p.Data)
+		for k := range v.views[i] {
+			v.views[i][k] = float32(i + 1)
+		}
+	}
+	e.reserve()
+	return &forward{early: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
+		apply: func(param, mean []float32, _ [][]float32) {
+			for k, m := range mean {
+				param[k] -= m
+			}
+		}}
+}
+
+// gatesFor returns gates of which those of some parameters are open.
+func gatesFor(params int, open ...int) (gates []chan error) {
+	for i := range params {
+		gates = append(gates, make(chan error))
+		if slices.Contains(open, i) {
+			close(gates[i])
+		}
+	}
+	return gates
+}
+
+// While a sum is on its way, parameters whose sums are there are updated; after that each is
+// so once.
+func TestParametersAreUpdatedMeanwhile(t *testing.T) {
+	const n = 2*earlyBlock + 5
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		gates := gatesFor(3, 1, 2)
+		f := forwardOf(t, gates, n, 7, n)
+		turns := 0
+		f.sums.yield = func() {
+			if turns++; f.left(1)+f.left(2) == 0 {
+				close(gates[0])
+				f.sums.yield = func() { t.Error("there is a turn more than there are blocks") }
+			}
+		}
+		if err := f.need(ctx, 0, 3); err != nil {
+			t.Fatalf("%v; of the others %d and %d elements are left", err, f.left(1), f.left(2))
+		}
+		if turns != 4 {
+			t.Errorf("others had %d turns meanwhile, want one for each of 4 blocks", turns)
+		}
+		if f.left(0) != 3 {
+			t.Errorf("%d elements are left of what was asked for from 3 on", f.left(0))
+		}
+		for i := range f.params {
+			if err := f.need(ctx, i, 0); err != nil {
+				t.Fatal(err)
+			}
+			for k, x := range f.params[i] {
+				if want := -float32(i+1) / 2; x != want {
+					t.Fatalf("element %d of parameter %d is %v, want %v", k, i, x, want)
+				}
+			}
+		}
+	})
+}
+
+// A sum that is not finite, and one that does not come, do not stand in the way of others.
+func TestNothingToDoMeanwhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		open []int
+		bad  bool
+	}{
+		"not there":  {[]int{1}, false},
+		"not finite": {[]int{1, 2}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gates := gatesFor(3, c.open...)
+				f := forwardOf(t, gates, 4, 4, 4)
+				if c.bad {
+					f.values[2][1] = float32(math.Inf(1))
+				}
+				time.AfterFunc(time.Second, func() { close(gates[0]) })
+				if err := f.need(t.Context(), 0, 0); err != nil || f.left(0) != 0 {
+					t.Errorf("error %v, %d elements are left", err, f.left(0))
+				}
+				if f.left(2) != 4 {
+					t.Errorf("parameter 2 is updated from element %d on", f.left(2))
+				}
+				if err := f.need(t.Context(), 1, 0); err != nil {
+					t.Error(err)
+				}
+				gates[2] = gatesFor(1, 0)[0]
+				if err := f.need(t.Context(), 2, 0); c.bad != errors.Is(err, ErrNotFinite) {
+					t.Errorf("parameter 2: error %v", err)
+				}
+			})
+		})
+	}
+}
+
+// telling is a model that notes what its order is for.
+type telling struct {
+	traced
+	ahead *bool
+}
+
+func (m telling) Order(ahead bool) (order []Piece) {
+	*m.ahead = ahead
+	for i := range slices.Backward(m.params) {
+		order = append(order, Piece{Param: i})
+	}
+	return order
+}
+
+// stages is one that can begin a step early.
+type stages struct{ telling }
+
+func (m stages) Forward([]int, func(i, from int) error) error { return nil }
+
+func (m stages) Backward([][]float32, func(i, from int)) (float64, error) { return 0, nil }
+
+// Where steps do not begin early no gradient has to be complete before others.
+func TestOrderIsForStepsThatBeginEarly(t *testing.T) {
+	var ahead bool
+	m := telling{traced{params: paramsOf(3, 2)}, &ahead}
+	for name, c := range map[string]struct {
+		model  Model
+		change func(c *Config)
+		want   bool
+	}{
+		"stages":    {stages{m}, nil, true},
+		"no stages": {m, nil, false},
+		"exact":     {stages{m}, func(c *Config) { c.Exact = true }, false},
+		"clip":      {stages{m}, func(c *Config) { c.Clip = 1 }, false},
+	} {
+		if alone(t, c.model, c.change); ahead != c.want {
+			t.Errorf("%s: ahead is %t", name, ahead)
+		}
+	}
+}
