@@ -53,8 +53,9 @@ ordinary heap buffers, each element of the input changed and each of the output 
 one timed call, another barrier, each element of the result checked. The second barrier is there for more ranks than
 cores: the check of one rank would be in the time of another. The time of a call is that of its slowest rank. The
 figure of a round is the median over its calls (10 of 16 MiB and more, 50 of up to 1 MiB, 200 of up to 64 KiB), and
-the figure here is the median over the rounds. The exception is Gloo: its call has one tensor, source and destination
-in one, and is timed without the copy that would make it one out of place.
+the figure here is the median over the rounds. A ratio is that of the medians over the rounds in which both sides had a
+turn. The exception is Gloo: its call has one tensor, source and destination in one, and is timed without the copy that
+would make it one out of place.
 `
 
 // about tells of the machine and the sides.

@@ -24,36 +24,34 @@ func median(rounds map[int]float64) float64 {
 	return quantile(slices.Sorted(maps.Values(rounds)), 0.5)
 }
 
-// ratio is how many times as long one side took as another.
+// ratio is how many times as long one side took as another, in the rounds that both have.
 type ratio struct {
-	Of        float64 // medians over all rounds; NaN if a side has none
+	Of        float64 // medians over the rounds; NaN if there are none
 	Low, High float64 // quartiles of the ratios round by round
 }
 
-// compare divides the times of slow by those of fast. Rounds that only one of them
-// has count for its median and not for the quartiles.
+// compare divides the times of slow by those of fast. What only one of them has does not
+// count: the machine may have been another one in that round.
 func compare(slow, fast map[int]float64) ratio {
+	above, below := map[int]float64{}, map[int]float64{}
 	var each []float64
 	for round, s := range slow {
 		if f, ok := fast[round]; ok && f > 0 {
+			above[round], below[round] = s, f
 			each = append(each, s/f)
 		}
 	}
-	r := ratio{Of: median(slow) / median(fast), Low: math.NaN(), High: math.NaN()}
-	if len(each) > 0 {
-		slices.Sort(each)
-		r.Low, r.High = quantile(each, 0.25), quantile(each, 0.75)
+	if len(each) == 0 {
+		return ratio{math.NaN(), math.NaN(), math.NaN()}
 	}
-	return r
+	slices.Sort(each)
+	return ratio{median(above) / median(below), quantile(each, 0.25), quantile(each, 0.75)}
 }
 
 // String shows the ratio with its quartiles.
 func (r ratio) String() string {
 	if math.IsNaN(r.Of) {
 		return "-"
-	}
-	if math.IsNaN(r.Low) {
-		return fmt.Sprintf("%.2f", r.Of)
 	}
 	return fmt.Sprintf("%.2f (%.2f-%.2f)", r.Of, r.Low, r.High)
 }
