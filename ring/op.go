@@ -26,9 +26,9 @@ type Reduction[T Number] struct {
 	// The elements of a come from lower ranks than those of b unless Commutative.
 	Fold func(dst, a, b []T)
 	// FoldAll, if set, sets dst[k][i] = from[0][i] op from[1][i] op ... for every k, in one
-	// pass. All have one length, and each of dst may be one of from. stream says that dst is
-	// not read again soon.
-	FoldAll func(dst, from [][]T, stream bool)
+	// pass. All have one length, and each of dst may be one of from. past is how many of dst,
+	// the last of them, are not read again soon.
+	FoldAll func(dst, from [][]T, past int)
 	// Finish, if set, is applied once to the result of n ranks.
 	Finish func(v []T, n int)
 }

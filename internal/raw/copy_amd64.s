@@ -2,18 +2,33 @@
 
 #include "go_asm.h"
 #include "textflag.h"
+#include "sum_amd64.h"
 
 // Wider registers are no faster here: what counts is that whole cache lines are
 // written. Both ends are copied by unaligned stores, as in simd_amd64.h.
 
-// func copyStream(v *operands)
-TEXT ·copyStream(SB), NOSPLIT, $0-8
+// FETCH fetches two lines at offset AX of what is read next, if it is that long.
+#define FETCH(from, bytes, done) \
+	CMPQ AX, bytes; \
+	JGE done; \
+	PREFETCHT1 (from)(AX*1); \
+	PREFETCHT1 64(from)(AX*1); \
+done:
+
+// func copyLines(v *copying)
+TEXT ·copyLines(SB), NOSPLIT, $0-8
 	MOVQ v+0(FP), BX
-	MOVQ operands_dst(BX), DI
-	MOVQ operands_a(BX), SI
-	MOVQ operands_bytes(BX), CX
+	MOVQ copying_dst(BX), DI
+	MOVQ copying_src(BX), SI
+	MOVQ copying_bytes(BX), CX
+	MOVQ copying_ahead(BX), R11
+	MOVQ copying_after(BX), R12
+	MOVQ copying_more(BX), R13
+	MOVBQZX copying_claim(BX), DX
 	LEAQ -32(CX), R8
 	LEAQ -128(CX), R9
+	MOVQ copying_next(BX), CX
+	MOVBQZX copying_past(BX), BX
 	VMOVUPS (SI), Y10
 	VMOVUPS (SI)(R8*1), Y11
 	MOVQ DI, AX
@@ -23,10 +38,27 @@ TEXT ·copyStream(SB), NOSPLIT, $0-8
 four:
 	CMPQ AX, R9
 	JGT  one
+	TESTQ DX, DX
+	JEQ  claimed
+	LEAQ (SI)(AX*1), R10
+	CLAIM(1024)
+	CLAIM(1024+64)
+claimed:
+	FETCH(CX, R11, fetched)
+	FETCH(R12, R13, fetchedMore)
 	VMOVUPS 0(SI)(AX*1), Y0
 	VMOVUPS 32(SI)(AX*1), Y1
 	VMOVUPS 64(SI)(AX*1), Y2
 	VMOVUPS 96(SI)(AX*1), Y3
+	TESTQ BX, BX
+	JNE  stream
+	VMOVUPS Y0, 0(DI)(AX*1)
+	VMOVUPS Y1, 32(DI)(AX*1)
+	VMOVUPS Y2, 64(DI)(AX*1)
+	VMOVUPS Y3, 96(DI)(AX*1)
+	ADDQ $128, AX
+	JMP  four
+stream:
 	VMOVNTPS Y0, 0(DI)(AX*1)
 	VMOVNTPS Y1, 32(DI)(AX*1)
 	VMOVNTPS Y2, 64(DI)(AX*1)

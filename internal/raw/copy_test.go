@@ -5,38 +5,43 @@ import (
 	"testing"
 )
 
-// Every length and alignment, at every level; nothing else is written.
-func TestCopyStream(t *testing.T) {
+// ways are all that Copying can be, but for what it fetches.
+func ways() []Copying {
+	return []Copying{{}, {Past: true}, {Claim: true}, {Past: true, Claim: true}}
+}
+
+// Every length and alignment, in every way at every level, with less and with more to fetch than
+// is copied; nothing else is written.
+func TestCopying(t *testing.T) {
 	p := newPool[uint8](3)
+	next := make([]byte, 1000)
 	for _, l := range levels() {
 		for n := range 600 {
-			src, _ := aligned[uint8](n, p.r.IntN(cacheLine))
-			dst, memory := aligned[uint8](n, n%cacheLine)
-			p.fill(src)
-			p.fill(memory)
-			before := bytes.Clone(memory)
-			if !copyVectors(l, dst, src) {
-				copy(dst, src)
+			for i, how := range ways() {
+				how.Next = [2][]byte{next[:n*i/2], next[i:][:n/2]}
+				src, _ := aligned[uint8](n, p.r.IntN(cacheLine))
+				dst, memory := aligned[uint8](n, n%cacheLine)
+				p.fill(src)
+				p.fill(memory)
+				before := bytes.Clone(memory)
+				how.copy(l, dst, src)
+				if !bytes.Equal(dst, src) {
+					t.Fatalf("%v, past %v, claim %v: %d bytes come out as others", l, how.Past, how.Claim, n)
+				}
+				checkAround(t, memory, before, dst)
 			}
-			if !bytes.Equal(dst, src) {
-				t.Fatalf("%v: %d bytes come out as others", l, n)
-			}
-			checkAround(t, memory, before, dst)
 		}
 	}
 }
 
-func TestCopyStreamTypes(t *testing.T) {
-	src, dst := []float64{1, 2, 3, 4, 5, 6, 7}, make([]float64, 7)
-	if n := testing.AllocsPerRun(10, func() { CopyStream(dst, src) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	for i := range dst {
-		if dst[i] != src[i] {
-			t.Fatalf("copy of %v is %v", src, dst)
+func TestCopyingMisuse(t *testing.T) {
+	for _, how := range ways() {
+		src, dst := make([]byte, 100), make([]byte, 100)
+		if n := testing.AllocsPerRun(10, func() { how.Copy(dst, src) }); n != 0 {
+			t.Errorf("past %v, claim %v: %v allocations", how.Past, how.Claim, n)
 		}
-	}
-	if panicOf(func() { CopyStream(dst[:3], src) }) == "" {
-		t.Error("lengths differ: no panic")
+		if panicOf(func() { how.Copy(dst[:99], src) }) == "" {
+			t.Errorf("past %v, claim %v: lengths differ: no panic", how.Past, how.Claim)
+		}
 	}
 }

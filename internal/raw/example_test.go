@@ -8,7 +8,7 @@ import (
 
 func ExampleAddAll() {
 	dst := make([]float32, 2)
-	raw.AddAll([][]float32{dst}, [][]float32{{1, 2}, {10, 20}, {100, 200}}, false)
+	raw.AddAll([][]float32{dst}, [][]float32{{1, 2}, {10, 20}, {100, 200}}, 0)
 	fmt.Println(dst)
 	// Output: [111 222]
 }

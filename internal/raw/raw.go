@@ -15,7 +15,7 @@
 //
 //	raw.AddAll([][]float32{dst}, [][]float32{a, b, c}, false)  // dst[i] = a[i] + b[i] + c[i]
 //
-// AddAll and CopyStream can write past the caches: for results too long for them.
+// AddAll and Copying can write past the caches: for results too long for them.
 //
 // Read, WriteTwo, Option and Yield are system calls that the Go scheduler does not know of, for
 // descriptors that do not block. Package internal/progress uses them.

@@ -203,12 +203,12 @@ type sources struct {
 	count    int            // from so many; at least 2
 	bytes    int            // of each; at least 32
 	wide     bool
-	stream   bool // write past the caches: all of to begin at the same place of a cache line
+	past     int // of to, the last: past the caches; if any, all of to begin at the same place of a cache line
 }
 
 // sumVectors adds all of from at level l if there is a kernel for it, and reports
 // whether there was.
-func sumVectors[T Number](l level, to, from [][]T, stream bool) bool {
+func sumVectors[T Number](l level, to, from [][]T, past int) bool {
 	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {
 		return false
@@ -220,7 +220,9 @@ func sumVectors[T Number](l level, to, from [][]T, stream bool) bool {
 		count:  len(from),
 		bytes:  bytes,
 		wide:   l == avx512,
-		stream: stream && alike(to),
+	}
+	if alike(to) {
+		v.past = past
 	}
 	switch TypeOf[T]() {
 	case Int8, Uint8:
@@ -255,17 +257,31 @@ func alike[T Number](all [][]T) bool {
 	return true
 }
 
-// copyVectors copies src to dst past the caches at level l, if it can, and reports
-// whether it did.
-func copyVectors[T Number](l level, dst, src []T) bool {
-	bytes := len(dst) * Size[T]()
-	if l == plain || bytes < minVector {
+// copying is a copy, for the assembly.
+type copying struct {
+	dst, src    unsafe.Pointer
+	bytes       int            // at least 32
+	next, after unsafe.Pointer // what to fetch
+	ahead, more int            // bytes of these
+	claim, past bool
+}
+
+// copyVectors copies src to dst as how says at level l, if it can, and reports whether it
+// did.
+func copyVectors(l level, how *Copying, dst, src []byte) bool {
+	if l == plain || len(dst) < minVector {
 		return false
 	}
-	copyStream(&operands{
+	copyLines(&copying{
 		dst:   unsafe.Pointer(unsafe.SliceData(dst)),
-		a:     unsafe.Pointer(unsafe.SliceData(src)),
-		bytes: bytes,
+		src:   unsafe.Pointer(unsafe.SliceData(src)),
+		bytes: len(dst),
+		next:  unsafe.Pointer(unsafe.SliceData(how.Next[0])),
+		after: unsafe.Pointer(unsafe.SliceData(how.Next[1])),
+		ahead: len(how.Next[0]),
+		more:  len(how.Next[1]),
+		claim: how.Claim,
+		past:  how.Past,
 	})
 	return true
 }

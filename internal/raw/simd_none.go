@@ -10,6 +10,6 @@ func foldVectors[T Number](level, operation, []T, []T, []T) bool { return false 
 
 func divideVectors[T Number](level, []T, int) bool { return false }
 
-func sumVectors[T Number](level, [][]T, [][]T, bool) bool { return false }
+func sumVectors[T Number](level, [][]T, [][]T, int) bool { return false }
 
-func copyVectors[T Number](level, []T, []T) bool { return false }
+func copyVectors(level, *Copying, []byte, []byte) bool { return false }

@@ -140,7 +140,7 @@ func sumF16(v *sources)
 func sumBF16(v *sources)
 
 //go:noescape
-func copyStream(v *operands)
+func copyLines(v *copying)
 
 //go:noescape
 func divF32(v *operands)

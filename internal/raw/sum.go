@@ -8,11 +8,12 @@ import "fmt"
 // so differs from it. There must be at least one vector on either side, all of the same
 // length. Each of dst may be one of from; otherwise none that is written may overlap another.
 //
-// stream is for results that are not soon read again and do not fit the caches: where it can
-// AddAll writes past them, so that dst is not read from memory before it is overwritten.
-func AddAll[T Number](dst, from [][]T, stream bool) { addAll(levelHere(), dst, from, stream) }
+// past is how many of dst, the last of them, are not soon read again and do not fit the caches:
+// where it can AddAll writes past these, so that they are not read from memory before they are
+// overwritten. It can if all of dst begin at the same place of a cache line.
+func AddAll[T Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from, past) }
 
-func addAll[T Number](l level, dst, from [][]T, stream bool) {
+func addAll[T Number](l level, dst, from [][]T, past int) {
 	if len(from) == 0 || len(dst) == 0 {
 		panic(fmt.Sprintf("raw: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
@@ -27,7 +28,7 @@ func addAll[T Number](l level, dst, from [][]T, stream bool) {
 			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, dst %d has %d", n, i, len(v)))
 		}
 	}
-	if sumVectors(l, dst, from, stream) {
+	if sumVectors(l, dst, from, past) {
 		return
 	}
 	addAllLoop(dst, from)

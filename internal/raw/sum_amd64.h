@@ -3,7 +3,7 @@
 //	DI   the first of the slices to write      R13  how many these are
 //	SI   the first of the slices to add        DX   how many follow it
 //	R10  where a slice begins                  R11  the slice in turn
-//	R12  slices still to come                  BX   whether to write past the caches
+//	R12  slices still to come                  BX   how many of the last to write past the caches
 //
 // A slice of Go is three words, of which the first is its pointer.
 
@@ -16,7 +16,7 @@
 	DECQ DX; \
 	MOVQ sources_bytes(BX), CX; \
 	MOVBQZX sources_wide(BX), AX; \
-	MOVBQZX sources_stream(BX), BX; \
+	MOVQ sources_past(BX), BX; \
 	TESTQ AX, AX; \
 	JEQ narrow; \
 	CMPQ CX, $(w); \
@@ -75,10 +75,11 @@ next: \
 	OP(B, A, B, B)
 
 // AHEAD fetches what is to be added 4 KiB later: where there are many vectors to read and to
-// write, past the caches, the processor does not look as far ahead by itself.
+// write, all past the caches, the processor does not look as far ahead by itself. Where some
+// are written into the caches these may be what is read, and CLAIMS fetches that.
 #define AHEAD(w, near) \
-	TESTQ BX, BX; \
-	JEQ near; \
+	CMPQ R13, BX; \
+	JNE near; \
 	PREFETCHT0 (4096+0*w)(R10); \
 	PREFETCHT0 (4096+1*w)(R10); \
 	PREFETCHT0 (4096+2*w)(R10); \
@@ -144,8 +145,8 @@ nextEight: \
 	EACH; \
 toEight: \
 	TO; \
-	TESTQ BX, BX; \
-	JNE stream; \
+	CMPQ R12, BX; \
+	JLE stream; \
 	CLAIMS(w); \
 	STORE(Y0, (0*w)(R10), Y8, Y9, X8); \
 	STORE(Y1, (1*w)(R10), Y8, Y9, X8); \
@@ -233,8 +234,8 @@ wideNextEight: \
 	EACH; \
 wideToEight: \
 	TO; \
-	TESTQ BX, BX; \
-	JNE wideStream; \
+	CMPQ R12, BX; \
+	JLE wideStream; \
 	CLAIMS(w); \
 	STORE(Z0, (0*w)(R10), Z8, Z9, Y8); \
 	STORE(Z1, (1*w)(R10), Z8, Z9, Y8); \

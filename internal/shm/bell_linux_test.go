@@ -118,7 +118,9 @@ func TestCallsWithBells(t *testing.T) {
 			bounds = append(bounds, bounds[len(bounds)-1]+rapid.IntRange(0, 60_000).Draw(t, "chunk"))
 		}
 		for k, kind := range []string{"allreduce", "meet", "small", "gather"} {
-			errs := each(n, func(rank int) error { return callOf(lanes[rank], uint64(k), kind, 0, bounds) })
+			errs := each(n, func(rank int) error {
+				return callOf(lanes[rank], uint64(k), kind, 0, bounds, Folding[int64]{Two: join})
+			})
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s of %d ranks, bounds %v: %v", kind, n, bounds, err)
 			}

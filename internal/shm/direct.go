@@ -86,13 +86,16 @@ func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
 	edge(l, 0, head/size, 0, fold)
 	edge(l, length-tail/size, length, head, fold)
 	first, end := l.share(head/size, length-tail/size, line/size)
-	stream := l.streams(length * size)
+	past := 0
+	if l.streams(length * size) {
+		past = l.size
+	}
 	step := directBlock / size
 	if fold.All == nil {
 		step = min(pairBlock, len(l.blocks[l.rank])) / size // as partial results go to its blocks
 	}
 	for ; first < end; first += step {
-		push(l, first, min(first+step, end), fold, stream)
+		push(l, first, min(first+step, end), fold, past)
 		l.watch(-1)
 	}
 	return l.finish()
@@ -107,13 +110,13 @@ func (l *Lane) share(first, end, align int) (from, to int) {
 }
 
 // push folds elements first to end into the vectors of all, this rank's own first.
-func push[T raw.Number](l *Lane, first, end int, fold Folding[T], stream bool) {
+func push[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
 		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]
 		from[r] = of[T](l.views.src[r])[first:end]
 	}
-	fold.into(to, of[T](l.blocks[l.rank]), from, stream) // dst may be the vector of a later rank
+	fold.into(to, of[T](l.blocks[l.rank]), from, past) // dst may be the vector of a later rank
 }
 
 // edge folds elements first to end for this rank alone, out of what all have posted, where
@@ -127,7 +130,7 @@ func edge[T raw.Number](l *Lane, first, end, skip int, fold Folding[T]) {
 	for r := range from {
 		from[r] = of[T](l.post(r).inline[skip:])[:end-first]
 	}
-	fold.into(to, to[0], from, false)
+	fold.into(to, to[0], from, 0)
 }
 
 // finish waits until all ranks have written their parts. The call counts as one block.

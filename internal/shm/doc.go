@@ -8,7 +8,8 @@
 //
 //	Small    the vector travels with the post; every rank folds all of them
 //	staged   AllReduce and its relatives over ordinary slices: blocks are copied into
-//	         the segment, folded there by the rank whose chunk they are of, copied out
+//	         the segment, folded there by the rank whose chunk they are of, copied out.
+//	         Results that all are to have go back into the blocks that they came from
 //	direct   the vectors themselves lie in Arenas, which the others have mapped: each rank
 //	         folds its chunk straight out of all of them into all of them
 //

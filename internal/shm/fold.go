@@ -7,8 +7,8 @@ type Folding[T raw.Number] struct {
 	// Two sets dst = a op b, where a is of lower ranks than b and dst may be a or b.
 	Two func(dst, a, b []T)
 	// All, if set, folds any number of vectors in one pass into each of dst, which may be some
-	// of them; stream says that these are not read again soon.
-	All func(dst, from [][]T, stream bool)
+	// of them; past is how many of dst, the last of them, are not read again soon.
+	All func(dst, from [][]T, past int)
 }
 
 // streamFrom returns how much the ranks write together, in bytes, if results pass by the cache
@@ -21,13 +21,14 @@ func (l *Lane) streams(bytes int) bool { return bytes*l.size >= l.segment.stream
 
 // into folds n vectors in their order into each of dst, which may be some of them. Where it
 // folds two at a time, all but the last result go to partial, which is at least as long and may
-// be dst[0] unless that is one of the vectors.
-func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, stream bool) {
+// be dst[0] unless that is one of the vectors. The last of dst, so many as past says, are not
+// read again soon.
+func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, past int) {
 	switch {
 	case len(from) == 1:
 		copy(dst[0], from[0])
-	case f.All != nil && (stream || len(from) > 2 || len(dst) > 1):
-		f.All(dst, from, stream)
+	case f.All != nil && (past > 0 || len(from) > 2 || len(dst) > 1):
+		f.All(dst, from, past)
 		return
 	default:
 		sum, partial := from[0], partial[:len(dst[0])]
@@ -37,16 +38,12 @@ func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, stream bool) {
 		}
 		f.Two(dst[0], sum, from[len(from)-1])
 	}
-	for _, d := range dst[1:] {
-		move(d, dst[0], stream)
+	for i, d := range dst[1:] {
+		move(d, dst[0], raw.Copying{Past: i+1 >= len(dst)-past})
 	}
 }
 
 // move copies src to dst.
-func move[T raw.Number](dst, src []T, stream bool) {
-	if stream {
-		raw.CopyStream(raw.Bytes(dst), raw.Bytes(src))
-		return
-	}
-	copy(dst, src)
+func move[T raw.Number](dst, src []T, how raw.Copying) {
+	how.Copy(raw.Bytes(dst), raw.Bytes(src))
 }

@@ -20,7 +20,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 const (
 	// Layout is different in programs that lay out a segment differently, or use it in
 	// another way: ranks with different ones cannot share memory.
-	Layout = 6
+	Layout = 7
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.
@@ -28,10 +28,9 @@ const (
 	// MaxRanks is the most ranks that a segment can have.
 	MaxRanks = 64
 
-	line     = 64 // bytes of a cache line
-	depth    = 4  // blocks that a rank can have in the segment
-	maxBlock = 256 << 10
-	minBlock = MaxRanks * line
+	line    = 64        // bytes of a cache line
+	maxRoom = 512 << 10 // bytes that a rank has for blocks
+	allRoom = 4 << 20   // bytes that all have
 )
 
 // word is a counter that one rank advances and others wait for. It may wrap: only
@@ -100,21 +99,21 @@ func (h *Header) digest() uint64 {
 // memory.
 type Refs struct{ Dst, Src Ref }
 
-// blockSize returns the bytes of a block in a segment of n ranks: together they fit
-// into a core's cache.
-func blockSize(n int) int {
-	size := maxBlock
-	for size > minBlock && size*n*depth > 2<<20 {
-		size /= 2
+// roomSize returns the bytes that a rank of n has for its blocks: together they fit into the
+// cache of some cores.
+func roomSize(n int) int {
+	room := maxRoom
+	for room*n > allRoom {
+		room /= 2
 	}
-	return size
+	return room
 }
 
 // Size returns the bytes of memory that a segment of n ranks takes.
 func Size(n int) int { return n*Lanes*placeSize(n) + n*n*cellSize }
 
 // placeSize is a multiple of the line, as all its parts are.
-func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + depth*blockSize(n) }
+func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + roomSize(n) }
 
 // Segment is one rank's view of the memory.
 type Segment struct {
@@ -122,7 +121,7 @@ type Segment struct {
 	arenas  [][]byte // by rank; nil where there is none
 	rank    int
 	size    int // ranks
-	block   int // bytes
+	room    int // bytes that a rank has for blocks
 	stream  int // see streamFrom
 	patient bool
 	bell    *Bell   // nil where ranks do not sleep until they are woken
@@ -159,7 +158,7 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(arenas) != n {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
-	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, block: blockSize(n), stream: streamFrom(largestCache()),
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, room: roomSize(n), stream: streamFrom(largestCache()),
 		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
 }
 
@@ -202,5 +201,5 @@ func (s *Segment) place(lane, rank int) *place {
 // blocks returns the memory of a rank's blocks in a lane.
 func (s *Segment) blocks(lane, rank int) []byte {
 	offset := (rank*Lanes+lane)*placeSize(s.size) + int(unsafe.Sizeof(place{}))
-	return s.memory[offset : offset+depth*s.block]
+	return s.memory[offset : offset+s.room]
 }

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -54,6 +55,17 @@ func join(dst, a, b []int64) {
 	}
 }
 
+// joinAll is join of many vectors, into many.
+func joinAll(dst, from [][]int64, _ int) {
+	sum := slices.Clone(from[0])
+	for _, v := range from[1:] {
+		join(sum, sum, v)
+	}
+	for _, d := range dst {
+		copy(d, sum)
+	}
+}
+
 // input is what a rank brings.
 func input(rank, i int) int64 { return int64(rank+2)<<32 | int64(uint32(i*(rank+3))) }
 
@@ -67,11 +79,20 @@ func want(n, i int) int64 {
 }
 
 // Any sequence of calls of any kind and length gives what the definition says, in lanes
-// in which blocks and posts are used again and again.
+// in which blocks and posts are used again and again, also where results go past the caches.
 func TestCalls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ranks")
 		lanes := group(t, n)
+		if rapid.Bool().Draw(t, "past the caches") {
+			for _, l := range lanes {
+				l.segment.stream = 0
+			}
+		}
+		fold := Folding[int64]{Two: join}
+		if rapid.Bool().Draw(t, "fold all at once") {
+			fold.All = joinAll
+		}
 		for k := range rapid.IntRange(1, 6).Draw(t, "calls") {
 			kind := rapid.SampledFrom([]string{"small", "allreduce", "reduce", "scatter", "gather", "gather to one", "meet"}).Draw(t, "kind")
 			root := rapid.IntRange(0, n-1).Draw(t, "root")
@@ -79,7 +100,7 @@ func TestCalls(t *testing.T) {
 			for range n {
 				bounds = append(bounds, bounds[len(bounds)-1]+rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(0, 60_000)).Draw(t, "chunk"))
 			}
-			errs := each(n, func(rank int) error { return callOf(lanes[rank], uint64(k), kind, root, bounds) })
+			errs := each(n, func(rank int) error { return callOf(lanes[rank], uint64(k), kind, root, bounds, fold) })
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s of %d ranks, bounds %v: %v", kind, n, bounds, err)
 			}
@@ -88,7 +109,7 @@ func TestCalls(t *testing.T) {
 }
 
 // callOf carries out one call at one rank and looks at the result.
-func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
+func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Folding[int64]) error {
 	first, end := bounds[l.rank], bounds[l.rank+1]
 	whole := make([]int64, bounds[l.size])
 	for i := range whole {
@@ -106,13 +127,13 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int) error {
 	case "scatter":
 		l.Post(h, Refs{})
 		dst := make([]int64, end-first)
-		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Fold: Folding[int64]{Two: join}}), folded(dst, l.size, first))
+		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Fold: fold}), folded(dst, l.size, first))
 	case "allreduce", "reduce":
 		l.Post(h, Refs{})
 		if kind == "allreduce" {
 			root = Everyone
 		}
-		err := AllReduce(l, Vectors[int64]{Dst: whole, Src: whole, Bounds: bounds, Fold: Folding[int64]{Two: join}}, root)
+		err := AllReduce(l, Vectors[int64]{Dst: whole, Src: whole, Bounds: bounds, Fold: fold}, root)
 		if root == Everyone || root == l.rank {
 			return errors.Join(err, folded(whole, l.size, 0))
 		}
@@ -154,9 +175,27 @@ func folded(v []int64, n, first int) error {
 	return nil
 }
 
-// With many ranks a segment's blocks are shorter than what a rank folds at a time otherwise.
-func TestManyRanksWithArenas(t *testing.T) {
-	const n, length = 40, 40 * 4200
+// A piece lies in a block as in the vector that it is of, wherever its chunk begins: only then
+// can it go to both with one fold and to the vector past the caches.
+func TestSlotsAlike(t *testing.T) {
+	const n = 3
+	for _, l := range group(t, n) {
+		s := staged[int64]{Lane: l, Vectors: Vectors[int64]{Bounds: []int{0, 1001, 2003, 3006}}, depth: 2, block: 8 * n * line, stride: 8 * line, width: 7 * line / 8}
+		for k := range 5 {
+			for chunk := range n {
+				first, end := s.piece(k, chunk)
+				slot := s.slot(k, l.rank, chunk)
+				if got, want := addressOf(raw.Bytes(slot))%line, uintptr(first*8%line); got != want || len(slot) != end-first {
+					t.Fatalf("elements %d to %d: %d of them begin at byte %d of a line, want %d", first, end, len(slot), got, want)
+				}
+			}
+		}
+	}
+}
+
+// Blocks may be shorter than what a rank folds at a time otherwise, as with many ranks.
+func TestShortBlocksWithArenas(t *testing.T) {
+	const n, length = 5, 5 * 4200
 	memory, arenas := Ordinary(Size(n)), make([][]byte, n)
 	for r := range arenas {
 		arenas[r] = Ordinary(8 * length)
@@ -166,6 +205,7 @@ func TestManyRanksWithArenas(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		s.room = 4 << 10
 		l := s.Lane(0, upTo(n))
 		v := of[int64](arenas[rank])
 		for i := range v {
@@ -271,7 +311,7 @@ func TestLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := s.block / n &^ (line - 1); w < line {
+		if w := s.room / 4 / n &^ (line - 1); w < 2*line {
 			t.Fatalf("%d ranks: a chunk has %d bytes of a block", n, w)
 		}
 		last := s.blocks(Lanes-1, n-1)

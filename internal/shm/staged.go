@@ -28,7 +28,7 @@ func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 	if root == Everyone && l.mapped(len(v.Src)*raw.Size[T]()) {
 		return direct(l, len(v.Src), v.Fold)
 	}
-	return stage(l, v, pass{fold: true, spread: true, root: root})
+	return stage(l, v, pass{fold: true, spread: true, root: root, back: root == Everyone})
 }
 
 // ReduceScatter folds this rank's chunk of all Src into Dst, which is as long as the
@@ -54,6 +54,7 @@ type pass struct {
 	fold   bool // each rank folds its chunk
 	spread bool // chunks are handed out
 	root   int  // to whom
+	back   bool // each finds them in its own blocks
 }
 
 // staged is a call under way at this rank.
@@ -61,18 +62,36 @@ type staged[T raw.Number] struct {
 	*Lane
 	Vectors[T]
 	pass
-	width  int  // elements of a chunk in a block
-	count  int  // blocks
-	stream bool // Dst is too long for the cache
-	twice  bool // what this rank folds goes to Dst at once, and not only to the block
+	depth  int // blocks that a rank has
+	block  int // bytes of one
+	stride int // of these, those of a chunk
+	width  int // elements of a chunk in a block
+	count  int // blocks that it takes
+	past   int // 1 if Dst is too long for the cache
 }
+
+// Where all are to have the result, what a rank has folded goes back into the blocks that it
+// came from: each copies it out of its own ones. So a cache line is claimed by the rank that
+// folds, and claimed back by the one that copies in next, two journeys for one there and one
+// back. Were it read by the one and then written by the other, the other would wait for a
+// journey more, in which the line is taken away from who had read it. Nobody else wants
+// the block by then, and two are enough: one is filled while the one before is on its way.
+// Otherwise ranks wait for others to have taken what is theirs, and have four, of half the
+// size.
 
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
 func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
-	s := &staged[T]{Lane: l, Vectors: v, pass: p, stream: l.streams(len(v.Dst) * raw.Size[T]())}
-	s.twice = l.size > 1 && p.fold && p.spread && s.takes() && !s.stream
-	s.width = l.segment.block / l.size &^ (line - 1) / raw.Size[T]()
+	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: 4}
+	if p.back {
+		s.depth = 2
+	}
+	if l.streams(len(v.Dst) * raw.Size[T]()) {
+		s.past = 1
+	}
+	s.block = l.segment.room / s.depth
+	s.stride = s.block / l.size &^ (line - 1)
+	s.width = (s.stride - line) / raw.Size[T]()
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
 	}
@@ -106,31 +125,36 @@ func (s *staged[T]) piece(k, rank int) (first, end int) {
 	return min(first, end), min(first+s.width, end)
 }
 
-// slot returns where the piece of a chunk, n elements, is in block k of a rank.
-func (s *staged[T]) slot(k, owner, chunk, n int) []T {
+// slot returns where the piece of a chunk is in block k of a rank: as many bytes after the
+// beginning of a line as in a vector that begins with one. No rank is still at the call
+// before, so that the blocks of each call are counted from the first.
+func (s *staged[T]) slot(k, owner, chunk int) []T {
 	bytes := raw.Size[T]()
-	block := s.blocks[owner][(int(s.done)+k)%depth*s.segment.block:]
-	return of[T](block[chunk*s.width*bytes : (chunk*s.width+n)*bytes])
+	first, end := s.piece(k, chunk)
+	b := s.blocks[owner][k%s.depth*s.block+chunk*s.stride+first*bytes%line:]
+	return of[T](b[:(end-first)*bytes])
 }
 
 // fill copies what others want of this rank into its block k, once all have done with
 // what was there.
 func (s *staged[T]) fill(k int) error {
-	for r, p := range s.places {
-		if err := s.await(&p.taken.word, s.done+uint32(k)+1-depth, r); err != nil {
-			return err
+	if !s.back {
+		for r, p := range s.places {
+			if err := s.await(&p.taken.word, s.done+uint32(k+1-s.depth), r); err != nil {
+				return err
+			}
 		}
 	}
 	if s.fold {
 		for r := range s.size {
 			if r != s.rank { // its own it folds from Src
 				first, end := s.piece(k, r)
-				copy(s.slot(k, s.rank, r, end-first), s.Src[first:end])
+				copy(s.slot(k, s.rank, r), s.Src[first:end])
 			}
 		}
 	} else {
 		first, end := s.piece(k, s.rank)
-		copy(s.slot(k, s.rank, s.rank, end-first), s.Src[first-s.Bounds[s.rank]:])
+		copy(s.slot(k, s.rank, s.rank), s.Src[first-s.Bounds[s.rank]:][:end-first])
 	}
 	s.publish(&s.mine().filled.word, s.done+uint32(k)+1)
 	return nil
@@ -153,42 +177,55 @@ func (s *staged[T]) settle(k int) error {
 	return nil
 }
 
-// foldPiece leaves its result in the block, for the others, or in Dst, if it is only for
-// this rank.
+// foldPiece folds this rank's piece of block k to where it is wanted.
 func (s *staged[T]) foldPiece(k int) error {
 	for r, p := range s.places {
 		if err := s.await(&p.filled.word, s.done+uint32(k)+1, r); err != nil {
 			return err
 		}
 	}
-	first, end := s.piece(k, s.rank)
-	n := end - first
-	out := s.slot(k, s.rank, s.rank, n)
-	to, from := targets[T](&s.views)[:1], sources[T](&s.views)
-	to[0] = out
-	if !s.spread {
-		to[0] = s.Dst[first-s.Bounds[s.rank]:][:n]
-	}
-	if s.twice {
-		to = to[:2]
-		to[1] = s.Dst[first:end]
-	}
+	from := sources[T](&s.views)
 	for r := range from {
-		from[r] = s.slot(k, r, s.rank, n)
+		from[r] = s.slot(k, r, s.rank)
 	}
+	first, end := s.piece(k, s.rank)
 	from[s.rank] = s.Src[first:end]
-	s.Fold.into(to, out, from, false)
+	to, past := s.wanted(k)
+	s.Fold.into(to, s.slot(k, s.rank, s.rank), from, past)
 	s.publish(&s.mine().folded.word, s.done+uint32(k)+1)
 	return nil
+}
+
+// wanted returns where this rank's piece of block k is wanted, and how many of these places,
+// the last, are too long for the cache as a whole: Dst, if this rank is to have the piece.
+func (s *staged[T]) wanted(k int) (to [][]T, past int) {
+	first, end := s.piece(k, s.rank)
+	to = targets[T](&s.views)[:1]
+	switch {
+	case !s.spread:
+		to[0] = s.Dst[first-s.Bounds[s.rank]:][:end-first]
+	case s.back:
+		to = to[:s.size]
+		for i := range s.size - 1 {
+			to[i] = s.slot(k, (s.rank+1+i)%s.size, s.rank)
+		}
+		to[s.size-1] = s.Dst[first:end]
+	case s.takes():
+		to[0] = s.Dst[first:end]
+	default:
+		to[0] = s.slot(k, s.rank, s.rank) // for the root to take
+		return to, 0
+	}
+	return to, s.past
 }
 
 // take copies the pieces of all ranks that are not there yet to Dst.
 func (s *staged[T]) take(k int) error {
 	for i := range s.size {
-		r := (s.rank + i) % s.size // its own is ready
-		if s.twice && i == 0 {
-			continue
+		if s.fold && i == 0 {
+			continue // its own is there
 		}
+		r := (s.rank + i) % s.size
 		ready := &s.places[r].filled.word
 		if s.fold {
 			ready = &s.places[r].folded.word
@@ -197,7 +234,23 @@ func (s *staged[T]) take(k int) error {
 			return err
 		}
 		first, end := s.piece(k, r)
-		move(s.Dst[first:end], s.slot(k, r, r, end-first), s.stream)
+		if s.back {
+			move(s.Dst[first:end], s.slot(k, s.rank, r), raw.Copying{Past: s.past > 0, Claim: true, Next: s.soon(k, r, i == 1)})
+		} else {
+			move(s.Dst[first:end], s.slot(k, r, r), raw.Copying{Past: s.past > 0})
+		}
 	}
 	return nil
+}
+
+// soon returns what this rank reads of Src after block k: where it has taken a piece of a
+// rank, the one that it copies in next for that, and with the first its own that it folds next.
+func (s *staged[T]) soon(k, rank int, own bool) (next [2][]byte) {
+	first, end := s.piece(k+2, rank)
+	next[0] = raw.Bytes(s.Src[first:end])
+	if own {
+		first, end = s.piece(k+1, s.rank)
+		next[1] = raw.Bytes(s.Src[first:end])
+	}
+	return next
 }
