@@ -29,8 +29,11 @@ const (
 	MaxRanks = 64
 
 	line    = 64        // bytes of a cache line
-	maxRoom = 512 << 10 // bytes that a rank has for blocks
-	allRoom = 4 << 20   // bytes that all have
+	piece   = 64 << 10  // bytes of a chunk in a block
+	maxRoom = 512 << 10 // bytes of the blocks of a rank
+	allRoom = 4 << 20   // bytes of those of all ranks
+	least   = 2         // blocks that a rank has
+	most    = 4
 )
 
 // word is a counter that one rank advances and others wait for. It may wrap: only
@@ -99,14 +102,16 @@ func (h *Header) digest() uint64 {
 // memory.
 type Refs struct{ Dst, Src Ref }
 
-// roomSize returns the bytes that a rank of n has for its blocks: together they fit into the
-// cache of some cores.
+// roomSize returns the bytes that a rank of n has for its blocks: what it works at stays in the
+// cache of its core, and all of it in that of several. A chunk of a block has a line more than
+// its part of a power of two, so that a vector of such a length does not need a block for what
+// is left over.
 func roomSize(n int) int {
-	room := maxRoom
+	room := min(least*n*piece, maxRoom)
 	for room*n > allRoom {
 		room /= 2
 	}
-	return room
+	return room + most*n*line
 }
 
 // Size returns the bytes of memory that a segment of n ranks takes.

@@ -311,7 +311,7 @@ func TestLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := s.room / 4 / n &^ (line - 1); w < 2*line {
+		if w := s.room / most / n &^ (line - 1); w < 2*line {
 			t.Fatalf("%d ranks: a chunk has %d bytes of a block", n, w)
 		}
 		last := s.blocks(Lanes-1, n-1)

@@ -82,9 +82,9 @@ type staged[T raw.Number] struct {
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
 func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
-	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: 4}
+	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: most}
 	if p.back {
-		s.depth = 2
+		s.depth = least
 	}
 	if l.streams(len(v.Dst) * raw.Size[T]()) {
 		s.past = 1
