@@ -27,7 +27,7 @@ func linkRatio(bytes int, us float64) float64 { return float64(bytes) / us * 1e6
 
 // hostsReport writes the parts with several hosts, as far as they were measured.
 func (s *study) hostsReport(b *strings.Builder) {
-	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores.\n")
+	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores: GOMAXPROCS is a host's part of them, at least 1.\n")
 	s.fourReport(b)
 	s.twoReport(b)
 	s.delayReport(b)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -62,9 +63,15 @@ func (l *lab) remove() {
 	}
 }
 
-// inside makes a command that runs on a host.
+// inside makes a command that runs on a host. The hosts share the cores of this machine: a Go
+// program takes its host's part of them, as elrun's peers of one host do, unless the user has
+// said how many. By itself it would take all, as each program of a real host may.
 func (l *lab) inside(ctx context.Context, host int, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", l.hosts[host]}, args...)...)
+	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", l.hosts[host]}, args...)...)
+	if os.Getenv("GOMAXPROCS") == "" {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/len(l.hosts))))
+	}
+	return cmd
 }
 
 // sent returns how many bytes each host has put on its wire.
