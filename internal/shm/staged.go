@@ -28,7 +28,7 @@ func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 	if root == Everyone && l.mapped(len(v.Src)*raw.Size[T]()) {
 		return direct(l, len(v.Src), v.Fold)
 	}
-	return stage(l, v, pass{fold: true, spread: true, root: root, back: root == Everyone})
+	return stage(l, v, pass{fold: true, spread: true, root: root})
 }
 
 // ReduceScatter folds this rank's chunk of all Src into Dst, which is as long as the
@@ -54,8 +54,10 @@ type pass struct {
 	fold   bool // each rank folds its chunk
 	spread bool // chunks are handed out
 	root   int  // to whom
-	back   bool // each finds them in its own blocks
 }
+
+// back reports whether what is folded goes back into the blocks that it came from.
+func (p pass) back() bool { return p.fold && p.spread && p.root == Everyone }
 
 // staged is a call under way at this rank.
 type staged[T raw.Number] struct {
@@ -83,7 +85,7 @@ type staged[T raw.Number] struct {
 // every chunk. While others still fill block k this rank fills block k+1.
 func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
 	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: most}
-	if p.back {
+	if p.back() {
 		s.depth = least
 	}
 	if l.streams(len(v.Dst) * raw.Size[T]()) {
@@ -138,7 +140,7 @@ func (s *staged[T]) slot(k, owner, chunk int) []T {
 // fill copies what others want of this rank into its block k, once all have done with
 // what was there.
 func (s *staged[T]) fill(k int) error {
-	if !s.back {
+	if !s.back() {
 		for r, p := range s.places {
 			if err := s.await(&p.taken.word, s.done+uint32(k+1-s.depth), r); err != nil {
 				return err
@@ -204,7 +206,7 @@ func (s *staged[T]) wanted(k int) (to [][]T, past int) {
 	switch {
 	case !s.spread:
 		to[0] = s.Dst[first-s.Bounds[s.rank]:][:end-first]
-	case s.back:
+	case s.back():
 		to = to[:s.size]
 		for i := range s.size - 1 {
 			to[i] = s.slot(k, (s.rank+1+i)%s.size, s.rank)
@@ -234,7 +236,7 @@ func (s *staged[T]) take(k int) error {
 			return err
 		}
 		first, end := s.piece(k, r)
-		if s.back {
+		if s.back() {
 			move(s.Dst[first:end], s.slot(k, s.rank, r), raw.Copying{Past: s.past > 0, Claim: true, Next: s.soon(k, r, i == 1)})
 		} else {
 			move(s.Dst[first:end], s.slot(k, r, r), raw.Copying{Past: s.past > 0})
