@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/internal/race"
 )
 
 // Whatever is written, in whatever pieces and both ways at once, comes out as it was.
@@ -169,7 +171,7 @@ func TestDeadlines(t *testing.T) {
 // decrypted here: the standard library allocates a few bytes for each record. And nobody looks
 // at the link, which takes an allocation every MiB.)
 func TestWriteAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("pools lose what they hold under the race detector")
 	}
 	for name, w := range ways() {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/race"
 )
 
 // model is the slow twin of a source. The i-th receive under a key gets the i-th
@@ -204,7 +205,7 @@ func TestAllocations(t *testing.T) {
 		b.receives.Put(r)
 	})
 	// The race detector makes pools forget at random.
-	if !raceEnabled && (unasked != 0 || asked != 0) {
+	if !race.Enabled && (unasked != 0 || asked != 0) {
 		t.Errorf("%v allocations unasked for, %v asked for", unasked, asked)
 	}
 }

@@ -1,5 +1,0 @@
-//go:build race
-
-package direct
-
-const raceEnabled = true
