@@ -27,6 +27,7 @@ func alone(t *testing.T, cfg trainer.Config) (sha string) {
 // The first step of exact mode is computed twice if the first scale does not fit; a
 // survivor of a kill computes nothing twice.
 func TestKillAtEveryMessage(t *testing.T) {
+	t.Parallel()
 	for _, exactly := range []bool{false, true} {
 		cfg := churning(5, exactly)
 		want := alone(t, cfg)
@@ -118,6 +119,7 @@ func TestKillsAndJoins(t *testing.T) {
 // Death in the middle of a join: of the newcomer, at any of its messages, or of a member
 // that it may be copying from.
 func TestKillWhileAPeerJoins(t *testing.T) {
+	t.Parallel()
 	cfg := churning(40, true)
 	want := alone(t, cfg)
 	for victim := range 4 { // the last one is the newcomer

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/optim"
@@ -139,9 +140,14 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 // lost with it. The survivors reduce again, or learn of the commit from each other, with
 // the same sums as if nothing had happened.
 func TestKillWithCompression(t *testing.T) {
+	t.Parallel()
+	stride := int64(1)
+	if race.Enabled {
+		stride = raceStride
+	}
 	for victim := range 3 {
 		messages := int64(1 << 30)
-		for k := int64(5); k <= messages; k++ {
+		for k := int64(5); k <= messages; k += stride {
 			synctest.Test(t, func(t *testing.T) {
 				a := newArena(3, fade("topk"))
 				a.adjust = func(x *actor) {

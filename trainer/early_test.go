@@ -241,6 +241,7 @@ func TestStepsThatWait(t *testing.T) {
 // A peer dies before any one of its messages, while parameters of a step that is not
 // committed are there already, with others joining: the weights are those of one process.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
+	t.Parallel()
 	cfg := dyadic(8)
 	want := oneAlone(t, cfg)
 	play := func(t *testing.T, about string, kill func(simnet.Message) bool) (s *staged, resumed int32) {

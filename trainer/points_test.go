@@ -17,6 +17,7 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/internal/raw"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
@@ -31,8 +32,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// raceStride is how far apart points are under the race detector, where each takes ten times
+// as long: it looks for what goroutines share, which is the same at all of them.
+const raceStride = 4
+
 // every reports whether every point is wanted.
 func every() bool { return flag.Lookup("every").Value.String() == "true" }
+
+// wanted reports whether a member is to be killed at its k-th message of a plane.
+func wanted(k int) bool {
+	switch {
+	case every():
+		return true
+	case race.Enabled:
+		return k%raceStride == 1
+	}
+	return k%6 != 0
+}
 
 // point is a message at which a member is killed: the number it has among those that the
 // member sends on one plane.
@@ -232,7 +248,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 	for id, planes := range rehearse(t, 4, cfg, want) {
 		for plane, messages := range planes {
 			for k := 1; k <= messages; k++ {
-				if every() || k%6 != 0 {
+				if wanted(k) {
 					points = append(points, point{id, simnet.Plane(plane), k})
 				}
 			}
@@ -254,6 +270,10 @@ func TestKillAtEveryPoint(t *testing.T) {
 		})
 	})
 	t.Log(met.table())
+	if race.Enabled {
+		met.want(t, 500/raceStride)
+		return
+	}
 	met.want(t, 500, "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: tail",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "control: beat",
 		"bulk: request of state", "bulk: state")
@@ -262,6 +282,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 // A second member dies in what the first death has led to: the change of view, the entry,
 // the catch-up of those who have not heard of a commit, and the step after that.
 func TestKillTwoAtManyPoints(t *testing.T) {
+	t.Parallel()
 	cfg := churning(3, true)
 	want := alone(t, cfg)
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: tail", "control: beat",

@@ -235,6 +235,7 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 
 // A peer dies before any one of its messages while models compute whole shares at once.
 func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
+	t.Parallel()
 	for _, exactly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("exact %t", exactly), func(t *testing.T) { killBroad(t, exactly) })
 	}
