@@ -1,6 +1,8 @@
 package shm
 
 import (
+	"math/bits"
+	"time"
 	"unsafe"
 
 	"github.com/elrun/elrun/internal/raw"
@@ -86,17 +88,16 @@ func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
 	edge(l, 0, head/size, 0, fold)
 	edge(l, length-tail/size, length, head, fold)
 	first, end := l.share(head/size, length-tail/size, line/size)
-	past := 0
-	if l.streams(length * size) {
-		past = l.size
-	}
-	step := directBlock / size
-	if fold.All == nil {
-		step = min(pairBlock, len(l.blocks[l.rank])) / size // as partial results go to its blocks
-	}
-	for ; first < end; first += step {
-		push(l, first, min(first+step, end), fold, past)
-		l.watch(-1)
+	switch bytes := length * size; {
+	case l.streams(bytes):
+		push(l, first, end, fold, l.size)
+	case bytes < l.segment.paced || first == end:
+		push(l, first, end, fold, 0)
+	default:
+		p := &l.paces[bits.Len(uint(bytes))]
+		w, begun := p.next(), time.Now()
+		push(l, first, end, fold, w.past(l.size))
+		p.took(w, (end-first)*size, time.Since(begun))
 	}
 	return l.finish()
 }
@@ -109,8 +110,20 @@ func (l *Lane) share(first, end, align int) (from, to int) {
 	return min(first+l.rank*chunk, end), min(first+(l.rank+1)*chunk, end)
 }
 
-// push folds elements first to end into the vectors of all, this rank's own first.
+// push folds elements first to end into the vectors of all, this rank's own first; so many of
+// the last ones past the caches.
 func push[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
+	step := directBlock / raw.Size[T]()
+	if fold.All == nil {
+		step = min(pairBlock, len(l.blocks[l.rank])) / raw.Size[T]() // as partial results go to its blocks
+	}
+	for ; first < end; first += step {
+		pushBlock(l, first, min(first+step, end), fold, past)
+		l.watch(-1)
+	}
+}
+
+func pushBlock[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
 		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]

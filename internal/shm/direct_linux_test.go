@@ -88,6 +88,11 @@ func TestDirect(t *testing.T) {
 			defer a.Free(raw.Bytes(dst[r]))
 			defer a.Free(raw.Bytes(src[r]))
 		}
+		if rapid.Bool().Draw(t, "measure") {
+			for _, l := range g.lanes {
+				l.segment.paced = 0
+			}
+		}
 		within := rapid.OneOf(rapid.Just(0), rapid.IntRange(1, 2*pageSize/8))
 		for k := range rapid.IntRange(1, 4).Draw(t, "calls") {
 			length := rapid.OneOf(rapid.IntRange(1, 1200), rapid.IntRange(1, 10*pageSize/8), rapid.Just(8*pageSize/8)).Draw(t, "length")

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 	"unsafe"
@@ -19,10 +20,11 @@ type Lane struct {
 	blocks  [][]byte
 	arenas  [][]byte
 	views   views
-	ranks   []int     // of the segment
-	looked  time.Time // when this rank looked last on which cores the others are
-	calls   uint32    // posted
-	done    uint32    // blocks of all calls before
+	paces   [bits.UintSize + 1]pace // of direct calls, by the length of the number of their bytes
+	ranks   []int                   // of the segment
+	looked  time.Time               // when this rank looked last on which cores the others are
+	calls   uint32                  // posted
+	done    uint32                  // blocks of all calls before
 	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,
 	// with -1, now and then that the call goes on.
 	Watch func(rank int)

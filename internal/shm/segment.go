@@ -128,6 +128,7 @@ type Segment struct {
 	size    int // ranks
 	room    int // bytes that a rank has for blocks
 	stream  int // see streamFrom
+	paced   int // see pacedFrom
 	patient bool
 	bell    *Bell   // nil where ranks do not sleep until they are woken
 	ropes   []*Rope // of the bells of others, by rank
@@ -163,7 +164,7 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(arenas) != n {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
-	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, room: roomSize(n), stream: streamFrom(largestCache()),
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, room: roomSize(n), stream: streamFrom(largestCache()), paced: pacedFrom,
 		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
 }
 
