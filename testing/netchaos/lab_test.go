@@ -15,9 +15,11 @@ import (
 const labPrefix = "netchaos-"
 
 // lab is some hosts on one network: each a namespace with one interface, eth0, and the
-// other ends on a bridge in a namespace of its own. Nothing leads out of it.
+// other ends on a bridge in a namespace of its own, or for two of them a cable. Nothing leads
+// out of it.
 type lab struct {
-	hub     string // namespace of the bridge
+	prefix  string // begins the names of its namespaces
+	hub     string // namespace of the bridge; "" where there is none
 	hosts   []*host
 	routers []*host // of homes
 }
@@ -32,31 +34,57 @@ type host struct {
 // newLab makes a network of n hosts, which ends with the test.
 func newLab(t *testing.T, n int) *lab {
 	t.Helper()
-	need(t)
-	sweep(t)
-	prefix := fmt.Sprintf("%s%d-%s-%d-", labPrefix, os.Getpid(), t.Name(), n)
-	l := &lab{hub: prefix + "hub"}
-	t.Cleanup(func() { l.remove(t) })
+	l := newHosts(t, n)
+	l.hub = l.prefix + "hub"
 	command(t, "", "ip", "netns", "add", l.hub)
 	command(t, "link add br0 type bridge mcast_snooping 0\nlink set br0 up", "ip", "-n", l.hub, "-batch", "-")
-	for i := range n {
-		h := &host{namespace: prefix + strconv.Itoa(i), name: "host" + strconv.Itoa(i), addr: fmt.Sprintf("10.77.0.%d", i+1)}
-		l.hosts = append(l.hosts, h)
-		h.make(t, l.hub, i)
+	for i, h := range l.hosts {
+		command(t, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s\nlink set p%d master br0 up", i, h.namespace, i),
+			"ip", "-n", l.hub, "-batch", "-")
+		h.begin(t)
+		h.filter(t)
 	}
 	return l
 }
 
-// make adds the namespace of host i and connects it. What it takes in goes through a
-// filter, which at first lets all pass.
-func (h *host) make(t *testing.T, hub string, i int) {
+// newCable makes two hosts with nothing but a cable between them, which ends with the test: no
+// bridge and no filters, for which the processors of the hosts would pay.
+func newCable(t *testing.T) *lab {
 	t.Helper()
-	command(t, "", "ip", "netns", "add", h.namespace)
-	h.inside(t, "", "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 2>/dev/null || true")
-	command(t, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s\nlink set p%d master br0 up", i, h.namespace, i),
-		"ip", "-n", hub, "-batch", "-")
+	l := newHosts(t, 2)
+	command(t, "", "ip", "-n", l.hosts[0].namespace, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", l.hosts[1].namespace)
+	for _, h := range l.hosts {
+		h.begin(t)
+	}
+	return l
+}
+
+// newHosts makes the namespaces of n hosts that have no network yet.
+func newHosts(t *testing.T, n int) *lab {
+	t.Helper()
+	need(t)
+	sweep(t)
+	l := &lab{prefix: fmt.Sprintf("%s%d-%s-%d-", labPrefix, os.Getpid(), t.Name(), n)}
+	t.Cleanup(func() { l.remove(t) })
+	for i := range n {
+		h := &host{namespace: l.prefix + strconv.Itoa(i), name: "host" + strconv.Itoa(i), addr: fmt.Sprintf("10.77.0.%d", i+1)}
+		l.hosts = append(l.hosts, h)
+		command(t, "", "ip", "netns", "add", h.namespace)
+		h.inside(t, "", "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6 2>/dev/null || true")
+	}
+	return l
+}
+
+// begin puts eth0, which is connected, to use.
+func (h *host) begin(t *testing.T) {
+	t.Helper()
 	command(t, "link set lo up\naddr add "+h.addr+"/24 dev eth0\nlink set eth0 up\nroute add default dev eth0",
 		"ip", "-n", h.namespace, "-batch", "-")
+}
+
+// filter lets what the host takes in go through a filter, which at first lets all pass.
+func (h *host) filter(t *testing.T) {
+	t.Helper()
 	h.inside(t, `table ip netchaos {
 	set deaf { type ipv4_addr; }
 	chain in {
@@ -101,7 +129,10 @@ func (l *lab) heal(t *testing.T) {
 
 // remove ends the network, also if it is there in part only.
 func (l *lab) remove(t *testing.T) {
-	all := []string{l.hub}
+	var all []string
+	if l.hub != "" {
+		all = append(all, l.hub)
+	}
 	for _, h := range slices.Concat(l.hosts, l.routers) {
 		all = append(all, h.namespace)
 	}
