@@ -17,6 +17,7 @@ type predicting struct {
 	table
 	ahead  forecaster
 	trust  trust
+	doubt  doubt
 	fixed  []fixedPart
 	last   []int64 // paces measured last
 	noise  int64   // of the paces, as the forecaster sees it
@@ -31,6 +32,7 @@ func (p *predicting) Begin(speeds []int64) {
 	p.ahead.begin(p.paces())
 	p.noise = p.ahead.noise()
 	p.trust.begin(len(speeds))
+	p.doubt = doubt{}
 }
 
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
@@ -63,6 +65,9 @@ func (p *predicting) measure(reports []Report) {
 			continue
 		}
 		paces[r] = p.learn(r, report.Share, t)
+	}
+	if r := p.doubt.observe(reports, p.fixed, p.costs); r >= 0 {
+		paces[r] = p.forget(r, reports[r])
 	}
 	p.trust.observe(paces, p.fixed)
 	if p.ahead.observe(paces) {
@@ -109,6 +114,19 @@ func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 		p.trust.rescale(rank, f.pace(share, ticks), before)
 	}
 	p.last[rank] = f.pace(share, ticks)
+	return p.last[rank]
+}
+
+// forget takes the whole time of a rank for one that depends on the share, and returns its
+// pace.
+func (p *predicting) forget(rank int, report Report) (pace int64) {
+	f := &p.fixed[rank]
+	t, _ := report.measured()
+	before := f.pace(report.Share, t)
+	f.num, f.den, f.parts = 0, 0, 0
+	p.last[rank] = f.pace(report.Share, t)
+	p.ahead.rescale(rank, p.last[rank], before)
+	p.trust.rescale(rank, p.last[rank], before)
 	return p.last[rank]
 }
 

@@ -49,6 +49,26 @@ func TestStepChangeInNoise(t *testing.T) {
 	}
 }
 
+// So it is where the first steps are full of noise already: what was learned wrongly from them
+// does not keep a peer at its share for ever.
+func TestStepChangeAfterNoiseOnly(t *testing.T) {
+	const change, end = 20, 45
+	for _, noise := range []int64{50, 100, 200, 300} {
+		for seed := range 300 {
+			trace := balsim.Step(4, end, change, end)
+			trace.Noise, trace.Seed = noise, seed
+			slow, all := 0, 0
+			for _, shares := range simulate(t, trace, "").Shares[change+2:] {
+				slow += shares[3]
+				all += trace.Microbatches
+			}
+			if slow*4 >= all {
+				t.Errorf("noise %d, seed %d: a peer that got 4 times slower had %d of %d after that", noise, seed, slow, all)
+			}
+		}
+	}
+}
+
 // Where fixed costs dominate, times are near those of the best shares within 5 steps, and
 // stay there: what changes later is one step nearer to them, not there and back.
 func TestFixedCostsSettle(t *testing.T) {

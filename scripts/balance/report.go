@@ -195,6 +195,11 @@ followed with a gain that depends on whether the last errors agree. That a peer 
 slower is believed at once, that it has become faster when it is seen twice: the first
 mistake would cost the others a little, the second would cost a whole step.
 
+In noise an a may be learned that is far too large. It would keep itself: shares seem to
+change nothing, stay, and teach nothing more. So where a peer whose time seems not to depend
+on its share holds up all others for four steps in a row, though it could have less, its a is
+forgotten.
+
 On a busy machine times say little about those to come, and following each of them takes
 work from who was unlucky last. So the default keeps a second set of shares, made from the
 mean of the last 64 steps, and compares after each step what both would have taken. While
