@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -63,11 +64,14 @@ func (c Cost) words() []int64 {
 	return out
 }
 
-// What is measured: vectors of so many float64, and how often each call is made.
+// What is measured: vectors of so many float64, and how often each call is made. Ranks that
+// share cores are in each other's way at the start, when each still has other things to do:
+// of calls that take a hundred microseconds some take eight times as long.
 const (
-	shortProbe = 1
-	longProbe  = 8 << 10
-	probes     = 4
+	shortProbe  = 1
+	shortProbes = 12
+	longProbe   = 8 << 10
+	longProbes  = 4
 	// farAway is how long a short call takes, in seconds, where hosts are far from each
 	// other: there few calls must do.
 	farAway = 5e-3
@@ -99,8 +103,8 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 		}
 		return err
 	}
-	took, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, probes}, series{Tree, shortProbe, probes},
-		series{RecursiveDoubling, longProbe, probes}, series{Tree, longProbe, probes})
+	took, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
+		series{RecursiveDoubling, longProbe, longProbes}, series{Tree, longProbe, longProbes})
 	if err == nil {
 		c.opts.Cost = fit(n, [4]float64(took), gamma)
 	}
@@ -109,41 +113,42 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 
 // agree makes calls of the probing communicator, nil at ranks that have no part in it, and
 // returns for each series the seconds that the fastest of its calls took at the slowest
-// rank; and those for folding a byte.
+// rank; and those for folding a byte. The series take turns, so that what ranks do beside
+// that at the start is in all of them.
 func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
-	var times []float64
+	rounds := 0
 	for _, s := range all {
-		one := make([]float64, s.calls)
-		if probing != nil {
-			if err := probing.time(ctx, s, one); err != nil {
+		rounds = max(rounds, s.calls)
+	}
+	times := make([]float64, rounds*len(all)+1)
+	for i := range times[:rounds*len(all)] {
+		s, round := all[i%len(all)], i/len(all)
+		switch {
+		case round >= s.calls:
+			times[i] = math.Inf(1)
+		case probing != nil:
+			if times[i], err = probing.time(ctx, s); err != nil {
 				return nil, 0, err
 			}
 		}
-		times = append(times, one...)
 	}
-	times = append(times, foldTime())
+	times[len(times)-1] = foldTime()
 	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
 		return nil, 0, err
 	}
-	for _, s := range all {
-		took = append(took, slices.Min(times[:s.calls]))
-		times = times[s.calls:]
+	took = slices.Clone(times[:len(all)])
+	for i, t := range times[len(all) : len(times)-1] {
+		took[i%len(all)] = min(took[i%len(all)], t)
 	}
-	return took, times[0], nil
+	return took, times[len(times)-1], nil
 }
 
-// time fills took with the seconds that the calls of a series take at this rank.
-func (c *Comm) time(ctx context.Context, s series, took []float64) error {
-	c = c.Using(s.algorithm)
+// time returns the seconds that a call of a series takes at this rank.
+func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) {
 	v := make([]float64, s.length)
-	for i := range took {
-		begun := time.Now()
-		if err := AllReduce(ctx, c, v, v, Sum[float64]); err != nil {
-			return err
-		}
-		took[i] = time.Since(begun).Seconds()
-	}
-	return nil
+	begun := time.Now()
+	err = AllReduce(ctx, c.Using(s.algorithm), v, v, Sum[float64])
+	return time.Since(begun).Seconds(), err
 }
 
 // foldTime returns the seconds that adding a byte takes, to vectors that come from beyond
