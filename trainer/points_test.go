@@ -324,6 +324,18 @@ func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	}
 }
 
+// sinceFirst picks the n-th message of the data plane that a member sends, counted from its
+// first one of a class on.
+func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool {
+	var sent atomic.Int64
+	return func(m simnet.Message) bool {
+		if m.From != id || m.Plane != simnet.Data || sent.Load() == 0 && !strings.HasPrefix(classOf(m, latecomer), class) {
+			return false
+		}
+		return sent.Add(1) == n
+	}
+}
+
 // The gradients of the first step do not fit the first scale, so that all compute it
 // again. A member dies in either attempt or between them: those who have not heard of the
 // second attempt learn of it when they enter the next session.
@@ -339,10 +351,10 @@ func TestKillInTheSecondAttempt(t *testing.T) {
 		want = a.check(t, "alone")
 	})
 	inSecond := 0
-	for k := 8; k < 68; k++ {
+	for k := int64(1); k <= 60; k++ {
 		synctest.Test(t, func(t *testing.T) {
 			victim := elastic.ID(fmt.Sprint("peer-of-rank-", k%4))
-			s := stage(4, cfg, func(m simnet.Message) bool { return m.From == victim && m.Plane == simnet.Data && m.Number == k })
+			s := stage(4, cfg, sinceFirst(victim, "data: bucket", k))
 			s.adjust = steep
 			s.play(t)
 			about := fmt.Sprintf("kill of %s at message %d, %v", victim, k, s.kills)

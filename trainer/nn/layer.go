@@ -131,8 +131,8 @@ func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 	l.finish(dy, grad, told)
 }
 
-// split puts off a third of W: with half of it, or a quarter, some steps take longer.
-func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 3) }
+// split puts off half of W: with a third of it, and with two, steps take some hundredths longer.
+func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 2) }
 
 // begin adds the bias and the rows of W that are not put off.
 func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
