@@ -136,11 +136,16 @@ func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []
 	if err := AllReduce(ctx, c, times, times, Max[float64]); err != nil {
 		return nil, 0, err
 	}
-	took = slices.Clone(times[:len(all)])
-	for i, t := range times[len(all) : len(times)-1] {
-		took[i%len(all)] = min(took[i%len(all)], t)
+	return fastest(times[:len(times)-1], len(all)), times[len(times)-1], nil
+}
+
+// fastest returns the shortest time of each of so many series that took turns.
+func fastest(times []float64, series int) []float64 {
+	took := slices.Clone(times[:series])
+	for i, t := range times {
+		took[i%series] = min(took[i%series], t)
 	}
-	return took, times[len(times)-1], nil
+	return took
 }
 
 // time returns the seconds that a call of a series takes at this rank.

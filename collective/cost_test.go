@@ -2,6 +2,7 @@ package collective
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -64,6 +65,21 @@ func TestLoadsAreWhole(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of each series the fastest call counts, whichever round that was in, and rounds that a
+// shorter series has no call in do not.
+func TestFastest(t *testing.T) {
+	never := math.Inf(1)
+	times := []float64{
+		9, 5, 40,
+		2, 80, 41,
+		7, 4, never,
+		3, 6, never,
+	}
+	if got := fastest(times, 3); !slices.Equal(got, []float64{2, 4, 40}) {
+		t.Errorf("got %v", got)
+	}
 }
 
 // From what calls take under some costs fit finds these.
