@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -264,9 +265,19 @@ func (p *pair) readMessage(h wire.Header) error {
 		m.Abort()
 		return err
 	}
+	long := len(m.Buf) >= turnFrom // from Done on m is not this goroutine's
 	m.Done()
+	if long {
+		runtime.Gosched()
+	}
 	return nil
 }
+
+// turnFrom is how long a message is, in bytes, after which the reader lets others have their
+// turn: who has waited for it finds it in the cache, and asks for the next one, which then goes
+// straight to where it is wanted. A reader that read on would have to keep that for later, and
+// it would be copied.
+const turnFrom = 64 << 10
 
 // readUrgent takes in revocations and answers to bye or revocation until the stream
 // ends. A bye here announces the one on the data stream.
