@@ -17,7 +17,8 @@ const (
 
 // In a direct call a rank folds its chunk out of the vectors of all and writes it to the
 // vectors of all: each sum is made, and each result written, once, and ranks wait for each
-// other only before that and after.
+// other only before that and after. A rank whose turn on its core has not come may find
+// that another has folded its chunk.
 //
 // A rank that was put out of the job in the middle of a call, and runs on later, still writes
 // to what the others had in it. They must not have anything there by then: where a call fails,
@@ -83,12 +84,36 @@ func (l *Lane) mapped(bytes int) bool {
 
 // direct folds vectors that all ranks have mapped.
 func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
+	l.directs++
 	size := raw.Size[T]()
 	head, tail := l.post(l.rank).refs.Dst.Edges(length * size)
 	edge(l, 0, head/size, 0, fold)
 	edge(l, length-tail/size, length, head, fold)
-	first, end := l.share(head/size, length-tail/size, line/size)
-	switch bytes := length * size; {
+	bytes := length * size
+	for i := range l.size {
+		owner := (l.rank + i) % l.size
+		if i > 0 && !l.helps(owner, bytes) || !l.take(owner) {
+			continue
+		}
+		first, end := l.share(head/size, length-tail/size, line/size, owner)
+		pushChunk(l, bytes, first, end, fold)
+		l.publish(&l.places[owner].chunk.folded.word, l.directs)
+	}
+	return l.finish()
+}
+
+// share returns the chunk of a rank of elements first to end, cut at multiples of align
+// from first.
+func (l *Lane) share(first, end, align, rank int) (from, to int) {
+	chunk := (end - first + l.size - 1) / l.size
+	chunk = (chunk + align - 1) / align * align
+	return min(first+rank*chunk, end), min(first+(rank+1)*chunk, end)
+}
+
+// pushChunk folds elements first to end of vectors of so many bytes, past the caches or not, as
+// takes less time.
+func pushChunk[T raw.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
+	switch {
 	case l.streams(bytes):
 		push(l, first, end, fold, l.size)
 	case bytes < l.segment.paced || first == end:
@@ -97,17 +122,8 @@ func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
 		p := &l.paces[bits.Len(uint(bytes))]
 		w, begun := p.next(), time.Now()
 		push(l, first, end, fold, w.past(l.size))
-		p.took(w, (end-first)*size, time.Since(begun))
+		p.took(w, (end-first)*raw.Size[T](), time.Since(begun))
 	}
-	return l.finish()
-}
-
-// share returns the chunk of this rank of elements first to end, cut at multiples of align
-// from first.
-func (l *Lane) share(first, end, align int) (from, to int) {
-	chunk := (end - first + l.size - 1) / l.size
-	chunk = (chunk + align - 1) / align * align
-	return min(first+l.rank*chunk, end), min(first+(l.rank+1)*chunk, end)
 }
 
 // push folds elements first to end into the vectors of all, this rank's own first; so many of
@@ -146,7 +162,7 @@ func edge[T raw.Number](l *Lane, first, end, skip int, fold Folding[T]) {
 	fold.into(to, to[0], from, 0)
 }
 
-// finish waits until all ranks have written their parts. The call counts as one block.
+// finish waits until all chunks are folded. The call counts as one block.
 func (l *Lane) finish() error {
 	l.done++
 	mine := l.mine()
@@ -154,7 +170,7 @@ func (l *Lane) finish() error {
 	mine.folded.value.Store(l.done)
 	l.publish(&mine.taken.word, l.done)
 	for r, p := range l.places {
-		if err := l.await(&p.taken.word, l.done, r); err != nil {
+		if err := l.await(&p.chunk.folded.word, l.directs, l.holder(r)); err != nil {
 			return err
 		}
 	}

@@ -93,6 +93,9 @@ func TestDirect(t *testing.T) {
 				l.segment.paced = 0
 			}
 		}
+		if rapid.Bool().Draw(t, "crowded") {
+			g.crowd(rapid.IntRange(1, 3).Draw(t, "cores"))
+		}
 		within := rapid.OneOf(rapid.Just(0), rapid.IntRange(1, 2*pageSize/8))
 		for k := range rapid.IntRange(1, 4).Draw(t, "calls") {
 			length := rapid.OneOf(rapid.IntRange(1, 1200), rapid.IntRange(1, 10*pageSize/8), rapid.Just(8*pageSize/8)).Draw(t, "length")

@@ -11,7 +11,8 @@
 //	         the segment, folded there by the rank whose chunk they are of, copied out.
 //	         Results that all are to have go back into the blocks that they came from
 //	direct   the vectors themselves lie in Arenas, which the others have mapped: each rank
-//	         folds its chunk straight out of all of them into all of them
+//	         folds its chunk straight out of all of them into all of them. Of short ones it
+//	         folds those as well whose ranks wait for their turn on the same core
 //
 // Costs for n ranks and S bytes: Small folds (n-1) S bytes at each rank and waits once;
 // staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct reads S bytes, writes as many,

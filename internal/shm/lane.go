@@ -15,7 +15,8 @@ import (
 type Lane struct {
 	segment *Segment
 	size    int
-	rank    int // in the lane
+	rank    int  // in the lane
+	crowded bool // at least two ranks have to share each core
 	places  []*place
 	blocks  [][]byte
 	arenas  [][]byte
@@ -24,6 +25,7 @@ type Lane struct {
 	ranks   []int                   // of the segment
 	looked  time.Time               // when this rank looked last on which cores the others are
 	calls   uint32                  // posted
+	directs uint32                  // of these, direct ones
 	done    uint32                  // blocks of all calls before
 	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,
 	// with -1, now and then that the call goes on.
@@ -34,7 +36,8 @@ type Lane struct {
 // them. All of these must take the same lane, with the same ranks, and no rank may take a
 // lane twice.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
-	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks))}
+	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
+		crowded: len(ranks) >= 2*cores()}
 	if l.rank < 0 || i < 0 || i >= Lanes {
 		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
 	}

@@ -20,7 +20,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 const (
 	// Layout is different in programs that lay out a segment differently, or use it in
 	// another way: ranks with different ones cannot share memory.
-	Layout = 7
+	Layout = 8
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.
@@ -57,6 +57,7 @@ type place struct {
 	taken  lineWord      // blocks that it has done with
 	core   atomic.Uint32 // on which it waited last, from 1; 0 if that is not known
 	_      [line - 4]byte
+	chunk  chunk
 	posts  [2]post
 }
 

@@ -1,0 +1,168 @@
+package shm
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/internal/raw"
+)
+
+// crowd lets the ranks believe that they share so many cores.
+func (g *tenancy) crowd(cores int) {
+	for r, l := range g.lanes {
+		l.crowded = true
+		l.mine().core.Store(uint32(r%cores) + 1)
+	}
+}
+
+// A rank whose turn does not come holds up nobody: another one of its core folds its chunk,
+// once, and it finds the result when it goes on.
+func TestHelp(t *testing.T) {
+	const n, length = 3, 9 * pageSize / 8
+	g := newTenancy(t, n, 2*8*length)
+	defer g.close(t)
+	g.crowd(1)
+	hang := time.AfterFunc(10*time.Second, func() { // nobody waits for long if all is well
+		for _, l := range g.lanes {
+			l.segment.Revoke()
+		}
+	})
+	defer hang.Stop()
+	dst, src := make([][]int64, n), make([][]int64, n)
+	for r, a := range g.arenas {
+		dst[r], src[r] = allocOf(t, a, length), allocOf(t, a, length)
+		for i := range src[r] {
+			src[r][i] = input(r, i)
+		}
+	}
+	for call := range n { // one after the other is there before the rest has its turn
+		for r, l := range g.lanes {
+			a := g.arenas[r]
+			l.PostVectors(&Header{uint64(call)}, raw.Bytes(src[r]), Refs{Dst: a.Ref(raw.Bytes(dst[r])), Src: a.Ref(raw.Bytes(src[r]))})
+		}
+		for i := range n {
+			r, folded := (call+i)%n, 0
+			fold := Folding[int64]{Two: join, All: func(dst, from [][]int64, past int) {
+				folded += len(dst[0])
+				joinAll(dst, from, past)
+			}}
+			if err := AllReduce(g.lanes[r], Vectors[int64]{Dst: dst[r], Src: src[r], Fold: fold}, Everyone); err != nil {
+				t.Fatal(err)
+			}
+			if all := folded == length; all != (i == 0) || !all && folded != 0 {
+				t.Errorf("call %d: rank %d, the %d. one there, has folded %d elements of %d", call, r, i+1, folded, length)
+			}
+		}
+		for r := range n {
+			for i, got := range dst[r] {
+				if got != want(n, i) {
+					t.Fatalf("call %d, rank %d, element %d: %x, want %x", call, r, i, got, want(n, i))
+				}
+			}
+			clear(dst[r])
+		}
+	}
+}
+
+// Ranks fold for others only where that saves a turn.
+func TestHelps(t *testing.T) {
+	g := newTenancy(t, 4, pageSize)
+	defer g.close(t)
+	for _, c := range []struct {
+		name       string
+		crowded    bool
+		mine, that uint32
+		bytes      int
+		want       bool
+	}{
+		{"same core", true, 2, 2, 64 << 10, true},
+		{"another core", true, 1, 2, 64 << 10, false},
+		{"core not known", true, 0, 0, 64 << 10, false},
+		{"a core for each", false, 2, 2, 64 << 10, false},
+		{"long", true, 2, 2, helpedBelow, false},
+	} {
+		l := g.lanes[1]
+		l.crowded = c.crowded
+		l.mine().core.Store(c.mine)
+		l.places[3].core.Store(c.that)
+		if got := l.helps(3, c.bytes); got != c.want {
+			t.Errorf("%s: helps %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+// Who waits for a chunk waits for the rank that has taken it, whatever others have written.
+func TestHolder(t *testing.T) {
+	g := newTenancy(t, 3, pageSize)
+	defer g.close(t)
+	g.crowd(1)
+	l := g.lanes[0]
+	l.directs = 1<<32 - 1
+	for _, c := range []struct {
+		taken uint64
+		want  int
+	}{
+		{0, 1},
+		{uint64(l.directs)<<32 | 2, 2},
+		{uint64(l.directs-1)<<32 | 2, 1},
+		{uint64(l.directs)<<32 | 3, 1},
+		{uint64(l.directs)<<32 | 1<<31, 1},
+	} {
+		l.places[1].chunk.taken.Store(c.taken)
+		if got := l.holder(1); got != c.want {
+			t.Errorf("taken %#x: rank %d, want %d", c.taken, got, c.want)
+		}
+	}
+}
+
+// A chunk is taken once in each call, also where the number of calls begins anew.
+func TestTake(t *testing.T) {
+	g := newTenancy(t, 3, pageSize)
+	defer g.close(t)
+	for call := uint32(1<<32 - 3); call != 3; call++ {
+		for r, l := range g.lanes {
+			l.directs = call
+			if got := l.take(1); got != (r == 0) {
+				t.Errorf("call %d: rank %d takes it: %t", call, r, got)
+			}
+		}
+	}
+}
+
+// Of ranks that want a chunk at the same time one has it.
+func TestTakeTogether(t *testing.T) {
+	const n, calls = 3, 20_000
+	g := newTenancy(t, n, pageSize)
+	defer g.close(t)
+	var here atomic.Int64
+	got := make([]atomic.Int64, calls+1)
+	err := errors.Join(each(n, func(rank int) error {
+		l := g.lanes[rank]
+		meet := func(times int) {
+			here.Add(1)
+			for here.Load() < int64(n*times) {
+				runtime.Gosched()
+			}
+		}
+		for call := 1; call <= calls; call++ {
+			meet(2*call - 1)
+			l.directs = uint32(call)
+			if l.take(1) {
+				got[call].Add(1)
+			}
+			meet(2 * call)
+		}
+		return nil
+	})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call := 1; call <= calls; call++ {
+		if n := got[call].Load(); n != 1 {
+			t.Fatalf("call %d: taken by %d ranks", call, n)
+		}
+	}
+}
