@@ -75,7 +75,7 @@ func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error)
 }
 
 func (c *Comm) need(kind Kind, bytes float64, commutative bool) need {
-	return need{kind, c.size, bytes, commutative, c.lane != nil, c.hosts != nil}
+	return need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
 }
 
 // need is what the choice of an algorithm depends on.
@@ -83,6 +83,7 @@ type need struct {
 	kind        Kind
 	ranks       int
 	bytes       float64 // of the whole vector
+	piece       float64 // bytes of a message at most
 	commutative bool
 	shared      bool // the ranks share memory
 	hosts       bool // some of them do

@@ -27,6 +27,7 @@ func drawNeed(t *rapid.T) need {
 		kind:        Kind(rapid.IntRange(int(KindAllReduce), int(KindPoint)).Draw(t, "kind")),
 		ranks:       rapid.IntRange(1, 600).Draw(t, "ranks"),
 		bytes:       float64(rapid.IntRange(0, 1<<40).Draw(t, "bytes")),
+		piece:       float64(rapid.IntRange(8, maxSegment).Draw(t, "piece")),
 		commutative: rapid.Bool().Draw(t, "commutative"),
 	}
 }

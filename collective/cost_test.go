@@ -12,22 +12,27 @@ import (
 type step struct{ messages, bytes, folded float64 }
 
 // stepsOf plays an allreduce of a power of two of ranks; shown is the part of hidden folds
-// that takes time.
-func stepsOf(a Algorithm, ranks, bytes, shown float64) []step {
+// that takes time: those of all pieces but the last.
+func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 	var all []step
+	folds := func(bytes float64) float64 {
+		last := min(bytes, piece)
+		return last + shown*(bytes-last)
+	}
 	switch a {
 	case RecursiveDoubling:
 		for d := 1.0; d < ranks; d *= 2 {
-			all = append(all, step{ranks, bytes, bytes})
+			all = append(all, step{ranks, bytes, folds(bytes)})
 		}
 	case Rabenseifner:
 		for d := 1.0; d < ranks; d *= 2 {
 			part := bytes / (2 * d)
 			all = append(all, step{ranks, part, part}, step{ranks, part, 0})
 		}
-	case Ring: // folds hide, or not quite
+	case Ring: // each message is handed to another goroutine before it goes
+		handed := step{hop - 1, 0, 0}
 		for range int(ranks - 1) {
-			all = append(all, step{ranks, bytes / ranks, shown * bytes / ranks}, step{ranks, bytes / ranks, 0})
+			all = append(all, step{ranks, bytes / ranks, folds(bytes / ranks)}, handed, step{ranks, bytes / ranks, 0}, handed)
 		}
 	case Tree:
 		for d := 1.0; d < ranks; d *= 2 {
@@ -41,11 +46,11 @@ func stepsOf(a Algorithm, ranks, bytes, shown float64) []step {
 func TestPriceByPlaying(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {
-		n := need{kind: KindAllReduce, ranks: ranks, bytes: 1 << 20, commutative: true}
+		n := need{kind: KindAllReduce, ranks: ranks, bytes: 1 << 20, piece: 100e3, commutative: true}
 		for _, a := range supported(KindAllReduce) {
 			want := 0.0
-			for _, s := range stepsOf(a, float64(ranks), n.bytes, 0.1) {
-				want += cost.Alpha + (s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+(s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma
+			for _, s := range stepsOf(a, float64(ranks), n.bytes, n.piece, 0.1) {
+				want += min(s.messages, 1)*cost.Alpha + max(0, s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+max(0, s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma
 			}
 			if got := cost.price(loadOf(a, n), ranks); math.Abs(got-want) > 1e-9*want {
 				t.Errorf("%v at %d ranks: got %v, want %v", a, ranks, got, want)
