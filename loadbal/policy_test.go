@@ -156,9 +156,9 @@ func TestBeginForgets(t *testing.T) {
 func TestBeginTakesSpeeds(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
-		// The third is taken to be as the lower one of the two in the middle: 1000.
-		p.Begin([]int64{loadbal.Speed(10, 10_000), loadbal.Speed(10, 40_000), 0, loadbal.Speed(1, 1000)})
-		want := []int{4, 1, 4, 4}
+		// The third is taken to be as the middle one of the others: 2000.
+		p.Begin([]int64{loadbal.Speed(10, 10_000), loadbal.Speed(10, 40_000), 0, loadbal.Speed(1, 2000)})
+		want := []int{6, 1, 3, 3}
 		if name == "equal" {
 			want = []int{4, 3, 3, 3}
 		}
