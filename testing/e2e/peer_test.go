@@ -87,8 +87,9 @@ func loop(ctx context.Context) error {
 			if leave, err := s.Boundary(ctx); err != nil {
 				return err
 			} else if leave {
-				_, err := g.Next(ctx, s.View.Epoch)
-				return err
+				if s, err = g.Next(ctx, s.View.Epoch); err != nil {
+					return err
+				}
 			}
 		}
 		if i%1000 == 999 {
