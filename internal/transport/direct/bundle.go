@@ -41,7 +41,8 @@ type cursor struct {
 	done int // bytes of its turn
 }
 
-// newBundle joins connections, in the same order at both sides. One stays what it is.
+// newBundle joins connections, in the same order at both sides. One stays what it is. Of
+// several little waits in the kernel from the start: together they would hold megabytes.
 func newBundle(socks []net.Conn) net.Conn {
 	for _, s := range socks {
 		takeBBR(s, roundTrip(s))
@@ -49,11 +50,20 @@ func newBundle(socks []net.Conn) net.Conn {
 	if len(socks) == 1 {
 		return socks[0]
 	}
+	limitAll(socks, queueLeast)
 	b := &bundle{Conn: socks[0], socks: socks}
 	for _, s := range socks {
 		b.lines = append(b.lines, progress.NewStream(s, true))
 	}
 	return b
+}
+
+// socksOf returns the connections that sock is made of.
+func socksOf(sock net.Conn) []net.Conn {
+	if b, ok := sock.(*bundle); ok {
+		return b.socks
+	}
+	return []net.Conn{sock}
 }
 
 // turn returns the connection at c and how much of its turn is left.

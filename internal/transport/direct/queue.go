@@ -14,6 +14,7 @@ const (
 	queueTime  = time.Millisecond
 	queueLeast = 16 << 10
 	queueMost  = 256 << 10
+	noLimit    = math.MaxUint32
 	// queueCheck is after how many bytes the link is looked at, and queueBusy how long it has
 	// to have carried something by then, which is some ticks of the kernel's clock.
 	queueCheck = 1 << 20
@@ -35,13 +36,36 @@ func (q *queue) wrote(sock net.Conn, n int) {
 		return
 	}
 	q.sent = 0
-	rate, ok := q.look(carried(sock))
+	socks := socksOf(sock)
+	rate, ok := q.look(carriedOver(socks))
 	if !ok {
 		return
 	}
 	if limit := q.fit(rate); limit != q.limit {
 		q.limit = limit
-		limitUnsent(sock, limit)
+		limitAll(socks, limit)
+	}
+}
+
+// carriedOver returns how many bytes have arrived over connections that are used as one, and
+// for how long bytes were on their way. All are used at the same time, so the longest counts.
+func carriedOver(socks []net.Conn) (bytes uint64, busy time.Duration) {
+	for _, s := range socks {
+		b, t := carried(s)
+		bytes, busy = bytes+b, max(busy, t)
+	}
+	return bytes, busy
+}
+
+// limitAll divides the room for bytes that wait among connections that are used as one. Of
+// several each has room for a turn of the writer: with less it would have nothing to send
+// while the others have their turns.
+func limitAll(socks []net.Conn, room uint32) {
+	if n := uint32(len(socks)); n > 1 && room < noLimit {
+		room = max(stripeSize, room/n)
+	}
+	for _, s := range socks {
+		limitUnsent(s, room)
 	}
 }
 
@@ -64,7 +88,7 @@ func (q *queue) fit(rate float64) uint32 {
 	room := q.rate * queueTime.Seconds()
 	switch {
 	case room > queueMost:
-		return math.MaxUint32
+		return noLimit
 	case q.limit > 0 && math.Abs(room-float64(q.limit)) < float64(q.limit)/4:
 		return q.limit
 	}

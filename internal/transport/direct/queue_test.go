@@ -9,9 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// none is the limit of a link that is fast enough without.
-const none = math.MaxUint32
-
 // look is the rate at which a link was seen, in bytes per second, and the limit that this makes.
 type look struct {
 	rate  float64
@@ -22,12 +19,12 @@ func TestFit(t *testing.T) {
 	for name, looks := range map[string][]look{
 		"1 Mbit/s":                 {{125e3, queueLeast}},
 		"1 Gbit/s":                 {{125e6, 125_000}},
-		"4 Gbit/s":                 {{500e6, none}},
-		"as much as makes a limit": {{queueMost * 1e3, queueMost}, {queueMost*1e3 + 1e3, none}},
-		"it becomes faster":        {{40e6, 40_000}, {49e6, 40_000}, {51e6, 51_000}, {1e9, none}},
+		"4 Gbit/s":                 {{500e6, noLimit}},
+		"as much as makes a limit": {{queueMost * 1e3, queueMost}, {queueMost*1e3 + 1e3, noLimit}},
+		"it becomes faster":        {{40e6, 40_000}, {49e6, 40_000}, {51e6, 51_000}, {1e9, noLimit}},
 		"it becomes slower":        {{40e6, 40_000}, {20e6, 40_000}, {20e6, 40_000}, {20e6, 26_796}, {20e6, 26_796}, {20e6, 26_796}, {20e6, 20_000}},
 		"it becomes much slower":   {{20e6, 20_000}, {1, 20_000}, {1, 20_000}, {1, queueLeast}, {1, queueLeast}},
-		"it is not fast any more":  {{264e6, none}, {1, 231_000}},
+		"it is not fast any more":  {{264e6, noLimit}, {1, 231_000}},
 		"it seems slow for once":   {{40e6, 40_000}, {1, 40_000}, {40e6, 40_000}},
 	} {
 		var q queue
@@ -79,7 +76,7 @@ func TestFitFollows(t *testing.T) {
 		}
 		room := max(queueLeast, rate*queueTime.Seconds())
 		switch {
-		case room > queueMost && q.limit != none, room <= queueMost && !near(room, q.limit):
+		case room > queueMost && q.limit != noLimit, room <= queueMost && !near(room, q.limit):
 			t.Fatalf("%v bytes a second: at most %d wait, want %v", rate, q.limit, room)
 		}
 	})
@@ -89,7 +86,7 @@ func TestFitFollows(t *testing.T) {
 func checkFit(t *rapid.T, q *queue, rate float64) {
 	before := q.limit
 	q.limit = q.fit(rate)
-	if q.limit < queueLeast || q.limit > queueMost && q.limit != none {
+	if q.limit < queueLeast || q.limit > queueMost && q.limit != noLimit {
 		t.Fatalf("%v bytes a second: at most %d wait", rate, q.limit)
 	}
 	// The limit is a whole number, and what it was made of may have been a bit more.
@@ -109,7 +106,7 @@ func TestConnWithLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := connected(t, opened(t), w)
 			for _, c := range []*Conn{a, b} {
-				limitUnsent(c.sock, queueLeast)
+				limitAll(socksOf(c.sock), queueLeast)
 				c.queue.sent = math.MinInt // it does not look, and the limit stays
 			}
 			done := make(chan error, 4)

@@ -3,7 +3,6 @@ package direct
 import (
 	"errors"
 	"net"
-	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +28,7 @@ func unsentLimit(t *testing.T, sock net.Conn) (room uint32) {
 func TestLimitUnsent(t *testing.T) {
 	a, b := connected(t, opened(t), ways()["plain"])
 	other := unsentLimit(t, b.sock)
-	for _, want := range []uint32{queueLeast, 100_000, none, queueMost} {
+	for _, want := range []uint32{queueLeast, 100_000, noLimit, queueMost} {
 		limitUnsent(a.sock, want)
 		if got := unsentLimit(t, a.sock); got != want {
 			t.Errorf("at most %d bytes wait, want %d", got, want)
@@ -40,32 +39,62 @@ func TestLimitUnsent(t *testing.T) {
 	}
 }
 
-// What is not one TCP connection gets no limit, and has no rate that is known.
-func TestLimitUnsentOfOthers(t *testing.T) {
-	for _, name := range []string{"unix", "plain bundle", "tls bundle"} {
-		a, _ := connected(t, opened(t), ways()[name])
-		before := limitsOf(t, a.sock)
-		a.queue.wrote(a.sock, queueCheck)
-		limitUnsent(a.sock, queueLeast)
-		if bytes, busy := carried(a.sock); bytes != 0 || busy != 0 || a.queue.limit != 0 {
-			t.Errorf("%s: at most %d bytes wait where %d have arrived in %v", name, a.queue.limit, bytes, busy)
+// Each connection of a bundle has a limit at both sides from the start, and takes the limits
+// that come: a turn of the writer at least, or its part of the room.
+func TestLimitUnsentOfBundles(t *testing.T) {
+	for _, name := range []string{"plain bundle", "tls bundle"} {
+		a, b := connected(t, opened(t), ways()[name])
+		checkLimits(t, name, a.sock, stripeSize)
+		checkLimits(t, name, b.sock, stripeSize)
+		n := uint32(ways()[name].socks)
+		for room, want := range map[uint32]uint32{
+			queueLeast: stripeSize, queueMost: max(stripeSize, queueMost/n), 7 * stripeSize * n: 7 * stripeSize, noLimit: noLimit,
+		} {
+			limitAll(socksOf(a.sock), room)
+			checkLimits(t, name, a.sock, want)
 		}
-		if after := limitsOf(t, a.sock); !slices.Equal(after, before) {
-			t.Errorf("%s: at most %v bytes wait at the connections, before %v", name, after, before)
+		checkLimits(t, name, b.sock, stripeSize)
+	}
+}
+
+// checkLimits wants every connection of a bundle to have the same limit.
+func checkLimits(t *testing.T, name string, sock net.Conn, want uint32) {
+	t.Helper()
+	if len(socksOf(sock)) < 2 {
+		t.Fatalf("%s: it is one connection", name)
+	}
+	for i, s := range socksOf(sock) {
+		if got := unsentLimit(t, s); got != want {
+			t.Errorf("%s: at most %d bytes wait at connection %d, want %d", name, got, i, want)
 		}
 	}
 }
 
-// limitsOf returns the bounds of the connections of a bundle, none of another socket.
-func limitsOf(t *testing.T, sock net.Conn) []uint32 {
-	t.Helper()
-	var all []uint32
-	if b, ok := sock.(*bundle); ok {
-		for _, s := range b.socks {
-			all = append(all, unsentLimit(t, s))
+// A bundle's rate is known from what all its connections have carried, so that the limits
+// follow it.
+func TestBundleFitsLimits(t *testing.T) {
+	a, b := connected(t, opened(t), ways()["plain bundle"])
+	for n := 0; a.queue.limit == 0; n++ {
+		if n == 100_000 {
+			t.Fatal("no rate was found")
 		}
+		carry(t, a, b, pieces{{nil, make([]byte, queueCheck)}})
 	}
-	return all
+	bytes, busy := carriedOver(socksOf(a.sock))
+	first, _ := carried(socksOf(a.sock)[0])
+	if busy < queueBusy || bytes < 2*first || first == 0 {
+		t.Errorf("%d bytes have arrived in %v, %d of them over the first connection", bytes, busy, first)
+	}
+}
+
+// A Unix socket gets no limit, and has no rate that is known.
+func TestLimitUnsentOfUnix(t *testing.T) {
+	a, _ := connected(t, opened(t), ways()["unix"])
+	a.queue.wrote(a.sock, queueCheck)
+	limitUnsent(a.sock, queueLeast)
+	if bytes, busy := carried(a.sock); bytes != 0 || busy != 0 || a.queue.limit != 0 {
+		t.Errorf("at most %d bytes wait where %d have arrived in %v", a.queue.limit, bytes, busy)
+	}
 }
 
 // The kernel counts what has arrived, and the time that this took.
