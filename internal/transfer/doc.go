@@ -74,7 +74,8 @@
 //	donor, step of a copy  one copy of S by the goroutine of the steps; hashing and
 //	                       sending are in others
 //	donor, steps after it  one copy of U each, while there is a lease
-//	donor, memory          S per snapshot, at most Config.Snapshots; Config.LogBytes
+//	donor, memory          S per snapshot, at most Config.Snapshots; Config.LogBytes, by
+//	                       default 32 S, but from 16 MiB to 256 MiB, however many join
 //	joiner, snapshot       2 or more round trips + a few steps + S/(D B)
 //	joiner, memory         S + 3 U
 //	joiner, level          if a step takes longer than U/B, and than applying an update;

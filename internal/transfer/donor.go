@@ -14,8 +14,9 @@ type Config struct {
 	// Chunk is the size of the pieces of a snapshot that are hashed and sent one by one,
 	// in bytes; 0 means 1 MiB, and 64 MiB is the most. It must be the same at all donors.
 	Chunk int
-	// LogBytes bounds the memory for updates; 0 means 256 MiB. It should hold some steps'
-	// updates at least, or nobody can be brought up to date by them.
+	// LogBytes bounds the memory for updates; 0 means 32 times that of the state, but at
+	// least 16 MiB and at most 256 MiB. It should hold some steps' updates at least, or
+	// nobody can be brought up to date by them.
 	LogBytes int64
 	// Rate is how many bytes a second are handed out at most; 0 means no limit.
 	Rate int64
@@ -36,9 +37,6 @@ func (c Config) withDefaults() Config {
 		c.Chunk = 1 << 20
 	}
 	c.Chunk = min(c.Chunk, maxChunk)
-	if c.LogBytes <= 0 {
-		c.LogBytes = 256 << 20
-	}
 	if c.Lease <= 0 {
 		c.Lease = 15 * time.Second
 	}
@@ -47,6 +45,22 @@ func (c Config) withDefaults() Config {
 	}
 	c.Snapshots = min(c.Snapshots, maxHeld)
 	return c
+}
+
+// Bounds of the memory for updates where Config does not say it. A joiner that lacks more
+// steps than these hold is sooner level by another copy of the state.
+const (
+	logStates = 32
+	logLeast  = 16 << 20
+	logMost   = 256 << 20
+)
+
+// logBytes returns the bound for a state of so many bytes.
+func (c Config) logBytes(state int64) int64 {
+	if c.LogBytes > 0 {
+		return c.LogBytes
+	}
+	return min(max(logLeast, logStates*min(state, logMost)), logMost)
 }
 
 // never is a step that does not come.
@@ -85,7 +99,7 @@ func NewDonor(step int64, cfg Config) *Donor {
 	d := &Donor{
 		cfg: cfg, bucket: &bucket{rate: cfg.Rate}, asked: make(chan struct{}, 1),
 		leases: map[string]*lease{}, snapshots: map[int64]*snapshot{},
-		log: newUpdateLog(cfg.LogBytes), stateSize: cfg.StateBytes,
+		log: newUpdateLog(cfg.logBytes(cfg.StateBytes)), stateSize: cfg.StateBytes,
 	}
 	d.at.Store(step)
 	d.next.Store(never)
@@ -122,9 +136,9 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 
 	err := save(&s.data)
 
+	s.data.fit()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.data.spare = nil
 	if s.phase = ready; err != nil || d.snapshots[step] != s {
 		s.phase = void
 	}
@@ -160,9 +174,11 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	if err := write(u); err != nil {
 		return fmt.Errorf("transfer: update of step %d: %w", step, err)
 	}
+	u.fit()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.logSize = int(min(u.bytes, int64(d.cfg.Chunk)))
+	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // nobody may have asked for the state yet
 	d.log.append(step, u)
 	d.refreshLocked()
 	d.wakeLocked()
@@ -220,7 +236,7 @@ func (d *Donor) Close() {
 func (d *Donor) clearLocked() {
 	clear(d.leases)
 	d.snapshots = map[int64]*snapshot{} // one that is being written finds itself missing
-	d.log = newUpdateLog(d.cfg.LogBytes)
+	d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
 	d.refreshLocked()
 	d.wakeLocked()
 }

@@ -159,7 +159,7 @@ func (d *Donor) refreshLocked() {
 func (d *Donor) refreshLogLocked() {
 	on := d.cfg.Replays && !d.closed && (d.resting || d.floorLocked() < never)
 	if !on {
-		d.log = newUpdateLog(d.cfg.LogBytes)
+		d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
 	} else if floor := d.floorLocked(); floor < never {
 		d.log.trim(floor)
 	}

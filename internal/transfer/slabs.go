@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"io"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -44,6 +45,17 @@ func (s *slabs) grow() {
 		return
 	}
 	s.pieces = append(s.pieces, make([]byte, 0, size))
+}
+
+// fit gives memory back that nothing was written to, where that is much of the whole: what
+// follows a small state in its piece would be many times its size. Nothing is written
+// afterwards.
+func (s *slabs) fit() {
+	s.spare = nil
+	last := len(s.pieces) - 1
+	if s.memory()-s.bytes > s.bytes/4 {
+		s.pieces[last] = slices.Clone(s.pieces[last])
+	}
 }
 
 // memory returns the bytes that the pieces occupy.
