@@ -10,11 +10,11 @@ import (
 // What joins cost does not grow with their number, nor with the steps meanwhile: most of these
 // joiners die when they have the snapshot, and hold their leases.
 func TestMemoryOfManyJoins(t *testing.T) {
-	for _, state := range []int{31 << 10, 2 << 20} {
+	for state, updates := range map[int]int{31 << 10: 16 << 20, 2 << 20: 64 << 20} {
 		synctest.Test(t, func(t *testing.T) {
 			d := NewDonor(0, Config{Replays: true})
 			defer d.Close()
-			most := d.cfg.logBytes(int64(state)) + int64(d.cfg.Snapshots*state)*5/4
+			most := int64(updates + 2*state*5/4)
 			step := int64(0)
 			for join := range 130 {
 				who := fmt.Sprint(join)
@@ -33,7 +33,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					time.Sleep(time.Millisecond)
+					_ = pause(t.Context(), time.Millisecond)
 				}
 				if got := d.Memory(); got > most {
 					t.Fatalf("after %d joins %d bytes are kept for a state of %d, want at most %d", join+1, got, state, most)
@@ -42,7 +42,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 			if len(d.leases) < 100 {
 				t.Errorf("%d leases are left: the test shows nothing", len(d.leases))
 			}
-			time.Sleep(d.cfg.Lease)
+			_ = pause(t.Context(), d.cfg.Lease)
 			if got := d.Memory(); got != 0 {
 				t.Errorf("%d bytes are kept for nobody", got)
 			}
