@@ -26,6 +26,8 @@ var (
 	ErrQuorum = fmt.Errorf("%w: too few peers", ErrNoView)
 	// ErrRefused: the job does not want this peer.
 	ErrRefused = fmt.Errorf("%w: refused", ErrNoView)
+	// ErrSettings: members have registered different settings. All members get it.
+	ErrSettings = fmt.Errorf("%w: peers differ", ErrNoView)
 )
 
 // Config says who this peer is, how it reaches the others, and when to go on.
@@ -87,6 +89,7 @@ type Group struct {
 	updates int64           // step of which State has an update: that committed here last
 	void    bool            // State is not that of the job: it must be copied
 	fresh   bool            // this identity has joined, and was in no session yet
+	levels  bool            // it was in a session in which all were level
 
 	mu     sync.Mutex
 	closed bool

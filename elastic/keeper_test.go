@@ -191,7 +191,7 @@ func TestOutboxKeepsTheNewest(t *testing.T) {
 // What a member says to an offer.
 func TestConsider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		settings := []Setting{{"batch", "4"}}
+		settings := []Setting{{Name: "batch", Value: "4"}}
 		good := offer{Member: Member{ID: "new"}, State: true, Settings: settings}
 		for name, c := range map[string]struct {
 			change func(g *Group, o *offer)

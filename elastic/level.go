@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/event"
 )
@@ -18,20 +20,23 @@ type account struct {
 	step    int64 // that it has committed; below 0 if its state is void
 	updates int64 // the first step of which it can give an update to its State; above step if there is none
 	fresh   bool  // it has joined and was in no session yet
+	// settings is the hash of its settings, and digest that of its State before its first
+	// session; digest is 0 later, and where there is no State to compare.
+	settings, digest uint64
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 4
+const accountWords = 6
 
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
-	return []int64{number[a.holds], a.step, a.updates, number[a.fresh]}
+	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest)}
 }
 
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
-		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0})
+		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5])})
 	}
 	return all
 }
@@ -44,8 +49,9 @@ type copying struct {
 }
 
 // copies returns the transfers that bring all members level. Those who are behind are
-// spread over those who are ahead. It is a pure function of what all have gathered. An
-// error names two members that can never be level.
+// spread over those who are ahead. Where those ahead begin with different states all get
+// the most common one. It is a pure function of what all have gathered. An error names two
+// members that can never be level.
 func copies(all []account) ([]copying, error) {
 	var ahead []int
 	high := int64(-1)
@@ -63,9 +69,13 @@ func copies(all []account) ([]copying, error) {
 	if high < 0 {
 		return nil, fmt.Errorf("no member has a state")
 	}
+	ahead = sameStates(all, ahead)
 	var out []copying
 	for rank, a := range all {
-		if a.step < high {
+		switch {
+		case a.step == high && a.differs(all[ahead[0]]):
+			out = append(out, copying{from: ahead[0], to: rank})
+		case a.step < high:
 			from := ahead[len(out)%len(ahead)]
 			out = append(out, copying{from, rank, a.step >= 0 && all[from].updates <= a.step+1})
 		}
@@ -73,12 +83,36 @@ func copies(all []account) ([]copying, error) {
 	return out, nil
 }
 
+// sameStates returns those of the ranks whose state is the most common one, that of the
+// lowest rank where several are. A state without a digest is like any other.
+func sameStates(all []account, ranks []int) []int {
+	like := func(right int) []int {
+		return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return all[rank].differs(all[right]) })
+	}
+	best := like(ranks[0])
+	for _, rank := range ranks[1:] {
+		if all[rank].differs(all[best[0]]) && len(like(rank)) > len(best) {
+			best = like(rank)
+		}
+	}
+	return best
+}
+
+// differs reports whether two members that begin have different states.
+func (a account) differs(b account) bool {
+	return a.digest != 0 && b.digest != 0 && a.digest != b.digest
+}
+
 // level brings the members of a session to the same step. A source may die on the way:
 // then the session is revoked, and the next one begins here again; a receiver changes
 // its state only when it has all of a step.
 func (g *Group) level(ctx context.Context, s *Session) error {
-	for {
-		mine := g.account()
+	for round := 0; ; round++ {
+		// States are compared once: those that Save writes in any order differ for ever.
+		mine, err := g.account(!g.levels && round == 0 && s.Comm.Size() > 1)
+		if err != nil {
+			return abort(s, err)
+		}
 		words := make([]int64, accountWords*s.Comm.Size())
 		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
 			return err
@@ -88,6 +122,9 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if now.ended && !slices.ContainsFunc(all, func(a account) bool { return !a.fresh }) {
 			return fmt.Errorf("%w: the job ended while this peer joined", ErrNoView)
 		}
+		if slices.ContainsFunc(all, func(a account) bool { return a.settings != all[0].settings }) {
+			return g.compareSettings(ctx, s)
+		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
 			g.fresh = false
 			return nil
@@ -96,6 +133,7 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if err != nil {
 			return abort(s, err)
 		}
+		g.levels = g.levels || len(todo) == 0 || round > 0 // all have got what the first round was to copy
 		if len(todo) == 0 {
 			g.release(s.View)
 			g.fresh = false
@@ -116,15 +154,25 @@ func (g *Group) release(v View) {
 	}
 }
 
-// account returns what this member says of its state.
-func (g *Group) account() account {
+// account returns what this member says of its state, with the digest if that is wanted.
+func (g *Group) account(digest bool) (account, error) {
+	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings)}
 	switch {
 	case g.state == nil:
-		return account{fresh: g.fresh}
 	case g.void:
-		return account{holds: true, step: -1, fresh: g.fresh}
+		a.step = -1
+	default:
+		a.step, a.updates = g.state.Step(), g.updatesFrom()
 	}
-	return account{holds: true, step: g.state.Step(), updates: g.updatesFrom(), fresh: g.fresh}
+	if !digest || g.state == nil || a.step < 0 {
+		return a, nil
+	}
+	h := xxhash.New()
+	if err := g.state.Save(h); err != nil {
+		return a, fmt.Errorf("save the state after step %d: %w", a.step, err)
+	}
+	a.digest = max(h.Sum64(), 1)
+	return a, nil
 }
 
 // updatesFrom returns the first step of which this member can give an update.
@@ -191,6 +239,9 @@ func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error
 		return abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
 	}
 	reason := fmt.Sprintf("was at step %d, others at %d", from, to)
+	if from == to {
+		reason = "its state was not that of the others"
+	}
 	g.Emit(s.View.Epoch, to, event.Resync{Who: g.Self().ID.Short(), Reason: reason, Bytes: int64(moved), MS: milliseconds(time.Since(begun))})
 	return nil
 }

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -50,18 +51,25 @@ func TestCopiesOfHalfRegistered(t *testing.T) {
 	}
 }
 
-func TestDiffer(t *testing.T) {
-	a, b := []Setting{{"batch", "4"}, {"seed", "1"}}, []Setting{{"seed", "1"}, {"batch", "4"}}
-	if why := differ(a, b); why != "" {
-		t.Error(why)
+// Members that begin with different states get the most common one, or that of the lowest
+// rank, as a whole.
+func TestCopiesOfDifferentStates(t *testing.T) {
+	begin := func(step int64, digest uint64) account {
+		return account{holds: true, step: step, updates: step + 1, digest: digest}
 	}
-	for want, other := range map[string][]Setting{
-		"batch is 4 in the job and 5 at the peer":        {{"batch", "5"}, {"seed", "1"}},
-		"seed is 1 in the job, and not set at the peer":  {{"batch", "4"}},
-		"extra is 9 at the peer, and not set in the job": {{"batch", "4"}, {"seed", "1"}, {"extra", "9"}},
+	for _, c := range []struct {
+		all  []account
+		want []copying
+	}{
+		{[]account{begin(0, 5), begin(0, 5), begin(0, 6)}, []copying{{from: 0, to: 2}}},
+		{[]account{begin(0, 5), begin(0, 6), begin(0, 6)}, []copying{{from: 1, to: 0}}},
+		{[]account{begin(0, 5), begin(0, 6), begin(0, 7)}, []copying{{from: 0, to: 1}, {from: 0, to: 2}}},
+		{[]account{begin(0, 5), begin(9, 6), begin(9, 6)}, []copying{{from: 1, to: 0}}},
+		{[]account{begin(0, 5), begin(9, 6), begin(9, 7)}, []copying{{from: 1, to: 0}, {from: 1, to: 2}}},
+		{[]account{begin(9, 0), begin(9, 6), begin(9, 0)}, nil}, // one of them begins, the others have been level
 	} {
-		if got := differ(a, other); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got, err := copies(c.all); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %+v and %v, want %+v", c.all, got, err, c.want)
 		}
 	}
 }

@@ -32,6 +32,9 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 		if err == nil {
 			return s, nil
 		}
+		if errors.Is(err, ErrNoView) {
+			return nil, fmt.Errorf("elastic: %w", err)
+		}
 		if !errors.Is(err, collective.ErrRevoked) {
 			return nil, fmt.Errorf("elastic: bring the members of %v level: %w", s.View, err)
 		}

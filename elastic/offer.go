@@ -113,30 +113,6 @@ func (g *Group) consider(from ID, o offer) reply {
 	return r
 }
 
-// differ names the first setting in which two peers differ, or returns "".
-func differ(ours, theirs []Setting) string {
-	values := make(map[string]string)
-	for _, s := range theirs {
-		values[s.Name] = s.Value
-	}
-	for _, s := range ours {
-		value, there := values[s.Name]
-		switch {
-		case !there:
-			return fmt.Sprintf("%s is %s in the job, and not set at the peer", s.Name, s.Value)
-		case value != s.Value:
-			return fmt.Sprintf("%s is %s in the job and %s at the peer", s.Name, s.Value, value)
-		}
-		delete(values, s.Name)
-	}
-	for _, s := range theirs {
-		if _, left := values[s.Name]; left {
-			return fmt.Sprintf("%s is %s at the peer, and not set in the job", s.Name, s.Value)
-		}
-	}
-	return ""
-}
-
 // atEnd reports whether this member is leaving because the job is at its end.
 func (k *keeper) atEnd() bool {
 	k.mu.Lock()

@@ -27,8 +27,3 @@ type Replayer interface {
 	// an error the state is as it was.
 	Apply(r io.Reader) error
 }
-
-// Setting is something in which all members of a job must agree, as the size of the
-// batch or the hash of the data. A peer that wants to join with another value is
-// refused, and told the name.
-type Setting struct{ Name, Value string }

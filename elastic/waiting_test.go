@@ -310,3 +310,60 @@ func TestReopenFails(t *testing.T) {
 		})
 	}
 }
+
+// Members of the first view that have registered different settings do not begin: all end
+// with an error that names the one that differs and both values.
+func TestSettingsDiffer(t *testing.T) {
+	for _, n := range []int{2, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPeers(n)
+			errs := p.each(t, func(ctx context.Context, i int) error {
+				g, err := elastic.Join(ctx, p.config(i, p.members))
+				if err != nil {
+					return err
+				}
+				rate := map[bool]string{true: "0.2", false: "0.1"}[i == 1]
+				g.Hold(new(counter), []elastic.Setting{{Name: "--lr", Value: rate}})
+				_, err = g.Next(ctx, 0)
+				return errors.Join(err, g.Close())
+			})
+			for i, err := range errs {
+				if !errors.Is(err, elastic.ErrSettings) || !strings.Contains(err.Error(), "peer 1 has --lr 0.2") {
+					t.Errorf("peer %d of %d: got %v", i, n, err)
+				}
+			}
+			if told := p.sink.of("mismatch"); len(told) != n {
+				t.Errorf("%d mismatches are in the log, want %d", len(told), n)
+			}
+		})
+	}
+}
+
+// Members that begin with different states have that of rank 0 in the end, and say so.
+func TestStatesDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(4)
+		errs := p.each(t, func(ctx context.Context, i int) error {
+			g, err := elastic.Join(ctx, p.config(i, p.members))
+			if err != nil {
+				return err
+			}
+			c := &counter{sum: 7}
+			if i == 2 {
+				c.sum = 8
+			}
+			g.Hold(c, nil)
+			_, err = g.Next(ctx, 0)
+			if err == nil && c.sum != 7 {
+				err = fmt.Errorf("rank %d begins with %d", i, c.sum)
+			}
+			return errors.Join(err, g.Close())
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		if told := p.sink.of("resync"); len(told) != 1 || told[0].Index != 2 {
+			t.Errorf("resyncs in the log: %v", told)
+		}
+	})
+}

@@ -52,6 +52,8 @@ func (c *changes) wordOther(e event.Event) string {
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
+	case event.Mismatch:
+		return "the job cannot begin: " + b.Reason
 	case event.Quorum:
 		return wordQuorum(b)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
@@ -78,6 +79,10 @@ type Config struct {
 	// DataHash identifies the training set, if it is set: peers with another one are
 	// refused, and so are checkpoints.
 	DataHash string
+	// Settings are the program's own, by the names that its users know, as flags are. They
+	// are compared among the peers before all that follows from them, so that a peer that
+	// differs is told the flag. Checkpoints do not hold them.
+	Settings []elastic.Setting
 	// Checkpoint says where to save the state, how often, and what to go on from.
 	Checkpoint Checkpoint
 

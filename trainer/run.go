@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/progress"
@@ -83,7 +84,7 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	if err := r.resume(); err != nil {
 		return err
 	}
-	group.Hold(r, r.held)
+	group.Hold(r, slices.Concat(r.cfg.Settings, r.held))
 	group.OnQuorumLost(func() { r.saver.now(r) })
 	defer func() { _ = leave(r.housing.rooms, nil) }() // what is not given back goes with the process
 	err = r.sessions(ctx)

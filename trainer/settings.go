@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/elrun/elrun/elastic"
@@ -21,8 +22,8 @@ const (
 	settingCompress   = "compression"
 )
 
-// settings lists what must be equal at all members of a job. A peer that differs is
-// refused, and told the name and both values.
+// settings lists what must be equal at all members of a job, but for Config.Settings. A
+// peer that differs is told the name and both values, not hashes.
 func (r *runner) settings() []elastic.Setting {
 	c := r.cfg
 	s := []elastic.Setting{
@@ -30,19 +31,19 @@ func (r *runner) settings() []elastic.Setting {
 		{Name: "global batch", Value: fmt.Sprint(c.GlobalBatch)},
 		{Name: "microbatch", Value: fmt.Sprint(c.Microbatch)},
 		{Name: "seed", Value: fmt.Sprint(c.Seed)},
-		{Name: "parameters", Value: r.layout.describe()},
+		{Name: "parameters", Value: r.layout.describe(), Text: fmt.Sprintf("%d of %d elements", len(r.layout.params), r.layout.size())},
 		{Name: "optimizer", Value: fmt.Sprintf("%T%+v", c.Optimizer, c.Optimizer)},
 		{Name: "clip", Value: fmt.Sprint(c.Clip)},
 		{Name: "exact", Value: fmt.Sprint(c.Exact)},
-		{Name: "data", Value: c.DataHash},
+		{Name: "data", Value: c.DataHash, Text: fmt.Sprintf("%d samples", c.Samples)},
 		{Name: settingSteps, Value: fmt.Sprint(r.plan.steps)},
-		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps)},
+		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps), Text: describeSchedule(c.Schedule, r.plan.steps)},
 		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
 		{Name: settingBalance, Value: c.Balance},
 		{Name: settingCompress, Value: c.Compression},
 	}
 	if c.Exact {
-		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe())})
+		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "that of " + runtime.GOARCH})
 	}
 	return s
 }
@@ -64,4 +65,9 @@ func scheduleHash(schedule func(int64) float64, steps int64) string {
 		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(schedule(step)))) // never fails
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// describeSchedule tells a schedule by its rates at the first, the middle and the last step.
+func describeSchedule(schedule func(int64) float64, steps int64) string {
+	return fmt.Sprintf("%.4g, %.4g, %.4g at steps 1, %d, %d", schedule(1), schedule((1+steps)/2), schedule(steps), (1+steps)/2, steps)
 }

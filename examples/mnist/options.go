@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/compress"
@@ -109,14 +111,35 @@ func (o options) config(samples int) trainer.Config {
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()
 	}
-	rate := o.LR
-	if rate == 0 {
-		rate = o.defaultRate()
-	}
 	total := c.TotalSteps()
 	warm := min(20, total/10)
-	c.Schedule = optim.Warmup(warm, optim.Cosine(rate, 0, total-warm+1))
+	c.Schedule = optim.Warmup(warm, optim.Cosine(o.rate(), 0, total-warm+1))
 	return c
+}
+
+// settings are the flags in which all peers must agree, with the values that hold where
+// none was given, and the hash of the data, of which messages show the folder.
+func (o options) settings(c trainer.Config) []elastic.Setting {
+	rule := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c.Optimizer), "optim."))
+	s := []elastic.Setting{
+		{Name: "--data", Value: c.DataHash, Text: fmt.Sprintf("%s with %d images", o.Data, c.Samples)},
+		{Name: "--model", Value: o.Model},
+		{Name: "--optimizer", Value: rule},
+		{Name: "--lr", Value: fmt.Sprint(o.rate())},
+		{Name: "--seed", Value: fmt.Sprint(o.Seed)},
+		{Name: "--global-batch", Value: fmt.Sprint(o.GlobalBatch)},
+		{Name: "--microbatch", Value: fmt.Sprint(o.Microbatch)},
+		{Name: "--exact", Value: fmt.Sprint(o.Exact)},
+		{Name: "--compress", Value: o.Compress},
+		{Name: "--balance", Value: o.Balance},
+	}
+	if o.Model == "mlp" {
+		s = append(s, elastic.Setting{Name: "--hidden", Value: fmt.Sprint(o.Hidden)})
+	}
+	if c.Steps > 0 {
+		return append(s, elastic.Setting{Name: "--steps", Value: fmt.Sprint(c.Steps)})
+	}
+	return append(s, elastic.Setting{Name: "--passes", Value: fmt.Sprint(c.Passes)})
 }
 
 // checkpoint says where checkpoints go and come from.
@@ -154,8 +177,12 @@ func (o options) defaultPasses() int {
 	return 10
 }
 
-// defaultRate suits batches of 512; SGD needs larger rates than Adam.
-func (o options) defaultRate() float64 {
+// rate is the largest learning rate. The default suits batches of 512; SGD needs larger
+// rates than Adam.
+func (o options) rate() float64 {
+	if o.LR != 0 {
+		return o.LR
+	}
 	if _, sgd := o.optimizer().(optim.SGD); sgd {
 		return 0.2
 	}

@@ -40,6 +40,7 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 	if cfg.DataHash, err = hashOf(trainSet, testSet); err != nil {
 		return err
 	}
+	cfg.Settings = o.settings(cfg)
 	cfg.Evaluate = func(ctx context.Context, part, parts int) (trainer.Score, error) {
 		n := testSet.Len()
 		return network.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)

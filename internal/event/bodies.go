@@ -131,6 +131,14 @@ type Resync struct {
 // Name returns "resync".
 func (Resync) Name() string { return "resync" }
 
+// Mismatch says that members have registered different settings, so that there is no job.
+type Mismatch struct {
+	Reason string `json:"reason"` // who differs, in what, and both values
+}
+
+// Name returns "mismatch".
+func (Mismatch) Name() string { return "mismatch" }
+
 // Quorum says how a group stands that is too small to go on.
 type Quorum struct {
 	State   string `json:"state"` // lost, waiting, back, gave-up

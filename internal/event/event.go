@@ -115,6 +115,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Fenced](b)
 	case Resync{}.Name():
 		return decode[Resync](b)
+	case Mismatch{}.Name():
+		return decode[Mismatch](b)
 	case Quorum{}.Name():
 		return decode[Quorum](b)
 	case Restart{}.Name():

@@ -1,0 +1,208 @@
+package elastic
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/event"
+)
+
+// Setting is something in which all members of a job must agree, as the size of the
+// batch or the hash of the data. Members of the first view compare their settings when
+// they enter it, and a peer that joins later has its own compared by a member. Messages
+// name the first setting that differs, so those that users know best come first.
+type Setting struct {
+	Name  string // as users know it, for example a flag
+	Value string // that is compared
+	// Text is what messages show in place of Value; empty shows Value. It is for values
+	// that say nothing to people, as hashes.
+	Text string `json:",omitempty"`
+}
+
+// text returns what messages show of the value.
+func (s Setting) text() string { return cmp.Or(s.Text, s.Value, "empty") }
+
+// contrast returns the texts of two values that differ. Where they read alike the values
+// are added.
+func contrast(a, b Setting) (string, string) {
+	if a.text() != b.text() {
+		return a.text(), b.text()
+	}
+	return a.text() + " (" + a.Value + ")", b.text() + " (" + b.Value + ")"
+}
+
+// byName returns settings by their names.
+func byName(settings []Setting) map[string]Setting {
+	m := make(map[string]Setting, len(settings))
+	for _, s := range settings {
+		m[s.Name] = s
+	}
+	return m
+}
+
+// differ names the first setting in which two peers differ, or returns "".
+func differ(ours, theirs []Setting) string {
+	others := byName(theirs)
+	for _, s := range ours {
+		other, there := others[s.Name]
+		switch {
+		case !there:
+			return fmt.Sprintf("%s is %s in the job, and not set at the peer", s.Name, s.text())
+		case other.Value != s.Value:
+			a, b := contrast(s, other)
+			return fmt.Sprintf("%s is %s in the job and %s at the peer", s.Name, a, b)
+		}
+		delete(others, s.Name)
+	}
+	for _, s := range theirs {
+		if _, left := others[s.Name]; left {
+			return fmt.Sprintf("%s is %s at the peer, and not set in the job", s.Name, s.text())
+		}
+	}
+	return ""
+}
+
+// settingsHash is a fingerprint of settings, whatever their order; never 0.
+func settingsHash(settings []Setting) uint64 {
+	ordered := slices.SortedFunc(slices.Values(settings), func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
+	h := xxhash.New()
+	for _, s := range ordered {
+		fmt.Fprintf(h, "%q=%q\n", s.Name, s.Value) // never fails
+	}
+	return max(h.Sum64(), 1)
+}
+
+// disagreement names the first setting in which members differ, their values, and the
+// members outside the largest group of equals, of which several of one size count by the
+// lowest rank. It returns "" where all agree. names holds a name for each member.
+func disagreement(all [][]Setting, names []string) string {
+	var lists []map[string]Setting
+	for _, settings := range all {
+		lists = append(lists, byName(settings))
+	}
+	for _, s := range slices.Concat(all...) {
+		if odd, usual := minority(lists, s.Name); odd != nil {
+			return wordMinority(lists, names, s.Name, odd, usual)
+		}
+	}
+	return ""
+}
+
+// minority returns the ranks whose value of a setting is not the most common one, and
+// the lowest rank that has that.
+func minority(lists []map[string]Setting, name string) (odd []int, usual int) {
+	count := make(map[Setting]int)
+	key := func(rank int) Setting {
+		s := lists[rank][name] // the zero value where it is not set
+		return Setting{Name: s.Name, Value: s.Value}
+	}
+	for rank := range lists {
+		count[key(rank)]++
+	}
+	for rank := range lists {
+		if count[key(rank)] > count[key(usual)] {
+			usual = rank
+		}
+	}
+	for rank := range lists {
+		if key(rank) != key(usual) {
+			odd = append(odd, rank)
+		}
+	}
+	return odd, usual
+}
+
+// wordMinority says which values of a setting the odd ranks and the others have.
+func wordMinority(lists []map[string]Setting, names []string, name string, odd []int, usual int) string {
+	first, others := lists[odd[0]][name], lists[usual][name]
+	a, b := contrast(first, others)
+	for _, v := range []struct {
+		setting Setting
+		text    *string
+	}{{first, &a}, {others, &b}} {
+		if v.setting.Name == "" {
+			*v.text = "not set"
+		}
+	}
+	rest := "the others have"
+	if len(lists) == 2 {
+		rest = names[usual] + " has"
+	}
+	more := ""
+	if len(odd) > 1 {
+		more = fmt.Sprintf(" (and %d more differ)", len(odd)-1)
+	}
+	return fmt.Sprintf("%s has %s %s%s, %s %s: start all peers with the same flags and data", names[odd[0]], name, a, more, rest, b)
+}
+
+// maxSettings bounds the encoded settings of a peer, in bytes.
+const maxSettings = 1 << 20
+
+// compareSettings says how the members of a session differ in their settings, once their
+// hashes have differed. All members call it and come to the same.
+func (g *Group) compareSettings(ctx context.Context, s *Session) error {
+	mine, err := json.Marshal(g.settings)
+	if err == nil && len(mine) > maxSettings {
+		err = fmt.Errorf("%d bytes, at most %d", len(mine), maxSettings)
+	}
+	if err != nil {
+		return abort(s, fmt.Errorf("tell the settings: %w", err))
+	}
+	texts, err := gatherBytes(ctx, s, mine)
+	if err != nil {
+		return err
+	}
+	all, names := make([][]Setting, len(texts)), make([]string, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &all[rank]); err != nil {
+			return abort(s, fmt.Errorf("settings of %s: %w", s.View.Members[rank].ID.Short(), err))
+		}
+		names[rank] = nameOf(s.View.Members[rank], g.Self())
+	}
+	why := disagreement(all, names)
+	if why == "" {
+		why = "their hashes are not equal"
+	}
+	g.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
+	return fmt.Errorf("%w: %s", ErrSettings, why)
+}
+
+// gatherBytes gives all members the bytes of each, by rank.
+func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error) {
+	n := s.Comm.Size()
+	lengths := make([]int64, n)
+	if err := collective.AllGather(ctx, s.Comm, lengths, []int64{int64(len(mine))}); err != nil {
+		return nil, err
+	}
+	most := slices.Max(lengths)
+	if slices.Min(lengths) < 0 || most > maxSettings {
+		return nil, abort(s, fmt.Errorf("a member tells %d bytes of settings, at most %d are allowed", most, maxSettings))
+	}
+	padded, gathered := make([]byte, most), make([]byte, most*int64(n))
+	copy(padded, mine)
+	if err := collective.AllGather(ctx, s.Comm, gathered, padded); err != nil {
+		return nil, err
+	}
+	out := make([][]byte, n)
+	for rank := range out {
+		begin := int64(rank) * most
+		out[rank] = gathered[begin : begin+lengths[rank]]
+	}
+	return out, nil
+}
+
+// nameOf names a member for people who see this peer's output: by its local index, and
+// by its ID where another launcher has started it.
+func nameOf(m, self Member) string {
+	if m.Launcher == self.Launcher {
+		return "peer " + strconv.Itoa(m.Index)
+	}
+	return m.ID.Short() + "@" + m.Host
+}

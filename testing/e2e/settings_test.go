@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Peers that start together with other flags or other data than the rest do not train: the
+// job ends with status 1, and the flag, both values and the peer are told.
+func TestPeersDifferAtTheStart(t *testing.T) {
+	program, data := mnist(t)
+	other := otherData(t, data)
+	for flags, want := range map[string]string{
+		"--lr 0.3":        "peer 2 has --lr 0.3, the others have 0.2",
+		"--seed 5":        "peer 2 has --seed 5, the others have 1",
+		"--microbatch 8":  "peer 2 has --microbatch 8, the others have 16",
+		"--exact":         "peer 2 has --exact true, the others have false",
+		"--compress bf16": "peer 2 has --compress bf16, the others have none",
+		"--data " + other: fmt.Sprintf("peer 2 has --data %s with 60000 images, the others have %s with 60000 images", other, data),
+	} {
+		t.Run(strings.Fields(flags)[0], func(t *testing.T) {
+			e := &elrun{job: jobName(t), done: make(chan struct{})}
+			script := fmt.Sprintf(`[ "$ELRUN_INDEX" = 2 ] && set -- "$@" %s; exec "$@"`, flags)
+			e.launch(t, []string{"-n", "4", "--name", e.job, "--listen", listen(), "sh", "-c", script, "sh",
+				program, "--data", data, "--model", "softmax", "--steps", "500"})
+			if status := e.wait(t); status != 1 {
+				t.Errorf("status %d, want 1", status)
+			}
+			e.expect(t, "elrun: the job cannot begin: "+want)
+			if strings.Contains(e.out.String(), "done steps=") {
+				t.Error("there is a result")
+			}
+		})
+	}
+}
+
+// otherData copies MNIST with one pixel changed and returns the folder.
+func otherData(t *testing.T, data string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files, err := filepath.Glob(filepath.Join(data, "*-ubyte"))
+	if err != nil || len(files) == 0 {
+		t.Skipf("no plain files in %s", data)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(f, "train-images") {
+			b[len(b)-1]++
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
