@@ -61,6 +61,10 @@ type Config struct {
 	// OnSuspect, if set, is told of a member that has been silent for long: a launcher
 	// can look whether that is a process of its own which is stopped. It must not block.
 	OnSuspect func(ID)
+	// Inspect, if set, says what the process of a member of the same launcher does, which
+	// has a Process. A member that is silent while it is busy is not suspected. It must not
+	// block.
+	Inspect func(Member) ProcessState
 	// Started, if set, is called by Join before it waits for the other members, with the
 	// group that it will return: Leave and Dead may be called from then on.
 	Started func(*Group)

@@ -12,13 +12,14 @@ type info struct {
 	Index    int      `json:"i,omitempty"`
 	Host     string   `json:"h,omitempty"`
 	Launcher string   `json:"l,omitempty"`
+	Process  string   `json:"p,omitempty"`
 	Addrs    []string `json:"a,omitempty"`
 }
 
 // toMember puts m into the form of the membership machine. Where there is no room for
 // all addresses the last ones are left out.
 func toMember(m Member) (member.Member, error) {
-	in := info{m.Index, m.Host, m.Launcher, m.Addrs}
+	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Addrs}
 	for {
 		b, err := json.Marshal(in)
 		if err != nil {
@@ -29,7 +30,7 @@ func toMember(m Member) (member.Member, error) {
 		}
 		if len(in.Addrs) == 0 {
 			return member.Member{}, fmt.Errorf("elastic: describe %s: the names of its host and launcher have %d bytes, together at most %d",
-				m.ID, len(m.Host)+len(m.Launcher), member.MaxInfo)
+				m.ID, len(m.Host)+len(m.Launcher)+len(m.Process), member.MaxInfo)
 		}
 		in.Addrs = in.Addrs[:len(in.Addrs)-1]
 	}
@@ -42,7 +43,7 @@ func fromMember(m member.Member) Member {
 	if json.Unmarshal([]byte(m.Info), &in) != nil {
 		in = info{}
 	}
-	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher}
+	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher, Process: in.Process}
 }
 
 // fromView puts a view of the machine into the form of this package.

@@ -43,6 +43,7 @@ type keeper struct {
 	approved  map[ID]approval // peers that may join when they ask
 	foreign   *foreign        // letting in a peer of another launcher, or nil
 	sole      soleness
+	health    health
 	first     [32]byte // hash of the first view until it is agreed; zero afterwards
 	ticks     int
 	ticked    time.Time // last tick
@@ -197,8 +198,9 @@ func (k *keeper) do(f func()) {
 // tick lets time pass.
 func (k *keeper) tick(now time.Time) {
 	if late := now.Sub(k.ticked) - tickPeriod; late > lateTick {
+		k.health.worse(now)
 		for _, p := range k.peers {
-			p.silence.excuse(late)
+			p.excuse(late)
 		}
 	}
 	k.ticked = now

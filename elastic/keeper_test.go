@@ -42,7 +42,7 @@ func testKeeper(t *testing.T, n, self int) *keeper {
 	for i := range n {
 		m := Member{ID: ID(fmt.Sprintf("%03d", i)), Index: i}
 		k.view.Members = append(k.view.Members, m)
-		k.peers[m.ID] = &peer{silence: newSilence(time.Now())}
+		k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
 	delete(k.peers, k.view.Members[self].ID)
 	k.ep = Endpoint{Self: k.view.Members[self], Control: w}
@@ -91,10 +91,10 @@ func TestOwnLateness(t *testing.T) {
 			k.ticked = time.Now()
 			now := k.ticked.Add(late)
 			k.tick(now)
-			if p.silence.tooLong(now) {
+			if p.overdue(now, 1) {
 				t.Errorf("a tick that came after %v makes the other one silent", late)
 			}
-			if !p.silence.tooLong(now.Add(leastSilence + tickPeriod)) {
+			if !p.overdue(now.Add(leastSilence+tickPeriod), 1) {
 				t.Errorf("after a tick that came after %v the other one is never silent", late)
 			}
 		}

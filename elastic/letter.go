@@ -22,6 +22,11 @@ const (
 	// no launcher knows of all deaths any more; letterForeignAck that this was noted.
 	letterForeign
 	letterForeignAck
+	// letterProbe asks a member to ask another one for a word. It is answered by
+	// letterProbed at once, with which the helper shows that it is heard itself, and
+	// again when that word has come.
+	letterProbe
+	letterProbed
 )
 
 // beat is the body of a letterBeat.
@@ -119,4 +124,25 @@ func decodeYield(b []byte) (yield, error) {
 // memberLetter writes the letter of a machine's message.
 func memberLetter(m member.Message) []byte {
 	return member.Encode([]byte{byte(letterMember)}, m)
+}
+
+// probing is the body of a letterProbe and a letterProbed.
+type probing struct {
+	About ID
+	Heard bool // of letterProbed: that member has said a word since it was asked
+}
+
+func (p probing) append(kind letterKind, b []byte) []byte {
+	heard := byte(0)
+	if p.Heard {
+		heard = 1
+	}
+	return append(append(b, byte(kind), heard), p.About...)
+}
+
+func decodeProbe(b []byte) (probing, error) {
+	if len(b) < 2 || len(b) > 1+member.MaxID || b[0] > 1 {
+		return probing{}, fmt.Errorf("probe: %w", errLetter)
+	}
+	return probing{About: ID(b[1:]), Heard: b[0] == 1}, nil
 }

@@ -42,6 +42,7 @@ func FuzzLetters(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(beat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
 	f.Add(yield{Epoch: 300}.append(nil))
+	f.Add(probing{About: "x", Heard: true}.append(letterProbed, nil))
 	f.Add(memberLetter(member.Message{Kind: member.Status}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) == 0 {
@@ -51,6 +52,12 @@ func FuzzLetters(f *testing.F) {
 		case letterBeat:
 			if got, err := decodeBeat(b[1:]); err == nil {
 				if again, err := decodeBeat(got.append(nil)[1:]); err != nil || again != got {
+					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
+				}
+			}
+		case letterProbe, letterProbed:
+			if got, err := decodeProbe(b[1:]); err == nil {
+				if again, err := decodeProbe(got.append(letterProbe, nil)[1:]); err != nil || again != got {
 					t.Fatalf("%+v is encoded as %+v, %v", got, again, err)
 				}
 			}

@@ -9,13 +9,18 @@ import (
 
 // peer is what a keeper knows of another process.
 type peer struct {
-	silence
-	suspected string    // the cause, in the words of the log; empty if it is trusted
-	down      bool      // its connection has ended and no other was made
-	entered   time.Time // when it became a member
-	doubt     uint64    // epoch of a session that broke because of it; 0 if it has shown itself since
-	beat      beat      // its last
+	detector
+	helped    map[ID]bool // members that were asked about it, and whether they answered
+	askers    []ID        // members that asked about it, to be told of its next word
+	suspected string      // the cause, in the words of the log; empty if it is trusted
+	down      bool        // its connection has ended and no other was made
+	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
+	beat      beat        // its last
 }
+
+// firstTicks is after how many ticks the lower rank of a pair connects to the higher one,
+// before the first view is agreed.
+const firstTicks = 100
 
 // watchReach is how many members to each side in rank order a member watches, and is
 // watched by. With up to five members everybody watches everybody; with more the cost
@@ -63,14 +68,17 @@ func (k *keeper) happened(e PeerEvent) {
 
 // heard notes that a member lives.
 func (k *keeper) heard(id ID, p *peer) {
-	p.silence.heard(time.Now())
 	p.down = false
+	p.word(time.Now(), p.beat.Deaf)
 	if p.beat.Deaf {
 		return // what is said to it does not arrive
 	}
+	p.helped = nil
+	k.vouchFor(id, p)
 	if p.suspected != "" {
 		p.suspected = ""
-		k.beatTo(id, false) // it must know that it is heard again before what the machine says
+		k.health.worse(time.Now()) // it may have been this member that was slow
+		k.beatTo(id, false)        // it must know that it is heard again before what the machine says
 		k.trust(id)
 	}
 	if p.doubt != 0 {
@@ -126,11 +134,11 @@ func (k *keeper) step(e member.Event) {
 	}
 }
 
-// suspect says that a member cannot be reached.
-func (k *keeper) suspect(id ID, p *peer, cause string) {
+// suspect says that a member cannot be reached; gone that nobody listens where it was.
+func (k *keeper) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
-		k.step(member.Suspect{Peer: member.ID(id)})
+		k.step(member.Suspect{Peer: member.ID(id), Gone: gone})
 		k.beatTo(id, false) // it may hear this, and must know that it is not heard
 	}
 }
@@ -139,17 +147,20 @@ func (k *keeper) suspect(id ID, p *peer, cause string) {
 // nobody is there, and otherwise silence decides.
 func (k *keeper) notSent(f failed) {
 	if p := k.peerOf(f.to); p != nil && f.gone() {
-		k.suspect(f.to, p, "reset")
+		k.suspect(f.to, p, "reset", true)
 	}
 }
 
-// judgeAll suspects watched members that have been silent for too long.
+// entering reports whether the first session is not entered yet. Until then connections
+// are made between all members at once, and nobody is judged by silence.
+func (k *keeper) entering() bool { return k.first != [32]byte{} }
+
+// judgeAll looks at the watched members. Those that owe a word are asked for it, and
+// those that do not answer suspected.
 func (k *keeper) judgeAll(now time.Time) {
 	for _, id := range k.watched() {
-		p := k.peerOf(id)
-		if p.silence.tooLong(now) && p.suspected == "" {
-			k.ep.Control.Redial(id)
-			k.suspect(id, p, map[bool]string{true: "unreachable", false: "silent"}[p.down])
+		if p := k.peerOf(id); p.suspected == "" {
+			k.look(id, p, now)
 		}
 	}
 	for id, p := range k.peers {
@@ -160,22 +171,68 @@ func (k *keeper) judgeAll(now time.Time) {
 	}
 }
 
+// look judges one member.
+func (k *keeper) look(id ID, p *peer, now time.Time) {
+	factor, state := k.health.factor(now), func() ProcessState { return k.stateOf(id) }
+	if k.entering() && !(k.ticks%slowTicks == 0 && p.absent(now, state)) {
+		return
+	}
+	switch p.judge(now, factor, state) {
+	case probe:
+		k.askFor(id, p)
+	case suspected:
+		if !k.wellHelped(p) && !k.health.worst() {
+			k.health.worse(now) // this member may be the one that is not heard; it waits longer
+			return
+		}
+		cause := "silent"
+		if p.down || p.beat.Deaf || p.vouched.After(p.last) {
+			cause = "unreachable" // it may live
+		}
+		k.ep.Control.Redial(id)
+		k.suspect(id, p, cause, false)
+	}
+}
+
+// stateOf returns what the process of a member does, if that is one of this host.
+func (k *keeper) stateOf(id ID) ProcessState {
+	rank := k.view.Rank(id)
+	if k.cfg.Inspect == nil || rank < 0 {
+		return ProcessUnknown
+	}
+	m := k.view.Members[rank]
+	if m.Process == "" || m.Launcher == "" || m.Launcher != k.ep.Self.Launcher {
+		return ProcessUnknown
+	}
+	return k.cfg.Inspect(m)
+}
+
 // beatAll says to those who watch this member that it lives, and tries suspects again.
 func (k *keeper) beatAll() {
 	to := k.watched()
-	if k.first != [32]byte{} {
-		to = nil // before the first view is agreed everybody is told of it
-		for _, m := range k.view.Members {
-			if m.ID != k.ep.Self.ID {
-				to = append(to, m.ID)
-			}
-		}
+	if k.entering() {
+		to = k.greeted()
 	}
 	for _, id := range to {
 		if k.peerOf(id).suspected == "" || k.ticks%slowTicks == 0 {
 			k.beatTo(id, false)
 		}
 	}
+}
+
+// greeted returns the members to which beats go before the first view is agreed, as
+// everybody is told of it. Of two members the higher rank connects, as it does for data;
+// the lower one does so after a second, where connections may be possible in its
+// direction only.
+func (k *keeper) greeted() []ID {
+	self := k.view.Rank(k.ep.Self.ID)
+	var ids []ID
+	for rank, m := range k.view.Members {
+		if rank != self && (rank < self || k.peerOf(m.ID).spoke || k.ticks > firstTicks) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 // beatTo sends a beat.
@@ -185,7 +242,7 @@ func (k *keeper) beatTo(id ID, reply bool) {
 	k.mu.Unlock()
 	t.Reply, t.First, t.Sole = reply, k.first, k.sole.on
 	if p := k.peerOf(id); p != nil {
-		t.Deaf = p.silence.tooLong(k.ticked)
+		t.Deaf = !k.entering() && p.overdue(k.ticked, k.health.factor(k.ticked))
 	}
 	k.out.send(id, t.append(nil))
 }
@@ -211,6 +268,10 @@ func (k *keeper) letter(from ID, b []byte) {
 		if y, err := decodeYield(body); err == nil {
 			k.makeWay(from, y)
 		}
+	case letterProbe, letterProbed:
+		if about, err := decodeProbe(body); err == nil {
+			k.takeProbe(from, letterKind(b[0]), about)
+		}
 	case letterForeign:
 		k.sole.end(k)
 		k.out.send(from, []byte{byte(letterForeignAck)})
@@ -228,9 +289,6 @@ func (k *keeper) takeBeat(from ID, t beat) {
 		return
 	}
 	p.beat = t
-	if t.Deaf && p.suspected == "" && k.ticked.Sub(p.entered) > leastSilence {
-		k.suspect(from, p, "unreachable")
-	}
 	if t.Reply {
 		k.beatTo(from, false)
 	}

@@ -53,6 +53,3 @@ func (s *silence) decayed(now time.Time) time.Duration {
 func (s *silence) limit() time.Duration {
 	return min(max(leastSilence, silenceFactor*s.decayed(s.last)), mostSilence)
 }
-
-// tooLong reports whether it has been silent for longer than that.
-func (s *silence) tooLong(now time.Time) bool { return now.Sub(s.last) > s.limit() }

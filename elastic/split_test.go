@@ -180,13 +180,13 @@ func TestStoppedForGood(t *testing.T) {
 	})
 }
 
-// stopForGood returns what stops a member, and looks half a minute later whether the
+// stopForGood returns what stops a member, and looks a minute later whether the
 // others have come to the end without it.
 func (r *rig) stopForGood(t *testing.T, victim int) func(context.Context, *rig) {
 	return func(_ context.Context, r *rig) {
 		after(50 * oneStep)
 		r.net.Stop(r.members[victim].ID)
-		after(30 * time.Second)
+		after(time.Minute)
 		for i, l := range r.loops {
 			if i != victim && (l == nil || l.state.Step() != r.until) {
 				t.Errorf("member %d did not come to the end: %+v", i, l)

@@ -23,6 +23,9 @@ type Member struct {
 	// Launcher names the process that started it and knows of its death: the ID of the
 	// launcher, the same for all that it started, or empty.
 	Launcher string `json:"launcher,omitempty"`
+	// Process tells processes of one launcher apart, in the words of Config.Inspect; empty
+	// if that is not known.
+	Process string `json:"process,omitempty"`
 }
 
 // View is the membership of one epoch. It is immutable.

@@ -54,7 +54,7 @@ func (k *keeper) welcome(old, v View) {
 			k.sole.settled = true // it was let in only after all had been told
 		}
 		if k.peers[m.ID] == nil {
-			k.peers[m.ID] = &peer{silence: newSilence(time.Now()), entered: time.Now()}
+			k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now())}}
 			delete(k.approved, m.ID)
 		}
 		if old.Epoch > 0 && old.Rank(m.ID) < 0 {
@@ -141,7 +141,19 @@ func (k *keeper) enter(s *Session) {
 	k.mu.Lock()
 	k.session = s
 	k.mu.Unlock()
-	k.do(func() { k.first = [32]byte{} }) // all have connected to the same view
+	k.do(k.agreed)
+}
+
+// agreed notes that the first view is agreed, as all have connected to it. What was seen
+// of pauses before says nothing of later ones.
+func (k *keeper) agreed() {
+	if !k.entering() {
+		return
+	}
+	k.first = [32]byte{}
+	for _, p := range k.peers {
+		p.restart(time.Now())
+	}
 }
 
 // broken takes in that the session of v ended with an error, though no later

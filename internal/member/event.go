@@ -9,8 +9,12 @@ type (
 	// the network has authenticated.
 	Received struct{ Message Message }
 	// Suspect says that this member cannot reach Peer: refused, reset, unanswered or
-	// silent for too long. It may be wrong; that costs progress at most.
-	Suspect struct{ Peer ID }
+	// silent for too long. It may be wrong; that costs progress at most. Gone says that
+	// nobody listens any more where Peer did, so that no answer is waited for.
+	Suspect struct {
+		Peer ID
+		Gone bool
+	}
 	// Trust takes Suspect back.
 	Trust struct{ Peer ID }
 	// Dead says that Peer's process has ended: its launcher has its wait status. It

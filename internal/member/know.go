@@ -25,6 +25,7 @@ func (s *idSet) remove(id ID) {
 // own is what a member has found out itself, and what it wants.
 type own struct {
 	suspects idSet
+	gone     idSet // those of suspects where nobody listens any more
 	dead     idSet // also those that others reported: a wait status is a fact
 	leaving  bool
 	renew    bool // this view has had its time
@@ -43,6 +44,7 @@ type own struct {
 func (o *own) enter(v View, h *history) {
 	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
 	o.suspects = slices.DeleteFunc(o.suspects, settled)
+	o.gone = slices.DeleteFunc(o.gone, settled)
 	o.dead = slices.DeleteFunc(o.dead, settled)
 	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) })
 	o.any, o.renew = false, false
@@ -71,7 +73,7 @@ func (h *heard) present(rank int, tick uint64) {
 // changed notes that there is something new to act on and to report.
 func (m *Machine) changed() {
 	m.own.version++
-	m.proposer.stale = true
+	m.proposer.stale, m.proposer.retry = true, 0
 	m.electing = nil
 }
 
@@ -134,7 +136,7 @@ func (m *Machine) takeReport(rank int, r *Report) {
 			m.electing = nil
 		}
 	}
-	m.proposer.stale = true
+	m.proposer.stale, m.proposer.retry = true, 0
 }
 
 // facts gathers everything known here that bears on the next change.
@@ -147,6 +149,7 @@ func (m *Machine) facts() facts {
 	}
 	if m.proposer.stage == preparing {
 		copy(f.here, m.proposer.votes)
+		f.asking = true
 	}
 	f.add(&m.history, m.rank, m.report())
 	for rank, r := range m.heard.reports {
@@ -154,7 +157,15 @@ func (m *Machine) facts() facts {
 			f.add(&m.history, rank, r)
 		}
 	}
+	f.cut = slices.DeleteFunc(f.cut, f.answered)
 	return f
+}
+
+// answered reports whether the second of a pair, which the first cannot reach, has
+// answered the ballot under way and does not say the same of the first: then it is the
+// first that hears late. Where the two are cut off from each other both say so in time.
+func (f *facts) answered(pair [2]int) bool {
+	return f.asking && f.here[pair[1]] && !slices.Contains(f.cut, [2]int{pair[1], pair[0]})
 }
 
 // add adds a member's report.

@@ -110,8 +110,12 @@ func (m *Machine) Step(e Event) {
 		m.receive(e.Message)
 	case Suspect:
 		m.suspect(e.Peer, true)
+		if e.Gone && m.own.suspects.has(e.Peer) {
+			m.own.gone.add(e.Peer)
+		}
 	case Trust:
 		m.suspect(e.Peer, false)
+		m.own.gone.remove(e.Peer)
 	case Dead:
 		m.own.dead.add(e.Peer)
 		m.changed()

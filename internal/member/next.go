@@ -11,6 +11,7 @@ type facts struct {
 	view    View
 	cut     [][2]int // pairs of ranks of which one cannot reach the other
 	here    []bool   // has answered, or at least is not silent
+	asking  bool     // a ballot is under way: here says who has answered it
 	dead    []bool
 	leaving []bool
 	joins   []Member // fresh and not in view

@@ -27,6 +27,7 @@ type proposer struct {
 	due   bool   // something is due, since tick
 	since uint64 // tick
 	wait  uint64 // no ballot is begun before this tick
+	retry uint64 // nor before this one, unless something new is known: answers have refuted why
 	tries int    // ballots that were rejected
 	round uint64 // highest that was used or heard of here
 
@@ -64,7 +65,7 @@ func (m *Machine) begin() {
 		return
 	}
 	m.refresh()
-	if !p.due || m.rank >= len(m.electorate().dead) || m.tick < p.wait ||
+	if !p.due || m.tick < p.retry || m.rank >= len(m.electorate().dead) || m.tick < p.wait ||
 		m.tick < p.since+uint64(len(m.ahead()))*m.cfg.Patience {
 		return
 	}
@@ -208,12 +209,8 @@ func (m *Machine) readyToChoose() bool {
 		return true
 	}
 	m.refresh()
-	lost := idSet{}
-	for _, id := range p.want.Lost {
-		lost.add(id)
-	}
 	for rank, peer := range m.view.Members {
-		if !p.votes[rank] && !lost.has(peer.ID) && !m.own.suspects.has(peer.ID) && !m.own.dead.has(peer.ID) {
+		if !p.votes[rank] && !m.own.gone.has(peer.ID) && !m.own.dead.has(peer.ID) {
 			return false
 		}
 	}
@@ -229,7 +226,7 @@ func (m *Machine) choose(rule Rule) {
 		p.stale = true // by now it is known who is here
 		m.refresh()
 		if !p.due {
-			p.stage = idle // the reports took it back
+			m.refuted()
 			return
 		}
 		c := p.want
@@ -242,6 +239,15 @@ func (m *Machine) choose(rule Rule) {
 	}
 	m.stageBegins(accepting)
 	m.carryOn()
+}
+
+// refuted gives a ballot up as the answers to it have taken back what it was begun for.
+// Until something new is known none is begun for the same reason, for a time that doubles.
+func (m *Machine) refuted() {
+	p := &m.proposer
+	p.stage, p.stale = idle, true
+	p.tries++
+	p.retry = m.tick + m.backOff(p.tries)
 }
 
 // decide ends the present view: the change is chosen, whoever else knows of it.

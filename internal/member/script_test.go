@@ -19,7 +19,8 @@ import (
 //	first a b c            machines of a first view
 //	joiner d a b           a machine that wants to join and asks a and b
 //	any a                  before first: --quorum any for all that follow
-//	suspect a b c          a cannot reach b and c;   trust a b, dead a b, met a b likewise
+//	suspect a b c          a is refused at b and c;   trust a b, dead a b, met a b likewise
+//	silent a b             a does not hear b
 //	sole a                 a's launcher started everybody
 //	leave a
 //	renew a 1              the session of a's view of epoch 1 broke
@@ -112,7 +113,7 @@ func (s *script) run(command string, words []string) {
 		s.start(id, member.NewJoiner(c))
 	case "any":
 		s.any = true
-	case "suspect", "trust", "dead", "met":
+	case "suspect", "silent", "trust", "dead", "met":
 		for _, w := range words[1:] {
 			s.step(id, about(command, member.ID(w)))
 		}
@@ -189,6 +190,8 @@ func number(word string) int {
 func about(command string, id member.ID) member.Event {
 	switch command {
 	case "suspect":
+		return member.Suspect{Peer: id, Gone: true}
+	case "silent":
 		return member.Suspect{Peer: id}
 	case "trust":
 		return member.Trust{Peer: id}

@@ -339,7 +339,7 @@ func (w *world) detect(n, o *node) {
 		}
 		n.told[o] = suspect
 		if suspect {
-			w.step(n, member.Suspect{Peer: o.id})
+			w.step(n, member.Suspect{Peer: o.id, Gone: !o.alive && w.rng.IntN(2) == 0})
 		} else {
 			w.step(n, member.Trust{Peer: o.id})
 		}

@@ -1,0 +1,284 @@
+package elastic
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// asleep is the state of a process that only waits.
+func asleep() ProcessState { return ProcessAsleep }
+
+// lateHost is a host with too little processor time: what is sent and what is done there
+// comes late by a random time, now and then by much.
+type lateHost struct {
+	rng  *rand.Rand
+	most time.Duration // a pause of which all that this process does is late
+	rare float64       // share of words that are late by up to that
+}
+
+// late returns the lag of one word.
+func (l lateHost) late() time.Duration {
+	d := time.Duration(l.rng.ExpFloat64() * float64(20*time.Millisecond))
+	if l.rng.Float64() < l.rare {
+		d += time.Duration(l.rng.Float64() * float64(l.most))
+	}
+	return d
+}
+
+// watch lets a member look at another one, whose process lives, for some time, and returns
+// how often it suspects it. Ticks are late as words are.
+func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
+	t.Helper()
+	begin := time.Unix(0, 0)
+	now, ticked := begin, begin
+	word := begin // when the next word of the other one comes
+	var h health
+	d := detector{silence: newSilence(begin)}
+	for now.Sub(begin) < lasting {
+		now = now.Add(beatTicks*tickPeriod + l.late())
+		if late := now.Sub(ticked) - beatTicks*tickPeriod; late > lateTick {
+			h.worse(now)
+			d.excuse(late)
+		}
+		ticked = now
+		for !word.After(now) {
+			d.word(word, false)
+			word = word.Add(beatTicks*tickPeriod + l.late())
+		}
+		switch d.judge(now, h.factor(now), asleep) {
+		case probe: // the answer is a word, which is as late
+			if at := now.Add(2 * time.Millisecond).Add(l.late()); at.Before(word) {
+				word = at
+			}
+		case suspected:
+			suspicions++
+			d.word(now, false)
+		}
+	}
+	return suspicions
+}
+
+// On a host where processes wait for their turn for up to some seconds nobody is
+// suspected that lives.
+func TestLateHostIsNotSuspected(t *testing.T) {
+	total := 0
+	for seed := range uint64(40) {
+		for _, most := range []time.Duration{200 * time.Millisecond, time.Second, 1600 * time.Millisecond} {
+			l := lateHost{rng: rand.New(rand.NewPCG(seed, uint64(most))), most: most, rare: 0.02}
+			n := l.watch(t, 2*time.Minute)
+			total += n
+			if most <= time.Second && n > 0 {
+				t.Errorf("seed %d, pauses up to %v: suspected %d times", seed, most, n)
+			}
+		}
+	}
+	t.Logf("%d suspicions in %d minutes", total, 40*3*2)
+	if total > 2 {
+		t.Errorf("%d suspicions of one that lives", total)
+	}
+}
+
+// A silence that is real is found within its limit, of which asking is a part; and
+// a process that waits for a processor is excused for as long as it does.
+func TestProcessStates(t *testing.T) {
+	for _, c := range []struct {
+		state    ProcessState
+		least    time.Duration
+		most     time.Duration
+		describe string
+	}{
+		{ProcessUnknown, leastSilence, leastSilence + 100*time.Millisecond, "on another host"},
+		{ProcessAsleep, leastSilence, leastSilence + 100*time.Millisecond, "asleep"},
+		{ProcessHalted, leastSilence - confirmTime, leastSilence - confirmTime + 100*time.Millisecond, "halted"},
+		{ProcessBusy, time.Hour, time.Hour, "busy"},
+	} {
+		begin := time.Unix(0, 0)
+		d := detector{silence: newSilence(begin)}
+		d.word(begin, false)
+		probes, now := 0, begin
+		for now.Sub(begin) < time.Hour {
+			now = now.Add(50 * time.Millisecond)
+			f := d.judge(now, 1, func() ProcessState { return c.state })
+			if f == probe {
+				probes++
+			}
+			if f == suspected {
+				break
+			}
+		}
+		if took := now.Sub(begin); took < c.least || took > c.most {
+			t.Errorf("%s: suspected after %v, want %v to %v", c.describe, took, c.least, c.most)
+		}
+		if c.state != ProcessHalted && probes < 2 {
+			t.Errorf("%s: asked %d times", c.describe, probes)
+		}
+	}
+}
+
+// Nothing is known of the pauses of a member that has not spoken.
+func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
+	now := time.Unix(0, 0)
+	d := detector{silence: newSilence(now)}
+	for range 28 {
+		now = now.Add(time.Second)
+		if f := d.judge(now, 1, asleep); f != trusted {
+			t.Fatalf("after %v: %v", now.Sub(time.Unix(0, 0)), f)
+		}
+	}
+}
+
+// One that others reach has the limit once more; one that does not hear this member owes
+// a word that says that it does.
+func TestVouchedAndDeaf(t *testing.T) {
+	begin := time.Unix(0, 0)
+	for _, c := range []struct {
+		deaf, vouched bool
+		want          time.Duration
+	}{
+		{false, true, 2 * leastSilence},
+		{true, false, confirmTime},
+		{true, true, confirmTime + leastSilence},
+	} {
+		d := detector{silence: newSilence(begin)}
+		d.word(begin, c.deaf)
+		now := begin
+		for {
+			now = now.Add(10 * time.Millisecond)
+			if c.deaf {
+				d.word(now, true)
+			}
+			f := d.judge(now, 1, asleep)
+			if f == probe && c.vouched {
+				d.vouch(now.Add(time.Millisecond))
+			}
+			if f == suspected {
+				break
+			}
+		}
+		if took := now.Sub(begin); took < c.want || took > c.want+50*time.Millisecond {
+			t.Errorf("deaf %v, vouched %v: suspected after %v, want %v", c.deaf, c.vouched, took, c.want)
+		}
+	}
+}
+
+// The factor rises with each sign of lateness, to a bound, and falls with time.
+func TestHealth(t *testing.T) {
+	now := time.Unix(0, 0)
+	var h health
+	if h.factor(now) != 1 {
+		t.Errorf("at first it is %d", h.factor(now))
+	}
+	for range 20 {
+		h.worse(now)
+	}
+	if h.factor(now) != 1+mostLateness || !h.worst() {
+		t.Errorf("at worst it is %d", h.factor(now))
+	}
+	for i := range mostLateness {
+		now = now.Add(healthStep)
+		if got := h.factor(now); got != time.Duration(mostLateness-i) {
+			t.Errorf("after %d steps it is %d", i+1, got)
+		}
+	}
+	h.worse(now.Add(time.Hour))
+	if got := h.factor(now.Add(time.Hour)); got != 2 {
+		t.Errorf("after an hour one sign makes it %d", got)
+	}
+}
+
+// While the first session is being entered nobody is judged by silence but who is halted,
+// or on another host and silent for as long as may be.
+func TestNotJudgedWhileEntering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			state  ProcessState
+			silent time.Duration
+			want   bool
+		}{
+			{ProcessAsleep, time.Hour, false}, {ProcessBusy, time.Hour, false},
+			{ProcessUnknown, mostSilence - time.Second, false}, {ProcessUnknown, mostSilence + time.Second, true},
+			{ProcessHalted, time.Second, false}, {ProcessHalted, 2 * time.Second, true},
+		} {
+			k := testKeeper(t, 3, 0)
+			k.first = [32]byte{1}
+			k.ep.Self.Launcher = "here"
+			if c.state != ProcessUnknown {
+				k.view.Members[1].Process, k.view.Members[1].Launcher = "1", "here"
+				k.cfg.Inspect = func(Member) ProcessState { return c.state }
+			}
+			p := k.peerOf("001")
+			now := time.Now().Add(c.silent)
+			for range 10 * slowTicks {
+				k.ticks++
+				now = now.Add(time.Millisecond)
+				k.look("001", p, now)
+			}
+			if got := p.suspected != "" || !p.asked.IsZero(); got != c.want {
+				t.Errorf("state %d, silent for %v: judged is %v", c.state, c.silent, got)
+			}
+		}
+	})
+}
+
+// A member that is asked about another one shows at once that it hears, and says so again
+// when that one has spoken. Who has asked trusts only the second.
+func TestHelpers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := testKeeper(t, 7, 3)
+		sent := make(map[string]string)
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			for {
+				select {
+				case s := <-k.ep.Control.(wall).sent:
+					sent[fmt.Sprintf("%d %s", s[0], s[1:])] = s
+				case <-k.out.ctx.Done():
+					return
+				}
+			}
+		}()
+		if got := fmt.Sprint(k.helpersFor("005")); got != "[004 001]" {
+			t.Errorf("helpers about 005: %s", got)
+		}
+		k.peerOf("004").asked = time.Now()
+		if got := fmt.Sprint(k.helpersFor("005")); got != "[001 002]" {
+			t.Errorf("helpers about 005 while 004 owes a word: %s", got)
+		}
+		p := k.peerOf("005")
+		k.askFor("005", p)
+		if k.wellHelped(p) {
+			t.Error("nobody has answered yet")
+		}
+		k.letter("002", probing{About: "005"}.append(letterProbed, nil))
+		if !k.wellHelped(p) || !p.vouched.IsZero() {
+			t.Errorf("helped is %v, vouched at %v", p.helped, p.vouched)
+		}
+		k.letter("006", probing{About: "005", Heard: true}.append(letterProbed, nil))
+		if !p.vouched.IsZero() {
+			t.Error("a member that was not asked vouches")
+		}
+		k.letter("002", probing{About: "005", Heard: true}.append(letterProbed, nil))
+		if p.vouched.IsZero() {
+			t.Error("the helper's word does not count")
+		}
+		k.letter("001", probing{About: "006"}.append(letterProbe, nil))
+		k.letter("else", probing{About: "006"}.append(letterProbe, nil))
+		k.happened(PeerEvent{Peer: "006", Kind: PeerMessage, Data: beat{}.append(nil)})
+		synctest.Wait()
+		for _, want := range []probing{{About: "006"}, {About: "006", Heard: true}} {
+			b := string(want.append(letterProbed, nil))
+			if sent[fmt.Sprintf("%d %s", b[0], b[1:])] == "" {
+				t.Errorf("%+v was not sent", want)
+			}
+		}
+		if got := k.peerOf("006").askers; len(got) > 0 {
+			t.Errorf("%v still wait for the word", got)
+		}
+		k.out.cancel()
+		<-read
+	})
+}
