@@ -101,7 +101,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	}
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, Sink: p.a}
+		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a}
 	if len(order.Peers) == 0 {
 		cfg.Contacts = p.contacts
 	}

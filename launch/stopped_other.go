@@ -1,6 +1,0 @@
-//go:build !linux
-
-package launch
-
-// stopped is known on Linux only.
-func stopped(int) bool { return false }
