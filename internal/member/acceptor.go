@@ -32,7 +32,8 @@ func (a *acceptor) promise(b Ballot) bool {
 
 // accept answers an Accept.
 func (m *Machine) accept(msg Message) {
-	if _, err := m.view.Apply(*msg.Change); err != nil {
+	after, err := m.view.Apply(*msg.Change)
+	if err != nil {
 		return // no member proposes that
 	}
 	if !m.acceptor.accept(msg.Ballot, msg.Change) {
@@ -40,7 +41,7 @@ func (m *Machine) accept(msg Message) {
 		return
 	}
 	m.yield(msg.Ballot)
-	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot})
+	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 
 // accept reports whether the change is accepted now: unless a higher ballot was

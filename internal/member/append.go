@@ -42,24 +42,31 @@ func appendChange(b []byte, c Change) []byte {
 	return appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
 }
 
-func appendChanges(b []byte, changes []Change) []byte {
-	b = binary.AppendUvarint(b, uint64(len(changes)))
-	for _, c := range changes {
-		b = appendChange(b, c)
+func appendDecision(b []byte, d Decision) []byte {
+	b = appendBallot(appendChange(b, d.Change), d.Proof.Ballot)
+	b = binary.AppendUvarint(b, uint64(len(d.Proof.Votes)))
+	for _, v := range d.Proof.Votes {
+		b = appendString(binary.AppendUvarint(b, uint64(v.Rank)), string(v.Signature))
 	}
 	return b
 }
 
-// appendView writes all of v. The hash is included because a receiver does not have
-// what it was made of.
+func appendDecisions(b []byte, all []Decision) []byte {
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for _, d := range all {
+		b = appendDecision(b, d)
+	}
+	return b
+}
+
+// appendView writes all of v but its hash, which is that of these bytes.
 func appendView(b []byte, v View) []byte {
 	b = binary.AppendUvarint(b, v.Epoch)
 	b = append(b, v.Parent[:]...)
 	b = appendMembers(b, v.Members)
 	b = binary.AppendUvarint(b, uint64(v.Voters))
 	b = append(b, byte(v.Reason))
-	b = appendString(b, string(v.Founder))
-	return append(b, v.hash[:]...)
+	return appendString(b, string(v.Founder))
 }
 
 func appendRequest(b []byte, r Request) []byte {
@@ -89,7 +96,7 @@ func appendChain(b []byte, m Message) []byte {
 	} else {
 		b = append(b, m.After[:]...)
 	}
-	return appendChanges(b, m.Changes)
+	return appendDecisions(b, m.Changes)
 }
 
 func appendKey(b []byte, k Key) []byte {

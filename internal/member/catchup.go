@@ -13,9 +13,17 @@ func (m *Machine) receiveOther(msg Message) {
 		m.sendChain(msg.From, msg.View)
 	case msg.Kind == Ask:
 		m.sendBase(msg.From, m.frozenKey())
-	case m.asked <= m.tick:
-		m.asked = m.tick + 1 // once a tick is enough, whoever answers
-		m.send(Message{Kind: Ask, To: msg.From})
+	default:
+		m.ask(msg.From)
+	}
+}
+
+// ask asks a peer what comes after the view here. Once a tick is enough, whoever answers;
+// members are asked apart from the others, who could ask to be asked all the time.
+func (m *Machine) ask(id ID) {
+	if next := &m.asked[m.sender(id)]; *next <= m.tick {
+		*next = m.tick + 1
+		m.send(Message{Kind: Ask, To: id})
 	}
 }
 
@@ -39,13 +47,13 @@ func (m *Machine) sendChain(to ID, after Hash) {
 		return
 	}
 	// What does not fit into one message is asked for.
-	m.send(Message{Kind: Chain, To: to, After: after, Changes: fitting(m.history.changes(i), MaxMessage-maxHead)})
+	m.send(Message{Kind: Chain, To: to, After: after, Changes: fitting(m.history.decisions(i), MaxMessage-maxHead)})
 }
 
 // sendBase sends the whole history to a peer that has no view, or an unknown one. If
 // that does not fit into one message the present view must do.
 func (m *Machine) sendBase(to ID, key Key) {
-	base, changes := m.history.base, m.history.changes(0)
+	base, changes := m.history.base, m.history.decisions(0)
 	if fit := fitting(changes, MaxMessage-maxHead-len(appendView(nil, base))); len(fit) < len(changes) {
 		base, changes = m.view, nil
 	}
@@ -55,40 +63,45 @@ func (m *Machine) sendBase(to ID, key Key) {
 // maxHead is more than the length of a Chain without view and changes.
 const maxHead = 1 << 10
 
-// fitting returns as many of the first changes as fit into room bytes.
-func fitting(changes []Change, room int) []Change {
-	for i, c := range changes {
-		if room -= len(appendChange(nil, c)); room < 0 {
-			return changes[:i]
+// fitting returns as many of the first decisions as fit into room bytes.
+func fitting(all []Decision, room int) []Decision {
+	for i, d := range all {
+		if room -= len(appendDecision(nil, d)); room < 0 {
+			return all[:i]
 		}
 	}
-	return changes
+	return all
 }
 
-// follow takes in decided changes.
-func (m *Machine) follow(msg Message) {
-	rest, joined, fork := m.history.ahead(msg, m.view.hash)
+// follow takes in decided changes. What an outsider brings counts as far as the voters of
+// the views here, and of those that follow from them, have signed it.
+func (m *Machine) follow(msg Message, t treatment) {
+	b := m.history.meet(msg)
 	switch {
-	case joined:
+	case b.known && !b.fork:
+		rest := b.rest
+		if t != believed {
+			rest, _ = m.provedPart(b.root, rest)
+		}
 		m.catchUp(rest)
 		m.send(Message{Kind: Status, To: msg.From})
-	case !fork:
-		m.send(Message{Kind: Ask, To: msg.From})
+	case !b.known && msg.Base == nil:
+		m.ask(msg.From)
 	case msg.Base == nil:
 		m.sendBase(msg.From, m.frozenKey())
 	default:
-		m.meet(msg)
+		m.meet(msg, b, t)
 	}
 }
 
-// catchUp enters the views to which the changes lead, one after the other.
-func (m *Machine) catchUp(changes []Change) {
-	for _, c := range changes {
-		v, err := m.view.Apply(c)
+// catchUp enters the views to which the decisions lead, one after the other.
+func (m *Machine) catchUp(all []Decision) {
+	for _, d := range all {
+		v, err := m.view.Apply(d.Change)
 		if err != nil || m.phase != inside {
 			return
 		}
-		m.move(c, v)
+		m.move(d, v)
 	}
 }
 
@@ -235,12 +248,12 @@ func (m *Machine) adopt(msg Message) {
 	h := history{base: *msg.Base}
 	v := h.base
 	in := v.Rank(m.cfg.Self.ID) >= 0
-	for _, c := range msg.Changes {
-		after, err := v.Apply(c)
+	for _, d := range msg.Changes {
+		after, err := v.Apply(d.Change)
 		if err != nil {
 			return
 		}
-		h.push(c, after)
+		h.push(d, after)
 		v = after
 		in = in || v.Rank(m.cfg.Self.ID) >= 0
 	}

@@ -15,7 +15,7 @@ import (
 // which this package is too low to import.
 const MaxMessage = 1 << 20
 
-const codecVersion = 1
+const codecVersion = 2
 
 // Sentinels, for errors.Is: why bytes are refused.
 var (
@@ -35,6 +35,7 @@ const (
 	partReport
 	partChain
 	partRequest
+	partSignature
 )
 
 // layout returns the parts of a kind; ok is false for an unknown one.
@@ -46,8 +47,10 @@ func layout(k Kind) (p part, ok bool) {
 		return partRequest, true
 	case Tell:
 		return partReport, true
-	case Prepare, Accepted:
+	case Prepare:
 		return partBallot, true
+	case Accepted:
+		return partBallot | partSignature, true
 	case Promise:
 		return partBallot | partSeen | partChange | partReport, true
 	case Reject:
@@ -90,6 +93,9 @@ func Encode(b []byte, m Message) []byte {
 		if m.Request != nil {
 			b = appendRequest(b, *m.Request)
 		}
+	}
+	if parts&partSignature != 0 {
+		b = appendString(b, string(m.Signature))
 	}
 	return b
 }
@@ -140,6 +146,9 @@ func (d *decoder) parts(m *Message, parts part) {
 	if parts&partRequest != 0 && d.bool() {
 		r := d.request()
 		m.Request = &r
+	}
+	if parts&partSignature != 0 {
+		m.Signature = d.signature()
 	}
 	if m.Kind == Accept && m.Change == nil {
 		d.fail(fmt.Errorf("no change: %w", ErrFormat))

@@ -37,6 +37,18 @@ func drawChange(t *rapid.T) Change {
 		Forced: rapid.Bool().Draw(t, "forced"), Renew: rapid.Bool().Draw(t, "renew for")}
 }
 
+func drawDecision(t *rapid.T) Decision {
+	d := Decision{drawChange(t), Certificate{Ballot: drawBallot(t)}}
+	for range rapid.IntRange(0, 2).Draw(t, "votes") {
+		d.Proof.Votes = append(d.Proof.Votes, Vote{rapid.Uint32Range(0, MaxMembers-1).Draw(t, "rank"), drawSignature(t)})
+	}
+	return d
+}
+
+func drawSignature(t *rapid.T) []byte {
+	return rapid.SliceOfN(rapid.Byte(), 1, MaxSignature).Draw(t, "signature")
+}
+
 func drawBallot(t *rapid.T) Ballot {
 	return Ballot{rapid.Uint64().Draw(t, "round"), rapid.Uint32Range(0, MaxMembers-1).Draw(t, "rank")}
 }
@@ -78,6 +90,9 @@ func drawMessage(t *rapid.T) Message {
 	if parts&partRequest != 0 && rapid.Bool().Draw(t, "request") {
 		m.Request = &Request{Member{"j", "info"}, 7}
 	}
+	if parts&partSignature != 0 {
+		m.Signature = drawSignature(t)
+	}
 	return m
 }
 
@@ -85,13 +100,14 @@ func drawChain(t *rapid.T, m *Message) {
 	if rapid.Bool().Draw(t, "based") {
 		members := append([]Member{{ID: "\x00first"}}, drawMembers(t, 4, "members")...)
 		m.Base = &View{Epoch: 4, Parent: drawHash(t), Members: members, Voters: rapid.IntRange(1, len(members)).Draw(t, "voters"),
-			Reason: ForLost, Founder: "f", hash: drawHash(t)}
+			Reason: ForLost, Founder: "f"}
+		m.Base.hash = m.Base.contentHash()
 		m.Key = Key{rapid.Uint64().Draw(t, "stable"), "f", 3, drawID().Draw(t, "id")}
 	} else {
 		m.After = drawHash(t)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "changes") {
-		m.Changes = append(m.Changes, drawChange(t))
+		m.Changes = append(m.Changes, drawDecision(t))
 	}
 }
 
@@ -124,7 +140,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(Encode(nil, Message{Kind: k, Epoch: 3, Ballot: Ballot{2, 1}, Change: &change,
 			Report:  &Report{Dead: []ID{"b"}, Joins: []Request{{Member{"d", ""}, 2}}},
 			Base:    &v,
-			Changes: []Change{change}, Request: &Request{Member{"d", ""}, 2}, Key: Key{9, "f", 3, "a"}}))
+			Changes: []Decision{{change, Certificate{Ballot{1, 1}, []Vote{{1, []byte("signed")}}}}}, Request: &Request{Member{"d", ""}, 2}, Key: Key{9, "f", 3, "a"}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := Decode(b)
@@ -160,7 +176,7 @@ func TestChainsFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.move(c, v)
+		m.move(Decision{Change: c}, v)
 	}
 	m.Ready()
 	m.sendBase("x", m.key())

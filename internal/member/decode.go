@@ -3,6 +3,7 @@ package member
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // decoder takes fields from the front of rest. After the first error all its methods
@@ -79,14 +80,23 @@ func (d *decoder) hash() (h Hash) {
 
 func (d *decoder) id() ID { return ID(d.take(d.length(MaxID))) }
 
-func (d *decoder) ballot() Ballot {
-	b := Ballot{Round: d.uint()}
+// rank reads the rank of a member.
+func (d *decoder) rank() uint32 {
 	rank := d.uint()
 	if rank >= MaxMembers {
 		d.fail(fmt.Errorf("rank %d, at most %d: %w", rank, MaxMembers-1, ErrLimit))
 	}
-	b.Rank = uint32(rank)
-	return b
+	return uint32(rank)
+}
+
+func (d *decoder) ballot() Ballot { return Ballot{Round: d.uint(), Rank: d.rank()} }
+
+func (d *decoder) signature() []byte { return slices.Clone(d.take(d.length(MaxSignature))) }
+
+func (d *decoder) vote() Vote { return Vote{d.rank(), d.signature()} }
+
+func (d *decoder) decision() Decision {
+	return Decision{d.change(), Certificate{d.ballot(), list(d, MaxMembers, d.vote)}}
 }
 
 func (d *decoder) member() Member {
@@ -130,7 +140,7 @@ func (d *decoder) view() View {
 	v.Voters = d.length(MaxMembers)
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
-	v.hash = d.hash()
+	v.hash = v.contentHash()
 	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForRenew) {
 		d.fail(fmt.Errorf("view of epoch %d with %d members, %d voters, %v: %w",
 			v.Epoch, len(v.Members), v.Voters, v.Reason, ErrFormat))
@@ -154,5 +164,5 @@ func (d *decoder) chain(m *Message) {
 	} else {
 		m.After = d.hash()
 	}
-	m.Changes = list(d, logDepth, d.change)
+	m.Changes = list(d, logDepth, d.decision)
 }

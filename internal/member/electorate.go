@@ -22,7 +22,9 @@ func (m *Machine) newElectorate() electorate {
 			return e
 		}
 	}
-	return m.electors(len(m.view.Members))
+	e = m.electors(len(m.view.Members))
+	e.beyond = len(e.dead) > m.view.Voters
+	return e
 }
 
 // electors returns the electorate of the first n members.

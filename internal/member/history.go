@@ -12,23 +12,29 @@ type history struct {
 	entries []entry
 }
 
-// entry is a change and the view to which it led.
+// entry is a decision and the view to which it led.
 type entry struct {
-	change Change
-	epoch  uint64
-	hash   Hash
+	decision Decision
+	hash     Hash
 }
 
-// push adds the change that led to v.
-func (h *history) push(c Change, v View) {
-	h.entries = append(h.entries, entry{c, v.Epoch, v.hash})
+// push adds the decision that led to v.
+func (h *history) push(d Decision, v View) {
+	h.entries = append(h.entries, entry{d, v.hash})
 	// Half at a time, so that the base is not made anew with every view.
-	for len(h.entries) > logDepth {
-		for _, e := range h.entries[:logDepth/2] {
-			h.base, _ = h.base.Apply(e.change) // it was applied before
-		}
+	if len(h.entries) > logDepth {
+		h.base = h.view(logDepth / 2)
 		h.entries = slices.Clone(h.entries[logDepth/2:])
 	}
+}
+
+// view returns the view that stands i changes after base.
+func (h *history) view(i int) View {
+	v := h.base
+	for _, e := range h.entries[:i] {
+		v, _ = v.Apply(e.decision.Change) // it was applied before
+	}
+	return v
 }
 
 // index returns how many changes after base the view of a hash stands, or -1.
@@ -44,11 +50,11 @@ func (h *history) index(hash Hash) int {
 	return -1
 }
 
-// changes returns the changes from the i-th on.
-func (h *history) changes(i int) []Change {
-	var all []Change
+// decisions returns those from the i-th on.
+func (h *history) decisions(i int) []Decision {
+	var all []Decision
 	for _, e := range h.entries[i:] {
-		all = append(all, e.change)
+		all = append(all, e.decision)
 	}
 	return all
 }
@@ -59,7 +65,7 @@ func (h *history) had(id ID) bool {
 		return true
 	}
 	return slices.ContainsFunc(h.entries, func(e entry) bool {
-		return slices.ContainsFunc(e.change.Join, func(m Member) bool { return m.ID == id })
+		return slices.ContainsFunc(e.decision.Change.Join, func(m Member) bool { return m.ID == id })
 	})
 }
 
@@ -79,45 +85,53 @@ func nextEpoch(epoch uint64, c Change) uint64 {
 	return epoch + 1
 }
 
-// ahead returns those changes of a Chain that come after the view of the receiver.
-// fork is true if the chain cannot be joined to it though it starts within reach: it
-// went another way.
-func (h *history) ahead(msg Message, present Hash) (rest []Change, joined, fork bool) {
-	at, rest := msg.After, msg.Changes
-	if msg.Base != nil {
-		at = msg.Base.hash
-	}
-	if i := h.index(at); i >= 0 {
-		return h.skip(i, at, rest)
-	}
-	if msg.Base == nil {
-		return nil, false, false
-	}
-	epoch := msg.Base.Epoch
-	for i, c := range rest {
-		epoch = nextEpoch(epoch, c)
-		if at = chainHash(at, epoch, c); at == present {
-			return rest[i+1:], true, false
-		}
-	}
-	return nil, false, true
+// branch is how a Chain stands to the history of its receiver.
+type branch struct {
+	known bool // root is there
+	root  View // the last view that both have
+	fork  bool // the history goes on after root, and otherwise
+	rest  []Decision
 }
 
-// skip drops those of the changes, which start at the i-th, that are in the history.
-func (h *history) skip(i int, at Hash, rest []Change) (ahead []Change, joined, fork bool) {
-	epoch := h.base.Epoch
-	if i > 0 {
-		epoch = h.entries[i-1].epoch
+// meet finds the last view that a Chain and the history have in common. Hashes are made
+// anew on the way, so none is believed.
+func (h *history) meet(msg Message) branch {
+	rest := msg.Changes
+	if msg.Base == nil {
+		return h.part(h.index(msg.After), rest)
 	}
-	for _, e := range h.entries[i:] {
-		if len(rest) == 0 {
-			return nil, true, false
+	v := *msg.Base
+	for {
+		if i := h.index(v.hash); i >= 0 {
+			return h.part(i, rest)
 		}
-		epoch = nextEpoch(epoch, rest[0])
-		if at = chainHash(at, epoch, rest[0]); at != e.hash {
-			return nil, false, true
+		if len(rest) == 0 {
+			return branch{}
+		}
+		var err error
+		if v, err = v.Apply(rest[0].Change); err != nil {
+			return branch{}
 		}
 		rest = rest[1:]
 	}
-	return rest, true, false
+}
+
+// part goes along the decisions that follow the i-th view of the history, up to where one
+// of the two ends or they differ.
+func (h *history) part(i int, rest []Decision) branch {
+	if i < 0 {
+		return branch{}
+	}
+	v := h.view(i)
+	for _, e := range h.entries[i:] {
+		if len(rest) == 0 {
+			break
+		}
+		after, err := v.Apply(rest[0].Change)
+		if err != nil || after.hash != e.hash {
+			return branch{known: true, root: v, fork: true, rest: rest}
+		}
+		v, rest = after, rest[1:]
+	}
+	return branch{known: true, root: v, rest: rest}
 }

@@ -12,8 +12,11 @@ type Config struct {
 	Self Member
 	// Any lets any survivors go on (--quorum any).
 	Any bool
-	// Contacts are members that a joiner asks in turn.
+	// Contacts are members that a joiner asks in turn, and the only ones it believes.
 	Contacts []ID
+	// Keys signs and verifies what members of a view decide. Without it decisions reach
+	// members only from members of their own view.
+	Keys Keys
 
 	Retry    uint64 // until an unanswered message is sent again; 4
 	Grace    uint64 // to wait for the last promises once there are enough; 3
@@ -65,9 +68,9 @@ type Machine struct {
 	telling  telling
 	joiner   joiner
 	rivalry  rivalry
-	beats    uint64 // Status messages sent by the clock
-	asked    uint64 // tick from which on the next Ask may be sent
-	lost     bool   // QuorumLost was said last
+	beats    uint64          // Status messages sent by the clock
+	asked    [senders]uint64 // tick from which on the next Ask may be sent to such a peer
+	lost     bool            // QuorumLost was said last
 }
 
 // New returns the machine of a member of the first view. An error says that it is not
@@ -176,33 +179,33 @@ func (m *Machine) advance() {
 	}
 }
 
-// receive takes a message in.
+// receive takes a message in, as far as its sender is believed (sender.go).
 func (m *Machine) receive(msg Message) {
+	t, _ := treatmentOf(msg.Kind, m.sender(msg.From))
 	switch {
-	case msg.From == m.cfg.Self.ID:
+	case t == refused || msg.From == m.cfg.Self.ID:
 		return
 	case m.phase == joining:
 		m.receiveJoining(msg)
 	case m.phase == outside:
 		m.receiveOutside(msg)
 	case msg.Kind == Chain:
-		m.follow(msg)
+		m.follow(msg, t)
 	case msg.Kind == Ask && msg.Request != nil:
 		m.answerJoiner(msg)
 	case msg.View != m.view.hash:
 		m.receiveOther(msg)
 	default:
-		m.receivePresent(msg)
+		m.telling.acknowledged(msg.From)
+		if t == believed {
+			m.receivePresent(msg)
+		} // any other has learned from this view that it is out
 	}
 }
 
-// receivePresent takes in a message of the present view.
+// receivePresent takes in a message of a member of the present view about that view.
 func (m *Machine) receivePresent(msg Message) {
-	m.telling.acknowledged(msg.From)
 	rank := m.view.Rank(msg.From)
-	if rank < 0 {
-		return // it has learned from this view that it is out
-	}
 	m.heard.present(rank, m.tick)
 	switch msg.Kind {
 	case Ask:
@@ -217,7 +220,7 @@ func (m *Machine) receivePresent(msg Message) {
 		m.takeReport(rank, msg.Report)
 		m.promised(rank, msg)
 	case Accepted:
-		m.accepted(rank, msg.Ballot)
+		m.accepted(rank, msg)
 	case Reject:
 		m.rejected(msg)
 	}
@@ -244,9 +247,10 @@ func (m *Machine) enter(v View) {
 	m.changed()
 }
 
-// move follows the present view by c, which was decided and leads to v.
-func (m *Machine) move(c Change, v View) {
-	m.history.push(c, v)
+// move follows the present view by d, which was decided and leads to v.
+func (m *Machine) move(d Decision, v View) {
+	c := d.Change
+	m.history.push(d, v)
 	if v.Rank(m.cfg.Self.ID) >= 0 {
 		m.enter(v)
 		return

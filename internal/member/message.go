@@ -87,13 +87,15 @@ type Message struct {
 	Epoch uint64 // of the sender's view
 	View  Hash   // the sender's view; zero for a peer that joins
 
-	Ballot  Ballot   // Prepare to Accepted
-	Seen    Ballot   // Promise: that of Change; Reject: the one promised
-	Change  *Change  // Promise: accepted before, or nil; Accept: the proposed
-	Report  *Report  // Tell, Promise
-	After   Hash     // Chain without Base: the view that the first change follows
-	Base    *View    // Chain
-	Changes []Change // Chain
-	Request *Request // Ask
-	Key     Key      // Chain with Base
+	Ballot  Ballot     // Prepare to Accepted
+	Seen    Ballot     // Promise: that of Change; Reject: the one promised
+	Change  *Change    // Promise: accepted before, or nil; Accept: the proposed
+	Report  *Report    // Tell, Promise
+	After   Hash       // Chain without Base: the view that the first change follows
+	Base    *View      // Chain
+	Changes []Decision // Chain
+	Request *Request   // Ask
+	Key     Key        // Chain with Base
+
+	Signature []byte // Accepted: see Certificate
 }

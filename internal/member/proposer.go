@@ -37,10 +37,12 @@ type proposer struct {
 	best   Ballot // that of change, while preparing
 	change *Change
 	reason string
-	enough bool   // there are enough promises, since tick
-	full   uint64 // tick
-	sent   uint64 // tick of the last sending
-	times  int    // sendings of this stage
+	// signatures under the acceptances of ballot, by rank
+	signatures [][]byte
+	enough     bool   // there are enough promises, since tick
+	full       uint64 // tick
+	sent       uint64 // tick of the last sending
+	times      int    // sendings of this stage
 }
 
 // refresh computes what is due.
@@ -131,9 +133,10 @@ func (m *Machine) promised(rank int, msg Message) {
 }
 
 // accepted counts an acceptance.
-func (m *Machine) accepted(rank int, b Ballot) {
-	if p := &m.proposer; p.stage == accepting && b == p.ballot {
+func (m *Machine) accepted(rank int, msg Message) {
+	if p := &m.proposer; p.stage == accepting && msg.Ballot == p.ballot {
 		p.votes[rank] = true
+		p.signatures[rank] = msg.Signature
 	}
 }
 
@@ -190,6 +193,8 @@ func (m *Machine) carryOn() {
 	rule := e.rule(p.votes[:len(e.dead)])
 	switch {
 	case rule == TooFew:
+	case p.stage == accepting && rule.forced() && !p.change.Forced:
+		p.stage = idle // a majority is gone meanwhile: the next ballot marks the change
 	case p.stage == accepting:
 		m.decide(rule)
 	case m.readyToChoose():
@@ -230,13 +235,20 @@ func (m *Machine) choose(rule Rule) {
 			return
 		}
 		c := p.want
-		c.Forced = rule.forced()
 		p.change, p.reason = &c, p.why
 	}
-	if !m.acceptor.accept(p.ballot, p.change) {
+	if rule.forced() && !p.change.Forced {
+		c := *p.change // which others may have
+		c.Forced = true
+		p.change = &c
+	}
+	after, err := m.view.Apply(*p.change)
+	if err != nil || !m.acceptor.accept(p.ballot, p.change) {
 		p.stage = idle // promised to another in the meantime
 		return
 	}
+	p.signatures = make([][]byte, len(m.view.Members))
+	p.signatures[m.rank] = m.sign(p.ballot, after.hash)
 	m.stageBegins(accepting)
 	m.carryOn()
 }
@@ -260,6 +272,6 @@ func (m *Machine) decide(rule Rule) {
 		return
 	}
 	m.notice(Notice{Kind: Decided, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})
-	m.move(c, after)
+	m.move(Decision{c, m.certificate()}, after)
 	m.tell(before, c)
 }

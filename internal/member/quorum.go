@@ -44,6 +44,7 @@ type electorate struct {
 	silent []bool // cannot be reached from here; need not be dead
 	sole   bool   // this member's launcher started every peer ever admitted
 	any    bool   // --quorum any
+	beyond bool   // has members without a vote, as no voter is left
 }
 
 // needed returns how many votes are a majority.
@@ -66,13 +67,15 @@ func (e electorate) rule(voted []bool) Rule {
 		}
 	}
 	switch {
-	case votes >= e.needed():
+	case votes >= e.needed() && !e.beyond:
 		return ByMajority
-	case votes > 0 && living && dead < e.needed():
+	case votes > 0 && living && !e.beyond && dead < e.needed():
 		return ByCertain
 	case votes > 0 && living && e.sole:
 		return BySole
-	case votes > 0 && reachable && e.any:
+	case votes >= e.needed() && e.beyond && e.sole:
+		return BySole
+	case votes > 0 && reachable && e.any, votes >= e.needed() && e.beyond:
 		return ByAnyone
 	}
 	return TooFew

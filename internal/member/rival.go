@@ -54,9 +54,13 @@ func (m *Machine) frozenKey() Key {
 	return m.rivalry.key
 }
 
-// meet settles which goes on, this member or the sender of a whole Chain that cannot
-// be joined to the view here.
-func (m *Machine) meet(msg Message) {
+// meet settles which goes on, this member or the sender of a whole Chain that went
+// another way. An outsider has to prove that way. One that cannot gets no answer, or two
+// such would answer each other for ever.
+func (m *Machine) meet(msg Message, b branch, t treatment) {
+	if t != believed && !m.rival(&msg, b) {
+		return
+	}
 	if !msg.Key.Beats(m.frozenKey()) {
 		m.sendBase(msg.From, m.frozenKey()) // it will see the same
 		return
@@ -71,13 +75,27 @@ func (m *Machine) meet(msg Message) {
 	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a branch that is ahead"})
 }
 
+// rival reports whether an outsider's Chain is another branch of this history: it begins
+// with a view that is known here, its voters have signed each step from there, one of the
+// branches was forced, as a majority has one history, and its sender is in the last
+// view. Of Key only the stable steps are the sender's word; the rest is made anew.
+func (m *Machine) rival(msg *Message, b branch) bool {
+	if !b.known || !m.forces() {
+		return false
+	}
+	rest, last := m.provedPart(b.root, b.rest)
+	msg.Key = Key{Stable: msg.Key.Stable, Founder: last.Founder, Epoch: last.Epoch, ID: msg.From}
+	return len(rest) == len(b.rest) && last.hash == msg.View && last.Rank(msg.From) >= 0 &&
+		(last.Founder != "" || m.view.Founder != "")
+}
+
 // seekRivals looks for those who were given up without a quorum: they may live, and
 // think the same of us.
 func (m *Machine) seekRivals() {
 	var given []ID
 	for _, e := range m.history.entries {
-		if e.change.Forced {
-			given = append(given, e.change.Lost...)
+		if c := e.decision.Change; c.Forced {
+			given = append(given, c.Lost...)
 		}
 	}
 	if len(given) == 0 {

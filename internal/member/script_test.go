@@ -106,7 +106,7 @@ func (s *script) run(command string, words []string) {
 	case "first":
 		s.first(words)
 	case "joiner":
-		c := member.Config{Self: member.Member{ID: id}}
+		c := member.Config{Self: member.Member{ID: id}, Keys: fakeKeys(id)}
 		for _, w := range words[1:] {
 			c.Contacts = append(c.Contacts, member.ID(w))
 		}
@@ -211,7 +211,7 @@ func (s *script) first(ids []string) {
 		first = append(first, member.Member{ID: member.ID(id)})
 	}
 	for _, p := range first {
-		m, err := member.New(member.Config{Self: p, Any: s.any}, first)
+		m, err := member.New(member.Config{Self: p, Any: s.any, Keys: fakeKeys(p.ID)}, first)
 		if err != nil {
 			s.print("%v", err)
 			return

@@ -1,8 +1,10 @@
 package member_test
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"reflect"
 
@@ -46,6 +48,20 @@ type node struct {
 }
 
 func (n *node) inside() bool { return n.alive && !n.out && n.view.Epoch > 0 }
+
+// fakeKeys are those of a peer that nobody in the simulator forges.
+type fakeKeys member.ID
+
+func (k fakeKeys) Sign(text []byte) []byte {
+	h := fnv.New64a()
+	h.Write([]byte(k))
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+func (k fakeKeys) Verify(id member.ID, text, signature []byte) bool {
+	return bytes.Equal(fakeKeys(id).Sign(text), signature)
+}
 
 // happening is something that is going to happen.
 type happening struct {

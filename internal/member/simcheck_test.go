@@ -212,6 +212,21 @@ func (c *checks) decided(w *world, n *node) {
 		ids = c.votes(key).accepted
 	}
 	c.enough(w, before, ids, "accepted")
+	c.marked(w, n.m.View(), ids)
+}
+
+// marked checks that a view that fewer than a majority decided says so.
+func (c *checks) marked(w *world, after member.View, ids []member.ID) {
+	before := c.views[after.Parent]
+	votes := 0
+	for _, id := range before.IDs()[:before.Voters] {
+		if slices.Contains(ids, id) {
+			votes++
+		}
+	}
+	if after.Reason != member.ForForced && 2*votes < before.Voters {
+		w.fail("%v follows %v by %v and is not marked as forced", after, before, ids)
+	}
 }
 
 // enough checks votes against the truth: more than half, or all but some that are

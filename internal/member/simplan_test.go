@@ -67,7 +67,7 @@ func name(i int) member.ID {
 }
 
 func (w *world) config(p member.Member) member.Config {
-	return member.Config{Self: p, Any: w.mode == anyone}
+	return member.Config{Self: p, Any: w.mode == anyone, Keys: fakeKeys(p.ID)}
 }
 
 // launcher returns which of two launchers starts the i-th peer.

@@ -2,7 +2,6 @@ package member
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,12 +82,12 @@ func First(members []Member) (View, error) {
 	if err := v.check(); err != nil {
 		return View{}, err
 	}
-	v.hash = sha256.Sum256(appendView([]byte("elrun first view "), v))
+	v.hash = v.contentHash()
 	return v, nil
 }
 
 // Hash returns the view's lineage. It covers everything in the view and in those
-// before it, as each change is hashed together with the parent's hash.
+// before it, as each view is hashed together with its parent's hash.
 func (v View) Hash() Hash { return v.hash }
 
 // Rank returns the index of id, or -1.
@@ -137,7 +136,7 @@ func (v View) Apply(c Change) (View, error) {
 	if err := next.check(); err != nil {
 		return View{}, err
 	}
-	next.hash = chainHash(v.hash, next.Epoch, c)
+	next.hash = next.contentHash()
 	return next, nil
 }
 
@@ -219,9 +218,6 @@ func lowest(members []Member) ID {
 	return low
 }
 
-// chainHash is the hash of the view of an epoch that follows parent by c.
-func chainHash(parent Hash, epoch uint64, c Change) Hash {
-	b := append(make([]byte, 0, 256), parent[:]...)
-	b = binary.AppendUvarint(b, epoch)
-	return sha256.Sum256(appendChange(b, c))
-}
+// contentHash returns the hash of all that is in a view, the parent's hash among it. A
+// receiver makes it anew, so nobody gives a view the hash of another.
+func (v View) contentHash() Hash { return sha256.Sum256(appendView([]byte("elrun view "), v)) }

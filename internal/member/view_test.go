@@ -100,7 +100,7 @@ func TestHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		views = append(views, next)
-		h.push(c, next)
+		h.push(Decision{Change: c}, next)
 		v = next
 	}
 	known := 0
@@ -111,14 +111,14 @@ func TestHistory(t *testing.T) {
 		}
 		known++
 		receiver := history{base: old}
-		rest, joined, _ := receiver.ahead(Message{After: old.Hash(), Changes: h.changes(at)}, old.Hash())
-		if !joined || len(rest) != len(views)-1-i {
-			t.Fatalf("from %v: %d changes, joined %v", old, len(rest), joined)
+		b := receiver.meet(Message{After: old.Hash(), Changes: h.decisions(at)})
+		if !b.known || b.fork || len(b.rest) != len(views)-1-i {
+			t.Fatalf("from %v: %+v", old, b)
 		}
 		base := h.base
-		rest, joined, _ = receiver.ahead(Message{Base: &base, Changes: h.changes(0)}, old.Hash())
-		if !joined || len(rest) != len(views)-1-i {
-			t.Fatalf("whole, from %v: %d changes, joined %v", old, len(rest), joined)
+		b = receiver.meet(Message{Base: &base, Changes: h.decisions(0)})
+		if !b.known || b.fork || len(b.rest) != len(views)-1-i {
+			t.Fatalf("whole, from %v: %+v", old, b)
 		}
 	}
 	if known < logDepth/2 {
