@@ -22,10 +22,30 @@
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
 //	keeper     one identity's side: a goroutine that drives internal/member, says to
 //	           others that it lives, and judges who of them does
-//	Endpoint   the network under it: messages, data planes, long answers
+//	Endpoint   the network under it: messages, data planes, long answers, keys
 //
 // A process has one identity at a time. One that was put out though it lives (fenced)
 // gets another by Config.Reopen, and joins again with nothing.
+//
+// # Who is believed
+//
+// Control messages (letters) and requests of Bulk come from whoever holds the job's secret
+// or a ticket. The table (letter_table.go) says how far a letter counts. An outsider is not
+// in the present view: a newcomer, a member that was put out, one of another branch, or
+// somebody with a ticket and no good intent.
+//
+//	              member of the view    outsider
+//	member        internal/member says  internal/member says: signed decisions only
+//	beat          believed              answered with where this member is
+//	yield         believed              refused
+//	foreign       believed              refused
+//	foreign ack   believed              refused
+//	probe(d)      believed              refused
+//
+// Of one outsider 100 letters are read in half a second, all others are dropped unread.
+// Requests: an offer is answered, and lets its author in if the settings and the Judge
+// agree, which is what a ticket is for; a transfer copies the state out. Neither changes
+// what members hold. The network bounds how many are answered at a time.
 //
 // # From a death to the next step
 //

@@ -51,6 +51,7 @@ type keeper struct {
 	returned  []ID      // members that are heard again while that is so
 	regrouped time.Time // when their suspicions are taken back at the latest
 	stalled   bool      // this member makes way because it holds up the others
+	budget    budget    // of letters of outsiders
 
 	functions chan func()
 	ctx       context.Context // ends with stop
@@ -121,7 +122,7 @@ func (k *keeper) begin(first []Member) error {
 	}
 	self, err := toMember(k.ep.Self)
 	if err == nil {
-		k.m, err = member.New(member.Config{Self: self, Any: k.cfg.Any}, all)
+		k.m, err = member.New(member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}, all)
 	}
 	if err != nil {
 		return fmt.Errorf("first view: %w", err)
@@ -141,7 +142,7 @@ func (k *keeper) ask(contacts []ID) error {
 	if err != nil {
 		return err
 	}
-	cfg := member.Config{Self: self, Any: k.cfg.Any}
+	cfg := member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}
 	for _, id := range contacts {
 		cfg.Contacts = append(cfg.Contacts, member.ID(id))
 	}
@@ -205,6 +206,9 @@ func (k *keeper) tick(now time.Time) {
 	}
 	k.ticked = now
 	k.ticks++
+	if k.ticks%budgetTicks == 0 {
+		clear(k.budget)
+	}
 	k.trustAll(now)
 	if k.m != nil {
 		k.m.Step(member.Stable{Steps: uint64(k.stable.Load())})

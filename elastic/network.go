@@ -53,6 +53,9 @@ type Endpoint struct {
 	Control   Control
 	Connector Connector
 	Bulk      Bulk
+	// Keys proves decisions to peers that were not there. Without it they count only
+	// among members of one view, and branches of a job do not find together.
+	Keys Keys
 	// Close takes the identity off the network, which closes Control's Events.
 	Close func() error
 }

@@ -247,45 +247,15 @@ func (k *keeper) beatTo(id ID, reply bool) {
 	k.out.send(id, t.append(nil))
 }
 
-// letter takes in a control message. What makes no sense is dropped: its sender holds
-// the job's secret and has a bug.
-func (k *keeper) letter(from ID, b []byte) {
-	if len(b) == 0 {
-		return
-	}
-	body := b[1:]
-	switch letterKind(b[0]) {
-	case letterMember:
-		if m, err := member.Decode(body); err == nil && k.m != nil {
-			m.From, m.To = member.ID(from), member.ID(k.ep.Self.ID)
-			k.m.Step(member.Received{Message: m})
-		}
-	case letterBeat:
-		if t, err := decodeBeat(body); err == nil {
-			k.takeBeat(from, t)
-		}
-	case letterYield:
-		if y, err := decodeYield(body); err == nil {
-			k.makeWay(from, y)
-		}
-	case letterProbe, letterProbed:
-		if about, err := decodeProbe(body); err == nil {
-			k.takeProbe(from, letterKind(b[0]), about)
-		}
-	case letterForeign:
-		k.sole.end(k)
-		k.out.send(from, []byte{byte(letterForeignAck)})
-	case letterForeignAck:
-		k.foreign.acknowledged(k, from)
-	}
-}
-
 // takeBeat takes in a member's beat.
 func (k *keeper) takeBeat(from ID, t beat) {
 	p := k.peerOf(from)
 	if p == nil {
-		// One of the job that is not in the view: one of the two has missed something.
-		k.step(member.Met{Peer: member.ID(from)})
+		// One of the job that is not in the view: one of the two has missed something. A
+		// peer that joins asks those whom it knows as members.
+		if k.view.Epoch > 0 {
+			k.step(member.Met{Peer: member.ID(from)})
+		}
 		return
 	}
 	p.beat = t

@@ -58,7 +58,7 @@ func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *id
 
 // endpoint returns the identity as what elastic needs of a network.
 func (i *identity) endpoint() elastic.Endpoint {
-	return elastic.Endpoint{Self: i.ep.Self, Control: i, Connector: i, Bulk: i, Close: i.Close}
+	return elastic.Endpoint{Self: i.ep.Self, Control: i, Connector: i, Bulk: i, Keys: i.ep.Keys, Close: i.Close}
 }
 
 // belong makes this identity one that all members know from the start.

@@ -40,6 +40,45 @@
 // backs off for a time that doubles and is jittered by ID and round. A change costs at
 // most 6 messages per member when none is lost, and two round trips until it is known.
 //
+// # Who is believed
+//
+// Every message has an author whose ID the network has authenticated. That makes no member
+// of it: whoever holds a ticket can send messages. The table (sender.go) says how far each
+// counts. To a member all are outsiders who are not in its present view: peers that
+// want to join, members of a later view, those that were put out, those of another branch.
+//
+//	                        member of the view   outsider
+//	Status                  believed             answered
+//	Ask                     believed             answered; with a Request: the caller decides
+//	Tell, Prepare, Promise,
+//	Reject, Accept,         believed, of the     answered
+//	Accepted                present view only
+//	Chain                   believed             certified
+//	Fence                   refused              refused
+//
+// A peer that joins believes its Contacts, whom its caller named, in Status, Chain and
+// Fence, and hears nobody else. One that is out answers those that are behind.
+//
+// Answered: the sender may be told what it lacks or be asked for its view, once a tick
+// for all outsiders; nothing changes here. Certified: changes count as far as they are
+// proved, from a view in the log of the receiver on. A proof is a Certificate: acceptances
+// of one ballot, signed by the voters of the view before over the ballot and the hash of
+// the view after. Proposers collect them; they are kept in the log and go with every Chain,
+// 64 bytes per voter of a majority. Hashes are made from content by the receiver. Only
+// outsiders' certificates are verified, and the first that is wrong ends the work.
+//
+// An outsider's Chain that goes another way than the log fences this member only where
+// views can be forced (Config.Any, Sole), if each step from the common view is proved, the
+// sender is in the last view, and the Key, but for its stable steps, follows from that
+// view. Where nobody forces views there is one history, and no branch to meet.
+//
+// What is not promised: a member of the present view is believed, so one that lies can end
+// the job. Half of the voters of a view that were put out together could continue it for
+// those who are still in that view; where views can be forced, each member that was put
+// out can, as it may really be the only survivor. A member that is behind by more than the
+// log, and of whose view no member is left, is told by nobody: it misses a quorum for good.
+// Branches that have each gone further than the log do not find together.
+//
 // # Invariants
 //
 // The numbers are those of the design. Tests name them where they check them.
@@ -95,7 +134,8 @@
 //
 // Forced: all survivors voted, and either the launcher that started every peer ever
 // admitted knows that the others are dead (Sole), or the user gave up on majorities
-// (Config.Any). Then a change has Forced, and its view the reason ForForced. Before a
+// (Config.Any). Then a change has Forced, and its view the reason ForForced; so has one
+// that a majority proposed and fewer decide, and one of members without a vote. Before a
 // peer of another launcher is admitted, every member must have been told Sole{false};
 // the caller's part, as it admits. Where branches meet, the lesser Key is Fenced.
 //

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/mem"
 )
 
 // Network joins members of elastic groups that live in one process. Its methods are
@@ -14,6 +15,7 @@ import (
 type Network struct {
 	config  Config
 	clock   *clock
+	keys    *mem.Network   // only for its keys
 	working sync.WaitGroup // all goroutines but the clock's
 
 	mu     sync.Mutex
@@ -47,7 +49,7 @@ func New(c Config) *Network {
 // before. Closing the endpoint takes the member off the network; an ID never comes back.
 func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := n.node(self)
-	return elastic.Endpoint{Self: m.self, Control: m, Connector: m, Bulk: m, Close: m.Close}
+	return elastic.Endpoint{Self: m.self, Control: m, Connector: m, Bulk: m, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: m.Close}
 }
 
 // node returns the node of that member, and makes it on first use.

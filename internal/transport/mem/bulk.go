@@ -28,7 +28,7 @@ type stream struct {
 // member.
 func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := w.Control(self.ID)
-	return elastic.Endpoint{Self: self, Control: m, Connector: m, Bulk: m, Close: m.Close}
+	return elastic.Endpoint{Self: self, Control: m, Connector: m, Bulk: m, Keys: w.ring.Keys(self.ID), Close: m.Close}
 }
 
 // Serve implements elastic.Bulk.

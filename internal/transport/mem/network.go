@@ -2,6 +2,7 @@ package mem
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,6 +16,8 @@ import (
 type Network struct {
 	pumps sync.WaitGroup // one goroutine per member, and one per answer of Bulk
 
+	ring Keyring
+
 	mu       sync.Mutex
 	members  map[elastic.ID]*Member
 	meetings map[[32]byte]*meeting // by hash of the view
@@ -22,7 +25,7 @@ type Network struct {
 
 // NewNetwork returns a network without members.
 func NewNetwork() *Network {
-	return &Network{members: make(map[elastic.ID]*Member), meetings: make(map[[32]byte]*meeting)}
+	return &Network{ring: Keyring(rand.Text()), members: make(map[elastic.ID]*Member), meetings: make(map[[32]byte]*meeting)}
 }
 
 // Control returns the control plane of member id, always the same one for an ID.

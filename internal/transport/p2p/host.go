@@ -62,6 +62,7 @@ type Config struct {
 type Host struct {
 	job           string
 	id            elastic.ID
+	keys          keys
 	host          *blankhost.BlankHost
 	swarm         *swarm.Swarm
 	below         []io.Closer // what libp2p is made of, closed after it in order
@@ -124,7 +125,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("make identity: %w", err)
 	}
 	h := &Host{
-		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id),
+		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key},
 		done:     make(chan struct{}),
 		controls: make(map[peer.ID][]*controlStream),
 		opening:  make(map[peer.ID]chan struct{}),
@@ -153,7 +154,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 // see this process; its ID and addresses are the host's, whatever it says.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
-	return elastic.Endpoint{Self: self, Control: h, Connector: h, Bulk: h, Close: h.Close}
+	return elastic.Endpoint{Self: self, Control: h, Connector: h, Bulk: h, Keys: h.keys, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.

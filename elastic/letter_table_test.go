@@ -1,0 +1,106 @@
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/internal/member"
+)
+
+// worst are letters of a kind that would do harm if an outsider's counted.
+func worst(k letterKind) [][]byte {
+	switch k {
+	case letterMember:
+		return [][]byte{memberLetter(member.Message{Kind: member.Tell, Report: &member.Report{Seq: 9, Leaving: true}}), {byte(k)}}
+	case letterBeat:
+		return [][]byte{beat{Entered: 9, Step: 9, Reply: true, Deaf: true, Leaving: true, Ended: true, First: [32]byte{1}}.append(nil)}
+	case letterProbe, letterProbed:
+		return [][]byte{probing{About: "001"}.append(k, nil), probing{About: "001", Heard: true}.append(k, nil)}
+	case letterYield:
+		return [][]byte{yield{3}.append(nil)}
+	}
+	return [][]byte{{byte(k)}, {byte(k), 1, 2, 3}}
+}
+
+// effects is all of a keeper that letters may change, in words.
+func (k *keeper) effects() string {
+	s := fmt.Sprint(k.sole, k.foreign, k.stalled, k.standing, k.approved, len(k.peers))
+	for _, m := range k.view.Members {
+		if p := k.peerOf(m.ID); p != nil {
+			s += fmt.Sprint(m.ID, p.beat, p.suspected, p.silence.last, p.askers, p.helped)
+		}
+	}
+	return s
+}
+
+// No letter of an outsider changes anything, whoever it is: one with a ticket, one that is
+// let in and in no view yet, one that was put out, or one of another branch. The table has
+// a row for each kind.
+func TestLettersOfOutsiders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for kind := letterKind(1); kind <= letterProbed+1; kind++ {
+			_, ok := treatmentOf(kind, outsider)
+			if known := kind <= letterProbed; ok != known {
+				t.Errorf("kind %d has a row: %v", kind, ok)
+			}
+			for _, from := range []ID{"ticket", "let in", "put out", "of a branch"} {
+				k := testKeeper(t, 3, 0)
+				k.sole.on = true
+				k.foreign = &foreign{noted: make(map[ID]bool)}
+				k.approved = map[ID]approval{"let in": {at: time.Now()}}
+				k.standing.former = []Member{{ID: "put out"}}
+				before := k.effects()
+				for _, b := range slices.Concat(worst(kind), [][]byte{nil}) {
+					k.happened(PeerEvent{Peer: from, Kind: PeerMessage, Data: b})
+				}
+				if after := k.effects(); after != before {
+					t.Errorf("kind %d of one %s changes\n%s to\n%s", kind, from, before, after)
+				}
+			}
+		}
+	})
+}
+
+// The same letters count when a member sends them, so that the test above tests something.
+func TestLettersOfMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, kind := range []letterKind{letterBeat, letterYield, letterForeign, letterForeignAck} {
+			k := testKeeper(t, 3, 0)
+			k.sole.on = true
+			k.foreign = &foreign{noted: make(map[ID]bool)}
+			before := k.effects()
+			k.letter("001", worst(kind)[0])
+			if k.effects() == before {
+				t.Errorf("kind %d of a member changes nothing", kind)
+			}
+		}
+	})
+}
+
+// A flood of letters of one outsider leaves those of others unread no sooner, and none of
+// members; many outsiders cost no more memory than some.
+func TestBudgetOfOutsiders(t *testing.T) {
+	var b budget
+	read := 0
+	for range 10 * outsiderLetters {
+		if b.spend("flood") {
+			read++
+		}
+	}
+	if read != outsiderLetters {
+		t.Errorf("%d letters of one are read", read)
+	}
+	for i := range 10 * maxOutsiders {
+		b.spend(ID(fmt.Sprint(i)))
+	}
+	if len(b) > maxOutsiders+1 {
+		t.Errorf("%d outsiders are remembered", len(b))
+	}
+	clear(b)
+	if !b.spend("flood") {
+		t.Error("the next period is not paid for")
+	}
+}
