@@ -245,8 +245,12 @@ func (k *keeper) noticed(n member.Notice) {
 	case member.Asked:
 		k.asked(n.Request)
 	case member.QuorumLost:
+		again := k.lacking
 		k.lacking = true
 		k.set(func(s *standing) { s.short = &lack{n.Present, n.Needed} })
+		if again {
+			return
+		}
 		k.emit(k.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
 		k.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
 	case member.QuorumBack:

@@ -38,6 +38,7 @@ type beat struct {
 	Leaving bool     // it has asked to leave
 	Ended   bool     // it leaves because the job is at its end
 	Sole    bool     // as far as it knows one launcher has started everybody
+	Stalled bool     // it makes way, as it holds up the others
 	First   [32]byte // Hash of the first view as it was told; zero once that is agreed
 	Busy    string   // why it makes no progress, or empty
 }
@@ -56,13 +57,14 @@ const (
 	flagEnded
 	flagSole
 	flagFirst
+	flagStalled
 	flagsEnd
 )
 
 // append writes the letter of a beat.
 func (t beat) append(b []byte) []byte {
 	flags := byte(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}} {
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled} {
 		if set {
 			flags |= 1 << i
 		}
@@ -82,7 +84,7 @@ func decodeBeat(b []byte) (beat, error) {
 	}
 	flags := b[0]
 	t := beat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Ended: flags&flagEnded != 0,
-		Sole: flags&flagSole != 0}
+		Sole: flags&flagSole != 0, Stalled: flags&flagStalled != 0}
 	b = b[1:]
 	for _, field := range []*uint64{&t.Entered, &t.Step} {
 		v, n := binary.Uvarint(b)

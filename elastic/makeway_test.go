@@ -52,6 +52,11 @@ func TestMakeWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkStalls(t, p, busy)
+				for _, e := range p.sink.of("leave") {
+					if l := e.Body.(event.Leave); busy == "" && l.Who == p.members[1].ID.Short() && l.Reason != "stalled" {
+						t.Errorf("peer %d calls the member that makes way %q", e.Index, l.Reason)
+					}
+				}
 			})
 		})
 	}

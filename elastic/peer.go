@@ -240,7 +240,7 @@ func (k *keeper) beatTo(id ID, reply bool) {
 	k.mu.Lock()
 	t := k.doing
 	k.mu.Unlock()
-	t.Reply, t.First, t.Sole = reply, k.first, k.sole.on
+	t.Reply, t.First, t.Sole, t.Stalled = reply, k.first, k.sole.on, k.stalled
 	if p := k.peerOf(id); p != nil {
 		t.Deaf = !k.entering() && p.overdue(k.ticked, k.health.factor(k.ticked))
 	}

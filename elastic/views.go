@@ -75,15 +75,15 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 			k.end()
 		}
 		if v.Reason == "leave" || p.beat.Leaving {
-			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "asked"})
+			why := map[bool]string{true: "stalled", false: "asked"}[p.beat.Stalled]
+			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: why})
 			continue
 		}
-		cause := p.suspected
-		if cause == "" {
-			cause = "reset" // others saw more
+		loss := event.Lost{Who: m.ID.Short(), Cause: p.suspected, DetectMS: milliseconds(time.Since(p.silence.last))}
+		if loss.Cause == "silent" || loss.Cause == "unreachable" {
+			loss.LimitMS = milliseconds(p.silence.limit())
 		}
-		detect := time.Since(p.silence.last)
-		k.emit(v.Epoch, event.Lost{Who: m.ID.Short(), Cause: cause, DetectMS: float64(detect) / float64(time.Millisecond)})
+		k.emit(v.Epoch, loss)
 		lost = append(lost, m)
 	}
 	return lost
@@ -98,7 +98,7 @@ func (k *keeper) over(p phase, n member.Notice) {
 		n.Why = strings.ReplaceAll(n.Why, string(m.ID), m.ID.Short())
 	}
 	if p == left && k.stalled {
-		p, n.Why = fenced, "made no progress and held up the others"
+		p, n.Why = fenced, "stalled: it made no progress and held up the others"
 	}
 	switch p {
 	case left:
@@ -209,5 +209,6 @@ func (k *keeper) makeWay(from ID, y yield) {
 		return
 	}
 	k.stalled = true
+	k.beatAll() // the others say that it was stalled, not that it was asked
 	k.step(member.Leave{})
 }

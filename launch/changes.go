@@ -51,12 +51,29 @@ type changes struct {
 // reason is why a member is gone or there.
 type reason struct {
 	end      string // how its process ended
-	cause    string // of a lost event
+	cause    string // of the lost event that ranks highest
 	detectMS float64
+	limitMS  float64
 	left     bool
 	why      string // it left or came
 	bytes    int64
 	ms       float64
+}
+
+// lost takes one member's account of a loss. Its cause holds if it ranks higher than that
+// of others: who only saw a connection break knows less than who has waited for a word.
+func (r *reason) lost(l event.Lost) {
+	if r.detectMS == 0 || l.DetectMS < r.detectMS {
+		r.detectMS = l.DetectMS
+	}
+	if causeRank(l.Cause) > causeRank(r.cause) {
+		r.cause, r.limitMS = l.Cause, l.LimitMS
+	}
+}
+
+// causeRank orders the causes of losses by how much they say.
+func causeRank(cause string) int {
+	return slices.Index([]string{"", "reset", "stalled", "unreachable", "silent", "exit"}, cause)
 }
 
 // change is the step from one view to the next.
@@ -115,11 +132,7 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 	case event.Step:
 		c.step(e, b, now)
 	case event.Lost:
-		r := c.reason(b.Who)
-		if r.cause == "" || b.DetectMS < r.detectMS {
-			r.detectMS = b.DetectMS
-		}
-		r.cause = b.Cause
+		c.reason(b.Who).lost(b)
 	case event.Leave:
 		r := c.reason(b.Who)
 		r.left, r.why = true, b.Reason
@@ -262,11 +275,11 @@ func (c *changes) wordNext(peers int) string {
 func (c *changes) wordGone(id string, r *reason) string {
 	switch {
 	case r.left:
-		return c.who(id) + " has left" + inBrackets(r.why)
+		return c.who(id) + " has left" + inBrackets(wordLeave(r.why))
 	case r.end != "":
 		return c.who(id) + " is lost: it " + r.end
 	}
-	return c.who(id) + " is lost: " + wordCause(r.cause)
+	return c.who(id) + " is lost: " + wordCause(r.cause) + wordLimit(r.limitMS)
 }
 
 // wordCame says who is new in the view.
@@ -295,6 +308,22 @@ func wordCause(cause string) string {
 		return "no reason was told"
 	}
 	return cause
+}
+
+// wordLimit says how long something was waited for, if that is known.
+func wordLimit(ms float64) string {
+	if ms == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %.1f s", ms/1000)
+}
+
+// wordLeave explains the reason of a leave event.
+func wordLeave(reason string) string {
+	if reason == "stalled" {
+		return "stalled: it made no progress and held up the others"
+	}
+	return reason
 }
 
 // without returns the elements of a that are not in b.

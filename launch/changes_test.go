@@ -229,3 +229,32 @@ func TestChangesOnceEach(t *testing.T) {
 		}
 	})
 }
+
+// The cause of a loss that says the most is told, with its limit, whoever reports last.
+func TestCausesAreRanked(t *testing.T) {
+	for _, reports := range [][]event.Lost{
+		{{Cause: "silent", LimitMS: 1300}, {Cause: "reset"}, {Cause: ""}},
+		{{Cause: "reset"}, {Cause: ""}, {Cause: "silent", LimitMS: 1300}},
+		{{Cause: ""}, {Cause: "silent", LimitMS: 1300}, {Cause: "reset"}},
+	} {
+		s := newScript()
+		s.view(1, "start", "abc")
+		for _, l := range reports {
+			l.Who, l.DetectMS = "c", 1400
+			s.tell(1, 2, 0, l)
+		}
+		s.view(2, "lost", "ab")
+		s.pass(time.Hour)
+		s.expect(t, "epoch 2: <c> is lost: nothing was heard of it for 1.3 s, noticed after 1400.0 ms; 2 peers go on")
+	}
+}
+
+// A member that was to make way is called stalled by the others, as by itself.
+func TestChangesStalled(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abc")
+	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
+	s.view(2, "leave", "ab")
+	s.pass(time.Hour)
+	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others); 2 peers go on")
+}

@@ -23,6 +23,7 @@ type Exit struct {
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if none did
 	Asked  bool           // the launcher had asked it to leave
+	result bool           // it had reported the result before
 	at     time.Time      // when the launcher learned of it
 }
 
@@ -79,9 +80,10 @@ type child struct {
 
 	// The launcher's loop alone uses these.
 
-	begun time.Time
-	asked time.Time // when the launcher asked it to leave; zero if it has not
-	first []byte    // event about its start, set before supervise
+	begun  time.Time
+	result bool      // it has reported the result
+	asked  time.Time // when the launcher asked it to leave; zero if it has not
+	first  []byte    // event about its start, set before supervise
 }
 
 const (

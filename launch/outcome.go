@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/elrun/elrun/internal/event"
@@ -51,6 +52,15 @@ func (o outcome) failures() []Exit {
 	return out
 }
 
+// kept reports whether the result outlived the peers that held it at the end: at least one
+// of them ended with 0, and none failed of itself, as one does that cannot save it. One that
+// was killed leaves it to the others.
+func (o outcome) kept() bool {
+	well := func(e Exit) bool { return e.result && !e.Failed() }
+	failed := func(e Exit) bool { return e.result && e.Signal == 0 }
+	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
+}
+
 // status returns the launcher's exit status, given what agreeDone said.
 func (o outcome) status(done *event.Done, disagree error) int {
 	quorum := slices.ContainsFunc(o.exits, func(e Exit) bool { return e.Code == StatusQuorum })
@@ -59,8 +69,10 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 128 + int(o.signal)
 	case disagree != nil:
 		return 1
-	case done != nil: // peers that died on the way cost their share of one step
+	case done != nil && o.kept(): // peers that died on the way cost their share of one step
 		return 0
+	case done != nil:
+		return 1
 	case o.gaveUp || quorum:
 		return StatusQuorum
 	case o.member && o.completed():
@@ -69,6 +81,39 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 1
 	}
 	return 0
+}
+
+// summary says in a line how the job fared that ends with this status, "" where nobody
+// failed.
+func (o outcome) summary(done *event.Done, status int) string {
+	failures := o.failures()
+	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
+	switch {
+	case len(failures) == 0 || !o.member:
+		return ""
+	case done != nil && status != 0:
+		return fmt.Sprintf("the job fails: its result was there, but then %s", wordExits(after))
+	case done != nil && len(after) == len(failures):
+		return fmt.Sprintf("the job finished, though at its end %s", wordExits(failures))
+	case status == 0:
+		return fmt.Sprintf("the job finished, though on the way %s", wordExits(failures))
+	}
+	return fmt.Sprintf("the job did not finish; first %s", wordExits(failures[:1]))
+}
+
+// shownExits bounds how many processes a line names.
+const shownExits = 4
+
+// wordExits lists how processes ended.
+func wordExits(exits []Exit) string {
+	var parts []string
+	for _, e := range exits[:min(shownExits, len(exits))] {
+		parts = append(parts, fmt.Sprintf("peer %d (pid %d) %v", e.Index, e.PID, e))
+	}
+	if more := len(exits) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more failed", more))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // agreeDone returns what all peers reported, nil if none did, or an error that names

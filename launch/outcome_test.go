@@ -30,15 +30,21 @@ func TestStatusOfJob(t *testing.T) {
 	done := &event.Done{}
 	fine, failed, killed := Exit{}, Exit{Code: 3}, Exit{Code: -1, Signal: syscall.SIGKILL}
 	left, gaveUp := Exit{Code: 1, Asked: true}, Exit{Code: StatusQuorum}
+	held, unsaved, killedAfter := Exit{result: true}, Exit{Code: 1, result: true}, Exit{Code: -1, Signal: syscall.SIGKILL, result: true}
 	for name, c := range map[string]struct {
 		o    outcome
 		done *event.Done
 		err  error
 		want int
 	}{
-		"all is well":                              {outcome{exits: []Exit{fine, fine}}, done, nil, 0},
+		"all is well":                              {outcome{exits: []Exit{held, held}}, done, nil, 0},
 		"no training":                              {outcome{exits: []Exit{fine, fine}}, nil, nil, 0},
-		"deaths on the way":                        {outcome{exits: []Exit{killed, fine, failed}}, done, nil, 0},
+		"deaths on the way":                        {outcome{exits: []Exit{killed, held, failed}}, done, nil, 0},
+		"all fail with the result in hand":         {outcome{exits: []Exit{unsaved, unsaved}}, done, nil, 1},
+		"one fails with the result in hand":        {outcome{exits: []Exit{held, unsaved}}, done, nil, 1},
+		"one is killed with the result in hand":    {outcome{exits: []Exit{killedAfter, held}}, done, nil, 0},
+		"all are killed with the result in hand":   {outcome{exits: []Exit{killedAfter, killedAfter}}, done, nil, 1},
+		"a newcomer ends with 0, the holders fail": {outcome{exits: []Exit{fine, unsaved}}, done, nil, 1},
 		"all dead":                                 {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
 		"one dead and no result":                   {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
 		"one killed in a loop of the user's own":   {outcome{exits: []Exit{killed, fine}, member: true}, nil, nil, 0},
@@ -47,7 +53,7 @@ func TestStatusOfJob(t *testing.T) {
 		"results differ":                           {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
 		"a peer gave up":                           {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
 		"the group gave up":                        {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
-		"gave up, but others did not":              {outcome{exits: []Exit{gaveUp, fine}, gaveUp: true}, done, nil, 0},
+		"gave up, but others did not":              {outcome{exits: []Exit{gaveUp, held}, gaveUp: true}, done, nil, 0},
 		"asked to leave":                           {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
 		"interrupted":                              {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
 	} {

@@ -65,7 +65,7 @@ func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group's number may come to mean another
 	r.lobby.leave(e.Index)
-	e.Asked = !c.asked.IsZero()
+	e.Asked, e.result = !c.asked.IsZero(), c.result
 	r.out.exits = append(r.out.exits, e)
 	letters := r.meet.exit(e.Index, e.String())
 	r.deliver(letters)
@@ -227,6 +227,9 @@ func (r *runner) event(from int, line json.RawMessage) {
 		r.suspect(b.Who)
 	case event.Done:
 		r.out.dones = append(r.out.dones, doneReport{from, b})
+		if c := r.children[from]; c != nil {
+			c.result = true
+		}
 	case event.Quorum:
 		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -225,26 +224,16 @@ func (r *runner) finish() Result {
 	r.out.member = r.meet.started
 	done, err := agreeDone(r.out.dones)
 	last := ""
-	switch failures := r.out.failures(); {
+	switch {
 	case err != nil:
 		r.say("%v", err)
 	case done != nil:
 		last = done.Line()
-		if len(failures) > 0 && r.out.signal == 0 {
-			r.say("the job finished, though on the way %s", wordExits(failures))
-		}
-	case len(failures) > 0 && r.meet.started && r.out.signal == 0:
-		r.say("the job did not finish; first %s", wordExits(failures[:1]))
+	}
+	status := r.out.status(done, err)
+	if s := r.out.summary(done, status); s != "" && err == nil && r.out.signal == 0 {
+		r.say("%s", s)
 	}
 	r.console.close(last, consolePatience)
-	return Result{Job: r.o.Job, Exits: r.out.exits, Done: done, Status: r.out.status(done, err)}
-}
-
-// wordExits lists how processes ended.
-func wordExits(exits []Exit) string {
-	var parts []string
-	for _, e := range exits {
-		parts = append(parts, fmt.Sprintf("peer %d (pid %d) %v", e.Index, e.PID, e))
-	}
-	return strings.Join(parts, ", ")
+	return Result{Job: r.o.Job, Exits: r.out.exits, Done: done, Status: status}
 }

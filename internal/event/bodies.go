@@ -75,8 +75,9 @@ func (Order) Name() string { return "order" }
 // Lost says that a peer is gone without having left.
 type Lost struct {
 	Who      string  `json:"who"`
-	Cause    string  `json:"cause"` // exit, reset, silent, stalled, unreachable
+	Cause    string  `json:"cause"` // exit, reset, silent, stalled, unreachable; empty if only others know it
 	DetectMS float64 `json:"detect_ms"`
+	LimitMS  float64 `json:"limit_ms,omitempty"` // that a silent or unreachable peer has exceeded
 }
 
 // Name returns "lost".
@@ -96,7 +97,7 @@ func (Join) Name() string { return "join" }
 // Leave says that a peer has left by agreement.
 type Leave struct {
 	Who    string `json:"who"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // asked, or stalled: it was to make way
 }
 
 // Name returns "leave".

@@ -38,7 +38,8 @@ func (m *Machine) electors(n int) electorate {
 	return e
 }
 
-// watchQuorum says once when the quorum gets lost and when it is back.
+// watchQuorum says when the quorum gets lost, again when fewer or more voters are there
+// while it is, and when it is back.
 func (m *Machine) watchQuorum() {
 	e := m.electorate()
 	if m.watched == m.electing {
@@ -46,10 +47,10 @@ func (m *Machine) watchQuorum() {
 	}
 	m.watched = m.electing
 	rule, present := e.within()
-	if (rule == TooFew) == m.lost {
+	if (rule == TooFew) == m.lost && (!m.lost || present == m.present) {
 		return
 	}
-	m.lost = rule == TooFew
+	m.lost, m.present = rule == TooFew, present
 	n := Notice{Kind: QuorumBack, Present: present, Needed: e.needed(), Why: rule.String()}
 	if m.lost {
 		n.Kind = QuorumLost

@@ -71,6 +71,7 @@ type Machine struct {
 	beats    uint64          // Status messages sent by the clock
 	asked    [senders]uint64 // tick from which on the next Ask may be sent to such a peer
 	lost     bool            // QuorumLost was said last
+	present  int             // and how many voters were present
 }
 
 // New returns the machine of a member of the first view. An error says that it is not

@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// A job is as good as the end of those who held its result: with 1 if they could not save
+// it, be it all of them or one, and the reason is told. A file that all can write is fine.
+func TestStatusIsThatOfTheHolders(t *testing.T) {
+	program, data := mnist(t)
+	for name, c := range map[string]struct {
+		who  string // pattern of the indices that save to a bad path
+		want int
+		text string
+	}{
+		"all":  {"[0-9]", 1, "elrun: the job fails: its result was there, but then peer"},
+		"one":  {"1", 1, "elrun: the job fails: its result was there, but then peer 1"},
+		"none": {"x", 0, "done steps=20"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &elrun{job: jobName(t), done: make(chan struct{})}
+			dir := t.TempDir()
+			script := fmt.Sprintf(`case "$ELRUN_INDEX" in %s) set -- "$@" --save %s/no/such/folder;; *) set -- "$@" --save %s;; esac; exec "$@"`,
+				c.who, dir, filepath.Join(dir, "weights"))
+			e.launch(t, []string{"-n", "3", "--name", e.job, "--listen", listen(), "sh", "-c", script, "sh",
+				program, "--data", data, "--model", "softmax", "--steps", "20"})
+			if status := e.wait(t); status != c.want {
+				t.Errorf("status %d, want %d", status, c.want)
+			}
+			e.expect(t, c.text)
+		})
+	}
+}
