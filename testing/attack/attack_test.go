@@ -1,0 +1,91 @@
+package attack
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// attacks are what attackers with a ticket do, by name.
+func attacks() map[string]func(*attacker, context.Context) error {
+	return map[string]func(*attacker, context.Context) error{
+		"views": (*attacker).forgeViews, "pretend": (*attacker).pretend, "replay": (*attacker).replay,
+		"letters": (*attacker).letters, "junk": (*attacker).junk,
+		"offers": (*attacker).offers, "requests": (*attacker).requests,
+	}
+}
+
+// duration is how long an attack goes on.
+func duration() time.Duration {
+	if long() {
+		return 10 * time.Second
+	}
+	return time.Second
+}
+
+// A job goes on as if nobody was there while ticket holders do all they can at once.
+func TestTicketHolders(t *testing.T) {
+	j := startJob(t, 3)
+	attackAll(t, j)
+	j.finish(t)
+}
+
+// After the attacks the last member still goes on alone when all others are killed: its
+// launcher started everybody, and no attacker has ended what follows from that.
+func TestLauncherStaysAlone(t *testing.T) {
+	j := startJob(t, 3)
+	attackAll(t, j)
+	for _, pid := range j.pids(t)[1:] {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.until(t, "the last member to go on", func() bool { return strings.Contains(j.out.String(), "size=1") })
+	j.end(t)
+	if n := strings.Count(j.out.String(), "result "); n != 1 {
+		t.Errorf("%d results", n)
+	}
+}
+
+// attackAll makes all attacks at once, each by an attacker of its own.
+func attackAll(t *testing.T, j *job) {
+	k := j.ticket(t)
+	var all sync.WaitGroup
+	for name, attack := range attacks() {
+		a := newAttacker(t.Context(), t, k, j.size)
+		all.Go(func() {
+			if n, err := repeat(t.Context(), a, attack); err != nil || n == 0 {
+				t.Errorf("%s: done %d times: %v", name, n, err)
+			} else {
+				t.Logf("%s: done %d times", name, n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// repeat attacks again and again for the duration of an attack.
+func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Context) error) (times int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, duration())
+	defer cancel()
+	for ctx.Err() == nil {
+		if err := attack(a, ctx); err != nil && ctx.Err() == nil {
+			return times, err
+		}
+		times++
+	}
+	return times, nil
+}
+
+// The time of a step without attackers, to compare with.
+func TestQuiet(t *testing.T) {
+	if !long() {
+		t.Skip("only to compare with in the long form")
+	}
+	j := startJob(t, 3)
+	<-time.After(duration())
+	j.finish(t)
+}

@@ -1,0 +1,141 @@
+package attack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/internal/transport/p2p"
+)
+
+// attacker is a host that has shown a ticket to every member and is none itself.
+type attacker struct {
+	host    *p2p.Host
+	members []elastic.Member
+	heard   chan []byte // control messages of members, the first some
+	reading sync.WaitGroup
+}
+
+// newAttacker gets in by the ticket as a newcomer does: it proves itself to a member that
+// the ticket names, and to all others that this one names.
+func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *attacker {
+	t.Helper()
+	h, err := p2p.Listen(ctx, p2p.Config{Job: k.Job, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &attacker{host: h, heard: make(chan []byte, 256)}
+	a.reading.Go(func() {
+		for e := range h.Events() {
+			if e.Kind == elastic.PeerMessage {
+				select {
+				case a.heard <- e.Data:
+				default: // there are enough
+				}
+			}
+		}
+	})
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		a.reading.Wait()
+	})
+	if err := a.enter(ctx, k); err != nil {
+		t.Fatal(err)
+	}
+	if len(a.members) != size {
+		t.Fatalf("it learned of %d members", len(a.members))
+	}
+	return a
+}
+
+// enter shows the ticket.
+func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
+	first := elastic.Member{ID: elastic.ID(k.Contacts[0].ID), Addrs: k.Contacts[0].Addrs}
+	secret, err := a.host.Prove(ctx, first, k.Proof())
+	if err != nil {
+		return err
+	}
+	answer, err := a.request(ctx, first.ID, a.offer(nil))
+	if err != nil {
+		return err
+	}
+	var reply struct{ Members []elastic.Member }
+	if err := json.Unmarshal(answer, &reply); err != nil {
+		return err
+	}
+	a.members = reply.Members
+	for _, m := range a.members {
+		if _, err := a.host.Prove(ctx, m, ticket.BySecret(secret)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offer returns an offer with fields over those of an honest one.
+func (a *attacker) offer(fields map[string]any) []byte {
+	all := map[string]any{"state": true, "member": elastic.Member{ID: a.host.ID(), Addrs: a.host.Addrs()}}
+	for name, value := range fields {
+		all[name] = value
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // the test's own values
+	}
+	return append([]byte{'o'}, b...)
+}
+
+// request asks a member and reads a part of its answer, as much as honest ones have.
+func (a *attacker) request(ctx context.Context, to elastic.ID, body []byte) ([]byte, error) {
+	answer, err := a.host.Request(ctx, to, body)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(answer, 1<<20))
+	return b, errors.Join(err, answer.Close())
+}
+
+// sendAll sends a letter to every member. What they do with it is not told.
+func (a *attacker) sendAll(ctx context.Context, letter []byte) {
+	for _, m := range a.members {
+		_ = a.host.Send(ctx, m.ID, letter) // refused or not: the log of the job tells
+	}
+}
+
+// The first byte of a control message, as elastic has it.
+const (
+	memberLetter  = 1
+	beatLetter    = 2
+	yieldLetter   = 3
+	foreignLetter = 4
+	lastLetter    = 9 // there are fewer kinds
+)
+
+// machine makes a letter of a message between machines.
+func machine(m member.Message) []byte { return member.Encode([]byte{memberLetter}, m) }
+
+// view asks members for their view, and returns the answer and the letter that it was in.
+func (a *attacker) view(ctx context.Context) (member.Message, []byte, error) {
+	a.sendAll(ctx, machine(member.Message{Kind: member.Ask}))
+	for {
+		select {
+		case letter := <-a.heard:
+			if len(letter) == 0 || letter[0] != memberLetter {
+				continue
+			}
+			if m, err := member.Decode(letter[1:]); err == nil && m.Kind == member.Chain && m.Base != nil {
+				return m, letter, nil
+			}
+		case <-ctx.Done():
+			return member.Message{}, nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// The attacks by requests.
+
+// flood makes several requests of each body to all members at once. What members answer is
+// theirs; an honest newcomer is answered, too.
+func (a *attacker) flood(ctx context.Context, bodies ...[]byte) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, m := range a.members {
+		for _, body := range bodies {
+			for range 4 {
+				all.Go(func() { _, _ = a.request(ctx, m.ID, body) })
+			}
+		}
+	}
+	return nil
+}
+
+// offers makes offers that no job takes, and one in another's name.
+func (a *attacker) offers(ctx context.Context) error {
+	long := string(bytes.Repeat([]byte("x"), 40<<10))
+	return a.flood(ctx,
+		a.offer(nil),
+		a.offer(map[string]any{"settings": []elastic.Setting{{Name: long, Value: "1"}}, "level": true}),
+		a.offer(map[string]any{"member": a.members[0], "level": true, "admitted": true}),
+		a.offer(map[string]any{"member": elastic.Member{ID: a.host.ID(), Host: long}, "state": false}),
+	)
+}
+
+// requests sends what is no request, and such for a state in ways that nobody asks.
+func (a *attacker) requests(ctx context.Context) error {
+	noise := make([]byte, elastic.MaxRequest)
+	for i := range noise {
+		noise[i] = byte(rand.Uint32())
+	}
+	noise[0] = 't'
+	return a.flood(ctx, nil, []byte("t"), []byte("o{"), []byte("x"), noise, append([]byte("o"), noise[1:]...))
+}

@@ -1,0 +1,128 @@
+package attack
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+)
+
+// pace is the time that a member computes in a step.
+const pace = 2 * time.Millisecond
+
+// chain is the state of a member: the hash over the sums of all steps.
+type chain struct {
+	step int64
+	hash [sha256.Size]byte
+}
+
+// commit adds the sum of the next step.
+func (c *chain) commit(sum int64) {
+	c.step++
+	b := binary.LittleEndian.AppendUint64(c.hash[:], uint64(sum))
+	c.hash = sha256.Sum256(b)
+}
+
+func (c *chain) Step() int64 { return c.step }
+
+func (c *chain) Save(w io.Writer) error {
+	_, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(c.step)), c.hash[:]...))
+	return err
+}
+
+func (c *chain) Load(r io.Reader) error {
+	var b [8 + sha256.Size]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return err
+	}
+	c.step = int64(binary.LittleEndian.Uint64(b[:]))
+	copy(c.hash[:], b[8:])
+	return nil
+}
+
+// result is what a job of n members must come to.
+func result(n, steps int64) string {
+	var c chain
+	for c.step < steps {
+		c.commit(n * (c.step + 1))
+	}
+	return fmt.Sprintf("%x", c.hash)
+}
+
+// play is the program of a member; it returns the exit status.
+func play() int {
+	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
+	if err == nil {
+		err = train(context.Background(), steps)
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	return 0
+}
+
+// train does that many steps at least, goes on until it may stop, and says what came of it.
+func train(ctx context.Context, steps int64) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	c, took := new(chain), []time.Duration(nil)
+	g.Hold(c, nil)
+	for epoch := uint64(0); ; {
+		s, err := g.Next(ctx, epoch)
+		if err != nil {
+			return errors.Join(err, g.Close())
+		}
+		epoch = s.View.Epoch
+		fmt.Printf("entered epoch=%d size=%d pid=%d\n", epoch, s.Comm.Size(), os.Getpid())
+		err = session(ctx, g, s, c, steps, &took)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, collective.ErrRevoked) {
+			return errors.Join(err, g.Close())
+		}
+	}
+	slices.Sort(took)
+	fmt.Printf("result steps=%d hash=%x p50=%v p95=%v\n", c.step, c.hash, took[len(took)/2], took[len(took)*95/100])
+	return g.Close()
+}
+
+// session trains in one session; nil means that the job is done.
+func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain, steps int64, took *[]time.Duration) error {
+	for {
+		begun := time.Now()
+		<-time.After(pace)
+		v := []int64{c.step + 1, 0}
+		if _, err := os.Stat(os.Getenv(stopVariable)); err == nil && c.step >= steps {
+			v[1] = 1
+		}
+		if err := collective.AllReduce(ctx, s.Comm, v, v, collective.Sum[int64]); err != nil {
+			return err
+		}
+		c.commit(v[0])
+		*took = append(*took, time.Since(begun))
+		if err := g.Committed(c.step); err != nil {
+			return err
+		}
+		if v[1] > 0 {
+			return nil // all have seen the same
+		}
+		if stop, err := s.Boundary(ctx); stop || err != nil {
+			return errors.Join(err, collective.ErrRevoked)
+		}
+		g.Stable(c.step)
+	}
+}
