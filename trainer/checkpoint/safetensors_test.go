@@ -97,7 +97,7 @@ func TestSafetensorsRefusesToRead(t *testing.T) {
 		"with a header of":          binary.LittleEndian.AppendUint64(nil, 1),
 		"a header of 1844674407":    binary.LittleEndian.AppendUint64(nil, math.MaxUint64),
 		"does not begin with {":     file(" {}", 0),
-		"not JSON":                  file("{", 0),
+		"is not JSON":               file("{", 0),
 		`"a" comes twice`:           file("{"+a+","+a+"}", 8),
 		"1 bytes of data":           file("{}", 1),
 		"7 bytes of data":           file("{"+a+"}", 7),
@@ -105,10 +105,10 @@ func TestSafetensorsRefusesToRead(t *testing.T) {
 		"after byte 8":              file(`{`+a+`,"b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]}}`, 16),
 		"bytes [4 12]":              file(`{`+a+`,"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12),
 		"for the shape [3]":         file(`{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}`, 8),
-		"shape [-1]":                file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}}`, 8),
+		`"shape": -1 is not`:        file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,8]}}`, 8),
 		"shape [2147483648 2147483": file(`{"a":{"dtype":"F32","shape":[2147483648,2147483648,4],"data_offsets":[0,0]}}`, 0),
-		"cannot unmarshal":          file(`{"a":3}`, 0),
-		`"__metadata__": json`:      file(`{"__metadata__":{"a":3}}`, 0),
+		`"a": want an object`:       file(`{"a":3}`, 0),
+		`"__metadata__": "a": want`: file(`{"__metadata__":{"a":3}}`, 0),
 	} {
 		if _, _, err := decodeTensors(bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
@@ -162,11 +162,17 @@ func FuzzDecodeTensors(f *testing.F) {
 	f.Add(b.Bytes())
 	f.Add(file("{}", 0))
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, 8))
+	for _, headers := range headersRefused() {
+		for _, header := range headers {
+			f.Add(file(header, 8))
+		}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tensors, metadata, err := decodeTensors(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return
 		}
+		checkAccepted(t, b, len(tensors))
 		total := 0
 		for _, tensor := range tensors {
 			total += 4 * len(tensor.Data)
