@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/private"
 )
 
 // Exit says how a peer's process ended.
@@ -132,8 +134,7 @@ func (c *child) open(logDir string) (theirs []*os.File, err error) {
 	c.pipe = newPipe(conn)
 	theirs = append(theirs, f)
 	if logDir != "" {
-		c.log, err = os.OpenFile(filepath.Join(logDir, strconv.Itoa(c.index)+".log"),
-			os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o644)
+		c.log, err = private.Create(filepath.Join(logDir, strconv.Itoa(c.index)+".log"))
 	}
 	return theirs, err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/cores"
 	"github.com/elrun/elrun/internal/transport/p2p"
 )
 
@@ -27,7 +28,7 @@ const (
 // that does not apply to this system is left out. The end of ctx makes those fail that
 // have not ended.
 func Doctor(ctx context.Context) []Check {
-	out := []Check{checkCores(runtime.NumCPU(), runtime.GOMAXPROCS(0), os.Getenv("GOMAXPROCS"))}
+	out := []Check{checkCores(runtime.NumCPU(), cores.Count(), os.Getenv("GOMAXPROCS"))}
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
 		if available, ok := parseAvailable(string(b)); ok {
 			out = append(out, checkMemory(available))

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/elrun/elrun/internal/private"
 )
 
 // Options say what Run starts and where its output goes.
@@ -82,7 +84,7 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	if o.LogDir != "" {
-		if err := os.MkdirAll(o.LogDir, 0o755); err != nil {
+		if err := private.MkdirAll(o.LogDir); err != nil {
 			return "", fmt.Errorf("launch: log directory: %w", err)
 		}
 	}

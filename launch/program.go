@@ -6,10 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/elrun/elrun/internal/cores"
 )
 
 // findProgram returns the path of the program, from PATH where name has no slash. Its
@@ -61,5 +62,5 @@ func childEnvironment(base []string, e environment) []string {
 			return env
 		}
 	}
-	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.NumCPU()/e.peers)))
+	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, cores.Count()/e.peers)))
 }

@@ -84,6 +84,9 @@ func TestRunOutput(t *testing.T) {
 		if want := []string{"err", "last", fmt.Sprintf("out %d of 2", i)}; err != nil || !slices.Equal(sorted(string(log)), want) {
 			t.Errorf("log %d is %q, %v", i, log, err)
 		}
+		if info, err := os.Stat(filepath.Join(dir, fmt.Sprintf("%d.log", i))); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("log %d has the mode %v, %v; want that of a private file", i, info.Mode(), err)
+		}
 	}
 }
 

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
+	"github.com/elrun/elrun/internal/cores"
+	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -101,7 +102,7 @@ func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 // orCores returns the number that was given, or that of the cores.
 func (n peerCount) orCores() int {
 	if n == 0 {
-		return runtime.NumCPU()
+		return cores.Count()
 	}
 	return int(n)
 }
@@ -123,7 +124,7 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	case "-":
 		return stderr, func() {}, nil
 	}
-	f, err := os.Create(name)
+	f, err := private.Create(name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("event log: %w", err)
 	}

@@ -37,7 +37,7 @@ type Lane struct {
 // lane twice.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
-		crowded: len(ranks) >= 2*cores()}
+		crowded: len(ranks) >= 2*s.processors}
 	if l.rank < 0 || i < 0 || i >= Lanes {
 		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/elrun/elrun/internal/cores"
 )
 
 // ErrRevoked is the error of every wait after Segment.Revoke.
@@ -123,19 +125,20 @@ func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + roomSize(n) }
 
 // Segment is one rank's view of the memory.
 type Segment struct {
-	memory  []byte
-	arenas  [][]byte // by rank; nil where there is none
-	rank    int
-	size    int // ranks
-	room    int // bytes that a rank has for blocks
-	stream  int // see streamFrom
-	paced   int // see pacedFrom
-	patient bool
-	bell    *Bell   // nil where ranks do not sleep until they are woken
-	ropes   []*Rope // of the bells of others, by rank
-	vigil   *Vigil  // nil where the others need not hear of this process's death
-	revoked atomic.Bool
-	gone    []atomic.Bool // by rank
+	memory     []byte
+	arenas     [][]byte // by rank; nil where there is none
+	rank       int
+	size       int // ranks
+	room       int // bytes that a rank has for blocks
+	stream     int // see streamFrom
+	paced      int // see pacedFrom
+	patient    bool
+	processors int     // that ranks share
+	bell       *Bell   // nil where ranks do not sleep until they are woken
+	ropes      []*Rope // of the bells of others, by rank
+	vigil      *Vigil  // nil where the others need not hear of this process's death
+	revoked    atomic.Bool
+	gone       []atomic.Bool // by rank
 }
 
 // Ordinary returns memory for a segment between the goroutines of this process.
@@ -165,8 +168,9 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(arenas) != n {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
+	processors := cores.Count()
 	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, room: roomSize(n), stream: streamFrom(largestCache()), paced: pacedFrom,
-		patient: n > cores(), gone: make([]atomic.Bool, n)}, nil
+		patient: n > processors, processors: processors, gone: make([]atomic.Bool, n)}, nil
 }
 
 // UseBells lets ranks that wait for long sleep until they are woken: this one by its own

@@ -22,9 +22,6 @@ const (
 	nap = 100 * time.Microsecond
 )
 
-// cores is how many ranks can run at the same time.
-func cores() int { return runtime.NumCPU() }
-
 // publish advances a word of this rank and wakes who sleeps for it. It swaps, as the look at
 // the sleepers must come after that: a Store is not as strong under the race detector, which
 // lets the processor look first.

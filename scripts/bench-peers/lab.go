@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/elrun/elrun/internal/cores"
 )
 
 // lab is some hosts on one network: each is a network namespace whose eth0 sends at most
@@ -69,7 +70,7 @@ func (l *lab) remove() {
 func (l *lab) inside(ctx context.Context, host int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", l.hosts[host]}, args...)...)
 	if os.Getenv("GOMAXPROCS") == "" {
-		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, runtime.NumCPU()/len(l.hosts))))
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", max(1, cores.Count()/len(l.hosts))))
 	}
 	return cmd
 }

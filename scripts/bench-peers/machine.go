@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/elrun/elrun/internal/cores"
 )
 
 // machine is what the figures depend on besides the programs.
@@ -23,7 +25,7 @@ type machine struct {
 
 // thisMachine looks around. What cannot be found out is "unknown".
 func thisMachine(python string) machine {
-	m := machine{Day: time.Now().UTC().Format(time.DateOnly), CPU: "unknown", Cores: runtime.NumCPU(), Go: runtime.Version(),
+	m := machine{Day: time.Now().UTC().Format(time.DateOnly), CPU: "unknown", Cores: cores.Count(), Go: runtime.Version(),
 		Kernel: firstLine("uname", "-r"), OpenMPI: firstLine("mpirun", "--version"),
 		Torch: firstLine(python, "-c", "import torch; print(torch.__version__)"), Ptrace: "absent",
 		TCP: firstLine("cat", "/proc/sys/net/ipv4/tcp_congestion_control")}

@@ -25,13 +25,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/internal/cores"
 )
 
 func main() {
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("bound: ranks %q: %w", args[1], err)
 		}
-		return bound(out, runtime.NumCPU(), n, args[2])
+		return bound(out, cores.Count(), n, args[2])
 	}
 	o, err := parseOptions(args)
 	if err != nil {
