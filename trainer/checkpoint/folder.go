@@ -5,36 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// Names of files: step-000000001200.elrun, and while it is written
-// step-000000001200.elrun.0123456789abcdef.tmp with random digits, so that several
-// writers do not meet.
+// Names of files: step-000000001200.elrun.
 const (
-	prefix          = "step-"
-	suffix          = ".elrun"
-	temporarySuffix = ".tmp"
-	digits          = 12
+	prefix = "step-"
+	suffix = ".elrun"
+	digits = 12
 )
-
-// abandoned is the age from which a temporary file is taken to have no writer any
-// more. A writer that is alive changes its file all the time.
-const abandoned = 10 * time.Minute
 
 // fileName returns the name of the checkpoint of a step.
 func fileName(step int64) string { return fmt.Sprintf("%s%0*d%s", prefix, digits, step, suffix) }
-
-// temporaryName returns a name beside path that nobody else uses.
-func temporaryName(path string) string {
-	return fmt.Sprintf("%s.%016x%s", path, rand.Uint64(), temporarySuffix)
-}
 
 // stepOf is the inverse of fileName.
 func stepOf(name string) (step int64, ok bool) {
@@ -45,11 +31,6 @@ func stepOf(name string) (step int64, ok bool) {
 	number, ok = strings.CutSuffix(number, suffix)
 	step, err := strconv.ParseInt(number, 10, 64)
 	return step, ok && err == nil && step > 0 && fileName(step) == name
-}
-
-// isTemporary reports whether a name is one of temporaryName for a checkpoint.
-func isTemporary(name string) bool {
-	return strings.HasPrefix(name, prefix) && strings.Contains(name, suffix+".") && strings.HasSuffix(name, temporarySuffix)
 }
 
 // Problem is a file that Latest has passed over, and why.
@@ -111,10 +92,9 @@ func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint,
 	return c, nil
 }
 
-// Keep removes checkpoints from dir so that of those up to step the newest n remain,
-// and the temporary files of writers that have died. Files of later steps are left
-// alone: they belong to another run. n must be at least 1; 2 or more guard against a
-// file that is damaged later.
+// Keep removes checkpoints from dir so that of those up to step the newest n remain.
+// Files of later steps are left alone: they belong to another run. n must be at least 1;
+// 2 or more guard against a file that is damaged later.
 func Keep(dir string, n int, step int64) error {
 	if n < 1 {
 		return fmt.Errorf("checkpoint: keep %d in %s: want at least 1", n, dir)
@@ -128,21 +108,10 @@ func Keep(dir string, n int, step int64) error {
 	for _, s := range steps[min(n, len(steps)):] {
 		failed = append(failed, remove(filepath.Join(dir, fileName(s))))
 	}
-	for _, e := range entries {
-		if isTemporary(e.Name()) && isAbandoned(e) {
-			failed = append(failed, remove(filepath.Join(dir, e.Name())))
-		}
-	}
 	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("checkpoint: keep: %w", err)
 	}
 	return nil
-}
-
-// isAbandoned reports whether nobody has written to a temporary file for long.
-func isAbandoned(e fs.DirEntry) bool {
-	info, err := e.Info()
-	return err == nil && time.Since(info.ModTime()) > abandoned
 }
 
 // remove removes a file, which another process may have done already.

@@ -42,8 +42,9 @@ type tensorInfo struct {
 }
 
 // WriteSafetensors writes tensors to path in the format of safetensors, with
-// metadata, which may be nil. Names are UTF-8 and must differ. The file appears when it is complete
-// and on the disk, and replaces one of that name.
+// metadata, which may be nil. Names are UTF-8 and must differ. The file appears when it is
+// complete and on the disk, and replaces one of that name. Only the user may read it, also
+// where others could read the one before.
 func WriteSafetensors(path string, tensors []Tensor, metadata map[string]string) error {
 	err := replace(path, func(w io.Writer) error { return encodeTensors(w, tensors, metadata) })
 	if err != nil {

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/elrun/elrun/internal/private"
 )
 
 // Parts of the format; see the package's documentation.
@@ -26,13 +29,13 @@ const (
 )
 
 // Write writes a checkpoint of what state writes into dir, which is created if it is
-// missing, and returns its path. It is on the disk when Write returns; before, no file
+// missing, and returns its path. Folder and file are for the user alone. It is on the disk when Write returns; before, no file
 // of its name appears. A checkpoint of the same step is replaced. Write may be called
 // from any goroutine, and by several processes for one folder. After an error nothing
 // new is left in dir.
 func Write(dir string, h Header, state func(io.Writer) error) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := private.MkdirAll(dir); err != nil {
 		return "", fmt.Errorf("checkpoint: write step %d: %w", h.Step, err)
 	}
 	err = replace(path, func(w io.Writer) error { return encode(w, h, state) })
@@ -97,24 +100,26 @@ func (s *summed) Write(p []byte) (int, error) {
 
 // replace makes a file with what write writes, and puts it in the place of path when
 // it is complete and on the disk. A crash leaves the old file or the new one, and
-// perhaps a temporary one.
-func replace(path string, write func(io.Writer) error) error {
-	temporary, err := os.OpenFile(temporaryName(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+// perhaps a temporary one, which the next call removes. Only the user may read the new
+// file, whatever the mode of the old one.
+func replace(path string, write func(io.Writer) error) (err error) {
+	sweep(path)
+	temporary, err := createTemporary(path)
 	if err != nil {
 		return err
 	}
-	if err := fill(temporary, write); err != nil {
-		os.Remove(temporary.Name()) // what remains is found by Keep
-		return err
+	defer func() { err = errors.Join(err, temporary.Close()) }() // not before: the lock ends with it
+	if err = fill(temporary, write); err == nil {
+		err = os.Rename(temporary.Name(), path)
 	}
-	if err := os.Rename(temporary.Name(), path); err != nil {
-		os.Remove(temporary.Name())
+	if err != nil {
+		_ = remove(temporary.Name()) // or the next writer does
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
 }
 
-// fill writes a file, waits until it is on the disk, and closes it in any case.
+// fill writes a file and waits until it is on the disk.
 func fill(file *os.File, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(file, bufferSize)
 	err := write(buffered)
@@ -123,9 +128,6 @@ func fill(file *os.File, write func(io.Writer) error) error {
 	}
 	if err == nil {
 		err = file.Sync()
-	}
-	if closed := file.Close(); err == nil {
-		err = closed
 	}
 	return err
 }
