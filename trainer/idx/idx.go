@@ -15,8 +15,9 @@
 // becomes shorter, Sample returns -1 and Err says why.
 //
 // Every error names the file. What a header claims is checked before memory is taken:
-// against the size of a mapped file, and against limits for one that is decoded. So a
-// damaged file cannot ask for too much.
+// against the size of a mapped file, and against limits for one that is decoded. A packed
+// file may claim to be a hundred times as large as it is, which no pictures are. So neither
+// a damaged file nor one that was made for it can ask for too much.
 package idx
 
 import (
@@ -36,6 +37,13 @@ const (
 	MaxItems  = 1 << 26 // images or labels in a file
 	MaxSide   = 1 << 14 // rows or columns of an image
 	MaxPixels = 1 << 30 // bytes of all images together
+)
+
+// A packed file of images is a third to a tenth of what it holds. What claims to hold more
+// than maxRatio times its size was made to fill the memory. Up to freeBytes any is taken.
+const (
+	maxRatio  = 100
+	freeBytes = 64 << 20
 )
 
 // The magic numbers: two zeros, the type (8 is unsigned bytes), the dimensions.
@@ -87,7 +95,9 @@ func DecodeLabels(r io.Reader, classes int) ([]byte, error) {
 
 // decode reads a file of one kind into memory.
 func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
-	if r, err = plain(r); err != nil {
+	source := &counted{r: r}
+	r, unpacked, err := plain(source)
+	if err != nil {
 		return nil, nil, err
 	}
 	if dims, err = readHeader(r, k); err != nil {
@@ -100,7 +110,8 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	if dims[0] > MaxItems || dims[0]*size(dims) > MaxPixels {
 		return nil, nil, badf("header claims %s, more than this reader takes into memory", k.describe(dims))
 	}
-	if body, err = readBody(r, dims[0]*size(dims)); err != nil {
+	allowed := func(got uint64) bool { return !unpacked || got <= freeBytes || got <= maxRatio*source.n }
+	if body, err = readBody(r, dims[0]*size(dims), allowed); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", k.describe(dims), err)
 	}
 	return dims, body, nil
@@ -151,16 +162,29 @@ func inFile(path string, err error) error {
 }
 
 // plain looks at the first two bytes and unpacks r if they are those of gzip.
-func plain(r io.Reader) (io.Reader, error) {
+func plain(r io.Reader) (out io.Reader, unpacked bool, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := buffered.Peek(2); !packed(head) {
-		return buffered, nil // an error of Peek comes again with the first read
+		return buffered, false, nil // an error of Peek comes again with the first read
 	}
-	unpacked, err := gzip.NewReader(buffered)
+	packed, err := gzip.NewReader(buffered)
 	if err != nil {
-		return nil, badf("gzip header: %w", err)
+		return nil, false, badf("gzip header: %w", err)
 	}
-	return unpacked, nil
+	return packed, true, nil
+}
+
+// counted counts the bytes that are read of a file.
+type counted struct {
+	r io.Reader
+	n uint64
+}
+
+// Read implements io.Reader.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += uint64(n)
+	return n, err
 }
 
 // packed reports whether a file that begins so is one of gzip.
@@ -183,20 +207,33 @@ func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	return dims, nil
 }
 
-// readBody reads exactly n bytes and makes sure that they are the last. The buffer
-// grows with what arrives, not with what the header claims.
-func readBody(r io.Reader, n uint64) ([]byte, error) {
-	var body bytes.Buffer
-	got, err := io.Copy(&body, io.LimitReader(r, int64(n)+1))
-	switch {
-	case err != nil:
-		return nil, badf("after %d of %d bytes: %w", got, n, err)
-	case uint64(got) < n:
-		return nil, badf("ends after %d of %d bytes", got, n)
-	case uint64(got) > n:
-		return nil, badf("has more than the %d bytes that its header claims", n)
+// readBody reads exactly n bytes and makes sure that they are the last. The buffer grows
+// with what arrives, to n at most, and not with what the header claims; allowed is asked
+// whether so many bytes may have arrived.
+func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, error) {
+	body := make([]byte, 0, min(n, 1<<20))
+	for uint64(len(body)) < n {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(n, 2*uint64(cap(body)))), body...)
+		}
+		got, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+got]
+		switch {
+		case !allowed(uint64(len(body))):
+			return nil, badf("is packed to less than 1/%d, as no pictures are; unpack it with gzip -dk if it is right", maxRatio)
+		case errors.Is(err, io.EOF) && uint64(len(body)) < n:
+			return nil, badf("ends after %d of %d bytes", len(body), n)
+		case err != nil && !errors.Is(err, io.EOF):
+			return nil, badf("after %d of %d bytes: %w", len(body), n, err)
+		}
 	}
-	return body.Bytes(), nil
+	switch got, err := io.ReadFull(r, make([]byte, 1)); {
+	case got > 0:
+		return nil, badf("has more than the %d bytes that its header claims", n)
+	case !errors.Is(err, io.EOF):
+		return nil, badf("after %d of %d bytes: %w", n, n, err)
+	}
+	return body, nil
 }
 
 // badf makes an error that is ErrFormat.

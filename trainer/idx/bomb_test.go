@@ -1,0 +1,71 @@
+package idx
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// zeros are as many as somebody reads, and counts them.
+type zeros struct{ n int }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	clear(p)
+	z.n += len(p)
+	return len(p), nil
+}
+
+// bomb packs a header and some zeros.
+func bomb(t *testing.T, zeroes int64, header ...uint32) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = binary.Write(w, binary.BigEndian, header)
+	if err == nil {
+		_, err = io.Copy(w, io.LimitReader(&zeros{}, zeroes))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A small packed file cannot ask for much memory, whatever its header claims, and one that
+// holds more than its header says is not read on.
+func TestPackedBomb(t *testing.T) {
+	const side = 256
+	b := bomb(t, freeBytes+1<<20, 0x803, MaxPixels/side/side, side, side)
+	if _, err := DecodeImages(bytes.NewReader(b)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "packed to less than 1/100") {
+		t.Errorf("%d bytes that claim to be %d: %v", len(b), MaxPixels, err)
+	}
+	b = bomb(t, 1<<20, 0x803, 16, side, side)
+	if _, err := DecodeImages(bytes.NewReader(b)); err != nil {
+		t.Errorf("a small set of black images: %v", err)
+	}
+	b = bomb(t, 8<<20, 0x803, 1, side, side)
+	if _, err := DecodeImages(bytes.NewReader(b)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "more than the 65536 bytes") {
+		t.Errorf("more than the header says: %v", err)
+	}
+}
+
+// Memory is taken as the bytes arrive, and not more than they need.
+func TestBodyTakesWhatItNeeds(t *testing.T) {
+	all := func(uint64) bool { return true }
+	for _, n := range []uint64{0, 1, 1 << 20, 1<<20 + 1, 5<<20 + 3} {
+		b, err := readBody(io.LimitReader(&zeros{}, int64(n)), n, all)
+		if err != nil || uint64(len(b)) != n || uint64(cap(b)) != n {
+			t.Errorf("%d bytes in %d of memory, want %d: %v", len(b), cap(b), n, err)
+		}
+	}
+	z := &zeros{}
+	if _, err := readBody(z, MaxPixels, func(got uint64) bool { return got <= 3<<20 }); err == nil || z.n > 4<<20 {
+		t.Errorf("%d bytes were read: %v", z.n, err)
+	}
+}
