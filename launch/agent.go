@@ -21,9 +21,8 @@ import (
 var ErrLauncher = errors.New("launcher ended the job")
 
 const (
-	eventQueue   = 1024                   // events that wait for the launcher
-	emitPatience = 100 * time.Millisecond // for a place in the queue
-	sendPatience = 10 * time.Millisecond  // for the writer, where nothing waits before
+	// emitPatience is how long Emit lets the writer go first, where nothing waits before.
+	emitPatience = 10 * time.Millisecond
 	// orphanPeriod is what a program has to end after its launcher died. With the time to
 	// notice it stays below two seconds.
 	orphanPeriod = 1500 * time.Millisecond
@@ -36,22 +35,24 @@ const (
 //	        until the launcher dies, which ends gone and arms the exit. It lives as long
 //	        as the process: a program that closes its group after an error and then hangs
 //	        must end, too
-//	write   from hello on: the messages in queue. Close waits for it
+//	write   the messages of the outbox, until Close and as long as the launcher lives
 //
-// Emit never writes itself, so that a slow launcher does not hold up a training step, and the
-// writer never waits for the reader. But it lets the writer go first: an event that the
-// launcher's socket has outlives this process, and on its only processor the writer's turn
-// could come many steps later.
+// Only the end of the socket says that the launcher is dead. One that does not read, since
+// it is stopped or its own output is stuck, holds up nobody: its messages wait in the
+// outbox, which drops and counts some when there are too many. Close does wait for such a
+// launcher, as the job's result is what is written last.
+//
+// Emit never writes itself. But it lets the writer go first: an event that the launcher's
+// socket has outlives this process, and on its only processor the writer's turn could come
+// many steps later.
 type agent struct {
 	pipe *pipe
 	exit func(int) // os.Exit, but for tests
 
 	answer chan message // the launcher's answer to hello, at most one
-	queue  chan outgoing
-	closed chan struct{}      // Close was called
+	out    *outbox
 	gone   context.Context    // ends when the launcher is gone
 	lose   context.CancelFunc // ends gone
-	once   sync.Once          // for Close
 	work   sync.WaitGroup     // the writer
 
 	scaling chan struct{} // has a place for the one scale request that waits
@@ -63,12 +64,6 @@ type agent struct {
 	seq     int      // of the latest scale request
 	dead    []elastic.ID
 	onDead  func(elastic.ID) // nil until there is a group to be told
-}
-
-// outgoing is a message in the queue.
-type outgoing struct {
-	message
-	sent chan struct{} // closed when the socket has it
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -96,10 +91,11 @@ func isUnix(addr syscall.Sockaddr) bool {
 
 func newAgent(conn net.Conn, exit func(int)) *agent {
 	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, 1),
-		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1),
-		queue: make(chan outgoing, eventQueue), closed: make(chan struct{})}
+		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1)}
+	a.out = newOutbox(a.dropped)
 	a.gone, a.lose = context.WithCancel(context.Background())
 	go a.read()
+	a.work.Go(func() { a.out.run(a.pipe.write) })
 	return a
 }
 
@@ -109,10 +105,7 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
-	if err := a.pipe.send(message{Hello: &self}); err != nil {
-		return startOrder{}, fmt.Errorf("hello: %w: %w", ErrLauncher, err)
-	}
-	a.work.Go(a.write)
+	a.post(message{Hello: &self}, result)
 	select {
 	case m := <-a.answer:
 		if m.Abort != "" {
@@ -136,14 +129,13 @@ func (a *agent) renew(self elastic.Member) {
 		a.reducer.renew(self)
 	}
 	a.mu.Unlock()
-	a.post(message{Hello: &self})
+	a.post(message{Hello: &self}, result)
 }
 
 // suspect tells the launcher of a member that has been silent. It does not block.
 func (a *agent) suspect(id elastic.ID) {
-	select {
-	case a.queue <- outgoing{message{Suspect: id}, make(chan struct{})}:
-	default: // it will be suspected again
+	if line, err := (message{Suspect: id}).encode(); err == nil {
+		a.out.add(line, transient)
 	}
 }
 
@@ -162,7 +154,7 @@ func (a *agent) scale(ctx context.Context, n int) (string, error) {
 	if a.gone.Err() != nil {
 		return "", errNoLauncher
 	}
-	a.post(message{Scale: &order})
+	a.post(message{Scale: &order}, history)
 	for {
 		select {
 		case r := <-a.scaled:
@@ -243,41 +235,6 @@ func (a *agent) hear(m message) {
 	}
 }
 
-// write sends messages until Close, and then those that wait.
-func (a *agent) write() {
-	for {
-		select {
-		case m := <-a.queue:
-			if a.pipe.send(m.message) != nil {
-				a.lose()
-				return
-			}
-			close(m.sent)
-			continue
-		case <-a.gone.Done():
-			return
-		case <-a.closed:
-		}
-		a.flush()
-		return
-	}
-}
-
-// flush sends the messages that wait now.
-func (a *agent) flush() {
-	for {
-		select {
-		case m := <-a.queue:
-			if a.pipe.send(m.message) != nil {
-				return
-			}
-			close(m.sent)
-		default:
-			return
-		}
-	}
-}
-
 // Emit implements event.Sink.
 func (a *agent) Emit(e event.Event) {
 	a.mu.Lock()
@@ -289,42 +246,53 @@ func (a *agent) Emit(e event.Event) {
 	if err != nil {
 		return // a number that JSON does not know
 	}
-	a.post(message{Event: b})
+	a.post(message{Event: b}, classOf(e.Body))
 }
 
-// post sends a message by the queue. It returns when the socket has it, or later than that
-// where the launcher does not keep up. The message is lost when that has not kept up with
-// eventQueue of them for emitPatience, or is gone.
-func (a *agent) post(m message) {
-	o := outgoing{m, make(chan struct{})}
-	behind := len(a.queue) > 0
-	select {
-	case a.queue <- o:
-		if !behind {
-			a.await(o.sent)
-		}
+// classOf says which events may be dropped while the launcher does not read.
+func classOf(b event.Body) class {
+	switch b.(type) {
+	case event.Step, event.Stall, event.Path, event.Shares, event.Order:
+		return telemetry
+	case event.Done, event.Quorum:
+		return result
+	}
+	return history
+}
+
+// dropped is the line about events that the launcher did not read in time.
+func (a *agent) dropped(events int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := event.Event{Time: time.Now(), Body: event.Dropped{Events: events}}
+	if a.reducer != nil {
+		e.Peer, e.Index = a.reducer.self.ID, a.reducer.self.Index
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil
+	}
+	line, _ := message{Event: b}.encode() // a short one
+	return line
+}
+
+// post sends a message by the outbox. It returns when the socket has it, or soon where the
+// launcher does not keep up.
+func (a *agent) post(m message, c class) {
+	line, err := m.encode()
+	if err != nil {
 		return
-	default:
 	}
-	patience := time.NewTimer(emitPatience)
-	defer patience.Stop()
-	select {
-	case a.queue <- o:
-	case <-patience.C:
-	case <-a.gone.Done():
-	case <-a.closed:
+	sent := a.out.add(line, c)
+	if sent == nil {
+		return
 	}
-}
-
-// await waits for the writer, for sendPatience at most.
-func (a *agent) await(sent <-chan struct{}) {
-	timer := time.NewTimer(sendPatience)
+	timer := time.NewTimer(emitPatience)
 	defer timer.Stop()
 	select {
 	case <-sent:
 	case <-timer.C:
 	case <-a.gone.Done():
-	case <-a.closed:
 	}
 }
 
@@ -338,12 +306,10 @@ func (a *agent) status() Status {
 	return a.reducer.report()
 }
 
-// Close sends the events that wait. Later ones are dropped. The connection stays open for
-// the watch.
+// Close sends what waits, for as long as the launcher lives. Later events are dropped. The
+// connection stays open for the watch.
 func (a *agent) Close() error {
-	a.once.Do(func() {
-		close(a.closed)
-		a.work.Wait()
-	})
+	a.out.close()
+	a.work.Wait()
 	return nil
 }

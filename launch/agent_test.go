@@ -41,7 +41,7 @@ func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
 	go func() {
 		var got []message
 		if _, err := l.receive(); err == nil {
-			err = l.send(answer)
+			err = send(l.pipe, answer)
 			for range n {
 				var m message
 				if m, err = l.receive(); err == nil {
@@ -96,7 +96,7 @@ func TestAgentJoinsAndReports(t *testing.T) {
 func TestAgentFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
-		const n = eventQueue / 2
+		const n = 500
 		got := l.serve(t, startMessage(), n)
 		if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
 			t.Fatal(err)
@@ -156,20 +156,59 @@ func TestAgentSendsFirst(t *testing.T) {
 	_ = l.conn.Close()
 }
 
-// A launcher that does not read delays an event for a bounded time.
-func TestAgentLauncherStuck(t *testing.T) {
+// A launcher that is stopped, for however long, is not dead, and holds up no step. When it
+// reads again it learns of the gap, and of everything that the job's result hangs on.
+func TestAgentLauncherStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
 		<-heard(l, a, t)
 		begin := time.Now()
-		for range eventQueue + 10 {
+		const steps = 10_000 // more than telemetry's bound
+		for range steps {
 			a.Emit(event.Event{Body: event.Step{}})
 		}
-		if took := time.Since(begin); took > 10*emitPatience {
+		a.Emit(event.Event{Body: event.Lost{Who: "x"}})
+		a.Emit(event.Event{Body: event.Done{SHA256: "abcd"}})
+		if took := time.Since(begin); took > 2*emitPatience {
 			t.Errorf("emitting took %v", took)
 		}
+		closed := make(chan struct{})
+		go func() {
+			_ = a.Close()
+			close(closed)
+		}()
+		<-time.After(24 * time.Hour)
+		select {
+		case <-closed:
+			t.Error("closed before the launcher had read the result")
+		case <-a.gone.Done():
+			t.Error("the launcher is taken for dead")
+		default:
+		}
+		seen, dropped, last := 0, 0, ""
+		for last != "done" {
+			m, err := l.receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e event.Event
+			if err := e.UnmarshalJSON(m.Event); err != nil {
+				t.Fatal(err)
+			}
+			switch b := e.Body.(type) {
+			case event.Step:
+				seen++
+			case event.Dropped:
+				dropped += b.Events
+			case event.Lost, event.Done:
+				last = b.Name()
+			}
+		}
+		if dropped == 0 || seen+dropped != steps {
+			t.Errorf("%d of %d steps, %d are said to be dropped", seen, steps, dropped)
+		}
+		<-closed
 		_ = l.conn.Close()
-		_ = a.Close()
 	})
 }
 
@@ -241,7 +280,7 @@ func TestAgentDead(t *testing.T) {
 		<-heard(l, a, t)
 		var got []elastic.ID
 		tell := func(id elastic.ID) {
-			if err := l.send(message{Dead: id}); err != nil {
+			if err := send(l.pipe, message{Dead: id}); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
@@ -270,7 +309,7 @@ func TestAgentTells(t *testing.T) {
 		}
 		a.suspect("someone")
 		a.renew(memberAt(1))
-		a.post(message{Known: &known{Epoch: 3}})
+		a.post(message{Known: &known{Epoch: 3}}, history)
 		m := <-got
 		if m[0].Suspect != "someone" || m[1].Hello == nil || m[1].Hello.ID != peerID(1) || m[2].Known == nil {
 			t.Errorf("got %+v", m)
@@ -293,7 +332,7 @@ func TestAgentScale(t *testing.T) {
 				if m, err := l.receive(); err != nil || m.Scale == nil {
 					t.Errorf("got %+v, %v", m, err)
 				}
-				if err := l.send(message{Scaled: &answer}); err != nil {
+				if err := send(l.pipe, message{Scaled: &answer}); err != nil {
 					t.Error(err)
 				}
 			}

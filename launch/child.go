@@ -53,12 +53,13 @@ func compareCause(a, b Exit) int {
 	return cmp.Or(cmp.Compare(bySignal(a), bySignal(b)), a.at.Compare(b.at))
 }
 
-// notice is what a child's goroutines tell the launcher's loop; one field besides
-// from is set.
+// notice is what a child's goroutines tell the launcher's loop; one of msg, err and exit is
+// set.
 type notice struct {
 	from int
 	msg  *message
-	err  error // the child does not keep to the protocol, or its log cannot be written
+	pid  int   // of the process that sent msg; 0 if that is not known
+	err  error // the child does not keep to the protocol
 	exit *Exit // the last notice of a child
 }
 
@@ -66,22 +67,33 @@ type notice struct {
 //
 //	startChild   makes two pipes and a socket pair, and starts the process in a process
 //	             group of its own
-//	supervise    reads output and messages in three goroutines, and waits
+//	supervise    passes on output and messages, waits
 //	             1. for the process,
-//	             2. after killing what is left of its group, for the ends of the
-//	                streams, which come at once unless somebody else holds them open,
-//	             3. and then tells the launcher's loop, as the last it does
+//	             2. for the messages that are in the socket then,
+//	             3. tells the launcher's loop of the end, the last that the loop hears,
+//	             4. and goes on with the output until the streams end, which they do at
+//	                once, unless somebody outside the process group holds them open
 //
-// So when the loop hears of the end, all that the peer said has been passed on.
+// So when the loop hears of the end, all that the peer said has been passed on, and no
+// process that keeps the output open delays it.
+//
+// The process may be a shell, or another wrapper, behind which the peer runs. The kernel
+// names the sender of each message (SCM_CREDENTIALS), so that the peer itself is asked to
+// leave, and the wrapper has its turn after it.
 type child struct {
-	index int
-	cmd   *exec.Cmd
-	pipe  *pipe
-	files [2]*os.File // our ends of its output, by target
-	log   *os.File    // nil without --log-dir
+	index   int
+	cmd     *exec.Cmd
+	pipe    *pipe
+	senders *senders
+	out     *outbox     // messages for the peer, which may be stopped
+	files   [2]*os.File // our ends of its output, by target
+	log     *lineWriter // writes to logFile; nil without --log-dir
+	logFile io.Closer
+	orphans *orphanage // knows which processes are children of this one; may be nil
 
 	// The launcher's loop alone uses these.
 
+	peer   *os.Process // that said hello; nil if it is not known
 	begun  time.Time
 	result bool      // it has reported the result
 	asked  time.Time // when the launcher asked it to leave; zero if it has not
@@ -98,14 +110,17 @@ const (
 
 // startChild starts cmd, which has everything but descriptors and attributes. The
 // child's ends of pipes and socket are closed here once it has them: a launcher that
-// kept them would never see the streams end.
-func startChild(index int, cmd *exec.Cmd, logDir string) (*child, error) {
-	c := &child{index: index, cmd: cmd, begun: time.Now()}
-	theirs, err := c.open(logDir)
+// kept them would never see the streams end. log may be nil.
+func startChild(index int, cmd *exec.Cmd, log *os.File, orphans *orphanage) (*child, error) {
+	c := &child{index: index, cmd: cmd, out: newOutbox(nil), orphans: orphans, begun: time.Now()}
+	if log != nil {
+		c.logFile, c.log = log, &lineWriter{w: log}
+	}
+	theirs, err := c.open()
 	if err == nil {
 		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
 		cmd.SysProcAttr = processAttributes()
-		err = cmd.Start()
+		err = orphans.start(cmd)
 	}
 	for _, f := range theirs {
 		_ = f.Close()
@@ -118,7 +133,7 @@ func startChild(index int, cmd *exec.Cmd, logDir string) (*child, error) {
 }
 
 // open makes the pipes and the socket; it returns the child's ends, also on an error.
-func (c *child) open(logDir string) (theirs []*os.File, err error) {
+func (c *child) open() (theirs []*os.File, err error) {
 	for i := range c.files {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -131,16 +146,27 @@ func (c *child) open(logDir string) (theirs []*os.File, err error) {
 	if err != nil {
 		return theirs, err
 	}
-	c.pipe = newPipe(conn)
 	theirs = append(theirs, f)
-	if logDir != "" {
-		c.log, err = private.Create(filepath.Join(logDir, strconv.Itoa(c.index)+".log"))
-	}
+	c.senders, err = newSenders(conn)
+	c.pipe = newPipe(c.senders)
 	return theirs, err
 }
 
+// openLog opens the log of a peer, nil without a directory. The log of a peer that is
+// started again goes on.
+func openLog(dir string, index int, again bool) (*os.File, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	path := filepath.Join(dir, strconv.Itoa(index)+".log")
+	if again {
+		return private.Append(path)
+	}
+	return private.Create(path)
+}
+
 // socketPair returns two connected stream sockets, one of them for a child.
-func socketPair() (net.Conn, *os.File, error) {
+func socketPair() (*net.UnixConn, *os.File, error) {
 	syscall.ForkLock.RLock() // nobody may fork until both are close-on-exec
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
@@ -161,15 +187,18 @@ func socketPair() (net.Conn, *os.File, error) {
 		_ = theirs.Close()
 		return nil, nil, err
 	}
-	return conn, theirs, nil
+	return conn.(*net.UnixConn), theirs, nil
 }
 
 // close gives back our ends.
 func (c *child) close() {
-	for _, f := range []*os.File{c.files[0], c.files[1], c.log} {
+	for _, f := range c.files {
 		if f != nil {
 			_ = f.Close()
 		}
+	}
+	if c.logFile != nil {
+		_ = c.logFile.Close()
 	}
 	if c.pipe != nil {
 		_ = c.pipe.conn.Close()
@@ -184,38 +213,76 @@ func (c *child) signal(sig syscall.Signal) {
 	}
 }
 
+// met notes which process the peer is.
+func (c *child) met(pid int) {
+	if pid > 0 && pid != c.cmd.Process.Pid {
+		c.peer, _ = os.FindProcess(pid) // none if it has ended meanwhile
+	}
+}
+
+// pid returns the process of the peer, as far as that is known.
+func (c *child) pid() int {
+	if c.peer != nil {
+		return c.peer.Pid
+	}
+	return c.cmd.Process.Pid
+}
+
+// ask sends sig to the peer alone, which may run behind a shell that is to go on after it;
+// to the whole group where the peer is not known or has ended. A stopped process wakes, for
+// it could not see the signal.
+func (c *child) ask(sig syscall.Signal) {
+	if c.peer == nil || c.peer.Signal(sig) != nil {
+		c.signal(sig)
+	}
+	c.signal(syscall.SIGCONT)
+}
+
+// send hands a message to the writer. It does not wait: a peer that is stopped reads later.
+func (c *child) send(m message) {
+	if line, err := m.encode(); err == nil {
+		c.out.add(line, history)
+	}
+}
+
 // supervise passes on output and messages until the process has ended and all of
-// them have been read, and then says how it ended.
+// them have been read, and says how it ended as soon as it has.
 func (c *child) supervise(con *console, plain bool, notices chan<- notice) {
 	if c.first != nil {
 		con.send(block{append(c.first, '\n'), toEvents})
 	}
-	var streams sync.WaitGroup
+	var messages, writer, streams sync.WaitGroup
 	for i, f := range c.files {
 		streams.Go(func() {
 			if err := c.copyOutput(f, target(i), con, plain); err != nil {
-				notices <- notice{from: c.index, err: err}
+				con.say(fmt.Sprintf("peer %d: its log: %v; what cannot be written is dropped", c.index, cause(err)))
 			}
 		})
 	}
-	streams.Go(func() { c.readMessages(con, notices) })
+	messages.Go(func() { c.readMessages(con, notices) })
+	writer.Go(func() { c.out.run(c.pipe.write) })
 	exit := c.wait()
 	// What the program started and left behind ends with it. A process group keeps its
 	// number from being used again as long as it has members.
 	c.signal(syscall.SIGKILL)
+	_ = c.pipe.conn.SetReadDeadline(exit.at)
+	messages.Wait()
+	_ = c.pipe.conn.Close()
+	c.out.close()
+	writer.Wait()
 	limit := time.Now().Add(leftover)
-	_ = c.pipe.conn.SetReadDeadline(limit)
+	notices <- notice{from: c.index, exit: &exit}
 	for _, f := range c.files {
 		_ = f.SetReadDeadline(limit)
 	}
 	streams.Wait()
 	c.close()
-	notices <- notice{from: c.index, exit: &exit}
 }
 
 // wait returns how the process ended.
 func (c *child) wait() Exit {
 	_ = c.cmd.Wait() // an error only repeats what the state says
+	c.orphans.ended(c.cmd.Process.Pid)
 	e := Exit{Index: c.index, PID: c.cmd.Process.Pid, Code: -1, at: time.Now()}
 	if s := c.cmd.ProcessState; s != nil {
 		e.Code = s.ExitCode()
@@ -242,7 +309,7 @@ func (c *child) readMessages(con *console, notices chan<- notice) {
 		if m.Event != nil {
 			con.send(block{append(bytes.Clone(m.Event), '\n'), toEvents})
 		}
-		notices <- notice{from: c.index, msg: &m}
+		notices <- notice{from: c.index, msg: &m, pid: c.senders.last}
 	}
 }
 
@@ -258,19 +325,18 @@ func (c *child) copyOutput(r *os.File, to target, con *console, plain bool) erro
 	// The log gets lines without a prefix. Both streams share the file; blocks of whole
 	// lines appended by one write each do not mix.
 	emit := func(shown, log []byte) {
-		if len(log) > 0 && logErr == nil {
-			_, logErr = c.log.Write(log)
+		if len(log) > 0 {
+			_, err := c.log.Write(log)
+			logErr = cmp.Or(logErr, err)
 		}
 		if len(shown) > 0 {
 			con.send(block{shown, to})
 		}
 	}
+	in := &leftovers{stream: r}
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := r.Read(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			n, err = lastRead(r, buf)
-		}
+		n, err := in.Read(buf)
 		var log []byte
 		if c.log != nil {
 			log = logged.feed(buf[:n])
@@ -281,24 +347,4 @@ func (c *child) copyOutput(r *os.File, to target, con *console, plain bool) erro
 			return logErr
 		}
 	}
-}
-
-// deadlined is a stream with a deadline.
-type deadlined interface {
-	io.Reader
-	SetReadDeadline(time.Time) error
-}
-
-// lastRead reads once more from a stream whose deadline has passed: output may still
-// be in the pipe if the console was slow. It ends the stream, with an error, when the
-// pipe is empty.
-func lastRead(r deadlined, buf []byte) (int, error) {
-	if err := r.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
-		return 0, err
-	}
-	n, err := r.Read(buf)
-	if err == nil {
-		err = r.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	}
-	return n, err
 }

@@ -1,38 +1,32 @@
 package launch
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 )
 
-// console is where the output of all peers comes together: one goroutine writes it, in
-// blocks of whole lines, so that lines never mix. Senders wait in turn for the
-// writer, which bounds memory and gives a quiet peer its turn beside a flooding one:
+// console is where the output of all peers comes together. A printer writes each file, in
+// blocks of whole lines, so that lines never mix:
 //
 //	peer 0 stdout --block--\
-//	peer 0 stderr --block---+--> blocks --> run --> streams
-//	peer 1 stdout --block--/                 ^
-//	launcher ------------- notes, bar -------+
+//	peer 0 stderr --block---+--> printer of the screen    --> standard output and error
+//	launcher ------- notes -+
+//	peer 0 events --block------> printer of the event log --> file
 //
-// Channels are used and no lock, since writing to a terminal or pipe may take for
-// ever: a lock would hold up the launcher, which must still handle signals.
+// Standard output and standard error share a printer where they are one file, a terminal
+// say, and so does the event log where it is one of them. Otherwise one that is stuck
+// (a pager, a slow disk) does not hold up the others.
 type console struct {
-	streams [3]io.Writer // by target
-	live    bool         // standard error is a terminal that shows a progress line
-
-	blocks chan block    // from peers, through send
-	given  chan struct{} // closed when senders shall not wait any more
-	notes  chan string   // from the launcher, without line end; sending never waits
-	bar    chan string   // progress line; only the newest matters
-	broken chan error    // first failed write
-
-	// The rest belongs to run.
-
-	shown string // progress line on the screen
-	work  sync.WaitGroup
-	once  sync.Once // for giveUp
+	printers [targets]*printer // by target; nil where there is no event log
+	live     bool              // standard error is a terminal that shows a progress line
+	broken   chan error        // the first write that failed since nobody reads
+	once     sync.Once         // for giveUp
+	given    chan struct{}     // closed when senders shall not wait any more
 }
 
 // target is where a block goes.
@@ -42,7 +36,13 @@ const (
 	toStdout target = iota
 	toStderr
 	toEvents
+	targets
 )
+
+// String names the target for people.
+func (t target) String() string {
+	return [targets]string{"standard output", "standard error", "event log"}[t]
+}
 
 // block is one or more whole lines.
 type block struct {
@@ -50,111 +50,75 @@ type block struct {
 	to   target
 }
 
-// maxNotes is how many of the launcher's own lines may wait for a stuck terminal.
-const maxNotes = 256
-
 // newConsole starts a console; close ends it. events may be nil.
 func newConsole(stdout, stderr, events io.Writer, live bool) *console {
-	c := &console{streams: [3]io.Writer{stdout, stderr, events}, live: live,
-		blocks: make(chan block), given: make(chan struct{}), notes: make(chan string, maxNotes),
-		bar: make(chan string, 1), broken: make(chan error, 1)}
-	c.work.Go(c.run)
+	c := &console{live: live, broken: make(chan error, 1), given: make(chan struct{})}
+	streams := [targets]io.Writer{stdout, stderr, events}
+	for t, w := range streams {
+		if w == nil {
+			continue
+		}
+		for earlier, other := range streams[:t] {
+			if c.printers[t] == nil && oneFile(w, other, target(t)) {
+				c.printers[t] = c.printers[earlier]
+			}
+		}
+		if c.printers[t] == nil {
+			c.printers[t] = newPrinter(c.failed, c.given)
+		}
+		c.printers[t].streams[t] = &lineWriter{w: w}
+	}
+	for _, p := range c.distinct() {
+		p.work.Go(p.run)
+	}
 	return c
 }
 
-// run writes until blocks is closed, then what is left of the notes.
-func (c *console) run() {
-	for {
-		select {
-		case b, ok := <-c.blocks:
-			if !ok {
-				c.drain()
-				return
-			}
-			c.write(b)
-		case s := <-c.notes:
-			c.write(note(s))
-		case s := <-c.bar:
-			c.draw(s)
+// oneFile reports whether two streams share a printer. Of writers that are no files only
+// the event log has its own.
+func oneFile(a, b io.Writer, of target) bool {
+	fa, okA := a.(*os.File)
+	fb, okB := b.(*os.File)
+	if !okA || !okB {
+		return of != toEvents
+	}
+	ia, errA := fa.Stat()
+	ib, errB := fb.Stat()
+	return errA == nil && errB == nil && os.SameFile(ia, ib)
+}
+
+// distinct returns each printer once, that of standard error last: it tells how the others fare.
+func (c *console) distinct() []*printer {
+	var out []*printer
+	for _, t := range []target{toStdout, toEvents} {
+		if p := c.printers[t]; p != nil && p != c.printers[toStderr] && (t == toStdout || p != c.printers[toStdout]) {
+			out = append(out, p)
 		}
 	}
+	return append(out, c.printers[toStderr])
 }
 
-// drain writes the notes that are waiting and takes the progress line away.
-func (c *console) drain() {
-	for {
-		select {
-		case s := <-c.notes:
-			c.write(note(s))
-		default:
-			c.draw("")
-			return
-		}
-	}
-}
-
-// note is a line of the launcher's own.
-func note(s string) block { return block{append([]byte("elrun: "+s), '\n'), toStderr} }
-
-// write puts a block on its stream. After a failed write to standard output or error
-// the rest is dropped, so that peers do not hang on a console that nobody reads.
-func (c *console) write(b block) {
-	if b.to != toEvents {
-		c.draw("")
-	}
-	c.put(b)
-}
-
-// draw replaces the progress line, "" by nothing.
-func (c *console) draw(s string) {
-	if s == c.shown {
-		return
-	}
-	c.shown = s
-	c.put(block{[]byte("\r\x1b[K" + s), toStderr})
-}
-
-// put writes b as it is.
-func (c *console) put(b block) {
-	w := c.streams[b.to]
-	if w == nil {
-		return
-	}
-	_, err := w.Write(b.text)
-	switch {
-	case err == nil:
-		return
-	case b.to == toEvents: // the job matters more
-		c.streams[toEvents] = nil
-		c.say(fmt.Sprintf("event log: %v; no more events are logged", err))
-	default:
-		c.streams = [3]io.Writer{}
-		c.broken <- err
-	}
-}
-
-// send hands a block to the writer and waits until it is taken, or giveUp was called.
+// send hands a block to its printer. It waits while that is slow, not while it is stuck.
 func (c *console) send(b block) {
-	select {
-	case c.blocks <- b:
-	case <-c.given:
+	if p := c.printers[b.to]; p != nil {
+		p.send(b)
 	}
 }
 
-// giveUp lets senders go, soon, though the console may be stuck: what has not been
-// written by then is lost.
+// giveUp lets senders go, soon, though a printer may be stuck: what has not been written by
+// then is lost.
 func (c *console) giveUp() {
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.given) }) })
 }
 
-// say prints a line of the launcher's own on standard error. It never waits: a line
-// that finds maxNotes others waiting is lost.
+// say prints a line of the launcher's own on standard error. It never waits. What peers
+// and strangers have said may be part of the line; it cannot control the terminal.
 func (c *console) say(line string) {
-	select {
-	case c.notes <- line:
-	default:
-	}
+	c.printers[toStderr].add(entry{block: note(line), always: true})
 }
+
+// note is a line of the launcher's own.
+func note(s string) block { return block{[]byte("elrun: " + printable(s) + "\n"), toStderr} }
 
 // progress shows s as the progress line of a terminal, "" for none, or as a note
 // elsewhere.
@@ -163,31 +127,65 @@ func (c *console) progress(s string) {
 		c.say(s)
 		return
 	}
-	select {
-	case <-c.bar: // nobody has seen this one
+	c.printers[toStderr].show(printable(s))
+}
+
+// failed tells people of the first failure of a stream, and the launcher where nobody reads.
+func (c *console) failed(t target, err error, final bool) {
+	switch {
+	case !final:
+		c.say(fmt.Sprintf("%v: %v; what cannot be written is dropped", t, cause(err)))
+	case t == toEvents: // the job matters more
+		c.say(fmt.Sprintf("%v: %v; no more events are logged", t, cause(err)))
 	default:
-	}
-	select {
-	case c.bar <- s:
-	default:
+		c.say(fmt.Sprintf("%v: %v", t, cause(err)))
+		select {
+		case c.broken <- err:
+		default:
+		}
 	}
 }
 
-// close writes last, if any, to standard output after everything else and ends the
-// console. No sender may be left. It gives up after limit on a console that is
-// stuck, whose goroutine then stays until its write returns.
-func (c *console) close(last string, limit time.Duration) {
-	end := make(chan struct{})
-	go func() {
-		defer close(end)
-		if last != "" {
-			c.send(block{[]byte(last + "\n"), toStdout})
-		}
-		close(c.blocks)
-		c.work.Wait()
-	}()
-	select {
-	case <-end:
-	case <-time.After(limit):
+// cause returns an error of a file without its name, which people know.
+func cause(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
 	}
+	return err
+}
+
+// close writes last, if any, to standard output after everything else and ends the console.
+// No sender may be left. It waits for streams that are stuck until ctx ends; the goroutine
+// of one that is stuck then stays until its write returns. An error says why last was not
+// written.
+func (c *console) close(ctx context.Context, last string) error {
+	var err error
+	if last != "" {
+		err = c.finish(ctx, last)
+	}
+	for _, p := range c.distinct() {
+		p.close()
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// finish writes the last line of standard output.
+func (c *console) finish(ctx context.Context, last string) error {
+	done := make(chan error, 1)
+	c.printers[toStdout].add(entry{block: block{[]byte(last + "\n"), toStdout}, always: true, done: done})
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		c.say(fmt.Sprintf("the result could not be written to standard output: %v: %s", cause(err), last))
+	}
+	return err
 }

@@ -23,7 +23,7 @@
 // # Leaving
 //
 // SIGTERM at a peer lets it finish the step and leave: Group.Next returns
-// elastic.ErrLeft, and the program ends by itself. A second one, half a second later or
+// elastic.ErrLeft, and the program ends by itself. A second one, a second later or
 // more, has its usual effect. Programs that ask for the signal themselves get it, too. A
 // launcher that gets a signal passes it on to its peers; where the job has peers of
 // other launchers it sends them SIGTERM in place of SIGINT, so that the others lose nobody.

@@ -19,7 +19,7 @@ import (
 // Call it once, early: the launcher notices no earlier that the program takes part.
 //
 // Under a launcher SIGTERM makes the group leave: Next returns elastic.ErrLeft at the
-// next boundary between two steps, and the program ends by itself. A second SIGTERM, half a
+// next boundary between two steps, and the program ends by itself. A second SIGTERM, a
 // second later or more, has its usual effect. A program that handles the signal itself (signal.Notify) gets it as
 // well.
 //

@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
 )
 
 const (
-	maxMessage = 8 << 20          // bytes of a line; a list of maxMembers peers fits
-	maxMembers = 2 * maxPeers     // members of a group, peers of several launchers
-	maxAddrs   = 64               // addresses of a peer
-	secretSize = 32               // bytes of a job's secret
-	pipePeriod = 10 * time.Second // longest wait for a stuck reader
+	maxMessage = 8 << 20      // bytes of a line; a list of maxMembers peers fits
+	maxMembers = 2 * maxPeers // members of a group, peers of several launchers
+	maxAddrs   = 64           // addresses of a peer
+	secretSize = 32           // bytes of a job's secret
 )
 
 // message is a line between launcher and peer; exactly one field is set. The order is
@@ -169,23 +167,10 @@ type pipe struct {
 }
 
 func newPipe(conn net.Conn) *pipe {
-	scan := bufio.NewScanner(drained{conn})
+	scan := bufio.NewScanner(&leftovers{stream: conn})
 	scan.Buffer(nil, maxMessage)
 	scan.Split(wholeLine)
 	return &pipe{conn: conn, scan: scan}
-}
-
-// drained reads on after the deadline of its connection as long as something is there: who
-// was slow to read must not lose what was sent in time.
-type drained struct{ net.Conn }
-
-// Read implements io.Reader.
-func (d drained) Read(b []byte) (int, error) {
-	n, err := d.Conn.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return lastRead(d.Conn, b)
-	}
-	return n, err
 }
 
 // wholeLine is bufio.ScanLines without a last line that was not ended.
@@ -196,19 +181,22 @@ func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// send writes m. It fails where the other side does not read for pipePeriod.
-func (p *pipe) send(m message) error {
+// encode returns m as a line.
+func (m message) encode() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("launch: encode message: %w", err)
+		return nil, fmt.Errorf("launch: encode message: %w", err)
 	}
 	if len(b) >= maxMessage {
-		return fmt.Errorf("launch: encode message: %d bytes, at most %d", len(b), maxMessage)
+		return nil, fmt.Errorf("launch: encode message: %d bytes, at most %d", len(b), maxMessage)
 	}
-	if err := p.conn.SetWriteDeadline(time.Now().Add(pipePeriod)); err != nil {
-		return fmt.Errorf("launch: send message: %w", err)
-	}
-	if _, err := p.conn.Write(append(b, '\n')); err != nil {
+	return append(b, '\n'), nil
+}
+
+// write writes a line. It waits for a reader that is slow or stopped, and fails when there
+// is none any more.
+func (p *pipe) write(line []byte) error {
+	if _, err := p.conn.Write(line); err != nil {
 		return fmt.Errorf("launch: send message: %w", err)
 	}
 	return nil

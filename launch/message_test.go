@@ -29,7 +29,7 @@ func TestPipe(t *testing.T) {
 		p := newPipe(here)
 		var all []error
 		for _, m := range sent {
-			all = append(all, p.send(m))
+			all = append(all, send(p, m))
 		}
 		errs <- errors.Join(append(all, here.Close())...)
 	}()
@@ -74,7 +74,7 @@ func TestPipeAfterDeadline(t *testing.T) {
 	out, in := newPipe(here), newPipe(there)
 	const messages = 1000 // more than is read at once, less than a socket holds
 	for range messages {
-		if err := out.send(message{Event: json.RawMessage(`{"event":"x"}`)}); err != nil {
+		if err := send(out, message{Event: json.RawMessage(`{"event":"x"}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestSendTooLong(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	defer here.Close()
-	if err := newPipe(here).send(message{Abort: strings.Repeat("x", maxMessage)}); err == nil {
+	if err := send(newPipe(here), message{Abort: strings.Repeat("x", maxMessage)}); err == nil {
 		t.Error("a message longer than a reader takes was sent")
 	}
 }
@@ -163,4 +163,13 @@ func FuzzDecodeMessage(f *testing.F) {
 			t.Fatalf("first %s, then %s", b, c)
 		}
 	})
+}
+
+// send writes a message.
+func send(p *pipe, m message) error {
+	line, err := m.encode()
+	if err != nil {
+		return err
+	}
+	return p.write(line)
 }

@@ -51,7 +51,8 @@ type Options struct {
 	Events         io.Writer // takes the events of all peers, one JSON object a line; nil for none
 	LogDir         string    // gets a file INDEX.log for each peer, besides the output; "" for none
 
-	// Signals are passed on to the peers; the second one kills them.
+	// Signals are passed on to the peers; a second one, a second later or more, kills them.
+	// SIGTSTP stops the peers and this process, SIGCONT lets the peers go on.
 	Signals <-chan os.Signal
 	// Grace is how long the peers may take to end after a signal; 0 means 10 s.
 	Grace time.Duration

@@ -161,7 +161,7 @@ func (p *peer) entered(v elastic.View) {
 	p.mu.Unlock()
 	first := slices.IndexFunc(v.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
 	if first >= 0 && v.Members[first].ID == self {
-		p.a.post(message{Known: &k})
+		p.a.post(message{Known: &k}, history)
 	}
 }
 

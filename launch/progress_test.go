@@ -174,7 +174,7 @@ func TestShowProgressPlain(t *testing.T) {
 	r.showProgress(at(20))
 	r.progress.observe(stepEvent(3, 2, 10, 0), at(24))
 	r.showProgress(at(26))
-	r.console.close("", time.Minute)
+	_ = r.console.close(t.Context(), "")
 	if want := "elrun: step 1  loss 2.5\nelrun: step 3  loss 2\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
@@ -189,7 +189,7 @@ func TestShowProgressLive(t *testing.T) {
 	<-out.seen
 	r.progress.observe(event.Event{Body: event.Parked{Who: "a"}}, time.Unix(2, 0))
 	r.showProgress(time.Unix(2, 0))
-	r.console.close("", time.Minute)
+	_ = r.console.close(t.Context(), "")
 	if want := "\r\x1b[Kstep 1  loss 2.5\r\x1b[K"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

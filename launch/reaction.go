@@ -18,6 +18,9 @@ func (r *runner) notice(n notice) {
 	case n.err != nil:
 		r.say("peer %d: %v", n.from, n.err)
 	default:
+		if n.msg.Hello != nil {
+			r.children[n.from].met(n.pid)
+		}
 		r.message(n.from, *n.msg)
 	}
 }
@@ -49,12 +52,11 @@ func (r *runner) message(from int, m message) {
 // aborts reports whether the letters say that there will be no group.
 func aborts(letters []letter) bool { return len(letters) > 0 && letters[0].msg.Abort != "" }
 
-// deliver sends letters. A peer that cannot take its own is ending, or is stuck and
-// found by the others.
+// deliver sends letters.
 func (r *runner) deliver(letters []letter) {
 	for _, l := range letters {
 		if c := r.children[l.to]; c != nil {
-			_ = c.pipe.send(l.msg)
+			c.send(l.msg)
 		}
 	}
 }
@@ -65,7 +67,7 @@ func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group's number may come to mean another
 	r.lobby.leave(e.Index)
-	e.Asked, e.result = !c.asked.IsZero(), c.result
+	e.Asked, e.result, e.PID = !c.asked.IsZero(), c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
 	letters := r.meet.exit(e.Index, e.String())
 	r.deliver(letters)
@@ -154,10 +156,10 @@ func (r *runner) startLate(index, n int, first []byte) error {
 func (r *runner) suspect(id string) {
 	i := r.meet.index(id)
 	c := r.children[i]
-	if c == nil || r.meet.shortID(i) != id || !stopped(c.cmd.Process.Pid) {
+	if c == nil || r.suspended || r.meet.shortID(i) != id || !stopped(c.pid()) {
 		return
 	}
-	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(id), c.cmd.Process.Pid)
+	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(id), c.pid())
 	c.signal(syscall.SIGKILL)
 }
 
@@ -199,7 +201,7 @@ func (r *runner) rescale(n int) (string, error) {
 	}
 	for _, i := range plan.leave {
 		r.children[i].asked = time.Now()
-		r.children[i].signal(syscall.SIGTERM)
+		r.children[i].ask(syscall.SIGTERM)
 	}
 	r.o.Peers, r.comebacks = n, nil // a peer that is to come back is counted anew
 	text := fmt.Sprintf("%s %d: %v", plural(before, "local peer becomes", "local peers become"), n, plan)
@@ -230,6 +232,8 @@ func (r *runner) event(from int, line json.RawMessage) {
 		if c := r.children[from]; c != nil {
 			c.result = true
 		}
+	case event.Dropped:
+		r.say("peer %d: %s of its log dropped, which elrun did not take in time", from, countLines(b.Events))
 	case event.Quorum:
 		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
 	}

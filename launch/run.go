@@ -46,17 +46,20 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := newRunner(o, path, order)
+	var stop func()
+	r.orphans, stop = adoptOrphans()
+	defer stop()
 	for i := range o.Peers {
 		if err := r.spawn(i, o.Peers, nil); err != nil {
 			r.out.signal = syscall.SIGKILL // the deaths that follow are no news
 			r.killAll()
 			r.loop(ctx)
-			r.console.close("", consolePatience)
+			_ = r.closeConsole(ctx, "")
 			return Result{}, startError(o.Program, err)
 		}
 	}
 	r.loop(ctx)
-	return r.finish(), nil
+	return r.finish(ctx), nil
 }
 
 // order is what the peers are told alike.
@@ -81,7 +84,12 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	cmd.Args[0] = r.o.Program
 	cmd.Env = childEnvironment(os.Environ(), environment{job: r.o.Job, index: index, peers: max(n, index+1),
 		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.o.Listen})
-	c, err := startChild(index, cmd, r.o.LogDir)
+	log, err := openLog(r.o.LogDir, index, r.logged[index])
+	if err != nil {
+		return fmt.Errorf("launch: log of peer %d: %w", index, err)
+	}
+	r.logged[index] = true
+	c, err := startChild(index, cmd, log, r.orphans)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -36,8 +35,12 @@ type runner struct {
 	lobby    lobby
 	out      outcome
 
-	comebacks []comeback
-	killing   <-chan time.Time // end of the peers' time to obey a signal; nil if none runs
+	comebacks   []comeback
+	interrupted time.Time        // when the first signal came
+	killing     <-chan time.Time // end of the peers' time to obey a signal; nil if none runs
+	suspended   bool             // the peers were stopped with this process
+	logged      map[int]bool     // the log of the peer with this index has been begun
+	orphans     *orphanage       // nil where this process gets none
 
 	untold []Exit    // failures of processes that are no members, for tell to report
 	tellAt time.Time // when it does
@@ -63,7 +66,7 @@ const (
 
 func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: o, path: path, notices: make(chan notice), children: make(map[int]*child),
-		meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
+		logged: make(map[int]bool), meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
 	r.changes = newChanges(o.MinPeers, r.who, func(id string) bool { return r.meet.index(id) >= 0 })
 	r.console = newConsole(o.Stdout, o.Stderr, o.Events, o.Live)
 	return r
@@ -79,13 +82,13 @@ func (r *runner) loop(ctx context.Context) {
 		case n := <-r.notices:
 			r.notice(n)
 		case s := <-r.o.Signals:
-			r.interrupt(s)
+			r.signalled(s, time.Now())
 		case <-end:
 			end = nil
-			r.interrupt(syscall.SIGTERM)
+			r.interrupt(syscall.SIGTERM, time.Now())
 		case <-r.console.broken: // nobody reads the output: end as a pipeline does
 			if r.out.signal == 0 { // a closed terminal sends SIGHUP as well
-				r.interrupt(syscall.SIGPIPE)
+				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
 		case <-r.killing:
 			r.say("peers still run %v after the signal; killing them", r.o.Grace)
@@ -122,31 +125,6 @@ func (r *runner) tick(now time.Time) {
 		}
 	}
 	r.showProgress(now)
-}
-
-// interrupt passes the first signal on and lets the second kill. The result of the job is
-// then that it was interrupted, even if the peers make the best of it and end with 0.
-func (r *runner) interrupt(s os.Signal) {
-	sig, ok := s.(syscall.Signal)
-	if !ok {
-		sig = syscall.SIGTERM
-	}
-	if r.out.signal != 0 {
-		r.say("second signal (%v): killing the peers", sig)
-		r.killAll()
-		return
-	}
-	r.out.signal, r.comebacks = sig, nil
-	r.killing = time.After(r.o.Grace)
-	r.say("%v: passed on to %d peers; once more kills them", sig, len(r.children))
-	if sig == syscall.SIGPIPE || r.meet.strangers() {
-		// Theirs are not broken, or others go on, which are spared a loss if these leave.
-		sig = syscall.SIGTERM
-	}
-	for _, c := range r.children {
-		c.signal(sig)
-		c.signal(syscall.SIGCONT) // a stopped process could not see it
-	}
 }
 
 // killAll ends all process groups at once and waits for no output.
@@ -219,7 +197,7 @@ func (r *runner) sayAll(lines []string) {
 func (r *runner) running() []int { return slices.Sorted(maps.Keys(r.children)) }
 
 // finish works out the result and prints the job's last line.
-func (r *runner) finish() Result {
+func (r *runner) finish(ctx context.Context) Result {
 	slices.SortFunc(r.out.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
 	r.out.member = r.meet.started
 	done, err := agreeDone(r.out.dones)
@@ -234,6 +212,36 @@ func (r *runner) finish() Result {
 	if s := r.out.summary(done, status); s != "" && err == nil && r.out.signal == 0 {
 		r.say("%s", s)
 	}
-	r.console.close(last, consolePatience)
+	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
+		status = 1
+	}
+	if r.out.signal != 0 { // it may have come while the console was stuck
+		status = r.out.status(done, err)
+	}
 	return Result{Job: r.o.Job, Exits: r.out.exits, Done: done, Status: status}
+}
+
+// closeConsole ends the console. Unless the job was interrupted it waits for a terminal that
+// is stopped or a reader that is slow, as any program does: until a signal or the end of ctx.
+func (r *runner) closeConsole(ctx context.Context, last string) error {
+	if r.out.signal != 0 {
+		limited, cancel := context.WithTimeout(context.Background(), consolePatience)
+		defer cancel()
+		return r.console.close(limited, last)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.console.close(ctx, last) }()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case s := <-r.o.Signals:
+			r.signalled(s, time.Now())
+			if r.out.signal != 0 {
+				cancel()
+			}
+		}
+	}
 }

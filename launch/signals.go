@@ -9,7 +9,7 @@ import (
 )
 
 // signals makes the first SIGTERM of this process an invitation to leave the group. One
-// that comes later than firstPeriod after it has its usual effect again. Close gives the
+// that comes later than repeatPeriod after it has its usual effect again. Close gives the
 // signal back.
 //
 // The output of a peer goes to its launcher. When that has died a peer that prints
@@ -22,10 +22,6 @@ type signals struct {
 	once sync.Once
 	work sync.WaitGroup
 }
-
-// firstPeriod is how long further SIGTERMs count as the first one. When a launcher is
-// killed Linux may send its children one for each of its threads.
-const firstPeriod = 500 * time.Millisecond
 
 // newSignals returns signals that does nothing before leave.
 func newSignals() *signals { return &signals{ch: make(chan os.Signal, 1), end: make(chan struct{})} }
@@ -42,7 +38,7 @@ func (s *signals) leave(f func()) {
 		case <-s.end:
 			return
 		}
-		first := time.NewTimer(firstPeriod)
+		first := time.NewTimer(repeatPeriod)
 		defer first.Stop()
 		select {
 		case <-first.C:

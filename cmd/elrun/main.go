@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,14 +64,12 @@ func (t *terminal) interruptible(ctx context.Context) (_ context.Context, releas
 	ctx, cancel := context.WithCancelCause(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		select {
-		case s := <-t.signals:
-			status := exitStatus(statusFailed)
-			if sig, ok := s.(syscall.Signal); ok {
-				status = exitStatus(128 + int(sig))
+		for ctx.Err() == nil {
+			select {
+			case s := <-t.signals:
+				t.signalled(s, cancel)
+			case <-ctx.Done():
 			}
-			cancel(status)
-		case <-ctx.Done():
 		}
 	})
 	return ctx, func() {
@@ -81,13 +78,22 @@ func (t *terminal) interruptible(ctx context.Context) (_ context.Context, releas
 	}
 }
 
+// signalled ends a command, or stops this process as Ctrl-Z does.
+func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
+	sig, ok := s.(syscall.Signal)
+	switch {
+	case !ok:
+		cancel(exitStatus(statusFailed))
+	case sig == syscall.SIGCONT:
+	case sig == syscall.SIGTSTP:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	default:
+		cancel(exitStatus(128 + int(sig)))
+	}
+}
+
 func main() {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// A reader that goes away must become a failed write, not the end of the process
-	// before its peers have ended.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, os.Stdin, signals}))
+	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, os.Stdin, watchSignals()}))
 }
 
 // newParser returns what reads a command line into c. exit is called after --help.

@@ -124,11 +124,30 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	case "-":
 		return stderr, func() {}, nil
 	}
-	f, err := private.Create(name)
+	f, err := private.Append(name)
+	if err == nil {
+		err = beginLog(f)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("event log: %w", err)
 	}
 	return f, func() { _ = f.Close() }, nil // each event was written on its own, errors were reported
+}
+
+// beginLog empties a file, unless it is the log of another elrun that runs: then both append
+// to it. A lock that all of them share says so.
+func beginLog(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	fd := int(f.Fd())
+	alone := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
+	if alone {
+		err = f.Truncate(0)
+	}
+	_ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) // where a file system has no locks, logs are not shared
+	return err
 }
 
 // isTerminal reports whether f is a terminal: it has a window size.

@@ -190,6 +190,15 @@ type Path struct {
 // Name returns "path".
 func (Path) Name() string { return "path" }
 
+// Dropped says that there is a gap here: so many events are missing, since the launcher, or
+// the log, did not take them in time.
+type Dropped struct {
+	Events int `json:"events"`
+}
+
+// Name returns "dropped".
+func (Dropped) Name() string { return "dropped" }
+
 // Done is a peer's last event of a job that finished.
 type Done struct {
 	Steps    int64    `json:"steps"`

@@ -123,6 +123,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Restart](b)
 	case Checkpoint{}.Name():
 		return decode[Checkpoint](b)
+	case Dropped{}.Name():
+		return decode[Dropped](b)
 	case Done{}.Name():
 		return decode[Done](b)
 	}

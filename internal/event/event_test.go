@@ -31,6 +31,7 @@ func bodies() []Body {
 		Checkpoint{Path: "d/1", MS: 5},
 		Stall{Culprit: "a,b", Phase: "not in the call", What: "barrier", SinceMS: 2000},
 		Path{Who: "a", Kind: "p2p", Addr: "/ip4/127.0.0.1/tcp/1", Encrypted: true},
+		Dropped{Events: 1204},
 		Done{Steps: 7, Peers: 4, Accuracy: ptr(0.97), Loss: ptr(0.1), SHA256: "aa"},
 	}
 }

@@ -19,11 +19,28 @@ const (
 	Folder fs.FileMode = 0o700
 )
 
-// Create opens a file for appending that is empty, as os.Create does, and makes it private:
-// also one that was there before, whatever the umask, before anything is written. A file
-// that belongs to somebody else stays as that one wants it, and so does what is not a
-// regular file, as a pipe. Errors name operation and path.
+// Create opens a file for appending that is empty, as os.Create does, and makes it private
+// as Append does. Errors name operation and path.
 func Create(path string) (*os.File, error) {
+	f, err := Append(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Append opens a file, which need not be there, for appending, and makes it private: also one
+// that was there before, whatever the umask, before anything is written. A file that belongs
+// to somebody else stays as that one wants it, and so does what is not a regular file, as a
+// pipe. Errors name operation and path.
+func Append(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, File)
 	if err != nil {
 		return nil, err
@@ -34,7 +51,7 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// restrict makes a regular file private and empty.
+// restrict makes a regular file private.
 func restrict(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -45,7 +62,7 @@ func restrict(f *os.File) error {
 			return fmt.Errorf("make it private: %w", err)
 		}
 	}
-	return f.Truncate(0)
+	return nil
 }
 
 // MkdirAll makes a folder and those above it that are missing, for the user alone. A folder

@@ -144,6 +144,7 @@ func TestSecondSignal(t *testing.T) {
 	e.expect(t, "[0] sums", "[1] sums")
 	e.signal(t, syscall.SIGTERM)
 	e.expect(t, "elrun: terminated: passed on to 2 peers")
+	time.Sleep(1100 * time.Millisecond) // sooner it would count as the first one
 	e.signal(t, syscall.SIGTERM)
 	if status := e.wait(t); status != 143 {
 		t.Errorf("status %d, want 143", status)

@@ -1,0 +1,75 @@
+package launch
+
+import (
+	"os"
+	"syscall"
+	"time"
+)
+
+// repeatPeriod is how long further signals count as the first one. timeout, sudo and
+// supervisors signal a process and its group; when a launcher is killed Linux may send its
+// children one SIGTERM for each of its threads.
+const repeatPeriod = time.Second
+
+// signalled handles a signal to the launcher.
+func (r *runner) signalled(s os.Signal, now time.Time) {
+	switch s {
+	case syscall.SIGTSTP:
+		r.suspend()
+	case syscall.SIGCONT:
+		r.resume()
+	default:
+		r.interrupt(s, now)
+	}
+}
+
+// interrupt passes the first signal on and lets the second kill. The result of the job is
+// then that it was interrupted, even if the peers make the best of it and end with 0.
+func (r *runner) interrupt(s os.Signal, now time.Time) {
+	sig, ok := s.(syscall.Signal)
+	if !ok {
+		sig = syscall.SIGTERM
+	}
+	if r.out.signal != 0 {
+		if now.Sub(r.interrupted) >= repeatPeriod {
+			r.say("second signal (%v): killing the peers", sig)
+			r.killAll()
+		}
+		return
+	}
+	r.out.signal, r.interrupted, r.comebacks = sig, now, nil
+	r.resume()
+	if len(r.children) == 0 {
+		return
+	}
+	r.killing = time.After(r.o.Grace)
+	r.say("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers"))
+	if sig == syscall.SIGPIPE || r.meet.strangers() {
+		// Theirs are not broken, or others go on, which are spared a loss if these leave.
+		sig = syscall.SIGTERM
+	}
+	for _, c := range r.children {
+		c.ask(sig)
+	}
+}
+
+// suspend stops the peers, which a terminal's Ctrl-Z does not reach in their own process
+// groups, and then this process. The shell's fg or bg continues it, and it continues them.
+func (r *runner) suspend() {
+	r.suspended = true
+	for _, c := range r.children {
+		c.signal(syscall.SIGSTOP)
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+}
+
+// resume lets stopped peers go on.
+func (r *runner) resume() {
+	if !r.suspended {
+		return
+	}
+	r.suspended = false
+	for _, c := range r.children {
+		c.signal(syscall.SIGCONT)
+	}
+}

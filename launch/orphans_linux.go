@@ -1,0 +1,76 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptOrphans waits for the orphans that this process is given, if it is the first of its
+// container, until the returned function is called.
+func adoptOrphans() (o *orphanage, stop func()) {
+	if os.Getpid() != 1 {
+		return nil, func() {}
+	}
+	o = &orphanage{own: make(map[int]bool)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(ended)
+		for {
+			select {
+			case <-ended:
+				o.reap()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return o, func() {
+		cancel()
+		<-done
+	}
+}
+
+// reap waits for the orphans that have ended.
+func (o *orphanage) reap() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, pid := range zombies(os.Getpid()) {
+		if !o.own[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // somebody else may have done it
+		}
+	}
+}
+
+// zombies returns the children of a process that have ended and were not waited for.
+func zombies(parent int) []int {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	var out []int
+	for _, f := range files {
+		stat, err := os.ReadFile(f)
+		if err != nil || !zombieOf(stat, parent) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// zombieOf reads /proc/PID/stat: "pid (name) state ppid ...", where the name may have
+// brackets itself.
+func zombieOf(stat []byte, parent int) bool {
+	end := bytes.LastIndexByte(stat, ')')
+	return end >= 0 && bytes.HasPrefix(stat[end:], []byte(") Z "+strconv.Itoa(parent)+" "))
+}

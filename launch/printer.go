@@ -1,0 +1,329 @@
+package launch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/internal/event"
+)
+
+// printer writes lines to one file, or to several that share a screen, from one goroutine.
+//
+//	send: wait in turn for room --> queue --> run --> streams
+//
+// Senders wait while the printer is slow: that bounds memory, loses nothing, and gives a
+// quiet peer its turn beside a flooding one. They do not wait for one that is stuck, as a
+// terminal after Ctrl-S: a write that has taken stuckPeriod lets the lines that find no room
+// be dropped and counted, and the job goes on.
+//
+// No lock is held while a write is under way: the launcher must still handle signals.
+type printer struct {
+	failed func(t target, err error, final bool) // called once for each stream
+	given  <-chan struct{}                       // closed when senders shall not wait any more
+	turn   chan struct{}                         // holds the sender that looks for room
+	room   chan struct{}                         // has a place for one sign that the queue is shorter
+	wake   chan struct{}                         // has a place for one sign that there is work
+	ended  chan struct{}                         // closed when run has returned
+	work   sync.WaitGroup
+
+	mu     sync.Mutex
+	queue  []entry
+	bytes  int       // of queue
+	begun  time.Time // of the write under way; zero if there is none
+	notes  int       // entries of queue that found their place without waiting
+	bar    string    // the progress line that is wanted
+	closed bool
+
+	// The rest belongs to run.
+
+	streams [targets]*lineWriter // nil for those of other printers
+	states  [targets]state
+	shown   string // progress line on the screen
+}
+
+// entry is a block in the queue, or a gap.
+type entry struct {
+	block
+	always bool         // is added though the queue is full
+	lost   int          // lines that were dropped here; text is empty
+	done   chan<- error // receives how the write ended; may be nil
+}
+
+// state is how the writes to a stream fare.
+type state struct {
+	told   bool // people know that it fails
+	gone   bool // nobody reads, and nobody will
+	lost   int  // lines that were not written since it fails
+	reason error
+}
+
+const (
+	maxQueue    = 4 << 20 // bytes that wait for a stream
+	maxNotes    = 256     // entries that may wait beyond that
+	stuckPeriod = 2 * time.Second
+	// pieceSize is how much is written at once where lines are shorter: a pipe does not mix
+	// so much with what others write, and a slow reader is told from a stuck one.
+	pieceSize = 4 << 10
+)
+
+func newPrinter(failed func(target, error, bool), given <-chan struct{}) *printer {
+	return &printer{failed: failed, given: given, turn: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// send adds a block when there is room, or drops it as the printer is stuck or given up.
+func (p *printer) send(b block) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-p.given:
+		p.drop(b)
+		return
+	}
+	for !p.add(entry{block: b}) {
+		if p.stuck() {
+			p.drop(b)
+			return
+		}
+		timer := time.NewTimer(stuckPeriod)
+		select {
+		case <-p.room:
+		case <-timer.C:
+		case <-p.given:
+		}
+		timer.Stop()
+	}
+}
+
+// add puts e into the queue and reports whether there was room.
+func (p *printer) add(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case e.always && p.notes >= maxNotes && e.done == nil:
+		p.dropLocked(e.block)
+		return true
+	case e.always:
+		p.notes++
+	case p.bytes+len(e.text) > maxQueue && p.bytes > 0:
+		return false
+	}
+	p.bytes += len(e.text)
+	p.queue = append(p.queue, e)
+	sign(p.wake)
+	return true
+}
+
+// stuck reports whether a write takes so long that nobody should wait for it.
+func (p *printer) stuck() bool {
+	select {
+	case <-p.given:
+		return true
+	default:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.begun.IsZero() && time.Since(p.begun) >= stuckPeriod
+}
+
+// drop counts the lines of a block in a gap at the end of the queue.
+func (p *printer) drop(b block) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropLocked(b)
+}
+
+// dropLocked is drop with mu held. Each target has a gap of its own.
+func (p *printer) dropLocked(b block) {
+	lines := bytes.Count(b.text, []byte("\n"))
+	for i := len(p.queue) - 1; i >= 0 && p.queue[i].lost > 0; i-- {
+		if p.queue[i].to == b.to {
+			p.queue[i].lost += lines
+			return
+		}
+	}
+	p.queue = append(p.queue, entry{block: block{to: b.to}, lost: lines})
+	sign(p.wake)
+}
+
+// show sets the progress line.
+func (p *printer) show(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bar = line
+	sign(p.wake)
+}
+
+// close lets run end when the queue is empty.
+func (p *printer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.bar = true, ""
+	sign(p.wake)
+}
+
+// sign leaves a sign in a channel that has a place for one.
+func sign(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until close was called and nothing waits.
+func (p *printer) run() {
+	defer close(p.ended)
+	for {
+		e, bar, ok, end := p.next()
+		switch {
+		case ok:
+			p.print(e)
+		case end:
+			p.draw("")
+			return
+		case bar != p.shown:
+			p.draw(bar)
+		default:
+			<-p.wake
+		}
+	}
+}
+
+// next takes the first entry out of the queue; without one it returns the progress line
+// that is wanted, and whether run is to end.
+func (p *printer) next() (e entry, bar string, ok, end bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return entry{}, p.bar, false, p.closed
+	}
+	e = p.queue[0]
+	p.queue[0] = entry{} // gives the text free
+	p.queue = p.queue[1:]
+	p.bytes -= len(e.text)
+	if e.always {
+		p.notes--
+	}
+	sign(p.room)
+	return e, "", true, false
+}
+
+// print writes an entry.
+func (p *printer) print(e entry) {
+	if p.streams[toStderr] != nil {
+		p.draw("")
+	}
+	var err error
+	if e.lost > 0 {
+		err = p.put(gapLine(e.lost, e.to))
+	} else {
+		err = p.put(e.block)
+	}
+	if e.done != nil {
+		e.done <- err
+	}
+}
+
+// draw replaces the progress line, "" by nothing.
+func (p *printer) draw(s string) {
+	if s == p.shown || p.streams[toStderr] == nil {
+		return
+	}
+	p.shown = s
+	p.time(time.Now())
+	defer p.time(time.Time{})
+	_, _ = p.streams[toStderr].w.Write([]byte("\r\x1b[K" + s)) // the next line shows whether it fails
+}
+
+// put writes the lines of a block in pieces. What cannot be written is counted.
+func (p *printer) put(b block) error {
+	s := &p.states[b.to]
+	if s.gone {
+		return s.reason
+	}
+	if s.lost > 0 {
+		if p.write(gapLine(s.lost, b.to)) == nil {
+			s.lost = 0
+		}
+	}
+	for rest := b.text; len(rest) > 0; {
+		n := pieceLen(rest)
+		if err := p.write(block{rest[:n], b.to}); err != nil {
+			s.lost += bytes.Count(rest, []byte("\n"))
+			p.fail(b.to, err)
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// write writes a piece, and lets senders see since when.
+func (p *printer) write(b block) error {
+	p.time(time.Now())
+	defer p.time(time.Time{})
+	_, err := p.streams[b.to].Write(b.text)
+	return err
+}
+
+// time notes when the write under way began.
+func (p *printer) time(begun time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = begun
+}
+
+// fail notes a failed write. A disk that is full may have room later; a reader that is gone
+// does not come back.
+func (p *printer) fail(t target, err error) {
+	s := &p.states[t]
+	s.gone, s.reason = errors.Is(err, syscall.EPIPE), err
+	if !s.told || s.gone {
+		s.told = true
+		p.failed(t, err, s.gone)
+	}
+}
+
+// pieceLen returns the length of the lines at the beginning of b that are written at once.
+func pieceLen(b []byte) int {
+	if len(b) <= pieceSize {
+		return len(b)
+	}
+	if i := bytes.LastIndexByte(b[:pieceSize], '\n'); i >= 0 {
+		return i + 1
+	}
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		return i + 1
+	}
+	return len(b)
+}
+
+// gapLine is the line that stands for lines which were dropped.
+func gapLine(lost int, to target) block {
+	if to == toEvents {
+		line, err := json.Marshal(event.Event{Time: time.Now(), Body: event.Dropped{Events: lost}})
+		if err != nil {
+			return block{to: to}
+		}
+		return block{append(line, '\n'), to}
+	}
+	return block{fmt.Appendf(nil, "elrun: %s dropped: %v did not take them\n", countLines(lost), to), to}
+}
+
+// countLines counts lines, with commas as people read them.
+func countLines(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if n == 1 {
+		return "1 line"
+	}
+	return s + " lines"
+}
