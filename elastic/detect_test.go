@@ -282,3 +282,19 @@ func TestHelpers(t *testing.T) {
 		<-read
 	})
 }
+
+// A suspected member is trusted again for words that say that it hears this one, and only
+// for those.
+func TestDeafStaysSuspected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := testKeeper(t, 3, 0)
+		p := k.peerOf("001")
+		p.suspected = "unreachable"
+		for _, deaf := range []bool{true, false} {
+			k.happened(PeerEvent{Peer: "001", Kind: PeerMessage, Data: beat{Deaf: deaf}.append(nil)})
+			if got := p.suspected != ""; got != deaf {
+				t.Errorf("deaf %v: suspected is %v", deaf, got)
+			}
+		}
+	})
+}

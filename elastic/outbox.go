@@ -13,7 +13,7 @@ const (
 	outboxSize = 64
 	// sendPatience is how long one message may take, with connecting: on a loaded machine
 	// a handshake takes its time. Silence is judged meanwhile.
-	sendPatience = 3 * time.Second
+	sendPatience = 10 * time.Second
 )
 
 // failed is a message that could not be sent.

@@ -16,7 +16,7 @@ const (
 	// strangerTime is how long whoever has connected may take to say its number.
 	strangerTime = 5 * time.Second
 	// proveTime is how long somebody who is expected may take for handshake and proof.
-	proveTime = 5 * time.Second
+	proveTime = 20 * time.Second
 	// maxStrangers is how many may be connected that have not said a number yet.
 	maxStrangers = 64
 )

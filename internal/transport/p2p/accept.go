@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// helloTime is how long a member may take to say hello on a stream it opened.
-	helloTime = 10 * time.Second
+	// helloTime is how long a member may take to say hello on a stream it opened, and to
+	// agree on a better way: where many peers of one host connect at once that is long. Who
+	// gives up too early breaks a session which the other side takes for begun.
+	helloTime = time.Minute
 	// parkTime is how long a stream waits for this host to enter its view.
-	parkTime = 30 * time.Second
+	parkTime = time.Minute
 	// maxParked is how many streams of one peer may wait: those of two views.
 	maxParked = 2 * streamsPerPair
 )

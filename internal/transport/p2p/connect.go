@@ -153,7 +153,8 @@ func (h *Host) leave(a *attempt) {
 // ranks open theirs to this one.
 func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 	turns := make(chan struct{}, maxDials)
-	for rank := range a.self {
+	for back := range a.self {
+		rank := a.self - 1 - back // the nearest first: else all would begin with rank 0
 		for number := range streamsPerPair {
 			dials.Go(func() {
 				select {

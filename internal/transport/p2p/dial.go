@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -71,13 +72,41 @@ func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 		h.working.Add(1)
 		go func() {
 			defer h.working.Done()
-			h.tellWays(id)
-			_, err := h.swarm.DialPeer(within, id)
+			err := h.dialPeer(within, id)
 			h.endDial(id, d, err)
 		}()
 	}
 	d.waiting++
 	return d, nil
+}
+
+const (
+	// maxFirstDials is how many first connections a host makes at a time. All peers of a job
+	// connect at its start, and handshakes that all run at once all take as long as all of
+	// them together, beyond their time limits.
+	maxFirstDials = 8
+	// firstDialTime is how long a dial may hold its place: one that takes longer waits for the
+	// network rather than for a processor.
+	firstDialTime = time.Second
+)
+
+// dialPeer makes a connection. The first one with a peer waits for a place; a peer that was
+// reached before is dialled at once, as that is how its death is found.
+func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
+	if !h.gate.hasMet(id) {
+		select {
+		case h.firstDials <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		leave := sync.OnceFunc(func() { <-h.firstDials })
+		timer := time.AfterFunc(firstDialTime, leave)
+		defer leave()
+		defer timer.Stop()
+	}
+	h.tellWays(id)
+	_, err := h.swarm.DialPeer(ctx, id)
+	return err
 }
 
 // leaveDial ends an attempt for which nobody waits any more.

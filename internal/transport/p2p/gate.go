@@ -184,6 +184,14 @@ func (g *gate) moved(id peer.ID) bool {
 	return true
 }
 
+// hasMet reports whether id has been connected with.
+func (g *gate) hasMet(id peer.ID) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	f := g.known[id]
+	return f != nil && f.met
+}
+
 // settlingTime is how long a member may be unknown to the others, or not listen yet,
 // after it was introduced here: all peers of a job start at about the same time.
 const settlingTime = time.Second
@@ -240,7 +248,7 @@ func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) 
 // way, all others at once a moment later, or as soon as loopback has failed, and in the end
 // the ways by others.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment = 10 * time.Millisecond
+	const moment = 50 * time.Millisecond // a loaded host takes its time to answer itself
 	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
 	var out []network.AddrDelay
 	for _, a := range addrs {

@@ -81,6 +81,8 @@ type Host struct {
 	arenas *arenas     // of this host's processes
 	begun  atomic.Bool // it has been in a session
 
+	firstDials chan struct{} // a place per first connection that is being made
+
 	done    chan struct{}   // closed by Close
 	life    context.Context // ended by Close, with end
 	end     context.CancelFunc
@@ -126,7 +128,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h := &Host{
 		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key},
-		done:     make(chan struct{}),
+		firstDials: make(chan struct{}, maxFirstDials), done: make(chan struct{}),
 		controls: make(map[peer.ID][]*controlStream),
 		opening:  make(map[peer.ID]chan struct{}),
 		dials:    make(map[peer.ID]*dial),

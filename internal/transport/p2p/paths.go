@@ -150,9 +150,11 @@ func (h *Host) encryption(id peer.ID, theirs *offer) *tls.Config {
 }
 
 // wayTime is how long the attempt to reach a peer in a better way may take. Where packets
-// are dropped silently the peer is not tried in this way again for closedTime.
+// are dropped silently the peer is not tried in this way again for closedTime. Within a host
+// nothing is dropped, but processes may wait long for their turn: nearTime.
 const (
 	wayTime    = 2 * time.Second
+	nearTime   = 30 * time.Second
 	closedTime = time.Minute
 )
 
@@ -219,7 +221,11 @@ func (h *Host) tryWay(ctx context.Context, id peer.ID, to direct.Target, theirs 
 	if h.isClosed(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errClosedWay)
 	}
-	within, cancel := context.WithTimeout(ctx, wayTime)
+	limit := wayTime
+	if to.Network == "unix" {
+		limit = nearTime
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := direct.Dial(within, to, theirs.Ticket, h.encryption(id, theirs))
 	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {

@@ -33,7 +33,7 @@ import (
 
 // shareTime is how long the first rank waits for the others, which may still be trying to
 // reach ranks elsewhere. A peer that dies breaks its line at once.
-const shareTime = 10 * time.Second
+const shareTime = time.Minute
 
 // sharing is the group of a host as one of its ranks sees it.
 type sharing struct {
