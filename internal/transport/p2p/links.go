@@ -6,9 +6,14 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// maxEvents is how many events wait for their reader before the readers of control
-// streams pause.
-const maxEvents = 256
+const (
+	// maxEvents is how many events wait for their reader before the readers of control
+	// streams pause.
+	maxEvents = 256
+	// maxWaiting is how many bytes of messages of one peer wait, and one message more.
+	// Who sends more than is read fills no memory, and no place that others need.
+	maxWaiting = 256 << 10
+)
 
 // links counts the control streams per peer and puts what happens on them into one
 // order. A peer is up from its first stream to the end of its last.
@@ -22,13 +27,14 @@ type links struct {
 	changed *sync.Cond         // queue or stopped
 	open    map[elastic.ID]int // streams
 	queue   []elastic.PeerEvent
+	waiting map[elastic.ID]int // bytes of messages that the reader has not got
 	stopped bool
 }
 
 // newLinks starts the goroutine that hands out the events; stop ends it.
 func newLinks(onDown func(elastic.ID)) *links {
 	l := &links{onDown: onDown, out: make(chan elastic.PeerEvent), gone: make(chan struct{}),
-		open: make(map[elastic.ID]int)}
+		open: make(map[elastic.ID]int), waiting: make(map[elastic.ID]int)}
 	l.changed = sync.NewCond(&l.mu)
 	l.pump.Go(l.run)
 	return l
@@ -58,19 +64,36 @@ func (l *links) down(id elastic.ID, err error) {
 	}
 }
 
-// message queues a message, and waits while the queue is full.
+// message queues a message, and waits while the queue or the peer's part of it is full.
 func (l *links) message(id elastic.ID, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) >= maxEvents && !l.stopped {
+	for (len(l.queue) >= maxEvents || l.waiting[id] > maxWaiting) && !l.stopped {
 		l.changed.Wait()
 	}
+	l.waiting[id] += cost(data)
 	l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
 }
 
 // pushLocked queues an event. Ups and downs never wait, as few can pile up.
 func (l *links) pushLocked(e elastic.PeerEvent) {
 	l.queue = append(l.queue, e)
+	l.changed.Broadcast()
+}
+
+// cost is what a message takes of its sender's part: its bytes, and some for keeping it.
+func cost(data []byte) int { return len(data) + 4<<10 }
+
+// handed notes that the reader has an event.
+func (l *links) handed(e elastic.PeerEvent) {
+	if e.Kind != elastic.PeerMessage {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[e.Peer] -= cost(e.Data); l.waiting[e.Peer] <= 0 {
+		delete(l.waiting, e.Peer)
+	}
 	l.changed.Broadcast()
 }
 
@@ -85,6 +108,7 @@ func (l *links) run() {
 		for _, e := range batch {
 			select {
 			case l.out <- e:
+				l.handed(e)
 			case <-l.gone:
 				return
 			}

@@ -1,0 +1,42 @@
+package p2p
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// A peer that sends more than is read has a bounded part of the memory, and leaves others
+// their places.
+func TestOnePeerFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLinks(func(elastic.ID) {})
+		defer l.stop() // which lets all go that wait
+		for range 4 {  // as many streams as a peer may have
+			go func() {
+				for range 100 {
+					l.message("flood", make([]byte, 100<<10))
+				}
+			}()
+		}
+		synctest.Wait()
+		l.mu.Lock()
+		waiting := l.waiting["flood"]
+		l.mu.Unlock()
+		if waiting > maxWaiting+4*cost(make([]byte, 100<<10)) {
+			t.Errorf("%d bytes wait", waiting)
+		}
+		other := make(chan struct{})
+		go func() {
+			l.message("other", []byte("x"))
+			close(other)
+		}()
+		synctest.Wait()
+		select {
+		case <-other:
+		default:
+			t.Error("another peer waits for the one that floods")
+		}
+	})
+}
