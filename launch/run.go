@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -37,6 +38,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	path, err := o.complete(ctx)
 	if err != nil {
 		return Result{}, err
+	}
+	if all, err := net.Interfaces(); err == nil && o.Peers > 1 { // one alone needs no network
+		if err := checkLoopback(all); err != nil {
+			return Result{}, err
+		}
 	}
 	order, err := o.order()
 	if err != nil {

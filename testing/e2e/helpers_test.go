@@ -123,6 +123,20 @@ func (e *elrun) launch(t *testing.T, args []string, env ...string) {
 	e.cmd = exec.Command(os.Getenv(elrunVariable), args...)
 	e.cmd.Env = append(os.Environ(), env...)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.err
+	e.begin(t)
+}
+
+// command runs a program that becomes elrun.
+func (e *elrun) command(t *testing.T, program string, args ...string) {
+	t.Helper()
+	e.cmd = exec.Command(program, args...)
+	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.err
+	e.begin(t)
+}
+
+// begin starts the command and waits for it in the background.
+func (e *elrun) begin(t *testing.T) {
+	t.Helper()
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ const roleVariable = "E2E_ROLE"
 func roles() map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
-		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts,
+		"train": elasticLoop, "early": early, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts, "chatty": chatty,
 	}
 }
 
@@ -203,6 +203,30 @@ func stall(ctx context.Context) error {
 		<-ctx.Done()
 	}
 	return errors.Join(collective.Barrier(context.WithoutCancel(ctx), s.Comm), g.Close())
+}
+
+// chatty reports many steps until the file is there that ends it, and then a result.
+func chatty(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	for i := int64(1); ; i++ {
+		for range 200 {
+			g.Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i)})
+		}
+		votes := []int64{0}
+		if _, err := os.Stat(os.Getenv(finishVariable)); err == nil {
+			votes[0] = 1
+		}
+		if err := collective.AllReduce(ctx, s.Comm, votes, votes, collective.Sum[int64]); err != nil {
+			return errors.Join(err, g.Close())
+		}
+		if votes[0] > 0 {
+			g.Emit(s.View.Epoch, i, event.Done{Steps: i, Peers: s.Comm.Size(), SHA256: "abcd"})
+			return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
+		}
+	}
 }
 
 // index is the local index that elrun gave.

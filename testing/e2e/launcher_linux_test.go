@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// end lets the roles end that wait for the file.
+func (e *elrun) end(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(e.finish, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectWholeDone waits for the end of a job that nobody was lost from.
+func (e *elrun) expectWholeDone(t *testing.T) {
+	t.Helper()
+	if status := e.wait(t); status != 0 || !strings.Contains(e.out.String(), "\ndone steps=") {
+		t.Errorf("status %d, want 0 and a result", status)
+	}
+	for _, word := range []string{"lost", "put out", "killing"} {
+		if strings.Contains(e.err.String(), word) {
+			t.Errorf("the job had %q", word)
+		}
+	}
+}
+
+// A launcher that reads nothing for a while is not dead, and its job not over.
+func TestLauncherStopped(t *testing.T) {
+	e := start(t, "chatty", 2)
+	e.expectRanks(t, 2)
+	e.signal(t, syscall.SIGSTOP)
+	time.Sleep(3 * time.Second) // in which more events come than a socket holds
+	e.end(t)
+	time.Sleep(500 * time.Millisecond)
+	e.signal(t, syscall.SIGCONT)
+	e.expectWholeDone(t)
+	e.expect(t, "of its log dropped")
+}
+
+// SIGTSTP stops the peers as well, and SIGCONT lets all go on as if nothing had been.
+func TestSuspended(t *testing.T) {
+	e := start(t, "train", 3)
+	e.expectRanks(t, 3)
+	e.expect(t, "session epoch=")
+	e.signal(t, syscall.SIGTSTP)
+	until(t, "all to be stopped", func() bool {
+		return len(e.peers(t)) == 3 && !slices.ContainsFunc(append(e.peers(t), e.cmd.Process.Pid), func(pid int) bool { return state(pid) != "T" })
+	})
+	time.Sleep(5 * time.Second) // longer than any member may be silent
+	e.signal(t, syscall.SIGCONT)
+	time.Sleep(time.Second)
+	e.end(t)
+	e.expectWholeDone(t)
+}
+
+// state returns the state of a process: R, S, T, Z and so on, "" if there is none.
+func state(pid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 || len(b) < i+3 {
+		return ""
+	}
+	return string(b[i+2 : i+3])
+}
+
+// commandLine returns the arguments and the environment that run a role with n peers under a
+// wrapper: words of which "$@" stands for the program.
+func (e *elrun) commandLine(t *testing.T, n int, flags ...string) []string {
+	t.Helper()
+	return append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job, "--listen", listen()}, flags...)
+}
+
+// prepare returns a job that is started by launch.
+func prepare(t *testing.T, role string) *elrun {
+	t.Helper()
+	e := &elrun{job: jobName(t), finish: filepath.Join(t.TempDir(), "finish"), done: make(chan struct{})}
+	t.Setenv(roleVariable, role)
+	t.Setenv(finishVariable, e.finish)
+	return e
+}
+
+// A peer behind another program is asked to leave, and the other program goes on after it.
+func TestWrapped(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrapper := range map[string][]string{
+		"sh":      {"sh", "-c", `"$0"; echo "wrapper went on"`, self},
+		"time":    {"time", self},
+		"strace":  {"strace", "-f", "-o", "/dev/null", self},
+		"timeout": {"timeout", "100", self},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(wrapper[0]); err != nil {
+				t.Skip(err)
+			}
+			e := prepare(t, "train")
+			e.launch(t, append(e.commandLine(t, 2), wrapper...))
+			e.expectRanks(t, 2)
+			e.signal(t, syscall.SIGTERM)
+			if status := e.wait(t); status != 143 {
+				t.Errorf("status %d, want 143", status)
+			}
+			for _, said := range []string{"[0] has left", "[1] has left"} {
+				e.expect(t, said)
+			}
+			if name == "sh" {
+				e.expect(t, "[0] wrapper went on", "[1] wrapper went on")
+			}
+		})
+	}
+}
+
+// A signal that comes twice, as timeout and sudo send it, is one.
+func TestSignalTwice(t *testing.T) {
+	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		e := start(t, "train", 2)
+		e.expectRanks(t, 2)
+		e.signal(t, syscall.SIGTERM)
+		if second != syscall.SIGTERM { // of two that wait the kernel gives the lower number first
+			e.expect(t, "passed on")
+		}
+		e.signal(t, second)
+		if status := e.wait(t); status != 143 {
+			t.Errorf("status %d, want 143", status)
+		}
+		e.expect(t, "[0] has left", "[1] has left")
+	}
+}
+
+// What elrun was started to ignore it ignores, and its peers can still be asked to leave.
+func TestIgnoredSignals(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sig := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			e := prepare(t, "train")
+			e.command(t, "sh", append([]string{"-c", `trap "" ` + name + `; exec "$0" "$@"`, os.Getenv(elrunVariable)},
+				append(e.commandLine(t, 2), self)...)...)
+			e.expectRanks(t, 2)
+			e.signal(t, sig)
+			time.Sleep(200 * time.Millisecond)
+			e.signal(t, syscall.SIGTERM)
+			if status := e.wait(t); status != 143 {
+				t.Errorf("status %d, want 143: SIGTERM was the first that counts", status)
+			}
+			e.expect(t, "[0] has left", "[1] has left")
+		})
+	}
+}
+
+// A full disk under standard output ends no job; but the result that it did not take is a failure.
+func TestFullOutput(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(t.TempDir(), "events")
+	e := prepare(t, "steps")
+	e.command(t, "sh", append([]string{"-c", `exec "$0" "$@" >/dev/full`, os.Getenv(elrunVariable)},
+		append(e.commandLine(t, 2, "--events", log), self)...)...)
+	if status := e.wait(t); status != 1 {
+		t.Errorf("status %d, want 1", status)
+	}
+	e.expect(t, "standard output: no space left on device", "the result could not be written", "done steps=20 peers=2 sha256=abcd")
+	if b, err := os.ReadFile(log); err != nil || bytes.Count(b, []byte(`"event":"step"`)) != 40 {
+		t.Errorf("the event log has not all: %v", err)
+	}
+}
+
+// inNamespace runs elrun in namespaces of its own.
+func inNamespace(t *testing.T, flags []string, args ...string) (out string, status int) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can make namespaces")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "unshare", slices.Concat(flags, []string{os.Getenv(elrunVariable)}, args)...)
+	b, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(b), cmd.ProcessState.ExitCode()
+}
+
+// Peers that could never reach each other are not started.
+func TestLoopbackDown(t *testing.T) {
+	out, status := inNamespace(t, []string{"--net"}, "-n", "2", "true")
+	if status != 1 || !strings.Contains(out, "ip link set lo up") {
+		t.Errorf("status %d, %q", status, out)
+	}
+}
+
+// The first process of a container waits for the orphans that it is given.
+func TestFirstProcess(t *testing.T) {
+	script := `(sh -c 'echo started' &); (sleep 0.1 &); (sleep 0.1 &); n=1
+		for i in 1 2 3 4 5 6 7 8 9 10; do [ $n = 0 ] || { sleep 0.5; n=$(cat /proc/[0-9]*/stat | grep -c ') Z 1 '); }; done; echo zombies=$n`
+	out, status := inNamespace(t, []string{"--pid", "--fork", "--mount-proc"}, "-n", "1", "sh", "-c", script)
+	if status != 0 || !strings.Contains(out, "[0] zombies=0\n") {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if out, status := inNamespace(t, []string{"--pid", "--fork", "--mount-proc"}, "-n", "3", "sh", "-c", "exit 7"); status != 1 ||
+		strings.Count(out, "exited with status 7") != 3 {
+		t.Errorf("the status of a child was lost: %d, %q", status, out)
+	}
+}
+
+// Ctrl-Z stops the whole job, fg continues it. Ctrl-S stops only what the terminal shows.
+func TestTerminalKeys(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := prepare(t, "train")
+	log := filepath.Join(t.TempDir(), "events")
+	e.cmd = exec.Command("bash", append([]string{"-c", `set -m; "$0" "$@"; echo "stopped with $?"; read line; fg >/dev/null; echo "ended with $?"`,
+		os.Getenv(elrunVariable)}, append(e.commandLine(t, 3, "--events", log), self)...)...)
+	screen := onTerminal(t, e.cmd)
+	e.begin(t)
+	go screen.watch()
+	shows := func(text string) {
+		t.Helper()
+		until(t, text, func() bool { return strings.Contains(screen.out.String(), text) })
+	}
+	shows("session epoch=")
+	screen.press(t, "\x13") // Ctrl-S
+	events := func() int {
+		b, _ := os.ReadFile(log)
+		return bytes.Count(b, []byte("\n"))
+	}
+	before := events()
+	until(t, "more events", func() bool { return events() > before+100 })
+	screen.press(t, "\x11\x1a") // Ctrl-Q, Ctrl-Z
+	shows("stopped with 147")   // 128 + SIGSTOP
+	until(t, "all to be stopped", func() bool {
+		return !slices.ContainsFunc(e.peers(t), func(pid int) bool { return state(pid) != "T" && strings.Contains(name(pid), "e2e") })
+	})
+	screen.press(t, "\n")
+	before = events()
+	until(t, "more events", func() bool { return events() > before+100 })
+	e.end(t)
+	shows("done steps=")
+	shows("ended with 0")
+	if text := screen.out.String(); strings.Contains(text, "lost") || strings.Contains(text, "killing") {
+		t.Errorf("the screen shows:\n%s", text)
+	}
+	e.wait(t)
+}
+
+// name returns the name of a process.
+func name(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return string(b)
+}

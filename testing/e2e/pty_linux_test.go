@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudo-terminal on which a program runs as the leader of its session.
+type terminal struct {
+	keys *os.File
+	out  output // what the screen shows
+}
+
+// onTerminal makes a terminal the standard streams of e's command.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = keys.Close() })
+	n, err := unix.IoctlGetInt(int(keys.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(keys.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tty.Close() })
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	return &terminal{keys: keys}
+}
+
+// watch reads the screen until the terminal is closed.
+func (x *terminal) watch() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := x.keys.Read(buf)
+		_, _ = x.out.Write(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+// press sends keys.
+func (x *terminal) press(t *testing.T, keys string) {
+	t.Helper()
+	if _, err := x.keys.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
+}
