@@ -124,7 +124,7 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 // exchange sends a request and reads the line that comes back.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
-	if what.Request == "scale" {
+	if what.Request == "scale" || what.Request == "ticket" {
 		limit = limit.Add(scalePeriod)
 	}
 	if err := errors.Join(sameUser(conn), conn.SetDeadline(limit)); err != nil {

@@ -167,13 +167,3 @@ func checkLink(name string, l link) Check {
 	return Check{Level: OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
 		loopback, ms(l.connect), ms(l.trip))}
 }
-
-// onlyLoopback reports whether all multiaddrs are of this host alone.
-func onlyLoopback(addrs []string) bool {
-	for _, a := range addrs {
-		if !strings.HasPrefix(a, "/ip4/127.") && !strings.HasPrefix(a, "/ip6/::1/") {
-			return false
-		}
-	}
-	return true
-}

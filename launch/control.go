@@ -18,7 +18,7 @@ const (
 	maxReply      = 16 << 20        // bytes of an answer
 	maxControls   = 16              // requests served at a time
 	controlPeriod = 2 * time.Second // for one request and its answer
-	scalePeriod   = 8 * time.Second // for the answer of a launcher, which may be busy
+	scalePeriod   = 8 * time.Second // for answers that need others, who may be busy
 	// The lives that a ticket may have.
 	minValid, maxValid = time.Second, 10 * 365 * 24 * time.Hour
 )
@@ -30,7 +30,7 @@ type request struct {
 	Peers int `json:"peers,omitempty"`
 	// ValidMS is how long a ticket holds, in milliseconds.
 	ValidMS int64 `json:"valid_ms,omitempty"`
-	// Local says that only this host uses the ticket: the job need not be found by others.
+	// Local says that only this host uses the ticket: the job stays closed to others.
 	Local bool `json:"local,omitempty"`
 }
 
@@ -64,7 +64,7 @@ type services struct {
 	status func() Status
 	stop   func() // is to end the peer
 	scale  func(ctx context.Context, peers int) (string, error)
-	ticket func(valid time.Duration, local bool) (Ticket, error)
+	ticket func(ctx context.Context, valid time.Duration, local bool) (Ticket, error)
 }
 
 // answer returns the reply to a request line.
@@ -86,7 +86,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 		}
 		return reply{Scaling: text}
 	case "ticket":
-		t, err := s.ticket(time.Duration(r.ValidMS)*time.Millisecond, r.Local)
+		t, err := s.ticket(ctx, time.Duration(r.ValidMS)*time.Millisecond, r.Local)
 		if err != nil {
 			return reply{Error: err.Error()}
 		}

@@ -149,7 +149,7 @@ func testServices() services {
 	return services{
 		status: func() Status { return Status{} }, stop: func() {},
 		scale: func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil },
-		ticket: func(valid time.Duration, local bool) (Ticket, error) {
+		ticket: func(_ context.Context, valid time.Duration, local bool) (Ticket, error) {
 			return Ticket{Text: fmt.Sprint(valid, local)}, nil
 		},
 	}

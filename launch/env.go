@@ -3,7 +3,6 @@ package launch
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -79,7 +78,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
-	_, listenErr := listenAddrs(e.listen)
+	_, listenErr := parseListen(e.listen)
 	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)
 	if err := errors.Join(errs[:]...); err != nil {
 		return environment{}, false, fmt.Errorf("launch: environment: %w", err)
@@ -94,33 +93,6 @@ func parseInt(values map[string]string, name string, lo, hi int) (int, error) {
 		return 0, fmt.Errorf("%s=%q: want a number from %d to %d", name, values[name], lo, hi)
 	}
 	return n, nil
-}
-
-// listenAddrs returns the multiaddrs that a peer listens at: all IPv4 interfaces (auto),
-// the loopback interface only (local), or those of a list of IP addresses and
-// multiaddrs, separated by commas.
-func listenAddrs(list string) ([]string, error) {
-	switch list {
-	case "auto":
-		return []string{"/ip4/0.0.0.0/tcp/0"}, nil
-	case "local":
-		return []string{"/ip4/127.0.0.1/tcp/0"}, nil
-	}
-	var out []string
-	for text := range strings.SplitSeq(list, ",") {
-		ip, err := netip.ParseAddr(text)
-		switch {
-		case strings.HasPrefix(text, "/"): // libp2p will say whether it is one
-			out = append(out, text)
-		case err != nil:
-			return nil, fmt.Errorf("address to listen at %q: want auto, local, or IP addresses or multiaddrs", text)
-		case ip.Is4():
-			out = append(out, "/ip4/"+text+"/tcp/0")
-		default:
-			out = append(out, "/ip6/"+text+"/tcp/0")
-		}
-	}
-	return out, nil
 }
 
 // validJob reports a name that cannot be part of a socket address, a file name

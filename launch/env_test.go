@@ -99,19 +99,3 @@ func TestChildEnvironment(t *testing.T) {
 		t.Errorf("GOMAXPROCS that was set: got %v", got)
 	}
 }
-
-func TestListenAddrs(t *testing.T) {
-	for list, want := range map[string]string{
-		"auto": "/ip4/0.0.0.0/tcp/0", "local": "/ip4/127.0.0.1/tcp/0", "192.0.2.1": "/ip4/192.0.2.1/tcp/0",
-		"::1,/ip4/192.0.2.1/tcp/9": "/ip6/::1/tcp/0 /ip4/192.0.2.1/tcp/9",
-	} {
-		if got, err := listenAddrs(list); err != nil || strings.Join(got, " ") != want {
-			t.Errorf("%s: got %v, %v, want %s", list, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "eth0", "192.0.2.1,", "192.0.2.1:80", "all"} {
-		if got, err := listenAddrs(bad); err == nil {
-			t.Errorf("%q: got %v, want an error", bad, got)
-		}
-	}
-}

@@ -17,6 +17,7 @@ import (
 type network interface {
 	Prove(ctx context.Context, m elastic.Member, p ticket.Proof) (secret []byte, err error)
 	Discover(ctx context.Context, found func(elastic.Member)) error
+	Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error)
 }
 
 // identity is one ID of this process on the network: the endpoint of a host, and what a
@@ -90,6 +91,9 @@ func (i *identity) introduceBy(ctx context.Context, p ticket.Proof, named []elas
 			switch {
 			case r.err == nil:
 				i.equip(r.secret)
+				// Members may listen at more addresses than their view says. Without them only
+				// those that are found at these can be reached.
+				_, _ = i.net.Exchange(ctx, r.by.ID, false)
 				return r.by, r.secret, nil
 			case errors.Is(r.err, ticket.ErrExpired), errors.Is(r.err, ticket.ErrWrong) && r.named:
 				return by, nil, r.err
@@ -110,6 +114,7 @@ type asking struct {
 	asked   map[elastic.ID]bool
 	answers chan answerToProof
 	work    sync.WaitGroup
+	hints   []context.CancelFunc // end the attempts with those who were only found, oldest first
 }
 
 // answerToProof is what one Prove returned.
@@ -120,15 +125,25 @@ type answerToProof struct {
 	named  bool
 }
 
-// ask asks those that have not been asked, all at once.
+// ask asks those that have not been asked, all at once. Of those who were only found it
+// gives up the oldest where there are too many: anybody can make up more.
 func (a *asking) ask(ctx context.Context, members []elastic.Member, named bool) {
 	for _, m := range members {
 		if a.asked[m.ID] || m.ID == a.i.ep.Self.ID {
 			continue
 		}
 		a.asked[m.ID] = true
+		within, cancel := context.WithCancel(ctx)
+		if !named {
+			a.hints = append(a.hints, cancel)
+			if len(a.hints) > maxFound {
+				a.hints[0]()
+				a.hints = a.hints[1:]
+			}
+		}
 		a.work.Go(func() {
-			secret, err := a.i.net.Prove(ctx, m, a.proof)
+			defer cancel()
+			secret, err := a.i.net.Prove(within, m, a.proof)
 			select {
 			case a.answers <- answerToProof{m, secret, err, named}:
 			case <-ctx.Done():
@@ -146,8 +161,12 @@ func (i *identity) discover(found func(elastic.Member)) {
 		return
 	}
 	i.public = true
-	// An error says that there is no network, or its end: then nobody is found.
-	i.work.Go(func() { _ = i.net.Discover(i.ctx, found) })
+	i.work.Go(func() {
+		_ = i.net.Discover(i.ctx, found) // there is no network yet, or no longer
+		i.mu.Lock()
+		i.public = false
+		i.mu.Unlock()
+	})
 }
 
 // contactPeriod is the time between two looks for members to ask.

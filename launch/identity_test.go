@@ -53,6 +53,8 @@ func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) erro
 	return context.Cause(ctx)
 }
 
+func (f *fakeNet) Exchange(context.Context, elastic.ID, bool) (bool, error) { return false, nil }
+
 func (f *fakeNet) Introduce(members []elastic.Member) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +201,7 @@ func TestIntroduceBy(t *testing.T) {
 func TestIdentityDiscovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newFakeNet(nil).identity(nil)
-		p := &peer{id: i, a: &agent{}}
+		p := &peer{id: i, a: &agent{}, order: startOrder{LAN: true}}
 		p.publish()
 		p.publish()
 		synctest.Wait()
@@ -207,7 +209,7 @@ func TestIdentityDiscovers(t *testing.T) {
 			t.Errorf("contacts %v", got)
 		}
 		for k := range 2 * maxFound {
-			p.find(elastic.Member{ID: elastic.ID(rune(k))})
+			p.find(foundAt(string(rune(k)), k))
 		}
 		if n := len(p.finds()); n != maxFound {
 			t.Errorf("%d are kept, want %d", n, maxFound)

@@ -134,9 +134,11 @@ func (m *meeting) contacts(i int) []elastic.Member {
 // learn takes what a peer knows of the group. A launcher that joins by a ticket has the
 // job's secret from it.
 func (m *meeting) learn(k known) {
+	k.Open = k.Open || m.latest.Open // no job is closed again
 	if k.Epoch >= m.latest.Epoch {
 		m.latest = k
 	}
+	m.latest.Open = k.Open
 }
 
 // exit notes that peer i ended, how as in "exited with status 3", and returns what

@@ -60,6 +60,9 @@ type startOrder struct {
 	Secret []byte `json:"secret,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
 
+	// LAN: the job may be found on the local network.
+	LAN bool `json:"lan,omitempty"`
+
 	Launcher string `json:"launcher"` // Member.Launcher of all that this launcher starts
 	PID      int    `json:"pid"`      // of the launcher
 
@@ -76,6 +79,8 @@ type known struct {
 	Epoch   uint64           `json:"epoch"`
 	Members []elastic.Member `json:"members"` // in rank order
 	Secret  []byte           `json:"secret"`
+	// Open: the job was opened to the network, on which later peers listen from the start.
+	Open bool `json:"open,omitempty"`
 }
 
 // scaleOrder asks the launcher for Peers local peers. Seq tells orders of one peer apart.

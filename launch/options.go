@@ -27,10 +27,15 @@ type Options struct {
 	// Relay is never (also "") or members: whether two peers that cannot connect reach each
 	// other by way of a third, and these peers may be such a way, if all three allow it.
 	Relay string
-	// Listen is where peers listen: auto (also "") on all IPv4 interfaces, so that others
-	// can join, local on the loopback interface only, or a list of IP addresses or
-	// multiaddrs, separated by commas.
+	// Listen is where peers listen: auto (also "") on the loopback interface until the job
+	// is opened by a ticket, or from the start on all interfaces if they join by one; local
+	// on the loopback interface for good; all on all interfaces; or at a list of addresses,
+	// separated by commas: IP addresses, with a port or a range of them if need be
+	// (192.0.2.1:7000-7019, of which each peer takes two free ones), or multiaddrs.
 	Listen string
+	// LAN lets the job be found on the local network (multicast DNS) once it has a ticket,
+	// and looks for others of it there.
+	LAN bool
 
 	// Join makes the peers join the running job Job (or the only one of this user on this
 	// host), or the one that Ticket is for.
@@ -100,7 +105,7 @@ func (o *Options) check() error {
 		oneOf("quorum", o.Quorum, "", "majority", "any"),
 	}
 	if o.Listen != "" {
-		_, err := listenAddrs(o.Listen)
+		_, err := parseListen(o.Listen)
 		choices = append(choices, err)
 	}
 	switch {

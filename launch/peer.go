@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -26,9 +25,13 @@ type peer struct {
 	mu     sync.Mutex
 	host   *p2p.Host // of the present identity
 	id     *identity
-	latest known                         // the view that was entered last, and the job's secret
-	public bool                          // the job can be found on the local network
-	found  map[elastic.ID]elastic.Member // there, who may be anybody
+	latest known               // the view that was entered last, and the job's secret
+	public bool                // the job can be found on the local network
+	told   map[elastic.ID]bool // members that were asked to listen on the network
+
+	opening sync.Mutex // held by who opens this peer
+	wide    bool       // guarded by mu: the peer listens on the network in an open job
+	found   finds      // on the local network
 }
 
 // joinPeriod is how long a peer looks for a member that lets it in.
@@ -36,12 +39,16 @@ const joinPeriod = 30 * time.Second
 
 // open makes a fresh identity, which listens.
 func (p *peer) open(ctx context.Context) error {
-	addrs, err := listenAddrs(p.env.listen)
+	listen := p.env.listen
+	if p.isWide() {
+		listen = openListen(listen)
+	}
+	addrs, err := listenAddrs(listen)
 	if err != nil {
 		return err
 	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
-		Encrypt: p.env.encrypt, Relay: p.env.relay})
+		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen})
 	if err != nil {
 		return err
 	}
@@ -57,8 +64,11 @@ func (p *peer) open(ctx context.Context) error {
 }
 
 // publish lets the job be found on the local network, from now on, by those who know its
-// name, and looks for others of it there.
+// name, and looks for others of it there, if the user wants that.
 func (p *peer) publish() {
+	if !p.order.LAN {
+		return
+	}
 	p.mu.Lock()
 	p.public = true
 	id := p.id
@@ -66,26 +76,18 @@ func (p *peer) publish() {
 	id.discover(p.find)
 }
 
-// maxFound bounds what is kept of those who were found on the local network.
-const maxFound = 64
-
 // find notes somebody who was found on the local network.
 func (p *peer) find(m elastic.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.found == nil {
-		p.found = make(map[elastic.ID]elastic.Member)
-	}
-	if _, known := p.found[m.ID]; known || len(p.found) < maxFound {
-		p.found[m.ID] = m
-	}
+	p.found.add(m)
 }
 
 // finds returns who was found on the local network.
 func (p *peer) finds() []elastic.Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.found))
+	return p.found.members()
 }
 
 // admit gets the present identity as far as to be listened to by members, and lets in
@@ -121,11 +123,12 @@ func (p *peer) useTicket(ctx context.Context) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, joinPeriod, fmt.Errorf("within %v", joinPeriod))
 	defer cancel()
-	if !onlyLoopback(p.host.Addrs()) {
-		p.publish()
-	}
+	p.publish()
 	by, secret, err := p.id.introduceBy(ctx, t.Proof(), p.order.Contacts, p.finds)
 	p.first = []elastic.Member{by}
+	p.mu.Lock()
+	p.found.prove(by.ID)
+	p.mu.Unlock()
 	return secret, err
 }
 
@@ -134,7 +137,9 @@ func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
 	if err := p.open(ctx); err != nil {
 		return elastic.Endpoint{}, err
 	}
-	secret := p.known().Secret
+	k := p.known()
+	secret := k.Secret
+	p.host.Learn(k.Members)
 	p.id.equip(secret)
 	if err := p.host.SetSecret(secret); err != nil {
 		return elastic.Endpoint{}, errors.Join(err, p.id.Close())
@@ -155,12 +160,21 @@ func (p *peer) begun() {
 // it, so that peers which are started later find the group.
 func (p *peer) entered(v elastic.View) {
 	p.mu.Lock()
-	p.latest.Epoch, p.latest.Members = v.Epoch, v.Members
-	k := p.latest
-	self := p.id.ep.Self.ID
+	p.latest.Epoch, p.latest.Members = v.Epoch, p.host.Complete(v.Members)
 	p.mu.Unlock()
-	first := slices.IndexFunc(v.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
-	if first >= 0 && v.Members[first].ID == self {
+	p.report()
+	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
+		p.openLater() // those who came while the job was being opened
+	}
+}
+
+// report tells the launcher what this peer knows of its group, if it is the one that does.
+func (p *peer) report() {
+	p.mu.Lock()
+	k, self := p.latest, p.id.ep.Self.ID
+	p.mu.Unlock()
+	first := slices.IndexFunc(k.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
+	if first >= 0 && k.Members[first].ID == self {
 		p.a.post(message{Known: &k}, history)
 	}
 }
@@ -185,67 +199,24 @@ func (p *peer) contacts() []elastic.Member {
 	return slices.DeleteFunc(all, func(m elastic.Member) bool { return p.a.isDead(m.ID) })
 }
 
-// issue makes a ticket that holds for so long.
-func (p *peer) issue(valid time.Duration, local bool) (Ticket, error) {
-	p.mu.Lock()
-	k, host, self := p.latest, p.host, p.id.ep.Self
-	p.mu.Unlock()
-	if k.Epoch == 0 {
+// issue makes a ticket that holds for so long. Unless only this host uses it the job is
+// opened first.
+func (p *peer) issue(ctx context.Context, valid time.Duration, local bool) (Ticket, error) {
+	if p.known().Epoch == 0 {
 		return Ticket{}, errors.New("this peer is no member yet")
 	}
-	t, err := ticket.New(k.Secret, p.env.job, time.Now().Add(valid), ticketContacts(k.Members, self))
+	var note string
+	if !local {
+		note = p.openJob(ctx)
+		p.publish()
+	}
+	p.mu.Lock()
+	k, self := p.latest, p.id.ep.Self
+	p.mu.Unlock()
+	self.Addrs = p.host.Addrs()
+	t, err := ticket.New(k.Secret, p.env.job, time.Now().Add(valid), ticketContacts(p.host.Complete(k.Members), self))
 	if err != nil {
 		return Ticket{}, err
 	}
-	out := Ticket{Text: t.String(), Job: p.env.job, Expires: t.Expiry}
-	switch {
-	case local:
-	case !onlyLoopback(host.Addrs()):
-		p.publish()
-	default:
-		out.Note = "its peers listen on the loopback interface only, so that the ticket works on this host alone"
-	}
-	return out, nil
-}
-
-// shownContacts is how many members a ticket names: enough to survive the death of
-// some, and few enough for a line that can be copied.
-const shownContacts = 5
-
-// ticketContacts chooses the members that a ticket names: this one, and then such of
-// other hosts before more of the same host.
-func ticketContacts(members []elastic.Member, self elastic.Member) []ticket.Contact {
-	chosen := []elastic.Member{self}
-	hosts := map[string]bool{self.Host: true}
-	for _, sameHost := range []bool{false, true} {
-		for _, m := range members {
-			there := slices.ContainsFunc(chosen, func(o elastic.Member) bool { return o.ID == m.ID })
-			if there || !sameHost && hosts[m.Host] || len(chosen) == shownContacts {
-				continue
-			}
-			hosts[m.Host] = true
-			chosen = append(chosen, m)
-		}
-	}
-	var out []ticket.Contact
-	for _, m := range chosen {
-		out = append(out, ticket.Contact{ID: string(m.ID), Addrs: m.Addrs})
-	}
-	return out
-}
-
-// checkTicket reads a ticket before anything is started, and returns its job.
-func checkTicket(text string, now time.Time) (job string, err error) {
-	t, err := ticket.Parse(text)
-	if err != nil {
-		return "", err
-	}
-	if now.After(t.Expiry) {
-		return "", fmt.Errorf("%w: it was good until %s, and this clock says %s", ticket.ErrExpired,
-			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-	}
-	if err := validJob(t.Job); err != nil {
-		return "", fmt.Errorf("%w: %w", ticket.ErrFormat, err)
-	}
-	return t.Job, nil
+	return Ticket{Text: t.String(), Job: p.env.job, Expires: t.Expiry, Note: note, Open: !onlyLoopback(self.Addrs)}, nil
 }

@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // order is what the peers are told alike.
 func (o *Options) order() (startOrder, error) {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket}
+		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN}
 	if o.Join {
 		return order, nil
 	}
@@ -89,7 +89,7 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	cmd := exec.Command(r.path, r.o.Args...)
 	cmd.Args[0] = r.o.Program
 	cmd.Env = childEnvironment(os.Environ(), environment{job: r.o.Job, index: index, peers: max(n, index+1),
-		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.o.Listen})
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()})
 	log, err := openLog(r.o.LogDir, index, r.logged[index])
 	if err != nil {
 		return fmt.Errorf("launch: log of peer %d: %w", index, err)
@@ -103,6 +103,15 @@ func (r *runner) spawn(index, n int, first []byte) error {
 	r.children[index] = c
 	r.work.Go(func() { c.supervise(r.console, r.o.Plain, r.notices) })
 	return nil
+}
+
+// listen returns where a peer that is started now listens first: at once on the network if
+// the job was opened meanwhile.
+func (r *runner) listen() string {
+	if r.o.Listen == listenAuto && r.meet.latest.Open {
+		return listenAll
+	}
+	return r.o.Listen
 }
 
 // shortID returns the ID of a peer as the log has it, "" if it has not said hello.

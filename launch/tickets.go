@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/ticket"
 )
 
 // Ticket lets peers of other hosts and users join a job.
@@ -15,11 +18,13 @@ type Ticket struct {
 	Expires time.Time `json:"expires"`
 	// Note is for people: what to know about this ticket, or "".
 	Note string `json:"note,omitempty"`
+	// Open: the peers of the job listen on the network.
+	Open bool `json:"open,omitempty"`
 }
 
 // IssueTicket asks a peer of the named job on this host, or of the only one if job is
-// empty, for a ticket that holds for that long. From then on the job can be found on the
-// local network by those who have it. No launcher needs to run.
+// empty, for a ticket that holds for that long. It opens the job: from then on its peers
+// listen on the network, but for those that were told not to. No launcher needs to run.
 func IssueTicket(ctx context.Context, job string, valid time.Duration) (Ticket, error) {
 	if valid < minValid || valid > maxValid {
 		return Ticket{}, fmt.Errorf("launch: %w: ticket valid for %v, want %v to %v", ErrOptions, valid, minValid, maxValid)
@@ -73,6 +78,9 @@ func (o *Options) find(ctx context.Context) error {
 			return err
 		}
 		o.Job, o.Ticket = t.Job, t.Text
+		if t.Open {
+			o.Listen = openListen(o.Listen)
+		}
 		return nil
 	}
 	job, err := checkTicket(o.Ticket, time.Now())
@@ -82,8 +90,16 @@ func (o *Options) find(ctx context.Context) error {
 	if o.Job != "" && o.Job != job {
 		return fmt.Errorf("launch: %w: the ticket is for job %s, not for %s", ErrOptions, job, o.Job)
 	}
-	o.Job = job
+	o.Job, o.Listen = job, openListen(o.Listen)
 	return nil
+}
+
+// openListen returns where peers listen that join an open job, if the user has not said.
+func openListen(listen string) string {
+	if listen == "" || listen == listenAuto {
+		return listenAll
+	}
+	return listen
 }
 
 // Scale asks the elrun that runs the named job on this host, or the only one if job is
@@ -134,4 +150,46 @@ func chooseLauncher(s Status, want int) (int, error) {
 		return 0, errors.New("its peers have not joined yet")
 	}
 	return 0, fmt.Errorf("several elruns have peers here: choose one by --elrun with its process ID (%v)", all)
+}
+
+// shownContacts is how many members a ticket names: enough to survive the death of
+// some, and few enough for a line that can be copied.
+const shownContacts = 5
+
+// ticketContacts chooses the members that a ticket names: this one, and then such of
+// other hosts before more of the same host.
+func ticketContacts(members []elastic.Member, self elastic.Member) []ticket.Contact {
+	chosen := []elastic.Member{self}
+	hosts := map[string]bool{self.Host: true}
+	for _, sameHost := range []bool{false, true} {
+		for _, m := range members {
+			there := slices.ContainsFunc(chosen, func(o elastic.Member) bool { return o.ID == m.ID })
+			if there || !sameHost && hosts[m.Host] || len(chosen) == shownContacts {
+				continue
+			}
+			hosts[m.Host] = true
+			chosen = append(chosen, m)
+		}
+	}
+	var out []ticket.Contact
+	for _, m := range chosen {
+		out = append(out, ticket.Contact{ID: string(m.ID), Addrs: m.Addrs})
+	}
+	return out
+}
+
+// checkTicket reads a ticket before anything is started, and returns its job.
+func checkTicket(text string, now time.Time) (job string, err error) {
+	t, err := ticket.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	if now.After(t.Expiry) {
+		return "", fmt.Errorf("%w: it was good until %s, and this clock says %s", ticket.ErrExpired,
+			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	if err := validJob(t.Job); err != nil {
+		return "", fmt.Errorf("%w: %w", ticket.ErrFormat, err)
+	}
+	return t.Job, nil
 }

@@ -55,7 +55,7 @@ func TestScaleAndTicketOverControl(t *testing.T) {
 func TestServiceErrors(t *testing.T) {
 	s := testServices()
 	s.scale = func(context.Context, int) (string, error) { return "", errNoLauncher }
-	s.ticket = func(time.Duration, bool) (Ticket, error) { return Ticket{}, errors.New("no member") }
+	s.ticket = func(context.Context, time.Duration, bool) (Ticket, error) { return Ticket{}, errors.New("no member") }
 	for line, want := range map[string]string{
 		`{"request":"scale","peers":2}`:         "has ended",
 		`{"request":"ticket","valid_ms":10000}`: "no member",
@@ -145,7 +145,7 @@ func TestFindByName(t *testing.T) {
 
 func TestIssueBeforeJoining(t *testing.T) {
 	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil)}
-	if k, err := p.issue(time.Hour, true); err == nil {
+	if k, err := p.issue(t.Context(), time.Hour, true); err == nil {
 		t.Errorf("got %+v", k)
 	}
 	_ = p.id.Close()

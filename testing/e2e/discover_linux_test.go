@@ -9,7 +9,7 @@ import (
 )
 
 // TestTicketOutlivesItsPeers runs in a network of its own, so that nobody else hears of it.
-// The members that a ticket names leave; those that joined by it are found by multicast.
+// The members that a ticket names leave; those that joined by it are found by multicast, as all have --lan.
 func TestTicketOutlivesItsPeers(t *testing.T) {
 	if os.Getenv(listenVariable) != "" {
 		outliveTicket(t)
@@ -40,17 +40,17 @@ func isolated(t *testing.T, script string, args ...string) *exec.Cmd {
 }
 
 func outliveTicket(t *testing.T) {
-	e := start(t, "train", 2)
+	e := start(t, "train", 2, "--lan")
 	e.expectSize(t, 0, 2)
 	line := e.issue(t)
-	second := e.join(t, "train", 1, line)
+	second := e.join(t, "train", 1, line, "--lan")
 	second.expectSize(t, 0, 3)
 	e.signal(t, syscall.SIGTERM)
 	second.expectSize(t, 0, 1)
 	if status := e.wait(t); status != 143 {
 		t.Errorf("status %d, want 143", status)
 	}
-	third := e.join(t, "train", 1, line)
+	third := e.join(t, "train", 1, line, "--lan")
 	third.expectSize(t, 0, 2)
 	second.expectDone(t)
 	third.expectDone(t)

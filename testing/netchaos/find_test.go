@@ -10,7 +10,7 @@ import (
 func TestOldTicket(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
-	j := newJob(t, l, settings{pace: groupPace})
+	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--lan"}})
 	j.start(t, 1)
 	old := j.ticket(t, 0)
 	j.join(t, 1, 1, old)

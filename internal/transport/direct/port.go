@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // Config says where a Port listens.
 type Config struct {
-	// IPs are addresses of this host; each gets a free port.
+	// IPs are addresses of this host; each gets a free port. Listen adds others.
 	IPs []netip.Addr
 	// Unix asks for a Unix socket, where the system has abstract names.
 	Unix bool
@@ -31,13 +32,13 @@ type Config struct {
 
 // Port listens for those that are expected. All methods are safe for concurrent use.
 type Port struct {
-	offer     Offer // without ticket
-	listeners []net.Listener
-	working   sync.WaitGroup // everything that was started
-	done      chan struct{}  // closed by Close
+	working sync.WaitGroup // everything that was started
+	done    chan struct{}  // closed by Close
 
 	mu        sync.Mutex
 	closed    bool
+	offer     Offer // without ticket
+	listeners []net.Listener
 	expected  map[[numberSize]byte]place
 	strangers []net.Conn            // oldest first
 	greeted   map[net.Conn]struct{} // have said a number, and nobody has them yet
@@ -52,23 +53,47 @@ type place struct {
 // Open starts to listen. Where Unix sockets cannot be had there is none in the offers.
 func Open(cfg Config) (*Port, error) {
 	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]place), greeted: make(map[net.Conn]struct{})}
-	door := net.ListenConfig{Control: avoidBBR}
 	for _, ip := range cfg.IPs {
-		l, err := door.Listen(context.Background(), "tcp", netip.AddrPortFrom(ip, 0).String())
-		if err != nil {
+		if err := p.Listen(ip, Range{}); err != nil {
 			return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
 		}
-		p.listeners = append(p.listeners, l)
-		port := l.Addr().(*net.TCPAddr).AddrPort().Port()
-		p.offer.Doors = append(p.offer.Doors, netip.AddrPortFrom(ip.Unmap(), port))
 	}
 	if cfg.Unix {
 		p.openUnix()
 	}
-	for _, l := range p.listeners {
-		p.working.Go(func() { p.accept(l) })
-	}
 	return p, nil
+}
+
+// Range is a range of TCP ports, of which a listener takes the first free one. The zero
+// Range leaves the choice to the system.
+type Range struct{ First, Last uint16 }
+
+// Listen adds an address of this host, at which the port listens from now on.
+func (p *Port) Listen(ip netip.Addr, ports Range) error {
+	l, err := listenTCP(ip, ports)
+	if err != nil {
+		return fmt.Errorf("direct: listen: %w", err)
+	}
+	door := netip.AddrPortFrom(ip.Unmap(), l.Addr().(*net.TCPAddr).AddrPort().Port())
+	if !p.serve(l, func(o *Offer) { o.Doors = append(slices.Clone(o.Doors), door) }) {
+		return fmt.Errorf("direct: listen: %w", net.ErrClosed)
+	}
+	return nil
+}
+
+// listenTCP listens at the first port of the range that is free.
+func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
+	door := net.ListenConfig{Control: avoidBBR}
+	network := "tcp4"
+	if !ip.Unmap().Is4() {
+		network = "tcp6"
+	}
+	for port := ports.First; ; port++ {
+		l, err := door.Listen(context.Background(), network, netip.AddrPortFrom(ip.Unmap(), port).String())
+		if !errors.Is(err, syscall.EADDRINUSE) || port >= ports.Last {
+			return l, err
+		}
+	}
 }
 
 // openUnix adds the socket, if it can be had and processes of this host can tell that they
@@ -78,17 +103,31 @@ func (p *Port) openUnix() {
 	if !ok {
 		return
 	}
-	l, err := listenUnix()
-	if err != nil {
-		return
+	if l, err := listenUnix(); err == nil {
+		p.serve(l, func(o *Offer) { o.Site, o.Socket = site, l.Addr().String() })
+	}
+}
+
+// serve accepts connections at l from now on, and puts it into the offers. It closes l and
+// reports false if the port is closed.
+func (p *Port) serve(l net.Listener, add func(*Offer)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = l.Close()
+		return false
 	}
 	p.listeners = append(p.listeners, l)
-	p.offer.Site, p.offer.Socket = site, l.Addr().String()
+	add(&p.offer)
+	p.working.Go(func() { p.accept(l) })
+	return true
 }
 
 // Offer returns what to tell to the holder of a ticket.
 func (p *Port) Offer(t Ticket) Offer {
+	p.mu.Lock()
 	o := p.offer
+	p.mu.Unlock()
 	o.Ticket = t
 	return o
 }

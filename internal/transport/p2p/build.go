@@ -2,13 +2,10 @@ package p2p
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -32,11 +29,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
-	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/multiformats/go-multistream"
-
-	"github.com/elrun/elrun/internal/transport/direct"
 )
 
 // The protocols of the streams.
@@ -45,6 +38,7 @@ const (
 	dataProtocol    protocol.ID = "/elrun/data/2"
 	bulkProtocol    protocol.ID = "/elrun/bulk/1"
 	proveProtocol   protocol.ID = "/elrun/prove/1"
+	addrsProtocol   protocol.ID = "/elrun/addresses/1"
 )
 
 // build puts libp2p together from its parts: a swarm with one transport, and the host
@@ -56,10 +50,11 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if err != nil {
 		return err
 	}
-	limits, err := resources()
+	manager, err := resources()
 	if err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
+	limits := newHalfOpen(manager)
 	h.below = append(h.below, limits)
 	bus := eventbus.NewBus()
 	h.swarm, err = swarm.NewSwarm(h.gate.self, store, bus,
@@ -81,6 +76,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	h.host.SetStreamHandler(dataProtocol, h.handle(h.acceptData))
 	h.host.SetStreamHandler(bulkProtocol, h.handle(h.acceptBulk))
 	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
+	h.host.SetStreamHandler(addrsProtocol, h.handle(h.acceptAddrs))
 	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
 	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
 		h.handle(h.acceptProof)(s.(network.Stream))
@@ -88,19 +84,14 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	})
 	h.swarm.SetStreamHandler(h.acceptStream)
 	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected})
-	addrs, err := listenAddrs(cfg)
-	if err != nil {
+	if err := h.openPort(cfg, key); err != nil {
 		return err
 	}
-	if err := h.openPort(cfg, key, addrs); err != nil {
-		return err
+	addrs := cfg.ListenAddrs
+	if len(addrs) == 0 {
+		addrs = defaultAddrs(cfg.Transport)
 	}
-	for _, a := range addrs {
-		if err := h.swarm.Listen(a); err != nil {
-			return fmt.Errorf("address %q: %w", a, err)
-		}
-	}
-	return nil
+	return h.listenAt(addrs)
 }
 
 // store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
@@ -224,7 +215,7 @@ func (h *Host) quic(key crypto.PrivKey, limits network.ResourceManager) (transpo
 func resources() (network.ResourceManager, error) {
 	const peers, perPeer, streams = 1024, 8, 128
 	partial := rcmgr.PartialLimitConfig{
-		Transient: rcmgr.ResourceLimits{Conns: peers, ConnsInbound: peers / 2, ConnsOutbound: peers, Streams: peers,
+		Transient: rcmgr.ResourceLimits{Conns: peers, ConnsInbound: maxHalfOpen, ConnsOutbound: peers, Streams: peers,
 			StreamsInbound: peers, StreamsOutbound: peers},
 		PeerDefault: rcmgr.ResourceLimits{
 			Conns: perPeer, ConnsInbound: perPeer, ConnsOutbound: perPeer,
@@ -238,53 +229,6 @@ func resources() (network.ResourceManager, error) {
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: peers}},
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: peers}}),
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
-}
-
-// listenAddrs returns where to listen.
-func listenAddrs(cfg Config) ([]multiaddr.Multiaddr, error) {
-	addrs := cfg.ListenAddrs
-	if len(addrs) == 0 {
-		addrs = []string{"/ip4/0.0.0.0/tcp/0"}
-		if cfg.Transport == "quic" {
-			addrs = []string{"/ip4/0.0.0.0/udp/0/quic-v1"}
-		}
-	}
-	var out []multiaddr.Multiaddr
-	for _, text := range addrs {
-		a, err := multiaddr.NewMultiaddr(text)
-		if err != nil {
-			return nil, fmt.Errorf("address %q: %w", text, err)
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
-// openPort opens what connections of their own come in at, on the addresses at which
-// libp2p listens.
-func (h *Host) openPort(cfg Config, key crypto.PrivKey, addrs []multiaddr.Multiaddr) error {
-	var errs [2]error
-	h.path, errs[0] = code("path", cfg.Path, pathNames())
-	h.encrypt, errs[1] = code("encryption", cfg.Encrypt, encryptNames())
-	err := errors.Join(errs[:]...)
-	if err != nil || h.path == p2pPath {
-		return err
-	}
-	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
-		return fmt.Errorf("make TLS identity: %w", err)
-	}
-	var ips []netip.Addr
-	for _, a := range addrs {
-		raw, err := manet.ToIP(a)
-		if err != nil {
-			continue // no address of this host
-		}
-		if ip, ok := netip.AddrFromSlice(raw); ok && !slices.Contains(ips, ip.Unmap()) {
-			ips = append(ips, ip.Unmap())
-		}
-	}
-	h.port, err = direct.Open(direct.Config{IPs: ips, Unix: h.path != directPath})
-	return err
 }
 
 // quiet keeps libp2p from writing its log to standard error, unless the user has asked

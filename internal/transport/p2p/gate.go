@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -139,6 +140,13 @@ func (g *gate) has(id peer.ID) bool {
 	return g.known[id] != nil
 }
 
+// all returns those that are let in.
+func (g *gate) all() []peer.ID {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return slices.Collect(maps.Keys(g.known))
+}
+
 // ask allows dials to id until the function that it returns is called.
 func (g *gate) ask(id peer.ID) (done func()) {
 	g.mu.Lock()
@@ -246,20 +254,31 @@ func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) 
 
 // nearFirst is the order of dialling: loopback first, which on one host is the cheapest
 // way, all others at once a moment later, or as soon as loopback has failed, and in the end
-// the ways by others.
+// the ways by others. Of two loopback addresses that of IPv4 alone comes first: whoever
+// listens at both would do the work of two handshakes.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment = 50 * time.Millisecond // a loaded host takes its time to answer itself
+	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host takes its time to answer itself
+	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
 	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
+	anyNear4 := slices.ContainsFunc(addrs, isNear4)
 	var out []network.AddrDelay
 	for _, a := range addrs {
 		d := network.AddrDelay{Addr: a}
 		switch {
 		case isRelayed(a):
 			d.Delay = relayDelay
+		case anyNear4 && manet.IsIPLoopback(a) && !isNear4(a):
+			d.Delay = second
 		case anyNear && !manet.IsIPLoopback(a):
 			d.Delay = moment
 		}
 		out = append(out, d)
 	}
 	return out
+}
+
+// isIPv6 reports whether an address begins with an IPv6 address.
+func isIPv6(a multiaddr.Multiaddr) bool {
+	_, err := a.ValueForProtocol(multiaddr.P_IP6)
+	return err == nil
 }

@@ -35,9 +35,14 @@ type Config struct {
 	Security string
 	// Transport is "tcp" (also "") or "quic".
 	Transport string
-	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. Empty means all IPv4
-	// interfaces and a free port.
+	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. With a range of ports, as in
+	// /ip4/192.0.2.1/tcp/7000-7019, a host takes free ones of these: one for libp2p and, but for
+	// Path p2p, one for direct connections. Empty means all IPv4 interfaces and any port.
 	ListenAddrs []string
+	// OnOpen is called when a member says that the job was opened to the network: it is to
+	// call Open, if that is wanted. It may be called by several goroutines at once; nil
+	// refuses.
+	OnOpen func() error
 	// Path is how data travels: "auto" (also ""), the best way there is to each of the
 	// others; "shm", an error unless all of a view are on one host and share memory; "unix",
 	// Unix sockets on one host and direct connections between hosts; "direct", a connection
@@ -70,6 +75,7 @@ type Host struct {
 	lobby         *lobby
 	links         *links
 	port          *direct.Port        // nil if only libp2p is wanted
+	onOpen        func() error        // Config.OnOpen
 	path, encrypt byte                // codes of Config.Path and Encrypt
 	identity      *libp2ptls.Identity // for direct connections
 	desk          *desk
@@ -127,7 +133,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 		return nil, fmt.Errorf("make identity: %w", err)
 	}
 	h := &Host{
-		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key},
+		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key}, onOpen: cfg.OnOpen,
 		firstDials: make(chan struct{}, maxFirstDials), done: make(chan struct{}),
 		controls: make(map[peer.ID][]*controlStream),
 		opening:  make(map[peer.ID]chan struct{}),

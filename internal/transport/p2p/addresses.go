@@ -1,0 +1,233 @@
+package p2p
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// A view names the addresses at which a member listened when it came. A host that begins to
+// listen at more of them later tells the other members, and newcomers ask:
+//
+//	asks                                      answers
+//	its addresses, open?                ->    takes them; opens itself if it is asked to
+//	                                    <-    the addresses of all that it knows, itself included
+//
+// Addresses are hints: whoever is dialled there has to prove its ID. Of other hosts than
+// themselves only answers speak, which come from whom this host has asked.
+
+const (
+	// maxBook is how many bytes a message about addresses may have: those of thousands of
+	// members.
+	maxBook = 4 << 20
+	// maxBookAddrs is how many addresses of one host are kept.
+	maxBookAddrs = 64
+	// bookTime is how long the exchange may take for a member that opens itself.
+	bookTime = 5 * time.Second
+)
+
+// book is a message about addresses.
+type book struct {
+	// Open asks the other side to listen on the network, too.
+	Open bool `json:"open,omitempty"`
+	// Error says why the other side does not.
+	Error string `json:"error,omitempty"`
+	// Addrs are multiaddrs by ID.
+	Addrs map[elastic.ID][]string `json:"addrs"`
+}
+
+// Exchange tells a member where this host listens, and remembers what the member knows of
+// others. With open it asks the member to listen on the network, and returns an error if
+// it does not. changed says that something new was learned of the member itself.
+func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
+	id, err := idOf(string(to))
+	if err != nil {
+		return false, fmt.Errorf("p2p: exchange addresses: %w", err)
+	}
+	before := len(h.known(id))
+	var answer book
+	err = h.retry(ctx, id, func(ctx context.Context) error {
+		answer, err = h.askAddrs(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{h.id: h.Addrs()}})
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("p2p: exchange addresses with %s: %w", to.Short(), err)
+	}
+	for who, addrs := range answer.Addrs {
+		h.learn(who, addrs)
+	}
+	if answer.Error != "" {
+		err = fmt.Errorf("p2p: exchange addresses with %s: %s", to.Short(), answer.Error)
+	}
+	return len(h.known(id)) != before, err
+}
+
+// askAddrs sends a message on a stream of its own and returns the answer.
+func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
+	s, err := h.open(ctx, id, addrsProtocol)
+	if err != nil {
+		return book{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	defer stop()
+	defer s.Reset()
+	if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
+		return book{}, err
+	}
+	if err := writeBook(s, b); err != nil {
+		return book{}, err
+	}
+	if err := s.CloseWrite(); err != nil {
+		return book{}, err
+	}
+	return readBook(s)
+}
+
+// acceptAddrs handles the stream of a member that asks.
+func (h *Host) acceptAddrs(s network.Stream) {
+	defer s.Reset()
+	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
+		return
+	}
+	b, err := readBook(s)
+	if err != nil {
+		return
+	}
+	from := elastic.ID(s.Conn().RemotePeer().String())
+	h.learn(from, b.Addrs[from])
+	var answer book
+	if b.Open {
+		answer.Error = h.openAsked()
+	}
+	answer.Addrs = h.book()
+	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
+		_, _ = s.Read(make([]byte, 1)) // the other side resets it when it has read the answer
+	}
+}
+
+// openAsked opens this host for a member and returns why that is not possible, or "".
+func (h *Host) openAsked() string {
+	if h.onOpen == nil {
+		return "it is not to be opened"
+	}
+	if err := h.onOpen(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// writeBook writes a message.
+func writeBook(w io.Writer, b book) error {
+	text, err := json.Marshal(b)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// readBook reads a message, which ends with the stream.
+func readBook(r io.Reader) (book, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxBook+1))
+	if err != nil {
+		return book{}, fmt.Errorf("read addresses: %w", err)
+	}
+	return decodeBook(text)
+}
+
+// decodeBook checks the bounds of a message.
+func decodeBook(text []byte) (book, error) {
+	var b book
+	if len(text) > maxBook {
+		return book{}, errors.New("decode addresses: too long")
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		return book{}, fmt.Errorf("decode addresses: %w", err)
+	}
+	for id, addrs := range b.Addrs {
+		b.Addrs[id] = addrs[:min(len(addrs), maxBookAddrs)]
+	}
+	return b, nil
+}
+
+// book returns where this host and those that it knows can be reached.
+func (h *Host) book() map[elastic.ID][]string {
+	all := map[elastic.ID][]string{h.id: h.Addrs()}
+	for _, id := range h.gate.all() {
+		if known := h.known(id); len(known) > 0 {
+			all[elastic.ID(id.String())] = known
+		}
+	}
+	return all
+}
+
+// known returns the addresses of a host itself that this one remembers.
+func (h *Host) known(id peer.ID) []string {
+	var out []string
+	for _, a := range h.host.Peerstore().Addrs(id) {
+		if !isRelayed(a) {
+			out = append(out, a.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// learn remembers addresses of a host, up to maxBookAddrs of them. What is none is left out.
+func (h *Host) learn(who elastic.ID, addrs []string) {
+	id, err := idOf(string(who))
+	if err != nil || who == h.id || h.gate.isBanned(id) {
+		return
+	}
+	known := h.known(id)
+	var fresh []multiaddr.Multiaddr
+	for _, text := range addrs {
+		a, err := multiaddr.NewMultiaddr(text)
+		if err != nil || slices.Contains(known, text) {
+			continue
+		}
+		if a, _ = peer.SplitAddr(a); a != nil && len(known)+len(fresh) < maxBookAddrs {
+			fresh = append(fresh, a)
+		}
+	}
+	h.host.Peerstore().AddAddrs(id, fresh, peerstore.PermanentAddrTTL)
+}
+
+// Learn remembers the addresses of members without letting them in.
+func (h *Host) Learn(members []elastic.Member) {
+	for _, m := range members {
+		h.learn(m.ID, m.Addrs)
+	}
+}
+
+// Complete returns the members with all addresses of them that this host knows now, besides
+// those that they came with.
+func (h *Host) Complete(members []elastic.Member) []elastic.Member {
+	out := slices.Clone(members)
+	for i, m := range out {
+		if m.ID == h.id {
+			out[i].Addrs = h.Addrs()
+			continue
+		}
+		id, err := idOf(string(m.ID))
+		if err != nil {
+			continue
+		}
+		for _, a := range h.known(id) {
+			if !slices.Contains(m.Addrs, a) && len(out[i].Addrs) < maxBookAddrs {
+				out[i].Addrs = append(slices.Clip(out[i].Addrs), a)
+			}
+		}
+	}
+	return out
+}

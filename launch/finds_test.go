@@ -1,0 +1,59 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// foundAt is a find with one address.
+func foundAt(id string, host int) elastic.Member {
+	return elastic.Member{ID: elastic.ID(id), Addrs: []string{fmt.Sprintf("/ip4/192.0.2.%d/tcp/7", host)}}
+}
+
+// Junk of one address takes a few places, junk of many takes the oldest; a member that comes
+// later is kept all the same, and whoever has proved itself stays.
+func TestJunkFinds(t *testing.T) {
+	var f finds
+	f.add(foundAt("proved", 1))
+	f.prove("proved")
+	for i := range 10 * maxFound {
+		f.add(foundAt(fmt.Sprint("one address ", i), 1))
+	}
+	if n := len(f.members()); n != 1+maxFoundPerAddr {
+		t.Errorf("one address takes %d places", n)
+	}
+	for i := range 10 * maxFound {
+		f.add(foundAt(fmt.Sprint("many addresses ", i), 2+i%250))
+	}
+	f.add(foundAt("member", 1))
+	got := f.members()
+	kept := slices.ContainsFunc(got, func(m elastic.Member) bool { return m.ID == "proved" })
+	if len(got) != maxFound || got[0].ID != "member" || !kept {
+		t.Errorf("%d finds, the newest %v, proved kept: %v", len(got), got[0].ID, kept)
+	}
+}
+
+func TestFindsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f finds
+		for range rapid.IntRange(0, 300).Draw(t, "n") {
+			m := foundAt(fmt.Sprint(rapid.IntRange(0, 200).Draw(t, "id")), rapid.IntRange(0, 100).Draw(t, "host"))
+			f.add(m)
+			if rapid.Bool().Draw(t, "prove") {
+				f.prove(m.ID)
+			}
+			all := map[elastic.ID]bool{}
+			for _, o := range f.all {
+				all[o.ID] = true
+			}
+			if len(all) != len(f.all) || len(f.all) > maxFound {
+				t.Fatalf("%d finds of %d IDs", len(f.all), len(all))
+			}
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/elrun/elrun/internal/transport/p2p"
+)
+
+// Values of Options.Listen besides lists of addresses.
+const (
+	listenAuto  = "auto"  // loopback, until the job is opened
+	listenLocal = "local" // loopback for good
+	listenAll   = "all"   // all interfaces, from the start
+)
+
+// listenAddrs returns the multiaddrs that a peer listens at first. Those of the words are
+// made for this host.
+func listenAddrs(listen string) ([]string, error) {
+	switch listen {
+	case listenAuto, listenLocal:
+		return p2p.LoopbackAddrs(), nil
+	case listenAll:
+		return p2p.NetworkAddrs(), nil
+	}
+	return parseListen(listen)
+}
+
+// parseListen returns the multiaddrs of a list of addresses, separated by commas; none for
+// one of the words. Each is a multiaddr, or an IP address with a port or a range of ports,
+// if any: 192.0.2.1, 192.0.2.1:7000-7019, 2001:db8::1, [2001:db8::1]:7000-7019.
+func parseListen(list string) ([]string, error) {
+	if list == listenAuto || list == listenLocal || list == listenAll {
+		return nil, nil
+	}
+	var out []string
+	for text := range strings.SplitSeq(list, ",") {
+		addr := text
+		if !strings.HasPrefix(text, "/") {
+			ip, ports, err := splitListen(text)
+			if err != nil {
+				return nil, fmt.Errorf("address to listen at %q: want auto, local, all, or addresses as in 192.0.2.1 or [::1]:7000-7019", text)
+			}
+			addr = fmt.Sprintf("/ip%d/%s/tcp/%s", ipVersion(ip), ip.WithZone(""), cmp.Or(ports, "0"))
+			if ip.Zone() != "" {
+				addr = "/ip6zone/" + ip.Zone() + addr
+			}
+		}
+		if err := p2p.CheckAddr(addr); err != nil {
+			return nil, fmt.Errorf("address to listen at %q: %w", text, err)
+		}
+		out = append(out, addr)
+	}
+	return out, nil
+}
+
+// splitListen splits an address and its ports, "" if there are none.
+func splitListen(text string) (ip netip.Addr, ports string, err error) {
+	if ip, err = netip.ParseAddr(text); err == nil {
+		return ip, "", nil
+	}
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 || i == len(text)-1 {
+		return ip, "", err
+	}
+	host, ports := text[:i], text[i+1:]
+	inner, ok := strings.CutPrefix(host, "[")
+	if inner, closed := strings.CutSuffix(inner, "]"); ok && closed {
+		host = inner
+	} else if strings.Contains(host, ":") {
+		return ip, "", err
+	}
+	ip, err = netip.ParseAddr(host)
+	return ip, ports, err
+}
+
+// ipVersion returns 4 or 6.
+func ipVersion(ip netip.Addr) int {
+	if ip.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// onlyLoopback reports whether all multiaddrs are of this host alone.
+func onlyLoopback(addrs []string) bool {
+	for _, a := range addrs {
+		if !strings.HasPrefix(a, "/ip4/127.") && !strings.HasPrefix(a, "/ip6/::1/") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,144 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/transport/p2p"
+)
+
+// A job is closed at first: its peers listen on loopback only. A ticket opens it:
+//
+//  1. the peer that is asked for the ticket begins to listen on the network (widen),
+//  2. asks all members to do the same, and so learns their new addresses (openJob),
+//  3. asks them once more, so that they learn each other's from it, if any are new,
+//  4. and tells its launcher, whose later peers listen on the network from the start.
+//
+// Who comes while that goes on is asked by the first member of the next view.
+
+// errLocal: the user wants this peer to listen on loopback only.
+var errLocal = errors.New("they listen on the loopback interface only, as --listen says")
+
+const (
+	// openPeriod is how long all members may take together to begin to listen.
+	openPeriod = 4 * time.Second
+	// openAtOnce is how many are asked at the same time.
+	openAtOnce = 16
+)
+
+// isWide reports whether this peer listens on the network, in an open job.
+func (p *peer) isWide() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wide
+}
+
+// widen makes this peer listen on the network, if the user has left that open, and its
+// later identities as well. It is an error if nobody else can reach it then.
+func (p *peer) widen() error {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	p.mu.Lock()
+	host, wide := p.host, p.wide
+	p.mu.Unlock()
+	if wide {
+		return nil
+	}
+	if p.env.listen == listenAuto {
+		if err := host.Open(p2p.NetworkAddrs()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !onlyLoopback(host.Addrs()):
+	case p.env.listen == listenAuto:
+		return errors.New("this host has no network but loopback")
+	default:
+		return errLocal
+	}
+	p.mu.Lock()
+	p.wide, p.latest.Open = true, true
+	p.mu.Unlock()
+	p.report()
+	return nil
+}
+
+// openJob makes this peer and all members listen on the network, and returns what people
+// are to know about a ticket of the job: which of them cannot, or "".
+func (p *peer) openJob(ctx context.Context) (note string) {
+	if err := p.widen(); err != nil {
+		return fmt.Sprintf("the ticket works on this host alone, for its peers cannot be reached from others: %v", err)
+	}
+	failed := p.openMembers(ctx, p.known().Members)
+	if len(failed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d members cannot be reached from other hosts; newcomers from there are not let in: %s", len(failed), failed[0])
+}
+
+// openLater asks those members that were not asked yet, in the background.
+func (p *peer) openLater() {
+	p.mu.Lock()
+	id := p.id
+	var fresh []elastic.Member
+	for _, m := range p.latest.Members {
+		if !p.told[m.ID] {
+			fresh = append(fresh, m)
+		}
+	}
+	p.mu.Unlock()
+	id.work.Go(func() { _ = p.openMembers(id.ctx, fresh) }) // a ticket tells of those who cannot
+}
+
+// openMembers makes members listen on the network, and lets all know the new addresses. It
+// returns who does not listen there, and why.
+func (p *peer) openMembers(ctx context.Context, members []elastic.Member) (failed []string) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openPeriod, fmt.Errorf("within %v", openPeriod))
+	defer cancel()
+	changed, failed := p.askAll(ctx, members)
+	if changed {
+		_, _ = p.askAll(ctx, p.known().Members) // who does not listen was told of already
+	}
+	return failed
+}
+
+// askAll asks members to listen on the network. It reports whether any has new addresses,
+// and which do not listen there.
+func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bool, failed []string) {
+	p.mu.Lock()
+	host, self := p.host, p.id.ep.Self.ID
+	p.mu.Unlock()
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	slots := make(chan struct{}, openAtOnce)
+	for _, m := range members {
+		if m.ID == self {
+			continue
+		}
+		work.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			is, err := host.Exchange(ctx, m.ID, true)
+			mu.Lock()
+			defer mu.Unlock()
+			changed = changed || is
+			if err != nil {
+				failed = append(failed, fmt.Sprintf("peer %d on %s: %v", m.Index, m.Host, err))
+			}
+		})
+	}
+	work.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told == nil {
+		p.told = make(map[elastic.ID]bool)
+	}
+	for _, m := range members {
+		p.told[m.ID] = true
+	}
+	return changed, failed
+}
