@@ -39,8 +39,8 @@
 //	ELRUN_TRANSPORT  auto, shm, unix, direct or p2p
 //	ELRUN_ENCRYPT    auto, always or never
 //	ELRUN_RELAY      never or members
-//	ELRUN_LISTEN     auto (all IPv4 interfaces), local (loopback), or IP addresses and
-//	                 multiaddrs, separated by commas
+//	ELRUN_LISTEN     auto (loopback until the job is opened), local (loopback), all (all
+//	                 interfaces), or addresses with ports and multiaddrs, separated by commas
 //	GOMAXPROCS       max(1, cores / np), unless the launcher's environment has one
 //
 // # Between launcher and peer
@@ -69,16 +69,21 @@
 //
 // A ticket names the job and some members, and carries a key that is made of the job's
 // secret and an expiry. A newcomer proves to a member that it has the key, and gets the
-// secret; with that it proves itself to the other members. Once a ticket was issued to
-// others than this host, the peer that made it and those that join by one can be found
-// on the local network (multicast DNS), unless they listen on loopback only: the ticket
-// stays good when the members that it names have died.
+// secret; with that it proves itself to the other members. With Options.LAN the peer that
+// made a ticket for others than this host and those that join by one can be found on the
+// local network (multicast DNS): the ticket stays good when the members that it names have
+// died.
+//
+// A job whose launcher was given no addresses listens on loopback until the first ticket
+// for others opens it (open.go).
 //
 // # Control socket
 //
-// Every peer answers questions about its job on a private Unix socket: on Linux an
-// abstract one, which leaves nothing in the file system, elsewhere one in a directory
-// that only its user may enter. A request is one JSON object on a line; the answer is
+// Every peer answers questions about its job on a private Unix socket: a file in
+// $XDG_RUNTIME_DIR/elrun, or else in the directory elrun-UID of the temporary directory, which
+// must belong to the user and let in nobody else; both sides check the other's user. Files of
+// killed peers are removed by whoever looks next. A peer that cannot open its socket says so
+// and goes on. A request is one JSON object on a line; the answer is
 // one JSON object. Jobs, QueryStatus, Stop, Scale and IssueTicket ask.
 //
 //	{"request":"status"}     {"status":{...}}: the job as this peer sees it
@@ -87,8 +92,8 @@
 //	                         it has for that signal
 //	{"request":"scale",      {"scaling":"..."}: what the launcher does
 //	 "peers":3}
-//	{"request":"ticket",     {"ticket":{...}}; with "local":true the job is not made known on
-//	 "valid_ms":3600000}     the local network
+//	{"request":"ticket",     {"ticket":{...}}; with "local":true the job is not opened to other
+//	 "valid_ms":3600000}     hosts
 //
 // An answer to anything else is {"error":"..."}.
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/event"
@@ -66,14 +67,18 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
 		services{status: p.a.status, stop: terminate, scale: p.a.scale, ticket: p.issue})
-	if err != nil {
-		return nil, errors.Join(err, p.id.Close(), p.a.Close())
-	}
 	signals := newSignals()
-	closers := []io.Closer{control, signals, p.a}
+	closers := []io.Closer{signals, p.a}
+	if err == nil {
+		closers = append([]io.Closer{control}, closers...)
+	}
+	noControl := err
 	cfg, err := p.configure(ctx)
 	if err != nil {
 		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
+	}
+	if noControl != nil {
+		p.a.post(message{Note: noteOf(noControl)}, history)
 	}
 	cfg.Closers = closers
 	cfg.Started = func(g *elastic.Group) { // also before all are there
@@ -87,6 +92,12 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	signals.leave(g.Leave)
 	context.AfterFunc(p.a.gone, g.Leave)
 	return g, nil
+}
+
+// noteOf says that this peer goes on without a control socket.
+func noteOf(err error) string {
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	return clipNote("elrun status, stop, scale and ticket cannot ask this peer: " + why)
 }
 
 // configure says hello and makes the group's configuration of the answer.

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -36,6 +38,8 @@ type message struct {
 	Suspect elastic.ID `json:"suspect,omitempty"`
 	// Scale asks for another number of local peers; Scaled answers.
 	Scale *scaleOrder `json:"scale,omitempty"`
+	// Note is a sentence for the people at the launcher, which says it once.
+	Note string `json:"note,omitempty"`
 	// Known is what peers that are started later need to find the group.
 	Known *known `json:"known,omitempty"`
 
@@ -105,7 +109,7 @@ func decodeMessage(line []byte) (message, error) {
 		return message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil,
+	for _, there := range []bool{m.Hello != nil, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
 		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil} {
 		if there {
 			set++
@@ -125,6 +129,23 @@ func decodeMessage(line []byte) (message, error) {
 		}
 	}
 	return m, nil
+}
+
+// maxNote is the longest note, in bytes.
+const maxNote = 180
+
+// clipNote makes one printable line of a text.
+func clipNote(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxNote {
+		return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
+	}
+	return text
 }
 
 // members returns the lists of members in m.

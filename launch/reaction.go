@@ -39,6 +39,8 @@ func (r *runner) message(from int, m message) {
 		r.deliver(letters)
 	case m.Event != nil:
 		r.event(from, m.Event)
+	case m.Note != "":
+		r.note(from, clipNote(m.Note))
 	case m.Suspect != "":
 		r.suspect(m.Suspect.Short())
 	case m.Scale != nil:
@@ -238,3 +240,18 @@ func (r *runner) event(from int, line json.RawMessage) {
 		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
 	}
 }
+
+// note says what a peer wants people to know, once for all peers.
+func (r *runner) note(from int, text string) {
+	if r.noted == nil {
+		r.noted = make(map[string]bool)
+	}
+	if r.noted[text] || len(r.noted) >= maxTold {
+		return
+	}
+	r.noted[text] = true
+	r.say("peer %d: %s", from, text)
+}
+
+// maxTold is how many different notes of its peers a launcher says.
+const maxTold = 100

@@ -42,6 +42,8 @@ type runner struct {
 	logged      map[int]bool     // the log of the peer with this index has been begun
 	orphans     *orphanage       // nil where this process gets none
 
+	noted map[string]bool // notes of peers that have been said
+
 	untold []Exit    // failures of processes that are no members, for tell to report
 	tellAt time.Time // when it does
 	told   bool      // a failure has been reported
@@ -98,6 +100,7 @@ func (r *runner) loop(ctx context.Context) {
 		}
 	}
 	r.work.Wait()
+	_, _ = listControls() // removes those of killed peers
 	r.tell()
 	r.sayAll(r.changes.end())
 }

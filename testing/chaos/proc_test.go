@@ -89,7 +89,7 @@ func sockets(t *testing.T, job string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(b), "/"+job+"/")
+	return strings.Count(string(b), "/"+job+":")
 }
 
 // segments returns the names in the folder of shared memory that have to do with elrun.

@@ -261,7 +261,7 @@ func (e *elrun) sockets(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(b), "/"+e.job+"/")
+	return strings.Count(string(b), "/"+e.job+":")
 }
 
 // until polls a condition.

@@ -22,7 +22,8 @@
 // gets into the lobby (lobby.go): few connections, for a short time, with one stream
 // each, on which only the proof is heard. That is 40 bytes, answered with 73: one HMAC or
 // three, whatever they say. Until then a stranger has cost a handshake. The newcomer
-// checks the member's answer likewise, and what it has not checked it does not listen to.
+// checks the member's answer likewise, and what it has not checked it does not listen to. Connections in
+// the handshake have a bound for each address that they come from (halfopen.go).
 //
 // # Who is there
 //
