@@ -1,6 +1,7 @@
 package netchaos
 
 import (
+	"os"
 	"syscall"
 	"testing"
 )
@@ -24,6 +25,25 @@ func TestOldTicket(t *testing.T) {
 	until(t, "a view without the ticket's peer", func() bool { _, v, ok := j.elruns[2].view(t); return ok && len(v.Members) == 2 })
 	j.join(t, 3, 1, old)
 	until(t, "the newcomer among three", func() bool { _, v, ok := j.elruns[3].view(t); return ok && len(v.Members) == 3 })
+	j.finish(t)
+}
+
+// A ticket opens a job whose members listened on loopback only: a newcomer from another host
+// reaches all of them, also those that do not know of the ticket, and so do the peers that
+// its own launcher starts later.
+func TestOpenedJob(t *testing.T) {
+	parallel(t)
+	l := newLab(t, 2)
+	j := newJob(t, l, settings{pace: groupPace})
+	j.start(t, 3)
+	ticket := j.ticket(t, 0)
+	j.join(t, 1, 1, ticket)
+	size := func(host, n int) func() bool {
+		return func() bool { _, v, ok := j.elruns[host].view(t); return ok && len(v.Members) == n }
+	}
+	until(t, "the newcomer among four", size(1, 4))
+	l.hosts[1].inside(t, "", os.Getenv(elrunVariable), "scale", j.name, "2")
+	until(t, "its neighbour among five", size(1, 5))
 	j.finish(t)
 }
 

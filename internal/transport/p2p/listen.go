@@ -145,10 +145,10 @@ func ipOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
 // listenSwarm lets libp2p listen at the first free port of a place.
 func (h *Host) listenSwarm(p listenPlace) error {
 	if p.ports.First == 0 {
-		return h.swarm.Listen(p.addr)
+		return h.swarm.AddListenAddr(p.addr)
 	}
 	for port := p.ports.First; ; port++ {
-		err := h.swarm.Listen(withPort(p.addr, p.ports.First, port))
+		err := h.swarm.AddListenAddr(withPort(p.addr, p.ports.First, port))
 		if !errors.Is(err, syscall.EADDRINUSE) || port >= p.ports.Last {
 			return err
 		}
