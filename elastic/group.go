@@ -85,6 +85,7 @@ type Group struct {
 	retiring sync.WaitGroup  // sessions that were left
 	leaves   chan struct{}   // closed by Leave
 	leaving  sync.Once
+	told     chan error // why there is nobody to join, of the launcher
 
 	// The goroutine of Next owns these.
 	pending *Session        // entered by Join, for the first Next
@@ -93,6 +94,7 @@ type Group struct {
 	updates int64           // step of which State has an update: that committed here last
 	void    bool            // State is not that of the job: it must be copied
 	fresh   bool            // this identity has joined, and was in no session yet
+	torn    bool            // State is undefined: a Load has failed
 	levels  bool            // it was in a session in which all were level
 
 	mu     sync.Mutex
@@ -114,7 +116,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.RejoinTimeout == 0 {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
-	g := &Group{cfg: cfg, leaves: make(chan struct{})}
+	g := &Group{cfg: cfg, leaves: make(chan struct{}), told: make(chan error, 1)}
 	err := g.join(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("elastic: join: %w", err), g.Close())

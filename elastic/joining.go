@@ -38,6 +38,13 @@ func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	defer looking.Wait()
 	defer cancel(nil)
 	looking.Go(func() { cancel(j.lookOut(ctx)) })
+	looking.Go(func() {
+		select {
+		case err := <-g.told:
+			cancel(err)
+		case <-ctx.Done():
+		}
+	})
 	select {
 	case <-j.accepted:
 	case <-ctx.Done():
@@ -76,7 +83,8 @@ const (
 func (j *joiner) lookOut(ctx context.Context) error {
 	g := j.group
 	begun, pause := time.Now(), offerPause
-	var answered, seen time.Time // when a member last answered, or at least was not certainly gone
+	var answered time.Time // when a member last answered
+	seen := begun          // when one was last not certainly gone
 	for {
 		round, err := j.offerToAll(ctx)
 		switch {
@@ -86,7 +94,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 			return err
 		case round.answered:
 			answered, seen = time.Now(), time.Now()
-		case round.seen && !answered.IsZero():
+		case round.seen:
 			seen = time.Now()
 		}
 		if round.accepted {
@@ -97,7 +105,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 			patience = endedAfter
 		}
 		switch {
-		case !seen.IsZero() && time.Since(seen) > patience:
+		case time.Since(seen) > patience:
 			return fmt.Errorf("%w: the job has ended: %w", ErrNoView, err)
 		case time.Since(begun) > g.cfg.RejoinTimeout && time.Since(answered) > g.cfg.RejoinTimeout:
 			return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, g.cfg.RejoinTimeout, err)

@@ -257,10 +257,10 @@ func (g *Group) install(r io.Reader, update bool) error {
 	}
 	g.updates = -1
 	if err := g.state.Load(r); err != nil {
-		g.void = true
+		g.void, g.torn = true, true
 		return fmt.Errorf("load a copied state: %w", err)
 	}
-	g.void = false
+	g.void, g.torn = false, false
 	g.donor.Reset(g.state.Step())
 	g.progress(g.state.Step())
 	return nil

@@ -169,7 +169,11 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			continue
 		case s.phase == outside:
 			if err := g.joinIn(ctx, k); err != nil {
-				return nil, View{}, err
+				begun, err := g.begin(err)
+				if !begun {
+					return nil, View{}, err
+				}
+				epoch = 0 // those before are of a group that is gone
 			}
 			continue
 		case s.short != nil:

@@ -21,6 +21,7 @@ import (
 var ErrLauncher = errors.New("launcher ended the job")
 
 const (
+	mostAnswers = 4 // that wait: the answer to hello and orders after it
 	// emitPatience is how long Emit lets the writer go first, where nothing waits before.
 	emitPatience = 10 * time.Millisecond
 	// orphanPeriod is what a program has to end after its launcher died. With the time to
@@ -49,7 +50,7 @@ type agent struct {
 	pipe *pipe
 	exit func(int) // os.Exit, but for tests
 
-	answer chan message // the launcher's answer to hello, at most one
+	answer chan message // the launcher's answer to hello, and orders until watchOrders
 	out    *outbox
 	gone   context.Context    // ends when the launcher is gone
 	lose   context.CancelFunc // ends gone
@@ -64,6 +65,7 @@ type agent struct {
 	seq     int      // of the latest scale request
 	dead    []elastic.ID
 	onDead  func(elastic.ID) // nil until there is a group to be told
+	onOrder func(message)    // the same
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -90,7 +92,7 @@ func isUnix(addr syscall.Sockaddr) bool {
 }
 
 func newAgent(conn net.Conn, exit func(int)) *agent {
-	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, 1),
+	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, mostAnswers),
 		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1)}
 	a.out = newOutbox(a.dropped)
 	a.gone, a.lose = context.WithCancel(context.Background())
@@ -129,7 +131,7 @@ func (a *agent) renew(self elastic.Member) {
 		a.reducer.renew(self)
 	}
 	a.mu.Unlock()
-	a.post(message{Hello: &self}, result)
+	a.post(message{Renew: &self}, result)
 }
 
 // suspect tells the launcher of a member that has been silent. It does not block.
@@ -211,11 +213,8 @@ func (a *agent) read() {
 // hear handles one message of the launcher.
 func (a *agent) hear(m message) {
 	switch {
-	case m.Start != nil || m.Abort != "":
-		select {
-		case a.answer <- m:
-		default: // a second answer is a launcher's mistake; the first one holds
-		}
+	case m.Start != nil || m.Abort != "" || m.Finished:
+		a.order(m)
 	case m.Scaled != nil:
 		select {
 		case <-a.scaled: // nobody has waited for it

@@ -311,7 +311,7 @@ func TestAgentTells(t *testing.T) {
 		a.renew(memberAt(1))
 		a.post(message{Known: &known{Epoch: 3}}, history)
 		m := <-got
-		if m[0].Suspect != "someone" || m[1].Hello == nil || m[1].Hello.ID != peerID(1) || m[2].Known == nil {
+		if m[0].Suspect != "someone" || m[1].Renew == nil || m[1].Renew.ID != peerID(1) || m[2].Known == nil {
 			t.Errorf("got %+v", m)
 		}
 		if s := a.status(); s.Members[0].ID != peerID(1).Short() || s.Members[0].Launcher != 77 {

@@ -47,7 +47,7 @@
 //
 // Over the socket go JSON messages, one a line:
 //
-//	peer      hello    its ID and addresses; again when it has a new ID
+//	peer      hello    its ID and addresses; renew when it has a new ID
 //	launcher  start    to all when all have said hello: the members of the first view, in the
 //	                   order of their ranks, the job's secret and the options of the group.
 //	                   To a peer that comes later at once, with members that it may ask

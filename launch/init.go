@@ -83,6 +83,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	cfg.Closers = closers
 	cfg.Started = func(g *elastic.Group) { // also before all are there
 		p.a.watchDead(g.Dead)
+		p.a.watchOrders(func(m message) { p.ordered(g, m) })
 		p.begun()
 	}
 	g, err := elastic.Join(ctx, cfg)

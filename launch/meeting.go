@@ -14,6 +14,7 @@ import (
 //	waiting --all said hello--> started: all get the first view
 //	   |                           late peers, and all of a launcher that joins a running
 //	   |                           job, get contacts; every end is told to all as certain
+//	   |                        no member lives (anew.go): those that wait begin anew
 //	   +--one ended--> broken: all who said or say hello are told to give up
 //
 // A program that never says hello is no peer, and needs no answer: if none does, the
@@ -25,6 +26,11 @@ type meeting struct {
 	broken  string // why the group cannot be formed
 	latest  known  // what the peers have told of their group
 
+	// What anew.go needs.
+	foreign  bool // a peer of another launcher has been a member
+	finished bool // a member has ended well
+	gather   bool // no member lives, and not all that run have said hello
+
 	dead  []elastic.ID   // of guests that ended after the start
 	names map[string]int // local index by short ID, of processes that have ended, too
 }
@@ -35,6 +41,10 @@ type guest struct {
 	self  elastic.Member
 	told  bool // it has its answer
 	ended bool
+
+	member   bool // it was in a view under its last ID
+	further  bool // its program is not the first one in its process
+	released bool // it was told that the job is finished
 }
 
 // letter is a message for one peer.
@@ -65,13 +75,15 @@ func (m *meeting) hello(i int, self elastic.Member) []letter {
 		return []letter{{i, message{Abort: "a second hello from one process"}}}
 	}
 	self.Index, self.Launcher = i, m.order.Launcher
-	g.ids, g.self = append(g.ids, self.ID), self
+	g.ids, g.self, g.member = append(g.ids, self.ID), self, false
 	m.names[self.ID.Short()] = i
 	switch {
 	case m.broken != "":
 		return m.tell(message{Abort: m.broken})
 	case m.started && g.told:
 		return nil // a new ID
+	case m.gather:
+		return nil // anew answers
 	case m.started:
 		g.told = true
 		return m.late(i)
@@ -88,6 +100,7 @@ func (m *meeting) tryStart() []letter {
 		if len(g.ids) == 0 {
 			return nil
 		}
+		g.member = true
 		order.Peers = append(order.Peers, g.self)
 	}
 	m.started = true

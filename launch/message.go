@@ -24,14 +24,16 @@ const (
 
 // message is a line between launcher and peer; exactly one field is set. The order is
 //
-//	peer        hello ................ any of event, suspect, scale, known, hello again ... (end)
-//	launcher          ... start or abort ... any of dead, scaled ......................... (end: it died)
+//	peer        hello ................ any of event, suspect, scale, known, renew ......... (end)
+//	launcher          ... start or abort ... any of dead, scaled, finished, start again ......................... (end: it died)
 //
 // New fields may be added. A line with none that the reader knows is an error.
 type message struct {
-	// Hello comes first from a peer that wants to join, and again when it has a new ID:
-	// the group has put out the one before.
+	// Hello comes first from a peer that wants to join. A second one comes from a further
+	// program in the same process group, after the end of the one before.
 	Hello *elastic.Member `json:"hello,omitempty"`
+	// Renew comes when the peer has a new ID: the group has put out the one before.
+	Renew *elastic.Member `json:"renew,omitempty"`
 	// Event is an event of the peer, kept as text so that logs show what was sent.
 	Event json.RawMessage `json:"event,omitempty"`
 	// Suspect names a member that has been silent for long.
@@ -45,6 +47,8 @@ type message struct {
 
 	// Start is the launcher's answer to hello.
 	Start *startOrder `json:"start,omitempty"`
+	// Finished says that the job was finished before the peer was let in.
+	Finished bool `json:"finished,omitempty"`
 	// Abort is the launcher's other answer: why the group cannot be formed.
 	Abort string `json:"abort,omitempty"`
 	// Dead names a member whose process has ended for certain.
@@ -109,7 +113,7 @@ func decodeMessage(line []byte) (message, error) {
 		return message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
+	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
 		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil} {
 		if there {
 			set++
@@ -153,6 +157,8 @@ func (m message) members() [][]elastic.Member {
 	switch {
 	case m.Hello != nil:
 		return [][]elastic.Member{{*m.Hello}}
+	case m.Renew != nil:
+		return [][]elastic.Member{{*m.Renew}}
 	case m.Start != nil:
 		return [][]elastic.Member{m.Start.Peers, m.Start.Contacts}
 	case m.Known != nil:

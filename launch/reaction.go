@@ -29,14 +29,10 @@ func (r *runner) notice(n notice) {
 func (r *runner) message(from int, m message) {
 	switch {
 	case m.Hello != nil:
-		if r.meet.started {
-			r.lobby.enter(from, m.Hello.ID.Short(), time.Now())
-		}
-		letters := r.meet.hello(from, *m.Hello)
-		if aborts(letters) {
-			r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
-		}
-		r.deliver(letters)
+		r.deliver(r.meet.again(from))
+		r.hello(from, *m.Hello)
+	case m.Renew != nil:
+		r.hello(from, *m.Renew)
 	case m.Event != nil:
 		r.event(from, m.Event)
 	case m.Note != "":
@@ -49,6 +45,19 @@ func (r *runner) message(from int, m message) {
 	case m.Known != nil:
 		r.meet.learn(*m.Known)
 	}
+}
+
+// hello handles that a peer wants to join, or has become self.
+func (r *runner) hello(from int, self elastic.Member) {
+	if r.meet.started {
+		r.lobby.enter(from, self.ID.Short(), time.Now())
+	}
+	letters := r.meet.hello(from, self)
+	if aborts(letters) {
+		r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
+	}
+	r.deliver(letters)
+	r.beginAnew()
 }
 
 // aborts reports whether the letters say that there will be no group.
@@ -71,8 +80,12 @@ func (r *runner) exited(e Exit) {
 	r.lobby.leave(e.Index)
 	e.Asked, e.result, e.PID = !c.asked.IsZero(), c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
+	if !e.Failed() && !e.Asked {
+		r.meet.complete(e.Index)
+	}
 	letters := r.meet.exit(e.Index, e.String())
 	r.deliver(letters)
+	defer r.beginAnew()
 	now := time.Now()
 	switch {
 	case r.out.signal != 0 || e.Asked && r.meet.started:
@@ -227,9 +240,12 @@ func (r *runner) event(from int, line json.RawMessage) {
 		if s := r.stalls.line(from, b, now, r.who); s != "" {
 			r.say("%s", s)
 		}
+	case event.View:
+		r.meet.viewed(b.Members)
 	case event.Lost:
 		r.suspect(b.Who)
 	case event.Done:
+		r.meet.complete(from)
 		r.out.dones = append(r.out.dones, doneReport{from, b})
 		if c := r.children[from]; c != nil {
 			c.result = true

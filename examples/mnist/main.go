@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // statusOf returns the exit status for the outcome of the training.
 func statusOf(err error) int {
 	switch {
-	case err == nil, errors.Is(err, elastic.ErrLeft):
+	case err == nil, errors.Is(err, elastic.ErrLeft), errors.Is(err, elastic.ErrFinished):
 		return 0
 	case errors.Is(err, elastic.ErrQuorum):
 		return statusQuorum

@@ -38,6 +38,8 @@ func main() {
 	switch {
 	case errors.Is(err, elastic.ErrLeft):
 		fmt.Println("left")
+	case errors.Is(err, elastic.ErrFinished):
+		fmt.Println("came when the job had finished")
 	case errors.Is(err, elastic.ErrQuorum):
 		fmt.Fprintln(os.Stderr, "ownloop:", err)
 		os.Exit(launch.StatusQuorum)

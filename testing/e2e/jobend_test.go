@@ -33,3 +33,16 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 		})
 	}
 }
+
+// A command of a shell that runs two programs is two jobs, one after the other, with the
+// result of the second.
+func TestTwoProgramsInOneCommand(t *testing.T) {
+	program, data := mnist(t)
+	e := &elrun{job: jobName(t), done: make(chan struct{})}
+	e.launch(t, []string{"-n", "3", "--name", e.job, "--listen", listen(), "sh", "-c",
+		`"$@" --seed 1 && "$@" --seed 2`, "sh", program, "--data", data, "--model", "softmax", "--steps", "20"})
+	if status := e.wait(t); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	e.expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3", "\ndone steps=20 peers=3")
+}

@@ -1,0 +1,59 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Peers of a job of five are killed at random instants, one or all of them, and started
+// again. The job ends with its result or a reason, and nobody waits for peers that are gone.
+func TestKillWithRestart(t *testing.T) {
+	rng := chance(t)
+	const peers = 5
+	runs := cmp.Or(option[int]("runs"), pick(6, 200))
+	ends := map[string]int{}
+	for run := range runs {
+		all := run%4 == 3
+		s := spec{Samples: 20 * globalBatch, Steps: 60, Pace: stepPace(5*time.Millisecond, peers), Exact: true}
+		budget := rng.IntN(8)
+		t.Run(fmt.Sprintf("%d/all=%v/restarts=%d", run, all, budget), func(t *testing.T) {
+			j := start(t, s, peers, "--restart", fmt.Sprint(budget))
+			at := rng.Int64N(s.Steps)
+			j.until(t, "the step", func() bool { return j.step() >= at && j.step() > 0 || j.finished() })
+			running := j.elruns[0].peers(t)
+			first := rng.IntN(max(len(running), 1))
+			for k, p := range running {
+				if k == first || all {
+					j.kill(t, p.pid, syscall.SIGKILL)
+				}
+			}
+			if all && rng.IntN(2) == 0 { // some are back and wait, and are killed as well
+				j.pause(t, time.Duration(rng.Int64N(int64(100*time.Millisecond))))
+				for k, p := range j.elruns[0].peers(t) {
+					if k%2 == 0 {
+						j.kill(t, p.pid, syscall.SIGKILL)
+					}
+				}
+			}
+			status := j.elruns[0].wait(t)
+			finished, failed := j.finished(), strings.Contains(j.elruns[0].err.String(), "the job did not finish")
+			if (status == 0) != finished || status != 0 && !failed || !all && status != 0 {
+				t.Errorf("status %d, finished %v, a reason is told %v", status, finished, failed)
+			}
+			ends[map[bool]string{true: "result", false: "reason"}[status == 0]]++
+			j.ended = true
+		})
+	}
+	t.Logf("ends of %d jobs: %v", runs, ends)
+}
+
+// wait returns the exit status when elrun has ended.
+func (e *elrun) wait(t *testing.T) int {
+	t.Helper()
+	e.job.until(t, "the end of elrun", func() bool { return !e.running() })
+	return e.cmd.ProcessState.ExitCode()
+}
