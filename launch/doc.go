@@ -47,12 +47,15 @@
 //
 // Over the socket go JSON messages, one a line:
 //
-//	peer      hello    its ID and addresses; renew when it has a new ID
+//	peer      hello    its ID and addresses; renew when it has a new ID. A second hello is that
+//	                   of a further program of the same command
 //	launcher  start    to all when all have said hello: the members of the first view, in the
 //	                   order of their ranks, the job's secret and the options of the group.
 //	                   To a peer that comes later at once, with members that it may ask
 //	          abort    a program ended before it said hello while others wait for it: give up
 //	          dead     a member's process has ended; its launcher has the wait status
+//	          finished the members have finished before this peer was let in; a second start
+//	                   says that none lives, and who forms the first view anew
 //	          scaled   the answer to scale
 //	peer      event    of the event log
 //	          suspect  a member is silent: if it is a child of the launcher that is stopped
