@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/internal/printable"
 )
 
 // console is where the output of all peers comes together. A printer writes each file, in
@@ -118,7 +120,7 @@ func (c *console) say(line string) {
 }
 
 // note is a line of the launcher's own.
-func note(s string) block { return block{[]byte("elrun: " + printable(s) + "\n"), toStderr} }
+func note(s string) block { return block{[]byte("elrun: " + printable.Line(s) + "\n"), toStderr} }
 
 // progress shows s as the progress line of a terminal, "" for none, or as a note
 // elsewhere.
@@ -127,7 +129,7 @@ func (c *console) progress(s string) {
 		c.say(s)
 		return
 	}
-	c.printers[toStderr].show(printable(s))
+	c.printers[toStderr].show(printable.Line(s))
 }
 
 // failed tells people of the first failure of a stream, and the launcher where nobody reads.

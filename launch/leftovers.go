@@ -56,10 +56,10 @@ func readNow(stream io.Reader, b []byte) (n int, err error) {
 		return 0, controlErr
 	case err == syscall.EAGAIN:
 		return 0, os.ErrDeadlineExceeded
+	case n == 0 || err == syscall.ECONNRESET: // the other end had not read all that it was sent
+		return 0, io.EOF
 	case err != nil:
 		return 0, err
-	case n == 0:
-		return 0, io.EOF
 	}
 	return n, nil
 }

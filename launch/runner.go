@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/printable"
 )
 
 // runner is a job in progress. One goroutine, that of Run, owns it:
@@ -209,7 +211,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	case err != nil:
 		r.say("%v", err)
 	case done != nil:
-		last = done.Line()
+		last = printable.Line(done.Line())
 	}
 	status := r.out.status(done, err)
 	if s := r.out.summary(done, status); s != "" && err == nil && r.out.signal == 0 {

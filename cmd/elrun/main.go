@@ -20,6 +20,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -134,7 +135,7 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &s):
 		return int(s)
 	}
-	fmt.Fprintf(w, "elrun: %s\n", strings.TrimPrefix(err.Error(), "launch: "))
+	fmt.Fprintf(w, "elrun: %s\n", printable.Line(strings.TrimPrefix(err.Error(), "launch: ")))
 	if errors.Is(err, launch.ErrOptions) {
 		return statusUsage
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -96,8 +97,8 @@ func writeMember(w io.Writer, m launch.MemberStatus) {
 	if m.StepMS > 0 { // it took part in a step, if only to get the result
 		share = fmt.Sprint(m.Share)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), m.ID, text(m.Host),
-		m.State, share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), text(m.ID), text(m.Host),
+		text(m.State), share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path))
 }
 
 // wordStepTime compares the time of a step with what was predicted, 0 if nothing was.
@@ -114,7 +115,7 @@ func wordBalanced(b launch.Balanced) string {
 	if len(b.Old) > 0 {
 		change = wordShares(b.Old) + " -> " + change
 	}
-	return fmt.Sprintf("%s since step %d: %s", change, b.Step, b.Reason)
+	return fmt.Sprintf("%s since step %d: %s", change, b.Step, printable.Line(b.Reason))
 }
 
 // maxShares is how many shares are shown one by one; the table has those of more ranks.
@@ -164,12 +165,12 @@ func figure(v float64, decimals int) string {
 }
 
 // text is s, or the dash for none: an empty cell would hide to which column the next one
-// belongs.
+// belongs. Names and reasons come from other hosts: they must not control the terminal.
 func text(s string) string {
 	if s == "" {
 		return unknown
 	}
-	return s
+	return printable.Line(s)
 }
 
 // list words a list that may be empty.

@@ -1,4 +1,5 @@
-package launch
+// Package printable makes text of other hosts harmless for a terminal.
+package printable
 
 import (
 	"strconv"
@@ -7,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// printable returns s as one line that a terminal only shows: whatever could control it, or
+// Line returns s as one line that a terminal only shows: whatever could control it, or
 // reorder its text, is escaped as in Go, and line ends become "; ". Names, reasons and errors
 // may come from anybody.
-func printable(s string) string {
+func Line(s string) string {
 	s = strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "; ")
 	plain := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
