@@ -125,7 +125,9 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	switch cfg.Transport {
 	case "", "tcp":
 		// A dial from the port that listens could collide with a dial the other way.
-		t, err = tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+		var plain *tcp.TcpTransport
+		plain, err = tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+		t = scoped{plain}
 	case "quic":
 		t, err = h.quic(key, limits)
 	default:

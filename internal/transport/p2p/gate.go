@@ -39,7 +39,7 @@ func (h *Host) Introduce(members []elastic.Member) error {
 	return nil
 }
 
-// contact returns the libp2p forms of a member's ID and addresses.
+// contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled.
 func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
 	id, err := idOf(string(m.ID))
 	if err != nil {
@@ -52,7 +52,7 @@ func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
 			return "", nil, fmt.Errorf("%s: address %q: %w", m.ID.Short(), text, err)
 		}
 		if a, _ = peer.SplitAddr(a); a != nil {
-			addrs = append(addrs, a)
+			addrs = append(addrs, onLinks(a, ownZones)...)
 		}
 	}
 	return id, addrs, nil

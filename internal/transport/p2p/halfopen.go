@@ -85,7 +85,7 @@ func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 	if isRelayed(from) {
 		return netip.Prefix{}, false
 	}
-	ip, ok := ipOf(from)
+	ip, ok := hostOf(from)
 	if !ok {
 		return netip.Prefix{}, false
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/internal/transport/direct"
 )
@@ -118,7 +117,7 @@ func (h *Host) listenAt(addrs []string) error {
 			return err
 		}
 		err = h.listenSwarm(p)
-		if ip, ok := ipOf(p.addr); err == nil && h.port != nil && ok && !slices.Contains(ips, ip) {
+		if ip, ok := hostOf(p.addr); err == nil && h.port != nil && ok && !slices.Contains(ips, ip) {
 			ips = append(ips, ip)
 			err = h.port.Listen(ip, p.ports)
 		}
@@ -130,16 +129,6 @@ func (h *Host) listenAt(addrs []string) error {
 		}
 	}
 	return nil
-}
-
-// ipOf returns the IP address in a multiaddr; false if it has none.
-func ipOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
-	raw, err := manet.ToIP(a)
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	ip, ok := netip.AddrFromSlice(raw)
-	return ip.Unmap(), ok
 }
 
 // listenSwarm lets libp2p listen at the first free port of a place.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -208,7 +207,7 @@ func (h *Host) ways(s network.Stream, theirs *offer) []direct.Target {
 	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
 		all = append(all, to)
 	}
-	if addr, ok := netip.AddrFromSlice(placeOf(s.Conn().RemoteMultiaddr())); ok {
+	if addr, ok := hostOf(s.Conn().RemoteMultiaddr()); ok {
 		if to, ok := theirs.ByTCP(addr); ok {
 			all = append(all, to)
 		}

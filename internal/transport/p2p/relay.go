@@ -80,7 +80,7 @@ func placeOf(a multiaddr.Multiaddr) net.IP {
 	if isRelayed(a) {
 		return nil
 	}
-	ip, err := manet.ToIP(a)
+	ip, err := manet.ToIP(withoutZone(a))
 	if err != nil {
 		return nil
 	}

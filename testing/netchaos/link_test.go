@@ -1,0 +1,27 @@
+package netchaos
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Two hosts that have nothing but link-local addresses of IPv6 form a job, though each calls the link by another name.
+func TestLinkLocal(t *testing.T) {
+	parallel(t)
+	l := newCable(t)
+	for i, h := range l.hosts {
+		h.inside(t, "", "sh", "-c", "[ ! -e /proc/sys/net/ipv6 ] || echo 0 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+		h.inside(t, fmt.Sprintf("addr flush dev eth0\nlink set eth0 down\nlink set eth0 name cable%d\nlink set cable%d up\naddr add fe80::%d/64 dev cable%d nodad\n", i, i, i+1, i),
+			"ip", "-batch", "-")
+	}
+	j := newJob(t, l, settings{pace: groupPace})
+	j.elrun(t, 0, "-n", "1", "--name", j.name, "--listen", "fe80::1%cable0")
+	until(t, "the first step", func() bool { step, _ := j.elruns[0].step(t); return step > 0 })
+	j.elrun(t, 1, "join", j.ticket(t, 0), "-n", "1", "--listen", "fe80::2%cable1")
+	until(t, "steps of two", func() bool {
+		step, epoch := j.elruns[1].step(t)
+		e, v, ok := j.elruns[1].view(t)
+		return ok && step > 0 && epoch == e.Epoch && len(v.Members) == 2
+	})
+	j.finish(t)
+}
