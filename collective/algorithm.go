@@ -71,6 +71,9 @@ func supported(k Kind) []Algorithm {
 // bytes, commutative if it has no reduction: the one set by Using, or what Auto
 // chooses. An algorithm that does not fit the call is an ErrArgument.
 func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error) {
+	if !c.made() {
+		return Auto, fmt.Errorf("collective: choice: %w", errNil)
+	}
 	return choose(c.algorithm, c.need(kind, float64(bytes), commutative), c.opts.Cost)
 }
 

@@ -17,12 +17,12 @@ import (
 // doubling, where n is a power of two, lg n steps and as many bytes; tree, a gather
 // and a broadcast.
 func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
-	return c.run(ctx, planAllGather(c, dst, src, evenly(c.size, len(src)), false))
+	return c.run(ctx, planAllGather(c, dst, src, nil, false))
 }
 
 // IAllGather starts AllGather.
 func IAllGather[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, planAllGather(c, dst, src, evenly(c.size, len(src)), false))
+	return c.start(ctx, planAllGather(c, dst, src, nil, false))
 }
 
 // AllGatherV is AllGather for vectors of different lengths: rank i gives counts[i]
@@ -37,11 +37,16 @@ func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []
 }
 
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
+	c = c.orNobody()
+	if !varied {
+		counts = evenly(c.size, len(src))
+	}
 	p := planParts[T](c, KindAllGather, counts, varied, none)
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}
 	p.check("dst", len(dst), int(p.call.Count))
+	checkPart(&p, dst, src, counts, c.rank)
 	p.closing = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
 	p.body = func(o *operation) error {
 		b := bounds(counts)

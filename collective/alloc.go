@@ -16,6 +16,9 @@ import (
 // does not see it. An AllReduce that fails takes its dst out of the shared memory, as other
 // ranks may still write there: it goes on as any slice, which is copied (see IsShared).
 func Alloc[T Number](c *Comm, n int) ([]T, error) {
+	if !c.made() {
+		return nil, fmt.Errorf("collective: alloc: %w", errNil)
+	}
 	if n < 0 {
 		return nil, fmt.Errorf("collective: alloc: %w: %d elements", ErrArgument, n)
 	}
@@ -37,7 +40,7 @@ func IsShared[T Number](c *Comm, v []T) bool {
 }
 
 // SharesMemory reports whether Alloc returns memory that ranks share.
-func (c *Comm) SharesMemory() bool { return c.shared != nil && c.shared.Arena != nil }
+func (c *Comm) SharesMemory() bool { return c.made() && c.shared != nil && c.shared.Arena != nil }
 
 // SameMemory reports whether slices that Alloc returns at c and at d, which may be closed,
 // lie in the same shared memory: then those of one are as good at the other.

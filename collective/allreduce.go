@@ -16,7 +16,7 @@ import (
 // 2(n-1)/n S bytes; tree 2 lg n steps. Where n is no power of two the two in the
 // middle send S bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	red := op()
+	red := reductionOf(op)
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
 	return c.carryOut(ctx, &p, func(o *operation) error { return allReduce(o, dst, src, red) })
@@ -24,7 +24,7 @@ func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) e
 
 // IAllReduce starts AllReduce.
 func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	red := op()
+	red := reductionOf(op)
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
 	p.body = func(o *operation) error { return allReduce(o, dst, src, red) }
@@ -33,9 +33,11 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 
 // planAllReduce leaves the body to the caller.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
-	p.describe(c, vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+	p.describe(c.orNobody(), vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
+	checkReduction(p, red.Fold)
+	checkOverlap(p, dst, src, dst)
 	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
 }
 

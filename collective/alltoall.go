@@ -21,11 +21,13 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 }
 
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
+	c = c.orNobody()
 	p := c.planFor(vector{kind: KindAllToAll, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src), root: none})
 	p.check("dst", len(dst), len(src))
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)
 	}
+	checkOverlap(&p, dst, src, nil)
 	p.body = func(o *operation) error {
 		k := len(src) / o.size
 		copy(dst[o.rank*k:(o.rank+1)*k], src[o.rank*k:])

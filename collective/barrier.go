@@ -9,7 +9,7 @@ func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier
 func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBarrier(c)) }
 
 func planBarrier(c *Comm) plan {
-	p := c.planFor(vector{kind: KindBarrier, root: none})
+	p := c.orNobody().planFor(vector{kind: KindBarrier, root: none})
 	p.body = (*operation).disseminate
 	if p.call.Algorithm == SharedMemory {
 		p.body = meetShared

@@ -19,6 +19,9 @@ import (
 // than that, only five by recursive doubling. Everyone ends with the costs of the
 // slowest.
 func (c *Comm) Calibrate(ctx context.Context) error {
+	if !c.made() {
+		return fmt.Errorf("collective: calibrate: %w", errNil)
+	}
 	if c.size == 1 {
 		return nil
 	}
@@ -220,4 +223,4 @@ func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
 }
 
 // Cost returns what Auto reckons with.
-func (c *Comm) Cost() Cost { return c.opts.Cost }
+func (c *Comm) Cost() Cost { return c.orNobody().opts.Cost }

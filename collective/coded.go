@@ -55,9 +55,17 @@ func IAllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Codi
 
 func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	// Whatever memory the ranks share, the ring is what comes last.
+	name := ""
+	if coding != nil {
+		name = coding.Name()
+	}
 	p := c.Using(Ring).planFor(vector{kind: KindAllReduce, typ: raw.TypeOf[float32](), size: raw.Size[float32](), count: len(v),
-		root: none, op: "sum " + coding.Name()})
+		root: none, op: "sum " + name})
+	if coding == nil {
+		p.fail("the coding is nil")
+	}
 	p.check("dst", len(dst), len(v))
+	checkOverlap(&p, dst, v, nil)
 	p.closing = len(v) == 0
 	p.body = func(o *operation) error {
 		x := coded{operation: o, coding: coding, dst: dst, v: v}
@@ -138,8 +146,11 @@ func (x *coded) gather() error {
 
 // CodedBytes returns how many bytes a rank sends in a call of AllReduceCoded for n
 // elements, and how many it would send in a ring's AllReduce: headers of messages apart,
-// and of both what the ranks send on average.
+// and of both what the ranks send on average. Without a communicator or a coding it is none.
 func (c *Comm) CodedBytes(n int, coding Coding) (sent, uncoded int64) {
+	if !c.made() || coding == nil {
+		return 0, 0
+	}
 	ranks, others := int64(c.size), int64(c.size-1)
 	uncoded = 2 * others * int64(n) * 4 / ranks
 	if coding.Sparse() {

@@ -47,8 +47,9 @@ type Comm struct {
 // world is what all communicators over one transport share.
 type world struct {
 	t       Transport
-	self    int // rank in the transport
-	ranks   int // of the transport
+	nobody  bool // see orNobody
+	self    int  // rank in the transport
+	ranks   int  // of the transport
 	opts    Options
 	started time.Time // origin of the times below
 	stop    chan struct{}
@@ -75,9 +76,24 @@ type world struct {
 	memory [64]sync.Pool // of *[]uint64 of 1<<i words
 }
 
-// sequence counts the collective calls that one communicator has begun. Its number
-// is taken modulo pointBit, so it may wrap. It is read and counted under the world's lock.
-type sequence uint32
+// sequence is the state that all forms of one communicator share (Using, For and others).
+// It is used under the world's lock.
+type sequence struct {
+	begun   uint32     // collective calls; modulo pointBit, so it may wrap
+	running *operation // the blocking collective call in progress; nil for none
+	parent  *sequence  // of the communicator from which Split made this one; nil for none
+	closed  bool       // by Close
+}
+
+// over reports whether the communicator was closed, or one that it was made from.
+func (s *sequence) over() bool {
+	for ; s != nil; s = s.parent {
+		if s.closed {
+			return true
+		}
+	}
+	return false
+}
 
 // pointBit marks the Seq of point-to-point messages; below it are the user's tag,
 // or the number of a collective call.
@@ -86,6 +102,9 @@ const pointBit = 1 << 31
 // New returns the communicator of all size ranks over t, of which the caller is
 // rank. It owns t from now on; Close ends both.
 func New(t Transport, rank, size int, o Options) (*Comm, error) {
+	if t == nil {
+		return nil, fmt.Errorf("collective: new: %w: the transport is nil", ErrArgument)
+	}
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("collective: new: %w: rank %d of %d", ErrArgument, rank, size)
 	}
@@ -107,7 +126,7 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 	if s, ok := t.(Sharer); ok {
 		w.shared = s.Shared()
 	}
-	c := &Comm{world: w, seq: w.sequence(0), rank: rank, size: size}
+	c := &Comm{world: w, seq: w.sequence(0, nil), rank: rank, size: size}
 	c.settle(0)
 	w.working.Add(1)
 	go func() {
@@ -117,29 +136,54 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 	return c, nil
 }
 
-// sequence returns the counter of communicator id, which it makes if need be.
-func (w *world) sequence(id uint64) *sequence {
+// sequence returns that of communicator id, which it makes if need be.
+func (w *world) sequence(id uint64, parent *sequence) *sequence {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.seqs[id]
 	if s == nil {
-		s = new(sequence)
+		s = &sequence{parent: parent}
 		w.seqs[id] = s
 	}
 	return s
 }
 
-// Rank returns the caller's rank, from 0 to Size()-1.
-func (c *Comm) Rank() int { return c.rank }
+// made reports whether c came from New, Split or Dup.
+func (c *Comm) made() bool { return c != nil && c.world != nil && !c.nobody }
 
-// Size returns the number of ranks.
-func (c *Comm) Size() int { return c.size }
+// orNobody returns c, or a communicator for the description of a call if c is none: begin
+// refuses the call.
+func (c *Comm) orNobody() *Comm {
+	if c.made() {
+		return c
+	}
+	return &Comm{world: &world{nobody: true}, size: 1}
+}
+
+// errNil is the error of calls on no communicator.
+var errNil = fmt.Errorf("%w: the communicator is nil, or was not made by New, Split or Dup", ErrArgument)
+
+// Rank returns the caller's rank, from 0 to Size()-1; -1 if c is nil.
+func (c *Comm) Rank() int {
+	if !c.made() {
+		return -1
+	}
+	return c.rank
+}
+
+// Size returns the number of ranks, 0 if c is nil.
+func (c *Comm) Size() int {
+	if !c.made() {
+		return 0
+	}
+	return c.size
+}
 
 // Using returns the same communicator with another way to carry out calls: they
 // take their places in the same sequence. A call that cannot be done by a is an
 // ErrArgument; Auto, the default, chooses for each call.
 func (c *Comm) Using(a Algorithm) *Comm {
-	d := *c
+	d := *c.orNobody()
 	d.algorithm = a
 	return &d
 }
@@ -147,7 +191,7 @@ func (c *Comm) Using(a Algorithm) *Comm {
 // For returns the same communicator for calls of which a report of a stall says what
 // they are for, as in "bucket 2 of 7". It need not be the same at all ranks.
 func (c *Comm) For(what string) *Comm {
-	d := *c
+	d := *c.orNobody()
 	d.purpose = what
 	return &d
 }
@@ -156,7 +200,7 @@ func (c *Comm) For(what string) *Comm {
 // wait for those of calls with a lower priority; others have 0. It need not be the same at
 // all ranks.
 func (c *Comm) WithPriority(priority int32) *Comm {
-	d := *c
+	d := *c.orNobody()
 	d.priority = priority
 	return &d
 }
@@ -172,8 +216,8 @@ const (
 // more urgent messages wait for one about a millisecond, by the costs of messages, where
 // they are longer else. All ranks do the same.
 func (c *Comm) Interruptible() *Comm {
-	d := *c
-	for d.segment = c.opts.Segment; d.segment >= 2*leastPiece && float64(d.segment)*c.opts.Cost.Beta > pieceTime; {
+	d := *c.orNobody()
+	for d.segment = d.opts.Segment; d.segment >= 2*leastPiece && float64(d.segment)*d.opts.Cost.Beta > pieceTime; {
 		d.segment = d.segment / 16 * 8
 	}
 	return &d
@@ -190,20 +234,48 @@ func (c *Comm) pieces() int {
 // Revoke makes every pending and later call fail at every rank that can be reached,
 // on this communicator and all others over the same transport. Only the first
 // cause counts. It does not wait.
-func (c *Comm) Revoke(cause error) { c.revoke(cause) }
+func (c *Comm) Revoke(cause error) {
+	if c.made() {
+		c.revoke(cause)
+	}
+}
 
 // Err returns why the communicator was revoked, as far as a call here has seen it,
 // or nil.
 func (c *Comm) Err() error {
+	if !c.made() {
+		return errNil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cause
 }
 
-// Close ends the communicator, all others over the same transport, and the
-// transport: what was sent is handed over, pending calls fail with ErrClosed, and
-// all goroutines have ended when it returns. Closing again does nothing.
+// Close ends the communicator and all that were made from it: later calls fail with
+// ErrClosed here, and revoke at the ranks that wait for this one in such a call.
+//
+// Of a communicator from Split or Dup that is all: it does not wait, calls in progress go on
+// to their end, and the others over the same transport are as before. Close of the one from
+// New ends the transport as well: what was sent is handed over, pending calls fail with
+// ErrClosed, and all goroutines have ended when it returns.
+//
+// Closing again does nothing, nor does Close of nil, which is what Split returns to a rank
+// without a color.
 func (c *Comm) Close() error {
+	if !c.made() {
+		return nil
+	}
+	if c.seq.parent == nil {
+		return c.closeAll()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seq.closed = true
+	return nil
+}
+
+// closeAll ends the transport and all communicators over it.
+func (c *Comm) closeAll() error {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true

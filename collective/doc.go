@@ -11,8 +11,18 @@
 //
 // All ranks of a communicator make the same calls in the same order, from one
 // goroutine at a time. The forms whose names begin with I start a call, take its
-// place in that order, and return a Handle; several may be in progress. Dup gives an
-// independent order to a second goroutine. Send and Recv match by (pair, tag).
+// place in that order, and return a Handle; several may be in progress, and blocking calls
+// may follow. Dup gives an independent order to a second goroutine.
+//
+// A call that begins while its communicator is in a blocking one comes from a second
+// goroutine. The ranks might take the two in different orders and combine what does not
+// belong together, so it is refused, ErrConcurrent, and revokes: the error names the rank
+// and both calls everywhere. Two goroutines whose calls never coincide at any rank cannot be
+// told from one.
+//
+// Send and Recv match by (pair, tag). They have no place in the order and may be made from
+// several goroutines and beside any other call, but for two of one pair, tag and direction
+// at a time: these are for one goroutine, and one after the other.
 //
 // A collective call returns nil only after every rank of the communicator has
 // entered it with the same arguments. That is more than MPI promises (there a
@@ -35,6 +45,8 @@
 // # Buffers
 //
 // Slices belong to the call until it returns, or its Handle is done. dst and src may
-// be the same slice where a call says so; they must not overlap otherwise.
-// Lengths that do not fit the call are an ErrArgument.
+// be the same slice where a call says so. Lengths that do not fit the call, a dst and a src
+// that overlap otherwise, and a nil context, communicator or reduction are an ErrArgument.
+// Vectors of different calls in progress are not compared: that they do not overlap is the
+// caller's to see to.
 package collective

@@ -19,8 +19,11 @@ var (
 	ErrPeer = errors.New("peer lost")
 	// ErrClosed: the communicator was closed at this rank.
 	ErrClosed = errors.New("communicator closed")
-	// ErrArgument: a slice, root or count does not fit the call.
+	// ErrArgument: a slice, root, count or reduction does not fit the call, or is nil.
 	ErrArgument = errors.New("bad argument")
+	// ErrConcurrent: a call was made while its communicator was in a blocking one, which
+	// only another goroutine can do. The ranks may differ in which of the two came first.
+	ErrConcurrent = errors.New("concurrent calls on one communicator")
 )
 
 // MismatchError says that two ranks made different calls where one was due. In all

@@ -14,12 +14,12 @@ import (
 // steps at root, S/n bytes sent by each other rank. Both and a round of empty
 // messages.
 func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, planGather(c, dst, src, evenly(c.size, len(src)), false, root))
+	return c.run(ctx, planGather(c, dst, src, nil, false, root))
 }
 
 // IGather starts Gather.
 func IGather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, planGather(c, dst, src, evenly(c.size, len(src)), false, root))
+	return c.start(ctx, planGather(c, dst, src, nil, false, root))
 }
 
 // GatherV is Gather for vectors of different lengths: rank i gives counts[i]
@@ -34,12 +34,17 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 }
 
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
+	c = c.orNobody()
+	if !varied {
+		counts = evenly(c.size, len(src))
+	}
 	p := planParts[T](c, KindGather, counts, varied, root)
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}
 	if c.rank == root {
 		p.check("dst", len(dst), int(p.call.Count))
+		checkPart(&p, dst, src, counts, root)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {

@@ -57,5 +57,5 @@ func (c *Comm) settle(lane int) {
 // part is a communicator of some ranks of the transport, all of which make it.
 func (c *Comm) part(ranks []int, color int) *Comm {
 	id := childID(c.id, uint32(ranks[0]), color)
-	return &Comm{world: c.world, seq: c.sequence(id), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}
+	return &Comm{world: c.world, seq: c.sequence(id, nil), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}
 }

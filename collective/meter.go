@@ -25,6 +25,9 @@ type Arrival struct {
 
 // Meter returns the transport's, or nil if it has none.
 func (c *Comm) Meter() Meter {
+	if !c.made() {
+		return nil
+	}
 	m, _ := c.t.(Meter)
 	return m
 }

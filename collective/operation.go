@@ -62,63 +62,38 @@ func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) erro
 	return o.carryOut(ctx, p.err, body)
 }
 
-// start begins a call and returns; a goroutine carries it out, and Close waits for it.
-func (c *Comm) start(ctx context.Context, p plan) *Handle {
-	h := &Handle{done: make(chan struct{})}
-	body, wrong := p.body, p.err // the rest of the plan is not kept
-	o, err := c.begin(&p, false)
-	if err != nil {
-		h.err = err
-		close(h.done)
-		return h
-	}
-	c.working.Add(1) // the call's own place is given up before the handle knows of its end
-	go func() {
-		defer c.working.Done()
-		h.err = o.carryOut(ctx, wrong, body)
-		close(h.done)
-	}()
-	return h
-}
-
-// Handle is a call in progress.
-type Handle struct {
-	done chan struct{}
-	err  error
-}
-
-// Done is closed when the call has ended and its slices are the caller's again.
-func (h *Handle) Done() <-chan struct{} { return h.done }
-
-// Wait waits for the end of the call and returns its error. If ctx ends first, Wait
-// returns that error and the call goes on, still using its slices.
-func (h *Handle) Wait(ctx context.Context) error {
-	select {
-	case <-h.done:
-		return h.err
-	default:
-	}
-	select {
-	case <-h.done:
-		return h.err
-	case <-ctx.Done():
-		return fmt.Errorf("collective: wait: %w", context.Cause(ctx))
-	}
-}
-
 // begin gives the call its place in the sequence and makes it known to the watch.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
+	if !c.made() {
+		return nil, fmt.Errorf("%v: %w", p.call, errNil)
+	}
+	o, err := c.tryBegin(p, blocking)
+	if errors.Is(err, ErrConcurrent) { // another rank may have taken the two calls in the other order
+		c.revoke(err)
+	}
+	return o, err
+}
+
+// tryBegin is begin, but for what a refusal means to the other ranks.
+func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed || c.seq.over() {
 		return nil, fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
+	}
+	if now := c.seq.running; now != nil && p.call.Kind != KindPoint {
+		return nil, &callError{fmt.Errorf("%w: %v during %v: Dup one for each goroutine, or use the I forms",
+			ErrConcurrent, p.call, now.env.Call)}
 	}
 	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
 	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
 	o.env.Comm, o.env.Seq, o.env.Call, o.env.Priority = c.id, p.tag|pointBit, p.call, c.priority
 	if p.call.Kind != KindPoint {
-		*c.seq++
-		o.env.Seq = uint32(*c.seq) &^ pointBit
+		c.seq.begun++
+		o.env.Seq = c.seq.begun &^ pointBit
+		if blocking {
+			c.seq.running = o
+		}
 	} else if p.err == nil {
 		o.peer = c.inWorld(p.peer)
 	}
@@ -207,10 +182,13 @@ func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operat
 // which call it ended.
 func (o *operation) attempt(ctx context.Context, wrong error, body func(*operation) error) error {
 	err := wrong
-	if err == nil && ctx.Err() != nil {
+	switch {
+	case ctx == nil:
+		ctx, err = context.Background(), fmt.Errorf("%w: the context is nil", ErrArgument)
+	case err != nil:
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	}
-	if err == nil {
+	default:
 		err = o.perform(ctx, body)
 	}
 	if err == nil {
@@ -242,7 +220,7 @@ func (o *operation) perform(ctx context.Context, body func(*operation) error) er
 // arm lets the end of the call's context revoke. A brief call does so only when it is about
 // to sleep: it costs as much as the call.
 func (o *operation) arm() {
-	if o.disarm == nil && o.ctx.Done() != nil {
+	if o.disarm == nil && o.ctx != nil && o.ctx.Done() != nil {
 		w, ctx := o.world, o.ctx
 		o.disarm = context.AfterFunc(ctx, func() { w.revoke(context.Cause(ctx)) })
 	}
@@ -266,6 +244,9 @@ func (o *operation) end(well bool) {
 	}
 	w := o.world // o may be another call in a moment
 	w.mu.Lock()
+	if o.seq.running == o {
+		o.seq.running = nil
+	}
 	kept := w.strike(o, well)
 	w.mu.Unlock()
 	if kept {

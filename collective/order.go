@@ -22,6 +22,9 @@ type ringOrder struct {
 // The result of a call is the same for every order, but for the last bits of
 // floating-point sums.
 func (c *Comm) InOrder(order []int) (*Comm, error) {
+	if !c.made() {
+		return nil, fmt.Errorf("collective: order: %w", errNil)
+	}
 	sorted := slices.Sorted(slices.Values(order))
 	if !slices.Equal(sorted, c.ownOrder()) {
 		return nil, fmt.Errorf("collective: order %v of %d ranks: %w", order, c.size, ErrArgument)

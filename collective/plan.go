@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"math"
 
 	"github.com/elrun/elrun/internal/raw"
 	"github.com/elrun/elrun/ring"
@@ -74,6 +75,37 @@ func (p *plan) check(name string, got, want int) {
 	}
 }
 
+// reductionOf returns that of op; nil has one without a Fold.
+func reductionOf[T Number](op Op[T]) Reduction[T] {
+	if op == nil {
+		return Reduction[T]{}
+	}
+	return op()
+}
+
+// checkReduction fails the plan if there is nothing to combine elements with.
+func checkReduction[T Number](p *plan, fold func(dst, a, b []T)) {
+	if fold == nil {
+		p.fail("the reduction is nil or has no Fold; pass collective.Sum[float32], for example")
+	}
+}
+
+// checkOverlap fails the plan if two of its vectors have memory in common, unless part
+// is place: what there is of it in whole, where the call allows that.
+func checkOverlap[T Number](p *plan, whole, part, place []T) {
+	if p.err == nil && raw.Overlap(whole, part) && !(len(part) == len(place) && &part[0] == &place[0]) {
+		p.fail("dst and src overlap, and not as the call allows")
+	}
+}
+
+// checkPart is checkOverlap where the part of a rank may stand at its place in the whole.
+func checkPart[T Number](p *plan, whole, part []T, counts []int, rank int) {
+	if p.err == nil {
+		b := bounds(counts)
+		checkOverlap(p, whole, part, whole[b[rank]:b[rank+1]])
+	}
+}
+
 // layout hashes counts for comparison between ranks; 0 stands for equal counts.
 func layout(counts []int) uint32 {
 	if counts == nil {
@@ -95,6 +127,9 @@ func (c *Comm) total(counts []int) (int, error) {
 	for rank, n := range counts {
 		if n < 0 {
 			return 0, fmt.Errorf("%w: count %d of rank %d", ErrArgument, n, rank)
+		}
+		if n > math.MaxInt-sum {
+			return 0, fmt.Errorf("%w: the counts add up to more than a vector can have", ErrArgument)
 		}
 		sum += n
 	}

@@ -22,12 +22,15 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 }
 
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
-	red := op()
+	c = c.orNobody()
+	red := reductionOf(op)
 	p := c.planFor(vector{kind: KindReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.closing = true
+	checkReduction(&p, red.Fold)
 	if c.rank == root {
 		p.check("dst", len(dst), len(src))
+		checkOverlap(&p, dst, src, dst)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == SharedMemory {
@@ -118,11 +121,14 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 }
 
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
-	red := op()
+	c = c.orNobody()
+	red := reductionOf(op)
 	p := c.planFor(vector{kind: KindReduceScatter, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)
+	checkReduction(&p, red.Fold)
+	checkOverlap(&p, src, dst, src[first:end])
 	// Of an empty chunk a ring sends nothing, so it ties no rank to the others.
 	p.closing = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {

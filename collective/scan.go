@@ -31,10 +31,13 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 }
 
 func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
-	red := op()
+	c = c.orNobody()
+	red := reductionOf(op)
 	p := c.planFor(vector{kind: kind, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
+	checkReduction(&p, red.Fold)
+	checkOverlap(&p, dst, src, dst)
 	p.closing = true
 	p.body = func(o *operation) error {
 		with, before := scratch[T](o, len(src)), scratch[T](o, len(src))

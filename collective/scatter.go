@@ -11,12 +11,12 @@ import (
 //
 // Costs are those of Gather.
 func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, planScatter(c, dst, src, evenly(c.size, len(dst)), false, root))
+	return c.run(ctx, planScatter(c, dst, src, nil, false, root))
 }
 
 // IScatter starts Scatter.
 func IScatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, planScatter(c, dst, src, evenly(c.size, len(dst)), false, root))
+	return c.start(ctx, planScatter(c, dst, src, nil, false, root))
 }
 
 // ScatterV is Scatter for parts of different lengths: rank i gets counts[i]
@@ -31,12 +31,17 @@ func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []in
 }
 
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
+	c = c.orNobody()
+	if !varied {
+		counts = evenly(c.size, len(dst))
+	}
 	p := planParts[T](c, KindScatter, counts, varied, root)
 	if p.err == nil {
 		p.check("dst", len(dst), counts[c.rank])
 	}
 	if c.rank == root {
 		p.check("src", len(src), int(p.call.Count))
+		checkPart(&p, src, dst, counts, root)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {

@@ -27,6 +27,7 @@ type lane struct {
 	shared *Shared
 	ranks  []int // of the transport
 	turns  *turns
+	queue  queue // of calls that nobody waits in
 	now    *operation
 	header shm.Header // of that
 	bounds []int      // of the last call that asked for chunks

@@ -174,7 +174,7 @@ func TestMismatchInMemory(t *testing.T) {
 			return collective.Broadcast(ctx, c, v, 0)
 		},
 		"way": func(ctx context.Context, c *collective.Comm, v []int64) error {
-			return collective.AllToAll(ctx, c, v, v)
+			return collective.AllToAll(ctx, c, make([]int64, len(v)), v)
 		},
 	}
 	for name, other := range calls {

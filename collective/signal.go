@@ -24,6 +24,7 @@ const (
 	present              // in the call
 	absent               // not there yet
 	past                 // has ended it, as its messages on the way will show
+	closed               // will not make it, as it has closed the communicator
 )
 
 // plight is how a rank itself is held up, whichever call it was asked about. Ranks are

@@ -71,7 +71,7 @@ func FuzzDecodeSignal(f *testing.F) {
 // isPast counts modulo 1<<31: it holds across the wrap of the sequence.
 func TestIsPast(t *testing.T) {
 	w := &world{seqs: make(map[uint64]*sequence)}
-	s := w.sequence(7)
+	s := w.sequence(7, nil)
 	tests := []struct {
 		begun, asked uint32
 		want         bool
@@ -80,7 +80,7 @@ func TestIsPast(t *testing.T) {
 		{1<<31 + 2, 1<<31 - 5, true}, {1<<31 - 2, 3, false}, {1 << 31, 0, true}, {1<<32 - 1, 0, false},
 	}
 	for _, test := range tests {
-		*s = sequence(test.begun)
+		s.begun = test.begun
 		if got := w.isPast(Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
 			t.Errorf("call %d after %d: past is %v", test.asked, test.begun, got)
 		}

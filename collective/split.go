@@ -9,8 +9,10 @@ import (
 // Split makes a communicator for each color: of the ranks that give it, in the order
 // of their keys and, where these are equal, of their ranks here. A rank that gives a
 // negative color gets nil. The new communicators share the transport of c: one
-// revocation ends them all, and only the first one's Close ends the transport.
+// revocation ends them all, and only the first one's Close ends the transport. Close them
+// when they are of no more use.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
+	c = c.orNobody()
 	table := make([]int64, columns*c.size)
 	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.freeLane()})
 	var id uint64
@@ -29,7 +31,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 }
 
 // Dup makes a communicator of the same ranks with a sequence of calls of its own.
-func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, c.rank) }
+func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, c.Rank()) }
 
 // columns of the table that Split gathers: color, key, the first lane that is free at the
 // rank. The highest of these is free at all.
@@ -48,7 +50,7 @@ func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	slices.SortStableFunc(ranks, func(a, b int) int {
 		return cmp.Compare(table[columns*a+1], table[columns*b+1])
 	})
-	d := &Comm{world: c.world, seq: c.sequence(id), id: id, rank: slices.Index(ranks, c.rank),
+	d := &Comm{world: c.world, seq: c.sequence(id, c.seq), id: id, rank: slices.Index(ranks, c.rank),
 		size: len(ranks), algorithm: c.algorithm}
 	for _, rank := range ranks {
 		d.ranks = append(d.ranks, c.inWorld(rank))

@@ -6,21 +6,18 @@ import (
 )
 
 // turns lets calls that use the same things through one after the other, in the order in
-// which they began.
+// which they began: a ticket lock whose waiters sleep, and of which each leave wakes the
+// next one only.
 type turns struct {
 	drawn   uint32        // tickets
 	turn    atomic.Uint32 // ticket of the call that may go on
 	broken  atomic.Bool   // a call has failed, after which nothing is known of what they use
 	waiting atomic.Int32  // calls
 	mu      sync.Mutex
-	moved   sync.Cond
+	wake    map[uint32]chan struct{} // by ticket, of the calls that sleep
 }
 
-func newTurns() *turns {
-	t := new(turns)
-	t.moved.L = &t.mu
-	return t
-}
+func newTurns() *turns { return &turns{wake: make(map[uint32]chan struct{})} }
 
 // draw gives a call its ticket. The caller holds the world's lock, as tickets follow the
 // sequence of the calls.
@@ -45,23 +42,48 @@ func (t *turns) enter(o *operation) error {
 func (t *turns) await(ticket uint32) {
 	t.waiting.Add(1)
 	defer t.waiting.Add(-1)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.turn.Load() != ticket && !t.broken.Load() {
-		t.moved.Wait()
+	if turn := t.sleeper(ticket); turn != nil {
+		<-turn
 	}
 }
 
-// leave lets the next call in.
+// sleeper returns what is closed when the ticket's turn comes, nil if it has come.
+func (t *turns) sleeper(ticket uint32) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.turn.Load() == ticket || t.broken.Load() {
+		return nil
+	}
+	c := make(chan struct{})
+	t.wake[ticket] = c
+	return c
+}
+
+// leave lets the next call in. After a failure that is all of them: none goes on.
 func (t *turns) leave(well bool) {
 	if !well {
 		t.broken.Store(true)
 	}
-	t.turn.Add(1)
-	if t.waiting.Load() > 0 {
-		t.mu.Lock() // who waits has not looked yet, or sleeps
-		defer t.mu.Unlock()
-		t.moved.Broadcast()
+	next := t.turn.Add(1)
+	if t.waiting.Load() == 0 {
+		return
+	}
+	t.mu.Lock() // who waits has not looked yet, or sleeps
+	defer t.mu.Unlock()
+	t.rouse(next)
+	if !t.broken.Load() {
+		return
+	}
+	for ticket := range t.wake {
+		t.rouse(ticket)
+	}
+}
+
+// rouse wakes the call with a ticket if it sleeps. The caller holds the lock.
+func (t *turns) rouse(ticket uint32) {
+	if c := t.wake[ticket]; c != nil {
+		close(c)
+		delete(t.wake, ticket)
 	}
 }
 

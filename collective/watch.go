@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -210,7 +211,22 @@ func (w *world) told(from int, m signal) {
 		concerned := o.env.Comm == m.env.Comm && o.env.Seq == m.env.Seq && (o.peer < 0 || o.peer == from)
 		if concerned && o.roll.states != nil {
 			o.roll.states[from] = m.state
+			w.toldClosed(o, from, m.state)
 		}
+	}
+}
+
+// closedAnswers is how many answers say for certain that a rank has closed the communicator of
+// a call: its message may have come before the first one, and its receiver not have run yet.
+const closedAnswers = 3
+
+// toldClosed revokes if o waits for a rank that will never make the call.
+func (w *world) toldClosed(o *operation, from int, s state) {
+	if s != closed {
+		return
+	}
+	if o.roll.strikes++; o.roll.strikes >= closedAnswers {
+		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, which rank %d waits in", o.env.Call, w.self)})
 	}
 }
 
@@ -229,6 +245,8 @@ func (w *world) answer(from int, m signal) {
 	mine := w.find(m.env)
 	reply := signal{kind: signalTell, env: m.env, state: absent, at: m.at, plight: w.plight(time.Since(w.started))}
 	switch {
+	case mine == nil && w.isOver(m.env):
+		reply.state = closed
 	case m.env.Seq&pointBit != 0:
 		// A tag says nothing about places; the other direction finds the mismatch.
 	case mine != nil && mine.env.Call != m.env.Call:
@@ -253,7 +271,18 @@ func (w *world) isPast(e Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.seqs[e.Comm]
-	return s != nil && int32((uint32(*s)-e.Seq)<<1) >= 0 // modulo 1<<31
+	return s != nil && int32((s.begun-e.Seq)<<1) >= 0 // modulo 1<<31
+}
+
+// isOver reports whether this rank has closed the communicator of e, and has not begun the
+// call: then it never will.
+func (w *world) isOver(e Envelope) bool {
+	if e.Seq&pointBit == 0 && w.isPast(e) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seqs[e.Comm].over()
 }
 
 // neverServed finds the blocking Send or Recv in which this rank waits for from,

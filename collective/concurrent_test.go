@@ -1,0 +1,198 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// intruders are calls that must not begin while an AllReduce of the same communicator is
+// going on.
+func intruders() map[string]func(ctx context.Context, c *collective.Comm) error {
+	v := func() []int64 { return make([]int64, 6) }
+	return map[string]func(ctx context.Context, c *collective.Comm) error{
+		"allreduce": func(ctx context.Context, c *collective.Comm) error {
+			w := v()
+			return collective.AllReduce(ctx, c, w, w, collective.Sum[int64])
+		},
+		"barrier by another form": func(ctx context.Context, c *collective.Comm) error {
+			return collective.Barrier(ctx, c.Using(collective.RecursiveDoubling))
+		},
+		"split": func(ctx context.Context, c *collective.Comm) error {
+			_, err := collective.Split(ctx, c, 0, 0)
+			return err
+		},
+		"started broadcast": func(ctx context.Context, c *collective.Comm) error {
+			return collective.IBroadcast(ctx, c, v(), 0).Wait(ctx)
+		},
+	}
+}
+
+// A call that begins while its communicator is in a blocking one is refused, and says so, as
+// do all ranks: they might have taken the two in another order.
+func TestConcurrentCalls(t *testing.T) {
+	t.Parallel()
+	for name, intrude := range intruders() {
+		for where, ts := range everywhere(t, 3) {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				var refused error
+				errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+					if c.Rank() != 1 {
+						return reduceHeld(ctx, c, nil)
+					}
+					return reduceHeld(ctx, c, func() { refused = intrude(ctx, c) })
+				})
+				if !errors.Is(refused, collective.ErrConcurrent) || !errors.Is(refused, collective.ErrRevoked) {
+					t.Errorf("refused with %v", refused)
+				}
+				for rank, err := range errs {
+					if !isAbort("allreduce int64[3]")(err, 1) || !strings.Contains(err.Error(), "Dup") {
+						t.Errorf("rank %d: %v", rank, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// reduceHeld makes a call, and another goroutine one in the middle of it.
+func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error {
+	op := collective.NewOp("held", true, func(dst, a, _ []int64) {
+		if meanwhile != nil {
+			done := make(chan struct{})
+			go func() { defer close(done); meanwhile() }()
+			<-done
+			meanwhile = nil
+		}
+		copy(dst, a)
+	})
+	v := make([]int64, 3)
+	if err := collective.AllReduce(ctx, c, v, v, op); err != nil {
+		return err
+	}
+	return collective.Barrier(ctx, c) // the call may have ended before the other was refused
+}
+
+// What may go on beside a blocking call does: another communicator's, Sends and Recvs, and
+// calls that were started before.
+func TestBesideBlockingCall(t *testing.T) {
+	t.Parallel()
+	for where, ts := range everywhere(t, 3) {
+		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			dup, err := collective.Dup(ctx, c)
+			if err != nil {
+				return err
+			}
+			before := collective.IBarrier(ctx, c)
+			right, left := (c.Rank()+1)%c.Size(), (c.Rank()+2)%c.Size()
+			others := make(chan error)
+			go func() {
+				h := collective.ISend(ctx, c, right, 7, []int64{1})
+				others <- errors.Join(collective.Recv(ctx, c, left, 7, make([]int64, 1)), h.Wait(ctx), collective.Barrier(ctx, dup))
+			}()
+			var other error
+			if c.Rank() == 0 {
+				other = <-others // while the others are in the call
+			}
+			v := []int64{1}
+			err = collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+			if c.Rank() > 0 {
+				other = <-others
+			}
+			return errors.Join(err, other, before.Wait(ctx))
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}
+
+// everywhere returns transports of n ranks of each kind that needs no processes.
+func everywhere(t *testing.T, n int) map[string][]collective.Transport {
+	t.Helper()
+	all := map[string][]collective.Transport{"memory": overMemory(n), "shared": sharing(t, n)}
+	if n == 3 {
+		all["hosts"] = sharing(t, 2, 1)
+	}
+	return all
+}
+
+// Close of a communicator from Split or Dup ends that one and those made from it.
+func TestCloseOfPart(t *testing.T) {
+	t.Parallel()
+	for where, ts := range everywhere(t, 3) {
+		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			dup, err := collective.Dup(ctx, c)
+			if err != nil {
+				return err
+			}
+			part, err := collective.Split(ctx, dup, c.Rank()/2, 0)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(collective.Barrier(ctx, part), collective.Barrier(ctx, dup), part.Close(), part.Close()); err != nil {
+				return err
+			}
+			if err := errors.Join(isClosed(ctx, part), isClosed(ctx, part.Using(collective.Auto))); err != nil {
+				return err
+			}
+			again, err := collective.Dup(ctx, dup)
+			if err != nil {
+				return fmt.Errorf("after the part was closed: %w", err)
+			}
+			if err := errors.Join(dup.For("close").Close(), isClosed(ctx, dup), isClosed(ctx, again)); err != nil {
+				return err
+			}
+			return collective.Barrier(ctx, c)
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}
+
+// Who waits in a call for a rank that has closed the communicator is told so, and a call that
+// was in progress at Close goes on.
+func TestCallAfterCloseOfPart(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(ctx context.Context, c *collective.Comm) error{
+		"barrier": func(ctx context.Context, c *collective.Comm) error { return collective.Barrier(ctx, c) },
+		"recv": func(ctx context.Context, c *collective.Comm) error {
+			return collective.Recv(ctx, c, 0, 1, make([]int64, 1))
+		},
+	} {
+		for where, ts := range everywhere(t, 3) {
+			errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				return closeBeforeCall(ctx, c, call)
+			})
+			for rank, err := range errs {
+				if !isAbort("closed the communicator")(err, 0) {
+					t.Errorf("%s %s: rank %d: %v", where, name, rank, err)
+				}
+			}
+		}
+	}
+}
+
+// closeBeforeCall closes a communicator at rank 0 in which the others make a call.
+func closeBeforeCall(ctx context.Context, c *collective.Comm, call func(context.Context, *collective.Comm) error) error {
+	dup, err := collective.Dup(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.Rank() > 0 {
+		return call(ctx, dup)
+	}
+	v := make([]int64, 1)
+	before := collective.IRecv(ctx, dup, 0, 5, v)
+	started := collective.ISend(ctx, dup, 0, 5, []int64{1})
+	if err := errors.Join(dup.Close(), before.Wait(ctx), started.Wait(ctx)); err != nil {
+		return err
+	}
+	return collective.Barrier(ctx, c)
+}

@@ -1,0 +1,309 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// misuse is a wrong call by all ranks, or by the one that is to make it while the others make
+// another.
+type misuse struct {
+	name string
+	do   func(ctx context.Context, c *collective.Comm, v []int64) error // v has 12 elements for each rank
+}
+
+// nothing is a communicator that New did not make.
+func nothing() map[string]*collective.Comm {
+	return map[string]*collective.Comm{"nil": nil, "zero": {}, "form of nil": (*collective.Comm)(nil).For("x")}
+}
+
+// everyCall makes each call with right arguments of n elements, but for what is given.
+func everyCall(n int, op collective.Op[int64]) []misuse {
+	type comm = *collective.Comm
+	type v = []int64
+	size := func(c comm) int { return max(1, c.Size()) }
+	counts := func(c comm) []int {
+		all := make([]int, size(c))
+		for i := range all {
+			all[i] = n
+		}
+		return all
+	}
+	mine := func(c comm) int { first, end := collective.Chunk(n, size(c), max(0, c.Rank())); return end - first }
+	return []misuse{
+		{"allreduce", func(ctx context.Context, c comm, w v) error { return collective.AllReduce(ctx, c, w[:n], w[:n], op) }},
+		{"reduce", func(ctx context.Context, c comm, w v) error { return collective.Reduce(ctx, c, w[:n], w[:n], op, 0) }},
+		{"reducescatter", func(ctx context.Context, c comm, w v) error {
+			return collective.ReduceScatter(ctx, c, make(v, mine(c)), w[:n], op)
+		}},
+		{"scan", func(ctx context.Context, c comm, w v) error { return collective.Scan(ctx, c, w[:n], w[:n], op) }},
+		{"exscan", func(ctx context.Context, c comm, w v) error { return collective.ExScan(ctx, c, w[:n], w[:n], op) }},
+		{"broadcast", func(ctx context.Context, c comm, w v) error { return collective.Broadcast(ctx, c, w[:n], 0) }},
+		{"allgather", func(ctx context.Context, c comm, w v) error {
+			return collective.AllGather(ctx, c, make(v, n*size(c)), w[:n])
+		}},
+		{"allgatherv", func(ctx context.Context, c comm, w v) error {
+			return collective.AllGatherV(ctx, c, make(v, n*size(c)), w[:n], counts(c))
+		}},
+		{"gather", func(ctx context.Context, c comm, w v) error {
+			return collective.Gather(ctx, c, make(v, n*size(c)), w[:n], 0)
+		}},
+		{"gatherv", func(ctx context.Context, c comm, w v) error {
+			return collective.GatherV(ctx, c, make(v, n*size(c)), w[:n], counts(c), 0)
+		}},
+		{"scatter", func(ctx context.Context, c comm, w v) error {
+			return collective.Scatter(ctx, c, w[:n], make(v, n*size(c)), 0)
+		}},
+		{"scatterv", func(ctx context.Context, c comm, w v) error {
+			return collective.ScatterV(ctx, c, w[:n], make(v, n*size(c)), counts(c), 0)
+		}},
+		{"alltoall", func(ctx context.Context, c comm, w v) error {
+			return collective.AllToAll(ctx, c, make(v, n*size(c)), make(v, n*size(c)))
+		}},
+		{"coded", func(ctx context.Context, c comm, _ v) error {
+			return collective.AllReduceCoded(ctx, c, make([]float32, n), make([]float32, n), first{})
+		}},
+		{"barrier", func(ctx context.Context, c comm, _ v) error { return collective.Barrier(ctx, c) }},
+		{"send", func(ctx context.Context, c comm, w v) error { return collective.Send(ctx, c, 0, 0, w[:n]) }},
+		{"recv", func(ctx context.Context, c comm, w v) error { return collective.Recv(ctx, c, 0, 0, w[:n]) }},
+		{"split", func(ctx context.Context, c comm, _ v) error { _, err := collective.Split(ctx, c, 0, 0); return err }},
+		{"dup", func(ctx context.Context, c comm, _ v) error { _, err := collective.Dup(ctx, c); return err }},
+	}
+}
+
+// started makes calls by the forms that return a Handle.
+func started(op collective.Op[int64]) []misuse {
+	type comm = *collective.Comm
+	type v = []int64
+	one := []int{1}
+	return []misuse{
+		{"iallreduce", func(ctx context.Context, c comm, w v) error {
+			return collective.IAllReduce(ctx, c, w[:1], w[:1], op).Wait(ctx)
+		}},
+		{"ireduce", func(ctx context.Context, c comm, w v) error {
+			return collective.IReduce(ctx, c, w[:1], w[:1], op, 0).Wait(ctx)
+		}},
+		{"ireducescatter", func(ctx context.Context, c comm, w v) error {
+			return collective.IReduceScatter(ctx, c, w[:1], w[:1], op).Wait(ctx)
+		}},
+		{"iscan", func(ctx context.Context, c comm, w v) error {
+			return collective.IScan(ctx, c, w[:1], w[:1], op).Wait(ctx)
+		}},
+		{"iexscan", func(ctx context.Context, c comm, w v) error {
+			return collective.IExScan(ctx, c, w[:1], w[:1], op).Wait(ctx)
+		}},
+		{"ibroadcast", func(ctx context.Context, c comm, w v) error { return collective.IBroadcast(ctx, c, w, 0).Wait(ctx) }},
+		{"iallgather", func(ctx context.Context, c comm, w v) error {
+			return collective.IAllGather(ctx, c, w[:1], w[:1]).Wait(ctx)
+		}},
+		{"iallgatherv", func(ctx context.Context, c comm, w v) error {
+			return collective.IAllGatherV(ctx, c, w[:1], w[:1], one).Wait(ctx)
+		}},
+		{"igather", func(ctx context.Context, c comm, w v) error {
+			return collective.IGather(ctx, c, w[:1], w[:1], 0).Wait(ctx)
+		}},
+		{"igatherv", func(ctx context.Context, c comm, w v) error {
+			return collective.IGatherV(ctx, c, w[:1], w[:1], one, 0).Wait(ctx)
+		}},
+		{"iscatter", func(ctx context.Context, c comm, w v) error {
+			return collective.IScatter(ctx, c, w[:1], w[:1], 0).Wait(ctx)
+		}},
+		{"iscatterv", func(ctx context.Context, c comm, w v) error {
+			return collective.IScatterV(ctx, c, w[:1], w[:1], one, 0).Wait(ctx)
+		}},
+		{"ialltoall", func(ctx context.Context, c comm, w v) error {
+			return collective.IAllToAll(ctx, c, w[:1], w[1:2]).Wait(ctx)
+		}},
+		{"icoded", func(ctx context.Context, c comm, _ v) error {
+			return collective.IAllReduceCoded(ctx, c, make([]float32, 1), make([]float32, 1), first{}).Wait(ctx)
+		}},
+		{"ibarrier", func(ctx context.Context, c comm, _ v) error { return collective.IBarrier(ctx, c).Wait(ctx) }},
+		{"isend", func(ctx context.Context, c comm, w v) error { return collective.ISend(ctx, c, 0, 0, w).Wait(ctx) }},
+		{"irecv", func(ctx context.Context, c comm, w v) error { return collective.IRecv(ctx, c, 0, 0, w).Wait(ctx) }},
+	}
+}
+
+// A communicator that is none is an error of every call and no panic, and so are its methods.
+func TestNoCommunicator(t *testing.T) {
+	t.Parallel()
+	for name, c := range nothing() {
+		for _, m := range append(everyCall(3, collective.Sum[int64]), started(collective.Sum[int64])...) {
+			if err := m.do(t.Context(), c, make([]int64, 12)); !errors.Is(err, collective.ErrArgument) {
+				t.Errorf("%s of a %s communicator: %v", m.name, name, err)
+			}
+		}
+		if err := methodsOf(t.Context(), c); err != nil {
+			t.Errorf("%s communicator: %v", name, err)
+		}
+	}
+	if c, err := collective.New(nil, 0, 1, collective.Options{}); !errors.Is(err, collective.ErrArgument) {
+		t.Errorf("over no transport: %v, %v", c, err)
+	}
+}
+
+// methodsOf calls every method of a communicator that is none.
+func methodsOf(ctx context.Context, c *collective.Comm) error {
+	_, errAlloc := collective.Alloc[int64](c, 4)
+	_, errOrder := c.InOrder([]int{0})
+	_, errChoice := c.Choice(collective.KindAllReduce, 8, true)
+	for i, err := range []error{errAlloc, errOrder, errChoice, c.Err(), c.Calibrate(ctx)} {
+		if !errors.Is(err, collective.ErrArgument) {
+			return fmt.Errorf("error %d: %w", i, orNone(err))
+		}
+	}
+	c.Revoke(errTired)
+	sent, plain := c.CodedBytes(10, first{})
+	none := []bool{c.Rank() == -1, c.Size() == 0, c.Meter() == nil, !c.SharesMemory(), !c.SameMemory(c),
+		!collective.IsShared(c, make([]int64, 1)), c.Cost() == collective.Cost{}, sent == 0, plain == 0}
+	for i, ok := range none {
+		if !ok {
+			return fmt.Errorf("getter %d tells something", i)
+		}
+	}
+	for i, d := range []*collective.Comm{c.Using(collective.Ring), c.For("x"), c.WithPriority(1), c.Interruptible()} {
+		if err := collective.Barrier(ctx, d); !errors.Is(err, collective.ErrArgument) {
+			return fmt.Errorf("form %d: %w", i, orNone(err))
+		}
+	}
+	return errors.Join(c.Close(), collective.Free(c, make([]int64, 1)))
+}
+
+// A handle that no call has returned waits for nothing.
+func TestNoHandle(t *testing.T) {
+	t.Parallel()
+	for _, h := range []*collective.Handle{nil, {}} {
+		<-h.Done()
+		if err := h.Wait(t.Context()); !errors.Is(err, collective.ErrArgument) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// wrongCalls are calls with arguments that are wrong at every rank, whatever else they are.
+func wrongCalls() []misuse {
+	type comm = *collective.Comm
+	type v = []int64
+	sum := collective.Sum[int64]
+	all := []misuse{
+		{"nil coding", func(ctx context.Context, c comm, _ v) error {
+			return collective.AllReduceCoded(ctx, c, make([]float32, 2), make([]float32, 2), nil)
+		}},
+		{"counts beyond all", func(ctx context.Context, c comm, w v) error {
+			counts := make([]int, c.Size())
+			counts[0], counts[c.Size()-1] = math.MaxInt, math.MaxInt
+			return collective.AllGatherV(ctx, c, w, w, counts)
+		}},
+		{"no counts", func(ctx context.Context, c comm, w v) error { return collective.ScatterV(ctx, c, w[:1], w, nil, 0) }},
+		{"root beyond", func(ctx context.Context, c comm, w v) error { return collective.Broadcast(ctx, c, w, c.Size()) }},
+		{"negative tag", func(ctx context.Context, c comm, w v) error { return collective.Send(ctx, c, 0, -1, w) }},
+		{"overlap in allreduce", func(ctx context.Context, c comm, w v) error { return collective.AllReduce(ctx, c, w[:6], w[1:7], sum) }},
+		{"overlap in reduce", func(ctx context.Context, c comm, w v) error {
+			return collective.Reduce(ctx, c, w[1:7], w[:6], sum, c.Rank())
+		}},
+		{"overlap in scan", func(ctx context.Context, c comm, w v) error { return collective.Scan(ctx, c, w[5:10], w[1:6], sum) }},
+		{"overlap in exscan", func(ctx context.Context, c comm, w v) error { return collective.ExScan(ctx, c, w[1:6], w[5:10], sum) }},
+		{"overlap in reducescatter", func(ctx context.Context, c comm, w v) error {
+			return collective.ReduceScatter(ctx, c, w[1:3], w[:2*c.Size()], sum)
+		}},
+		{"overlap in allgather", func(ctx context.Context, c comm, w v) error {
+			return collective.AllGather(ctx, c, w[:2*c.Size()], w[1:3])
+		}},
+		{"overlap in gather", func(ctx context.Context, c comm, w v) error {
+			return collective.Gather(ctx, c, w[:2*c.Size()], w[1:3], c.Rank())
+		}},
+		{"overlap in scatter", func(ctx context.Context, c comm, w v) error {
+			return collective.Scatter(ctx, c, w[1:3], w[:2*c.Size()], c.Rank())
+		}},
+		{"alltoall in place", func(ctx context.Context, c comm, w v) error {
+			return collective.AllToAll(ctx, c, w[:2*c.Size()], w[:2*c.Size()])
+		}},
+		{"coded in place", func(ctx context.Context, c comm, _ v) error {
+			w := make([]float32, 4)
+			return collective.AllReduceCoded(ctx, c, w, w, first{})
+		}},
+	}
+	for _, m := range everyCall(3, sum) {
+		all = append(all, misuse{"nil context in " + m.name, func(_ context.Context, c comm, w v) error {
+			return m.do(nil, c, w) //nolint:staticcheck // the mistake under test
+		}})
+	}
+	for name, op := range map[string]collective.Op[int64]{"nil": nil, "zero": func() collective.Reduction[int64] { return collective.Reduction[int64]{} },
+		"empty": collective.NewOp[int64]("empty", true, nil)} {
+		for _, m := range everyCall(3, op)[:5] {
+			all = append(all, misuse{name + " op in " + m.name, m.do})
+		}
+	}
+	return all
+}
+
+// Wrong arguments are an ErrArgument with a sentence at all ranks, or the sentence of the rank
+// that was first.
+func TestWrongCalls(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		for _, m := range wrongCalls() {
+			for where, ts := range everywhere(t, n) {
+				errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+					return m.do(ctx, c, make([]int64, 12*c.Size()))
+				})
+				for rank, err := range errs {
+					if !errors.Is(err, collective.ErrArgument) || !errors.Is(err, collective.ErrRevoked) {
+						t.Errorf("%s in %s: rank %d of %d: %v", m.name, where, rank, n, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Calls that differ between ranks, or come too late, are an error at each.
+func TestCallsThatDiffer(t *testing.T) {
+	t.Parallel()
+	calls := everyCall(3, collective.Sum[int64])[:12]
+	for _, m := range calls {
+		others := map[string]func(ctx context.Context, c *collective.Comm, v []int64) error{
+			"length": func(ctx context.Context, c *collective.Comm, v []int64) error {
+				return everyCall(4, collective.Sum[int64])[indexOf(calls, m.name)].do(ctx, c, v)
+			},
+			"type": func(ctx context.Context, c *collective.Comm, _ []int64) error {
+				return collective.AllReduce(ctx, c, make([]int32, 3), make([]int32, 3), collective.Sum[int32])
+			},
+			"op": func(ctx context.Context, c *collective.Comm, v []int64) error {
+				return collective.AllReduce(ctx, c, v[:3], v[:3], collective.Max[int64])
+			},
+			"close":  func(_ context.Context, c *collective.Comm, _ []int64) error { return errors.Join(c.Close(), errTired) },
+			"revoke": func(_ context.Context, c *collective.Comm, _ []int64) error { c.Revoke(errTired); return errTired },
+		}
+		for name, other := range others {
+			for where, ts := range everywhere(t, 3) {
+				errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+					if c.Rank() == 1 {
+						return other(ctx, c, make([]int64, 36))
+					}
+					return m.do(ctx, c, make([]int64, 36))
+				})
+				for rank, err := range errs {
+					if err == nil {
+						t.Errorf("%s, other %s, in %s: rank %d has no error", m.name, name, where, rank)
+					}
+				}
+			}
+		}
+	}
+}
+
+// indexOf returns where a call stands in the table.
+func indexOf(all []misuse, name string) int {
+	for i, m := range all {
+		if m.name == name {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,108 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// manyCalls is how many calls are outstanding at once in these tests.
+const manyCalls = 1000
+
+// All calls of a communicator that are outstanding in shared memory have one goroutine at
+// each rank, which needs none to wake another.
+func TestOutstandingInMemory(t *testing.T) {
+	t.Parallel()
+	const n = 3
+	open := make(chan struct{})
+	before := runtime.NumGoroutine()
+	var most int
+	overShared(t, n, func(ctx context.Context, c *collective.Comm) error {
+		slow := collective.NewOp("slow", true, func(dst, a, b []int64) {
+			<-open
+			for i := range dst {
+				dst[i] = a[i] + b[i]
+			}
+		})
+		v := make([][]int64, manyCalls)
+		var handles []*collective.Handle
+		for i := range v {
+			v[i] = []int64{int64(i + c.Rank())}
+			handles = append(handles, collective.IAllReduce(ctx, c, v[i], v[i], slow))
+		}
+		if c.Rank() == 0 {
+			most = runtime.NumGoroutine() - before
+			close(open)
+		}
+		for i, h := range handles {
+			if err := h.Wait(ctx); err != nil {
+				return err
+			}
+			if want := int64(n*i + 3); v[i][0] != want {
+				return fmt.Errorf("call %d: %d, want %d", i, v[i][0], want)
+			}
+		}
+		return nil
+	})
+	if most >= manyCalls/2 { // other tests run at the same time
+		t.Errorf("%d goroutines for %d calls", most, manyCalls)
+	}
+}
+
+// A call that waits for its turn in shared memory ends with its context, however long the
+// one before it takes.
+func TestCancelOutstandingInMemory(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	errs := cluster.RunOver(t, sharing(t, 2), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		if c.Rank() == 1 {
+			<-ended // it makes none of the calls
+			return nil
+		}
+		defer close(ended)
+		v := make([]int64, 2)
+		first := collective.IAllReduce(ctx, c, v[:1], v[:1], collective.Sum[int64])
+		short, cancel := context.WithCancel(ctx)
+		second := collective.IAllReduce(short, c, v[1:], v[1:], collective.Sum[int64])
+		cancel()
+		return errors.Join(first.Wait(ctx), second.Wait(ctx))
+	})
+	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[0], collective.ErrRevoked) {
+		t.Errorf("%v", errs)
+	}
+}
+
+// A user's reduction that ends its goroutine ends its call and those after it.
+func TestGoexitInOutstanding(t *testing.T) {
+	t.Parallel()
+	for name, ts := range map[string][]collective.Transport{"memory": overMemory(2), "shared": sharing(t, 2)} {
+		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			exit := collective.NewOp("exit", true, func(_, _, _ []int64) { runtime.Goexit() })
+			v := make([]int64, 2)
+			first := collective.IAllReduce(ctx, c, v[:1], v[:1], exit)
+			second := collective.IAllReduce(ctx, c, v[1:], v[1:], exit)
+			if first.Wait(ctx) == nil || second.Wait(ctx) == nil {
+				return errors.New("a call without a result has ended well")
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// overMemory returns the transports of n ranks in memory.
+func overMemory(n int) []collective.Transport {
+	var ts []collective.Transport
+	for _, e := range mem.New(n) {
+		ts = append(ts, e)
+	}
+	return ts
+}

@@ -1,0 +1,13 @@
+package raw
+
+import "unsafe"
+
+// Overlap reports whether two vectors have memory in common.
+func Overlap[T Number](a, b []T) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	size := unsafe.Sizeof(a[0])
+	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return x < y+uintptr(len(b))*size && y < x+uintptr(len(a))*size
+}
