@@ -105,6 +105,17 @@ type Group struct {
 	last   *Session
 }
 
+// Errors of a group or session that Join and Next did not make, and of a nil context.
+var (
+	errNoGroup   = errors.New("the group is nil, or was not made by Join")
+	errNoSession = errors.New("the session is nil, or was not made by Next")
+	errNoContext = errors.New("the context is nil")
+)
+
+// made reports whether Join made g. Of another one getters are zero, calls without an error
+// do nothing, and the others fail.
+func (g *Group) made() bool { return g != nil && g.leaves != nil }
+
 // Join makes this peer a member of the job. In the first view it returns when all of it
 // have agreed and are connected, or with ctx's end; a peer that joins a running job is
 // let in by its first Next. On an error the closers have been closed.
@@ -117,7 +128,10 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
 	g := &Group{cfg: cfg, leaves: make(chan struct{}), told: make(chan error, 1)}
-	err := g.join(ctx)
+	err := errNoContext
+	if ctx != nil {
+		err = g.join(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("elastic: join: %w", err), g.Close())
 	}
@@ -129,6 +143,9 @@ const DefaultRejoinTimeout = 10 * time.Minute
 
 // join starts the keeper and enters the first view.
 func (g *Group) join(ctx context.Context) error {
+	if g.cfg.Control == nil || g.cfg.Connector == nil {
+		return errors.New("the Endpoint has no Control or no Connector")
+	}
 	if g.cfg.Peers == nil && g.cfg.Contacts == nil {
 		return errors.New("neither a first view nor members to ask")
 	}
@@ -161,6 +178,9 @@ func (g *Group) join(ctx context.Context) error {
 // Hold registers the state that all members hold alike, and the settings in which they
 // must agree. It comes before the first Next, at every member or at none.
 func (g *Group) Hold(s State, settings []Setting) {
+	if !g.made() {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.state, g.settings = s, settings
@@ -169,12 +189,22 @@ func (g *Group) Hold(s State, settings []Setting) {
 
 // OnQuorumLost lets Next call f when it begins to wait because too few members are
 // left. It comes before the first Next.
-func (g *Group) OnQuorumLost(f func()) { g.onShort = f }
+func (g *Group) OnQuorumLost(f func()) {
+	if g.made() {
+		g.onShort = f
+	}
+}
 
 // Committed says that the state has committed a step; it comes after each one, from
 // the goroutine that calls Next. Where a peer joins, this copies the state or the update
-// of the step for it; an error is that of State.
+// of the step for it; an error is that of State. Without a State, see Hold, it is an error.
 func (g *Group) Committed(step int64) error {
+	if !g.made() {
+		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
+	}
+	if g.state == nil {
+		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
+	}
 	g.broke, g.updates = 0, step
 	g.progress(step)
 	if err := g.offerStep(); err != nil {
@@ -193,13 +223,18 @@ func (g *Group) progress(step int64) {
 
 // Stable says up to which step all members are known to have committed.
 func (g *Group) Stable(step int64) {
-	g.current().stable.Store(step)
+	if g.made() {
+		g.current().stable.Store(step)
+	}
 }
 
 // Busy says that this member makes no progress for a known reason, until done is
 // called. Stalls that it causes are reported with the reason, and it is not asked to
 // make way.
 func (g *Group) Busy(what string) (done func()) {
+	if !g.made() {
+		return func() {}
+	}
 	k := g.current()
 	set := func(what string) {
 		k.mu.Lock()
@@ -212,12 +247,19 @@ func (g *Group) Busy(what string) (done func()) {
 
 // Leave asks to leave the group at the next boundary. Next returns ErrLeft then.
 func (g *Group) Leave() {
+	if !g.made() {
+		return
+	}
 	g.leaving.Do(func() { close(g.leaves) })
 	g.current().leave(false)
 }
 
 // Dead says that the process of a member has ended: its launcher has its wait status.
-func (g *Group) Dead(id ID) { g.current().dead(id) }
+func (g *Group) Dead(id ID) {
+	if g.made() {
+		g.current().dead(id)
+	}
+}
 
 // current returns the keeper of the present identity.
 func (g *Group) current() *keeper {
@@ -228,6 +270,9 @@ func (g *Group) current() *keeper {
 
 // Self returns this peer, as the group knows it at present.
 func (g *Group) Self() Member {
+	if !g.made() {
+		return Member{}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.keeper == nil {
@@ -239,6 +284,9 @@ func (g *Group) Self() Member {
 // Emit writes an event of this peer to the job's log. epoch and step are 0 where
 // they do not apply.
 func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
+	if !g.made() {
+		return
+	}
 	self := g.Self()
 	g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
 		Epoch: epoch, Step: step, Body: body})
@@ -257,8 +305,11 @@ const closePatience = time.Second
 // Close leaves the group, by agreement if that takes no longer than a second, ends the
 // session and waits for what the group started. Members that still wait for this one
 // get an error; so programs close when they have made the same last call. Closing
-// again does nothing.
+// again does nothing, nor does Close of nil.
 func (g *Group) Close() error {
+	if !g.made() {
+		return nil
+	}
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true

@@ -18,6 +18,12 @@ import (
 //
 // Errors are ErrNoView, as a rule one of those that say why, or that of ctx.
 func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
+	switch {
+	case !g.made():
+		return nil, fmt.Errorf("elastic: next view: %w", errNoGroup)
+	case ctx == nil:
+		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
+	}
 	g.mu.Lock()
 	g.begun = true
 	g.mu.Unlock()

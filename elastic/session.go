@@ -31,6 +31,9 @@ type Session struct {
 // Stale reports whether a later view exists. That is local knowledge: members leave a
 // session only by a decision that they have in common, as Boundary makes.
 func (s *Session) Stale() bool {
+	if !s.made() {
+		return false
+	}
 	now, _ := s.keeper.now()
 	return now.view.Epoch > s.View.Epoch || now.phase > inside
 }
@@ -39,6 +42,9 @@ func (s *Session) Stale() bool {
 // view; all call it at the same place, between two steps. It costs one small
 // AllReduce.
 func (s *Session) Boundary(ctx context.Context) (bool, error) {
+	if !s.made() {
+		return false, fmt.Errorf("elastic: boundary: %w", errNoSession)
+	}
 	stale := []int32{0}
 	if s.Stale() {
 		stale[0] = 1
@@ -50,7 +56,15 @@ func (s *Session) Boundary(ctx context.Context) (bool, error) {
 }
 
 // Busy is Group.Busy.
-func (s *Session) Busy(what string) (done func()) { return s.group.Busy(what) }
+func (s *Session) Busy(what string) (done func()) {
+	if !s.made() {
+		return func() {}
+	}
+	return s.group.Busy(what)
+}
+
+// made reports whether Next made s.
+func (s *Session) made() bool { return s != nil && s.group != nil }
 
 // enter connects the members of v and makes the session. It gives up when a later
 // view comes, or the group becomes too small.

@@ -1,0 +1,62 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// A group or a session that is none, and a nil context, are errors with a sentence.
+func TestNoGroup(t *testing.T) {
+	for _, g := range []*elastic.Group{nil, {}} {
+		_, errNext := g.Next(t.Context(), 0)
+		for _, err := range []error{errNext, g.Committed(1)} {
+			if err == nil || !strings.Contains(err.Error(), "the group is nil") {
+				t.Errorf("%v", err)
+			}
+		}
+		g.Hold(nil, nil)
+		g.OnQuorumLost(func() {})
+		g.Stable(1)
+		g.Busy("here")()
+		g.Leave()
+		g.Dead("nobody")
+		g.Emit(1, 1, nil)
+		if err := g.Close(); err != nil || g.Self().ID != "" {
+			t.Errorf("%v, %v", err, g.Self())
+		}
+	}
+	for _, s := range []*elastic.Session{nil, {}} {
+		s.Busy("here")()
+		if _, err := s.Boundary(t.Context()); err == nil || s.Stale() || !strings.Contains(err.Error(), "the session is nil") {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := elastic.Join(t.Context(), elastic.Config{Peers: []elastic.Member{{ID: "a"}}}); err == nil {
+		t.Error("joined without a network")
+	}
+}
+
+// Committed wants a state, and Next and Boundary want a context.
+func TestWithoutStateOrContext(t *testing.T) {
+	cluster.RunGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
+		if err := g.Committed(1); err == nil || !strings.Contains(err.Error(), "call Hold") {
+			t.Errorf("without a state: %v", err)
+		}
+		if _, err := g.Next(nil, 0); err == nil || !strings.Contains(err.Error(), "context is nil") { //nolint:staticcheck // the mistake under test
+			t.Errorf("without a context: %v", err)
+		}
+		s, err := g.Next(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if _, err := s.Boundary(nil); err == nil { //nolint:staticcheck // the mistake under test
+			return errors.New("a boundary without a context")
+		}
+		return nil
+	})
+}
