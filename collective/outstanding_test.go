@@ -13,13 +13,12 @@ import (
 )
 
 // manyCalls is how many calls are outstanding at once in these tests.
-const manyCalls = 1000
+const manyCalls = 200
 
 // All calls of a communicator that are outstanding in shared memory have one goroutine at
 // each rank, which needs none to wake another.
-func TestOutstandingInMemory(t *testing.T) {
-	t.Parallel()
-	const n = 3
+func TestOutstandingInMemory(t *testing.T) { // alone, as it counts goroutines
+	const n = 2
 	open := make(chan struct{})
 	before := runtime.NumGoroutine()
 	var most int
@@ -44,13 +43,13 @@ func TestOutstandingInMemory(t *testing.T) {
 			if err := h.Wait(ctx); err != nil {
 				return err
 			}
-			if want := int64(n*i + 3); v[i][0] != want {
+			if want := int64(n*i + 1); v[i][0] != want {
 				return fmt.Errorf("call %d: %d, want %d", i, v[i][0], want)
 			}
 		}
 		return nil
 	})
-	if most >= manyCalls/2 { // other tests run at the same time
+	if most >= manyCalls/2 {
 		t.Errorf("%d goroutines for %d calls", most, manyCalls)
 	}
 }
