@@ -50,12 +50,19 @@
 // # From a death to the next step
 //
 //	the connection breaks -> the session's calls fail everywhere; the keeper dials again
-//	   |                     refused: suspected at once; no answer: see silence.go
+//	   |                     refused: suspected at once; no answer: see detect.go
 //	   v
 //	internal/member agrees on a view without the dead: two round trips
 //	   |
 //	   v
 //	Next: connect the members of the view -> level -> session
+//
+// Silence is judged by a detector per member (detect.go), which is pure: a silent member
+// is asked for a word, directly and through others (probe.go), before it is suspected, and
+// limits grow with the lateness of this process itself (health.go). Nobody is judged by
+// silence before the first session, and none whose process on this host is busy. The
+// certain ways, a wait status and a refused dial, do without all of that. The limits and
+// their formulas stand in docs/elastic.md.
 //
 // A suspicion may be wrong: then it costs a member its place, and it comes back. A death
 // that a launcher reports (Dead) is certain and can stand in for a vote. A session that
