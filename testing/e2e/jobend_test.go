@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -44,5 +45,8 @@ func TestTwoProgramsInOneCommand(t *testing.T) {
 	if status := e.wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	e.expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3", "\ndone steps=20 peers=3")
+	e.expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3")
+	if n := strings.Count("\n"+e.out.String(), "\ndone steps=20 peers=3"); n != 1 {
+		t.Errorf("%d results were printed", n)
+	}
 }
