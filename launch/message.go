@@ -251,5 +251,5 @@ func (p *pipe) receive() (message, error) {
 // where the other end had not read all that we sent, or our own Close.
 func isReset(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && !op.Timeout()
+	return errors.As(err, &op) && !op.Timeout() || errors.Is(err, syscall.ECONNRESET)
 }
