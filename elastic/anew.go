@@ -38,28 +38,28 @@ func (g *Group) tell(err error) {
 
 // begin enters the first view that the launcher has named, with the state that this peer
 // holds, be it that of a checkpoint or what it has copied of the members before. It
-// reports false where err is no such order.
-func (g *Group) begin(err error) (bool, error) {
+// returns err where that is no such order.
+func (g *Group) begin(err error) error {
 	var order anewError
 	if !errors.As(err, &order) {
-		return false, err
+		return err
 	}
 	if g.state != nil && g.torn {
-		return false, fmt.Errorf("%w: no member is left, and the state that this peer was copying is incomplete", ErrNoView)
+		return fmt.Errorf("%w: no member is left, and the state that this peer was copying is incomplete", ErrNoView)
 	}
 	old := g.current()
 	old.stop()
 	k, err := newKeeper(&g.cfg, old.ep, order.first, g.emitter(old.ep.Self))
 	if err != nil {
-		return false, fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
+		return fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
 	}
 	if !g.replace(k, nil) {
 		k.stop()
-		return false, fmt.Errorf("%w: closed", ErrNoView)
+		return fmt.Errorf("%w: closed", ErrNoView)
 	}
 	g.void, g.fresh, g.levels = false, false, false
 	if g.state != nil {
 		g.donor.Reset(max(g.state.Step(), 0))
 	}
-	return true, nil
+	return nil
 }

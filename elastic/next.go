@@ -174,12 +174,9 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			}
 			continue
 		case s.phase == outside:
-			if err := g.joinIn(ctx, k); err != nil {
-				begun, err := g.begin(err)
-				if !begun {
-					return nil, View{}, err
-				}
-				epoch = 0 // those before are of a group that is gone
+			var err error
+			if epoch, err = g.joinOrBegin(ctx, k, epoch); err != nil {
+				return nil, View{}, err
 			}
 			continue
 		case s.short != nil:
@@ -208,6 +205,16 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			return nil, View{}, context.Cause(ctx)
 		}
 	}
+}
+
+// joinOrBegin lets this peer join, or begin anew where no member lives. It returns the epoch
+// after which the next view is wanted, 0 for a group that is new.
+func (g *Group) joinOrBegin(ctx context.Context, k *keeper, epoch uint64) (uint64, error) {
+	err := g.joinIn(ctx, k)
+	if err == nil {
+		return epoch, nil
+	}
+	return 0, g.begin(err)
 }
 
 // waiting is a group's time with too few members.
