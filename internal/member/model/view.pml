@@ -8,6 +8,9 @@
  * never, which covers delay, duplication and loss. Ballot b belongs to member b-1, which
  * stands for the rank in the ballots of the code.
  *
+ * All messages are those of members: signatures (certificate.go) and forced changes are
+ * not modelled. Tests and the simulator check them.
+ *
  * What is checked, at every decision: all decisions of one view are equal. Compile with
  * one of these to see that the check bites:
  *   -DHALF       half of the voters, rounded down, are a quorum
