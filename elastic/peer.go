@@ -209,30 +209,31 @@ func (k *keeper) stateOf(id ID) ProcessState {
 
 // beatAll says to those who watch this member that it lives, and tries suspects again.
 func (k *keeper) beatAll() {
-	to := k.watched()
-	if k.entering() {
-		to = k.greeted()
+	if k.entering() && k.ticks%slowTicks == 0 {
+		k.greetAll()
 	}
-	for _, id := range to {
-		if k.peerOf(id).suspected == "" || k.ticks%slowTicks == 0 {
+	for _, id := range k.watched() {
+		if p := k.peerOf(id); k.entering() && !p.spoke {
+			continue // it is greeted
+		} else if p.suspected == "" || k.ticks%slowTicks == 0 {
 			k.beatTo(id, false)
 		}
 	}
 }
 
-// greeted returns the members to which beats go before the first view is agreed, as
-// everybody is told of it. Of two members the higher rank connects, as it does for data;
-// the lower one does so after a second, where connections may be possible in its
-// direction only.
-func (k *keeper) greeted() []ID {
+// greetAll tells those of the first view who have not spoken yet of it, and asks for their
+// answer, which tells of theirs. Of two members the higher rank connects, as it does for
+// data; the lower one does so later, where connections may be possible in its direction
+// only. Within a host they are possible in both.
+func (k *keeper) greetAll() {
 	self := k.view.Rank(k.ep.Self.ID)
-	var ids []ID
 	for rank, m := range k.view.Members {
-		if rank != self && (rank < self || k.peerOf(m.ID).spoke || k.ticks > firstTicks) {
-			ids = append(ids, m.ID)
+		near := m.Launcher != "" && m.Launcher == k.ep.Self.Launcher
+		if rank == self || k.peerOf(m.ID).spoke || rank > self && (near || k.ticks <= firstTicks) {
+			continue
 		}
+		k.beatTo(m.ID, true)
 	}
-	return ids
 }
 
 // beatTo sends a beat.
