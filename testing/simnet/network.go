@@ -15,7 +15,6 @@ import (
 type Network struct {
 	config  Config
 	clock   *clock
-	keys    *mem.Network   // only for its keys
 	working sync.WaitGroup // all goroutines but the clock's
 
 	mu     sync.Mutex
