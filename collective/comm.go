@@ -79,10 +79,11 @@ type world struct {
 // sequence is the state that all forms of one communicator share (Using, For and others).
 // It is used under the world's lock.
 type sequence struct {
-	begun   uint32     // collective calls; modulo pointBit, so it may wrap
-	running *operation // the blocking collective call in progress; nil for none
-	parent  *sequence  // of the communicator from which Split made this one; nil for none
-	closed  bool       // by Close
+	begun   uint32          // collective calls; modulo pointBit, so it may wrap
+	running *operation      // the blocking collective call in progress; nil for none
+	parent  *sequence       // of the communicator from which Split made this one; nil for none
+	closed  bool            // by Close
+	lines   map[line]*turns // of Sends and Recvs in progress
 }
 
 // over reports whether the communicator was closed, or one that it was made from.

@@ -37,11 +37,11 @@ func intruders() map[string]func(ctx context.Context, c *collective.Comm) error 
 // do all ranks: they might have taken the two in another order.
 func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
-	for name, intrude := range intruders() {
-		for where, ts := range everywhere(t, 3) {
+	for where, connect := range everywhere(t, 3) {
+		for name, intrude := range intruders() {
 			t.Run(name+"/"+where, func(t *testing.T) {
 				var refused error
-				errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 					if c.Rank() != 1 {
 						return reduceHeld(ctx, c, nil)
 					}
@@ -82,8 +82,8 @@ func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error
 // calls that were started before.
 func TestBesideBlockingCall(t *testing.T) {
 	t.Parallel()
-	for where, ts := range everywhere(t, 3) {
-		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	for where, connect := range everywhere(t, 3) {
+		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
@@ -112,12 +112,17 @@ func TestBesideBlockingCall(t *testing.T) {
 	}
 }
 
-// everywhere returns transports of n ranks of each kind that needs no processes.
-func everywhere(t *testing.T, n int) map[string][]collective.Transport {
+// everywhere returns what makes transports of n ranks, of each kind that needs no processes.
+func everywhere(t *testing.T, n int) map[string]func() []collective.Transport {
 	t.Helper()
-	all := map[string][]collective.Transport{"memory": overMemory(n), "shared": sharing(t, n)}
+	hosts := cluster.NewHosts(t, n)
+	all := map[string]func() []collective.Transport{
+		"memory": func() []collective.Transport { return overMemory(n) },
+		"shared": func() []collective.Transport { return sharing(t, n) },
+		"p2p":    func() []collective.Transport { return hosts.Transports(t) },
+	}
 	if n == 3 {
-		all["hosts"] = sharing(t, 2, 1)
+		all["hosts"] = func() []collective.Transport { return sharing(t, 2, 1) }
 	}
 	return all
 }
@@ -125,8 +130,8 @@ func everywhere(t *testing.T, n int) map[string][]collective.Transport {
 // Close of a communicator from Split or Dup ends that one and those made from it.
 func TestCloseOfPart(t *testing.T) {
 	t.Parallel()
-	for where, ts := range everywhere(t, 3) {
-		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	for where, connect := range everywhere(t, 3) {
+		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
@@ -160,14 +165,15 @@ func TestCloseOfPart(t *testing.T) {
 // was in progress at Close goes on.
 func TestCallAfterCloseOfPart(t *testing.T) {
 	t.Parallel()
+	places := everywhere(t, 3)
 	for name, call := range map[string]func(ctx context.Context, c *collective.Comm) error{
 		"barrier": func(ctx context.Context, c *collective.Comm) error { return collective.Barrier(ctx, c) },
 		"recv": func(ctx context.Context, c *collective.Comm) error {
 			return collective.Recv(ctx, c, 0, 1, make([]int64, 1))
 		},
 	} {
-		for where, ts := range everywhere(t, 3) {
-			errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		for where, connect := range places {
+			errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 				return closeBeforeCall(ctx, c, call)
 			})
 			for rank, err := range errs {

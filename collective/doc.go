@@ -21,8 +21,8 @@
 // told from one.
 //
 // Send and Recv match by (pair, tag). They have no place in the order and may be made from
-// several goroutines and beside any other call, but for two of one pair, tag and direction
-// at a time: these are for one goroutine, and one after the other.
+// several goroutines and beside any other call. Those of one pair, tag and direction are
+// carried out one after the other, in the order in which they began.
 //
 // A collective call returns nil only after every rank of the communicator has
 // entered it with the same arguments. That is more than MPI promises (there a

@@ -46,7 +46,7 @@ func (c *Comm) settle(lane int) {
 	if len(first) == c.size {
 		return // a rank each
 	}
-	h := &hosts{local: c.part(local, localColor), near: near, number: len(first), turns: newTurns()}
+	h := &hosts{local: c.part(local, localColor), near: near, number: len(first), turns: new(turns)}
 	h.local.lane = h.local.takeLane(lane)
 	if slices.Contains(first, c.self) {
 		h.leaders = c.part(first, leaderColor)

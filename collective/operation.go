@@ -19,6 +19,7 @@ type plan struct {
 	call Call
 	tag  uint32                 // of a KindPoint
 	peer int                    // of a KindPoint, else -1
+	send bool                   // a KindPoint that sends
 	err  error                  // the arguments do not fit
 	body func(*operation) error // sends and receives
 	// closing is set for calls that can end at one rank before another has begun:
@@ -42,6 +43,7 @@ type operation struct {
 	disarm   func() bool // ends what listens for the end of ctx, nil if nothing does
 	turns    *turns      // that it takes, nil if it needs not
 	ticket   uint32
+	line     line          // of a KindPoint, where turns is that line's
 	scratch  []*[]uint64   // pooled memory, given back at the end
 	roll     rollCall      // owned by the watch, as is the next
 	excused  time.Duration // when this process began to run again after it was stopped
@@ -96,15 +98,13 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 		}
 	} else if p.err == nil {
 		o.peer = c.inWorld(p.peer)
+		c.seq.queueUp(o, line{o.peer, p.tag, p.send})
 	}
 	switch p.call.Algorithm {
 	case SharedMemory:
-		o.turns = c.lane.turns
+		o.take(c.lane.turns)
 	case TwoLevel:
-		o.turns = c.hosts.turns
-	}
-	if o.turns != nil {
-		o.ticket = o.turns.draw()
+		o.take(c.hosts.turns)
 	}
 	return o, nil
 }
@@ -247,6 +247,7 @@ func (o *operation) end(well bool) {
 	if o.seq.running == o {
 		o.seq.running = nil
 	}
+	o.seq.stepOut(o)
 	kept := w.strike(o, well)
 	w.mu.Unlock()
 	if kept {

@@ -10,7 +10,8 @@ import (
 const MaxTag = pointBit - 1
 
 // Send sends src to rank to, which may be the caller's own if a Recv is in progress.
-// Messages of one tag between two ranks arrive in the order of the Sends. It
+// Messages of one tag between two ranks arrive in the order of the Sends and ISends, and
+// are received in the order of the Recvs and IRecvs. It
 // returns when src may be reused, perhaps before the message is received. tag is
 // from 0 to MaxTag.
 func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
@@ -27,21 +28,31 @@ func Recv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) error 
 	return c.run(ctx, planRecv(c, from, tag, dst))
 }
 
-// IRecv starts Recv. Of several in progress with one tag and rank the order is
-// undefined.
+// IRecv starts Recv.
 func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Handle {
 	return c.start(ctx, planRecv(c, from, tag, dst))
 }
 
 func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	p := planPoint[T](c, to, tag, len(src))
-	p.body = func(o *operation) error { return o.send(to, raw.Bytes(src)) }
+	p.send = true
+	p.body = func(o *operation) error {
+		if err := o.turns.enter(o); err != nil {
+			return err
+		}
+		return o.send(to, raw.Bytes(src))
+	}
 	return p
 }
 
 func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	p := planPoint[T](c, from, tag, len(dst))
-	p.body = func(o *operation) error { return o.recv(from, raw.Bytes(dst)) }
+	p.body = func(o *operation) error {
+		if err := o.turns.enter(o); err != nil {
+			return err
+		}
+		return o.recv(from, raw.Bytes(dst))
+	}
 	return p
 }
 

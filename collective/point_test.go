@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -147,4 +148,40 @@ func TestRecvOfSlowISend(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Messages of one tag that are longer than a segment stay whole and in order, though several
+// are sent and received at once.
+func TestOutstandingMessages(t *testing.T) {
+	t.Parallel()
+	const messages, length = 8, 300
+	for where, connect := range everywhere(t, 3) {
+		errs := cluster.RunOver(t, connect(), collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) error {
+			right, left := (c.Rank()+1)%3, (c.Rank()+2)%3
+			var handles []*collective.Handle
+			got := make([][]int64, messages)
+			for i := range got {
+				src := make([]int64, length)
+				for k := range src {
+					src[k] = int64(i*length + k)
+				}
+				got[i] = make([]int64, length)
+				handles = append(handles, collective.ISend(ctx, c.For("send"), right, 3, src), collective.IRecv(ctx, c, left, 3, got[i]))
+			}
+			for _, h := range handles {
+				if err := h.Wait(ctx); err != nil {
+					return err
+				}
+			}
+			for i, v := range slices.Concat(got...) {
+				if v != int64(i) {
+					return fmt.Errorf("message %d: element %d is %d", i/length, i%length, v)
+				}
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
 }

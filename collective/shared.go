@@ -54,7 +54,7 @@ func (c *Comm) takeLane(i int) *lane {
 	if c.shared == nil || c.size == 1 || i >= shm.Lanes {
 		return nil
 	}
-	l := &lane{shared: c.shared, turns: newTurns()}
+	l := &lane{shared: c.shared, turns: new(turns)}
 	var places []int
 	for rank := range c.size {
 		place := slices.Index(c.shared.Ranks, c.inWorld(rank))

@@ -17,13 +17,40 @@ type turns struct {
 	wake    map[uint32]chan struct{} // by ticket, of the calls that sleep
 }
 
-func newTurns() *turns { return &turns{wake: make(map[uint32]chan struct{})} }
+// line is what Sends or Recvs have in common of which the messages could be taken for each
+// other's.
+type line struct {
+	peer    int // rank of the transport at the other end
+	tag     uint32
+	sending bool
+}
 
-// draw gives a call its ticket. The caller holds the world's lock, as tickets follow the
+// queueUp gives a Send or Recv its ticket in its line, which it makes for the first one. The
+// caller holds the world's lock.
+func (s *sequence) queueUp(o *operation, l line) {
+	if s.lines == nil {
+		s.lines = make(map[line]*turns)
+	}
+	if s.lines[l] == nil {
+		s.lines[l] = new(turns)
+	}
+	o.line = l
+	o.take(s.lines[l])
+}
+
+// stepOut ends the line of a Send or Recv that was the last one there. The caller holds the
+// world's lock.
+func (s *sequence) stepOut(o *operation) {
+	if o.peer >= 0 && s.lines[o.line] == o.turns && o.turns.drawn == o.ticket+1 {
+		delete(s.lines, o.line)
+	}
+}
+
+// take gives a call its ticket. The caller holds the world's lock, as tickets follow the
 // sequence of the calls.
-func (t *turns) draw() uint32 {
+func (o *operation) take(t *turns) {
+	o.turns, o.ticket = t, t.drawn
 	t.drawn++
-	return t.drawn - 1
 }
 
 // enter waits until the calls before are through.
@@ -53,6 +80,9 @@ func (t *turns) sleeper(ticket uint32) <-chan struct{} {
 	defer t.mu.Unlock()
 	if t.turn.Load() == ticket || t.broken.Load() {
 		return nil
+	}
+	if t.wake == nil {
+		t.wake = make(map[uint32]chan struct{})
 	}
 	c := make(chan struct{})
 	t.wake[ticket] = c

@@ -9,7 +9,7 @@ import (
 func TestTurnsWakeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		turns := newTurns()
+		turns := new(turns)
 		turns.drawn = n
 		var order []uint32 // its turn is who appends
 		for ticket := uint32(1); ticket < n; ticket++ {
@@ -40,7 +40,7 @@ func TestTurnsWakeOne(t *testing.T) {
 // A call that fails lets all others go, to fail as well.
 func TestTurnsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns()
+		turns := new(turns)
 		turns.drawn = 10
 		w := new(world)
 		failed := 0

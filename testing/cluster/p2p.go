@@ -15,22 +15,43 @@ import (
 // TCP port of the loopback interface.
 func RunP2P(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
-	hosts, err := listen(t.Context(), t.Name(), n)
-	defer func() {
-		if err := closeHosts(hosts); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts, err := connect(t.Context(), hosts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ts := NewHosts(t, n).Transports(t)
 	if err := errors.Join(RunOver(t, ts, collective.Options{}, f)...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Hosts are libp2p hosts of one job on this machine. They end with the test.
+type Hosts struct {
+	hosts []*p2p.Host
+	views uint64 // made so far
+}
+
+// NewHosts starts n hosts.
+func NewHosts(t testing.TB, n int) *Hosts {
+	t.Helper()
+	hosts, err := listen(t.Context(), t.Name(), n)
+	t.Cleanup(func() {
+		if err := closeHosts(hosts); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Hosts{hosts: hosts}
+}
+
+// Transports makes a new view of all hosts and returns its transports by rank. Those of the
+// view before are closed by then.
+func (h *Hosts) Transports(t testing.TB) []collective.Transport {
+	t.Helper()
+	h.views++
+	ts, err := connect(t.Context(), h.hosts, h.views)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts
 }
 
 // listen starts n hosts of one job. On an error those that listen are returned, too.
@@ -50,8 +71,8 @@ func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
 
 // connect makes a view of all hosts and returns its transports by rank. On an error
 // none stays open.
-func connect(ctx context.Context, hosts []*p2p.Host) ([]collective.Transport, error) {
-	v := elastic.View{Epoch: 1}
+func connect(ctx context.Context, hosts []*p2p.Host, epoch uint64) ([]collective.Transport, error) {
+	v := elastic.View{Epoch: epoch}
 	for i, h := range hosts {
 		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
 		v.Voters = append(v.Voters, h.ID())
