@@ -36,11 +36,9 @@ func socketDirs() []string {
 			all = append(all, filepath.Join(dir, "elrun"))
 		}
 	}
-	for _, dir := range []string{os.TempDir(), "/tmp"} {
-		all = append(all, filepath.Join(dir, "elrun-"+user))
-	}
-	// Others can take the names above in a directory for all, but not this one, which
-	// several hosts may share.
+	// Not in TMPDIR: it differs between a job and the terminal that asks for it. Others can
+	// take this name, but not the one below, which several hosts may share.
+	all = append(all, filepath.Join("/tmp", "elrun-"+user))
 	home, err := os.UserHomeDir()
 	host, err2 := os.Hostname()
 	if err == nil && err2 == nil {
