@@ -46,7 +46,7 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 		p.check("src", len(src), counts[c.rank])
 	}
 	p.check("dst", len(dst), int(p.call.Count))
-	checkPart(&p, dst, src, counts, c.rank)
+	checkPart(&p, c, dst, src, counts)
 	p.closing = slices.Contains(counts, 0) // a ring says nothing of a rank that gives nothing
 	p.body = func(o *operation) error {
 		b := bounds(counts)

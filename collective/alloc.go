@@ -22,6 +22,9 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("collective: alloc: %w: %d elements", ErrArgument, n)
 	}
+	if c.isClosed() {
+		return nil, fmt.Errorf("collective: alloc: %w", ErrClosed)
+	}
 	if !c.SharesMemory() || n == 0 {
 		return make([]T, n), nil
 	}

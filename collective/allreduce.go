@@ -37,7 +37,7 @@ func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) 
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
-	checkOverlap(p, dst, src, dst)
+	checkVectors(p, c, dst, src, dst)
 	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
 }
 

@@ -27,7 +27,7 @@ func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)
 	}
-	checkOverlap(&p, dst, src, nil)
+	checkVectors(&p, c, dst, src, nil)
 	p.body = func(o *operation) error {
 		k := len(src) / o.size
 		copy(dst[o.rank*k:(o.rank+1)*k], src[o.rank*k:])

@@ -22,6 +22,7 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 	p := c.orNobody().planFor(vector{kind: KindBroadcast, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(buf), root: root})
+	checkFreed(&p, c, buf)
 	p.closing = true
 	p.body = func(o *operation) error {
 		if o.size == 1 {

@@ -65,7 +65,7 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 		p.fail("the coding is nil")
 	}
 	p.check("dst", len(dst), len(v))
-	checkOverlap(&p, dst, v, nil)
+	checkVectors(&p, c, dst, v, nil)
 	p.closing = len(v) == 0
 	p.body = func(o *operation) error {
 		x := coded{operation: o, coding: coding, dst: dst, v: v}

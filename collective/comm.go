@@ -275,6 +275,13 @@ func (c *Comm) Close() error {
 	return nil
 }
 
+// isClosed reports whether c was closed, or one that it was made from.
+func (c *Comm) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed || c.seq.over()
+}
+
 // closeAll ends the transport and all communicators over it.
 func (c *Comm) closeAll() error {
 	c.mu.Lock()

@@ -46,7 +46,8 @@
 //
 // Slices belong to the call until it returns, or its Handle is done. dst and src may
 // be the same slice where a call says so. Lengths that do not fit the call, a dst and a src
-// that overlap otherwise, and a nil context, communicator or reduction are an ErrArgument.
+// that overlap otherwise, a vector from Alloc after its Free, and a nil context, communicator
+// or reduction are an ErrArgument.
 // Vectors of different calls in progress are not compared: that they do not overlap is the
 // caller's to see to.
 package collective

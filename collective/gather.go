@@ -42,9 +42,10 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}
+	checkFreed(&p, c, src)
 	if c.rank == root {
 		p.check("dst", len(dst), int(p.call.Count))
-		checkPart(&p, dst, src, counts, root)
+		checkPart(&p, c, dst, src, counts)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {

@@ -320,3 +320,86 @@ func TestCallsThatDiffer(t *testing.T) {
 		})
 	}
 }
+
+// A vector from Alloc that was freed is refused by each call.
+func TestFreedVector(t *testing.T) {
+	t.Parallel()
+	for _, perHost := range [][]int{{3}, {2, 2}} {
+		for _, m := range everyCall(5000, collective.Sum[int64])[:12] {
+			errs := cluster.RunOver(t, sharing(t, perHost...), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				v, err := collective.Alloc[int64](c, 15000)
+				if err != nil {
+					return err
+				}
+				if err := collective.Free(c, v); err != nil {
+					return err
+				}
+				if err := collective.Free(c, v); err == nil {
+					return errors.New("freed twice")
+				}
+				return m.do(ctx, c, v)
+			})
+			for rank, err := range errs {
+				if err == nil || !strings.Contains(err.Error(), "freed before the call") {
+					t.Errorf("%s: %v: rank %d: %v", m.name, perHost, rank, err)
+				}
+			}
+		}
+	}
+}
+
+// The vector of another rank is a vector like any other, and so is that of a communicator that
+// was closed.
+func TestForeignVector(t *testing.T) {
+	t.Parallel()
+	for where, connect := range everywhere(t, 3) {
+		var given [3][]int64
+		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			dup, err := collective.Dup(ctx, c)
+			if err != nil {
+				return err
+			}
+			if given[c.Rank()], err = collective.Alloc[int64](dup, 5000); err != nil {
+				return err
+			}
+			if err := errors.Join(dup.Close(), collective.Barrier(ctx, c)); err != nil {
+				return err
+			}
+			own, v := given[c.Rank()], given[(c.Rank()+1)%3]
+			for i := range v {
+				v[i] = int64(i)
+			}
+			if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+				return err
+			}
+			for i := range v {
+				if v[i] != int64(3*i) {
+					return fmt.Errorf("element %d is %d", i, v[i])
+				}
+			}
+			return errors.Join(collective.Barrier(ctx, c), collective.Free(c, own))
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}
+
+// Alloc of a communicator that was closed says so.
+func TestAllocAfterClose(t *testing.T) {
+	t.Parallel()
+	for where, connect := range everywhere(t, 1) {
+		for _, e := range connect() {
+			c, err := collective.New(e, 0, 1, collective.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := collective.Alloc[int64](c, 10); !errors.Is(err, collective.ErrClosed) {
+				t.Errorf("%s: %d elements, %v", where, len(v), err)
+			}
+		}
+	}
+}

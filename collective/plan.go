@@ -90,19 +90,28 @@ func checkReduction[T Number](p *plan, fold func(dst, a, b []T)) {
 	}
 }
 
-// checkOverlap fails the plan if two of its vectors have memory in common, unless part
-// is place: what there is of it in whole, where the call allows that.
-func checkOverlap[T Number](p *plan, whole, part, place []T) {
+// checkFreed fails the plan if a vector came from Alloc and was freed.
+func checkFreed[T Number](p *plan, c *Comm, v []T) {
+	if c.SharesMemory() && c.shared.Arena.Freed(raw.Bytes(v)) {
+		p.fail("a vector from Alloc was freed before the call")
+	}
+}
+
+// checkVectors fails the plan if one of its vectors was freed, or if they have memory in
+// common, unless part is place: what there is of it in whole, where the call allows that.
+func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
+	checkFreed(p, c, whole)
+	checkFreed(p, c, part)
 	if p.err == nil && raw.Overlap(whole, part) && !(len(part) == len(place) && &part[0] == &place[0]) {
 		p.fail("dst and src overlap, and not as the call allows")
 	}
 }
 
-// checkPart is checkOverlap where the part of a rank may stand at its place in the whole.
-func checkPart[T Number](p *plan, whole, part []T, counts []int, rank int) {
+// checkPart is checkVectors where the part of a rank may stand at its place in the whole.
+func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	if p.err == nil {
 		b := bounds(counts)
-		checkOverlap(p, whole, part, whole[b[rank]:b[rank+1]])
+		checkVectors(p, c, whole, part, whole[b[c.rank]:b[c.rank+1]])
 	}
 }
 

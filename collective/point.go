@@ -35,6 +35,7 @@ func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Hand
 
 func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	p := planPoint[T](c, to, tag, len(src))
+	checkFreed(&p, c, src)
 	p.send = true
 	p.body = func(o *operation) error {
 		if err := o.turns.enter(o); err != nil {
@@ -47,6 +48,7 @@ func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 
 func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	p := planPoint[T](c, from, tag, len(dst))
+	checkFreed(&p, c, dst)
 	p.body = func(o *operation) error {
 		if err := o.turns.enter(o); err != nil {
 			return err

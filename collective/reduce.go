@@ -28,9 +28,10 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.closing = true
 	checkReduction(&p, red.Fold)
+	checkFreed(&p, c, src)
 	if c.rank == root {
 		p.check("dst", len(dst), len(src))
-		checkOverlap(&p, dst, src, dst)
+		checkVectors(&p, c, dst, src, dst)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == SharedMemory {
@@ -128,7 +129,7 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)
 	checkReduction(&p, red.Fold)
-	checkOverlap(&p, src, dst, src[first:end])
+	checkVectors(&p, c, src, dst, src[first:end])
 	// Of an empty chunk a ring sends nothing, so it ties no rank to the others.
 	p.closing = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {

@@ -37,7 +37,7 @@ func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(&p, red.Fold)
-	checkOverlap(&p, dst, src, dst)
+	checkVectors(&p, c, dst, src, dst)
 	p.closing = true
 	p.body = func(o *operation) error {
 		with, before := scratch[T](o, len(src)), scratch[T](o, len(src))

@@ -39,9 +39,10 @@ func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, roo
 	if p.err == nil {
 		p.check("dst", len(dst), counts[c.rank])
 	}
+	checkFreed(&p, c, dst)
 	if c.rank == root {
 		p.check("src", len(src), int(p.call.Count))
-		checkPart(&p, src, dst, counts, root)
+		checkPart(&p, c, src, dst, counts)
 	}
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == Tree {

@@ -21,6 +21,8 @@ const pageSize = 4 << 10
 // methods are safe for concurrent use.
 type Arena struct {
 	memory *Memory
+	base   uintptr // where the memory begins, also when it is not mapped any more
+	size   int
 	mu     sync.Mutex
 	taken  []span // in order, those that are dead included
 	held   int    // of these, as many that are not
@@ -45,7 +47,7 @@ func NewArena(size int) (*Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Arena{memory: m}, nil
+	return &Arena{memory: m, base: addressOf(m.Bytes()), size: len(m.Bytes())}, nil
 }
 
 // File is what the other processes give to Open.
@@ -152,6 +154,19 @@ func (a *Arena) Has(b []byte) bool {
 	return ok
 }
 
+// Freed reports whether b lies in the arena, and not in what is allocated there.
+func (a *Arena) Freed(b []byte) bool {
+	offset, ok := a.offset(b)
+	if !ok || len(b) == 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !slices.ContainsFunc(a.taken, func(s span) bool {
+		return !s.dead && s.first <= offset && offset+len(b) <= s.end
+	})
+}
+
 func (a *Arena) isAbandoned(s span) bool { return slices.ContainsFunc(a.abandoned, s.overlaps) }
 
 // Ref says where b lies, for at of another process; 0 if it is not in the arena.
@@ -171,11 +186,11 @@ func (a *Arena) Ref(b []byte) Ref {
 }
 
 func (a *Arena) offset(b []byte) (int, bool) {
-	base, p := addressOf(a.memory.Bytes()), addressOf(b)
-	if p < base || p+uintptr(len(b)) > base+uintptr(len(a.memory.Bytes())) {
+	p := addressOf(b)
+	if p < a.base || p+uintptr(len(b)) > a.base+uintptr(a.size) {
 		return 0, false
 	}
-	return int(p - base), true
+	return int(p - a.base), true
 }
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
