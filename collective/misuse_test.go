@@ -353,19 +353,21 @@ func TestFreedVector(t *testing.T) {
 func TestForeignVector(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
-		var given [3][]int64
+		var given [3]chan []int64
+		for i := range given {
+			given[i] = make(chan []int64, 1)
+		}
 		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
 			}
-			if given[c.Rank()], err = collective.Alloc[int64](dup, 5000); err != nil {
+			own, err := collective.Alloc[int64](dup, 5000)
+			given[c.Rank()] <- own // or the others would wait
+			if err := errors.Join(err, dup.Close(), collective.Barrier(ctx, c)); err != nil {
 				return err
 			}
-			if err := errors.Join(dup.Close(), collective.Barrier(ctx, c)); err != nil {
-				return err
-			}
-			own, v := given[c.Rank()], given[(c.Rank()+1)%3]
+			v := <-given[(c.Rank()+1)%3]
 			for i := range v {
 				v[i] = int64(i)
 			}
@@ -377,7 +379,8 @@ func TestForeignVector(t *testing.T) {
 					return fmt.Errorf("element %d is %d", i, v[i])
 				}
 			}
-			return errors.Join(collective.Barrier(ctx, c), collective.Free(c, own))
+			given[(c.Rank()+1)%3] <- v
+			return collective.Free(c, <-given[c.Rank()]) // its own again
 		})
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)
