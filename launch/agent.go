@@ -22,7 +22,7 @@ var ErrLauncher = errors.New("launcher ended the job")
 
 const (
 	mostAnswers = 4 // that wait: the answer to hello and orders after it
-	// emitPatience is how long Emit lets the writer go first, where nothing waits before.
+	// emitPatience is how long Emit lets the writer go first, where the launcher keeps up.
 	emitPatience = 10 * time.Millisecond
 	// orphanPeriod is what a program has to end after its launcher died. With the time to
 	// notice it stays below two seconds.
@@ -291,6 +291,7 @@ func (a *agent) post(m message, c class) {
 	select {
 	case <-sent:
 	case <-timer.C:
+		a.out.late()
 	case <-a.gone.Done():
 	}
 }

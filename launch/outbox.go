@@ -17,6 +17,7 @@ type outbox struct {
 	waiting []outgoing
 	bytes   [classes]int  // of waiting, by class
 	full    [classes]bool // the class drops its messages until half of them are gone
+	slow    bool          // the reader did not take a message in time, and some still wait
 	closed  bool          // nothing more is added
 	broken  bool          // a write failed: there is no reader
 }
@@ -50,7 +51,7 @@ func newOutbox(gap func(lost int) []byte) *outbox {
 }
 
 // add puts a line into the queue and returns what is closed when the socket has it; nil if
-// others wait before it, or it was dropped.
+// the reader is slow, or the line was dropped.
 func (o *outbox) add(line []byte, c class) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,14 +63,21 @@ func (o *outbox) add(line []byte, c class) <-chan struct{} {
 		return nil
 	}
 	sent := make(chan struct{})
-	first := len(o.waiting) == 0
 	o.bytes[c] += len(line)
 	o.waiting = append(o.waiting, outgoing{line: line, class: c, sent: sent})
 	o.sign()
-	if !first {
+	if o.slow {
 		return nil
 	}
 	return sent
+}
+
+// late notes that the reader did not take a message in time: nobody waits for it until it
+// has taken all.
+func (o *outbox) late() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.slow = len(o.waiting) > 0
 }
 
 // drops reports whether a message of n bytes finds no room. mu is held.
@@ -152,6 +160,7 @@ func (o *outbox) written(m outgoing) {
 	}
 	o.waiting[0] = outgoing{} // gives the line free
 	o.waiting = o.waiting[1:]
+	o.slow = o.slow && len(o.waiting) > 0
 	close(m.sent)
 }
 

@@ -1,0 +1,63 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// written closes an outbox and returns what its writer puts out.
+func written(o *outbox) (lines []string) {
+	o.close()
+	o.run(func(line []byte) error {
+		lines = append(lines, string(line))
+		return nil
+	})
+	return lines
+}
+
+// A class keeps what its bound allows and counts the rest where it is missing; results are
+// always kept.
+func TestOutboxBound(t *testing.T) {
+	o := newOutbox(func(lost int) []byte { return fmt.Append(nil, "lost ", lost) })
+	step := []byte(strings.Repeat("s", 1<<10))
+	bound := telemetry.bound() / len(step)
+	for range bound + 5 {
+		o.add(step, telemetry)
+	}
+	o.add([]byte("done"), result)
+	for range 2 {
+		o.add(step, telemetry) // the class drops until half of it is gone
+	}
+	lines := written(o)
+	kept := slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return s != string(step) })
+	rest := slices.DeleteFunc(lines, func(s string) bool { return s == string(step) })
+	if len(kept) != bound || !slices.Equal(rest, []string{"lost 5", "done", "lost 2"}) {
+		t.Errorf("%d steps, want %d; and %q", len(kept), bound, rest)
+	}
+}
+
+// Whoever adds waits for the socket until the reader has once been late, and again when it
+// has taken all.
+func TestOutboxLateReader(t *testing.T) {
+	o := newOutbox(nil)
+	first, second := o.add([]byte("1"), history), o.add([]byte("2"), history)
+	if first == nil || second == nil {
+		t.Fatal("nothing to wait for, though the reader keeps up")
+	}
+	o.late()
+	if o.add([]byte("3"), history) != nil {
+		t.Error("waits for a reader that is late")
+	}
+	for range 3 {
+		m, _, _ := o.first()
+		o.written(m)
+	}
+	if o.add([]byte("4"), history) == nil {
+		t.Error("does not wait for a reader that has taken all")
+	}
+	if got := written(o); !slices.Equal(got, []string{"4"}) {
+		t.Errorf("got %q", got)
+	}
+}
