@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/elrun/elrun/internal/transfer"
 )
@@ -34,11 +35,13 @@ func Example() {
 	var job sync.WaitGroup
 	job.Go(func() {
 		sum := int64(0)
+		steps := time.NewTicker(time.Millisecond)
+		defer steps.Stop()
 		for step := int64(1); ; step++ {
 			select {
 			case <-over:
 				return
-			default:
+			case <-steps.C:
 			}
 			sum += step
 			for _, d := range donors {

@@ -39,8 +39,11 @@ func TestMemoryOfManyJoins(t *testing.T) {
 					t.Fatalf("after %d joins %d bytes are kept for a state of %d, want at most %d", join+1, got, state, most)
 				}
 			}
-			if len(d.leases) < 100 {
-				t.Errorf("%d leases are left: the test shows nothing", len(d.leases))
+			d.mu.Lock()
+			leases := len(d.leases)
+			d.mu.Unlock()
+			if leases < 100 {
+				t.Errorf("%d leases are left: the test shows nothing", leases)
 			}
 			_ = pause(t.Context(), d.cfg.Lease)
 			if got := d.Memory(); got != 0 {
