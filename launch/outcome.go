@@ -102,7 +102,7 @@ func (o outcome) summary(done *event.Done, status int) string {
 }
 
 // shownExits bounds how many processes a line names.
-const shownExits = 4
+const shownExits = 2
 
 // wordExits lists how processes ended.
 func wordExits(exits []Exit) string {
