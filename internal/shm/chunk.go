@@ -1,6 +1,9 @@
 package shm
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // helpedBelow is how long vectors may be, in bytes, of which a rank folds the chunks of others
 // as well. It saves that their processes have to have a turn each; longer ones take longer
@@ -12,7 +15,9 @@ const helpedBelow = 128 << 10
 type chunk struct {
 	taken  atomic.Uint64 // the direct call in which somebody has taken it last, and in the lower half who
 	_      [line - 8]byte
-	folded lineWord // the direct call in which it was folded last
+	folded word          // the direct call in which it was folded last
+	failed atomic.Uint32 // not 0 once a call of its rank has failed
+	_      [line - unsafe.Sizeof(word{}) - 4]byte
 }
 
 // take reports whether the chunk of owner, in the present direct call, is for this rank to fold.

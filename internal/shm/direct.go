@@ -25,6 +25,10 @@ const (
 // its caller gives up the pages of dst (Arena.Abandon). For that others write whole pages only.
 // What dst has of a page at either end travels with the post, as it is short, and each rank
 // folds it for itself.
+//
+// What such a late rank reads is not what the others gave either, once these go on to use their
+// src. So a rank whose call fails says so in the memory before it returns (chunk.failed), and
+// the call succeeds at no rank that sees that after all chunks were folded.
 
 // views are the vectors of all ranks of a lane, of any type, as they are mapped here. Each
 // call writes them anew: to make them would take longer than a short call.
@@ -97,7 +101,7 @@ func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
 		}
 		first, end := l.share(head/size, length-tail/size, line/size, owner)
 		pushChunk(l, bytes, first, end, fold)
-		l.publish(&l.places[owner].chunk.folded.word, l.directs)
+		l.publish(&l.places[owner].chunk.folded, l.directs)
 	}
 	return l.finish()
 }
@@ -162,7 +166,8 @@ func edge[T raw.Number](l *Lane, first, end, skip int, fold Folding[T]) {
 	fold.into(to, to[0], from, 0)
 }
 
-// finish waits until all chunks are folded. The call counts as one block.
+// finish waits until all chunks are folded. Where a rank has failed before, it waits until this
+// segment is revoked, too, as it soon is. The call counts as one block.
 func (l *Lane) finish() error {
 	l.done++
 	mine := l.mine()
@@ -170,8 +175,13 @@ func (l *Lane) finish() error {
 	mine.folded.value.Store(l.done)
 	l.publish(&mine.taken.word, l.done)
 	for r, p := range l.places {
-		if err := l.await(&p.chunk.folded.word, l.directs, l.holder(r)); err != nil {
+		if err := l.await(&p.chunk.folded, l.directs, l.holder(r)); err != nil {
 			return err
+		}
+	}
+	for r, p := range l.places {
+		if p.chunk.failed.Load() != 0 {
+			return l.await(&p.chunk.folded, l.directs+1, r)
 		}
 	}
 	return nil

@@ -237,6 +237,62 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 	return errs
 }
 
+// A rank that runs on in the middle of a call which the others have left, and so may read what
+// they have by then, does not take the result for right; nor does one that has not left yet.
+func TestLateResult(t *testing.T) {
+	for _, left := range []int{1, 2} {
+		const length = 5 * pageSize
+		g := newTenancy(t, 3, 1<<21)
+		started, goOn, errs := make(chan struct{}), make(chan struct{}), make(chan error, 3)
+		var src [3][]int64
+		for r, a := range g.arenas {
+			dst := allocOf(t, a, length)
+			src[r] = allocOf(t, a, length)
+			wait := sync.OnceFunc(func() {
+				if r == 2 {
+					close(started)
+					<-goOn
+				}
+			})
+			fold := func(dst, a, b []int64) {
+				wait()
+				join(dst, a, b)
+			}
+			go func() { errs <- g.reduce(r, 1, dst, src[r], Folding[int64]{Two: fold}) }()
+		}
+		<-started
+		for r := range 2 {
+			if err := g.lanes[2].await(&g.lanes[r].mine().chunk.folded, 1, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for r := range left {
+			g.lanes[r].segment.Revoke()
+			if err := <-errs; !errors.Is(err, ErrRevoked) {
+				t.Fatal(err)
+			}
+		}
+		for r := range left {
+			for i := range src[r] {
+				src[r][i] = 7
+			}
+		}
+		close(goOn)
+		if err := g.lanes[2].await(&g.lanes[2].mine().taken.word, 1, 2); err != nil {
+			t.Fatal(err)
+		}
+		for r := range 3 {
+			g.lanes[r].segment.Revoke()
+		}
+		for range 3 - left {
+			if err := <-errs; !errors.Is(err, ErrRevoked) {
+				t.Errorf("%d ranks have left: another returns %v, want that the segment is revoked", left, err)
+			}
+		}
+		g.close(t)
+	}
+}
+
 // What is abandoned is ordinary memory from then on, in whole pages.
 func TestAbandon(t *testing.T) {
 	a, err := NewArena(16 * pageSize)

@@ -22,7 +22,7 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 const (
 	// Layout is different in programs that lay out a segment differently, or use it in
 	// another way: ranks with different ones cannot share memory.
-	Layout = 8
+	Layout = 9
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels with a post, in bytes.

@@ -22,6 +22,14 @@ type Vectors[T raw.Number] struct {
 // AllReduce folds the ranks' Src in the order of ranks into Dst at every rank, or at root
 // only.
 func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
+	err := allReduce(l, v, root)
+	if err != nil {
+		l.mine().chunk.failed.Store(1)
+	}
+	return err
+}
+
+func allReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}

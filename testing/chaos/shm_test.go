@@ -151,13 +151,13 @@ func TestSharedEnds(t *testing.T) {
 	}
 }
 
-// A peer that is stopped in the middle of a call in shared memory is named by those who
-// wait for it, is put out, and the others go on. One of them that is starved may come to say
-// so too late.
+// A peer that is stopped in the middle of a call in shared memory is named, is put out, and
+// the others go on. Those who wait for it name it as the one that holds them up, unless they
+// are starved until it is put out; then the loss names it.
 func TestStopShared(t *testing.T) {
 	rng := chance(t)
 	const peers = 4
-	var all []time.Duration
+	var all, lost []time.Duration // from the stop to reports of who holds up, and to losses
 	for run := range pick(10, 20) {
 		if len(all) > 0 && !option[bool]("long") {
 			break
@@ -176,6 +176,12 @@ func TestStopShared(t *testing.T) {
 					t.Errorf("peer %d waits for %s (%s, %s), want %s", e.Index, s.Culprit, s.Phase, s.What, id)
 				}
 			}
+			for _, e := range of[event.Lost](j.events(), stopped) {
+				lost = append(lost, e.Time.Sub(stopped))
+				if who := e.Body.(event.Lost).Who; who != id {
+					t.Errorf("peer %d has put out %s, want %s", e.Index, who, id)
+				}
+			}
 			j.hurry(t)
 			if status := j.elruns[0].status(t); status != 0 {
 				t.Errorf("elrun ended with status %d", status)
@@ -183,12 +189,14 @@ func TestStopShared(t *testing.T) {
 			j.checkGone(t)
 		})
 	}
-	if len(all) == 0 {
+	if len(lost) == 0 {
 		t.Error("nobody has ever named the stopped peer")
 	}
-	reportColumns(t, fmt.Sprintf("%d reports of a stopped peer", len(all)), all, []column[time.Duration]{
-		{"stop to report", func(d time.Duration) time.Duration { return d }},
-	})
+	taken := func(d time.Duration) time.Duration { return d }
+	if len(all) > 0 {
+		reportColumns(t, fmt.Sprintf("%d reports of a stopped peer", len(all)), all, []column[time.Duration]{{"stop to report", taken}})
+	}
+	reportColumns(t, fmt.Sprintf("%d losses of a stopped peer", len(lost)), lost, []column[time.Duration]{{"stop to loss", taken}})
 }
 
 // A peer that is stopped in the middle of a call, together with its elrun, which would kill it,
