@@ -6,7 +6,6 @@ import (
 
 	"github.com/elrun/elrun/internal/event"
 	"github.com/elrun/elrun/launch"
-	"syscall"
 )
 
 // afterElrun is how long peers may run on after their elrun was killed.
@@ -23,7 +22,7 @@ func TestElrunKilled(t *testing.T) {
 		t.Fatalf("host 1 has the peers %v, want two", pids)
 	}
 	killed := time.Now() // before the signal: the peers of a killed elrun leave within milliseconds
-	j.elruns[1].signal(t, syscall.SIGKILL)
+	j.elruns[1].kill()
 	until(t, "the end of the peers of host 1", func() bool { return len(peersOf(t, j.name, j.lab.hosts[1].name)) == 0 })
 	took := time.Since(killed)
 	if took > afterElrun && flagged[bool]("long") { // the load of the machine is in it

@@ -86,7 +86,7 @@ func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds m
 		if n := len(book.digests[step]); n > 1 {
 			t.Errorf("step %d has the digests %v", step, book.digests[step])
 		}
-		if err := once(book.parts[step], samplesOf(t, journals, step)*task.Cuts/task.Share); err != nil {
+		if err := once(book.parts[step], samplesOf(t, journals, step)*task.Cuts/task.Share, true); err != nil {
 			t.Errorf("step %d: %v", step, err)
 		}
 	}

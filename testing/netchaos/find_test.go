@@ -21,7 +21,7 @@ func TestOldTicket(t *testing.T) {
 		e, v, _ := j.elruns[2].view(t)
 		return step > 0 && epoch == e.Epoch && len(v.Members) == 3
 	})
-	j.elruns[0].end()
+	j.elruns[0].kill()
 	until(t, "a view without the ticket's peer", func() bool { _, v, ok := j.elruns[2].view(t); return ok && len(v.Members) == 2 })
 	j.join(t, 3, 1, old)
 	until(t, "the newcomer among three", func() bool { _, v, ok := j.elruns[3].view(t); return ok && len(v.Members) == 3 })

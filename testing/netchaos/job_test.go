@@ -44,6 +44,12 @@ type elrun struct {
 	host int
 }
 
+// kill ends an elrun with SIGKILL.
+func (e *elrun) kill() {
+	e.torn = true
+	e.end()
+}
+
 // newJob makes a job that has not been started. What it leaves is ended with the test.
 func newJob(t *testing.T, l *lab, s settings) *job {
 	t.Helper()

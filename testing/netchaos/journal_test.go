@@ -22,6 +22,7 @@ type journal struct {
 	offset int64
 	rest   []byte // begin of a line
 	all    []event.Event
+	torn   bool // its elrun was killed with SIGKILL: what its peers said last may be missing
 }
 
 // events returns all that have been written so far, in order.
@@ -112,21 +113,32 @@ type ledger struct {
 	parts   map[int64]map[string][][2]int // microbatches by step and peer
 	views   map[uint64]map[string]string  // by epoch and members, who has reported it
 	epochs  map[int64]map[uint64]bool     // in which a step was committed
+	members map[uint64][]string           // by epoch
+	torn    []torn
 	last    int64
+}
+
+// torn is what is known of a torn journal.
+type torn struct {
+	peers map[string]bool
+	last  int64 // step in it
 }
 
 // newLedger reads the journals.
 func newLedger(t *testing.T, journals []*journal) *ledger {
 	t.Helper()
 	l := &ledger{digests: map[int64]map[string]string{}, parts: map[int64]map[string][][2]int{},
-		views: map[uint64]map[string]string{}, epochs: map[int64]map[uint64]bool{}}
+		views: map[uint64]map[string]string{}, epochs: map[int64]map[uint64]bool{}, members: map[uint64][]string{}}
 	for _, j := range journals {
+		of := torn{peers: map[string]bool{}}
 		for _, e := range j.events(t) {
+			of.peers[e.Peer] = true
 			switch b := e.Body.(type) {
 			case event.View:
+				l.members[e.Epoch] = b.Members
 				put(l.views, e.Epoch, fmt.Sprint(b.Members, " voters ", b.Voters), e.Peer)
 			case event.Step:
-				l.last = max(l.last, e.Step)
+				l.last, of.last = max(l.last, e.Step), max(of.last, e.Step)
 				put(l.epochs, e.Step, e.Epoch, true)
 				if b.Digest != "" {
 					put(l.digests, e.Step, b.Digest, e.Peer)
@@ -139,8 +151,24 @@ func newLedger(t *testing.T, journals []*journal) *ledger {
 				}
 			}
 		}
+		if j.torn {
+			l.torn = append(l.torn, of)
+		}
 	}
 	return l
+}
+
+// whole reports whether the journals have all parts of a step: none of the peers whose elrun was
+// killed with SIGKILL was among its members after the end of their journal.
+func (l *ledger) whole(step int64) bool {
+	for epoch := range l.epochs[step] {
+		for _, of := range l.torn {
+			if step > of.last && slices.ContainsFunc(l.members[epoch], func(id string) bool { return of.peers[id] }) {
+				return false
+			}
+		}
+	}
+	return step < l.last // the last one may not have been reported by all
 }
 
 // put sets m[a][b].
@@ -170,7 +198,7 @@ func (l *ledger) check(t *testing.T) {
 
 // problems lists two views of one epoch, two states of one step, states that a single
 // process, whose digests are want, would not have come to, and microbatches that were
-// not contributed once. The last step may not have been reported by all.
+// not contributed once.
 func (l *ledger) problems(want []string) []string {
 	var out []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.views)) {
@@ -188,15 +216,16 @@ func (l *ledger) problems(want []string) []string {
 				out = append(out, fmt.Sprintf("step %d at %s has the digest %s, a single process has %s", step, who, digest, want[step-1]))
 			}
 		}
-		if err := once(l.parts[step], microbatches); err != nil && step < l.last {
+		if err := once(l.parts[step], microbatches, l.whole(step)); err != nil {
 			out = append(out, fmt.Sprintf("step %d, committed in epochs %v: %v", step, slices.Sorted(maps.Keys(l.epochs[step])), err))
 		}
 	}
 	return out
 }
 
-// once says whether the parts of a step of n microbatches are each of them once.
-func once(parts map[string][][2]int, n int) error {
+// once says whether the parts of a step of n microbatches are each of them once, or at most
+// once where they are not the whole.
+func once(parts map[string][][2]int, n int, whole bool) error {
 	seen := make([]int, n)
 	for _, ranges := range parts {
 		for _, r := range ranges {
@@ -206,7 +235,7 @@ func once(parts map[string][][2]int, n int) error {
 		}
 	}
 	for k, n := range seen {
-		if n != 1 {
+		if n > 1 || n == 0 && whole {
 			return fmt.Errorf("microbatch %d was contributed %d times: %v", k, n, parts)
 		}
 	}

@@ -2,6 +2,7 @@ package netchaos
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -41,6 +42,46 @@ func TestLedger(t *testing.T) {
 		problems := newLedger(t, []*journal{written(t, all)}).problems([]string{"w", "y", "z"})
 		if c.problem == "" && len(problems) > 0 || c.problem != "" && !strings.Contains(strings.Join(problems, "; "), c.problem) {
 			t.Errorf("%s: problems %q, want %q", name, problems, c.problem)
+		}
+	}
+}
+
+// Of peers whose elrun was killed with SIGKILL parts may be missing after the end of its journal,
+// and of no others.
+func TestLedgerTorn(t *testing.T) {
+	step := func(peer string, n int64, epoch uint64, first, end int) event.Event {
+		return event.Event{Peer: peer, Step: n, Epoch: epoch, Body: event.Step{Digest: fmt.Sprint(n), Microbatches: [][2]int{{first, end}}}}
+	}
+	view := func(epoch uint64, members ...string) event.Event {
+		return event.Event{Peer: "a", Epoch: epoch, Body: event.View{Members: members}}
+	}
+	for name, c := range map[string]struct {
+		missing int64 // step of which a part is missing
+		twice   bool  // that step has another part twice
+		problem bool
+	}{
+		"in its journal":          {missing: 1, problem: true},
+		"after it":                {missing: 2},
+		"after it, and one twice": {missing: 2, twice: true, problem: true},
+		"without its peers":       {missing: 3, problem: true},
+	} {
+		mine := []event.Event{view(1, "a", "b"), view(2, "a")}
+		for n := int64(1); n <= 4; n++ {
+			end := 20
+			if n == c.missing {
+				end = 19
+			}
+			first := 10 * max(0, 2-n) // b gave the first half of step 1
+			mine = append(mine, step("a", n, uint64(1+n/3), int(first), end))
+		}
+		if c.twice {
+			mine = append(mine, step("c", c.missing, 1, 0, 1))
+		}
+		its := written(t, []event.Event{step("b", 1, 1, 0, 10)})
+		its.torn = true
+		problems := newLedger(t, []*journal{written(t, mine), its}).problems([]string{"1", "2", "3", "4"})
+		if len(problems) > 0 != c.problem {
+			t.Errorf("%s: problems %q, want some: %t", name, problems, c.problem)
 		}
 	}
 }
