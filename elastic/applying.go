@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/transfer"
 )
 

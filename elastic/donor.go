@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/transfer"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/simnet"
 )
 

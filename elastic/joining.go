@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // joiner is a peer on its way into a running job. A goroutine of its own makes its offer

@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // account is what each member says of its state when it enters a session.

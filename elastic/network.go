@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Control carries membership messages between processes that know each other's

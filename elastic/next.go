@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Next waits for the first view after epoch, 0 at the start, connects its members and

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Session is one epoch as its members see it. Its communicator ends with an error

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 const (

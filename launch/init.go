@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Init makes this process a member of its job: the one of the launcher that started it,

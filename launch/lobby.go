@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // lobby keeps account of the local peers that want to join a running group and are not

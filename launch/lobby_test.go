@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // told advances a lobby second by second and returns the lines and their times.

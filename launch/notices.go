@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // other returns the line for an event that is no change of membership by itself, once

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // StatusQuorum is the exit status of a launcher, and of a peer, whose group gave up

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 func TestAgreeDone(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // printer writes lines to one file, or to several that share a screen, from one goroutine.

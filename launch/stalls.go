@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // stalls decides which stall events become lines for people: one for each culprit, as

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Status is the state of a job as its peers on this host tell it.

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 func viewOf(epoch uint64, ids ...string) event.Event {

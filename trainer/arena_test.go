@@ -13,7 +13,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"

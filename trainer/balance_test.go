@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/ring"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/raw"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/internal/transport/mem"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // work is what only this peer knows of a step that it has contributed to.

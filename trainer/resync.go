@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // errNextSession ends a session by a decision that all its members have made alike.

@@ -17,7 +17,7 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/raw", "internal/wire", "internal/event", "internal/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
+		{"level 0", []string{"internal/raw", "internal/wire", "event", "internal/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/progress"}},
 		// Policies of loadbal on traces of speeds.

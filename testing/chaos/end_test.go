@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // finish waits for the end of the job, checks that the first elrun tells of a good one and

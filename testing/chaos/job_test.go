@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // job is a job of one or several elruns on this host. Its methods are called by the

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // latency is what passes between the death of a peer and the next commit.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Each sample counts exactly once in each pass, whoever comes and goes.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // eventLog follows the event log of one elrun. It is not safe for concurrent use.

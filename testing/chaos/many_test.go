@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // manyLimit is what only a hang exceeds where many peers start on few cores.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // softmax is a job of MNIST with four peers that another may join.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/loadbal"
 )
 

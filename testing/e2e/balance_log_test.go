@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/loadbal"
 )
 

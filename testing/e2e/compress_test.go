@@ -12,7 +12,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // squeezed is what a job on MNIST with four peers left behind.

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // mnist builds bin/mnist and returns its path and that of the data.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // The group of these tests: five peers, whose steps take 100 ms.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // A process is killed while the next step has begun and sums are on their way over slow

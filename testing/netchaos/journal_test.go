@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // journal is an event log that is being written.

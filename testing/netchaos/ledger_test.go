@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // What the tests look for is found: each case is a log of two hosts with one mistake.

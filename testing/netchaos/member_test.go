@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/internal/transport/p2p"
 	"github.com/elrun/elrun/trainer"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // Slow is not dead: while steps vary by 5x, one peer is 5x slower than the others and

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // shutIn makes a host take in no connection, as those behind a router do that nobody has

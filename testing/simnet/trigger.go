@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 )
 
 // errKilled is why a killed member is off the network.

@@ -13,7 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )

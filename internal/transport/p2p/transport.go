@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/event"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/transport/mailbox"
 	"github.com/elrun/elrun/internal/wire"
 )
