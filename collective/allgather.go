@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
@@ -69,7 +69,7 @@ func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 		if err := gatherTree(o, v, v[b[o.rank]:b[o.rank+1]], b, 0); err != nil {
 			return err
 		}
-		return broadcastTree(o, raw.Bytes(v), 0)
+		return broadcastTree(o, kernel.Bytes(v), 0)
 	case o.env.Call.Algorithm == RecursiveDoubling && isPowerOfTwo(o.size):
 		return allGatherDoubling(o, v, b)
 	}
@@ -82,7 +82,7 @@ func allGatherDoubling[T Number](o *operation, v []T, b []int) error {
 		partner := o.rank ^ d
 		mine, theirs := o.rank&^(d-1), partner&^(d-1)
 		out, in := v[b[mine]:b[mine+d]], v[b[theirs]:b[theirs+d]]
-		if err := o.exchange(partner, raw.Bytes(out), partner, raw.Bytes(in)); err != nil {
+		if err := o.exchange(partner, kernel.Bytes(out), partner, kernel.Bytes(in)); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@ package collective
 import (
 	"fmt"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 )
 
@@ -39,7 +39,7 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 // need not copy it. What Alloc returns does, where there is such memory, until it is the dst
 // of a call that fails.
 func IsShared[T Number](c *Comm, v []T) bool {
-	return c.SharesMemory() && c.shared.Arena.Ref(raw.Bytes(v)) != 0
+	return c.SharesMemory() && c.shared.Arena.Ref(kernel.Bytes(v)) != 0
 }
 
 // SharesMemory reports whether Alloc returns memory that ranks share.
@@ -53,10 +53,10 @@ func (c *Comm) SameMemory(d *Comm) bool {
 
 // Free gives back what Alloc returned, whole. No call may be using it, at any rank.
 func Free[T Number](c *Comm, v []T) error {
-	if !c.SharesMemory() || len(v) == 0 || !c.shared.Arena.Has(raw.Bytes(v)) {
+	if !c.SharesMemory() || len(v) == 0 || !c.shared.Arena.Has(kernel.Bytes(v)) {
 		return nil
 	}
-	if err := c.shared.Arena.Free(raw.Bytes(v)); err != nil {
+	if err := c.shared.Arena.Free(kernel.Bytes(v)); err != nil {
 		return fmt.Errorf("collective: free: %w", err)
 	}
 	return nil

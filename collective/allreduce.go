@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -33,7 +33,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 
 // planAllReduce leaves the body to the caller.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
-	p.describe(c.orNobody(), vector{kind: KindAllReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+	p.describe(c.orNobody(), vector{kind: KindAllReduce, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
@@ -77,7 +77,7 @@ func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	if err := reduceTree(o, dst, red, 0); err != nil {
 		return err
 	}
-	return broadcastTree(o, raw.Bytes(dst), 0)
+	return broadcastTree(o, kernel.Bytes(dst), 0)
 }
 
 // subgroup is the largest power of two of ranks, each of which stands for itself
@@ -109,13 +109,13 @@ func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(s
 		return reduce(g)
 	}
 	if o.rank%2 == 0 {
-		if err := o.send(o.rank+1, raw.Bytes(v)); err != nil {
+		if err := o.send(o.rank+1, kernel.Bytes(v)); err != nil {
 			return err
 		}
-		return o.recv(o.rank+1, raw.Bytes(v))
+		return o.recv(o.rank+1, kernel.Bytes(v))
 	}
 	lower := scratch[T](o, len(v))
-	if err := o.recv(o.rank-1, raw.Bytes(lower)); err != nil {
+	if err := o.recv(o.rank-1, kernel.Bytes(lower)); err != nil {
 		return err
 	}
 	red.Fold(v, lower, v)
@@ -123,18 +123,18 @@ func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(s
 	if err := reduce(g); err != nil {
 		return err
 	}
-	return o.send(o.rank-1, raw.Bytes(v))
+	return o.send(o.rank-1, kernel.Bytes(v))
 }
 
 // doubling exchanges whole vectors with members at distance 1, 2, 4, ...: after
 // each step a block of twice as many members has one result. Pieces are folded while others
 // are on their way. It takes this member's vector from src, which may be dst.
 func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
-	size := raw.Size[T]()
+	size := kernel.Size[T]()
 	other := scratch[T](o, min(max(1, o.pieces()/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.real(g.rank ^ d)
-		err := o.swap(partner, raw.Bytes(src), raw.Bytes(other), func(first, end int) {
+		err := o.swap(partner, kernel.Bytes(src), kernel.Bytes(other), func(first, end int) {
 			first, end = first/size, end/size
 			foldOrdered(red, dst[first:end], src[first:end], other[:end-first], partner < o.rank)
 		})
@@ -157,7 +157,7 @@ func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error 
 		partner := g.real(g.rank ^ d)
 		keep, give := halve(w, g.rank&d != 0)
 		in := other[:len(keep)]
-		if err := o.exchange(partner, raw.Bytes(give), partner, raw.Bytes(in)); err != nil {
+		if err := o.exchange(partner, kernel.Bytes(give), partner, kernel.Bytes(in)); err != nil {
 			return err
 		}
 		foldOrdered(red, keep, keep, in, partner < o.rank)
@@ -168,7 +168,7 @@ func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error 
 		partner := g.real(g.rank ^ d)
 		last := len(windows) - 1
 		keep, give := halve(windows[last], g.rank&d != 0)
-		if err := o.exchange(partner, raw.Bytes(keep), partner, raw.Bytes(give)); err != nil {
+		if err := o.exchange(partner, kernel.Bytes(keep), partner, kernel.Bytes(give)); err != nil {
 			return err
 		}
 		windows = windows[:last]

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // AllToAll sends the i-th of n equal parts of src to rank i, which puts it into the
@@ -22,7 +22,7 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orNobody()
-	p := c.planFor(vector{kind: KindAllToAll, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src), root: none})
+	p := c.planFor(vector{kind: KindAllToAll, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: none})
 	p.check("dst", len(dst), len(src))
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)
@@ -34,7 +34,7 @@ func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 		for d := 1; d < o.size; d++ {
 			to, from := (o.rank+d)%o.size, (o.rank-d+o.size)%o.size
 			out, in := src[to*k:(to+1)*k], dst[from*k:(from+1)*k]
-			if err := o.exchange(to, raw.Bytes(out), from, raw.Bytes(in)); err != nil {
+			if err := o.exchange(to, kernel.Bytes(out), from, kernel.Bytes(in)); err != nil {
 				return err
 			}
 		}

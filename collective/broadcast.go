@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -21,7 +21,7 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 }
 
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
-	p := c.orNobody().planFor(vector{kind: KindBroadcast, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(buf), root: root})
+	p := c.orNobody().planFor(vector{kind: KindBroadcast, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)
 	p.closing = true
 	p.body = func(o *operation) error {
@@ -32,7 +32,7 @@ func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 			return broadcastShared(o, buf, root)
 		}
 		if o.env.Call.Algorithm == Tree {
-			return broadcastTree(o, raw.Bytes(buf), root)
+			return broadcastTree(o, kernel.Bytes(buf), root)
 		}
 		return ring.Broadcast(context.Background(), o.ring(), buf, root)
 	}

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Gather puts the vectors src of all ranks, all of one length, one after the other
@@ -59,7 +59,7 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 // planParts describes a gather, scatter or allgather of one part per rank.
 func planParts[T Number](c *Comm, kind Kind, counts []int, varied bool, root int) plan {
 	sum, err := c.total(counts)
-	v := vector{kind: kind, typ: raw.TypeOf[T](), size: raw.Size[T](), count: sum, root: root}
+	v := vector{kind: kind, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
 	if varied {
 		v.counts = counts
 	}
@@ -75,14 +75,14 @@ func planParts[T Number](c *Comm, kind Kind, counts []int, varied bool, root int
 // to root.
 func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
-		return o.send(root, raw.Bytes(src))
+		return o.send(root, kernel.Bytes(src))
 	}
 	copy(dst[b[root]:b[root+1]], src)
 	for rank := range o.size {
 		if rank == root {
 			continue
 		}
-		if err := o.recv(rank, raw.Bytes(dst[b[rank]:b[rank+1]])); err != nil {
+		if err := o.recv(rank, kernel.Bytes(dst[b[rank]:b[rank+1]])); err != nil {
 			return err
 		}
 	}
@@ -100,12 +100,12 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 			break
 		}
 		part := buf[t.width(d):t.width(min(2*d, t.extent))]
-		if err := o.recv((o.rank+d)%o.size, raw.Bytes(part)); err != nil {
+		if err := o.recv((o.rank+d)%o.size, kernel.Bytes(part)); err != nil {
 			return err
 		}
 	}
 	if o.rank != root {
-		return o.send((o.rank-t.parent+o.size)%o.size, raw.Bytes(buf))
+		return o.send((o.rank-t.parent+o.size)%o.size, kernel.Bytes(buf))
 	}
 	n := copy(dst[b[root]:], buf) // ranks from root up, then from 0
 	copy(dst, buf[n:])

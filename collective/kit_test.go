@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -72,7 +72,7 @@ func user[T collective.Number](name string, ordered bool, input func(rank, index
 }
 
 // width is half the bits of T.
-func width[T collective.Number]() int { return raw.Size[T]() * 4 }
+func width[T collective.Number]() int { return kernel.Size[T]() * 4 }
 
 // compose is associative and does not commute: its elements are the maps x -> f*x + g
 // modulo 2^width, with f in the upper half of the bits and g in the lower; a comes

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 )
 
@@ -30,7 +30,7 @@ func allReduceLevels[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	whole := red // its last step is of all ranks
 	red.Finish = nil
 	l := levels[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
-		step: max(1, levelSegments*o.opts.Segment/raw.Size[T]()), crossing: make(chan *Handle, levelWindow)}
+		step: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()), crossing: make(chan *Handle, levelWindow)}
 	if err := l.run(); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (l *levels[T]) spread() error {
 		_ = h.Wait(context.Background()) // it was revoked
 	}
 	if err != nil && l.lent && l.hosts.leaders != nil { // they must not read what comes there next
-		return errors.Join(err, l.shared.Arena.Abandon(raw.Bytes(l.dst)))
+		return errors.Join(err, l.shared.Arena.Abandon(kernel.Bytes(l.dst)))
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func (l *levels[T]) give(first, end int) error {
 		return err
 	}
 	l.moved()
-	out := raw.Bytes(l.dst[first:end])
+	out := kernel.Bytes(l.dst[first:end])
 	ref := l.lend(out)
 	for _, to := range l.hosts.near[1:] {
 		if len(out) > levelInline {
@@ -163,7 +163,7 @@ func (l *levels[T]) give(first, end int) error {
 
 // take is the other side of give.
 func (l *levels[T]) take(first, end int) error {
-	in, leader := raw.Bytes(l.dst[first:end]), l.hosts.near[0]
+	in, leader := kernel.Bytes(l.dst[first:end]), l.hosts.near[0]
 	var ref shm.Ref
 	if len(in) > levelInline {
 		var where [8]byte

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // call is one collective call under test, the same at all ranks.
@@ -55,7 +55,7 @@ func suites() []suite {
 
 type typed[T collective.Number] struct{ ops []reduction[T] }
 
-func (s typed[T]) typeName() string { return raw.TypeOf[T]().String() }
+func (s typed[T]) typeName() string { return kernel.TypeOf[T]().String() }
 
 func (s typed[T]) opNames() []string {
 	var names []string
@@ -135,7 +135,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 		err = fmt.Errorf("unknown call")
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", raw.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
+		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", kernel.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
 	}
 	return nil
 }
@@ -378,7 +378,7 @@ func (l *vectors[T]) garbage(n int) []T {
 
 // same compares two vectors bit by bit.
 func same[T collective.Number](what string, got, want []T) error {
-	if bytes.Equal(raw.Bytes(got), raw.Bytes(want)) {
+	if bytes.Equal(kernel.Bytes(got), kernel.Bytes(want)) {
 		return nil
 	}
 	if len(got) != len(want) {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // errPanicked is passed on to the other ranks when the goroutine of a call unwinds.
@@ -418,7 +418,7 @@ func (o *operation) disseminate() error {
 
 // scratch returns n elements of unspecified value that live until the call ends.
 func scratch[T Number](o *operation, n int) []T {
-	return raw.View[T](o.words(raw.Words[T](n)), n)
+	return kernel.View[T](o.words(kernel.Words[T](n)), n)
 }
 
 // words returns pooled memory of at least n words that lives until the call ends.

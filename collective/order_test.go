@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -108,7 +108,7 @@ func TestInOrderSameBits(t *testing.T) {
 		return collective.AllReduce(ctx, c, v, v, collective.Sum[float32])
 	})
 	for rank, v := range sums {
-		if !bytes.Equal(raw.Bytes(v), raw.Bytes(sums[0])) {
+		if !bytes.Equal(kernel.Bytes(v), kernel.Bytes(sums[0])) {
 			t.Errorf("rank %d has another sum than rank 0", rank)
 		}
 	}

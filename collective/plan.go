@@ -7,7 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -18,7 +18,7 @@ const none = -1
 // chooses the algorithm.
 type vector struct {
 	kind  Kind
-	typ   raw.Type
+	typ   kernel.Type
 	size  int // bytes of an element
 	count int // elements of the whole vector
 	root  int
@@ -92,7 +92,7 @@ func checkReduction[T Number](p *plan, fold func(dst, a, b []T)) {
 
 // checkFreed fails the plan if a vector came from Alloc and was freed.
 func checkFreed[T Number](p *plan, c *Comm, v []T) {
-	if c.SharesMemory() && c.shared.Arena.Freed(raw.Bytes(v)) {
+	if c.SharesMemory() && c.shared.Arena.Freed(kernel.Bytes(v)) {
 		p.fail("a vector from Alloc was freed before the call")
 	}
 }
@@ -102,7 +102,7 @@ func checkFreed[T Number](p *plan, c *Comm, v []T) {
 func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
 	checkFreed(p, c, whole)
 	checkFreed(p, c, part)
-	if p.err == nil && raw.Overlap(whole, part) && !(len(part) == len(place) && &part[0] == &place[0]) {
+	if p.err == nil && kernel.Overlap(whole, part) && !(len(part) == len(place) && &part[0] == &place[0]) {
 		p.fail("dst and src overlap, and not as the call allows")
 	}
 }

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // MaxTag is the largest tag of Send and Recv.
@@ -41,7 +41,7 @@ func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 		if err := o.turns.enter(o); err != nil {
 			return err
 		}
-		return o.send(to, raw.Bytes(src))
+		return o.send(to, kernel.Bytes(src))
 	}
 	return p
 }
@@ -53,14 +53,14 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 		if err := o.turns.enter(o); err != nil {
 			return err
 		}
-		return o.recv(from, raw.Bytes(dst))
+		return o.recv(from, kernel.Bytes(dst))
 	}
 	return p
 }
 
 func planPoint[T Number](c *Comm, peer, tag, count int) plan {
 	c = c.orNobody()
-	p := c.Using(Auto).planFor(vector{kind: KindPoint, typ: raw.TypeOf[T](), size: raw.Size[T](), count: count, root: none})
+	p := c.Using(Auto).planFor(vector{kind: KindPoint, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: count, root: none})
 	if tag < 0 || tag > MaxTag {
 		p.fail("tag %d, want 0 to %d", tag, MaxTag)
 	}

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -24,7 +24,7 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orNobody()
 	red := reductionOf(op)
-	p := c.planFor(vector{kind: KindReduce, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+	p := c.planFor(vector{kind: KindReduce, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.closing = true
 	checkReduction(&p, red.Fold)
@@ -68,7 +68,7 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 	other := scratch[T](o, len(v))
 	for d := 1; d < o.size; d *= 2 {
 		if place&d != 0 {
-			if err := o.send((o.rank-d+o.size)%o.size, raw.Bytes(v)); err != nil {
+			if err := o.send((o.rank-d+o.size)%o.size, kernel.Bytes(v)); err != nil {
 				return err
 			}
 			break
@@ -76,12 +76,12 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 		if place+d >= o.size {
 			continue
 		}
-		if err := o.recv((o.rank+d)%o.size, raw.Bytes(other)); err != nil {
+		if err := o.recv((o.rank+d)%o.size, kernel.Bytes(other)); err != nil {
 			return err
 		}
 		red.Fold(v, v, other)
 	}
-	return o.move(top, root, raw.Bytes(v))
+	return o.move(top, root, kernel.Bytes(v))
 }
 
 // move takes buf from one rank to another, unless they are the same.
@@ -124,7 +124,7 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := reductionOf(op)
-	p := c.planFor(vector{kind: KindReduceScatter, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+	p := c.planFor(vector{kind: KindReduceScatter, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Scan combines the vectors src of ranks 0 to the caller's into dst. dst may be src.
@@ -33,7 +33,7 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := reductionOf(op)
-	p := c.planFor(vector{kind: kind, typ: raw.TypeOf[T](), size: raw.Size[T](), count: len(src),
+	p := c.planFor(vector{kind: kind, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(&p, red.Fold)
@@ -62,7 +62,7 @@ func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
 func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) error {
 	in := scratch[T](o, len(with))
 	for d := 1; d < o.size; d *= 2 {
-		if err := o.shift(d, raw.Bytes(with), raw.Bytes(in)); err != nil {
+		if err := o.shift(d, kernel.Bytes(with), kernel.Bytes(in)); err != nil {
 			return err
 		}
 		if o.rank < d {

@@ -3,7 +3,7 @@ package collective
 import (
 	"context"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Scatter sends rank i the i-th of n equal parts of src at root, into dst. Elsewhere
@@ -56,13 +56,13 @@ func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, roo
 // scatterDirect lets root send every rank its part.
 func scatterDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
-		return o.recv(root, raw.Bytes(dst))
+		return o.recv(root, kernel.Bytes(dst))
 	}
 	for rank := range o.size {
 		if rank == root {
 			continue
 		}
-		if err := o.send(rank, raw.Bytes(src[b[rank]:b[rank+1]])); err != nil {
+		if err := o.send(rank, kernel.Bytes(src[b[rank]:b[rank+1]])); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error 
 	if o.rank == root {
 		n := copy(buf, src[b[root]:])
 		copy(buf[n:], src)
-	} else if err := o.recv((o.rank-t.parent+o.size)%o.size, raw.Bytes(buf)); err != nil {
+	} else if err := o.recv((o.rank-t.parent+o.size)%o.size, kernel.Bytes(buf)); err != nil {
 		return err
 	}
 	d := 1
@@ -89,7 +89,7 @@ func scatterTree[T Number](o *operation, dst, src []T, b []int, root int) error 
 			continue
 		}
 		part := buf[t.width(d):t.width(min(2*d, t.extent))]
-		if err := o.send((o.rank+d)%o.size, raw.Bytes(part)); err != nil {
+		if err := o.send((o.rank+d)%o.size, kernel.Bytes(part)); err != nil {
 			return err
 		}
 	}

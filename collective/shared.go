@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
@@ -141,7 +141,7 @@ func (e *Envelope) pack(h *shm.Header) {
 // envelopeOf unpacks what pack has packed.
 func envelopeOf(h shm.Header) Envelope {
 	e := Envelope{Comm: h[0], Seq: uint32(h[1]), Call: Call{
-		Kind: Kind(h[1] >> 32), Type: raw.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
+		Kind: Kind(h[1] >> 32), Type: kernel.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
 		Root: int32(h[5]), Layout: uint32(h[5] >> 32), Count: h[4], Segment: uint32(h[6])}}
 	binary.LittleEndian.PutUint64(e.Call.Op[:], h[2])
 	binary.LittleEndian.PutUint64(e.Call.Op[8:], h[3])
@@ -153,7 +153,7 @@ func refs[T Number](o *operation, dst, src []T) shm.Refs {
 	if o.shared.Arena == nil {
 		return shm.Refs{}
 	}
-	return shm.Refs{Dst: o.shared.Arena.Ref(raw.Bytes(dst)), Src: o.shared.Arena.Ref(raw.Bytes(src))}
+	return shm.Refs{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }
 
 // folding is how the ranks fold in memory: by their order, so that a reduction need only
@@ -164,16 +164,16 @@ func folding[T Number](red Reduction[T]) shm.Folding[T] {
 
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
-		if in := raw.Bytes(src); len(in) <= shm.Inline {
+		if in := kernel.Bytes(src); len(in) <= shm.Inline {
 			l.Post(h, shm.Refs{}, in)
 			return shm.Small(l, dst, red.Fold)
 		}
 		r := refs(o, dst, src)
-		l.PostVectors(h, raw.Bytes(src), r)
+		l.PostVectors(h, kernel.Bytes(src), r)
 		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Fold: folding(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
 		if err != nil && r.Dst != 0 { // who has seen the post may go on to write there
-			return errors.Join(err, o.shared.Arena.Abandon(raw.Bytes(dst)))
+			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
 		}
 		return err
 	})

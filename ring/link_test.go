@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // wire is one direction between two neighbours in memory. With no buffers a Send
@@ -132,13 +132,13 @@ func (c *counter) Send(ctx context.Context, buf []byte) error {
 // where it cannot, they stay so small that the sum over nine ranks is exact.
 func value[T Number](rank, i int) T {
 	x := rank*1009 + i + 1
-	switch raw.TypeOf[T]() {
-	case raw.F16:
+	switch kernel.TypeOf[T]() {
+	case kernel.F16:
 		x %= 227
-	case raw.BF16, raw.Int8, raw.Uint8:
+	case kernel.BF16, kernel.Int8, kernel.Uint8:
 		x %= 28
 	}
-	return raw.FromFloat64[T](float64(x))
+	return kernel.FromFloat64[T](float64(x))
 }
 
 // input is the vector of rank.

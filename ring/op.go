@@ -1,19 +1,19 @@
 package ring
 
-import "github.com/elrun/elrun/internal/raw"
+import "github.com/elrun/elrun/internal/kernel"
 
 // Number lists the element types of vectors: int8, int32, int64, uint8, uint32,
 // uint64, float32, float64, Float16 and BFloat16.
-type Number = raw.Number
+type Number = kernel.Number
 
 // Integer lists the integer element types.
-type Integer = raw.Integer
+type Integer = kernel.Integer
 
 // Float16 is an IEEE 754 binary16 number in its bit pattern.
-type Float16 = raw.Float16
+type Float16 = kernel.Float16
 
 // BFloat16 is the upper half of an IEEE 754 binary32 number.
-type BFloat16 = raw.BFloat16
+type BFloat16 = kernel.BFloat16
 
 // Reduction says how two vectors become one.
 type Reduction[T Number] struct {
@@ -48,55 +48,55 @@ func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op
 
 // Sum adds. Integers wrap; float16 and bfloat16 add in float32 and round each time.
 func Sum[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "sum", Commutative: true, Fold: raw.Add[T], FoldAll: raw.AddAll[T]}
+	return Reduction[T]{Name: "sum", Commutative: true, Fold: kernel.Add[T], FoldAll: kernel.AddAll[T]}
 }
 
 // Prod multiplies, with the rounding of Sum.
 func Prod[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "prod", Commutative: true, Fold: raw.Mul[T]}
+	return Reduction[T]{Name: "prod", Commutative: true, Fold: kernel.Mul[T]}
 }
 
 // Min takes the lesser element; NaN if either is NaN; -0 is less than 0.
 func Min[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "min", Commutative: true, Fold: raw.Min[T]}
+	return Reduction[T]{Name: "min", Commutative: true, Fold: kernel.Min[T]}
 }
 
 // Max takes the greater element; NaN if either is NaN; 0 is greater than -0.
 func Max[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "max", Commutative: true, Fold: raw.Max[T]}
+	return Reduction[T]{Name: "max", Commutative: true, Fold: kernel.Max[T]}
 }
 
 // Average is Sum divided by the number of ranks; integers truncate towards zero.
 func Average[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "average", Commutative: true, Fold: raw.Add[T], FoldAll: raw.AddAll[T], Finish: raw.DivideBy[T]}
+	return Reduction[T]{Name: "average", Commutative: true, Fold: kernel.Add[T], FoldAll: kernel.AddAll[T], Finish: kernel.DivideBy[T]}
 }
 
 // And is 1 where both elements are nonzero and 0 elsewhere.
 func And[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "and", Commutative: true, Fold: raw.And[T]}
+	return Reduction[T]{Name: "and", Commutative: true, Fold: kernel.And[T]}
 }
 
 // Or is 1 where either element is nonzero and 0 elsewhere.
 func Or[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "or", Commutative: true, Fold: raw.Or[T]}
+	return Reduction[T]{Name: "or", Commutative: true, Fold: kernel.Or[T]}
 }
 
 // Xor is 1 where exactly one element is nonzero and 0 elsewhere.
 func Xor[T Number]() Reduction[T] {
-	return Reduction[T]{Name: "xor", Commutative: true, Fold: raw.Xor[T]}
+	return Reduction[T]{Name: "xor", Commutative: true, Fold: kernel.Xor[T]}
 }
 
 // BitAnd is the bitwise and.
 func BitAnd[T Integer]() Reduction[T] {
-	return Reduction[T]{Name: "bitand", Commutative: true, Fold: raw.BitAnd[T]}
+	return Reduction[T]{Name: "bitand", Commutative: true, Fold: kernel.BitAnd[T]}
 }
 
 // BitOr is the bitwise or.
 func BitOr[T Integer]() Reduction[T] {
-	return Reduction[T]{Name: "bitor", Commutative: true, Fold: raw.BitOr[T]}
+	return Reduction[T]{Name: "bitor", Commutative: true, Fold: kernel.BitOr[T]}
 }
 
 // BitXor is the bitwise exclusive or.
 func BitXor[T Integer]() Reduction[T] {
-	return Reduction[T]{Name: "bitxor", Commutative: true, Fold: raw.BitXor[T]}
+	return Reduction[T]{Name: "bitxor", Commutative: true, Fold: kernel.BitXor[T]}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // errUnwound ends the sender when Fold panics.
@@ -66,7 +66,7 @@ func (p *pipeline[T]) vector(n int) []T {
 	if p.memory == nil {
 		return make([]T, n)
 	}
-	return raw.View[T](p.memory(raw.Words[T](n)), n)
+	return kernel.View[T](p.memory(kernel.Words[T](n)), n)
 }
 
 // send sends the first chunk from src and then every received segment but those
@@ -80,7 +80,7 @@ func (p *pipeline[T]) send(ctx context.Context) error {
 		if s.hop > 0 {
 			from = p.place(s.hop-1, s.chunk)
 		}
-		if err := p.link.Send(ctx, raw.Bytes(from[s.lo:s.hi])); err != nil {
+		if err := p.link.Send(ctx, kernel.Bytes(from[s.lo:s.hi])); err != nil {
 			return fmt.Errorf("ring: send chunk %d at hop %d: %w", s.chunk, s.hop, err)
 		}
 		p.progress.advance(&p.progress.sent)
@@ -100,7 +100,7 @@ func (p *pipeline[T]) receive(ctx context.Context) error {
 		if s.fold {
 			in = p.scratch[:len(to)]
 		}
-		if err := p.link.Recv(ctx, raw.Bytes(in)); err != nil {
+		if err := p.link.Recv(ctx, kernel.Bytes(in)); err != nil {
 			return fmt.Errorf("ring: receive chunk %d at hop %d: %w", s.chunk, s.hop, err)
 		}
 		if s.fold {

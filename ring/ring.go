@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Link carries messages from the left neighbour and to the right one: the ranks before
@@ -231,7 +231,7 @@ func (r Ring) checkBounds(bounds []int, n int) error {
 
 // segmentOf returns the elements of T in a segment.
 func segmentOf[T Number](r Ring) int {
-	return max(1, r.Segment/raw.Size[T]())
+	return max(1, r.Segment/kernel.Size[T]())
 }
 
 func finish[T Number](op Reduction[T], v []T, n int) {

@@ -12,13 +12,13 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // same compares bits, and so takes a NaN for equal to itself.
-func same[T Number](a, b []T) bool { return bytes.Equal(raw.Bytes(a), raw.Bytes(b)) }
+func same[T Number](a, b []T) bool { return bytes.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
 // lengths are those around the number of ranks, where chunks become empty.
 func lengths(size int) []int { return []int{0, 1, size - 1, size, size + 1, 1000} }
@@ -45,13 +45,13 @@ func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T
 			return err
 		}
 		if !same(dst, want) || !same(src, all[r.Rank]) {
-			return fmt.Errorf("%s %v[%d] of %v gives %v, want %v", op.Name, raw.TypeOf[T](), len(src), src, dst, want)
+			return fmt.Errorf("%s %v[%d] of %v gives %v, want %v", op.Name, kernel.TypeOf[T](), len(src), src, dst, want)
 		}
 		if err := AllReduce(ctx, r, src, src, op); err != nil {
 			return err
 		}
 		if !same(src, want) {
-			return fmt.Errorf("%s %v[%d] in place gives %v, want %v", op.Name, raw.TypeOf[T](), len(src), src, want)
+			return fmt.Errorf("%s %v[%d] in place gives %v, want %v", op.Name, kernel.TypeOf[T](), len(src), src, want)
 		}
 		return nil
 	})
@@ -69,13 +69,13 @@ func testReduceScatter[T Number](t rapid.TB, rings []Ring, all [][]T, bounds []i
 			return err
 		}
 		if !same(dst, want) || !same(src, all[r.Rank]) {
-			return fmt.Errorf("%s %v, chunks %v: %v, want %v", op.Name, raw.TypeOf[T](), bounds, dst, want)
+			return fmt.Errorf("%s %v, chunks %v: %v, want %v", op.Name, kernel.TypeOf[T](), bounds, dst, want)
 		}
 		if err := ReduceScatter(ctx, r, src[lo:hi], src, bounds, op); err != nil {
 			return err
 		}
 		if !same(src[lo:hi], want) {
-			return fmt.Errorf("%s %v, chunks %v, in place: %v, want %v", op.Name, raw.TypeOf[T](), bounds, src[lo:hi], want)
+			return fmt.Errorf("%s %v, chunks %v, in place: %v, want %v", op.Name, kernel.TypeOf[T](), bounds, src[lo:hi], want)
 		}
 		return nil
 	})
@@ -153,14 +153,14 @@ func TestTypesAndOperations(t *testing.T) {
 
 func testNumbers[T Number](t *testing.T, rings []Ring, n int) {
 	all, bounds := inputs[T](len(rings), n), Chunks(n, len(rings))
-	greatest := NewOp("greatest", true, func(dst, a, b []T) { raw.Max(dst, a, b) })
+	greatest := NewOp("greatest", true, func(dst, a, b []T) { kernel.Max(dst, a, b) })
 	for _, op := range []Op[T]{Sum[T], Min[T], Max[T], Average[T], And[T], Or[T], Xor[T], greatest} {
 		testAllReduce(t, rings, all, op())
 		testReduceScatter(t, rings, all, bounds, op())
 	}
 	for _, v := range all { // powers of two, for exact products
 		for i := range v {
-			v[i] = raw.FromFloat64[T](float64(1 + int(raw.ToFloat64(v[i]))%2))
+			v[i] = kernel.FromFloat64[T](float64(1 + int(kernel.ToFloat64(v[i]))%2))
 		}
 	}
 	testAllReduce(t, rings, all, Prod[T]())

@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
 )
 
@@ -81,7 +81,7 @@ func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 		return err
 	}
 	for _, v := range vectors {
-		if _, err := w.Write(raw.Bytes(v)); err != nil {
+		if _, err := w.Write(kernel.Bytes(v)); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func decodeHeader(r io.Reader, magic string) (header, error) {
 // decodeVectors fills the vectors, and wants the end after them.
 func decodeVectors(r io.Reader, vectors [][]float32) error {
 	for i, v := range vectors {
-		if _, err := io.ReadFull(r, raw.Bytes(v)); err != nil {
+		if _, err := io.ReadFull(r, kernel.Bytes(v)); err != nil {
 			return fmt.Errorf("read vector %d of %d: %w", i+1, len(vectors), whole(err))
 		}
 	}

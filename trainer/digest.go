@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // digestBytes is how much of the parameters a step takes a digest of, on average: its
@@ -31,7 +31,7 @@ func (r *runner) digest() uint64 {
 func digestOf(params [][]float32) uint64 {
 	h := xxhash.New()
 	for _, p := range params {
-		h.Write(raw.Bytes(p)) // never fails
+		h.Write(kernel.Bytes(p)) // never fails
 	}
 	return h.Sum64()
 }
@@ -41,7 +41,7 @@ func digestOf(params [][]float32) uint64 {
 func sha256Of(params []Param) string {
 	h := sha256.New()
 	for _, p := range params {
-		h.Write(raw.Bytes(p.Data)) // never fails
+		h.Write(kernel.Bytes(p.Data)) // never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

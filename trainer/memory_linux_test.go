@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/trainer"
@@ -170,7 +170,7 @@ func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	}
 	in := 0
 	for _, g := range grad {
-		if m.home != nil && m.home().Ref(raw.Bytes(g)) != 0 {
+		if m.home != nil && m.home().Ref(kernel.Bytes(g)) != 0 {
 			in++
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Config says what is measured. All ranks pass equal ones.
 type Config struct {
 	Collective string               // one of Collectives
 	Bytes      []int                // lengths of the caller's vector; see Result.Bytes
-	Type       raw.Type             // of the elements
+	Type       kernel.Type          // of the elements
 	Op         string               // sum, prod, min, max, average, and, or, xor, bitand, bitor, bitxor
 	Algorithm  collective.Algorithm // Auto chooses
 	Iters      int                  // timed calls of each size; 0 chooses by size
@@ -54,31 +54,31 @@ const warmup = 3
 // error of report ends it at this rank only.
 func Run(ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	switch cfg.Type {
-	case raw.Int8:
+	case kernel.Int8:
 		return runInteger[int8](ctx, c, cfg, report)
-	case raw.Int32:
+	case kernel.Int32:
 		return runInteger[int32](ctx, c, cfg, report)
-	case raw.Int64:
+	case kernel.Int64:
 		return runInteger[int64](ctx, c, cfg, report)
-	case raw.Uint8:
+	case kernel.Uint8:
 		return runInteger[uint8](ctx, c, cfg, report)
-	case raw.Uint32:
+	case kernel.Uint32:
 		return runInteger[uint32](ctx, c, cfg, report)
-	case raw.Uint64:
+	case kernel.Uint64:
 		return runInteger[uint64](ctx, c, cfg, report)
-	case raw.F32:
+	case kernel.F32:
 		return runNumber[float32](ctx, c, cfg, report)
-	case raw.F64:
+	case kernel.F64:
 		return runNumber[float64](ctx, c, cfg, report)
-	case raw.F16:
-		return runNumber[raw.Float16](ctx, c, cfg, report)
-	case raw.BF16:
-		return runNumber[raw.BFloat16](ctx, c, cfg, report)
+	case kernel.F16:
+		return runNumber[kernel.Float16](ctx, c, cfg, report)
+	case kernel.BF16:
+		return runNumber[kernel.BFloat16](ctx, c, cfg, report)
 	}
 	return fmt.Errorf("bench: unknown element type %v", cfg.Type)
 }
 
-func runInteger[T raw.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+func runInteger[T kernel.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := bitOp[T](cfg.Op)
 	if !ok {
 		return runNumber[T](ctx, c, cfg, report)
@@ -86,7 +86,7 @@ func runInteger[T raw.Integer](ctx context.Context, c *collective.Comm, cfg Conf
 	return run(ctx, c, cfg, op, report)
 }
 
-func runNumber[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+func runNumber[T kernel.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := numberOp[T](cfg.Op)
 	if !ok {
 		return fmt.Errorf("bench: no operation %q for %v", cfg.Op, cfg.Type)
@@ -95,7 +95,7 @@ func runNumber[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config
 }
 
 // run measures all sizes for one element type.
-func run[T raw.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
+func run[T kernel.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
 	// The figures of a size are exchanged with an algorithm of their own choosing, on
 	// the same communicator.
 	timed := c.Using(cfg.Algorithm)
@@ -167,7 +167,7 @@ func Iterations(asked, bytes int) int {
 }
 
 // measurement is the work of one size. All ranks make the same calls in the same order.
-type measurement[T raw.Number] struct {
+type measurement[T kernel.Number] struct {
 	call   kase[T]
 	values values[T]
 	comm   *collective.Comm
@@ -200,7 +200,7 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	if err := collective.AllReduce(ctx, m.comm, memory, memory, collective.Max[int64]); err != nil {
 		return Result{}, err
 	}
-	r := Result{Bytes: m.call.whole * raw.Size[T](), Iters: m.iters, Wrong: wrong[0], RSSAnon: memory[0]}
+	r := Result{Bytes: m.call.whole * kernel.Size[T](), Iters: m.iters, Wrong: wrong[0], RSSAnon: memory[0]}
 	r.summarise(times, m.call.factor)
 	return r, nil
 }

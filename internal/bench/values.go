@@ -1,9 +1,9 @@
 package bench
 
-import "github.com/elrun/elrun/internal/raw"
+import "github.com/elrun/elrun/internal/kernel"
 
 // values makes inputs and knows results; see the package comment.
-type values[T raw.Number] struct {
+type values[T kernel.Number] struct {
 	op     string
 	n      int // ranks
 	period int
@@ -21,8 +21,8 @@ type span struct {
 }
 
 // newValues prepares inputs for op over n ranks.
-func newValues[T raw.Number](op string, n int) values[T] {
-	v := values[T]{op: op, n: n, period: period(raw.TypeOf[T]()), tables: map[int][]T{}}
+func newValues[T kernel.Number](op string, n int) values[T] {
+	v := values[T]{op: op, n: n, period: period(kernel.TypeOf[T]()), tables: map[int][]T{}}
 	v.input = make([]T, v.period)
 	for x := range v.input {
 		v.input[x] = fromInt[T](v.integer(x))
@@ -31,11 +31,11 @@ func newValues[T raw.Number](op string, n int) values[T] {
 }
 
 // period returns P: 16 numbers below it have an exact sum, or one that wraps.
-func period(t raw.Type) int {
+func period(t kernel.Type) int {
 	switch t {
-	case raw.BF16:
+	case kernel.BF16:
 		return 13
-	case raw.Int8, raw.Uint8, raw.F16:
+	case kernel.Int8, kernel.Uint8, kernel.F16:
 		return 127
 	}
 	return 1021
@@ -146,7 +146,7 @@ func truth(b bool) int64 {
 }
 
 // fromInt converts, wrapping where T is too small an integer.
-func fromInt[T raw.Number](x int64) T {
+func fromInt[T kernel.Number](x int64) T {
 	var z T
 	switch p := any(&z).(type) {
 	case *int8:
@@ -162,23 +162,23 @@ func fromInt[T raw.Number](x int64) T {
 	case *uint64:
 		*p = uint64(x)
 	default:
-		z = raw.FromFloat64[T](float64(x))
+		z = kernel.FromFloat64[T](float64(x))
 	}
 	return z
 }
 
 // divide returns x / n in T: truncated towards zero for integers, rounded once for
 // floating point.
-func divide[T raw.Number](x T, n int) T {
+func divide[T kernel.Number](x T, n int) T {
 	switch v := any(x).(type) {
 	case int64:
 		return fromInt[T](v / int64(n))
 	case uint64:
 		return fromInt[T](int64(v / uint64(n)))
 	case int8, int32, uint8, uint32:
-		return fromInt[T](int64(raw.ToFloat64(x)) / int64(n))
+		return fromInt[T](int64(kernel.ToFloat64(x)) / int64(n))
 	case float64:
-		return raw.FromFloat64[T](v / float64(n))
+		return kernel.FromFloat64[T](v / float64(n))
 	}
-	return raw.FromFloat64[T](float64(float32(raw.ToFloat64(x)) / float32(n)))
+	return kernel.FromFloat64[T](float64(float32(kernel.ToFloat64(x)) / float32(n)))
 }

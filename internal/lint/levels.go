@@ -17,7 +17,7 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/raw", "internal/wire", "event", "internal/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
+		{"level 0", []string{"internal/kernel", "internal/wire", "event", "internal/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/progress"}},
 		// Policies of loadbal on traces of speeds.
@@ -72,8 +72,8 @@ func confinements() []confinement {
 		{
 			// What can corrupt memory stays small enough to be read as a whole.
 			Import:  []string{"unsafe"},
-			Allowed: []string{"internal/raw", "internal/shm"},
-			Instead: "use the views and kernels of internal/raw, or add one there",
+			Allowed: []string{"internal/kernel", "internal/shm"},
+			Instead: "use the views and kernels of internal/kernel, or add one there",
 		},
 		{
 			// A change of libp2p must not reach further than this, and everything else

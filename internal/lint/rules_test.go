@@ -70,10 +70,10 @@ func TestLayers(t *testing.T) {
 	in := func(dir string) string { return lint.Module + "/" + dir }
 	up := []string{"arrows point downward only"}
 	checkSamples(t, "imports", []sample{
-		{"down", "collective/a.go", importing("collective", in("ring"), in("internal/raw")), nil},
+		{"down", "collective/a.go", importing("collective", in("ring"), in("internal/kernel")), nil},
 		{"up", "ring/a.go", importing("ring", in("collective")), up},
 		{"far up", "elastic/a.go", importing("elastic", in("launch")), up},
-		{"sideways", "internal/wire/a.go", importing("wire", in("internal/raw")), up},
+		{"sideways", "internal/wire/a.go", importing("wire", in("internal/kernel")), up},
 		{"between transports", "internal/transport/mem/a.go", importing("mem", in("internal/transport/p2p")), up},
 		{"common part of transports", "internal/transport/mem/a.go", importing("mem", in("internal/transport/mailbox")), nil},
 		{"common part uses a transport", "internal/transport/mailbox/a.go", importing("mailbox", in("internal/transport/mem")), up},
@@ -95,9 +95,9 @@ func TestLayers(t *testing.T) {
 func TestConfinements(t *testing.T) {
 	const host, tensor = "github.com/libp2p/go-libp2p/core/host", "gorgonia.org/tensor"
 	checkSamples(t, "imports", []sample{
-		{"cgo", "internal/raw/a.go", importing("raw", "C"), []string{"CGO_ENABLED=0"}},
-		{"unsafe below", "internal/raw/a.go", importing("raw", "unsafe"), nil},
-		{"unsafe elsewhere", "ring/a_test.go", importing("ring", "unsafe"), []string{"only in internal/raw"}},
+		{"cgo", "internal/kernel/a.go", importing("raw", "C"), []string{"CGO_ENABLED=0"}},
+		{"unsafe below", "internal/kernel/a.go", importing("raw", "unsafe"), nil},
+		{"unsafe elsewhere", "ring/a_test.go", importing("ring", "unsafe"), []string{"only in internal/kernel"}},
 		{"libp2p transport", "internal/transport/p2p/a.go", importing("p2p", host), nil},
 		{"libp2p wiring", "launch/a.go", importing("launch", host), nil},
 		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in internal/transport/p2p, launch"}},

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Stream reads and writes a socket or pipe, or what else is waited for by way of the network
@@ -52,7 +52,7 @@ const most = 256 << 10
 // than it does between near hosts to answer.
 func NewStream(over io.ReadWriter, eager bool) *Stream {
 	s := &Stream{plain: over}
-	if c, ok := over.(syscall.Conn); ok && raw.HaveCalls {
+	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
 		if r, err := c.SyscallConn(); err == nil {
 			s.raw = r
 		}
@@ -68,7 +68,7 @@ func NewStream(over io.ReadWriter, eager bool) *Stream {
 // descriptor is ready.
 func (r *request) read(fd uintptr) bool {
 	for {
-		r.n, r.err = raw.Read(fd, r.body)
+		r.n, r.err = kernel.Read(fd, r.body)
 		switch {
 		case errors.Is(r.err, syscall.EINTR):
 		case !errors.Is(r.err, syscall.EAGAIN):
@@ -88,7 +88,7 @@ func (r *request) lookAgain() bool {
 	if r.eager == nil || !r.eager.again(now.Sub(r.turn)) {
 		return false
 	}
-	raw.Yield()
+	kernel.Yield()
 	yielded := time.Now()
 	runtime.Gosched()
 	r.turn = time.Now()
@@ -99,7 +99,7 @@ func (r *request) lookAgain() bool {
 // write is like read.
 func (r *request) write(fd uintptr) bool {
 	for {
-		r.n, r.err = raw.WriteTwo(fd, r.head, r.body)
+		r.n, r.err = kernel.WriteTwo(fd, r.head, r.body)
 		if !errors.Is(r.err, syscall.EINTR) {
 			return !errors.Is(r.err, syscall.EAGAIN)
 		}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // pageSize is what allocations are rounded up to, and what Abandon takes out; larger pages
@@ -91,8 +91,8 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 }
 
 // Alloc returns n elements of an arena.
-func Alloc[T raw.Number](a *Arena, n int) ([]T, error) {
-	b, err := a.Alloc(n * raw.Size[T]())
+func Alloc[T kernel.Number](a *Arena, n int) ([]T, error) {
+	b, err := a.Alloc(n * kernel.Size[T]())
 	if err != nil {
 		return nil, err
 	}

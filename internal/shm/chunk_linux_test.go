@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // crowd lets the ranks believe that they share so many cores.
@@ -41,7 +41,7 @@ func TestHelp(t *testing.T) {
 	for call := range n { // one after the other is there before the rest has its turn
 		for r, l := range g.lanes {
 			a := g.arenas[r]
-			l.PostVectors(&Header{uint64(call)}, raw.Bytes(src[r]), Refs{Dst: a.Ref(raw.Bytes(dst[r])), Src: a.Ref(raw.Bytes(src[r]))})
+			l.PostVectors(&Header{uint64(call)}, kernel.Bytes(src[r]), Refs{Dst: a.Ref(kernel.Bytes(dst[r])), Src: a.Ref(kernel.Bytes(src[r]))})
 		}
 		for i := range n {
 			r, folded := (call+i)%n, 0

@@ -5,7 +5,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // How many bytes a rank folds before it says that the call goes on. Where it folds two at a
@@ -41,12 +41,12 @@ func newViews(ranks int) views {
 }
 
 // sources are the vectors that are to be folded next; the caller sets them all.
-func sources[T raw.Number](v *views) [][]T { return typed[T](v.from) }
+func sources[T kernel.Number](v *views) [][]T { return typed[T](v.from) }
 
 // targets are those into which they are folded.
-func targets[T raw.Number](v *views) [][]T { return typed[T](v.to) }
+func targets[T kernel.Number](v *views) [][]T { return typed[T](v.to) }
 
-func typed[T raw.Number](v [][]byte) [][]T {
+func typed[T kernel.Number](v [][]byte) [][]T {
 	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
@@ -87,9 +87,9 @@ func (l *Lane) mapped(bytes int) bool {
 }
 
 // direct folds vectors that all ranks have mapped.
-func direct[T raw.Number](l *Lane, length int, fold Folding[T]) error {
+func direct[T kernel.Number](l *Lane, length int, fold Folding[T]) error {
 	l.directs++
-	size := raw.Size[T]()
+	size := kernel.Size[T]()
 	head, tail := l.post(l.rank).refs.Dst.Edges(length * size)
 	edge(l, 0, head/size, 0, fold)
 	edge(l, length-tail/size, length, head, fold)
@@ -116,7 +116,7 @@ func (l *Lane) share(first, end, align, rank int) (from, to int) {
 
 // pushChunk folds elements first to end of vectors of so many bytes, past the caches or not, as
 // takes less time.
-func pushChunk[T raw.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
+func pushChunk[T kernel.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
 	switch {
 	case l.streams(bytes):
 		push(l, first, end, fold, l.size)
@@ -126,16 +126,16 @@ func pushChunk[T raw.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
 		p := &l.paces[bits.Len(uint(bytes))]
 		w, begun := p.next(), time.Now()
 		push(l, first, end, fold, w.past(l.size))
-		p.took(w, (end-first)*raw.Size[T](), time.Since(begun))
+		p.took(w, (end-first)*kernel.Size[T](), time.Since(begun))
 	}
 }
 
 // push folds elements first to end into the vectors of all, this rank's own first; so many of
 // the last ones past the caches.
-func push[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
-	step := directBlock / raw.Size[T]()
+func push[T kernel.Number](l *Lane, first, end int, fold Folding[T], past int) {
+	step := directBlock / kernel.Size[T]()
 	if fold.All == nil {
-		step = min(pairBlock, len(l.blocks[l.rank])) / raw.Size[T]() // as partial results go to its blocks
+		step = min(pairBlock, len(l.blocks[l.rank])) / kernel.Size[T]() // as partial results go to its blocks
 	}
 	for ; first < end; first += step {
 		pushBlock(l, first, min(first+step, end), fold, past)
@@ -143,7 +143,7 @@ func push[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	}
 }
 
-func pushBlock[T raw.Number](l *Lane, first, end int, fold Folding[T], past int) {
+func pushBlock[T kernel.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
 		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]
@@ -154,7 +154,7 @@ func pushBlock[T raw.Number](l *Lane, first, end int, fold Folding[T], past int)
 
 // edge folds elements first to end for this rank alone, out of what all have posted, where
 // they begin after so many bytes.
-func edge[T raw.Number](l *Lane, first, end, skip int, fold Folding[T]) {
+func edge[T kernel.Number](l *Lane, first, end, skip int, fold Folding[T]) {
 	if first == end {
 		return
 	}

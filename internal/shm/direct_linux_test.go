@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // tenancy is a group of ranks with an arena each, which every rank has mapped for itself as
@@ -66,7 +66,7 @@ func (g *tenancy) close(t rapid.TB) {
 // reduce posts and carries out an AllReduce at one rank.
 func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Folding[int64]) error {
 	l, a := g.lanes[rank], g.arenas[rank]
-	l.PostVectors(&Header{call}, raw.Bytes(src), Refs{Dst: a.Ref(raw.Bytes(dst)), Src: a.Ref(raw.Bytes(src))})
+	l.PostVectors(&Header{call}, kernel.Bytes(src), Refs{Dst: a.Ref(kernel.Bytes(dst)), Src: a.Ref(kernel.Bytes(src))})
 	bounds := make([]int, l.size+1)
 	for r := range bounds {
 		bounds[r] = r * len(src) / l.size
@@ -85,8 +85,8 @@ func TestDirect(t *testing.T) {
 		dst, src := make([][]int64, n), make([][]int64, n)
 		for r, a := range g.arenas {
 			dst[r], src[r] = allocOf(t, a, room), allocOf(t, a, room)
-			defer a.Free(raw.Bytes(dst[r]))
-			defer a.Free(raw.Bytes(src[r]))
+			defer a.Free(kernel.Bytes(dst[r]))
+			defer a.Free(kernel.Bytes(src[r]))
 		}
 		if rapid.Bool().Draw(t, "measure") {
 			for _, l := range g.lanes {
@@ -110,7 +110,7 @@ func TestDirect(t *testing.T) {
 			from := within.Draw(t, "src at")
 			fold := Folding[int64]{Two: join}
 			if rapid.Bool().Draw(t, "sum") {
-				fold = Folding[int64]{Two: raw.Add[int64], All: raw.AddAll[int64]}
+				fold = Folding[int64]{Two: kernel.Add[int64], All: kernel.AddAll[int64]}
 			}
 			errs := each(n, func(rank int) error {
 				into := dst[rank][at[rank]:][:length]
@@ -186,14 +186,14 @@ func TestLateRank(t *testing.T) {
 			}
 		}
 		for r := range 2 {
-			if err := g.arenas[r].Abandon(raw.Bytes(dst[r][begin:])); err != nil {
+			if err := g.arenas[r].Abandon(kernel.Bytes(dst[r][begin:])); err != nil {
 				t.Fatal(err)
 			}
 			for i := range dst[r] {
 				dst[r][i] = 7
 			}
 		}
-		if err := g.arenas[1].Free(raw.Bytes(dst[1])); err != nil {
+		if err := g.arenas[1].Free(kernel.Bytes(dst[1])); err != nil {
 			t.Fatal(err)
 		}
 		others := [][]int64{allocOf(t, g.arenas[0], length), allocOf(t, g.arenas[1], begin+length)}

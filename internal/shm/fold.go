@@ -1,9 +1,9 @@
 package shm
 
-import "github.com/elrun/elrun/internal/raw"
+import "github.com/elrun/elrun/internal/kernel"
 
 // Folding is how vectors become one.
-type Folding[T raw.Number] struct {
+type Folding[T kernel.Number] struct {
 	// Two sets dst = a op b, where a is of lower ranks than b and dst may be a or b.
 	Two func(dst, a, b []T)
 	// All, if set, folds any number of vectors in one pass into each of dst, which may be some
@@ -39,11 +39,11 @@ func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, past int) {
 		f.Two(dst[0], sum, from[len(from)-1])
 	}
 	for i, d := range dst[1:] {
-		move(d, dst[0], raw.Copying{Past: i+1 >= len(dst)-past})
+		move(d, dst[0], kernel.Copying{Past: i+1 >= len(dst)-past})
 	}
 }
 
 // move copies src to dst.
-func move[T raw.Number](dst, src []T, how raw.Copying) {
-	how.Copy(raw.Bytes(dst), raw.Bytes(src))
+func move[T kernel.Number](dst, src []T, how kernel.Copying) {
+	how.Copy(kernel.Bytes(dst), kernel.Bytes(src))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Lane carries the calls of one communicator, one after the other. It has a single owner
@@ -121,8 +121,8 @@ func (l *Lane) Meet() error {
 
 // Small folds the vectors that all ranks have posted inline, in the order of ranks, into
 // dst.
-func Small[T raw.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
-	bytes := len(dst) * raw.Size[T]()
+func Small[T kernel.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
+	bytes := len(dst) * kernel.Size[T]()
 	for i := range l.size {
 		p, err := l.seen(i)
 		if err != nil {
@@ -139,6 +139,6 @@ func Small[T raw.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 }
 
 // of views bytes of the segment as elements.
-func of[T raw.Number](b []byte) []T {
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/raw.Size[T]())
+func of[T kernel.Number](b []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/kernel.Size[T]())
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // TestMain runs the test binary as one rank of a benchmark, or one that keeps a vigil, where
@@ -117,18 +117,18 @@ func (p *player) attach() error {
 }
 
 func (p *player) call(h *Header) error {
-	v := Vectors[float32]{Dst: p.dst, Src: p.src, Fold: Folding[float32]{Two: raw.Add[float32], All: raw.AddAll[float32]}}
+	v := Vectors[float32]{Dst: p.dst, Src: p.src, Fold: Folding[float32]{Two: kernel.Add[float32], All: kernel.AddAll[float32]}}
 	for r := range p.n + 1 {
 		v.Bounds = append(v.Bounds, len(p.src)*r/p.n)
 	}
 	switch p.way {
 	case "small":
-		p.lane.Post(h, Refs{}, raw.Bytes(p.src))
-		return Small(p.lane, p.dst, raw.Add[float32])
+		p.lane.Post(h, Refs{}, kernel.Bytes(p.src))
+		return Small(p.lane, p.dst, kernel.Add[float32])
 	case "staged":
 		p.lane.Post(h, Refs{})
 	case "direct":
-		p.lane.PostVectors(h, raw.Bytes(p.src), Refs{Ref(p.bytes + 1), 1})
+		p.lane.PostVectors(h, kernel.Bytes(p.src), Refs{Ref(p.bytes + 1), 1})
 	}
 	return AllReduce(p.lane, v, Everyone)
 }

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // group returns the lanes of n ranks in ordinary memory.
@@ -119,7 +119,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Folding
 	switch kind {
 	case "small":
 		v := whole[:min(len(whole), Inline/8)]
-		l.Post(h, Refs{}, raw.Bytes(v))
+		l.Post(h, Refs{}, kernel.Bytes(v))
 		return errors.Join(Small(l, v, join), folded(v, l.size, 0))
 	case "meet":
 		l.Post(h, Refs{})
@@ -185,7 +185,7 @@ func TestSlotsAlike(t *testing.T) {
 			for chunk := range n {
 				first, end := s.piece(k, chunk)
 				slot := s.slot(k, l.rank, chunk)
-				if got, want := addressOf(raw.Bytes(slot))%line, uintptr(first*8%line); got != want || len(slot) != end-first {
+				if got, want := addressOf(kernel.Bytes(slot))%line, uintptr(first*8%line); got != want || len(slot) != end-first {
 					t.Fatalf("elements %d to %d: %d of them begin at byte %d of a line, want %d", first, end, len(slot), got, want)
 				}
 			}
@@ -211,7 +211,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 		for i := range v {
 			v[i] = input(rank, i)
 		}
-		l.PostVectors(&Header{1}, raw.Bytes(v), Refs{Dst: 1, Src: 1})
+		l.PostVectors(&Header{1}, kernel.Bytes(v), Refs{Dst: 1, Src: 1})
 		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Fold: Folding[int64]{Two: join}}, Everyone); err != nil {
 			return err
 		}

@@ -1,12 +1,12 @@
 package shm
 
-import "github.com/elrun/elrun/internal/raw"
+import "github.com/elrun/elrun/internal/kernel"
 
 // Everyone as a root means that all ranks want the result.
 const Everyone = -1
 
 // Vectors are what a staged call works on: a vector of which each rank has a chunk.
-type Vectors[T raw.Number] struct {
+type Vectors[T kernel.Number] struct {
 	// Dst takes the whole vector, or where only this rank's chunk is wanted, that. It is
 	// not touched at ranks that are not to have the result.
 	Dst []T
@@ -21,7 +21,7 @@ type Vectors[T raw.Number] struct {
 
 // AllReduce folds the ranks' Src in the order of ranks into Dst at every rank, or at root
 // only.
-func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
+func AllReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
 	err := allReduce(l, v, root)
 	if err != nil {
 		l.mine().chunk.failed.Store(1)
@@ -29,11 +29,11 @@ func AllReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 	return err
 }
 
-func allReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
+func allReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
-	if root == Everyone && l.mapped(len(v.Src)*raw.Size[T]()) {
+	if root == Everyone && l.mapped(len(v.Src)*kernel.Size[T]()) {
 		return direct(l, len(v.Src), v.Fold)
 	}
 	return stage(l, v, pass{fold: true, spread: true, root: root})
@@ -41,7 +41,7 @@ func allReduce[T raw.Number](l *Lane, v Vectors[T], root int) error {
 
 // ReduceScatter folds this rank's chunk of all Src into Dst, which is as long as the
 // chunk.
-func ReduceScatter[T raw.Number](l *Lane, v Vectors[T]) error {
+func ReduceScatter[T kernel.Number](l *Lane, v Vectors[T]) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func ReduceScatter[T raw.Number](l *Lane, v Vectors[T]) error {
 
 // AllGather copies the chunks of all ranks, Src, to Dst at every rank, or at root only.
 // Chunks may have any lengths: of a broadcast all but one are empty.
-func AllGather[T raw.Number](l *Lane, v Vectors[T], root int) error {
+func AllGather[T kernel.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ type pass struct {
 func (p pass) back() bool { return p.fold && p.spread && p.root == Everyone }
 
 // staged is a call under way at this rank.
-type staged[T raw.Number] struct {
+type staged[T kernel.Number] struct {
 	*Lane
 	Vectors[T]
 	pass
@@ -91,17 +91,17 @@ type staged[T raw.Number] struct {
 
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
-func stage[T raw.Number](l *Lane, v Vectors[T], p pass) error {
+func stage[T kernel.Number](l *Lane, v Vectors[T], p pass) error {
 	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: most}
 	if p.back() {
 		s.depth = least
 	}
-	if l.streams(len(v.Dst) * raw.Size[T]()) {
+	if l.streams(len(v.Dst) * kernel.Size[T]()) {
 		s.past = 1
 	}
 	s.block = l.segment.room / s.depth
 	s.stride = s.block / l.size &^ (line - 1)
-	s.width = (s.stride - line) / raw.Size[T]()
+	s.width = (s.stride - line) / kernel.Size[T]()
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
 	}
@@ -139,7 +139,7 @@ func (s *staged[T]) piece(k, rank int) (first, end int) {
 // beginning of a line as in a vector that begins with one. No rank is still at the call
 // before, so that the blocks of each call are counted from the first.
 func (s *staged[T]) slot(k, owner, chunk int) []T {
-	bytes := raw.Size[T]()
+	bytes := kernel.Size[T]()
 	first, end := s.piece(k, chunk)
 	b := s.blocks[owner][k%s.depth*s.block+chunk*s.stride+first*bytes%line:]
 	return of[T](b[:(end-first)*bytes])
@@ -245,9 +245,9 @@ func (s *staged[T]) take(k int) error {
 		}
 		first, end := s.piece(k, r)
 		if s.back() {
-			move(s.Dst[first:end], s.slot(k, s.rank, r), raw.Copying{Past: s.past > 0, Claim: true, Next: s.soon(k, r, i == 1)})
+			move(s.Dst[first:end], s.slot(k, s.rank, r), kernel.Copying{Past: s.past > 0, Claim: true, Next: s.soon(k, r, i == 1)})
 		} else {
-			move(s.Dst[first:end], s.slot(k, r, r), raw.Copying{Past: s.past > 0})
+			move(s.Dst[first:end], s.slot(k, r, r), kernel.Copying{Past: s.past > 0})
 		}
 	}
 	return nil
@@ -257,10 +257,10 @@ func (s *staged[T]) take(k int) error {
 // rank, the one that it copies in next for that, and with the first its own that it folds next.
 func (s *staged[T]) soon(k, rank int, own bool) (next [2][]byte) {
 	first, end := s.piece(k+2, rank)
-	next[0] = raw.Bytes(s.Src[first:end])
+	next[0] = kernel.Bytes(s.Src[first:end])
 	if own {
 		first, end = s.piece(k+1, s.rank)
-		next[1] = raw.Bytes(s.Src[first:end])
+		next[1] = kernel.Bytes(s.Src[first:end])
 	}
 	return next
 }

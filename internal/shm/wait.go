@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // How often a rank polls before it lets others run, and for how long it does that before
@@ -72,7 +72,7 @@ func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
 			if w.reached(target) {
 				return nil
 			}
-			raw.Yield()
+			kernel.Yield()
 		}
 		if err := l.over(w, target, rank); err != nil {
 			return err

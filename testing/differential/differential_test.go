@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -125,7 +125,7 @@ func call[T element](ctx context.Context, comm *collective.Comm, c testCase, op 
 	default:
 		err = fmt.Errorf("unknown collective %q", c.collective)
 	}
-	return raw.Bytes(dst), err
+	return kernel.Bytes(dst), err
 }
 
 // numberOp returns a reduction that every type has, or nil.

@@ -8,7 +8,7 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // The format of safetensors (https://github.com/huggingface/safetensors, "Format"):
@@ -64,7 +64,7 @@ func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) er
 		return err
 	}
 	for _, t := range tensors {
-		if _, err := w.Write(raw.Bytes(t.Data)); err != nil {
+		if _, err := w.Write(kernel.Bytes(t.Data)); err != nil {
 			return err
 		}
 	}

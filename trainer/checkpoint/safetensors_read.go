@@ -7,7 +7,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // ReadSafetensors reads a file of float32 tensors, and returns them in the order of
@@ -104,7 +104,7 @@ func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
 		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
-		if _, err := io.ReadFull(data, raw.Bytes(t.Data)); err != nil {
+		if _, err := io.ReadFull(data, kernel.Bytes(t.Data)); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", e.name, err)
 		}
 		tensors[i] = t

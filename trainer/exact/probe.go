@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
 )
@@ -20,11 +20,11 @@ func Probe() uint64 {
 	h := xxhash.New()
 	for _, shape := range [][3]int{{1, 1, 1}, {3, 5, 7}, {16, 17, 33}, {64, 100, 67}, {5, 3, 900}, {130, 140, 31}} {
 		for _, v := range products(shape[0], shape[1], shape[2]) {
-			h.Write(raw.Bytes(v)) // never fails
+			h.Write(kernel.Bytes(v)) // never fails
 		}
 	}
-	h.Write(raw.Bytes(functions(500)))
-	h.Write(raw.Bytes(fusable(500)))
+	h.Write(kernel.Bytes(functions(500)))
+	h.Write(kernel.Bytes(fusable(500)))
 	return h.Sum64()
 }
 

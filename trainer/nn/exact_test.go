@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/nn"
@@ -53,9 +53,9 @@ func hashInto(t *testing.T, m trainer.Model, grad [][]float32, samples []int) ui
 		t.Fatal(err)
 	}
 	h := xxhash.New()
-	h.Write(raw.Bytes([]float64{loss})) // never fails
+	h.Write(kernel.Bytes([]float64{loss})) // never fails
 	for _, g := range grad {
-		h.Write(raw.Bytes(g))
+		h.Write(kernel.Bytes(g))
 	}
 	return h.Sum64()
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/elrun/elrun/internal/raw"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // site tells processes of one kernel, one network namespace and one user from all others.
@@ -92,7 +92,7 @@ func roundTrip(sock net.Conn) time.Duration {
 // tcpInfo returns what the kernel knows of a TCP connection, and nil of others.
 func tcpInfo(sock net.Conn) (info *unix.TCPInfo) {
 	_ = control(sock, func(fd int) error {
-		got, err := raw.Option[unix.TCPInfo](uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		got, err := kernel.Option[unix.TCPInfo](uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil {
 			info = &got
 		}

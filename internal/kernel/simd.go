@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 // level is a set of instructions that kernels can be written for.
 type level int

@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 // The loops: one per operation, over vectors whose lengths the caller has
 // compared. Each begins by cutting a and b to the length of dst, from which the

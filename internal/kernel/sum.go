@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 import "fmt"
 
@@ -15,17 +15,17 @@ func AddAll[T Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from
 
 func addAll[T Number](l level, dst, from [][]T, past int) {
 	if len(from) == 0 || len(dst) == 0 {
-		panic(fmt.Sprintf("raw: AddAll: %d vectors into %d", len(from), len(dst)))
+		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
 	n := len(dst[0])
 	for i, v := range from {
 		if len(v) != n {
-			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, vector %d has %d", n, i, len(v)))
+			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst %d, vector %d has %d", n, i, len(v)))
 		}
 	}
 	for i, v := range dst {
 		if len(v) != n {
-			panic(fmt.Sprintf("raw: AddAll: lengths differ: dst %d, dst %d has %d", n, i, len(v)))
+			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst %d, dst %d has %d", n, i, len(v)))
 		}
 	}
 	if sumVectors(l, dst, from, past) {

@@ -1,6 +1,6 @@
 //go:build unix && (!linux || race)
 
-package raw
+package kernel
 
 import "syscall"
 

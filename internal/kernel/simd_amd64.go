@@ -1,6 +1,6 @@
 //go:build !purego
 
-package raw
+package kernel
 
 import (
 	"math"

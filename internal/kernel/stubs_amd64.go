@@ -1,6 +1,6 @@
 //go:build !purego
 
-package raw
+package kernel
 
 // The kernels in assembly: all set dst[i] = a[i] op b[i], but for the sums, dst[i] =
 // from[0][i] + from[1][i] + ..., the copy, dst[i] = a[i], and the quotients, dst[i] =

@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 import "fmt"
 
@@ -49,7 +49,7 @@ func BitXor[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitXor, dst, a, 
 // truncate towards zero, for any n: one that T cannot hold gives 0.
 func DivideBy[T Number](v []T, n int) {
 	if n <= 0 {
-		panic(fmt.Sprintf("raw: DivideBy %d: not positive", n))
+		panic(fmt.Sprintf("kernel: DivideBy %d: not positive", n))
 	}
 	if !divideVectors(levelHere(), v, n) {
 		divideLoop(v, n)
@@ -115,6 +115,6 @@ func isHalf[T Number]() bool {
 
 func checkLengths(dst, a, b int) {
 	if dst != a || dst != b {
-		panic(fmt.Sprintf("raw: lengths differ: dst %d, a %d, b %d", dst, a, b))
+		panic(fmt.Sprintf("kernel: lengths differ: dst %d, a %d, b %d", dst, a, b))
 	}
 }

@@ -1,6 +1,6 @@
 //go:build armbe || arm64be || m68k || mips || mips64 || mips64p32 || ppc || ppc64 || s390 || s390x || shbe || sparc || sparc64
 
-package raw
+package kernel
 
 // The bytes of a vector are its wire form (see Bytes), which is little-endian. On
 // the machines named above vectors would be exchanged with their bytes reversed,

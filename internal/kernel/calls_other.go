@@ -1,6 +1,6 @@
 //go:build !linux
 
-package raw
+package kernel
 
 import "runtime"
 

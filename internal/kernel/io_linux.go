@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package raw
+package kernel
 
 import (
 	"unsafe"

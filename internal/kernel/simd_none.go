@@ -1,6 +1,6 @@
 //go:build !amd64 || purego
 
-package raw
+package kernel
 
 // Without assembly everything is left to the loops in Go.
 

@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 // FromFloat64 returns x as an element of T. It is meant for values that T holds
 // exactly: integers are cut towards zero, and what does not fit them is undefined;

@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 import "unsafe"
 
@@ -9,7 +9,7 @@ func Words[T Number](n int) int { return (n*Size[T]() + 7) / 8 }
 // panics if they do not fit.
 func View[T Number](words []uint64, n int) []T {
 	if Words[T](n) > len(words) {
-		panic("raw: view: vector longer than its memory")
+		panic("kernel: view: vector longer than its memory")
 	}
 	if n == 0 {
 		return nil

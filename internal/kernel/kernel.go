@@ -1,4 +1,4 @@
-// Package raw is the bottom of elrun: the ten numeric types, their views as
+// Package kernel is the bottom of elrun: the ten numeric types, their views as
 // bytes, and the kernels that combine vectors of them.
 //
 // It is the only package, with the shared-memory transport, in which unsafe and
@@ -6,20 +6,20 @@
 // lengths differ: that is a mistake of the caller, not an error of the data.
 //
 //	v := []float32{1, 2}
-//	raw.Add(v, v, []float32{3, 4})  // v = [4 6]
-//	raw.Bytes(v)                    // the 8 bytes of v, little-endian, no copy
+//	kernel.Add(v, v, []float32{3, 4})  // v = [4 6]
+//	kernel.Bytes(v)                    // the 8 bytes of v, little-endian, no copy
 //
 // On amd64 the kernels use AVX2, or AVX-512 where the processor has it; elsewhere,
 // and with the build tag purego, they are loops in Go. Both compute the same. A sum
 // of several vectors takes one pass over them:
 //
-//	raw.AddAll([][]float32{dst}, [][]float32{a, b, c}, false)  // dst[i] = a[i] + b[i] + c[i]
+//	kernel.AddAll([][]float32{dst}, [][]float32{a, b, c}, false)  // dst[i] = a[i] + b[i] + c[i]
 //
 // AddAll and Copying can write past the caches: for results too long for them.
 //
 // Read, WriteTwo, Option and Yield are system calls that the Go scheduler does not know of, for
 // descriptors that do not block. Package internal/progress uses them.
-package raw
+package kernel
 
 import (
 	"fmt"
@@ -125,7 +125,7 @@ func ParseType(name string) (Type, error) {
 			return t, nil
 		}
 	}
-	return 0, fmt.Errorf("raw: unknown element type %q (one of %v)", name, Types())
+	return 0, fmt.Errorf("kernel: unknown element type %q (one of %v)", name, Types())
 }
 
 // Size returns the bytes of one element of T.

@@ -1,4 +1,4 @@
-package raw
+package kernel
 
 import "fmt"
 
@@ -23,7 +23,7 @@ func (c *Copying) Copy(dst, src []byte) { c.copy(levelHere(), dst, src) }
 
 func (c *Copying) copy(l level, dst, src []byte) {
 	if len(dst) != len(src) {
-		panic(fmt.Sprintf("raw: Copy: %d bytes to %d", len(src), len(dst)))
+		panic(fmt.Sprintf("kernel: Copy: %d bytes to %d", len(src), len(dst)))
 	}
 	if !c.Past && !c.Claim || !copyVectors(l, c, dst, src) {
 		copy(dst, src)

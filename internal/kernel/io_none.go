@@ -1,6 +1,6 @@
 //go:build !unix
 
-package raw
+package kernel
 
 import "errors"
 
