@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/progress"
+	"github.com/elrun/elrun/internal/netpoll"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
@@ -25,7 +25,7 @@ type runner struct {
 	saver  *saver
 	ahead  *ahead
 	// progress is that of calls while the model computes.
-	progress *progress.Engine
+	progress *netpoll.Engine
 	most     int // microbatches that a call of the model may have
 
 	// The state: what all members hold alike after the last committed step.
@@ -100,7 +100,7 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 // makeProgress gives the model what it calls while it computes. The function that it
 // returns takes it back.
 func (r *runner) makeProgress() (stop func(), err error) {
-	if r.progress, err = progress.New(); err != nil {
+	if r.progress, err = netpoll.New(); err != nil {
 		return nil, err
 	}
 	p, ok := r.model.(Pausing)

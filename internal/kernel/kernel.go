@@ -18,7 +18,7 @@
 // AddAll and Copying can write past the caches: for results too long for them.
 //
 // Read, WriteTwo, Option and Yield are system calls that the Go scheduler does not know of, for
-// descriptors that do not block. Package internal/progress uses them.
+// descriptors that do not block. Package internal/netpoll uses them.
 package kernel
 
 import (

@@ -19,7 +19,7 @@ func layers() []layer {
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
 		{"level 0", []string{"internal/kernel", "internal/wire", "event", "internal/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
-		{"level 0, over the kernels", []string{"internal/shm", "internal/progress"}},
+		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Policies of loadbal on traces of speeds.
 		{"level 0, simulation of balancing", []string{"internal/balsim"}},
 		// Algorithms that know two neighbours and no network.

@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/elrun/elrun/internal/progress"
+	"github.com/elrun/elrun/internal/netpoll"
 )
 
 // The kernel keeps what was sent until it is acknowledged, by default up to 4 MiB for a
@@ -31,7 +31,7 @@ func stripes(trip time.Duration) int {
 type bundle struct {
 	net.Conn // the first, for all that only one is asked for
 	socks    []net.Conn
-	lines    []*progress.Stream // over them
+	lines    []*netpoll.Stream // over them
 	in, out  cursor
 }
 
@@ -53,7 +53,7 @@ func newBundle(socks []net.Conn) net.Conn {
 	limitAll(socks, queueLeast)
 	b := &bundle{Conn: socks[0], socks: socks}
 	for _, s := range socks {
-		b.lines = append(b.lines, progress.NewStream(s, true))
+		b.lines = append(b.lines, netpoll.NewStream(s, true))
 	}
 	return b
 }
@@ -67,7 +67,7 @@ func socksOf(sock net.Conn) []net.Conn {
 }
 
 // turn returns the connection at c and how much of its turn is left.
-func (b *bundle) turn(c *cursor) (*progress.Stream, int) { return b.lines[c.at], stripeSize - c.done }
+func (b *bundle) turn(c *cursor) (*netpoll.Stream, int) { return b.lines[c.at], stripeSize - c.done }
 
 // advance moves c by n bytes of one turn.
 func (b *bundle) advance(c *cursor, n int) {

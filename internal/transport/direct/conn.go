@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/elrun/elrun/internal/progress"
+	"github.com/elrun/elrun/internal/netpoll"
 )
 
 const (
@@ -42,7 +42,7 @@ type line interface {
 func newConn(sock net.Conn) *Conn {
 	l, ok := sock.(line)
 	if !ok {
-		l = progress.NewStream(sock, true)
+		l = netpoll.NewStream(sock, true)
 	}
 	return &Conn{sock: sock, line: l, read: l}
 }

@@ -1,6 +1,6 @@
 //go:build !race
 
-package progress
+package netpoll
 
 import (
 	"io"

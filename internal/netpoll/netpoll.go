@@ -1,4 +1,4 @@
-// Package progress lets goroutines that wait for the network go on while another one
+// Package netpoll lets goroutines that wait for the network go on while another one
 // computes on the only processor of the Go runtime.
 //
 // There the runtime looks for what has come from the network when the computing goroutine
@@ -10,7 +10,7 @@
 //
 // Use, from one goroutine:
 //
-//	e, err := progress.New()
+//	e, err := netpoll.New()
 //	defer e.Close()
 //	for ... {
 //		... // compute for a millisecond or less
@@ -23,9 +23,9 @@
 // A Stream carries the messages: it reads and writes a socket without waking the thread by
 // which the runtime watches over its processors, and need not sleep for what comes soon.
 //
-//	s := progress.NewStream(conn, true)
+//	s := netpoll.NewStream(conn, true)
 //	_, err := io.ReadFull(s, head)
-package progress
+package netpoll
 
 import (
 	"errors"
@@ -60,7 +60,7 @@ func New() (*Engine, error) {
 	}
 	var err error
 	if e.in, e.out, err = os.Pipe(); err != nil {
-		return nil, fmt.Errorf("progress: %w", err)
+		return nil, fmt.Errorf("netpoll: %w", err)
 	}
 	e.hear, e.tell = NewStream(e.in, false), NewStream(e.out, false)
 	e.ask, e.come = make(chan struct{}), make(chan struct{})
@@ -108,7 +108,7 @@ func (e *Engine) Close() error {
 	close(e.ask)
 	e.reading.Wait()
 	if err := errors.Join(e.in.Close(), e.out.Close()); err != nil {
-		return fmt.Errorf("progress: close: %w", err)
+		return fmt.Errorf("netpoll: close: %w", err)
 	}
 	return nil
 }
