@@ -71,7 +71,7 @@ planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds
 	@$(GO) run ./scripts/planted
 
 sim: ## membership in a simulated network, SEEDS=50000 of them
-	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./internal/member -seeds=$(SEEDS)
+	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)
 
 balance-report: ## every balancing policy on every trace of speeds: docs/balancing.md
 	@CGO_ENABLED=0 $(GO) run ./scripts/balance docs/balancing
@@ -80,7 +80,7 @@ scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-sc
 	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs/membership-scale.svg
 
 model: ## the formal model of the view change; needs spin and a C compiler
-	@CC="$(CC)" internal/member/model/check.sh
+	@CC="$(CC)" elastic/member/model/check.sh
 
 # One package after the other: they load the machine as much as they should themselves.
 chaos: ## real processes killed and cut off from each other for long, in up to a few hours

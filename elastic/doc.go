@@ -20,7 +20,7 @@
 // # Who does what
 //
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
-//	keeper     one identity's side: a goroutine that drives internal/member, says to
+//	keeper     one identity's side: a goroutine that drives elastic/member, says to
 //	           others that it lives, and judges who of them does
 //	Endpoint   the network under it: messages, data planes, long answers, keys
 //
@@ -35,7 +35,7 @@
 // somebody with a ticket and no good intent.
 //
 //	              member of the view    outsider
-//	member        internal/member says  internal/member says: signed decisions only
+//	member        elastic/member says  elastic/member says: signed decisions only
 //	beat          believed              answered with where this member is
 //	yield         believed              refused
 //	foreign       believed              refused
@@ -52,7 +52,7 @@
 //	the connection breaks -> the session's calls fail everywhere; the keeper dials again
 //	   |                     refused: suspected at once; no answer: see detect.go
 //	   v
-//	internal/member agrees on a view without the dead: two round trips
+//	elastic/member agrees on a view without the dead: two round trips
 //	   |
 //	   v
 //	Next: connect the members of the view -> level -> session

@@ -11,8 +11,8 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/member"
 )
 
 // filter is a Control that loses what drop says, as a network may.

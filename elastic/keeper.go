@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/member"
 )
 
 const (

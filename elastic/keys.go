@@ -1,6 +1,6 @@
 package elastic
 
-import "github.com/elrun/elrun/internal/member"
+import "github.com/elrun/elrun/elastic/member"
 
 // Keys signs with the key of one identity and verifies signatures of all. The network has
 // them: there an ID is made of a public key, or tells it.
@@ -11,7 +11,7 @@ type Keys interface {
 	Verify(id ID, text, signature []byte) bool
 }
 
-// memberKeys are those of internal/member.
+// memberKeys are those of elastic/member.
 type memberKeys struct{ Keys }
 
 // Verify implements member.Keys.

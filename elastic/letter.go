@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // letterKind is the first byte of a control message.
 type letterKind byte
 
 const (
-	// letterMember carries a message between the machines of internal/member.
+	// letterMember carries a message between the machines of elastic/member.
 	letterMember letterKind = iota + 1
 	// letterBeat says that its sender lives, and what it does.
 	letterBeat

@@ -1,6 +1,6 @@
 package elastic
 
-import "github.com/elrun/elrun/internal/member"
+import "github.com/elrun/elrun/elastic/member"
 
 // author is what the sender of a control message is to this peer. The network has
 // authenticated its ID, and it holds the job's secret; that is all that is sure.
@@ -31,7 +31,7 @@ const (
 	// replied: it may be answered, and changes nothing here.
 	replied
 	// passed: to the machine, which looks at the kind of the message within (the package
-	// comment of internal/member, "Who is believed").
+	// comment of elastic/member, "Who is believed").
 	passed
 	// believed: it counts.
 	believed

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // peer is what a keeper knows of another process.

@@ -3,12 +3,12 @@ package elastic
 import (
 	"slices"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // A launcher that started every peer ever admitted knows of every death. This holds
 // until a peer of another launcher is let in, and before that every member must have
-// noted that it ends (invariant I10 of internal/member).
+// noted that it ends (invariant I10 of elastic/member).
 
 // soleness says whether one launcher has started everybody, as far as is known here.
 type soleness struct {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/member"
 )
 
 // errFirst says that two peers were told different first views.

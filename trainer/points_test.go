@@ -16,8 +16,8 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/internal/kernel"
-	"github.com/elrun/elrun/internal/member"
 	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"

@@ -113,7 +113,7 @@ func TestConfinements(t *testing.T) {
 
 func TestBans(t *testing.T) {
 	pure := []string{"net", "net/netip", "os", "os/exec", "time", "log", "log/slog", "math/rand", "math/rand/v2"}
-	for _, dir := range []string{"internal/member", "internal/wire", "loadbal", "ring"} {
+	for _, dir := range []string{"elastic/member", "internal/wire", "loadbal", "ring"} {
 		for _, p := range pure {
 			checkSamples(t, "imports", []sample{
 				{dir + " " + p, dir + "/a.go", importing("x", p), []string{"this package is pure"}},

@@ -3,7 +3,7 @@
 //
 //	go run ./scripts/scale docs/membership-scale.svg
 //
-// It runs TestScale of internal/member, in which one member joins and another dies
+// It runs TestScale of elastic/member, in which one member joins and another dies
 // every second.
 package main
 
@@ -54,7 +54,7 @@ func run(args []string, out io.Writer) error {
 
 // measure runs the test with n members.
 func measure(n int) (figure, error) {
-	cmd := exec.Command("go", "test", "-count=1", "-v", "-run=^TestScale$", "./internal/member", "-scale="+strconv.Itoa(n))
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run=^TestScale$", "./elastic/member", "-scale="+strconv.Itoa(n))
 	log, err := cmd.CombinedOutput()
 	if err != nil {
 		return figure{}, fmt.Errorf("%v: %w\n%s", cmd.Args, err, log)

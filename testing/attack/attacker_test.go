@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/internal/transport/p2p"
 )

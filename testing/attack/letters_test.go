@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // The attacks by control messages. Each ends with ctx or by itself, and then is begun again.

@@ -13,9 +13,9 @@ import (
 
 // The flags of this package's tests:
 //
-//	go test ./internal/member -seeds=50000           many runs of the simulator
-//	go test ./internal/member -run Simulate -seed=7  one run with its trace
-//	go test ./internal/member -run Scripts -rewrite  accept what the scripts print
+//	go test ./elastic/member -seeds=50000           many runs of the simulator
+//	go test ./elastic/member -run Simulate -seed=7  one run with its trace
+//	go test ./elastic/member -run Scripts -rewrite  accept what the scripts print
 func TestMain(m *testing.M) {
 	flag.Int("seeds", 1000, "number of runs of the simulator")
 	flag.Uint64("seed", 0, "run this seed only and print its trace")

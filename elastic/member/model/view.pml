@@ -1,5 +1,5 @@
 /*
- * The change of views of internal/member, reduced to what its safety rests on: single
+ * The change of views of elastic/member, reduced to what its safety rests on: single
  * decree Paxos among the voters of a view, certain deaths in the place of votes (I10),
  * and a joiner that has no vote in its first view (I11). Three members, one joiner,
  * two changes one after the other.

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // The simulator runs a group of machines in one goroutine. All chance comes from one

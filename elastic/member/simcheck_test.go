@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // ballotOf names a ballot of a view.

@@ -3,7 +3,7 @@ package member_test
 import (
 	"math/rand/v2"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // The bounds of a run, in ticks.

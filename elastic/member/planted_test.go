@@ -61,7 +61,7 @@ func TestPlantedListFits(t *testing.T) {
 
 // Every planted bug is found by the simulator or by a script. It takes minutes:
 //
-//	go test ./internal/member -run Planted -planted -v
+//	go test ./elastic/member -run Planted -planted -v
 func TestPlanted(t *testing.T) {
 	if !flagged[bool]("planted") {
 		return // TestPlantedListFits keeps the list fresh meanwhile

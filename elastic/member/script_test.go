@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // Every file in testdata/scripts is a scenario: blocks of commands, a line "----", and

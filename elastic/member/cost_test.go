@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/internal/member"
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // calmWorld is a group of n without misfortunes.
