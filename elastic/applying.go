@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/elastic/internal/transfer"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transfer"
 )
 
 // applying is a peer that has copied the state and wants to be let in. All is done by the

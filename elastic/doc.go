@@ -83,7 +83,7 @@
 //
 // A peer that joins makes an offer to the members (offer.go): its settings are compared,
 // and one that differs is refused by the name of the setting. Then it copies the
-// state while they go on (donor.go, internal/transfer), follows step by step, and when
+// state while they go on (donor.go, elastic/internal/transfer), follows step by step, and when
 // it is level asks to be let in (applying.go). The session of the incumbents ends at a
 // boundary.
 //

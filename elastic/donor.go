@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/elrun/elrun/elastic/internal/transfer"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transfer"
 )
 
-// bulkSource is the way of internal/transfer to the members.
+// bulkSource is the way of elastic/internal/transfer to the members.
 type bulkSource struct{ bulk Bulk }
 
 // Request implements transfer.Source.

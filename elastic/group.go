@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic/internal/transfer"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transfer"
 )
 
 // Errors of Next, for errors.Is. All are ErrNoView as well.

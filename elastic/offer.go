@@ -42,7 +42,7 @@ type requestKind byte
 
 const (
 	requestOffer    requestKind = 'o' // followed by an offer as JSON
-	requestTransfer requestKind = 't' // followed by a request of internal/transfer
+	requestTransfer requestKind = 't' // followed by a request of elastic/internal/transfer
 )
 
 // answer answers the requests of others.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/internal/transfer"
+	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
 // leastMeasured is how many bytes must have come before their rate says something of the

@@ -27,7 +27,7 @@ func layers() []layer {
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
 		// How state reaches a peer that joins, over a Source that someone hands in.
-		{"level 3, below elastic", []string{"internal/transfer"}},
+		{"level 3, below elastic", []string{"elastic/internal/transfer"}},
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
 		// What several transports share is below them.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/internal/transfer"
+	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
 // direct is a Source without a network: it calls the donors of this process.
