@@ -35,7 +35,7 @@ func layers() []layer {
 		// Connections between two that know each other, as a transport uses them.
 		{"level 4, below a transport", []string{"internal/transport/direct"}},
 		// Files that are read without a copy.
-		{"level 4, below data files", []string{"internal/mapped"}},
+		{"level 4, below data files", []string{"trainer/internal/mmap"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},

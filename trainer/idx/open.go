@@ -6,7 +6,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/elrun/elrun/internal/mapped"
+	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
 // kind is what a file holds.
@@ -33,8 +33,8 @@ func size(dims []uint64) uint64 {
 
 // openRecords maps the file at path if it is plain, and decodes it otherwise. It returns
 // the dimensions of its header.
-func openRecords(path string, k kind) (*mapped.Records, []int, error) {
-	f, err := mapped.Open(path)
+func openRecords(path string, k kind) (*mmap.Records, []int, error) {
+	f, err := mmap.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("idx: %w", err) // names operation and path
 	}
@@ -58,7 +58,7 @@ var errPacked = errors.New("packed")
 
 // mappable reads the header of a plain file and makes sure that the file has the size
 // that it claims, so that memory is no concern.
-func mappable(f *mapped.File, k kind) ([]uint64, error) {
+func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	head := f.Section(0, int64(k.bytes()))
 	start := make([]byte, 2)
 	if n, err := io.ReadFull(f.Section(0, 2), start); err == nil && packed(start[:n]) {
@@ -85,9 +85,9 @@ func mappable(f *mapped.File, k kind) ([]uint64, error) {
 }
 
 // decodeRecords reads the file at path into memory.
-func decodeRecords(path string, k kind) (*mapped.Records, []int, error) {
+func decodeRecords(path string, k kind) (*mmap.Records, []int, error) {
 	var dims []int
-	r, err := readFile(path, func(from io.Reader) (r *mapped.Records, err error) {
+	r, err := readFile(path, func(from io.Reader) (r *mmap.Records, err error) {
 		r, dims, err = recordsFrom(from, k)
 		return r, err
 	})
@@ -95,12 +95,12 @@ func decodeRecords(path string, k kind) (*mapped.Records, []int, error) {
 }
 
 // recordsFrom decodes a file of images or labels.
-func recordsFrom(from io.Reader, k kind) (*mapped.Records, []int, error) {
+func recordsFrom(from io.Reader, k kind) (*mmap.Records, []int, error) {
 	dims, body, err := decode(from, k)
 	if err != nil {
 		return nil, nil, err
 	}
-	return mapped.InMemory(body, int(size(dims))), ints(dims), nil
+	return mmap.InMemory(body, int(size(dims))), ints(dims), nil
 }
 
 // ints converts dimensions that have been checked.

@@ -9,15 +9,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/elrun/elrun/internal/mapped"
+	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
 // Set is a data set of images with labels. It is safe for concurrent use.
 type Set struct {
 	Count, Rows, Cols int
 
-	images, labels *mapped.Records // a record for each image
-	failure        mapped.Failure
+	images, labels *mmap.Records // a record for each image
+	failure        mmap.Failure
 }
 
 // Open opens name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir, or,
@@ -33,7 +33,7 @@ func Load(dir, name string, classes int) (*Set, error) {
 }
 
 // source opens the file at path as records, and tells what its header says.
-type source func(path string, k kind) (*mapped.Records, []int, error)
+type source func(path string, k kind) (*mmap.Records, []int, error)
 
 // load makes a set of two files.
 func load(dir, name string, classes int, open source) (*Set, error) {

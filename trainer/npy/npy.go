@@ -24,7 +24,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/elrun/elrun/internal/mapped"
+	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
 // ErrFormat says that a file is not what its place requires; errors.Is finds it in the
@@ -38,12 +38,12 @@ type Array struct {
 
 	path string
 	kind element
-	rows *mapped.Records
+	rows *mmap.Records
 }
 
 // OpenArray maps the file at path. The caller has to close it.
 func OpenArray(path string) (*Array, error) {
-	f, err := mapped.Open(path)
+	f, err := mmap.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("npy: %w", err) // names operation and path
 	}
@@ -55,7 +55,7 @@ func OpenArray(path string) (*Array, error) {
 }
 
 // arrayOf reads the header of a file and wants the rest of it to be what that says.
-func arrayOf(f *mapped.File) (*Array, error) {
+func arrayOf(f *mmap.File) (*Array, error) {
 	h, start, err := readHeader(f.Section(0, f.Size()))
 	if err != nil {
 		return nil, err

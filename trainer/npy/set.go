@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/elrun/elrun/internal/mapped"
+	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
 // Files says where a data set is.
@@ -23,7 +23,7 @@ type Files struct {
 type Set struct {
 	inputs, labels *Array
 	scale          float32
-	failure        mapped.Failure
+	failure        mmap.Failure
 }
 
 // Open opens a data set. All labels are looked at, no inputs are. The caller has to close

@@ -1,4 +1,4 @@
-package mapped
+package mmap
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ type Records struct {
 // whoever has read its header has looked.
 func (f *File) Records(first int64, size, count int) *Records {
 	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
-		panic(fmt.Sprintf("mapped: %d records of %d bytes from %d on in the %d bytes of %s", count, size, first, f.size, f.path))
+		panic(fmt.Sprintf("mmap: %d records of %d bytes from %d on in the %d bytes of %s", count, size, first, f.size, f.path))
 	}
 	return &Records{file: f, first: first, size: size, count: count}
 }
@@ -35,7 +35,7 @@ func InMemory(b []byte, size int) *Records {
 		return &Records{size: size}
 	}
 	if size < 1 || len(b)%size != 0 {
-		panic(fmt.Sprintf("mapped: %d bytes are no records of %d bytes", len(b), size))
+		panic(fmt.Sprintf("mmap: %d bytes are no records of %d bytes", len(b), size))
 	}
 	return &Records{memory: b, size: size, count: len(b) / size}
 }
@@ -51,7 +51,7 @@ func (r *Records) Size() int { return r.size }
 // File.ReadAt, and leave dst undefined.
 func (r *Records) Read(dst []byte, i, at int) error {
 	if i < 0 || i >= r.count || at < 0 || len(dst) > r.size-at {
-		panic(fmt.Sprintf("mapped: %d bytes from %d on of record %d, there are %d of %d bytes", len(dst), at, i, r.count, r.size))
+		panic(fmt.Sprintf("mmap: %d bytes from %d on of record %d, there are %d of %d bytes", len(dst), at, i, r.count, r.size))
 	}
 	off := int64(i)*int64(r.size) + int64(at)
 	if r.file == nil {

@@ -1,4 +1,4 @@
-// Package mapped reads files through a mapping into memory: opening one copies
+// Package mmap reads files through a mapping into memory: opening one copies
 // nothing, a read costs no system call, and the pages that have been read belong to the
 // file. All processes of a host share them, and the system takes them back when memory
 // is short.
@@ -20,7 +20,7 @@
 //
 // Where the system has no mappings that Go knows, the file is read in the usual way, and
 // all of the above but the speed holds.
-package mapped
+package mmap
 
 import (
 	"context"

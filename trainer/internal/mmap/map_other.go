@@ -1,6 +1,6 @@
 //go:build !unix || aix || solaris
 
-package mapped
+package mmap
 
 import (
 	"errors"
