@@ -21,7 +21,7 @@ func layers() []layer {
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Policies of loadbal on traces of speeds.
-		{"level 0, simulation of balancing", []string{"internal/balsim"}},
+		{"level 0, simulation of balancing", []string{"scripts/balance/balsim"}},
 		// Algorithms that know two neighbours and no network.
 		{"level 1", []string{"ring"}},
 		// The calls of users, over a Transport that someone hands in.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/balsim"
+	"github.com/elrun/elrun/scripts/balance/balsim"
 )
 
 // The text in docs is what the code as it is gives, and its plots are there.

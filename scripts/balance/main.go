@@ -1,4 +1,4 @@
-// Command balance runs every policy of loadbal on every trace of internal/balsim and
+// Command balance runs every policy of loadbal on every trace of scripts/balance/balsim and
 // writes what came out: docs/balancing.md, and a plot for each trace.
 //
 //	go run ./scripts/balance docs/balancing
@@ -16,8 +16,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/elrun/elrun/internal/balsim"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/scripts/balance/balsim"
 )
 
 // Sizes of the runs: those for the figures, and those for the plots, which could not
@@ -26,7 +26,7 @@ const (
 	peers, steps         = 64, 600
 	plotPeers, plotSteps = 4, 170
 	// recordings is where traces are that were measured and not made up.
-	recordings = "internal/balsim/testdata"
+	recordings = "scripts/balance/balsim/testdata"
 )
 
 func main() {

@@ -5,8 +5,8 @@ import (
 	"image/color"
 	"os"
 
-	"github.com/elrun/elrun/internal/balsim"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/scripts/balance/balsim"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/balsim"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/scripts/balance/balsim"
 )
 
 // simulate runs the policy of a name.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/internal/balsim"
+	"github.com/elrun/elrun/scripts/balance/balsim"
 )
 
 // Between equal peers shares do not wander, though times are never the same.
