@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/bench"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/launch"
 )

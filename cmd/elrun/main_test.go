@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/cmd/elrun/bench"
 )
 
 // command runs one command line inside this process.

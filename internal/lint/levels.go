@@ -44,7 +44,7 @@ func layers() []layer {
 		// Models implement the trainer's interfaces.
 		{"level 4, above the trainer", []string{"trainer/nn"}},
 		// What "elrun bench" measures, as the launcher's peers run it.
-		{"level 4, over the calls", []string{"internal/bench"}},
+		{"level 4, over the calls", []string{"cmd/elrun/bench"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
 		// Commands. Nothing imports them.

@@ -30,7 +30,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/internal/cores"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/cmd/elrun/bench"
 )
 
 // rig is where the programs are that a run starts.

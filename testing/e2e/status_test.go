@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/launch"
 )
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/bench"
 	"github.com/elrun/elrun/launch"
 )
 

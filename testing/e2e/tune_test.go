@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/bench"
+	"github.com/elrun/elrun/cmd/elrun/bench"
 )
 
 // What auto takes is not slower than the best fixed choice by more than 15 %: by the

@@ -5,7 +5,7 @@
 
 The argument lists sizes in bytes with the number of timed calls. Rank 0 prints a JSON
 object for each size, with the names that "elrun bench --json" uses. Inputs and checks are
-those of internal/bench. The call has one tensor, which is source and destination: it is
+those of cmd/elrun/bench. The call has one tensor, which is source and destination: it is
 timed as it is, without the copy that would make it a call out of place. This is in Gloo's
 favour.
 """

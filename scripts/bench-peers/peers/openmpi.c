@@ -4,7 +4,7 @@
  *
  * The argument lists sizes in bytes with the number of timed calls. Rank 0 prints a JSON
  * object for each size, with the names that "elrun bench --json" uses. Inputs, checks and
- * the order of things are those of internal/bench, so that the caches are as warm here as
+ * the order of things are those of cmd/elrun/bench, so that the caches are as warm here as
  * there: every element of both vectors is written before a call and looked at after it. */
 #define _GNU_SOURCE
 #include <mpi.h>

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/bench"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/testing/cluster"
 )

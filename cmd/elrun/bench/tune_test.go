@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/bench"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
