@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // What New refuses.

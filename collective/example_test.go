@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // group calls f at n ranks, each with a communicator in memory. In a program the

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // gates is a transport in memory on which some messages of rank 0 are slow and, if lose

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // way is a kind of call and how it is carried out.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // stop ends the communicators of all ranks, in one of the ways there are, at the rank

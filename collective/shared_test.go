@@ -11,8 +11,8 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/shm"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // The whole matrix in shared memory gives the same bits as messages do.

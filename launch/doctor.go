@@ -15,7 +15,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/cores"
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 const (

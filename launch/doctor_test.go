@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // checkNamed returns the check of that name.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // Values of Options.Listen besides lists of addresses.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/ticket"
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // peer is this process as a member of its job: its identity on the network, which may

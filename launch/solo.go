@@ -7,7 +7,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // solo returns a group of one in this process, without a network, so that a program

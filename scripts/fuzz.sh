@@ -8,7 +8,7 @@ set -eu
 time=${FUZZTIME:-10s}
 go=${GO:-go}
 
-# One line per target, as in "./internal/wire FuzzDecode".
+# One line per target, as in "./transport/internal/wire FuzzDecode".
 targets=$(find . -name '*_test.go' -not -path '*/testdata/*' -exec grep -H '^func Fuzz' {} + |
 	sed -n 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\)(.*$|\1 \2|p' | sort)
 if [ -z "$targets" ]; then

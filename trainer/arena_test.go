@@ -14,9 +14,9 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // arena is a group whose members can be killed at any message that they send, and that

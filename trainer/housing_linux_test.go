@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // Gradients into which a reduction has failed move into the shared memory again when the next

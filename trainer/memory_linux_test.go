@@ -16,8 +16,8 @@ import (
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // lodging is a network whose members are on one host. The memory that a member lends to

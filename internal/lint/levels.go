@@ -17,7 +17,7 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/kernel", "internal/wire", "event", "elastic/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
+		{"level 0", []string{"internal/kernel", "transport/internal/wire", "event", "elastic/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Policies of loadbal on traces of speeds.
@@ -31,9 +31,9 @@ func layers() []layer {
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
 		// What several transports share is below them.
-		{"level 4, common to transports", []string{"internal/transport/mailbox"}},
+		{"level 4, common to transports", []string{"transport/mailbox"}},
 		// Connections between two that know each other, as a transport uses them.
-		{"level 4, below a transport", []string{"internal/transport/direct"}},
+		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
@@ -79,8 +79,8 @@ func confinements() []confinement {
 			// A change of libp2p must not reach further than this, and everything else
 			// must be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
-			Allowed: []string{"internal/transport/p2p", "launch"},
-			Instead: "use collective.Transport, elastic.Control or elastic.Connector; internal/transport/p2p implements them",
+			Allowed: []string{"transport/p2p", "launch"},
+			Instead: "use collective.Transport, elastic.Control or elastic.Connector; transport/p2p implements them",
 		},
 		{
 			// Its releases lag behind Go's, so it has to be replaceable in one file.
@@ -110,7 +110,7 @@ func bans() []ban {
 		{
 			// Only without clock, network and chance do the same inputs give the same
 			// decisions at every rank, and in every replay of a test.
-			Packages: []string{"elastic/member", "internal/wire", "loadbal", "ring"},
+			Packages: []string{"elastic/member", "transport/internal/wire", "loadbal", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},

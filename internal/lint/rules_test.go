@@ -73,10 +73,10 @@ func TestLayers(t *testing.T) {
 		{"down", "collective/a.go", importing("collective", in("ring"), in("internal/kernel")), nil},
 		{"up", "ring/a.go", importing("ring", in("collective")), up},
 		{"far up", "elastic/a.go", importing("elastic", in("launch")), up},
-		{"sideways", "internal/wire/a.go", importing("wire", in("internal/kernel")), up},
-		{"between transports", "internal/transport/mem/a.go", importing("mem", in("internal/transport/p2p")), up},
-		{"common part of transports", "internal/transport/mem/a.go", importing("mem", in("internal/transport/mailbox")), nil},
-		{"common part uses a transport", "internal/transport/mailbox/a.go", importing("mailbox", in("internal/transport/mem")), up},
+		{"sideways", "transport/internal/wire/a.go", importing("wire", in("internal/kernel")), up},
+		{"between transports", "transport/mem/a.go", importing("mem", in("transport/p2p")), up},
+		{"common part of transports", "transport/mem/a.go", importing("mem", in("transport/mailbox")), nil},
+		{"common part uses a transport", "transport/mailbox/a.go", importing("mailbox", in("transport/mem")), up},
 		{"own sub-package", "launch/a.go", importing("launch", in("launch/screen")), nil},
 		{"parent", "launch/screen/a.go", importing("screen", in("launch")), up},
 		{"trainer above its optimisers", "trainer/a.go", importing("trainer", in("trainer/optim")), nil},
@@ -98,9 +98,9 @@ func TestConfinements(t *testing.T) {
 		{"cgo", "internal/kernel/a.go", importing("raw", "C"), []string{"CGO_ENABLED=0"}},
 		{"unsafe below", "internal/kernel/a.go", importing("raw", "unsafe"), nil},
 		{"unsafe elsewhere", "ring/a_test.go", importing("ring", "unsafe"), []string{"only in internal/kernel"}},
-		{"libp2p transport", "internal/transport/p2p/a.go", importing("p2p", host), nil},
+		{"libp2p transport", "transport/p2p/a.go", importing("p2p", host), nil},
 		{"libp2p wiring", "launch/a.go", importing("launch", host), nil},
-		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in internal/transport/p2p, launch"}},
+		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in transport/p2p, launch"}},
 		{"addresses elsewhere", "cmd/elrun/a.go", importing("main", "github.com/multiformats/go-multiaddr"), []string{"elastic.Connector"}},
 		{"tensor adapter", "trainer/tensor.go", importing("trainer", tensor), nil},
 		{"test of the adapter", "trainer/tensor_test.go", importing("trainer", tensor), nil},
@@ -113,7 +113,7 @@ func TestConfinements(t *testing.T) {
 
 func TestBans(t *testing.T) {
 	pure := []string{"net", "net/netip", "os", "os/exec", "time", "log", "log/slog", "math/rand", "math/rand/v2"}
-	for _, dir := range []string{"elastic/member", "internal/wire", "loadbal", "ring"} {
+	for _, dir := range []string{"elastic/member", "transport/internal/wire", "loadbal", "ring"} {
 		for _, p := range pure {
 			checkSamples(t, "imports", []sample{
 				{dir + " " + p, dir + "/a.go", importing("x", p), []string{"this package is pure"}},

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/internal/ticket"
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // attacker is a host that has shown a ticket to every member and is none itself.

@@ -26,7 +26,7 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // errEnded is what other ranks hear of one whose function did not return.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/transport/p2p"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // RunP2P is Run over libp2p: every rank has a host of its own, that listens at a free

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // Network joins members of elastic groups that live in one process. Its methods are

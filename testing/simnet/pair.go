@@ -9,7 +9,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/transport/mailbox"
+	"github.com/elrun/elrun/transport/mailbox"
 )
 
 // end is one side of the connection between two ranks of a session. Messages, signals and

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mailbox"
+	"github.com/elrun/elrun/transport/mailbox"
 )
 
 // closeTime is how long Close waits for a peer to answer. It is reached only when the

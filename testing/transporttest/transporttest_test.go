@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/transport/mem"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

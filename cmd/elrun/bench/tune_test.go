@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/internal/kernel"
-	"github.com/elrun/elrun/internal/transport/mem"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // over runs f on ranks in memory; those of one host share it.

@@ -1,0 +1,104 @@
+package mailbox_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/transport/mailbox"
+)
+
+// trickle is a stream of which each piece takes a time.
+type trickle struct {
+	piece int
+	pause time.Duration
+	fail  bool // at the end
+	left  int
+}
+
+func (s *trickle) Read(p []byte) (int, error) {
+	n := min(len(p), s.piece, s.left)
+	if n == 0 {
+		if s.fail {
+			return 0, errors.New("broken")
+		}
+		return 0, io.EOF
+	}
+	<-time.After(s.pause)
+	for i := range p[:n] {
+		p[i] = byte(s.left - i)
+	}
+	s.left -= n
+	return n, nil
+}
+
+// A long payload counts without its lead, a shorter one as a whole, a short one not at
+// all; thrown away or not.
+func TestGauge(t *testing.T) {
+	const piece, pause = 4 << 10, time.Millisecond
+	tests := map[string]struct {
+		size int
+		want collective.Arrival
+	}{
+		"long":   {256 << 10, collective.Arrival{Bytes: 196 << 10, Time: 49 * pause}},
+		"medium": {64 << 10, collective.Arrival{Bytes: 64 << 10, Time: 16 * pause}},
+		"least":  {32 << 10, collective.Arrival{Bytes: 32 << 10, Time: 8 * pause}},
+		"short":  {28 << 10, collective.Arrival{}},
+		"empty":  {0, collective.Arrival{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var g mailbox.Gauge
+				buf := make([]byte, test.size)
+				if err := g.Fill(&trickle{piece: piece, pause: pause, left: test.size}, buf); err != nil {
+					t.Fatal(err)
+				}
+				if got := g.Take(); got != test.want {
+					t.Errorf("got %+v, want %+v", got, test.want)
+				}
+				for i, b := range buf {
+					if b != byte(test.size-i) {
+						t.Fatalf("byte %d is %d", i, b)
+					}
+				}
+				if err := g.Skip(&trickle{piece: piece, pause: pause, left: test.size}, test.size); err != nil {
+					t.Fatal(err)
+				}
+				if got := g.Take(); got.Bytes != test.want.Bytes || got.Time > test.want.Time {
+					t.Errorf("thrown away: got %+v, want %+v", got, test.want)
+				}
+				if again := g.Take(); again != (collective.Arrival{}) {
+					t.Errorf("taken again: %+v", again)
+				}
+			})
+		})
+	}
+}
+
+// Several payloads add up; one that breaks off does not count.
+func TestGaugeAddsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g mailbox.Gauge
+		for _, size := range []int{40 << 10, 50 << 10} {
+			if err := g.Fill(&trickle{piece: 10 << 10, pause: time.Second, left: size}, make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, left := range []int{0, 50 << 10, 150 << 10} {
+			if err := g.Fill(&trickle{piece: 10 << 10, left: left, fail: true}, make([]byte, 200<<10)); err == nil {
+				t.Error("no error from a broken stream")
+			}
+			if err := g.Skip(bytes.NewReader(make([]byte, left)), 200<<10); err == nil {
+				t.Error("no error from a short stream")
+			}
+		}
+		if got, want := g.Take(), (collective.Arrival{Bytes: 90 << 10, Time: 9 * time.Second}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+// Package mem is the transport between goroutines of one process, for tests and
+// groups of one. It has no goroutines of its own, and works in synctest bubbles.
+//
+//	ts := mem.New(2)
+//	go ts[0].Send(ctx, 1, envelope, data)
+//	err := ts[1].Recv(ctx, 0, envelope, buf)
+//
+// Network gives the members of elastic groups in one process their control, data and bulk
+// planes.
+package mem
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/transport/mailbox"
+)
+
+// Transport is the endpoint of one rank; it implements collective.Transport. A Send
+// copies into the receive that waits for it, or into memory of the receiver's mailbox
+// while that has room.
+type Transport struct {
+	self int
+	all  []*Transport // by rank
+	box  *mailbox.Box
+	left atomic.Pointer[collective.PeerError] // why others do not reach it any more
+}
+
+// New returns the endpoints of ranks 0..n-1 of one epoch.
+func New(n int) []*Transport {
+	all := make([]*Transport, n)
+	for i := range all {
+		t := &Transport{self: i, all: all}
+		t.box = mailbox.New(i, n, mailbox.DefaultLimit, t.Revoke)
+		all[i] = t
+	}
+	return all
+}
+
+// Send implements collective.Transport.
+func (t *Transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+	if err := t.box.Check("send", to); err != nil {
+		return err
+	}
+	if err := t.send(ctx, t.all[to], e, buf); err != nil {
+		t.Revoke(err)
+		return t.box.Cause()
+	}
+	return nil
+}
+
+// send hands buf to the mailbox of to. The error is for a revocation: where the mailbox
+// has failed, the cause is what this rank would be told of that.
+func (t *Transport) send(ctx context.Context, to *Transport, e collective.Envelope, buf []byte) error {
+	if cause := t.box.Cause(); cause != nil {
+		return cause
+	}
+	if err := to.box.WaitRoom(t.self, ctx.Done(), t.box.Failed()); err != nil {
+		return to.gone()
+	}
+	if ctx.Err() != nil {
+		return mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", to.self))
+	}
+	if cause := t.box.Cause(); cause != nil {
+		return cause
+	}
+	m, err := to.box.Accept(t.self, e, len(buf))
+	if err != nil {
+		return to.gone()
+	}
+	copy(m.Buf, buf)
+	m.Done()
+	return nil
+}
+
+// gone returns what other ranks see when they find the box of t failed.
+func (t *Transport) gone() error {
+	if left := t.left.Load(); left != nil {
+		return left
+	}
+	return collective.DecodeCause(t.self, collective.EncodeCause(t.self, t.box.Cause()))
+}
+
+// Recv implements collective.Transport.
+func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+	return t.box.Recv(ctx, from, e, buf)
+}
+
+// Post implements collective.Transport.
+func (t *Transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+	return t.box.Post(from, e, buf)
+}
+
+// Signal implements collective.Transport. A signal that is too long is lost.
+func (t *Transport) Signal(to int, msg []byte) {
+	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= collective.MaxSignal {
+		t.all[to].box.Signal(t.self, msg)
+	}
+}
+
+// Signals implements collective.Transport.
+func (t *Transport) Signals() <-chan collective.Signal { return t.box.Signals() }
+
+// Revoke implements collective.Transport. The others have failed when it returns.
+func (t *Transport) Revoke(cause error) {
+	if cause == nil {
+		cause = collective.ErrRevoked
+	}
+	if !t.box.Fail(cause) {
+		return
+	}
+	told := collective.EncodeCause(t.self, cause)
+	for _, other := range t.all {
+		other.box.Fail(collective.DecodeCause(t.self, told))
+	}
+}
+
+// Close implements collective.Transport.
+func (t *Transport) Close() error {
+	why := &collective.PeerError{Rank: t.self, Cause: "closed"}
+	if !t.leave(why, collective.ErrClosed) {
+		return nil
+	}
+	for _, other := range t.all {
+		other.box.End(t.self, why)
+	}
+	return nil
+}
+
+// Kill ends this rank as a crash does: its own calls fail with ErrClosed, and every
+// other rank is revoked with a *collective.PeerError that names it.
+func (t *Transport) Kill() {
+	why := &collective.PeerError{Rank: t.self, Cause: "killed"}
+	if !t.leave(why, fmt.Errorf("rank %d was killed: %w", t.self, collective.ErrClosed)) {
+		return
+	}
+	for _, other := range t.all {
+		other.box.Fail(why)
+	}
+}
+
+// leave fails the box with cause, and reports false if it had failed before. why is
+// there for the others before they can find the box failed.
+func (t *Transport) leave(why *collective.PeerError, cause error) bool {
+	t.left.CompareAndSwap(nil, why)
+	return t.box.Fail(cause)
+}

@@ -1,0 +1,272 @@
+package p2p_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
+)
+
+// closeAll closes the transports as ranks do, at the same time.
+func closeAll(t testing.TB, ts []collective.Transport) {
+	t.Helper()
+	done := make(chan error)
+	for _, e := range ts {
+		go func() { done <- e.Close() }()
+	}
+	for range ts {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// ring sends a byte from each rank to the next.
+func ring(t testing.TB, ts []collective.Transport) {
+	t.Helper()
+	e, n := collective.Envelope{Seq: 1}, len(ts)
+	for rank := range ts {
+		if err := ts[rank].Send(within(t, long), (rank+1)%n, e, []byte{byte(rank)}); err != nil {
+			t.Error(err)
+		}
+	}
+	for rank := range ts {
+		b := []byte{255}
+		before := (rank + n - 1) % n
+		if err := ts[rank].Recv(within(t, long), before, e, b); err != nil || b[0] != byte(before) {
+			t.Errorf("rank %d received %d, %v", rank, b[0], err)
+		}
+	}
+}
+
+// More hosts than libp2p's default limits allow per address, all at once.
+func TestConnectMany(t *testing.T) {
+	hs, v := hosts(t, 14, configs()["tls"])
+	ts := connect(t, hs, v)
+	ring(t, ts)
+	closeAll(t, ts)
+}
+
+// A path names the other end, as that calls it.
+func TestPath(t *testing.T) {
+	hs, v := hosts(t, 2, configs()["tls"])
+	ts := connect(t, hs, v)
+	for rank, e := range ts {
+		path := e.(elastic.Pather).Path(1 - rank)
+		if path.Kind != "p2p" || !path.Encrypted || !strings.HasPrefix(path.Addr, "/ip4/127.0.0.1/tcp/") {
+			t.Errorf("rank %d: path %+v", rank, path)
+		}
+	}
+	closeAll(t, ts)
+}
+
+func TestConnectAlone(t *testing.T) {
+	hs, v := hosts(t, 1, configs()["tls"])
+	ts := connect(t, hs, v)
+	ring(t, ts)
+	closeAll(t, ts)
+}
+
+// A view follows another on the same hosts, in another order, before all ranks have
+// closed the first.
+func TestConnectNextEpoch(t *testing.T) {
+	for name, cfg := range paths() {
+		t.Run(name, func(t *testing.T) {
+			hs, v := hosts(t, 3, cfg)
+			first := connect(t, hs, v)
+			next := elastic.View{Epoch: 2, Parent: v.Hash(), Members: slices.Clone(v.Members), Voters: v.Voters}
+			slices.Reverse(next.Members)
+			slices.Reverse(hs)
+			second := connect(t, hs, next)
+			ring(t, first)
+			ring(t, second)
+			closeAll(t, first)
+			ring2 := collective.Envelope{Seq: 2}
+			if err := second[0].Send(t.Context(), 2, ring2, nil); err != nil {
+				t.Error(err)
+			}
+			if err := second[2].Recv(within(t, long), 0, ring2, nil); err != nil {
+				t.Error(err)
+			}
+			if _, err := hs[0].Connect(t.Context(), v, 2); err == nil {
+				t.Error("entered an epoch that is over")
+			}
+			closeAll(t, second)
+		})
+	}
+}
+
+// The rank that is waited for enters last: streams to it are parked until then.
+func TestConnectParks(t *testing.T) {
+	hs, v := hosts(t, 3, configs()["tls"])
+	introduce(t, hs, v)
+	ts := make([]collective.Transport, 3)
+	errs := make(chan error)
+	enter := func(rank int) {
+		var err error
+		ts[rank], err = hs[rank].Connect(within(t, long), v, rank)
+		errs <- err
+	}
+	go enter(2)
+	go enter(1)
+	// A message says that the connections of ranks 1 and 2 to rank 0 are there.
+	send(t, hs, 1, 0, "here")
+	send(t, hs, 2, 0, "here")
+	go enter(0)
+	for range ts {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	ring(t, ts)
+	closeAll(t, ts)
+}
+
+// refusals are what must keep two hosts from exchanging data.
+func TestConnectRefused(t *testing.T) {
+	tests := map[string]struct {
+		job  string
+		view func(v elastic.View) elastic.View // as rank 1 sees it
+	}{
+		"job":     {"another", func(v elastic.View) elastic.View { return v }},
+		"lineage": {"test", func(v elastic.View) elastic.View { v.Parent[0]++; return v }},
+		"voters":  {"test", func(v elastic.View) elastic.View { v.Voters = v.Voters[:1]; return v }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			hs, v := hosts(t, 1, configs()["tls"])
+			cfg := configs()["tls"]
+			cfg.Job = test.job
+			other, w := hosts(t, 1, cfg)
+			hs = append(hs, other...)
+			v.Members = append(v.Members, w.Members...)
+			v.Voters = append(v.Voters, w.Voters...)
+			introduce(t, hs, v)
+			ctx, cancel := context.WithCancel(within(t, long))
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := hs[0].Connect(ctx, v, 0)
+				waiting <- err
+			}()
+			_, err := hs[1].Connect(ctx, test.view(v), 1)
+			var lost *collective.PeerError
+			if !errors.As(err, &lost) || lost.Rank != 0 || !strings.Contains(lost.Cause, "refused") {
+				t.Errorf("rank 1: %v", err)
+			}
+			cancel()
+			if err := <-waiting; !errors.Is(err, context.Canceled) {
+				t.Errorf("rank 0: %v", err)
+			}
+		})
+	}
+}
+
+func TestConnectErrors(t *testing.T) {
+	hs, v := hosts(t, 3, configs()["tls"])
+	if _, err := hs[0].Connect(t.Context(), v, 1); !errors.Is(err, collective.ErrArgument) {
+		t.Errorf("another's rank: %v", err)
+	}
+	if _, err := hs[0].Connect(t.Context(), v, 3); !errors.Is(err, collective.ErrArgument) {
+		t.Errorf("no rank: %v", err)
+	}
+	bad := v
+	bad.Members = append(slices.Clone(v.Members), elastic.Member{ID: "nobody"})
+	if _, err := hs[0].Connect(t.Context(), bad, 0); err == nil {
+		t.Error("connected to an ID that is none")
+	}
+	ctx := within(t, short)
+	_, err := tryConnect(ctx, hs[:2], v) // rank 2 never enters
+	var lost *collective.PeerError
+	if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("rank 2 did not come, and the error is %v", err)
+	}
+	ts := connect(t, hs, v) // the next try finds all
+	ring(t, ts)
+	closeAll(t, ts)
+}
+
+// The death of a member is noticed by those that wait for it, without a deadline,
+// whether it comes before they begin to wait or after.
+func TestDeathDuringConnect(t *testing.T) {
+	for name, before := range map[string]bool{"before": true, "meanwhile": false} {
+		t.Run(name, func(t *testing.T) {
+			hs, v := hosts(t, 3, configs()["tls"])
+			introduce(t, hs, v)
+			for rank := range 2 {
+				send(t, hs, 2, rank, "hello")
+				wantEvents(t, hs, rank, "2 up", "2 says hello")
+			}
+			if before {
+				if err := hs[2].Close(); err != nil {
+					t.Error(err)
+				}
+				wantEvents(t, hs, 0, "2 down")
+				wantEvents(t, hs, 1, "2 down")
+			}
+			errs := make(chan error)
+			for rank := range 2 {
+				go func() {
+					_, err := hs[rank].Connect(within(t, long), v, rank)
+					errs <- err
+				}()
+			}
+			if err := hs[2].Close(); err != nil {
+				t.Error(err)
+			}
+			for range 2 {
+				// One may see the other give up before it sees the death itself.
+				var lost *collective.PeerError
+				if err := <-errs; !errors.As(err, &lost) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Closing the host while connecting ends the attempt.
+func TestCloseDuringConnect(t *testing.T) {
+	hs, v := hosts(t, 2, configs()["tls"])
+	done := make(chan error, 1)
+	go func() {
+		_, err := hs[1].Connect(within(t, long), v, 1)
+		done <- err
+	}()
+	if err := hs[1].Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("connected without the other")
+	}
+	if _, err := hs[1].Connect(t.Context(), v, 1); !errors.Is(err, collective.ErrClosed) {
+		t.Errorf("a closed host: %v", err)
+	}
+}
+
+func TestSendArguments(t *testing.T) {
+	hs, v := hosts(t, 2, configs()["tls"])
+	ts := connect(t, hs, v)
+	for _, to := range []int{-1, 2} {
+		if err := ts[0].Send(t.Context(), to, collective.Envelope{}, nil); !errors.Is(err, collective.ErrArgument) {
+			t.Errorf("send to %d: %v", to, err)
+		}
+		ts[0].Signal(to, nil)
+	}
+	if err := ts[0].Send(t.Context(), 1, collective.Envelope{}, make([]byte, 64<<20+1)); !errors.Is(err, collective.ErrArgument) {
+		t.Errorf("a message above the limit: %v", err)
+	}
+	ts[0].Signal(1, make([]byte, collective.MaxSignal+1))
+	ts[0].Revoke(nil)
+	if err := ts[1].Recv(within(t, long), 0, collective.Envelope{}, nil); !errors.Is(err, collective.ErrRevoked) {
+		t.Errorf("revoked without a cause: %v", err)
+	}
+	closeAll(t, ts)
+}
+
+var _ elastic.Control = (*p2p.Host)(nil)
+var _ elastic.Connector = (*p2p.Host)(nil)

@@ -1,0 +1,116 @@
+package p2p_test
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/multiformats/go-multiaddr"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
+)
+
+// freeRange returns the first of n ports in a row that were free a moment ago.
+func freeRange(t *testing.T, n int) int {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		free := first+n < 1<<16
+		for port := first; free && port < first+n; port++ {
+			l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+			if free = err == nil; free {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return first
+		}
+	}
+	t.Skip("no free ports in a row")
+	return 0
+}
+
+// Hosts take the free ports of a range, two each, and the first for which none is left says
+// so.
+func TestListenInRange(t *testing.T) {
+	first := freeRange(t, 5)
+	cfg := p2p.Config{Job: "test", ListenAddrs: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d-%d", first, first+4)}}
+	hs, v := hosts(t, 2, cfg)
+	for _, h := range hs {
+		port := ""
+		if a, err := multiaddr.NewMultiaddr(h.Addrs()[0]); err == nil {
+			port, _ = a.ValueForProtocol(multiaddr.P_TCP)
+		}
+		if port < fmt.Sprint(first) || port > fmt.Sprint(first+4) {
+			t.Errorf("listens at %v, want ports from %d to %d", h.Addrs(), first, first+4)
+		}
+	}
+	for _, tr := range connect(t, hs, v) {
+		defer tr.Close()
+	}
+	h, err := p2p.Listen(t.Context(), cfg)
+	if err == nil {
+		_ = h.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "no free port left: each peer takes two") {
+		t.Errorf("a third host in five ports: %v", err)
+	}
+	for _, bad := range []string{"/ip4/127.0.0.1/tcp/5-4", "/ip4/127.0.0.1/tcp/0-4", "/ip4/127.0.0.1/tcp/x-y", "nowhere"} {
+		if err := p2p.CheckAddr(bad); err == nil {
+			t.Errorf("%s passes", bad)
+		}
+	}
+}
+
+// A host that opens itself later is reached by those who know only where it listened
+// before, once they have asked a member; whoever is asked to open and may not says so.
+func TestOpenLater(t *testing.T) {
+	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
+	opened := make(chan bool, 10)
+	var second *p2p.Host
+	open := func() error {
+		opened <- true
+		return second.Open([]string{"/ip4/127.0.0.2/tcp/0"})
+	}
+	first, a := host(t, cfg, secret(1))
+	asked := cfg
+	asked.OnOpen = open
+	second, b := host(t, asked, secret(1))
+	for _, h := range []*p2p.Host{first, second} {
+		if err := h.Introduce([]elastic.Member{a, b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed, err := first.Exchange(within(t, long), b.ID, true)
+	if err != nil || !changed || len(opened) != 1 {
+		t.Fatalf("opened %d times, changed %v, %v", len(opened), changed, err)
+	}
+	if changed, err := first.Exchange(within(t, long), b.ID, false); err != nil || changed {
+		t.Errorf("again: changed %v, %v", changed, err)
+	}
+	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "not to be opened") {
+		t.Errorf("a host that may not open: %v", err)
+	}
+	late, _ := host(t, cfg, secret(1))
+	if err := late.Introduce([]elastic.Member{a}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Introduce([]elastic.Member{{ID: late.ID(), Addrs: late.Addrs()}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Exchange(within(t, long), a.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	far := func(m elastic.Member) bool { return strings.HasPrefix(m.Addrs[len(m.Addrs)-1], "/ip4/127.0.0.2/") }
+	if got := late.Complete([]elastic.Member{b}); !slices.ContainsFunc(got, far) {
+		t.Errorf("a newcomer knows %v", got)
+	}
+}

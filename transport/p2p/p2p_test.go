@@ -1,0 +1,117 @@
+package p2p_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/transporttest"
+	"github.com/elrun/elrun/transport/p2p"
+)
+
+// configs are the ways of connecting by libp2p that all must work alike.
+func configs() map[string]p2p.Config {
+	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
+	return map[string]p2p.Config{
+		"tls":   {Job: "test", Path: "p2p", Security: "tls", ListenAddrs: tcp},
+		"noise": {Job: "test", Path: "p2p", Security: "noise", ListenAddrs: tcp},
+		"quic":  {Job: "test", Path: "p2p", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}},
+	}
+}
+
+// paths are the ways that data can take, those of libp2p among them.
+func paths() map[string]p2p.Config {
+	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
+	all := configs()
+	all["direct"] = p2p.Config{Job: "test", Path: "direct", ListenAddrs: tcp}
+	all["plain"] = p2p.Config{Job: "test", Path: "direct", Encrypt: "never", ListenAddrs: tcp}
+	all["over quic"] = p2p.Config{Job: "test", Path: "direct", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}}
+	all["unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp}
+	all["auto"] = p2p.Config{Job: "test", ListenAddrs: tcp}
+	return all
+}
+
+// hosts starts n hosts and closes them at the end of the test.
+func hosts(t testing.TB, n int, cfg p2p.Config) ([]*p2p.Host, elastic.View) {
+	t.Helper()
+	v := elastic.View{Epoch: 1}
+	var hs []*p2p.Host
+	for i := range n {
+		h, err := p2p.Listen(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := h.Close(); err != nil {
+				t.Errorf("close host %d: %v", i, err)
+			}
+		})
+		hs = append(hs, h)
+		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
+		v.Voters = append(v.Voters, h.ID())
+	}
+	return hs, v
+}
+
+// connect connects all members of v; hs are in rank order.
+func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []collective.Transport {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	ts, err := tryConnect(ctx, hs, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]collective.Transport, error) {
+	ts := make([]collective.Transport, len(hs))
+	errs := make([]error, len(hs))
+	var all sync.WaitGroup
+	for rank, h := range hs {
+		all.Go(func() { ts[rank], errs[rank] = h.Connect(ctx, v, rank) })
+	}
+	all.Wait()
+	return ts, errors.Join(errs...)
+}
+
+func TestConformance(t *testing.T) {
+	for name, cfg := range paths() {
+		t.Run(name, func(t *testing.T) {
+			conform(t, func(t *testing.T, n int) ([]*p2p.Host, elastic.View) { return hosts(t, n, cfg) })
+		})
+	}
+}
+
+// conform checks the transports between the hosts that start starts.
+func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic.View)) {
+	t.Helper()
+	owner := make(map[collective.Transport]*p2p.Host)
+	transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+		hs, v := start(t, n)
+		ts := connect(t, hs, v)
+		for rank, e := range ts {
+			owner[e] = hs[rank]
+		}
+		return ts
+	}, transporttest.Options{Kill: func(e collective.Transport) {
+		if err := owner[e].Close(); err != nil {
+			t.Error(err)
+		}
+	}})
+}
+
+func BenchmarkTransport(b *testing.B) {
+	for _, name := range []string{"tls", "noise", "quic", "direct", "plain", "unix"} {
+		b.Run(name, func(b *testing.B) {
+			transporttest.Benchmark(b, func(b *testing.B) []collective.Transport {
+				hs, v := hosts(b, 2, paths()[name])
+				return connect(b, hs, v)
+			})
+		})
+	}
+}

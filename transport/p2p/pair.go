@@ -1,0 +1,400 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mailbox"
+)
+
+// How long a pair waits for its peer. Each is reached only when the peer's process is
+// stopped or its network is cut.
+const (
+	// verdictTime: after the data stream broke, for the urgent stream to tell why. That was
+	// written before, but where the data has a connection of its own it may be read later, on
+	// a machine that has much else to do by seconds.
+	verdictTime = 10 * time.Second
+	// turnTime: at Close, for a Send or signal that is still being written.
+	turnTime = 2 * time.Second
+	// urgentTime: to write a frame on the urgent stream. Who gives up too early is blamed
+	// for what it could not tell.
+	urgentTime = 5 * time.Second
+	// closeTime: for a peer to answer bye.
+	closeTime = 5 * time.Second
+)
+
+// signalQueue is how many signals wait to be written before new ones are lost.
+const signalQueue = 64
+
+// errProtocol: an authenticated member sends what no version of this program would.
+var errProtocol = errors.New("broke the protocol")
+
+// pair is the connection with one other rank.
+type pair struct {
+	t            *Transport
+	rank         int
+	name         string // short ID
+	data, urgent *stream
+	path         event.Path
+	signals      chan []byte
+	probes       chan int // lengths
+	gauge        mailbox.Gauge
+
+	left     chan struct{} // closed when the peer has said bye
+	told     chan struct{} // closed when the urgent stream has ended
+	settled  chan struct{} // closed when the peer needs nothing more of this rank
+	settling sync.Once
+}
+
+// newPair takes over the streams to one rank; its goroutines are for newTransport to start.
+func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
+	return &pair{
+		t: t, rank: rank, name: name,
+		path: s[dataStream].path, data: newStream(s[dataStream]), urgent: newStream(s[urgentStream]),
+		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
+		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
+	}
+}
+
+// settle notes that Close need not wait for the peer any more.
+func (p *pair) settle() { p.settling.Do(func() { close(p.settled) }) }
+
+// lost returns the loss of the peer.
+func (p *pair) lost(why string) error {
+	return &collective.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
+}
+
+// verdict returns what to revoke with after the data stream broke with err. It waits
+// for a revocation that may be under way on the urgent stream, and then is the cause
+// that stays, so that nobody is blamed for passing on the bad news.
+func (p *pair) verdict(err error) error {
+	select {
+	case <-p.t.host:
+		return fmt.Errorf("%w: host closed", collective.ErrClosed)
+	case <-p.left:
+		return p.lost("closed")
+	default:
+	}
+	if errors.Is(err, errProtocol) {
+		return p.lost(err.Error())
+	}
+	timer := time.NewTimer(verdictTime)
+	defer timer.Stop()
+	select {
+	case <-p.t.box.Failed():
+	case <-p.told:
+	case <-timer.C:
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return p.lost("connection closed")
+	}
+	if errors.Is(err, network.ErrReset) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return p.lost("connection reset")
+	}
+	return p.lost(err.Error())
+}
+
+// died takes in that the peer's process is ending, some milliseconds before its streams do.
+// It had not been revoked, as it would have ended its vigil then: there is no other cause on
+// its way to wait for.
+func (p *pair) died() {
+	select {
+	case <-p.t.host: // of which the readers tell
+	case <-p.left:
+	default:
+		p.t.Revoke(p.lost("process ended"))
+	}
+}
+
+// send writes one message. The error is for a revocation.
+func (p *pair) send(ctx context.Context, e collective.Envelope, buf []byte) error {
+	turn, err := p.takeTurn(ctx, e.Priority)
+	if err != nil {
+		return err
+	}
+	h := wire.Header{Kind: wire.Data, Comm: e.Comm, Seq: e.Seq}
+	e.Call.Append(h.Call[:0])
+	err = p.writeUntil(ctx, &h, buf)
+	p.data.writers.leave(turn)
+	if err != nil {
+		return p.verdict(err)
+	}
+	return nil
+}
+
+// takeTurn waits for the data stream, which is the caller's until it leaves its place.
+func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
+	at := p.data.writers.join(priority)
+	var err error
+	select {
+	case <-at.turn:
+		if err = p.t.box.Cause(); err != nil {
+			p.data.writers.leave(at)
+		}
+		return at, err
+	case <-ctx.Done():
+		err = mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank))
+	case <-p.t.box.Failed():
+		err = p.t.box.Cause()
+	case <-p.left:
+		err = p.lost("closed")
+	}
+	p.data.writers.quit(at)
+	return nil, err
+}
+
+// writeUntil writes a frame; the end of ctx revokes, which ends the writing.
+func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
+	if ctx.Done() == nil {
+		return p.data.write(h, buf)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		p.t.Revoke(mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank)))
+	})
+	defer stop()
+	return p.data.write(h, buf)
+}
+
+// writeSignals writes signals and probes behind the messages that were sent before them.
+func (p *pair) writeSignals() {
+	for {
+		h, payload := wire.Header{Kind: wire.Signal}, []byte(nil)
+		select {
+		case payload = <-p.signals:
+		case n := <-p.probes:
+			h.Kind, payload = wire.Probe, make([]byte, n)
+		case <-p.t.box.Failed():
+			return
+		case <-p.left:
+			return
+		}
+		turn, err := p.takeTurn(context.Background(), 0)
+		if err != nil {
+			return
+		}
+		err = p.data.write(&h, payload)
+		p.data.writers.leave(turn)
+		if err != nil {
+			return // the reader finds out why
+		}
+	}
+}
+
+// readData fills the mailbox until the peer says bye or the stream breaks. After a
+// failure of the mailbox it reads on and throws away, as what comes may be a bye.
+func (p *pair) readData() {
+	err := p.readFrames()
+	if err != nil {
+		// Of no effect if this rank has been revoked or closed. The urgent stream settles
+		// the pair: the peer may still need the cause that is on its way there.
+		p.t.Revoke(p.verdict(err))
+		return
+	}
+	p.t.box.End(p.rank, p.lost("closed"))
+	close(p.left)
+	p.settle()
+	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
+	if p.t.box.Cause() == nil {
+		// What is still being sent to the peer will not be read: end the Sends.
+		_ = p.data.raw.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// readFrames returns nil after a bye.
+func (p *pair) readFrames() error {
+	var signal [collective.MaxSignal]byte
+	for {
+		_ = p.t.box.WaitRoom(p.rank, nil, nil)
+		h, err := p.data.next()
+		switch {
+		case err == nil:
+		case errors.Is(err, wire.ErrMagic), errors.Is(err, wire.ErrVersion),
+			errors.Is(err, wire.ErrFormat), errors.Is(err, wire.ErrLimit):
+			return fmt.Errorf("%w: %w", errProtocol, err)
+		default:
+			return err
+		}
+		switch h.Kind {
+		case wire.Data:
+			err = p.readMessage(h)
+		case wire.Signal:
+			var msg []byte
+			if msg, err = p.data.small(h, signal[:]); err == nil {
+				p.t.box.Signal(p.rank, msg)
+			}
+		case wire.Probe:
+			err = p.gauge.Skip(p.data.in, int(h.Length))
+		case wire.Share:
+			// The first rank of the host had given its verdict before it came.
+			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
+		case wire.Bye:
+			return nil
+		default:
+			err = fmt.Errorf("%w: %v on the data stream", errProtocol, h.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readMessage reads the payload of a message to where the mailbox wants it. When that has
+// failed the payload is thrown away, as a bye may follow.
+func (p *pair) readMessage(h wire.Header) error {
+	call, err := collective.DecodeCall(h.Call[:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	m, err := p.t.box.Accept(p.rank, collective.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
+	if err != nil {
+		_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
+		return err
+	}
+	if err := p.gauge.Fill(p.data.in, m.Buf); err != nil {
+		m.Abort()
+		return err
+	}
+	long := len(m.Buf) >= turnFrom // from Done on m is not this goroutine's
+	m.Done()
+	if long {
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// turnFrom is how long a message is, in bytes, after which the reader lets others have their
+// turn: who has waited for it finds it in the cache, and asks for the next one, which then goes
+// straight to where it is wanted. A reader that read on would have to keep that for later, and
+// it would be copied.
+const turnFrom = 64 << 10
+
+// readUrgent takes in revocations and answers to bye or revocation until the stream
+// ends. A bye here announces the one on the data stream.
+func (p *pair) readUrgent() {
+	defer close(p.told)
+	defer p.settle()
+	// A paused reader of the data stream must see that this has ended, too.
+	defer p.t.box.Unbound(p.rank)
+	var cause [collective.MaxSignal]byte
+	for {
+		h, err := p.urgent.next()
+		if err != nil {
+			return
+		}
+		switch h.Kind {
+		case wire.Revoke:
+			text, err := p.urgent.small(h, cause[:])
+			if err != nil {
+				return
+			}
+			p.t.Revoke(collective.DecodeCause(p.rank, text))
+			p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
+			p.settle()
+		case wire.Ack:
+			p.settle()
+		case wire.Bye:
+			// The peer waits until all it sent is taken in, which is not much more.
+			p.t.box.Unbound(p.rank)
+		default:
+			p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, h.Kind)))
+			return
+		}
+	}
+}
+
+// finish ends the pair: it waits for the mailbox to fail, tells the peer, and at Close
+// waits until the peer has what it needs.
+func (p *pair) finish() {
+	select {
+	case <-p.t.box.Failed():
+	case <-p.t.host:
+		p.sever() // and the reader makes the mailbox fail
+		<-p.t.box.Failed()
+	}
+	cause := p.t.box.Cause()
+	if cause != p.t.ended {
+		p.passOn(cause)
+	}
+	<-p.t.closing
+	timer := time.NewTimer(closeTime)
+	defer timer.Stop()
+	if cause == p.t.ended {
+		p.sayBye()
+	}
+	select {
+	case <-p.settled:
+	case <-timer.C:
+	}
+	// What is written arrives before the end of the streams.
+	_ = p.data.raw.Close()
+	_ = p.urgent.raw.Close()
+}
+
+// sayBye ends the data stream in good order. The announcement on the urgent stream makes
+// the peer read on, so that what is being written does get through; if it does not, the
+// peer lacks half a message and is revoked.
+func (p *pair) sayBye() {
+	select {
+	case <-p.left:
+		return
+	default:
+	}
+	p.writeUrgent(wire.Header{Kind: wire.Bye}, nil)
+	timer := time.NewTimer(turnTime)
+	defer timer.Stop()
+	at := p.data.writers.join(0)
+	select {
+	case <-p.left:
+		p.data.writers.quit(at)
+		return
+	case <-at.turn:
+		defer p.data.writers.leave(at)
+	case <-timer.C:
+		p.data.writers.quit(at)
+		p.passOn(&collective.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
+		return
+	}
+	if p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) != nil {
+		_ = p.data.raw.Reset()
+	}
+}
+
+// passOn tells the peer the cause of a revocation, then breaks the data stream, which
+// ends what this rank reads and writes on it.
+func (p *pair) passOn(cause error) {
+	select {
+	case <-p.t.host:
+		p.sever() // all connections end one by one, and those still open must not blame others
+		return
+	default:
+	}
+	p.writeUrgent(wire.Header{Kind: wire.Revoke}, collective.EncodeCause(p.t.self, cause))
+	_ = p.data.raw.Reset()
+}
+
+// sever ends a connection of its own along with the host, as streams of libp2p end.
+func (p *pair) sever() {
+	if p.data.conn != nil {
+		_ = p.data.raw.Reset()
+	}
+}
+
+// writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
+// that cannot be told sees the streams end.
+func (p *pair) writeUrgent(h wire.Header, payload []byte) {
+	at := p.urgent.writers.join(0)
+	<-at.turn
+	_ = p.urgent.writeWithin(urgentTime, h, payload)
+	p.urgent.writers.leave(at)
+}

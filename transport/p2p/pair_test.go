@@ -1,0 +1,181 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// piped is a line in memory, so that it can be waited for in virtual time.
+type piped struct{ net.Conn }
+
+func (p piped) Reset() error { return p.Close() }
+
+// pipedPair returns the transport of rank 0 of two, and what the other has of their lines.
+func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
+	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
+	streams := make([][streamsPerPair]link, 2)
+	var far [streamsPerPair]net.Conn
+	for i := range far {
+		var near net.Conn
+		near, far[i] = net.Pipe()
+		streams[1][i] = link{line: piped{near}}
+	}
+	return newTransport(make(chan struct{}), &attempt{view: v, streams: streams}, nil), far
+}
+
+// lateWord is what the other side does on its urgent stream some time after the data stream
+// broke, and what this one must say then or later.
+type lateWord struct {
+	act        func(urgent net.Conn) error
+	acts, told time.Duration
+	want       string
+	blames     bool // the other
+}
+
+// When the data stream breaks the urgent one has a while to tell why. A peer whose urgent
+// stream stays open in silence, as it is stopped or cut off, is lost after that.
+func TestVerdict(t *testing.T) {
+	cause := collective.EncodeCause(1, errors.New("it was the third"))
+	revoke := func(c net.Conn) error {
+		_, err := c.Write(frame(wire.Header{Kind: wire.Revoke, Length: uint64(len(cause))}, string(cause)))
+		return err
+	}
+	nothing := func(net.Conn) error { return nil }
+	for name, w := range map[string]lateWord{
+		"silent":        {nothing, time.Second, verdictTime, "connection closed", true},
+		"ends":          {net.Conn.Close, time.Second, time.Second, "connection closed", true},
+		"tells at last": {revoke, verdictTime - 1, verdictTime - 1, "it was the third", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { w.check(t) })
+		})
+	}
+}
+
+func (w lateWord) check(t *testing.T) {
+	e, far := pipedPair()
+	begun := time.Now()
+	if err := far[dataStream].Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(w.acts, func() {
+		if err := w.act(far[urgentStream]); err != nil {
+			t.Error(err)
+		}
+	})
+	err := e.Recv(t.Context(), 1, collective.Envelope{}, nil)
+	var lost *collective.PeerError
+	if blames := errors.As(err, &lost) && lost.Rank == 1; blames != w.blames || !strings.Contains(fmt.Sprint(err), w.want) {
+		t.Errorf("got %v, want %q", err, w.want)
+	}
+	if took := time.Since(begun); took != w.told {
+		t.Errorf("it took %v, want %v", took, w.told)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a message is being written others wait. The most urgent is written next, though it
+// was sent last; signals keep their places among the messages that are not urgent.
+func TestUrgentGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, far := pipedPair()
+		sent := make(chan error)
+		sends := 0
+		send := func(name string, priority int32) {
+			sends++
+			go func() { sent <- e.Send(t.Context(), 1, collective.Envelope{Priority: priority}, []byte(name)) }()
+			synctest.Wait() // it has its place
+		}
+		signal := func(name string) {
+			e.Signal(1, []byte(name))
+			synctest.Wait()
+		}
+		send("a, of which nobody reads", 0)
+		send("b", 0)
+		send("c", 1)
+		signal("d")
+		send("e", -1)
+		send("f", 1)
+		send("g", 0)
+		signal("h")
+		send("i", 2)
+		for _, want := range []string{"a, of which nobody reads", "i", "c", "f", "b", "d", "g", "h", "e"} {
+			if got := nextFrame(t, far[dataStream]); got != want {
+				t.Errorf("%q came, want %q", got, want)
+			}
+		}
+		for range sends {
+			if err := <-sent; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(far[dataStream].Close(), far[urgentStream].Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// nextFrame reads a frame and returns its payload.
+func nextFrame(t *testing.T, c net.Conn) string {
+	t.Helper()
+	var head [wire.HeaderSize]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.DecodeHeader(&head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := make([]byte, h.Length)
+	if _, err := io.ReadFull(c, payload); err != nil {
+		t.Fatal(err)
+	}
+	return string(payload)
+}
+
+// A Send that gives up while it waits, or though its turn has come, holds up no other.
+func TestSendGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, far := pipedPair()
+		p := e.pairs[1]
+		first, err := p.takeTurn(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gave := make(chan error)
+		go func() {
+			_, err := p.takeTurn(ctx, 1)
+			gave <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-gave; !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		p.data.writers.leave(first)
+		e.Revoke(errors.New("enough"))
+		for range 20 { // of what is ready select takes any
+			if _, err := p.takeTurn(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "enough") {
+				t.Errorf("revoked: %v", err)
+			}
+		}
+		<-p.data.writers.join(0).turn
+		if err := errors.Join(far[dataStream].Close(), far[urgentStream].Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,250 @@
+package p2p
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// line is what carries the frames of a stream: a libp2p stream, or a connection of its own.
+type line interface {
+	io.ReadWriteCloser
+	SetWriteDeadline(time.Time) error
+	Reset() error
+}
+
+// link is one of the two lines of a pair, and what is known of it.
+type link struct {
+	line
+	conn *direct.Conn // the line, if that is a connection of its own
+	path event.Path
+	peer offer // what the other side told of itself
+}
+
+// Names of Config.Path, in the order of their codes in an offer.
+func pathNames() []string { return []string{"auto", "shm", "unix", "direct", "p2p"} }
+
+// Codes of Config.Path.
+const (
+	autoPath = iota
+	shmPath
+	unixPath
+	directPath
+	p2pPath
+)
+
+// Names of Config.Encrypt, in the order of their codes in an offer.
+func encryptNames() []string { return []string{"auto", "always", "never"} }
+
+// neverEncrypt is the code of "never".
+const neverEncrypt = 2
+
+// code returns the place of name in names, of which "" means the first.
+func code(what, name string, names []string) (byte, error) {
+	if name == "" {
+		return 0, nil
+	}
+	i := slices.Index(names, name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown %s %q (%s)", what, name, strings.Join(names, " or "))
+	}
+	return byte(i), nil
+}
+
+// offer is the payload of an Offer frame: what a host wants, and where it can be reached.
+type offer struct {
+	path, encrypt byte
+	direct.Offer
+}
+
+// appendOffer appends the frame to b.
+func appendOffer(b []byte, o *offer) []byte {
+	body := o.Offer.Append([]byte{o.path, o.encrypt})
+	return appendFrame(b, wire.Offer, body)
+}
+
+// appendFrame appends a frame of one of the kinds without an envelope.
+func appendFrame(b []byte, kind wire.Kind, body []byte) []byte {
+	var head [wire.HeaderSize]byte
+	h := wire.Header{Kind: kind, Length: uint64(len(body))}
+	h.Encode(&head)
+	return append(append(b, head[:]...), body...)
+}
+
+// readFrame reads a frame that must be of the given kind.
+func readFrame(r io.Reader, kind wire.Kind) ([]byte, error) {
+	var head [wire.HeaderSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, fmt.Errorf("read %v: %w", kind, err)
+	}
+	h, err := wire.DecodeHeader(&head)
+	if err == nil && h.Kind != kind {
+		err = fmt.Errorf("got %v: %w", h.Kind, wire.ErrFormat)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %v: %w", kind, err)
+	}
+	body := make([]byte, h.Length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, fmt.Errorf("read %v: %w", kind, err)
+	}
+	return body, nil
+}
+
+// readOffer reads an Offer frame.
+func readOffer(r io.Reader) (offer, error) {
+	b, err := readFrame(r, wire.Offer)
+	if err != nil {
+		return offer{}, err
+	}
+	return decodeOffer(b)
+}
+
+// decodeOffer reads the payload of an Offer frame.
+func decodeOffer(b []byte) (offer, error) {
+	if len(b) < 2 || int(b[0]) >= len(pathNames()) || int(b[1]) >= len(encryptNames()) {
+		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
+	}
+	o, err := direct.DecodeOffer(b[2:])
+	return offer{path: b[0], encrypt: b[1], Offer: o}, err
+}
+
+// offer returns what this host tells the holder of a ticket.
+func (h *Host) offer(t direct.Ticket) *offer {
+	o := &offer{path: h.path, encrypt: h.encrypt}
+	if h.port != nil {
+		o.Offer = h.port.Offer(t)
+	}
+	return o
+}
+
+// sameSite reports whether two hosts may share a kernel, and want to make use of it.
+func sameSite(a, b *offer) bool {
+	local := func(o *offer) bool { return o.path == autoPath || o.path == shmPath || o.path == unixPath }
+	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
+}
+
+// encryption returns the TLS configuration for connections with a peer, or nil if both
+// sides want none. libp2p's identities are what it checks.
+func (h *Host) encryption(id peer.ID, theirs *offer) *tls.Config {
+	if h.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
+		return nil
+	}
+	cfg, _ := h.identity.ConfigForPeer(id) // the key that it returns is in the ID
+	cfg.DynamicRecordSizingDisabled = true // small first records are for web pages
+	return cfg
+}
+
+// wayTime is how long the attempt to reach a peer in a better way may take. Where packets
+// are dropped silently the peer is not tried in this way again for closedTime. Within a host
+// nothing is dropped, but processes may wait long for their turn: nearTime.
+const (
+	wayTime    = 2 * time.Second
+	nearTime   = 30 * time.Second
+	closedTime = time.Minute
+)
+
+// errClosedWay: there was no answer a short time ago.
+var errClosedWay = errors.New("no answer a moment ago")
+
+// chosen returns the link over c if there is one, and over s otherwise.
+func chosen(s network.Stream, c *direct.Conn, why string, theirs offer) link {
+	if c == nil {
+		l := streamLink(s)
+		l.path.Why, l.peer = why, theirs
+		return l
+	}
+	_ = s.Close() // both sides have read all of it
+	return link{line: c, conn: c, peer: theirs,
+		path: event.Path{Kind: c.Kind(), Addr: c.Addr(), Encrypted: c.Encrypted(), Why: why}}
+}
+
+// streamLink returns the link over a libp2p stream.
+func streamLink(s network.Stream) link {
+	addr := s.Conn().RemoteMultiaddr()
+	kind := "p2p"
+	if isRelayed(addr) {
+		kind = "relay"
+	}
+	return link{line: s, path: event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}}
+}
+
+// betterConn dials a connection of its own, and says why there is no better one. It returns
+// nothing where none is wanted.
+func (h *Host) betterConn(ctx context.Context, s network.Stream, theirs *offer) (c *direct.Conn, why string) {
+	for _, to := range h.ways(s, theirs) {
+		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
+		if err == nil {
+			return c, why
+		}
+		if why == "" {
+			why = err.Error()
+		}
+	}
+	return nil, why
+}
+
+// ways lists what may be dialled, the best first.
+func (h *Host) ways(s network.Stream, theirs *offer) []direct.Target {
+	mine := h.offer(direct.Ticket{})
+	if mine.path == p2pPath || theirs.path == p2pPath {
+		return nil
+	}
+	var all []direct.Target
+	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
+		all = append(all, to)
+	}
+	if addr, ok := hostOf(s.Conn().RemoteMultiaddr()); ok {
+		if to, ok := theirs.ByTCP(addr); ok {
+			all = append(all, to)
+		}
+	}
+	return all
+}
+
+// tryWay dials one target.
+func (h *Host) tryWay(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
+	if h.isClosed(to) {
+		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errClosedWay)
+	}
+	limit := wayTime
+	if to.Network == "unix" {
+		limit = nearTime
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c, err := direct.Dial(within, to, theirs.Ticket, h.encryption(id, theirs))
+	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {
+		h.noteSilent(to)
+	}
+	return c, err
+}
+
+// noteSilent remembers that a target did not answer, and forgets those of long ago.
+func (h *Host) noteSilent(to direct.Target) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > closedTime })
+	h.silent[to] = time.Now()
+}
+
+// isClosed reports whether a target did not answer a short time ago.
+func (h *Host) isClosed(to direct.Target) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since, ok := h.silent[to]
+	return ok && time.Since(since) <= closedTime
+}

@@ -1,0 +1,395 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/direct"
+)
+
+// party starts a host for each way of data, as in "direct" or "direct never".
+func party(t testing.TB, ways ...string) ([]*Host, elastic.View) {
+	t.Helper()
+	var hs []*Host
+	v := elastic.View{Epoch: 1}
+	for i, way := range ways {
+		path, encrypt, _ := strings.Cut(way, " ")
+		h, err := Listen(t.Context(), Config{Job: "test", Path: path, Encrypt: encrypt, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		hs = append(hs, h)
+		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
+	}
+	return hs, v
+}
+
+// following returns the view after v, of some of its members.
+func following(v elastic.View, ranks ...int) elastic.View {
+	next := elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash()}
+	for _, r := range ranks {
+		next.Members = append(next.Members, v.Members[r])
+	}
+	return next
+}
+
+// meet connects hosts, which are in rank order.
+func meet(t testing.TB, hs []*Host, v elastic.View) ([]*Transport, []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	ts, errs := make([]*Transport, len(hs)), make([]error, len(hs))
+	done := make(chan struct{})
+	for rank := range hs {
+		go func() {
+			ts[rank], errs[rank] = hs[rank].connect(ctx, v, rank)
+			done <- struct{}{}
+		}()
+	}
+	for range hs {
+		<-done
+	}
+	return ts, errs
+}
+
+// mustMeet is meet where nothing must fail.
+func mustMeet(t testing.TB, hs []*Host, v elastic.View) []*Transport {
+	t.Helper()
+	ts, errs := meet(t, hs, v)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+// endAll ends transports as ranks do, all at once.
+func endAll(t testing.TB, ts []*Transport) {
+	t.Helper()
+	done := make(chan error)
+	for _, e := range ts {
+		go func() { done <- e.Close() }()
+	}
+	for range ts {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// talk sends a long message from each rank to each other.
+func talk(t testing.TB, ts []*Transport) {
+	t.Helper()
+	const size = 300 << 10
+	var errs []<-chan error
+	start := func(f func() error) {
+		done := make(chan error, 1)
+		go func() { done <- f() }()
+		errs = append(errs, done)
+	}
+	for a, from := range ts {
+		for b, to := range ts {
+			if a == b {
+				continue
+			}
+			start(func() error {
+				return from.Send(t.Context(), b, collective.Envelope{Seq: 1}, slices.Repeat([]byte{byte(a + 1)}, size))
+			})
+			start(func() error {
+				got := make([]byte, size)
+				err := to.Recv(t.Context(), a, collective.Envelope{Seq: 1}, got)
+				if err == nil && (got[0] != byte(a+1) || got[size-1] != byte(a+1)) {
+					err = fmt.Errorf("from %d to %d came %d and %d", a, b, got[0], got[size-1])
+				}
+				return err
+			})
+		}
+	}
+	for _, done := range errs {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// wantPath checks how rank a reaches rank b.
+func wantPath(t testing.TB, ts []*Transport, a, b int, kind, why string) {
+	t.Helper()
+	p := ts[a].Path(b)
+	if p.Kind != kind || !strings.Contains(p.Why, why) || (why == "") != (p.Why == "") {
+		t.Errorf("rank %d reaches %d by %s (%s), want %s (%s)", a, b, p.Kind, p.Why, kind, why)
+	}
+	if encrypted := kind == "p2p" || kind == "direct"; p.Encrypted != encrypted {
+		t.Errorf("rank %d reaches %d by %s, encrypted %v", a, b, p.Kind, p.Encrypted)
+	}
+}
+
+// Each pair takes the best way that both of its members want, and says why where that is
+// not the best there is.
+func TestPathsOfPairs(t *testing.T) {
+	const unwanted = "does not want to share memory"
+	for name, test := range map[string]struct {
+		ways  []string
+		kinds map[[2]int]string // what is between the pairs
+		why   map[[2]int]string // as the first of the two says
+	}{
+		"auto":         {[]string{"", "auto", ""}, map[[2]int]string{{0, 1}: "shm", {0, 2}: "shm", {1, 2}: "shm"}, nil},
+		"auto and shm": {[]string{"auto", "shm"}, map[[2]int]string{{0, 1}: "shm"}, nil},
+		"one by unix": {[]string{"auto", "auto", "unix"}, map[[2]int]string{{0, 1}: "unix", {0, 2}: "unix", {1, 2}: "unix"},
+			map[[2]int]string{{0, 1}: unwanted, {1, 0}: unwanted, {0, 2}: unwanted, {1, 2}: unwanted}},
+		"one by direct": {[]string{"auto", "direct", "auto"}, map[[2]int]string{{0, 1}: "direct", {0, 2}: "shm", {1, 2}: "direct"}, nil},
+		"one by p2p":    {[]string{"p2p", "auto", "auto"}, map[[2]int]string{{0, 1}: "p2p", {0, 2}: "p2p", {1, 2}: "shm"}, nil},
+		"all alone":     {[]string{"p2p", "direct", "unix"}, map[[2]int]string{{0, 1}: "p2p", {0, 2}: "p2p", {1, 2}: "direct"}, nil},
+		"one in clear":  {[]string{"direct", "direct never"}, map[[2]int]string{{0, 1}: "direct"}, nil},
+		"one always":    {[]string{"direct always", "direct never"}, map[[2]int]string{{0, 1}: "direct"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			hs, v := party(t, test.ways...)
+			ts := mustMeet(t, hs, v)
+			for pair, kind := range test.kinds {
+				wantPath(t, ts, pair[0], pair[1], kind, test.why[pair])
+				wantPath(t, ts, pair[1], pair[0], kind, test.why[[2]int{pair[1], pair[0]}])
+			}
+			talk(t, ts)
+			endAll(t, ts)
+			hurryAway(t, hs)
+		})
+	}
+}
+
+// hurryAway closes hosts before the test looks for what they have left open.
+func hurryAway(t testing.TB, hs []*Host) {
+	t.Helper()
+	for _, h := range hs {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Where both sides do without encryption there is none, and the path says so. libp2p's own
+// streams keep theirs, and the peers are still known.
+func TestPathInClear(t *testing.T) {
+	hs, v := party(t, "direct never", "direct never", "p2p never")
+	ts := mustMeet(t, hs, v)
+	if p := ts[0].Path(1); p.Kind != "direct" || p.Encrypted {
+		t.Errorf("path %+v", p)
+	}
+	wantPath(t, ts, 0, 2, "p2p", "")
+	talk(t, ts)
+	endAll(t, ts)
+}
+
+// Who wants shared memory and nothing else is not in a session without it, and says why.
+// Nor are the others, who would never get into one.
+func TestPathShmOnly(t *testing.T) {
+	for other, want := range map[string]string{
+		"unix":   "rank 1 does not want to share memory",
+		"direct": "rank 1 wants the transport direct",
+		"p2p":    "rank 1 wants the transport p2p",
+	} {
+		hs, v := party(t, "shm", other)
+		_, errs := meet(t, hs, v)
+		if !errors.Is(errs[0], elastic.ErrNoView) || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("beside %s: %v", other, errs[0])
+		}
+		if want := "rank 1 wants the transport " + other; !errors.Is(errs[1], elastic.ErrNoView) || !strings.Contains(errs[1].Error(), want) {
+			t.Errorf("%s: %v", other, errs[1])
+		}
+	}
+	alone, v := party(t, "shm")
+	endAll(t, mustMeet(t, alone, v))
+}
+
+// A newcomer that cannot share memory with those who want nothing else has to go; they stay.
+func TestPathShmOnlyAndNewcomer(t *testing.T) {
+	hs, v := party(t, "shm", "shm", "direct")
+	first, second := following(v, 0, 1), following(v, 0, 1, 2)
+	endAll(t, mustMeet(t, hs[:2], first))
+	second.Epoch, second.Parent = first.Epoch+1, first.Hash()
+	_, errs := meet(t, hs, second)
+	for rank, err := range errs {
+		var lost *collective.PeerError
+		switch {
+		case errors.Is(err, elastic.ErrNoView) != (rank == 2):
+			t.Errorf("rank %d: %v", rank, err)
+		case rank < 2 && (!errors.As(err, &lost) || lost.Rank != 2 || !strings.Contains(err.Error(), "rank 2 wants the transport direct")):
+			t.Errorf("rank %d: %v, want the loss of rank 2", rank, err)
+		}
+	}
+}
+
+// That a member dies is no reason to give up for good, though nobody shares memory then.
+func TestPathShmOnlyAndDead(t *testing.T) {
+	hs, v := trio(t, "shm")
+	errs := make(chan error)
+	for rank := range 2 {
+		go func() {
+			_, err := hs[rank].connect(t.Context(), v, rank)
+			errs <- err
+		}()
+	}
+	hangUp(impostor(t, hs, v))
+	for range 2 {
+		if err := <-errs; err == nil || errors.Is(err, elastic.ErrNoView) {
+			t.Errorf("got %v", err)
+		}
+	}
+	stillThere(t, hs, v)
+}
+
+func TestPathUnknown(t *testing.T) {
+	for _, cfg := range []Config{{Path: "pigeon"}, {Encrypt: "sometimes"}} {
+		if h, err := Listen(t.Context(), cfg); err == nil {
+			t.Errorf("%+v: %v", cfg, h.Close())
+		}
+	}
+}
+
+// A rank that cannot set up the memory keeps all of its host from it. They use their Unix
+// sockets, and each says why; in the next view all is well again.
+func TestShareFails(t *testing.T) {
+	for broken := range 3 {
+		t.Run(fmt.Sprint(broken), func(t *testing.T) {
+			keepsFiles(t)
+			hs, v := party(t, "auto", "auto", "auto")
+			hs[broken].arenas.closed = true
+			ts := mustMeet(t, hs, v)
+			hs[broken].arenas.closed = false
+			for a := range ts {
+				if ts[a].Shared() != nil {
+					t.Errorf("rank %d shares memory", a)
+				}
+				for b := range ts {
+					if a != b {
+						wantPath(t, ts, a, b, "unix", fmt.Sprintf("rank %d", broken))
+					}
+				}
+			}
+			talk(t, ts)
+			next := following(v, 0, 1, 2)
+			later := mustMeet(t, hs, next)
+			wantPath(t, later, 0, 1, "shm", "")
+			wantPath(t, later, 2, 1, "shm", "")
+			talk(t, later)
+			endAll(t, append(ts, later...))
+			hurryAway(t, hs)
+		})
+	}
+}
+
+// A system that gives no memory is no obstacle: all say so and do without.
+func TestShareWithoutMemory(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	hs, v := party(t, "auto", "auto")
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: old.Max}); err != nil {
+		t.Skip(err)
+	}
+	ts, errs := meet(t, hs, v)
+	if err := errors.Join(append(errs, unix.Setrlimit(unix.RLIMIT_FSIZE, &old))...); err != nil {
+		t.Fatal(err)
+	}
+	wantPath(t, ts, 0, 1, "unix", "too large")
+	wantPath(t, ts, 1, 0, "unix", "too large")
+	talk(t, ts)
+	endAll(t, ts)
+}
+
+// A peer that dies while memory is being agreed on is what ends the session of the others.
+func TestShareWithDead(t *testing.T) {
+	hs, v := trio(t, "auto")
+	var streams [2][streamsPerPair]link
+	t0, t1 := enter(t, hs, v, func() {
+		streams = impostor(t, hs, v)
+		hangUp(streams)
+	})
+	for _, e := range []*Transport{t0, t1} {
+		var lost *collective.PeerError
+		if err := e.Recv(t.Context(), 1-e.self, collective.Envelope{Seq: 1}, nil); !errors.As(err, &lost) || lost.Rank != 2 {
+			t.Errorf("rank %d: %v, want the loss of rank 2", e.self, err)
+		}
+		if e.Shared() != nil {
+			t.Errorf("rank %d shares memory", e.self)
+		}
+	}
+	endAll(t, []*Transport{t0, t1})
+	stillThere(t, hs, v)
+}
+
+// shut makes a host's port refuse, as a firewall that answers does.
+func shut(t testing.TB, h *Host) {
+	t.Helper()
+	if err := h.port.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where nothing answers at either port the streams of libp2p do, and the path says what was
+// tried first.
+func TestPathFallsBack(t *testing.T) {
+	for path, what := range map[string]string{"direct": "dial tcp 127.0.0.1", "unix": "dial unix @elrun-direct", "auto": "dial unix @elrun-direct"} {
+		hs, v := party(t, path, path)
+		shut(t, hs[0])
+		shut(t, hs[1])
+		ts := mustMeet(t, hs, v)
+		for rank := range ts {
+			why := ts[rank].Path(1 - rank).Why
+			wantPath(t, ts, rank, 1-rank, "p2p", "refused")
+			if !strings.Contains(why, what) {
+				t.Errorf("%s: rank %d says %q, not what was tried (%s)", path, rank, why, what)
+			}
+		}
+		talk(t, ts)
+		endAll(t, ts)
+	}
+}
+
+// What does not answer is not tried again for a while, and others are.
+func TestPathIsSilent(t *testing.T) {
+	t.Parallel() // it waits
+	hs, _ := party(t, "direct")
+	l, err := net.Listen("tcp", "127.0.0.1:0") // which is never accepted from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	to := direct.Target{Network: "tcp", Addr: l.Addr().String()}
+	id, err := idOf(string(hs[0].ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the first time: %v", err)
+	}
+	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, errClosedWay) {
+		t.Errorf("the second time: %v", err)
+	}
+	to.Addr = "127.0.0.1:1"
+	if _, err := hs[0].tryWay(t.Context(), id, to, new(offer)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("another one: %v", err)
+	}
+	hs[0].silent[direct.Target{Addr: "long ago"}] = time.Now().Add(-2 * closedTime)
+	hs[0].noteSilent(to)
+	if len(hs[0].silent) != 2 {
+		t.Errorf("%d are remembered, want 2", len(hs[0].silent))
+	}
+}

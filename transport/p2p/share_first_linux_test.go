@@ -1,0 +1,131 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// takeAll takes what the others send first.
+func takeAll(s *sharing) error {
+	for _, c := range s.conns[1:] {
+		m, files, err := receiveShare(c)
+		closeFiles(files)
+		if err != nil || m.step != stepReady {
+			return fmt.Errorf("step %d, %w", m.step, err)
+		}
+	}
+	return nil
+}
+
+// sendAll is a first rank that sends a message with files to all, and then hears from each
+// nothing, or that it cannot.
+func sendAll(m shareMessage, files ...func() *os.File) func(s *sharing) error {
+	return func(s *sharing) error {
+		err := takeAll(s)
+		for _, c := range s.conns[1:] {
+			var all []*os.File
+			for _, f := range files {
+				all = append(all, f())
+			}
+			err = errors.Join(err, sendShare(c, m, all...))
+			closeFiles(all)
+		}
+		for _, c := range s.conns[1:] { // until they hang up, or have answered
+			m, files, e := receiveShare(c)
+			closeFiles(files)
+			if e == nil && (m.step != stepAck || m.why == "" || sendShare(c, shareMessage{step: stepVerdict}) != nil) {
+				err = errors.Join(err, fmt.Errorf("answered %+v", m))
+			}
+		}
+		return err
+	}
+}
+
+// A first rank that dies or does what it must not leaves nobody with a line to it that seems
+// good.
+func TestAgreeWithBadFirst(t *testing.T) {
+	shrinks, small := func() *os.File { return memory(false) }, func() *os.File { return memory(true) }
+	bell := counter
+	for name, play := range map[string]func(s *sharing) error{
+		"ends at once": func(s *sharing) error { return errors.Join(s.conns[1].Reset(), s.conns[2].Reset()) },
+		"ends later":   func(s *sharing) error { return errors.Join(takeAll(s), s.conns[1].Reset(), s.conns[2].Reset()) },
+		"garbage": func(s *sharing) error {
+			_, err1 := s.conns[1].Write(make([]byte, 100))
+			_, err2 := s.conns[2].Write(appendFrame(nil, wire.Data, nil))
+			return errors.Join(err1, err2)
+		},
+		"another step":                    sendAll(shareMessage{step: stepAck}),
+		"good news of nothing":            sendAll(shareMessage{step: stepVerdict}),
+		"an offer without files":          sendAll(shareMessage{step: stepOffer}),
+		"an offer for others":             sendAll(shareMessage{step: stepOffer, mask: 1 << 3}, small, bell, bell, bell, small),
+		"memory that can shrink":          sendAll(shareMessage{step: stepOffer}, shrinks, bell, bell, bell),
+		"little memory":                   sendAll(shareMessage{step: stepOffer}, small, bell, bell, bell),
+		"an arena that nobody has":        sendAll(shareMessage{step: stepOffer, mask: 1 << 2}, small, bell, bell, bell, shrinks),
+		"good news for those that cannot": sendAll(shareMessage{step: stepOffer, mask: 0b111}, shrinks, bell, bell, bell, small, small, small),
+	} {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			all := crew(t, 3)
+			errs := conclude(t, all, 0, play)
+			for place, err := range errs {
+				if place == 0 {
+					continue
+				}
+				if !isPassing(err) {
+					t.Errorf("rank %d: %v", place, err)
+				}
+				if _, err := io.ReadAll(all[place].conns[0]); err == nil {
+					t.Errorf("rank %d has kept its line", place)
+				}
+			}
+			stillOpen(t, all[1].conns[2], all[2].conns[1])
+		})
+	}
+}
+
+// The end of the context ends the waiting for a rank that says nothing.
+func TestAgreeCancelled(t *testing.T) {
+	keepsFiles(t)
+	for silent := range 2 {
+		all := crew(t, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := all[1-silent].conclude(ctx); !isPassing(err) {
+			t.Errorf("rank %d: %v", 1-silent, err)
+		}
+		h := all[1-silent].h
+		h.life = ctx
+		if err := crewOf(t, h, 1-silent).conclude(t.Context()); !isPassing(err) {
+			t.Errorf("rank %d of a host that is closed: %v", 1-silent, err)
+		}
+	}
+}
+
+// crewOf is one of a crew of two, with that host.
+func crewOf(t *testing.T, h *Host, place int) *sharing {
+	t.Helper()
+	s := crew(t, 2)[place]
+	s.h = h
+	return s
+}
+
+// A rank that is not reached by a Unix socket is found by all.
+func TestAgreeWithGap(t *testing.T) {
+	for _, gap := range [][2]int{{0, 1}, {1, 2}} {
+		keepsFiles(t)
+		all := crew(t, 3)
+		a, b := gap[0], gap[1]
+		all[a].conns[b], all[b].conns[a] = nil, nil
+		for place, err := range conclude(t, all, -1, nil) {
+			if err == nil || isPassing(err) {
+				t.Errorf("without a line from %d to %d: rank %d: %v", a, b, place, err)
+			}
+		}
+	}
+}

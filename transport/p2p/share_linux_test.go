@@ -1,0 +1,467 @@
+package p2p
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// keepsFiles expects that the test, with its other cleanups, leaves no descriptor open. Some
+// are closed by goroutines that may be about to end.
+func keepsFiles(t testing.TB) {
+	t.Helper()
+	count := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := count()
+	t.Cleanup(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for begun := time.Now(); count() > before; <-tick.C {
+			if time.Since(begun) > hang {
+				t.Errorf("%d descriptors are open, there were %d", count(), before)
+				return
+			}
+		}
+	})
+}
+
+// crew returns the ranks of one host at the moment at which all lines are there.
+func crew(t *testing.T, n int) []*sharing {
+	t.Helper()
+	v := elastic.View{Epoch: 1}
+	all := make([]*sharing, n)
+	for i := range all {
+		id := elastic.ID(fmt.Sprint("peer ", i))
+		h := &Host{id: id, arenas: newArenas(), life: context.Background()}
+		t.Cleanup(func() {
+			if err := h.arenas.close(); err != nil {
+				t.Error(err)
+			}
+		})
+		v.Members = append(v.Members, elastic.Member{ID: id})
+		all[i] = &sharing{h: h, place: i, conns: make([]*direct.Conn, n), parts: make([]part, n), patience: hang}
+	}
+	port, err := direct.Open(direct.Config{Unix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	for i, s := range all {
+		s.view = v
+		for j := range n {
+			s.ranks = append(s.ranks, j)
+		}
+		for j := range i {
+			s.conns[j], all[j].conns[i] = wired(t, port)
+		}
+	}
+	return all
+}
+
+// wired returns both ends of a Unix socket.
+func wired(t *testing.T, port *direct.Port) (*direct.Conn, *direct.Conn) {
+	t.Helper()
+	o := port.Offer(direct.NewTicket())
+	to, ok := o.ByUnix()
+	if !ok {
+		t.Skip("no Unix sockets")
+	}
+	w := port.Expect(o.Ticket, nil)
+	defer w.Cancel()
+	a, err := direct.Dial(t.Context(), to, o.Ticket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = a.Close(), b.Close() // or they are closed already
+	})
+	return a, b
+}
+
+// conclude lets ranks agree, but for one which f plays, and returns what they have come to.
+// Those that share have released it again.
+func conclude(t *testing.T, all []*sharing, played int, f func(s *sharing) error) []error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	type result struct {
+		place int
+		err   error
+	}
+	results := make(chan result)
+	for place, s := range all {
+		go func() {
+			if place == played {
+				results <- result{place, f(s)}
+				return
+			}
+			results <- result{place, s.conclude(ctx)}
+		}()
+	}
+	errs := make([]error, len(all))
+	for range all {
+		r := <-results
+		errs[r.place] = r.err
+	}
+	if ctx.Err() != nil {
+		t.Errorf("it took too long: %v", errs)
+	}
+	if played >= 0 && errs[played] != nil {
+		t.Errorf("the one that is played: %v", errs[played])
+	}
+	for place, s := range all {
+		if place != played && errs[place] == nil {
+			if err := s.release(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return errs
+}
+
+// All of a group share what each of them has brought.
+func TestAgree(t *testing.T) {
+	keepsFiles(t)
+	for _, n := range []int{2, 3, 6} {
+		all := crew(t, n)
+		for _, s := range all {
+			s.h.arenas.mine(s.h.id).Bytes()[s.place] = byte(s.place + 1)
+		}
+		errs := make(chan error)
+		for _, s := range all {
+			go func() { errs <- s.conclude(t.Context()) }()
+		}
+		for range all {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range all {
+			for place := range all {
+				if got := s.parts[place].bytes[place]; got != byte(place+1) {
+					t.Errorf("%d ranks: at rank %d the arena of rank %d has %d", n, s.place, place, got)
+				}
+			}
+			if s.own() != s.h.arenas.mine(s.h.id) || s.own() == nil {
+				t.Errorf("rank %d has another arena", s.place)
+			}
+		}
+		s := all[0].shared(nil)
+		go func() { errs <- s.Segment.Lane(0, s.Ranks).Meet() }()
+		for _, o := range all[1:] {
+			go func() { errs <- o.segment.Lane(0, o.ranks).Meet() }()
+		}
+		for range all {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		for _, s := range all {
+			s := s.shared(nil)
+			if err := errors.Join(s.Release(), s.Release()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func isPassing(err error) bool { return errors.As(err, new(passing)) }
+
+// readyOf is a message that is right.
+func readyOf(s *sharing) shareMessage {
+	return shareMessage{step: stepReady, mask: 1<<len(s.ranks) - 1, layout: shm.Layout}
+}
+
+// sendReady says that a rank is ready, with a bell.
+func sendReady(s *sharing, m shareMessage) error {
+	b, err := shm.NewBell()
+	if err != nil {
+		return err
+	}
+	return errors.Join(sendShare(s.conns[0], m, b.File()), b.Close())
+}
+
+// getOffer takes an offer, and what it brings.
+func getOffer(s *sharing) error {
+	m, files, err := receiveShare(s.conns[0])
+	closeFiles(files)
+	if err == nil && m.step != stepOffer {
+		err = fmt.Errorf("got step %d: %s", m.step, m.why)
+	}
+	return err
+}
+
+// misfit is what a rank does instead of what it should, and the reason that the others give.
+type misfit struct {
+	play func(s *sharing) error
+	want string
+}
+
+// first is the line to the first rank.
+func first(s *sharing) *direct.Conn { return s.conns[0] }
+
+// oddly is ready in another way than it should be.
+func oddly(change func(*shareMessage)) func(*sharing) error {
+	return func(s *sharing) error {
+		m := readyOf(s)
+		change(&m)
+		return sendReady(s, m)
+	}
+}
+
+// with is ready and sends other files than it should.
+func with(files func() []*os.File) func(*sharing) error {
+	return func(s *sharing) error {
+		all := files()
+		defer closeFiles(all)
+		return sendShare(first(s), readyOf(s), all...)
+	}
+}
+
+// misfits are for one of three ranks, which is not the first.
+func misfits() map[string]misfit {
+	return map[string]misfit{
+		"ends at once": {func(s *sharing) error { return first(s).Reset() }, "rank 2: direct: receive"},
+		"ends when it is ready": {func(s *sharing) error {
+			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), first(s).Reset())
+		}, "rank 2: direct: receive"},
+		"says that it cannot": {oddly(func(m *shareMessage) { m.why = "no such thing here" }), "no such thing here"},
+		"cannot map": {func(s *sharing) error {
+			ack := shareMessage{step: stepAck, why: "out of addresses"}
+			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendShare(first(s), ack))
+		}, "out of addresses"},
+		"garbage": {func(s *sharing) error {
+			_, err := first(s).Write([]byte(strings.Repeat("garbage!", 20)))
+			return err
+		}, "not an elrun frame"},
+		"another frame": {func(s *sharing) error {
+			_, err := first(s).Write(appendFrame(nil, wire.Data, nil))
+			return err
+		}, "got data"},
+		"a short message": {func(s *sharing) error {
+			_, err := first(s).Write(appendFrame(nil, wire.Share, []byte{stepReady}))
+			return err
+		}, "read share"},
+		"another step": {oddly(func(m *shareMessage) { m.step = stepAck }), "step 3, not 1"},
+		"ready twice": {func(s *sharing) error {
+			return errors.Join(sendReady(s, readyOf(s)), getOffer(s), sendReady(s, readyOf(s)))
+		}, "step 1, not 3"},
+		"reaches few":    {oddly(func(m *shareMessage) { m.mask = 0b101 }), "reaches 2 of 3"},
+		"another layout": {oddly(func(m *shareMessage) { m.layout++ }), "in another way"},
+		"no files":       {with(func() []*os.File { return nil }), "0 files"},
+		"many files":     {with(func() []*os.File { return pipes(3) }), "3 files"},
+		"no bell":        {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},
+		"no arena":       {with(func() []*os.File { return []*os.File{counter(), memory(false)} }), "could shrink"},
+		"late files": {func(s *sharing) error {
+			b := appendFrame(nil, wire.Share, new(shareMessage).append(nil))
+			_, err := first(s).Write(b[:wire.HeaderSize])
+			files := pipes(1)
+			defer closeFiles(files)
+			return errors.Join(err, first(s).SendFiles(b[wire.HeaderSize:], files))
+		}, "files in its middle"},
+	}
+}
+
+// pipes returns the ends of pipes.
+func pipes(n int) []*os.File {
+	var all []*os.File
+	for len(all) < n {
+		r, w, err := os.Pipe()
+		if err != nil {
+			panic(err)
+		}
+		if all = append(all, r); len(all) < n {
+			all = append(all, w)
+		} else {
+			_ = w.Close()
+		}
+	}
+	return all
+}
+
+// counter returns the file of a bell that nobody hears.
+func counter() *os.File {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		panic(err)
+	}
+	return os.NewFile(uintptr(fd), "test")
+}
+
+// memory returns a file that can shrink, or cannot.
+func memory(sealed bool) *os.File {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		err = unix.Ftruncate(fd, 4096)
+	}
+	if err == nil && sealed {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return os.NewFile(uintptr(fd), "test")
+}
+
+// A rank that cannot share, dies, or does what it must not, keeps all of the group from
+// sharing, with one reason, and their lines stay as they were.
+func TestAgreeWithMisfit(t *testing.T) {
+	for name, m := range misfits() {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			all := crew(t, 3)
+			errs := conclude(t, all, 2, m.play)
+			for place, err := range errs[:2] {
+				if err == nil || !strings.Contains(err.Error(), m.want) {
+					t.Errorf("rank %d: %v, want %q", place, err, m.want)
+				}
+				if got, want := isPassing(err), isPassing(errs[0]); got != want {
+					t.Errorf("rank %d: %v, unlike at rank 0", place, err)
+				}
+			}
+			stillOpen(t, all[0].conns[1], all[1].conns[0])
+		})
+	}
+}
+
+// stillOpen sends a byte each way. What has come too late for sharing may be before it.
+func stillOpen(t *testing.T, a, b *direct.Conn) {
+	t.Helper()
+	for _, c := range [][2]*direct.Conn{{a, b}, {b, a}} {
+		if err := c[0].WriteTwo(appendFrame(nil, wire.Signal, []byte{7}), nil); err != nil {
+			t.Error(err)
+			continue
+		}
+		var h wire.Header
+		var body []byte
+		for h.Kind != wire.Signal {
+			var head [wire.HeaderSize]byte
+			_, err := io.ReadFull(c[1], head[:])
+			if err == nil {
+				h, err = wire.DecodeHeader(&head)
+			}
+			body = make([]byte, h.Length)
+			if err == nil {
+				_, err = io.ReadFull(c[1], body)
+			}
+			if err != nil || h.Kind != wire.Signal && h.Kind != wire.Share {
+				t.Fatalf("received %v, %v", h.Kind, err)
+			}
+		}
+		if string(body) != "\a" {
+			t.Errorf("received %q", body)
+		}
+	}
+}
+
+// A rank that is silent is waited for as long as the first has patience. All others hear
+// of it, though the time for it is over.
+func TestAgreeWithSilence(t *testing.T) {
+	for name, ready := range map[string]bool{"from the beginning": false, "when it is ready": true} {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			all := crew(t, 4)
+			if !ready {
+				all[0].patience = 50 * time.Millisecond
+			}
+			errs := conclude(t, all, 1, func(s *sharing) error {
+				if ready {
+					if err := errors.Join(sendReady(s, readyOf(s)), getOffer(s)); err != nil {
+						return err
+					}
+					all[0].limit(time.Unix(1, 0)) // as when its patience ends
+				}
+				m, _, err := receiveShare(s.conns[0]) // the bad news, and nothing else
+				if err != nil || m.step != stepVerdict || m.mask == 0 || !strings.Contains(m.why, "timeout") {
+					return fmt.Errorf("told %+v, %v", m, err)
+				}
+				return nil
+			})
+			for _, place := range []int{0, 2, 3} {
+				if !isPassing(errs[place]) || !strings.Contains(errs[place].Error(), "timeout") ||
+					!ready && !strings.Contains(errs[place].Error(), "rank 1") {
+					t.Errorf("rank %d: %v", place, errs[place])
+				}
+			}
+			stillOpen(t, all[0].conns[3], all[3].conns[0])
+			stillOpen(t, all[0].conns[1], all[1].conns[0])
+		})
+	}
+}
+
+// What the memory says of a place's death is told of its rank, once.
+func TestVigilNamesRank(t *testing.T) {
+	keepsFiles(t)
+	all := crew(t, 3)
+	errs := make(chan error)
+	for _, s := range all {
+		s.ranks = []int{3, 4, 8}
+		s.view.Members = slices.Repeat(s.view.Members, 3) // rank 3 is the first again, and so on
+		go func() { errs <- s.conclude(t.Context()) }()
+	}
+	for range all {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	const ownerDied = 1 << 30                // as the kernel has it
+	b := all[1].memory.Bytes()               // which ends with 8 bytes for each pair
+	word := b[len(b)-3*3*8+(2*3+1)*8:][:4:4] // for place 1, of place 2
+	binary.NativeEndian.PutUint32(word, ownerDied)
+	died := make(chan int, 3)
+	all[1].keepVigil(func(rank int) { died <- rank })
+	if rank := <-died; rank != 8 {
+		t.Errorf("rank %d died, want 8", rank)
+	}
+	for _, s := range all {
+		if err := s.release(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(died) > 0 {
+		t.Errorf("rank %d died, too", <-died)
+	}
+}
+
+// A peer whose process has died is lost at once, though its streams are open, unless it had
+// said bye.
+func TestDiedPeer(t *testing.T) {
+	hs, v := party(t, "auto", "auto", "auto")
+	ts := mustMeet(t, hs, v)
+	go ts[2].Close() // endAll waits for it
+	<-ts[0].pairs[2].left
+	ts[0].pairs[2].died()
+	if cause := ts[0].box.Cause(); cause != nil {
+		t.Errorf("revoked by the death of one that had left: %v", cause)
+	}
+	ts[0].pairs[1].died()
+	var lost *collective.PeerError
+	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
+		t.Errorf("revoked by %v, want the loss of rank 1", cause)
+	}
+	endAll(t, ts)
+}

@@ -1,0 +1,106 @@
+package p2p
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// The steps in which ranks agree to share memory, in the order in which they come.
+const (
+	// stepReady, to the first rank: which places a rank reaches, along with its bell and its
+	// arena, if it has one.
+	stepReady = iota + 1
+	// stepOffer, from the first rank: the memory, the bells of all, and the arenas of the
+	// places in the mask.
+	stepOffer
+	// stepAck, to the first rank: it is mapped, or why not.
+	stepAck
+	// stepVerdict, from the first rank: it is used, or why not, with a mask that is not 0 if
+	// it could work the next time.
+	stepVerdict
+)
+
+// shareMessage is the payload of a Share frame. Its format is for all versions of the
+// program: they must find out that they differ.
+type shareMessage struct {
+	step   byte
+	mask   uint64 // a bit for each place
+	layout uint32 // in stepReady: how the sender's program lays out the memory
+	why    string // "" is good news
+}
+
+const (
+	// shareFixed is the length of an encoded message without its reason, in bytes.
+	shareFixed = 1 + 8 + 4
+	// maxWhy is the longest reason that is sent, in bytes.
+	maxWhy = 256
+)
+
+// append appends the message to b.
+//
+//	0 step   1 mask   9 layout   13 why
+func (m *shareMessage) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(append(b, m.step), m.mask)
+	b = binary.LittleEndian.AppendUint32(b, m.layout)
+	return append(b, m.why[:min(len(m.why), maxWhy)]...)
+}
+
+// decodeShare reads what append wrote.
+func decodeShare(b []byte) (shareMessage, error) {
+	if len(b) < shareFixed || len(b) > shareFixed+maxWhy || b[0] < stepReady || b[0] > stepVerdict {
+		return shareMessage{}, fmt.Errorf("read share: %d bytes: %w", len(b), wire.ErrFormat)
+	}
+	return shareMessage{b[0], binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint32(b[9:]), string(b[shareFixed:])}, nil
+}
+
+// sendShare sends a message along with files, which stay the caller's.
+func sendShare(c *direct.Conn, m shareMessage, files ...*os.File) error {
+	return c.SendFiles(appendFrame(nil, wire.Share, m.append(nil)), files)
+}
+
+// receiveShare receives a message, and files that are the caller's.
+func receiveShare(c *direct.Conn) (m shareMessage, files []*os.File, err error) {
+	var head [wire.HeaderSize]byte
+	files, err = c.ReceiveFiles(head[:])
+	if err == nil {
+		m, err = receiveBody(c, &head)
+	}
+	if err != nil {
+		closeFiles(files)
+		return shareMessage{}, nil, err
+	}
+	return m, files, nil
+}
+
+// receiveBody receives the part of the message behind its header. All files came with that.
+func receiveBody(c *direct.Conn, head *[wire.HeaderSize]byte) (shareMessage, error) {
+	h, err := wire.DecodeHeader(head)
+	if err != nil {
+		return shareMessage{}, err
+	}
+	if h.Kind != wire.Share {
+		return shareMessage{}, fmt.Errorf("read share: got %v: %w", h.Kind, wire.ErrFormat)
+	}
+	body := make([]byte, h.Length)
+	late, err := c.ReceiveFiles(body)
+	closeFiles(late)
+	if err == nil && len(late) > 0 {
+		err = errors.New("read share: files in its middle")
+	}
+	if err != nil {
+		return shareMessage{}, err
+	}
+	return decodeShare(body)
+}
+
+// closeFiles closes files that are not used. Some may be nil.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // also of nil
+	}
+}

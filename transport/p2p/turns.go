@@ -1,0 +1,208 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// When both sides of a data stream have told where they can be reached, one of them dials a
+// connection of its own: the one that has dialled libp2p's, as what it connects with takes in
+// connections, which may not be so the other way, behind a router. If that fails it is the
+// other's turn. The opener of the stream leads: it says who dials, and how it ended.
+
+// choice is the payload of a Choice frame.
+type choice struct {
+	code   byte
+	ticket direct.Ticket // for yourTurn
+	why    string        // there is nothing better than what was chosen
+}
+
+// Codes of a choice.
+const (
+	stays    = iota // on the stream
+	dialled         // its sender has made a connection of its own
+	yourTurn        // its receiver is to dial, and to say whether it has
+)
+
+// append appends the frame to b.
+func (c choice) append(b []byte) []byte {
+	body := []byte{c.code}
+	if c.code == yourTurn {
+		body = append(append(body, c.ticket.Number[:]...), c.ticket.Key[:]...)
+	}
+	return appendFrame(b, wire.Choice, append(body, c.why[:min(len(c.why), maxWhy)]...))
+}
+
+// decodeChoice reads the payload of a Choice frame.
+func decodeChoice(b []byte) (choice, error) {
+	if len(b) == 0 || b[0] > yourTurn {
+		return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
+	}
+	c, rest := choice{code: b[0]}, b[1:]
+	if c.code == yourTurn {
+		n := copy(c.ticket.Number[:], rest)
+		rest = rest[n:]
+		if n = copy(c.ticket.Key[:], rest); n < len(c.ticket.Key) {
+			return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
+		}
+		rest = rest[n:]
+	}
+	c.why = string(rest)
+	return c, nil
+}
+
+// readChoice reads a Choice frame.
+func readChoice(s network.Stream) (choice, error) {
+	b, err := readFrame(s, wire.Choice)
+	if err != nil {
+		return choice{}, err
+	}
+	return decodeChoice(b)
+}
+
+// say writes a choice, and drops the connection if that fails or ctx has ended.
+func say(ctx context.Context, s network.Stream, c *direct.Conn, what choice) error {
+	err := context.Cause(ctx)
+	if err == nil {
+		_, err = s.Write(what.append(nil))
+	}
+	if err != nil && c != nil {
+		_ = c.Reset()
+	}
+	return err
+}
+
+// answered is the choice of one that has dialled c, if there is any.
+func answered(c *direct.Conn, why string) choice {
+	if c == nil {
+		return choice{code: stays, why: why}
+	}
+	return choice{code: dialled, why: why}
+}
+
+// turns says who dials, one after the other: true is the opener of the stream.
+func (h *Host) turns(s network.Stream, theirs *offer) (all []bool) {
+	ways, c := h.ways(s, theirs), s.Conn()
+	if len(ways) > 0 {
+		all = append(all, true)
+	}
+	if h.port != nil && theirs.path != p2pPath && !isRelayed(c.RemoteMultiaddr()) {
+		all = append(all, false)
+	}
+	if c.Stat().Direction == network.DirInbound && (len(ways) == 0 || ways[0].Network != "unix") {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+// better leads in finding a better way to the peer of a data stream, and returns the line to
+// use.
+func (h *Host) better(ctx context.Context, s network.Stream, theirs offer) (link, error) {
+	var reasons []string
+	for _, own := range h.turns(s, &theirs) {
+		var c *direct.Conn
+		var why string
+		var err error
+		if own {
+			if c, why = h.betterConn(ctx, s, &theirs); c != nil {
+				err = say(ctx, s, c, answered(c, why))
+			}
+		} else {
+			c, why, err = h.callBack(ctx, s, &theirs)
+		}
+		if err != nil {
+			return link{}, err
+		}
+		if c != nil {
+			return chosen(s, c, why, theirs), nil
+		}
+		if why != "" {
+			reasons = append(reasons, why)
+		}
+	}
+	why := strings.Join(reasons, "; the other way: ")
+	if err := say(ctx, s, nil, answered(nil, why)); err != nil {
+		return link{}, err
+	}
+	return chosen(s, nil, why, theirs), nil
+}
+
+// callBack has the other side dial.
+func (h *Host) callBack(ctx context.Context, s network.Stream, theirs *offer) (c *direct.Conn, why string, err error) {
+	t := direct.NewTicket()
+	w := h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), theirs))
+	defer w.Cancel()
+	if err := say(ctx, s, nil, choice{code: yourTurn, ticket: t}); err != nil {
+		return nil, "", err
+	}
+	answer, err := readChoice(s)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case answer.code == yourTurn:
+		return nil, "", fmt.Errorf("read choice: its turn is answered by another: %w", wire.ErrFormat)
+	case answer.code == dialled:
+		c, err = w.Wait(ctx)
+	}
+	return c, answer.why, err
+}
+
+// answerOffer is the other side of better, which has said hello: it reads the offer, makes
+// one of its own, says hello, and returns the line that was chosen.
+func (h *Host) answerOffer(ctx context.Context, s network.Stream, hello wire.Greeting) (link, error) {
+	theirs, err := readOffer(s)
+	if err != nil {
+		return link{}, err
+	}
+	var t direct.Ticket
+	var w *direct.Wait
+	if h.port != nil && theirs.path != p2pPath {
+		t = direct.NewTicket()
+		w = h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), &theirs))
+		defer w.Cancel()
+	}
+	b, err := appendHello(nil, hello)
+	if err == nil {
+		_, err = s.Write(appendOffer(b, h.offer(t)))
+	}
+	if err != nil {
+		return link{}, err
+	}
+	last, err := readChoice(s)
+	if err == nil && last.code == yourTurn {
+		theirs.Ticket = last.ticket
+		c, why := h.betterConn(ctx, s, &theirs)
+		if err = say(ctx, s, c, answered(c, why)); err == nil && c != nil {
+			return chosen(s, c, why, theirs), nil
+		}
+		if err == nil {
+			last, err = readChoice(s)
+		}
+	}
+	if err != nil {
+		return link{}, err
+	}
+	return followed(ctx, s, w, last, theirs)
+}
+
+// followed returns the line that the opener of the stream has chosen at last.
+func followed(ctx context.Context, s network.Stream, w *direct.Wait, last choice, theirs offer) (link, error) {
+	switch {
+	case last.code == stays:
+		return chosen(s, nil, last.why, theirs), nil
+	case last.code == dialled && w != nil:
+		c, err := w.Wait(ctx)
+		if err != nil {
+			return link{}, err
+		}
+		return chosen(s, c, last.why, theirs), nil
+	}
+	return link{}, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
+}

@@ -1,0 +1,157 @@
+package p2p
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// Where one of two does not answer at its port it is the one that dials, whichever of them has
+// dialled libp2p's connection or opens the stream.
+func TestPathTheOtherWay(t *testing.T) {
+	for path, kind := range map[string]string{"direct": "direct", "unix": "unix", "auto": "shm"} {
+		for closed := range 2 {
+			for dials := range 2 {
+				hs, v := party(t, path, path)
+				shut(t, hs[closed])
+				introduce(t, hs, v)
+				if err := hs[dials].reach(t.Context(), mustID(t, hs[1-dials])); err != nil {
+					t.Fatal(err)
+				}
+				ts := mustMeet(t, hs, v)
+				for rank := range ts {
+					wantPath(t, ts, rank, 1-rank, kind, "")
+				}
+				talk(t, ts)
+				endAll(t, ts)
+			}
+		}
+	}
+}
+
+// Who has dialled libp2p's connection dials first, but for sockets of the same host, and
+// nobody where no connection is wanted.
+func TestTurns(t *testing.T) {
+	for ways, want := range map[[2]string][2][]bool{
+		{"direct", "direct"}: {{true, false}, {false, true}},
+		{"auto", "unix"}:     {{true, false}, {true, false}},
+		{"direct", "p2p"}:    {nil, nil},
+		{"p2p", "auto"}:      {nil, nil},
+	} {
+		hs, v := party(t, ways[:]...)
+		came := make(chan network.Stream, 1)
+		hs[1].host.SetStreamHandler("/test", func(s network.Stream) { came <- s })
+		introduce(t, hs, v)
+		s, err := hs[0].host.NewStream(t.Context(), mustID(t, hs[1]), "/test")
+		if err == nil {
+			_, err = s.Write([]byte("x")) // or the other side does not hear of it
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range []network.Stream{s, <-came} {
+			if got := hs[i].turns(s, hs[1-i].offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
+				t.Errorf("%v: turns %v of the streams of %d, want %v", ways, got, i, want[i])
+			}
+			_ = s.Reset()
+		}
+	}
+}
+
+// introduce tells hosts of each other.
+func introduce(t testing.TB, hs []*Host, v elastic.View) {
+	t.Helper()
+	for _, h := range hs {
+		if err := h.Introduce(v.Members); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustID is a host's identity, as libp2p has it.
+func mustID(t testing.TB, h *Host) peer.ID {
+	t.Helper()
+	id, err := idOf(string(h.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// What a member says wrongly about its ways ends the stream on which it does, and it can
+// come again.
+func TestMalformedOffers(t *testing.T) {
+	hs, v := trio(t, "direct")
+	a := newAttempt(t.Context(), v, 2)
+	good := appendOffer(nil, hs[2].offer(direct.Ticket{}))
+	chosen := func(b ...byte) []byte {
+		return frame(wire.Header{Kind: wire.Choice, Length: uint64(len(b))}, string(b))
+	}
+	libp2pOnly := appendOffer(nil, &offer{path: p2pPath})
+	turn := choice{code: yourTurn, ticket: direct.NewTicket()}.append(nil)
+	tests := map[string][][]byte{ // what comes behind the hello, and behind the answer
+		"garbage":               {[]byte(strings.Repeat("garbage!", 20))},
+		"another kind":          {frame(wire.Header{Kind: wire.Bye}, "")},
+		"an unknown path":       {frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x05\x00")},
+		"an unknown encryption": {frame(wire.Header{Kind: wire.Offer, Length: 2}, "\x00\x03")},
+		"half an offer":         {frame(wire.Header{Kind: wire.Offer, Length: 10}, "0123456789")},
+		"no choice":             {good, frame(wire.Header{Kind: wire.Bye}, "")},
+		"an empty choice":       {good, chosen()},
+		"an unknown choice":     {good, chosen(3)},
+		"half a ticket":         {good, chosen(append([]byte{yourTurn}, make([]byte, 47)...)...)},
+		"turn after turn":       {good, slices.Concat(turn, turn)},
+		"what was not offered":  {libp2pOnly, chosen(1)},
+	}
+	var streams [2][streamsPerPair]link
+	t0, t1 := enter(t, hs, v, func() {
+		for name, parts := range tests {
+			if err := speak(t, hs, a, parts); err == nil {
+				t.Errorf("%s: the stream goes on", name)
+			}
+		}
+		streams = impostor(t, hs, v)
+	})
+	hangUp(streams)
+	endAll(t, []*Transport{t0, t1})
+}
+
+// speak opens a data stream from rank 2 to rank 0 and says the first part behind its hello,
+// the second behind the answer. It returns how the stream ends.
+func speak(t testing.TB, hs []*Host, a *attempt, parts [][]byte) error {
+	t.Helper()
+	s, err := hs[2].host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Reset()
+	b, err := appendHello(nil, hs[2].greeting(a, dataStream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(append(b, parts[0]...)); err != nil {
+		return err
+	}
+	if len(parts) > 1 {
+		if _, err := readHello(s); err != nil {
+			t.Errorf("no answer to a good offer: %v", err)
+			return err
+		}
+		if _, err := readOffer(s); err != nil {
+			t.Errorf("no offer in return: %v", err)
+			return err
+		}
+		if _, err := s.Write(parts[1]); err != nil {
+			return err
+		}
+	}
+	_, err = io.ReadAll(s)
+	return err
+}
