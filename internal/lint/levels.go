@@ -16,22 +16,21 @@ type layer struct {
 // one pattern with "...", where a package may import what lies in folders below its own.
 func layers() []layer {
 	return []layer{
-		// Pure code and the vocabulary of the rest: bytes, frames, events, decisions.
-		{"level 0", []string{"internal/kernel", "transport/internal/wire", "event", "elastic/member", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "loadbal"}},
+		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
+		{"level 0", []string{"internal/kernel", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
-		// Policies of loadbal on traces of speeds.
-		{"level 0, simulation of balancing", []string{"scripts/balance/balsim"}},
 		// Algorithms that know two neighbours and no network.
 		{"level 1", []string{"ring"}},
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
-		// How state reaches a peer that joins, over a Source that someone hands in.
-		{"level 3, below elastic", []string{"elastic/internal/transfer"}},
+		// How the next view is decided, without a clock, and how state reaches a peer that
+		// joins, over a Source that someone hands in.
+		{"level 3, below elastic", []string{"elastic/member", "elastic/internal/transfer"}},
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
-		// What several transports share is below them.
-		{"level 4, common to transports", []string{"transport/mailbox"}},
+		// Frames, and what several transports share.
+		{"level 4, common to transports", []string{"transport/internal/wire", "transport/mailbox"}},
 		// Connections between two that know each other, as a transport uses them.
 		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// Files that are read without a copy.
@@ -40,13 +39,13 @@ func layers() []layer {
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
 		// The transports, and, knowing nothing of them, the training loop.
-		{"level 4", []string{"internal/transport/...", "trainer"}},
+		{"level 4", []string{"transport/...", "trainer"}},
 		// Models implement the trainer's interfaces.
 		{"level 4, above the trainer", []string{"trainer/nn"}},
-		// What "elrun bench" measures, as the launcher's peers run it.
-		{"level 4, over the calls", []string{"cmd/elrun/bench"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
+		// What "elrun bench" measures, for the command and for those who measure with it.
+		{"level 6, below the commands", []string{"cmd/elrun/bench"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
 		// What only tests use may know everything.
