@@ -45,7 +45,10 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := runScript(string(text))
+			got, mistakes := runScript(string(text))
+			for _, m := range mistakes { // also with -rewrite: a script whose commands do nothing shows nothing
+				t.Error(m)
+			}
 			if flagged[bool]("rewrite") {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -66,32 +69,34 @@ type script struct {
 	cut      map[[2]member.ID]bool
 	way      []member.Message // under way, oldest first
 	out      strings.Builder
+	mistakes []string // commands that could not be carried out
 }
 
-// runScript returns the script with the output that it has now.
-func runScript(text string) string {
+// runScript returns the script with the output that it has now, and its commands that
+// could not be carried out.
+func runScript(text string) (file string, mistakes []string) {
 	s := &script{machines: make(map[member.ID]*member.Machine), dead: make(map[member.ID]bool), cut: make(map[[2]member.ID]bool)}
-	var file strings.Builder
+	var b strings.Builder
 	output := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case line == "----":
 			output = true
-			fmt.Fprintf(&file, "----\n%s", s.out.String())
+			fmt.Fprintf(&b, "----\n%s", s.out.String())
 			s.out.Reset()
 		case line == "":
 			output = false
-			file.WriteString("\n")
+			b.WriteString("\n")
 		case output: // of the last time
 		default:
-			file.WriteString(line + "\n")
+			b.WriteString(line + "\n")
 			if words := strings.Fields(line); words[0] != "#" {
 				s.run(words[0], words[1:])
 			}
 		}
 	}
-	return file.String()
+	return b.String(), s.mistakes
 }
 
 func (s *script) run(command string, words []string) {
@@ -120,6 +125,7 @@ func (s *script) run(command string, words []string) {
 	case "sole":
 		s.step(id, member.Sole{On: true})
 	case "leave":
+		s.step(id, member.Leave{})
 	case "renew":
 		s.step(id, member.Renew{Epoch: uint64(number(arg(1)))})
 	case "stable":
@@ -158,7 +164,7 @@ func (s *script) runMessages(command string, arg func(int) string) {
 			}
 			s.deliver("*", "*", false)
 		}
-		s.print("it never ends")
+		s.mistake("deliver: it never ends")
 	case "again":
 		s.deliver(arg(0), arg(1), true)
 	case "drop":
@@ -174,7 +180,7 @@ func (s *script) runMessages(command string, arg func(int) string) {
 			}
 		}
 	default:
-		s.print("unknown command %s", command)
+		s.mistake("unknown command %s", command)
 	}
 }
 
@@ -205,6 +211,11 @@ func (s *script) print(format string, args ...any) {
 	fmt.Fprintf(&s.out, format+"\n", args...)
 }
 
+// mistake notes a command that could not be carried out.
+func (s *script) mistake(format string, args ...any) {
+	s.mistakes = append(s.mistakes, fmt.Sprintf(format, args...))
+}
+
 func (s *script) first(ids []string) {
 	var first []member.Member
 	for _, id := range ids {
@@ -213,7 +224,7 @@ func (s *script) first(ids []string) {
 	for _, p := range first {
 		m, err := member.New(member.Config{Self: p, Any: s.any, Keys: fakeKeys(p.ID)}, first)
 		if err != nil {
-			s.print("%v", err)
+			s.mistake("first: %v", err)
 			return
 		}
 		s.start(p.ID, m)
@@ -263,7 +274,7 @@ func (s *script) find(route, kind string) int {
 func (s *script) deliver(route, kind string, keep bool) {
 	i := s.find(route, kind)
 	if i < 0 {
-		s.print("no such message")
+		s.mistake("deliver %s %s: no such message", route, kind)
 		return
 	}
 	m := s.way[i]
