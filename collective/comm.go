@@ -22,6 +22,12 @@ type Options struct {
 	// time that a step spends in calls is judged, not only that of each call. It is called
 	// as OnStall is.
 	Step func() int64
+	// OnBegin, if set, is called when a call begins here, by the goroutine that makes it.
+	OnBegin func()
+	// OnError, if set, is called with the error of a call that failed here, before the caller
+	// gets it and by the same goroutine: that of a blocking call, or of Handle.Wait. Calls on
+	// communicators from Split and Dup, which other goroutines may use, are left out.
+	OnError func(error)
 }
 
 // maxSegment bounds a segment: no message of a transport is longer.

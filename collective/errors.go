@@ -21,6 +21,10 @@ var (
 	ErrClosed = errors.New("communicator closed")
 	// ErrArgument: a slice, root, count or reduction does not fit the call, or is nil.
 	ErrArgument = errors.New("bad argument")
+	// ErrMistake: the program of a rank has made a mistake, which comes again on any other
+	// communicator: mismatched calls, a bad argument, concurrent calls, a panic in a call, or
+	// an *AbortError with Mistake. Every ErrMismatch is one.
+	ErrMistake = errors.New("mistake of the program")
 	// ErrConcurrent: a call was made while its communicator was in a blocking one, which
 	// only another goroutine can do. The ranks may differ in which of the two came first.
 	ErrConcurrent = errors.New("concurrent calls on one communicator")
@@ -44,8 +48,10 @@ func (e *MismatchError) Error() string {
 	return s
 }
 
-// Is reports ErrMismatch and ErrRevoked.
-func (e *MismatchError) Is(target error) bool { return target == ErrMismatch || target == ErrRevoked }
+// Is reports ErrMismatch, ErrMistake and ErrRevoked.
+func (e *MismatchError) Is(target error) bool {
+	return target == ErrMismatch || target == ErrMistake || target == ErrRevoked
+}
 
 // PeerError says which rank was lost and how that was seen.
 type PeerError struct {
@@ -70,13 +76,17 @@ func (e *PeerError) Is(target error) bool { return target == ErrPeer || target =
 type AbortError struct {
 	Rank  int
 	Cause string
+	// Mistake: the reason is one of the program's own, so that it would come again.
+	Mistake bool
 }
 
 // Error names the rank and its reason.
 func (e *AbortError) Error() string { return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Cause) }
 
-// Is reports ErrRevoked.
-func (e *AbortError) Is(target error) bool { return target == ErrRevoked }
+// Is reports ErrRevoked, and ErrMistake if it is one.
+func (e *AbortError) Is(target error) bool {
+	return target == ErrRevoked || e.Mistake && target == ErrMistake
+}
 
 // maxText bounds the free text of an encoded cause, in bytes.
 const maxText = 200
@@ -86,6 +96,7 @@ const (
 	causeAbort = iota + 1
 	causePeer
 	causeMismatch
+	causeMistake // an abort with Mistake
 )
 
 // EncodeCause writes the reason of a revocation for other ranks, in at most
@@ -100,7 +111,11 @@ func EncodeCause(self int, cause error) []byte {
 		b := appendRanks([]byte{causePeer}, e.Rank)
 		return appendText(appendText(b, e.Peer), e.Cause)
 	case *AbortError:
-		return appendText(appendRanks([]byte{causeAbort}, e.Rank), e.Cause)
+		kind := byte(causeAbort)
+		if e.Mistake {
+			kind = causeMistake
+		}
+		return appendText(appendRanks([]byte{kind}, e.Rank), e.Cause)
 	}
 	return nil // causeOf returns one of the three
 }
@@ -121,14 +136,24 @@ func causeOf(self int, err error) error {
 	case errors.As(err, &a):
 		return a
 	}
-	return &AbortError{Rank: self, Cause: err.Error()}
+	return &AbortError{Rank: self, Cause: err.Error(), Mistake: isMistake(err)}
+}
+
+// isMistake reports whether an error of this rank is a mistake of its program.
+func isMistake(err error) bool {
+	for _, kind := range []error{ErrMistake, ErrArgument, ErrConcurrent, errPanicked} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // DecodeCause reads what EncodeCause wrote. from is the rank it came from, blamed
 // when the bytes make no sense.
 func DecodeCause(from int, b []byte) error {
 	d := causeDecoder{b: b}
-	switch d.byte() {
+	switch kind := d.byte(); kind {
 	case causeMismatch:
 		e := &MismatchError{RankA: d.rank(), RankB: d.rank(), A: d.call(), B: d.call(), Detail: d.text()}
 		if d.ok() {
@@ -139,8 +164,8 @@ func DecodeCause(from int, b []byte) error {
 		if d.ok() {
 			return e
 		}
-	case causeAbort:
-		e := &AbortError{Rank: d.rank(), Cause: d.text()}
+	case causeAbort, causeMistake:
+		e := &AbortError{Rank: d.rank(), Cause: d.text(), Mistake: kind == causeMistake}
 		if d.ok() {
 			return e
 		}

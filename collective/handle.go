@@ -8,13 +8,14 @@ import (
 
 // Handle is a call in progress.
 type Handle struct {
+	comm *Comm
 	done chan struct{}
 	err  error
 }
 
 // start begins a call and returns; a goroutine carries it out, and Close waits for it.
 func (c *Comm) start(ctx context.Context, p plan) *Handle {
-	h := &Handle{done: make(chan struct{})}
+	h := &Handle{comm: c, done: make(chan struct{})}
 	body, wrong := p.body, p.err // the rest of the plan is not kept
 	if p.call.Algorithm == SharedMemory && c.made() {
 		c.lane.queue.starting.Lock() // tasks stand in the order of the tickets
@@ -123,7 +124,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 	select {
 	case <-h.done:
-		return h.err
+		return h.ended()
 	default:
 	}
 	if ctx == nil {
@@ -131,8 +132,16 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 	select {
 	case <-h.done:
-		return h.err
+		return h.ended()
 	case <-ctx.Done():
 		return fmt.Errorf("collective: wait: %w", context.Cause(ctx))
 	}
+}
+
+// ended returns the error of a call that has ended.
+func (h *Handle) ended() error {
+	if h.err != nil {
+		h.comm.tell(h.err)
+	}
+	return h.err
 }

@@ -58,16 +58,29 @@ func (c *Comm) run(ctx context.Context, p plan) error {
 // short call takes less time than the garbage of one.
 func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
-	if err != nil {
-		return err
+	if err == nil {
+		err = o.carryOut(ctx, p.err, body)
 	}
-	return o.carryOut(ctx, p.err, body)
+	if err != nil {
+		c.tell(err)
+	}
+	return err
+}
+
+// tell passes the error of a call on to who wants to know of it, before the caller gets it.
+func (c *Comm) tell(err error) {
+	if c.made() && c.id == 0 && c.opts.OnError != nil {
+		c.opts.OnError(err)
+	}
 }
 
 // begin gives the call its place in the sequence and makes it known to the watch.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	if !c.made() {
 		return nil, fmt.Errorf("%v: %w", p.call, errNil)
+	}
+	if c.opts.OnBegin != nil {
+		c.opts.OnBegin()
 	}
 	o, err := c.tryBegin(p, blocking)
 	if errors.Is(err, ErrConcurrent) { // another rank may have taken the two calls in the other order

@@ -4,6 +4,19 @@
 //
 //	g, err := elastic.Join(ctx, cfg) // or launch.Init, which makes cfg
 //	defer g.Close()
+//	for t := range g.Steps(ctx, elastic.Vectors(&step, weights), steps) {
+//		lo, hi := t.Part(batch) // this peer's samples of the step
+//		sum := gradient(weights, step, lo, hi)
+//		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+//			continue // the step is tried again
+//		}
+//		update(weights, sum)
+//		step++
+//	}
+//	return g.Err()
+//
+// Below Steps is the loop over sessions, as package trainer has one:
+//
 //	g.Hold(state, settings) // how to copy what all members hold alike
 //	for epoch := uint64(0); ; {
 //		s, err := g.Next(ctx, epoch)
@@ -15,7 +28,8 @@
 //	}
 //
 // Between two steps work calls Committed, and Boundary or something of its own that
-// makes the same decision at all ranks: whether the session is left for a later view.
+// makes the same decision at all ranks: whether the session is left for a later view. No
+// session mends an error that is collective.ErrMistake.
 //
 // # Who does what
 //

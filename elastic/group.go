@@ -96,6 +96,8 @@ type Group struct {
 	fresh   bool            // this identity has joined, and was in no session yet
 	torn    bool            // State is undefined: a Load has failed
 	levels  bool            // it was in a session in which all were level
+	loops   loops           // of Steps
+	loopErr error           // of Err
 
 	mu     sync.Mutex
 	closed bool
@@ -103,6 +105,9 @@ type Group struct {
 	met    []Member // members that an identity before knew, for the next one to ask
 	keeper *keeper  // of the present identity
 	last   *Session
+	// Of the last loop of Steps, if it came to its end.
+	finished *event.Done
+	result   Result
 }
 
 // Errors of a group or session that Join and Next did not make, and of a nil context.
@@ -183,8 +188,9 @@ func (g *Group) Hold(s State, settings []Setting) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.state, g.settings = s, settings
-	g.donor = g.newDonor()
+	if g.state, g.settings = s, settings; s != nil {
+		g.donor = g.newDonor()
+	}
 }
 
 // OnQuorumLost lets Next call f when it begins to wait because too few members are
@@ -302,7 +308,7 @@ func (g *Group) emitter(self Member) func(uint64, event.Body) {
 // closePatience is how long Close waits for the others to agree that this peer leaves.
 const closePatience = time.Second
 
-// Close leaves the group, by agreement if that takes no longer than a second, ends the
+// Close tells the result of a loop of Steps that has come to its end (see Report), leaves the group, by agreement if that takes no longer than a second, ends the
 // session and waits for what the group started. Members that still wait for this one
 // get an error; so programs close when they have made the same last call. Closing
 // again does nothing, nor does Close of nil.
@@ -318,10 +324,11 @@ func (g *Group) Close() error {
 	if !first {
 		return nil
 	}
+	g.tellDone()
 	var errs []error
 	if k != nil {
 		k.depart(closePatience)
-		g.retire(last)
+		g.retire(last, nil)
 		g.retiring.Wait()
 		k.stop()
 	}

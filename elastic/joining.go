@@ -133,7 +133,7 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	}
 	old := g.current()
 	members := old.lastMembers()
-	g.retire(g.using())
+	g.retire(g.using(), nil)
 	g.use(nil)
 	g.retiring.Wait() // sessions need the old endpoint to end in good order
 	old.stop()

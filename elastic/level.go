@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
 )
@@ -23,20 +21,26 @@ type account struct {
 	// settings is the hash of its settings, and digest that of its State before its first
 	// session; digest is 0 later, and where there is no State to compare.
 	settings, digest uint64
+	// Of loops of Steps: which one it is in, from 1, or 0 for none; how many steps that is to
+	// have committed; and whether it has ended with the step of the State.
+	loop    int
+	until   int64
+	stopped bool
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 6
+const accountWords = 9
 
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
-	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest)}
+	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest),
+		int64(a.loop), a.until, number[a.stopped]}
 }
 
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
-		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5])})
+		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0})
 	}
 	return all
 }
@@ -125,6 +129,9 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if slices.ContainsFunc(all, func(a account) bool { return a.settings != all[0].settings }) {
 			return g.compareSettings(ctx, s)
 		}
+		if err := g.compareLoops(s, all); err != nil {
+			return err
+		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
 			g.fresh = false
 			return nil
@@ -156,7 +163,8 @@ func (g *Group) release(v View) {
 
 // account returns what this member says of its state, with the digest if that is wanted.
 func (g *Group) account(digest bool) (account, error) {
-	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings)}
+	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings),
+		loop: g.loops.ordinal(), until: g.loops.until(), stopped: g.loops.stopped}
 	switch {
 	case g.state == nil:
 	case g.void:
@@ -167,12 +175,9 @@ func (g *Group) account(digest bool) (account, error) {
 	if !digest || g.state == nil || a.step < 0 {
 		return a, nil
 	}
-	h := xxhash.New()
-	if err := g.state.Save(h); err != nil {
-		return a, fmt.Errorf("save the state after step %d: %w", a.step, err)
-	}
-	a.digest = max(h.Sum64(), 1)
-	return a, nil
+	var err error
+	a.digest, err = g.digest()
+	return a, err
 }
 
 // updatesFrom returns the first step of which this member can give an update.
@@ -238,11 +243,12 @@ func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error
 	if step := g.state.Step(); step != to {
 		return abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
 	}
-	reason := fmt.Sprintf("was at step %d, others at %d", from, to)
+	r := event.Resync{Who: g.Self().ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
+		Bytes: int64(moved), MS: milliseconds(time.Since(begun))}
 	if from == to {
-		reason = "its state was not that of the others"
+		r.Began, r.Reason = true, "its state was not that of the others"
 	}
-	g.Emit(s.View.Epoch, to, event.Resync{Who: g.Self().ID.Short(), Reason: reason, Bytes: int64(moved), MS: milliseconds(time.Since(begun))})
+	g.Emit(s.View.Epoch, to, r)
 	return nil
 }
 

@@ -109,8 +109,7 @@ func (g *Group) use(s *Session) {
 }
 
 // left retires the session before, and if it broke lets the keeper see to it that
-// another one follows. One that ended because its ranks made different calls is a
-// mistake of the program, which no other session mends.
+// another one follows. No other session mends a mistake of the program.
 func (g *Group) left(epoch uint64) error {
 	s := g.using()
 	if s == nil {
@@ -118,8 +117,8 @@ func (g *Group) left(epoch uint64) error {
 	}
 	g.use(nil)
 	cause := s.Comm.Err()
-	g.retire(s)
-	if errors.Is(cause, collective.ErrMismatch) {
+	g.retire(s, nil)
+	if errors.Is(cause, collective.ErrMistake) {
 		return fmt.Errorf("%w: %w", ErrNoView, cause)
 	}
 	if cause != nil && s.View.Epoch >= epoch {

@@ -15,6 +15,7 @@ type offer struct {
 	Member    Member    `json:"member"`
 	State     bool      `json:"state"` // it holds a state
 	Settings  []Setting `json:"settings"`
+	Until     int64     `json:"until,omitempty"`     // steps of its first loop of Steps, 0 for none
 	Level     bool      `json:"level,omitempty"`     // it wants to be let in now
 	Admitted  bool      `json:"admitted,omitempty"`  // a member has said that it is
 	Candidate Candidate `json:"candidate,omitzero"`  // of one that is level
@@ -73,7 +74,7 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 // consider says what becomes of an offer, and notes a peer that is let in.
 func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Lock()
-	held, settings, begun, k := g.state, g.settings, g.begun, g.keeper
+	held, settings, begun, k, until := g.state, g.settings, g.begun, g.keeper, g.loops.first()
 	g.mu.Unlock()
 	now, _ := k.now()
 	switch {
@@ -88,7 +89,11 @@ func (g *Group) consider(from ID, o offer) reply {
 	case (held != nil) != o.State:
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not"}
 	}
-	if why := differ(settings, o.Settings); why != "" {
+	why := differ(settings, o.Settings)
+	if why == "" && until != 0 && o.Until != 0 {
+		why = differ([]Setting{stepsSetting(until)}, []Setting{stepsSetting(o.Until)})
+	}
+	if why != "" {
 		return reply{Refused: why}
 	}
 	if _, err := toMember(o.Member); err != nil {

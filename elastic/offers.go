@@ -131,6 +131,7 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 		return reply{}, err
 	}
 	o.Member, o.State, o.Settings = j.k.ep.Self, j.group.state != nil, j.group.settings
+	o.Until = j.group.loops.first()
 	begun := time.Now()
 	r, err := propose(ctx, j.k.ep, m.ID, o)
 	took := time.Since(begun)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -26,6 +27,10 @@ type Session struct {
 	once    sync.Once // for retire
 
 	calibrated bool // owned by Next
+
+	// Of a loop of Steps: its goroutine owns division, and calls look at turn.
+	division *division            // nil before the members have entered it
+	turn     atomic.Pointer[Turn] // whose body runs; nil between two of them
 }
 
 // Stale reports whether a later view exists. That is local knowledge: members leave a
@@ -87,6 +92,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	o := g.cfg.Comm
 	o.OnStall = func(stall collective.Stall) { k.do(func() { k.reportStall(v, stall) }) }
 	o.Step = k.committed
+	o.OnBegin, o.OnError = s.callBegins, s.callFailed
 	if o.Cost == (collective.Cost{}) {
 		o.Cost = g.cost
 	}
@@ -121,13 +127,26 @@ func reportPaths(k *keeper, v View, self int, p Pather) {
 }
 
 // retire closes a session that was left, in the background, as what it waits for is
-// only that others take note.
-func (g *Group) retire(s *Session) {
+// only that others take note. ended, if not nil, is called when they have, or when the session
+// was retired before.
+func (g *Group) retire(s *Session, ended func()) {
 	if s == nil {
 		return
 	}
+	first := false
+	defer func() {
+		if !first && ended != nil {
+			ended()
+		}
+	}()
 	s.once.Do(func() {
-		end := func() { _ = s.Comm.Close() } // the loss of those who had to take note
+		first = true
+		end := func() {
+			_ = s.Comm.Close() // the loss of those who had to take note
+			if ended != nil {
+				ended()
+			}
+		}
 		g.mu.Lock()
 		background := !g.closed
 		if background {

@@ -18,12 +18,12 @@ func (View) Name() string { return "view" }
 // Step reports a committed step once it is stable.
 type Step struct {
 	Attempt      int      `json:"attempt"`
-	Microbatches [][2]int `json:"microbatches"`  // [first, end) of those this peer contributed
-	ShareSamples int      `json:"share_samples"` // samples this peer contributed
-	Samples      int      `json:"samples"`       // samples of all peers
-	Loss         float64  `json:"loss"`          // mean over the samples of all peers
-	Digest       string   `json:"digest"`        // of the parameters after the step
-	Recomputed   int      `json:"recomputed"`    // microbatches computed a second time
+	Microbatches [][2]int `json:"microbatches"`   // [first, end) of those this peer contributed
+	ShareSamples int      `json:"share_samples"`  // samples this peer contributed
+	Samples      int      `json:"samples"`        // samples of all peers
+	Loss         float64  `json:"loss,omitempty"` // mean over the samples of all peers; left out where it is not known
+	Digest       string   `json:"digest"`         // of the parameters after the step
+	Recomputed   int      `json:"recomputed"`     // microbatches computed a second time
 	ComputeMS    float64  `json:"compute_ms"`
 	CommMS       float64  `json:"comm_ms"`
 	StepMS       float64  `json:"step_ms"`
@@ -127,6 +127,7 @@ type Resync struct {
 	Reason string  `json:"reason"`
 	Bytes  int64   `json:"bytes"`
 	MS     float64 `json:"ms"`
+	Began  bool    `json:"began,omitempty"` // with another state than the others, before any step
 }
 
 // Name returns "resync".

@@ -40,13 +40,13 @@ type finals struct {
 
 // train is what each member does.
 func (f *finals) train(ctx context.Context, g *elastic.Group) error {
-	l := ownloop.Loop{Group: g, Steps: steps, Pace: pace}
-	if err := l.Run(ctx); err != nil {
+	var m ownloop.Model
+	if err := m.Train(ctx, g, steps, pace); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.models = append(f.models, l.Model)
+	f.models = append(f.models, m)
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (f *finals) check(t *testing.T, members int) {
 func alone() *ownloop.Model {
 	m := new(ownloop.Model)
 	for m.Steps < steps {
-		m.Commit(m.Gradient(0, 1))
+		m.Commit(m.Gradient(0, ownloop.Batch))
 	}
 	return m
 }
@@ -150,8 +150,7 @@ func TestOtherSettings(t *testing.T) {
 			if g.Self().Index < 2 {
 				return f.train(ctx, g)
 			}
-			l := ownloop.Loop{Group: g, Steps: steps + 1}
-			err := l.Run(ctx)
+			err := new(ownloop.Model).Train(ctx, g, steps+1, pace)
 			if refused = err != nil; !refused {
 				return fmt.Errorf("joined with other settings")
 			}

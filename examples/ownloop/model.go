@@ -1,16 +1,11 @@
 package main
 
-import (
-	"encoding/binary"
-	"fmt"
-	"io"
-	"math/rand/v2"
-)
+import "math/rand/v2"
 
 // Sizes of the regression.
 const (
 	features = 3
-	batch    = 64 // samples of a step, over all peers
+	Batch    = 64 // samples of a step, over all peers
 	rate     = 0.05
 )
 
@@ -18,21 +13,19 @@ const (
 // are in it.
 type Sums [features + 1]float64
 
-// Model predicts the scalar product of Weights and a sample. It is the state that all
-// peers hold alike (elastic.State), and can be brought forward step by step
-// (elastic.Replayer). Its zero value is where training begins.
+// Model predicts the scalar product of Weights and a sample. Its zero value is where
+// training begins.
 type Model struct {
 	Steps   int64 // committed
 	Weights [features]float64
-	Last    Sums // of the last step
 }
 
-// Gradient returns the sums of a rank's part of the next step: every size-th sample.
-// Which samples a step has depends on nothing but its number.
-func (m *Model) Gradient(rank, size int) Sums {
+// Gradient returns the sums over the samples lo to hi of the next step. Which samples a step
+// has depends on nothing but its number.
+func (m *Model) Gradient(lo, hi int) Sums {
 	var sum Sums
-	for i := rank; i < batch; i += size {
-		x, target := sample(m.Steps*batch + int64(i))
+	for i := lo; i < hi; i++ {
+		x, target := sample(m.Steps*Batch + int64(i))
 		miss := m.predict(x) - target
 		for k := range x {
 			sum[k] += miss * x[k]
@@ -47,7 +40,7 @@ func (m *Model) Commit(sum Sums) {
 	for k := range m.Weights {
 		m.Weights[k] -= rate * sum[k] / sum[features]
 	}
-	m.Steps, m.Last = m.Steps+1, sum
+	m.Steps++
 }
 
 // Loss is the mean square error on samples that no step has.
@@ -77,30 +70,4 @@ func sample(i int64) (x [features]float64, target float64) {
 		x[k] = r.NormFloat64()
 	}
 	return x, x[0] - 2*x[1] + 3*x[2] + 0.1*r.NormFloat64()
-}
-
-// Step returns the last committed step.
-func (m *Model) Step() int64 { return m.Steps }
-
-// Save writes the whole state, for peers that join.
-func (m *Model) Save(w io.Writer) error { return binary.Write(w, binary.LittleEndian, m) }
-
-// Load replaces the state by one that Save wrote.
-func (m *Model) Load(r io.Reader) error { return binary.Read(r, binary.LittleEndian, m) }
-
-// Update writes what leads from the step before to this one. It is much shorter than a
-// state where that has the moments of an optimizer, too.
-func (m *Model) Update(w io.Writer) error { return binary.Write(w, binary.LittleEndian, m.Last) }
-
-// Apply commits the step that another peer's Update wrote.
-func (m *Model) Apply(r io.Reader) error {
-	var sum Sums
-	if err := binary.Read(r, binary.LittleEndian, &sum); err != nil {
-		return err
-	}
-	if sum[features] != batch {
-		return fmt.Errorf("an update of %v samples, want %d", sum[features], batch)
-	}
-	m.Commit(sum)
-	return nil
 }

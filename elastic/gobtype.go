@@ -1,0 +1,159 @@
+package elastic
+
+import (
+	"encoding"
+	"encoding/binary"
+	"encoding/gob"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"slices"
+)
+
+// gobWith reports what keeps a type from being a state by gob, at path; nil if nothing does.
+// within are the types that path goes through.
+func gobWith(t reflect.Type, path string, within []reflect.Type) error {
+	if slices.Contains(within, t) || marshals(t) {
+		return nil
+	}
+	within = append(slices.Clone(within), t)
+	refused := func(why string) error { return fmt.Errorf("gob: %s is a %v: %s", path, t, why) }
+	switch t.Kind() {
+	case reflect.Map:
+		return refused("the order of a map is random, so that equal states differ; keep a sorted slice")
+	case reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Uintptr:
+		return refused("it cannot be copied to other peers")
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		return gobWith(t.Elem(), path, within)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if !f.IsExported() {
+				return fmt.Errorf("gob: %s.%s is not exported, so that gob would leave it out; export it, or write a State of your own", path, f.Name)
+			}
+			if err := gobWith(f.Type, path+"."+f.Name, within); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// marshals reports whether values of a type, or pointers to them, encode themselves in gob.
+func marshals(t reflect.Type) bool {
+	for _, marshaler := range []reflect.Type{reflect.TypeFor[gob.GobEncoder](), reflect.TypeFor[encoding.BinaryMarshaler]()} {
+		if t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) {
+			return true
+		}
+	}
+	return false
+}
+
+// hashValue writes a value of a type that gobWith does not refuse, the same bytes for equal
+// values. What gob writes depends on which types the process has encoded before.
+func hashValue(w io.Writer, v reflect.Value) error {
+	if marshals(v.Type()) {
+		return hashMarshaled(w, v)
+	}
+	if b, _ := numbers(v.Interface()); b != nil {
+		return hashBytes(w, b)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return hashWord(w, 0)
+		}
+		return hashAfter(w, 1, v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if err := hashValue(w, v.Field(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.Slice, reflect.Array:
+		if err := hashWord(w, uint64(v.Len())); err != nil {
+			return err
+		}
+		for i := range v.Len() {
+			if err := hashValue(w, v.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case reflect.String:
+		return hashBytes(w, []byte(v.String()))
+	}
+	return hashScalar(w, v)
+}
+
+// hashScalar writes a number or a truth value.
+func hashScalar(w io.Writer, v reflect.Value) error {
+	switch {
+	case v.Kind() == reflect.Bool && v.Bool():
+		return hashWord(w, 1)
+	case v.Kind() == reflect.Bool:
+		return hashWord(w, 0)
+	case v.CanInt():
+		return hashWord(w, uint64(v.Int()))
+	case v.CanUint():
+		return hashWord(w, v.Uint())
+	case v.CanFloat():
+		return hashWord(w, math.Float64bits(v.Float()))
+	case v.CanComplex():
+		if err := hashWord(w, math.Float64bits(real(v.Complex()))); err != nil {
+			return err
+		}
+		return hashWord(w, math.Float64bits(imag(v.Complex())))
+	}
+	return fmt.Errorf("a %v", v.Type())
+}
+
+// hashMarshaled writes what a value makes of itself.
+func hashMarshaled(w io.Writer, v reflect.Value) error {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return hashWord(w, 0)
+	}
+	values := []reflect.Value{v}
+	if v.CanAddr() {
+		values = append(values, v.Addr())
+	}
+	for _, v := range values {
+		switch m := v.Interface().(type) {
+		case gob.GobEncoder:
+			b, err := m.GobEncode()
+			if err != nil {
+				return err
+			}
+			return hashBytes(w, b)
+		case encoding.BinaryMarshaler:
+			b, err := m.MarshalBinary()
+			if err != nil {
+				return err
+			}
+			return hashBytes(w, b)
+		}
+	}
+	return fmt.Errorf("a %v that cannot be addressed", v.Type())
+}
+
+func hashAfter(w io.Writer, word uint64, v reflect.Value) error {
+	if err := hashWord(w, word); err != nil {
+		return err
+	}
+	return hashValue(w, v)
+}
+
+func hashWord(w io.Writer, word uint64) error {
+	_, err := w.Write(binary.LittleEndian.AppendUint64(nil, word))
+	return err
+}
+
+func hashBytes(w io.Writer, b []byte) error {
+	if err := hashWord(w, uint64(len(b))); err != nil {
+		return err
+	}
+	_, err := w.Write(b)
+	return err
+}

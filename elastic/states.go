@@ -1,0 +1,344 @@
+package elastic
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/elrun/elrun/internal/kernel"
+)
+
+// Vectors makes a State of slices of numbers, of the types in collective.Number, and of the
+// number of steps that are committed. It keeps the slices themselves: a program changes their
+// elements in place, which is what Load does as well, and never their lengths. Whoever commits
+// a step counts it in *step. Save writes the elements in memory order, with no copy of them.
+//
+// A slice of another type, and a nil step, are errors of Group.Steps.
+func Vectors(step *int64, vectors ...any) State {
+	s := &variables{step: step, kind: "vectors"}
+	for i, v := range vectors {
+		b, name := numbers(v)
+		if b == nil {
+			s.err = fmt.Errorf("vector %d has the type %T, want a slice of numbers, as []float32", i, v)
+			return s
+		}
+		s.add(name, vector{b})
+	}
+	return s.checked()
+}
+
+// BinaryValue can write itself into bytes and take itself from them, as gonum's mat.Dense and
+// the generators of math/rand/v2 can.
+type BinaryValue interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// Binary makes a State of values that marshal themselves, to the same bytes at all peers, and
+// of the number of steps that are committed, which whoever commits a step counts in *step. A
+// value with a method Reset, as *mat.Dense has, is reset before it is loaded: so it keeps
+// its memory.
+func Binary(step *int64, values ...BinaryValue) State {
+	s := &variables{step: step, kind: "values"}
+	for i, v := range values {
+		if r := reflect.ValueOf(v); v == nil || r.Kind() == reflect.Pointer && r.IsNil() {
+			s.err = fmt.Errorf("value %d is nil", i)
+			return s
+		}
+		s.add(fmt.Sprintf("%T", v), marshaled{v})
+	}
+	return s.checked()
+}
+
+// Gob makes a State of what values point to, by encoding/gob, and of the number of steps that
+// are committed, which whoever commits a step counts in *step. Load replaces the variables:
+// slices get other memory. All fields must be exported, as gob passes over others without a
+// word, and there must be no map in it, as the order of a map is random, and no interface,
+// function or channel; Group.Steps returns an error that names the one it finds.
+func Gob(step *int64, values ...any) State {
+	s := &variables{step: step, kind: "gob"}
+	for i, v := range values {
+		r := reflect.ValueOf(v)
+		if r.Kind() != reflect.Pointer || r.IsNil() {
+			s.err = fmt.Errorf("value %d is a %T, want a pointer to a variable", i, v)
+			return s
+		}
+		if err := gobWith(r.Elem().Type(), r.Elem().Type().String(), nil); err != nil {
+			s.err = err
+			return s
+		}
+		s.add(r.Elem().Type().String(), gobbed{r.Elem()})
+	}
+	return s.checked()
+}
+
+// variables is a State of variables of the program.
+type variables struct {
+	step  *int64
+	kind  string
+	parts []part
+	names []string // of the types of parts
+	err   error    // this is no state
+}
+
+// part is one of the variables.
+type part interface {
+	encode() ([]byte, error)
+	decode(b []byte) error
+	hash(w io.Writer) error
+}
+
+func (s *variables) add(name string, p part) {
+	s.names, s.parts = append(s.names, name), append(s.parts, p)
+}
+
+// checked looks at what is common to all kinds.
+func (s *variables) checked() State {
+	switch {
+	case s.step == nil:
+		s.err = errors.New("the pointer to the step is nil")
+	case len(s.parts) == 0:
+		s.err = errors.New("there is nothing in it but the step")
+	}
+	return s
+}
+
+// String names the types, to be compared among peers.
+func (s *variables) String() string {
+	if s.err != nil {
+		return "unusable"
+	}
+	return s.kind + " " + strings.Join(s.names, ", ")
+}
+
+// Step implements State.
+func (s *variables) Step() int64 { return *s.step }
+
+// Save implements State: the step, then the length of each part and its bytes.
+func (s *variables) Save(w io.Writer) error {
+	if s.err != nil {
+		return s.err
+	}
+	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(*s.step))); err != nil {
+		return err
+	}
+	for i, p := range s.parts {
+		b, err := p.encode()
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.names[i], err)
+		}
+		if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b)))); err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxPart bounds one variable of a state that is loaded, in bytes.
+const maxPart = 1 << 40
+
+// Load implements State.
+func (s *variables) Load(r io.Reader) error {
+	if s.err != nil {
+		return s.err
+	}
+	step, err := readWord(r)
+	if err != nil {
+		return err
+	}
+	if int64(step) < 0 {
+		return fmt.Errorf("a state after step %d", int64(step))
+	}
+	for i, p := range s.parts {
+		if err := s.load(r, p); err != nil {
+			return fmt.Errorf("%s: %w", s.names[i], err)
+		}
+	}
+	if n, _ := r.Read(make([]byte, 1)); n > 0 {
+		return errors.New("the state has more parts than this peer's")
+	}
+	*s.step = int64(step)
+	return nil
+}
+
+// load reads one part.
+func (s *variables) load(r io.Reader, p part) error {
+	n, err := readWord(r)
+	if err != nil {
+		return err
+	}
+	if v, ok := p.(vector); ok {
+		if n != uint64(len(v.b)) {
+			return fmt.Errorf("%d bytes, this peer's has %d", n, len(v.b))
+		}
+		_, err := io.ReadFull(r, v.b)
+		return err
+	}
+	if n > maxPart {
+		return fmt.Errorf("%d bytes", n)
+	}
+	// The length is not believed further than the bytes that come.
+	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
+	if err == nil && uint64(len(b)) < n {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	return p.decode(b)
+}
+
+// readWord reads a little-endian word.
+func readWord(r io.Reader) (uint64, error) {
+	var b [8]byte
+	_, err := io.ReadFull(r, b[:])
+	return binary.LittleEndian.Uint64(b[:]), err
+}
+
+// hash writes what a fingerprint of the state is made of: the bytes of the parts alone, so that
+// it is the one of the parameters where they are all there is.
+func (s *variables) hash(w io.Writer) error {
+	if s.err != nil {
+		return s.err
+	}
+	for i, p := range s.parts {
+		if err := p.hash(w); err != nil {
+			return fmt.Errorf("%s: %w", s.names[i], err)
+		}
+	}
+	return nil
+}
+
+// hashState writes what fingerprints of a state are made of.
+func hashState(w io.Writer, s State) error {
+	if v, ok := s.(*variables); ok {
+		return v.hash(w)
+	}
+	return s.Save(w)
+}
+
+// stateError says why a state cannot be one, or returns nil.
+func stateError(s State) error {
+	if s == nil {
+		return errors.New("the state is nil: give one, as elastic.Vectors(&step, weights) makes")
+	}
+	if r := reflect.ValueOf(s); r.Kind() == reflect.Pointer && r.IsNil() {
+		return fmt.Errorf("the state is a nil %T", s)
+	}
+	if v, ok := s.(*variables); ok && v.err != nil {
+		return fmt.Errorf("the state: %w", v.err)
+	}
+	return nil
+}
+
+// stateKind describes a state, so that peers with different ones are found.
+func stateKind(s State) string {
+	switch v := s.(type) {
+	case nil:
+		return "nil"
+	case *variables:
+		return v.String()
+	}
+	return fmt.Sprintf("%T", s)
+}
+
+// vector is a slice of numbers, as its bytes.
+type vector struct{ b []byte }
+
+func (v vector) encode() ([]byte, error) { return v.b, nil }
+
+func (v vector) decode(b []byte) error {
+	copy(v.b, b)
+	return nil
+}
+
+func (v vector) hash(w io.Writer) error {
+	_, err := w.Write(v.b)
+	return err
+}
+
+// numbers returns the bytes of a slice of numbers, not nil, and what it is; nil bytes for
+// anything else.
+func numbers(v any) (b []byte, name string) {
+	switch v := v.(type) {
+	case []int8:
+		return view(v)
+	case []int32:
+		return view(v)
+	case []int64:
+		return view(v)
+	case []uint8:
+		return view(v)
+	case []uint32:
+		return view(v)
+	case []uint64:
+		return view(v)
+	case []float32:
+		return view(v)
+	case []float64:
+		return view(v)
+	case []kernel.Float16:
+		return view(v)
+	case []kernel.BFloat16:
+		return view(v)
+	}
+	return nil, ""
+}
+
+func view[T kernel.Number](v []T) (b []byte, name string) {
+	if b = kernel.Bytes(v); b == nil {
+		b = []byte{}
+	}
+	return b, fmt.Sprintf("%v[%d]", kernel.TypeOf[T](), len(v))
+}
+
+// marshaled is a value that marshals itself.
+type marshaled struct{ v BinaryValue }
+
+func (m marshaled) encode() ([]byte, error) { return m.v.MarshalBinary() }
+
+func (m marshaled) decode(b []byte) error {
+	if r, ok := m.v.(interface{ Reset() }); ok {
+		r.Reset()
+	}
+	return m.v.UnmarshalBinary(b)
+}
+
+func (m marshaled) hash(w io.Writer) error {
+	b, err := m.v.MarshalBinary()
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// gobbed is a variable that gob encodes.
+type gobbed struct{ v reflect.Value }
+
+func (g gobbed) encode() ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).EncodeValue(g.v)
+	return b.Bytes(), err
+}
+
+// decode replaces the variable. A decoder leaves alone what is zero at the sender, so it gets
+// a fresh one.
+func (g gobbed) decode(b []byte) error {
+	fresh := reflect.New(g.v.Type())
+	if err := gob.NewDecoder(bytes.NewReader(b)).DecodeValue(fresh); err != nil {
+		return err
+	}
+	g.v.Set(fresh.Elem())
+	return nil
+}
+
+func (g gobbed) hash(w io.Writer) error { return hashValue(w, g.v) }

@@ -1,0 +1,337 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// Steps lets this peer train state together with the other members until all of them have
+// committed step until. It yields a Turn for each try at a step: the body computes this
+// peer's part of the step, reduces it over t.Comm, and commits the result to state, so that
+// state.Step() is one higher, when the calls have returned nil.
+//
+//	for t := range g.Steps(ctx, state, steps) {
+//		lo, hi := t.Part(batch)
+//		sum := m.Gradient(lo, hi)
+//		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+//			continue // the step is tried again
+//		}
+//		m.Commit(sum)
+//	}
+//	return g.Err()
+//
+// After an error of a call the body does nothing: the turn remembers the error, and the
+// step is tried again, without the members that died and with those that came. All peers
+// run the same loop over the same state, and end at the same step. The loop ends early
+// where a body calls Turn.Stop, where this peer was asked to leave, and where it cannot go
+// on; Err tells the last. A peer that left has state.Step() < until.
+//
+// A turn that neither failed nor committed, one that took more than a step, one that committed
+// though a call in it had failed, and a body that leaves the loop by break, return or a panic
+// are mistakes of the program: the loop ends with an error at every peer. So does a loop whose
+// peers differ in until, in settings, in what they pass to Part, or in their states: states
+// are compared before the first step, when peers that differ copy the most common one (that
+// of the lowest rank where several are), then as often as takes 1 % of the time, and after
+// the last step.
+//
+// The state holds all that the next step follows from: parameters, the memory of the optimiser,
+// the state of random numbers, the position in the data. Vectors, Gob and Binary make one of a
+// program's variables. Only the body and, between turns, the group use it. A later Steps goes
+// on from where the one before ended, with a state of the same kind and the same options.
+//
+// A step costs one AllGather of a few words besides the body's calls. ctx bounds the waiting
+// between turns; its end ends the loop.
+func (g *Group) Steps(ctx context.Context, state State, until int64, options ...Option) iter.Seq[*Turn] {
+	return func(yield func(*Turn) bool) {
+		if !g.made() {
+			return
+		}
+		l := &loop{group: g, ctx: ctx, state: state, until: until}
+		g.loopErr = fmt.Errorf("elastic: steps: %w", errUnwound)
+		err := l.prepare(options)
+		if err == nil {
+			err = l.sessions(yield)
+		}
+		g.loopErr = nil
+		switch {
+		case err == nil:
+			g.finished, err = l.outcome()
+			g.loopErr = err
+		case errors.Is(err, ErrLeft), errors.Is(err, ErrFinished):
+		default:
+			g.loopErr = err
+		}
+	}
+}
+
+// errUnwound is what Err says of a loop whose body did not return.
+var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
+
+// Err returns why the last Steps ended early: nil if it came to its end, if this peer was
+// asked to leave, and if it came when the job had finished. It belongs to the goroutine of
+// the loop.
+func (g *Group) Err() error {
+	if !g.made() {
+		return fmt.Errorf("elastic: steps: %w", errNoGroup)
+	}
+	return g.loopErr
+}
+
+// loop is one call of Steps. The goroutine of the body owns it.
+//
+//	prepare    check the arguments, register state and settings
+//	sessions   the session in use or the next one -> enter -> turn, turn, ... -> the next
+//	turn       body -> verdict -> Committed -> boundary
+//	boundary   gather the records of all -> compare -> learn speeds -> stop, leave or go on
+type loop struct {
+	group *Group
+	ctx   context.Context // of the caller, for one call of Steps
+	state State
+	until int64
+	busy  *time.Timer // ends what the body counts as busy by itself
+
+	stopped bool // all members know that the job ends at the step of the state
+}
+
+// errAgain ends a session that another one follows.
+var errAgain = errors.New("left for the next session")
+
+// prepare checks the arguments of Steps and registers what members must agree in.
+func (l *loop) prepare(options []Option) error {
+	g := l.group
+	if l.ctx == nil {
+		return fmt.Errorf("elastic: steps: %w", errNoContext)
+	}
+	if l.until < 0 {
+		return fmt.Errorf("elastic: steps: until is %d, want the number of steps in all", l.until)
+	}
+	var o stepOptions
+	for _, option := range options {
+		if option == nil {
+			return errors.New("elastic: steps: an option is nil")
+		}
+		option.apply(&o)
+	}
+	if err := o.check(); err != nil {
+		return fmt.Errorf("elastic: steps: %w", err)
+	}
+	wrong := stateError(l.state)
+	settings := slices.Concat(o.settings, []Setting{{Name: "balance", Value: string(o.balance)}, {Name: "state", Value: stateKind(l.state)}})
+	if wrong == nil && g.loops.ordinal() > 0 {
+		wrong = g.loops.follows(l, settings)
+	}
+	if wrong == nil {
+		g.register(l, o.balance, settings)
+		return nil
+	}
+	// The others wait for this peer: they are told by its settings.
+	if g.loops.ordinal() == 0 {
+		g.mu.Lock()
+		g.settings = settings
+		g.mu.Unlock()
+		if _, err := g.Next(l.ctx, 0); err != nil && !errors.Is(err, ErrLeft) {
+			return fmt.Errorf("elastic: steps: %w; %w", wrong, err)
+		}
+	}
+	return fmt.Errorf("elastic: steps: %w", wrong)
+}
+
+// register makes the state of l that of the group.
+func (g *Group) register(l *loop, balance Balance, settings []Setting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state, g.settings, g.finished, g.loops.stopped = l.state, settings, nil, false
+	g.loops.untils = append(g.loops.untils, l.until)
+	g.loops.balance = balance
+	if g.donor == nil {
+		g.donor = g.newDonor()
+	}
+}
+
+// sessions takes turns in one session after the other until all have committed the last
+// step. A session that broke or was left is followed by another one, or by the reason why
+// there is none: that is no error of a peer that has committed the last step.
+func (l *loop) sessions(yield func(*Turn) bool) error {
+	for first := true; ; first = false {
+		s, err := l.session(first)
+		l.stopped = l.stopped || l.group.loops.stopped
+		if err != nil {
+			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && l.over() && l.ctx.Err() == nil && !l.group.void {
+				return nil
+			}
+			return err
+		}
+		if l.over() {
+			return nil
+		}
+		if err = l.turns(s, yield); !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+}
+
+// over reports whether there is nothing left to do.
+func (l *loop) over() bool { return l.stopped || l.state.Step() >= l.until }
+
+// session returns the next session; for a later loop first the one in which the loop before
+// ended, if it can still be used.
+func (l *loop) session(first bool) (*Session, error) {
+	g := l.group
+	if s := g.using(); first && g.loops.ordinal() > 1 && s != nil && s.Comm.Err() == nil {
+		return s, nil
+	}
+	s, err := g.Next(l.ctx, g.loops.epoch)
+	if err != nil {
+		return nil, err
+	}
+	g.loops.epoch = s.View.Epoch
+	l.settle(s)
+	return s, nil
+}
+
+// turns takes turns in a session until the job is over, or the session is.
+func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
+	if s.division == nil {
+		if err := l.enter(s); err != nil {
+			return err
+		}
+	}
+	l.busy = time.AfterFunc(bodyTerm, l.group.bodyIsLate)
+	defer l.busy.Stop()
+	for !l.over() {
+		t, err := l.turn(s, yield)
+		if err == nil {
+			err = l.boundary(s, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn lets the body try a step, and takes note of what it has committed.
+func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
+	t := newTurn(l, s)
+	s.turn.Store(t)
+	l.busy.Reset(bodyTerm)
+	l.group.busyWith(bodyBusy)
+	err := l.body(t, yield)
+	l.group.busyWith("")
+	s.turn.Store(nil)
+	t.ended = time.Now()
+	if err == nil {
+		err = l.verdict(t)
+	}
+	if err != nil {
+		return t, err
+	}
+	return t, l.group.Committed(t.step)
+}
+
+// body calls the body of the loop. One that does not come back for the next turn leaves the
+// others waiting, so they are told, also where a panic unwinds the stack.
+func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
+	more, returned := false, false
+	defer func() {
+		if !returned {
+			l.group.busyWith("")
+			_ = l.leftEarly(t) // the panic goes on
+		}
+	}()
+	more = yield(t)
+	returned = true
+	if more {
+		return nil
+	}
+	return l.leftEarly(t)
+}
+
+// leftEarly ends the loop of a body that left it.
+func (l *loop) leftEarly(t *Turn) error {
+	_, failed := t.failure()
+	switch {
+	case l.ctx.Err() != nil:
+		return l.abandon(t, context.Cause(l.ctx))
+	case t.fail != nil:
+		return l.abandon(t, t.fail)
+	case failed != nil:
+		return l.mistake(t, "left its loop in step %d, in which a call had failed: continue, and the step is tried again (%w)", t.step, failed)
+	}
+	return l.mistake(t, "left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
+}
+
+// verdict says what has become of a turn whose body has returned: nil if it committed the step,
+// errAgain if the step is to be tried again.
+func (l *loop) verdict(t *Turn) error {
+	after, cause := l.state.Step(), t.session.Comm.Err()
+	at, failed := t.failure()
+	switch {
+	case t.fail != nil:
+		return l.abandon(t, t.fail)
+	case t.wrong != nil:
+		return l.mistake(t, "%w", t.wrong)
+	case after == t.step && failed != nil && at < t.step:
+		return l.mistake(t, "committed step %d though a call in it had failed: commit only when all calls have returned nil (%w)", t.step, failed)
+	case after == t.step:
+		return nil
+	case after != t.step-1:
+		return l.mistake(t, "a turn of the loop took the state from step %d to step %d: commit one step in each turn", t.step-1, after)
+	case failed == nil && cause == nil:
+		return l.mistake(t, "a turn of the loop neither failed nor committed step %d: let the state count the step after the last call, or call Turn.Fail with the reason", t.step)
+	}
+	l.group.loops.open = t
+	if failed == nil {
+		failed = cause
+	}
+	return l.failed(t.step, failed, cause)
+}
+
+// failed says how the loop goes on after a call that failed; cause is that of its session.
+func (l *loop) failed(step int64, err, cause error) error {
+	switch {
+	case l.ctx.Err() != nil:
+		return fmt.Errorf("elastic: step %d: %w", step, context.Cause(l.ctx))
+	case errors.Is(cause, collective.ErrMistake), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("elastic: step %d: %w", step, err)
+	}
+	return errAgain
+}
+
+// mistake ends the loop at all peers: what the program has done here is told to them, and
+// comes again in any other session.
+func (l *loop) mistake(t *Turn, format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: err.Error(), Mistake: true})
+	return fmt.Errorf("elastic: %w", err)
+}
+
+// abandon ends the loop at this peer for a reason of its own. The others go on without it.
+func (l *loop) abandon(t *Turn, why error) error {
+	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: fmt.Sprintf("step %d: %v", t.step, why)})
+	l.group.Leave()
+	return fmt.Errorf("elastic: step %d: %w", t.step, why)
+}
+
+// revokeTerm bounds how long a peer that gives up waits until the others have been told: its
+// process may be about to end.
+const revokeTerm = time.Second
+
+// revoke ends a session, and lets the others know why before this peer's program goes on.
+func (l *loop) revoke(s *Session, why error) {
+	s.Comm.Revoke(why)
+	told := make(chan struct{})
+	l.group.retire(s, func() { close(told) })
+	timer := time.NewTimer(revokeTerm)
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C:
+	}
+}
