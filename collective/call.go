@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 )
 
 // Kind is the operation of a call. The values are part of the wire format.
@@ -42,13 +42,13 @@ func (k Kind) String() string {
 // in the same order; two Calls are the same when they are ==.
 type Call struct {
 	Kind      Kind
-	Type      kernel.Type // zero where there are no elements
-	Algorithm Algorithm   // as chosen, never Auto
-	Op        [16]byte    // name of the reduction, cut or padded with zeros
-	Root      int32       // -1 where there is none
-	Layout    uint32      // hash of the counts of the ranks and of the order of a ring, 0 where both are the usual
-	Count     uint64      // elements of the whole vector
-	Segment   uint32      // bytes in which chunks are pipelined
+	Type      dtype.Type // zero where there are no elements
+	Algorithm Algorithm  // as chosen, never Auto
+	Op        [16]byte   // name of the reduction, cut or padded with zeros
+	Root      int32      // -1 where there is none
+	Layout    uint32     // hash of the counts of the ranks and of the order of a ring, 0 where both are the usual
+	Count     uint64     // elements of the whole vector
+	Segment   uint32     // bytes in which chunks are pipelined
 }
 
 // CallSize is the length of an encoded Call in bytes.
@@ -70,7 +70,7 @@ func DecodeCall(b []byte) (Call, error) {
 	if len(b) < CallSize {
 		return Call{}, fmt.Errorf("collective: decode call: %d bytes, want %d", len(b), CallSize)
 	}
-	c := Call{Kind: Kind(b[0]), Type: kernel.Type(b[1]), Algorithm: Algorithm(b[2])}
+	c := Call{Kind: Kind(b[0]), Type: dtype.Type(b[1]), Algorithm: Algorithm(b[2])}
 	copy(c.Op[:], b[4:20])
 	c.Root = int32(binary.LittleEndian.Uint32(b[20:]))
 	c.Layout = binary.LittleEndian.Uint32(b[24:])

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/shm"
 )
 
@@ -15,7 +15,7 @@ import (
 func drawCall(t *rapid.T) Call {
 	c := Call{
 		Kind:      Kind(rapid.Byte().Draw(t, "kind")),
-		Type:      kernel.Type(rapid.Byte().Draw(t, "type")),
+		Type:      dtype.Type(rapid.Byte().Draw(t, "type")),
 		Algorithm: Algorithm(rapid.Byte().Draw(t, "algorithm")),
 		Root:      rapid.Int32().Draw(t, "root"),
 		Layout:    rapid.Uint32().Draw(t, "layout"),
@@ -64,9 +64,9 @@ func TestCallAppend(t *testing.T) {
 }
 
 func TestCallString(t *testing.T) {
-	reduce := Call{Kind: KindReduce, Type: kernel.F32, Algorithm: Ring, Root: 2, Count: 1000}
+	reduce := Call{Kind: KindReduce, Type: dtype.F32, Algorithm: Ring, Root: 2, Count: 1000}
 	copy(reduce.Op[:], "sum")
-	garbled := Call{Kind: 99, Type: kernel.Int8, Algorithm: 77, Root: none, Layout: 0xabc}
+	garbled := Call{Kind: 99, Type: dtype.Int8, Algorithm: 77, Root: none, Layout: 0xabc}
 	copy(garbled.Op[:], "\xff\xfe")
 	tests := []struct {
 		call Call
@@ -74,7 +74,7 @@ func TestCallString(t *testing.T) {
 	}{
 		{reduce, "reduce float32[1000] sum root 2 by ring"},
 		{Call{Kind: KindBarrier, Root: none}, "barrier"},
-		{Call{Kind: KindPoint, Type: kernel.BF16, Algorithm: Direct, Root: none}, "send/recv bfloat16[0] by direct"},
+		{Call{Kind: KindPoint, Type: dtype.BF16, Algorithm: Direct, Root: none}, "send/recv bfloat16[0] by direct"},
 		{garbled, "kind(99) int8[0] ? layout #00000abc by algorithm(77)"},
 	}
 	for _, test := range tests {
@@ -97,7 +97,7 @@ func TestKindString(t *testing.T) {
 
 func FuzzDecodeCall(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Call{Kind: KindAllReduce, Type: kernel.F64, Root: none, Count: 7}.Append(nil))
+	f.Add(Call{Kind: KindAllReduce, Type: dtype.F64, Root: none, Count: 7}.Append(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, CallSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeCall(b)

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -59,7 +60,7 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 // planParts describes a gather, scatter or allgather of one part per rank.
 func planParts[T Number](c *Comm, kind Kind, counts []int, varied bool, root int) plan {
 	sum, err := c.total(counts)
-	v := vector{kind: kind, typ: kernel.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
+	v := vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
 	if varied {
 		v.counts = counts
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -55,7 +56,7 @@ func suites() []suite {
 
 type typed[T collective.Number] struct{ ops []reduction[T] }
 
-func (s typed[T]) typeName() string { return kernel.TypeOf[T]().String() }
+func (s typed[T]) typeName() string { return dtype.TypeOf[T]().String() }
 
 func (s typed[T]) opNames() []string {
 	var names []string
@@ -135,7 +136,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 		err = fmt.Errorf("unknown call")
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", kernel.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
+		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", dtype.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
@@ -18,7 +19,7 @@ const none = -1
 // chooses the algorithm.
 type vector struct {
 	kind  Kind
-	typ   kernel.Type
+	typ   dtype.Type
 	size  int // bytes of an element
 	count int // elements of the whole vector
 	root  int

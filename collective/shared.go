@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
@@ -141,7 +142,7 @@ func (e *Envelope) pack(h *shm.Header) {
 // envelopeOf unpacks what pack has packed.
 func envelopeOf(h shm.Header) Envelope {
 	e := Envelope{Comm: h[0], Seq: uint32(h[1]), Call: Call{
-		Kind: Kind(h[1] >> 32), Type: kernel.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
+		Kind: Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
 		Root: int32(h[5]), Layout: uint32(h[5] >> 32), Count: h[4], Segment: uint32(h[6])}}
 	binary.LittleEndian.PutUint64(e.Call.Op[:], h[2])
 	binary.LittleEndian.PutUint64(e.Call.Op[8:], h[3])

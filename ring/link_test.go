@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -132,10 +133,10 @@ func (c *counter) Send(ctx context.Context, buf []byte) error {
 // where it cannot, they stay so small that the sum over nine ranks is exact.
 func value[T Number](rank, i int) T {
 	x := rank*1009 + i + 1
-	switch kernel.TypeOf[T]() {
-	case kernel.F16:
+	switch dtype.TypeOf[T]() {
+	case dtype.F16:
 		x %= 227
-	case kernel.BF16, kernel.Int8, kernel.Uint8:
+	case dtype.BF16, dtype.Int8, dtype.Uint8:
 		x %= 28
 	}
 	return kernel.FromFloat64[T](float64(x))

@@ -1,19 +1,22 @@
 package ring
 
-import "github.com/elrun/elrun/internal/kernel"
+import (
+	"github.com/elrun/elrun/dtype"
+	"github.com/elrun/elrun/internal/kernel"
+)
 
 // Number lists the element types of vectors: int8, int32, int64, uint8, uint32,
 // uint64, float32, float64, Float16 and BFloat16.
-type Number = kernel.Number
+type Number = dtype.Number
 
 // Integer lists the integer element types.
-type Integer = kernel.Integer
+type Integer = dtype.Integer
 
 // Float16 is an IEEE 754 binary16 number in its bit pattern.
-type Float16 = kernel.Float16
+type Float16 = dtype.Float16
 
 // BFloat16 is the upper half of an IEEE 754 binary32 number.
-type BFloat16 = kernel.BFloat16
+type BFloat16 = dtype.BFloat16
 
 // Reduction says how two vectors become one.
 type Reduction[T Number] struct {

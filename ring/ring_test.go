@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -45,13 +46,13 @@ func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T
 			return err
 		}
 		if !same(dst, want) || !same(src, all[r.Rank]) {
-			return fmt.Errorf("%s %v[%d] of %v gives %v, want %v", op.Name, kernel.TypeOf[T](), len(src), src, dst, want)
+			return fmt.Errorf("%s %v[%d] of %v gives %v, want %v", op.Name, dtype.TypeOf[T](), len(src), src, dst, want)
 		}
 		if err := AllReduce(ctx, r, src, src, op); err != nil {
 			return err
 		}
 		if !same(src, want) {
-			return fmt.Errorf("%s %v[%d] in place gives %v, want %v", op.Name, kernel.TypeOf[T](), len(src), src, want)
+			return fmt.Errorf("%s %v[%d] in place gives %v, want %v", op.Name, dtype.TypeOf[T](), len(src), src, want)
 		}
 		return nil
 	})
@@ -69,13 +70,13 @@ func testReduceScatter[T Number](t rapid.TB, rings []Ring, all [][]T, bounds []i
 			return err
 		}
 		if !same(dst, want) || !same(src, all[r.Rank]) {
-			return fmt.Errorf("%s %v, chunks %v: %v, want %v", op.Name, kernel.TypeOf[T](), bounds, dst, want)
+			return fmt.Errorf("%s %v, chunks %v: %v, want %v", op.Name, dtype.TypeOf[T](), bounds, dst, want)
 		}
 		if err := ReduceScatter(ctx, r, src[lo:hi], src, bounds, op); err != nil {
 			return err
 		}
 		if !same(src[lo:hi], want) {
-			return fmt.Errorf("%s %v, chunks %v, in place: %v, want %v", op.Name, kernel.TypeOf[T](), bounds, src[lo:hi], want)
+			return fmt.Errorf("%s %v, chunks %v, in place: %v, want %v", op.Name, dtype.TypeOf[T](), bounds, src[lo:hi], want)
 		}
 		return nil
 	})

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
-	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
@@ -143,15 +143,15 @@ func callOf(c collective.Call) string {
 	switch {
 	case c.Kind == collective.KindPoint:
 		return "catch-up"
-	case c.Kind == collective.KindAllGather && c.Type == kernel.TypeOf[int64]():
+	case c.Kind == collective.KindAllGather && c.Type == dtype.TypeOf[int64]():
 		return "level"
 	case c.Kind == collective.KindAllGather:
 		return "entry"
-	case c.Type == kernel.TypeOf[int32]():
+	case c.Type == dtype.TypeOf[int32]():
 		return fmt.Sprintf("bucket of %d", c.Count)
-	case c.Type == kernel.TypeOf[uint8]():
+	case c.Type == dtype.TypeOf[uint8]():
 		return "peaks"
-	case c.Type == kernel.TypeOf[int64]():
+	case c.Type == dtype.TypeOf[int64]():
 		return "tail"
 	}
 	return c.String()

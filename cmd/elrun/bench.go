@@ -10,8 +10,8 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -53,7 +53,7 @@ func (f *benchFlags) config() (bench.Config, error) {
 	if cfg.Bytes, err = bench.ParseSizes(f.Sizes); err != nil {
 		return cfg, err
 	}
-	if cfg.Type, err = kernel.ParseType(f.DType); err != nil {
+	if cfg.Type, err = dtype.ParseType(f.DType); err != nil {
 		return cfg, err
 	}
 	cfg.Algorithm, err = collective.ParseAlgorithm(f.Algorithm)

@@ -1,6 +1,10 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/elrun/elrun/dtype"
+)
 
 // addressOf returns where v begins.
-func addressOf[T Number](v []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(v))) }
+func addressOf[T dtype.Number](v []T) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(v))) }

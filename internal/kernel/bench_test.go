@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"testing"
+
+	"github.com/elrun/elrun/dtype"
 )
 
 // The throughputs are in bytes of the result. A sum of k vectors moves k+1 times as
@@ -13,7 +15,7 @@ import (
 func benchmarkSizes() []int { return []int{4 << 10, 256 << 10, 16 << 20} }
 
 // ones returns vectors of the same values.
-func ones[T Number](count, bytes int) [][]T {
+func ones[T dtype.Number](count, bytes int) [][]T {
 	v := make([][]T, count)
 	for i := range v {
 		v[i] = make([]T, bytes/Size[T]())
@@ -36,8 +38,8 @@ func eachLevel(b *testing.B, f func(b *testing.B, l level, bytes int)) {
 	}
 }
 
-func benchmarkFold[T Number](b *testing.B, op operation) {
-	b.Run(TypeOf[T]().String(), func(b *testing.B) {
+func benchmarkFold[T dtype.Number](b *testing.B, op operation) {
+	b.Run(dtype.TypeOf[T]().String(), func(b *testing.B) {
 		eachLevel(b, func(b *testing.B, l level, bytes int) {
 			v := ones[T](3, bytes)
 			for b.Loop() {
@@ -53,8 +55,8 @@ func BenchmarkAdd(b *testing.B) {
 	benchmarkFold[int64](b, opAdd)
 	benchmarkFold[float32](b, opAdd)
 	benchmarkFold[float64](b, opAdd)
-	benchmarkFold[Float16](b, opAdd)
-	benchmarkFold[BFloat16](b, opAdd)
+	benchmarkFold[dtype.Float16](b, opAdd)
+	benchmarkFold[dtype.BFloat16](b, opAdd)
 }
 
 func BenchmarkMul(b *testing.B) {
@@ -66,7 +68,7 @@ func BenchmarkMul(b *testing.B) {
 func BenchmarkMax(b *testing.B) {
 	benchmarkFold[uint64](b, opMax)
 	benchmarkFold[float32](b, opMax)
-	benchmarkFold[BFloat16](b, opMax)
+	benchmarkFold[dtype.BFloat16](b, opMax)
 }
 
 func BenchmarkCopy(b *testing.B) {

@@ -1,15 +1,17 @@
 package kernel
 
+import "github.com/elrun/elrun/dtype"
+
 // FromFloat64 returns x as an element of T. It is meant for values that T holds
 // exactly: integers are cut towards zero, and what does not fit them is undefined;
 // Float16 and BFloat16 round twice, through float32.
-func FromFloat64[T Number](x float64) T {
+func FromFloat64[T dtype.Number](x float64) T {
 	var z T
 	switch p := any(&z).(type) {
-	case *Float16:
-		*p = ToFloat16(float32(x))
-	case *BFloat16:
-		*p = ToBFloat16(float32(x))
+	case *dtype.Float16:
+		*p = dtype.ToFloat16(float32(x))
+	case *dtype.BFloat16:
+		*p = dtype.ToBFloat16(float32(x))
 	default:
 		z = T(x)
 	}
@@ -17,11 +19,11 @@ func FromFloat64[T Number](x float64) T {
 }
 
 // ToFloat64 returns the value of x, rounded for 64-bit integers beyond 2^53.
-func ToFloat64[T Number](x T) float64 {
+func ToFloat64[T dtype.Number](x T) float64 {
 	switch x := any(x).(type) {
-	case Float16:
+	case dtype.Float16:
 		return float64(x.Float32())
-	case BFloat16:
+	case dtype.BFloat16:
 		return float64(x.Float32())
 	}
 	return float64(x)

@@ -1,72 +1,6 @@
 package kernel
 
-import "math"
-
-// Float32 returns the value of h, which float32 represents exactly. NaNs keep
-// their sign and payload and become quiet.
-func (h Float16) Float32() float32 {
-	sign := uint32(h&0x8000) << 16
-	abs := uint32(h & 0x7fff)
-	if abs >= 0x7c00 {
-		return math.Float32frombits(sign | 0x7f800000 | quiet32(abs<<13&0x7fffff))
-	}
-	// Read as a float32, the shifted bits are 2^112 too small: the exponents are
-	// biased by 15 and 127. The product is exact, for subnormals too.
-	f := math.Float32frombits(abs<<13) * 0x1p112
-	return math.Float32frombits(sign | math.Float32bits(f))
-}
-
-// ToFloat16 rounds f to the nearest float16, ties to even. Values from 65520 on
-// become infinite; NaNs keep their sign and the upper payload and become quiet.
-func ToFloat16(f float32) Float16 {
-	bits := math.Float32bits(f)
-	sign := Float16(bits >> 16 & 0x8000)
-	abs := bits & 0x7fffffff
-	switch {
-	case abs > 0x7f800000:
-		return sign | 0x7e00 | Float16(abs>>13&0x3ff)
-	case abs >= 0x477ff000: // 65520, half way between the greatest float16 and 2^16
-		return sign | 0x7c00
-	case abs < 0x38800000: // below 2^-14: a subnormal float16
-		// One unit in the last place of 0.5 is 2^-24, that of the subnormals: the
-		// addition rounds as wanted and leaves the result in the lowest bits.
-		sum := math.Float32frombits(abs) + 0.5
-		return sign | Float16(math.Float32bits(sum)-math.Float32bits(0.5))
-	}
-	// Rebias the exponent, then round: a carry out of the fraction is the next
-	// exponent, as it should be.
-	abs -= (127 - 15) << 23
-	return sign | Float16((abs+0xfff+abs>>13&1)>>13)
-}
-
-// Float32 returns the value of h, which float32 represents exactly. NaNs keep
-// their sign and payload and become quiet.
-func (h BFloat16) Float32() float32 {
-	bits := uint32(h) << 16
-	if bits&0x7fffffff > 0x7f800000 {
-		bits = quiet32(bits)
-	}
-	return math.Float32frombits(bits)
-}
-
-// ToBFloat16 rounds f to the nearest bfloat16, ties to even. NaNs keep their sign
-// and the upper payload and become quiet.
-func ToBFloat16(f float32) BFloat16 {
-	bits := math.Float32bits(f)
-	if bits&0x7fffffff > 0x7f800000 {
-		return BFloat16(quiet32(bits) >> 16)
-	}
-	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
-}
-
-// quiet32 sets the quiet bit of a float32's fraction, unless it is that of an
-// infinity.
-func quiet32(bits uint32) uint32 {
-	if bits&0x7fffff == 0 {
-		return bits
-	}
-	return bits | 0x400000
-}
+import "github.com/elrun/elrun/dtype"
 
 // block is the number of float16 or bfloat16 elements that are combined at a
 // time: two blocks of float32 on the stack, small enough to stay in the cache.
@@ -74,7 +8,7 @@ const block = 256
 
 // foldHalf combines vectors of Float16 or BFloat16 block by block in float32 and
 // rounds each result once.
-func foldHalf[T Number](op operation, dst, a, b []T) {
+func foldHalf[T dtype.Number](op operation, dst, a, b []T) {
 	var x, y [block]float32
 	for len(dst) > 0 {
 		n := min(block, len(dst))
@@ -87,7 +21,7 @@ func foldHalf[T Number](op operation, dst, a, b []T) {
 }
 
 // divideHalf divides v by n in float32 and rounds each quotient once.
-func divideHalf[T Number](v []T, n int) {
+func divideHalf[T dtype.Number](v []T, n int) {
 	var x [block]float32
 	for len(v) > 0 {
 		k := min(block, len(v))
@@ -100,13 +34,13 @@ func divideHalf[T Number](v []T, n int) {
 
 // widen sets dst to the values of src, a slice of Float16 or BFloat16 of the
 // same length.
-func widen[T Number](dst []float32, src []T) {
+func widen[T dtype.Number](dst []float32, src []T) {
 	switch src := any(src).(type) {
-	case []Float16:
+	case []dtype.Float16:
 		for i, h := range src[:len(dst)] {
 			dst[i] = h.Float32()
 		}
-	case []BFloat16:
+	case []dtype.BFloat16:
 		for i, h := range src[:len(dst)] {
 			dst[i] = h.Float32()
 		}
@@ -114,15 +48,15 @@ func widen[T Number](dst []float32, src []T) {
 }
 
 // narrow is the inverse of widen.
-func narrow[T Number](dst []T, src []float32) {
+func narrow[T dtype.Number](dst []T, src []float32) {
 	switch dst := any(dst).(type) {
-	case []Float16:
+	case []dtype.Float16:
 		for i, f := range src[:len(dst)] {
-			dst[i] = ToFloat16(f)
+			dst[i] = dtype.ToFloat16(f)
 		}
-	case []BFloat16:
+	case []dtype.BFloat16:
 		for i, f := range src[:len(dst)] {
-			dst[i] = ToBFloat16(f)
+			dst[i] = dtype.ToBFloat16(f)
 		}
 	}
 }

@@ -3,28 +3,13 @@ package kernel
 import (
 	"bytes"
 	"testing"
+
+	"github.com/elrun/elrun/dtype"
 )
 
-func TestTypes(t *testing.T) {
-	for i, ty := range Types() {
-		if int(ty) != i+1 {
-			t.Errorf("%v has wire value %d, want %d", ty, ty, i+1)
-		}
-		if got, err := ParseType(ty.String()); got != ty || err != nil {
-			t.Errorf("ParseType(%q) is %v, %v", ty.String(), got, err)
-		}
-	}
-	if ty, err := ParseType("float8"); err == nil {
-		t.Errorf("ParseType of an unknown name gives %v", ty)
-	}
-	if s := Type(77).String(); s != "type(77)" {
-		t.Errorf("type 77 is called %q", s)
-	}
-}
-
-func testType[T Number](t *testing.T, name string, size int) {
+func testType[T dtype.Number](t *testing.T, name string, size int) {
 	t.Helper()
-	if got := TypeOf[T]().String(); got != name {
+	if got := dtype.TypeOf[T]().String(); got != name {
 		t.Errorf("TypeOf %s is %s", name, got)
 	}
 	if got := Size[T](); got != size {
@@ -60,8 +45,8 @@ func TestTypeOf(t *testing.T) {
 	testType[uint64](t, "uint64", 8)
 	testType[float32](t, "float32", 4)
 	testType[float64](t, "float64", 8)
-	testType[Float16](t, "float16", 2)
-	testType[BFloat16](t, "bfloat16", 2)
+	testType[dtype.Float16](t, "float16", 2)
+	testType[dtype.BFloat16](t, "bfloat16", 2)
 }
 
 func TestBytes(t *testing.T) {
@@ -83,12 +68,12 @@ func TestViewTooLong(t *testing.T) {
 // The kernels allocate nothing, whatever the type.
 func TestNoAllocation(t *testing.T) {
 	testNoAllocation[float32](t)
-	testNoAllocation[Float16](t)
-	testNoAllocation[BFloat16](t)
+	testNoAllocation[dtype.Float16](t)
+	testNoAllocation[dtype.BFloat16](t)
 	testNoAllocation[int8](t)
 }
 
-func testNoAllocation[T Number](t *testing.T) {
+func testNoAllocation[T dtype.Number](t *testing.T) {
 	t.Helper()
 	v := make([]T, 1000)
 	n := testing.AllocsPerRun(10, func() {
@@ -98,6 +83,6 @@ func testNoAllocation[T Number](t *testing.T) {
 		DivideBy(v, 3)
 	})
 	if n != 0 {
-		t.Errorf("%v: %v allocations", TypeOf[T](), n)
+		t.Errorf("%v: %v allocations", dtype.TypeOf[T](), n)
 	}
 }

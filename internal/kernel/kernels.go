@@ -1,6 +1,10 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/dtype"
+)
 
 // The exported kernels check their lengths and call assembly (simd_amd64.go) where
 // there is some for the operation, the type and the processor; else one loop.
@@ -11,43 +15,43 @@ import "fmt"
 // may be either of the operands, or a mix of both.
 
 // Add sets dst[i] = a[i] + b[i]. Integers wrap. dst may be a or b.
-func Add[T Number](dst, a, b []T) { fold(levelHere(), opAdd, dst, a, b) }
+func Add[T dtype.Number](dst, a, b []T) { fold(levelHere(), opAdd, dst, a, b) }
 
 // Mul sets dst[i] = a[i] * b[i]. Integers wrap. dst may be a or b.
-func Mul[T Number](dst, a, b []T) { fold(levelHere(), opMul, dst, a, b) }
+func Mul[T dtype.Number](dst, a, b []T) { fold(levelHere(), opMul, dst, a, b) }
 
 // Min sets dst[i] to the lesser of a[i] and b[i]: NaN if either is NaN; -0 is
 // less than 0. dst may be a or b.
-func Min[T Number](dst, a, b []T) { fold(levelHere(), opMin, dst, a, b) }
+func Min[T dtype.Number](dst, a, b []T) { fold(levelHere(), opMin, dst, a, b) }
 
 // Max sets dst[i] to the greater of a[i] and b[i]: NaN if either is NaN; 0 is
 // greater than -0. dst may be a or b.
-func Max[T Number](dst, a, b []T) { fold(levelHere(), opMax, dst, a, b) }
+func Max[T dtype.Number](dst, a, b []T) { fold(levelHere(), opMax, dst, a, b) }
 
 // And sets dst[i] to 1 where a[i] and b[i] are nonzero and to 0 elsewhere. NaN is
 // nonzero. dst may be a or b.
-func And[T Number](dst, a, b []T) { fold(levelHere(), opAnd, dst, a, b) }
+func And[T dtype.Number](dst, a, b []T) { fold(levelHere(), opAnd, dst, a, b) }
 
 // Or sets dst[i] to 1 where a[i] or b[i] is nonzero and to 0 elsewhere. NaN is
 // nonzero. dst may be a or b.
-func Or[T Number](dst, a, b []T) { fold(levelHere(), opOr, dst, a, b) }
+func Or[T dtype.Number](dst, a, b []T) { fold(levelHere(), opOr, dst, a, b) }
 
 // Xor sets dst[i] to 1 where exactly one of a[i] and b[i] is nonzero and to 0
 // elsewhere. NaN is nonzero. dst may be a or b.
-func Xor[T Number](dst, a, b []T) { fold(levelHere(), opXor, dst, a, b) }
+func Xor[T dtype.Number](dst, a, b []T) { fold(levelHere(), opXor, dst, a, b) }
 
 // BitAnd sets dst[i] = a[i] & b[i]. dst may be a or b.
-func BitAnd[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitAnd, dst, a, b) }
+func BitAnd[T dtype.Integer](dst, a, b []T) { foldBits(levelHere(), opBitAnd, dst, a, b) }
 
 // BitOr sets dst[i] = a[i] | b[i]. dst may be a or b.
-func BitOr[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitOr, dst, a, b) }
+func BitOr[T dtype.Integer](dst, a, b []T) { foldBits(levelHere(), opBitOr, dst, a, b) }
 
 // BitXor sets dst[i] = a[i] ^ b[i]. dst may be a or b.
-func BitXor[T Integer](dst, a, b []T) { foldBits(levelHere(), opBitXor, dst, a, b) }
+func BitXor[T dtype.Integer](dst, a, b []T) { foldBits(levelHere(), opBitXor, dst, a, b) }
 
 // DivideBy divides every element of v by n, which must be positive. Integers
 // truncate towards zero, for any n: one that T cannot hold gives 0.
-func DivideBy[T Number](v []T, n int) {
+func DivideBy[T dtype.Number](v []T, n int) {
 	if n <= 0 {
 		panic(fmt.Sprintf("kernel: DivideBy %d: not positive", n))
 	}
@@ -57,15 +61,15 @@ func DivideBy[T Number](v []T, n int) {
 }
 
 // divideLoop is DivideBy in plain Go.
-func divideLoop[T Number](v []T, n int) {
+func divideLoop[T dtype.Number](v []T, n int) {
 	switch v := any(v).(type) {
 	case []float32:
 		divide(v, float32(n))
 	case []float64:
 		divide(v, float64(n))
-	case []Float16:
+	case []dtype.Float16:
 		divideHalf(v, n)
-	case []BFloat16:
+	case []dtype.BFloat16:
 		divideHalf(v, n)
 	case []uint64:
 		divide(v, uint64(n))
@@ -83,7 +87,7 @@ func divideLoop[T Number](v []T, n int) {
 }
 
 // fold is what the kernels of two vectors have in common, at one level.
-func fold[T Number](l level, op operation, dst, a, b []T) {
+func fold[T dtype.Number](l level, op operation, dst, a, b []T) {
 	checkLengths(len(dst), len(a), len(b))
 	if !foldVectors(l, op, dst, a, b) {
 		foldLoop(op, dst, a, b)
@@ -91,7 +95,7 @@ func fold[T Number](l level, op operation, dst, a, b []T) {
 }
 
 // foldBits is fold for the operations on bits.
-func foldBits[T Integer](l level, op operation, dst, a, b []T) {
+func foldBits[T dtype.Integer](l level, op operation, dst, a, b []T) {
 	checkLengths(len(dst), len(a), len(b))
 	if !foldVectors(l, op, dst, a, b) {
 		bitLoop(op, dst, a, b)
@@ -99,7 +103,7 @@ func foldBits[T Integer](l level, op operation, dst, a, b []T) {
 }
 
 // foldLoop is fold in plain Go.
-func foldLoop[T Number](op operation, dst, a, b []T) {
+func foldLoop[T dtype.Number](op operation, dst, a, b []T) {
 	if isHalf[T]() {
 		foldHalf(op, dst, a, b)
 		return
@@ -108,9 +112,9 @@ func foldLoop[T Number](op operation, dst, a, b []T) {
 }
 
 // isHalf reports whether T is computed with in float32.
-func isHalf[T Number]() bool {
-	t := TypeOf[T]()
-	return t == F16 || t == BF16
+func isHalf[T dtype.Number]() bool {
+	t := dtype.TypeOf[T]()
+	return t == dtype.F16 || t == dtype.BF16
 }
 
 func checkLengths(dst, a, b int) {

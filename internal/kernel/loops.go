@@ -1,22 +1,24 @@
 package kernel
 
+import "github.com/elrun/elrun/dtype"
+
 // The loops: one per operation, over vectors whose lengths the caller has
 // compared. Each begins by cutting a and b to the length of dst, from which the
 // compiler sees that no index is out of bounds.
 
 // native lists the types that Go computes with as elrun means it.
 type native interface {
-	Integer | float32 | float64
+	dtype.Integer | float32 | float64
 }
 
-func add[T Number](dst, a, b []T) {
+func add[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] + b[i]
 	}
 }
 
-func mul[T Number](dst, a, b []T) {
+func mul[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] * b[i]
@@ -24,42 +26,42 @@ func mul[T Number](dst, a, b []T) {
 }
 
 // lesser relies on Go's min, which treats NaN and -0 as Min says.
-func lesser[T Number](dst, a, b []T) {
+func lesser[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = min(a[i], b[i])
 	}
 }
 
-func greater[T Number](dst, a, b []T) {
+func greater[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = max(a[i], b[i])
 	}
 }
 
-func and[T Number](dst, a, b []T) {
+func and[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = truth[T](a[i] != 0 && b[i] != 0)
 	}
 }
 
-func or[T Number](dst, a, b []T) {
+func or[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = truth[T](a[i] != 0 || b[i] != 0)
 	}
 }
 
-func xor[T Number](dst, a, b []T) {
+func xor[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = truth[T]((a[i] != 0) != (b[i] != 0))
 	}
 }
 
-func truth[T Number](b bool) T {
+func truth[T dtype.Number](b bool) T {
 	if b {
 		return 1
 	}
@@ -98,7 +100,7 @@ const (
 )
 
 // loop carries out op for types that are no halves.
-func loop[T Number](op operation, dst, a, b []T) {
+func loop[T dtype.Number](op operation, dst, a, b []T) {
 	switch op {
 	case opAdd:
 		add(dst, a, b)
@@ -118,7 +120,7 @@ func loop[T Number](op operation, dst, a, b []T) {
 }
 
 // bitLoop carries out the operations on bits, which floats do not have in Go.
-func bitLoop[T Integer](op operation, dst, a, b []T) {
+func bitLoop[T dtype.Integer](op operation, dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	switch op {
 	case opBitAnd:

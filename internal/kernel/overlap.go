@@ -1,9 +1,13 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/elrun/elrun/dtype"
+)
 
 // Overlap reports whether two vectors have memory in common.
-func Overlap[T Number](a, b []T) bool {
+func Overlap[T dtype.Number](a, b []T) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}

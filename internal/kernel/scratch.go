@@ -1,13 +1,17 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/elrun/elrun/dtype"
+)
 
 // Words returns how many 64-bit words hold n elements of T.
-func Words[T Number](n int) int { return (n*Size[T]() + 7) / 8 }
+func Words[T dtype.Number](n int) int { return (n*Size[T]() + 7) / 8 }
 
 // View returns the first n elements of T in the memory of words, without a copy. It
 // panics if they do not fit.
-func View[T Number](words []uint64, n int) []T {
+func View[T dtype.Number](words []uint64, n int) []T {
 	if Words[T](n) > len(words) {
 		panic("kernel: view: vector longer than its memory")
 	}

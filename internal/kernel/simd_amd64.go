@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
+
+	"github.com/elrun/elrun/dtype"
 )
 
 // minVector is the least length in bytes for which assembly is called, the vector of
@@ -37,7 +39,7 @@ type operands struct {
 
 // foldVectors carries out op if there is a kernel for it at level l, and reports
 // whether there was.
-func foldVectors[T Number](l level, op operation, dst, a, b []T) bool {
+func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	bytes := len(dst) * Size[T]()
 	if l == plain || bytes < minVector {
 		return false
@@ -51,13 +53,13 @@ func foldVectors[T Number](l level, op operation, dst, a, b []T) bool {
 	}
 	switch op {
 	case opAdd:
-		return v.add(TypeOf[T]())
+		return v.add(dtype.TypeOf[T]())
 	case opMul:
-		return v.mul(TypeOf[T]())
+		return v.mul(dtype.TypeOf[T]())
 	case opMin:
-		return v.min(TypeOf[T]())
+		return v.min(dtype.TypeOf[T]())
 	case opMax:
-		return v.max(TypeOf[T]())
+		return v.max(dtype.TypeOf[T]())
 	case opBitAnd:
 		andBits(&v)
 	case opBitOr:
@@ -70,21 +72,21 @@ func foldVectors[T Number](l level, op operation, dst, a, b []T) bool {
 	return true
 }
 
-func (v *operands) add(t Type) bool {
+func (v *operands) add(t dtype.Type) bool {
 	switch t {
-	case Int8, Uint8:
+	case dtype.Int8, dtype.Uint8:
 		addI8(v)
-	case Int32, Uint32:
+	case dtype.Int32, dtype.Uint32:
 		addI32(v)
-	case Int64, Uint64:
+	case dtype.Int64, dtype.Uint64:
 		addI64(v)
-	case F32:
+	case dtype.F32:
 		addF32(v)
-	case F64:
+	case dtype.F64:
 		addF64(v)
-	case F16:
+	case dtype.F16:
 		addF16(v)
-	case BF16:
+	case dtype.BF16:
 		addBF16(v)
 	default:
 		return false
@@ -92,21 +94,21 @@ func (v *operands) add(t Type) bool {
 	return true
 }
 
-func (v *operands) mul(t Type) bool {
+func (v *operands) mul(t dtype.Type) bool {
 	switch t {
-	case Int8, Uint8:
+	case dtype.Int8, dtype.Uint8:
 		mulI8(v)
-	case Int32, Uint32:
+	case dtype.Int32, dtype.Uint32:
 		mulI32(v)
-	case Int64, Uint64:
+	case dtype.Int64, dtype.Uint64:
 		mulI64(v)
-	case F32:
+	case dtype.F32:
 		mulF32(v)
-	case F64:
+	case dtype.F64:
 		mulF64(v)
-	case F16:
+	case dtype.F16:
 		mulF16(v)
-	case BF16:
+	case dtype.BF16:
 		mulBF16(v)
 	default:
 		return false
@@ -114,27 +116,27 @@ func (v *operands) mul(t Type) bool {
 	return true
 }
 
-func (v *operands) min(t Type) bool {
+func (v *operands) min(t dtype.Type) bool {
 	switch t {
-	case Int8:
+	case dtype.Int8:
 		minI8(v)
-	case Uint8:
+	case dtype.Uint8:
 		minU8(v)
-	case Int32:
+	case dtype.Int32:
 		minI32(v)
-	case Uint32:
+	case dtype.Uint32:
 		minU32(v)
-	case Int64:
+	case dtype.Int64:
 		minI64(v)
-	case Uint64:
+	case dtype.Uint64:
 		minU64(v)
-	case F32:
+	case dtype.F32:
 		minF32(v)
-	case F64:
+	case dtype.F64:
 		minF64(v)
-	case F16:
+	case dtype.F16:
 		minF16(v)
-	case BF16:
+	case dtype.BF16:
 		minBF16(v)
 	default:
 		return false
@@ -142,27 +144,27 @@ func (v *operands) min(t Type) bool {
 	return true
 }
 
-func (v *operands) max(t Type) bool {
+func (v *operands) max(t dtype.Type) bool {
 	switch t {
-	case Int8:
+	case dtype.Int8:
 		maxI8(v)
-	case Uint8:
+	case dtype.Uint8:
 		maxU8(v)
-	case Int32:
+	case dtype.Int32:
 		maxI32(v)
-	case Uint32:
+	case dtype.Uint32:
 		maxU32(v)
-	case Int64:
+	case dtype.Int64:
 		maxI64(v)
-	case Uint64:
+	case dtype.Uint64:
 		maxU64(v)
-	case F32:
+	case dtype.F32:
 		maxF32(v)
-	case F64:
+	case dtype.F64:
 		maxF64(v)
-	case F16:
+	case dtype.F16:
 		maxF16(v)
-	case BF16:
+	case dtype.BF16:
 		maxBF16(v)
 	default:
 		return false
@@ -172,22 +174,22 @@ func (v *operands) max(t Type) bool {
 
 // divideVectors divides v by n at level l if there is a kernel for it, and reports
 // whether there was.
-func divideVectors[T Number](l level, v []T, n int) bool {
+func divideVectors[T dtype.Number](l level, v []T, n int) bool {
 	bytes := len(v) * Size[T]()
 	if l == plain || bytes < minVector {
 		return false
 	}
 	p := unsafe.Pointer(unsafe.SliceData(v))
 	o := operands{dst: p, a: p, b: p, bytes: bytes, wide: l == avx512, by: uint64(math.Float32bits(float32(n)))}
-	switch TypeOf[T]() {
-	case F32:
+	switch dtype.TypeOf[T]() {
+	case dtype.F32:
 		divF32(&o)
-	case F64:
+	case dtype.F64:
 		o.by = math.Float64bits(float64(n))
 		divF64(&o)
-	case F16:
+	case dtype.F16:
 		divF16(&o)
-	case BF16:
+	case dtype.BF16:
 		divBF16(&o)
 	default:
 		return false
@@ -208,7 +210,7 @@ type sources struct {
 
 // sumVectors adds all of from at level l if there is a kernel for it, and reports
 // whether there was.
-func sumVectors[T Number](l level, to, from [][]T, past int) bool {
+func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
 	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {
 		return false
@@ -224,20 +226,20 @@ func sumVectors[T Number](l level, to, from [][]T, past int) bool {
 	if alike(to) {
 		v.past = past
 	}
-	switch TypeOf[T]() {
-	case Int8, Uint8:
+	switch dtype.TypeOf[T]() {
+	case dtype.Int8, dtype.Uint8:
 		sumI8(&v)
-	case Int32, Uint32:
+	case dtype.Int32, dtype.Uint32:
 		sumI32(&v)
-	case Int64, Uint64:
+	case dtype.Int64, dtype.Uint64:
 		sumI64(&v)
-	case F32:
+	case dtype.F32:
 		sumF32(&v)
-	case F64:
+	case dtype.F64:
 		sumF64(&v)
-	case F16:
+	case dtype.F16:
 		sumF16(&v)
-	case BF16:
+	case dtype.BF16:
 		sumBF16(&v)
 	default:
 		return false
@@ -246,7 +248,7 @@ func sumVectors[T Number](l level, to, from [][]T, past int) bool {
 }
 
 // alike reports whether all vectors begin at the same place of a cache line.
-func alike[T Number](all [][]T) bool {
+func alike[T dtype.Number](all [][]T) bool {
 	const line = 64
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(all[0]))) % line
 	for _, v := range all[1:] {

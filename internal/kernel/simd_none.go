@@ -2,14 +2,16 @@
 
 package kernel
 
+import "github.com/elrun/elrun/dtype"
+
 // Without assembly everything is left to the loops in Go.
 
 func levelHere() level { return plain }
 
-func foldVectors[T Number](level, operation, []T, []T, []T) bool { return false }
+func foldVectors[T dtype.Number](level, operation, []T, []T, []T) bool { return false }
 
-func divideVectors[T Number](level, []T, int) bool { return false }
+func divideVectors[T dtype.Number](level, []T, int) bool { return false }
 
-func sumVectors[T Number](level, [][]T, [][]T, int) bool { return false }
+func sumVectors[T dtype.Number](level, [][]T, [][]T, int) bool { return false }
 
 func copyVectors(level, *Copying, []byte, []byte) bool { return false }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/dtype"
 )
 
 // What the kernels compute is compared with slow twins in kernels_test.go. Here the
@@ -34,7 +36,7 @@ const cacheLine = 64
 
 // aligned returns n elements, with whatever they need before and after them, at the
 // given number of elements from a cache line.
-func aligned[T Number](n, offset int) (v, memory []T) {
+func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	line := cacheLine / Size[T]()
 	memory = make([]T, 3*line+offset+n)
 	start := offset
@@ -45,13 +47,13 @@ func aligned[T Number](n, offset int) (v, memory []T) {
 }
 
 // pool has elements to take vectors from: any bit patterns, a quarter of them edges.
-type pool[T Number] struct {
+type pool[T dtype.Number] struct {
 	r      *rand.Rand
 	values []T
 }
 
-func newPool[T Number](seed uint64) pool[T] {
-	p := pool[T]{rand.New(rand.NewPCG(seed, uint64(TypeOf[T]()))), make([]T, 6000)}
+func newPool[T dtype.Number](seed uint64) pool[T] {
+	p := pool[T]{rand.New(rand.NewPCG(seed, uint64(dtype.TypeOf[T]()))), make([]T, 6000)}
 	e := edges[T]()
 	for i := range p.values {
 		if x := p.r.Uint64(); x%4 == 0 {
@@ -68,7 +70,7 @@ func (p pool[T]) fill(v []T) { copy(v, p.values[p.r.IntN(len(p.values)-len(v)):]
 
 // checkFold compares the kernel at level l with the Go loop, and looks at the memory
 // around the destination.
-func checkFold[T Number](t rapid.TB, p pool[T], l level, op operation, y layout) {
+func checkFold[T dtype.Number](t rapid.TB, p pool[T], l level, op operation, y layout) {
 	t.Helper()
 	a, _ := aligned[T](y.n, y.a)
 	b, _ := aligned[T](y.n, y.b)
@@ -95,7 +97,7 @@ func checkFold[T Number](t rapid.TB, p pool[T], l level, op operation, y layout)
 	}
 	for i := range dst {
 		if !equal(dst[i], want[i]) {
-			t.Fatalf("%v %v, operation %d, %+v: element %d: %v and %v give %v, want %v", l, TypeOf[T](), op, y, i,
+			t.Fatalf("%v %v, operation %d, %+v: element %d: %v and %v give %v, want %v", l, dtype.TypeOf[T](), op, y, i,
 				ToFloat64(a1[i]), ToFloat64(b1[i]), ToFloat64(dst[i]), ToFloat64(want[i]))
 		}
 	}
@@ -103,7 +105,7 @@ func checkFold[T Number](t rapid.TB, p pool[T], l level, op operation, y layout)
 }
 
 // checkAround: nothing but dst has changed in memory, of which it is a part.
-func checkAround[T Number](t rapid.TB, memory, before, dst []T) {
+func checkAround[T dtype.Number](t rapid.TB, memory, before, dst []T) {
 	t.Helper()
 	lo := 0
 	if len(dst) > 0 {
@@ -111,12 +113,12 @@ func checkAround[T Number](t rapid.TB, memory, before, dst []T) {
 	}
 	hi := lo + len(dst)
 	if !bytes.Equal(Bytes(memory[:lo]), Bytes(before[:lo])) || !bytes.Equal(Bytes(memory[hi:]), Bytes(before[hi:])) {
-		t.Fatalf("%v: memory outside of the destination was written", TypeOf[T]())
+		t.Fatalf("%v: memory outside of the destination was written", dtype.TypeOf[T]())
 	}
 }
 
 // goFold is the Go loop of any operation, those on bits too.
-func goFold[T Number](op operation, dst, a, b []T) {
+func goFold[T dtype.Number](op operation, dst, a, b []T) {
 	if op < opBitAnd {
 		foldLoop(op, dst, a, b)
 		return
@@ -125,9 +127,9 @@ func goFold[T Number](op operation, dst, a, b []T) {
 }
 
 // operationsOf lists those for which there may be assembly.
-func operationsOf[T Number]() []operation {
+func operationsOf[T dtype.Number]() []operation {
 	ops := []operation{opAdd, opMul, opMin, opMax}
-	if TypeOf[T]() < F32 {
+	if dtype.TypeOf[T]() < dtype.F32 {
 		ops = append(ops, opBitAnd, opBitOr, opBitXor)
 	}
 	return ops
@@ -149,7 +151,7 @@ type perType struct {
 
 func (p perType) run(t *testing.T) {
 	for i, f := range []func(t *testing.T){p.i8, p.i32, p.i64, p.u8, p.u32, p.u64, p.f32, p.f64, p.f16, p.b16} {
-		t.Run(Types()[i].String(), f)
+		t.Run(dtype.Types()[i].String(), f)
 	}
 }
 
@@ -157,11 +159,11 @@ func (p perType) run(t *testing.T) {
 func TestFoldLengths(t *testing.T) {
 	perType{
 		foldLengths[int8], foldLengths[int32], foldLengths[int64], foldLengths[uint8], foldLengths[uint32],
-		foldLengths[uint64], foldLengths[float32], foldLengths[float64], foldLengths[Float16], foldLengths[BFloat16],
+		foldLengths[uint64], foldLengths[float32], foldLengths[float64], foldLengths[dtype.Float16], foldLengths[dtype.BFloat16],
 	}.run(t)
 }
 
-func foldLengths[T Number](t *testing.T) {
+func foldLengths[T dtype.Number](t *testing.T) {
 	p := newPool[T](1)
 	line := cacheLine / Size[T]()
 	for _, l := range levels()[1:] { // the first is what they are compared with
@@ -178,11 +180,11 @@ func foldLengths[T Number](t *testing.T) {
 func TestFoldAlignments(t *testing.T) {
 	perType{
 		foldAlignments[int8], foldAlignments[int32], foldAlignments[int64], foldAlignments[uint8], foldAlignments[uint32],
-		foldAlignments[uint64], foldAlignments[float32], foldAlignments[float64], foldAlignments[Float16], foldAlignments[BFloat16],
+		foldAlignments[uint64], foldAlignments[float32], foldAlignments[float64], foldAlignments[dtype.Float16], foldAlignments[dtype.BFloat16],
 	}.run(t)
 }
 
-func foldAlignments[T Number](t *testing.T) {
+func foldAlignments[T dtype.Number](t *testing.T) {
 	p := newPool[T](2)
 	line := cacheLine / Size[T]()
 	for _, l := range levels()[1:] {
@@ -196,7 +198,7 @@ func foldAlignments[T Number](t *testing.T) {
 }
 
 // foldCase draws a layout and folds by it.
-func foldCase[T Number](t *rapid.T) {
+func foldCase[T dtype.Number](t *rapid.T) {
 	line := rapid.IntRange(0, cacheLine/Size[T]()-1)
 	y := layout{
 		n:     rapid.IntRange(0, 2000).Draw(t, "n"),
@@ -214,13 +216,13 @@ func foldCase[T Number](t *rapid.T) {
 func foldCases() []func(t *rapid.T) {
 	return []func(t *rapid.T){
 		foldCase[int8], foldCase[int32], foldCase[int64], foldCase[uint8], foldCase[uint32],
-		foldCase[uint64], foldCase[float32], foldCase[float64], foldCase[Float16], foldCase[BFloat16],
+		foldCase[uint64], foldCase[float32], foldCase[float64], foldCase[dtype.Float16], foldCase[dtype.BFloat16],
 	}
 }
 
 func TestFoldAnywhere(t *testing.T) {
 	for i, f := range foldCases() {
-		t.Run(Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
+		t.Run(dtype.Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
 	}
 }
 
@@ -233,7 +235,7 @@ func FuzzFold(f *testing.F) {
 }
 
 // divideCase compares quotients at every level with those of the Go loop.
-func divideCase[T Number](t *rapid.T) {
+func divideCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	v, memory := aligned[T](rapid.IntRange(0, 500).Draw(t, "n"), rapid.IntRange(0, cacheLine/Size[T]()-1).Draw(t, "place"))
 	by := rapid.IntRange(1, 1<<40).Draw(t, "by")
@@ -246,7 +248,7 @@ func divideCase[T Number](t *rapid.T) {
 		}
 		for i := range v {
 			if !equal(v[i], want[i]) {
-				t.Fatalf("%v %v: element %d divided by %d is %v, want %v", l, TypeOf[T](), i, by, ToFloat64(v[i]), ToFloat64(want[i]))
+				t.Fatalf("%v %v: element %d divided by %d is %v, want %v", l, dtype.TypeOf[T](), i, by, ToFloat64(v[i]), ToFloat64(want[i]))
 			}
 		}
 		checkAround(t, memory, before, v)
@@ -256,7 +258,7 @@ func divideCase[T Number](t *rapid.T) {
 func TestDivideAnywhere(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { rapid.Check(t, divideCase[float32]) })
 	t.Run("float64", func(t *testing.T) { rapid.Check(t, divideCase[float64]) })
-	t.Run("float16", func(t *testing.T) { rapid.Check(t, divideCase[Float16]) })
-	t.Run("bfloat16", func(t *testing.T) { rapid.Check(t, divideCase[BFloat16]) })
+	t.Run("float16", func(t *testing.T) { rapid.Check(t, divideCase[dtype.Float16]) })
+	t.Run("bfloat16", func(t *testing.T) { rapid.Check(t, divideCase[dtype.BFloat16]) })
 	t.Run("int32", func(t *testing.T) { rapid.Check(t, divideCase[int32]) })
 }

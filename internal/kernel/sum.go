@@ -1,6 +1,10 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/dtype"
+)
 
 // AddAll sets dst[k][i] = from[0][i] + from[1][i] + ... for every k, added from the left, in
 // one pass over all of them: each sum is made once. Integers wrap. Float16 and BFloat16 are
@@ -11,9 +15,9 @@ import "fmt"
 // past is how many of dst, the last of them, are not soon read again and do not fit the caches:
 // where it can AddAll writes past these, so that they are not read from memory before they are
 // overwritten. It can if all of dst begin at the same place of a cache line.
-func AddAll[T Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from, past) }
+func AddAll[T dtype.Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from, past) }
 
-func addAll[T Number](l level, dst, from [][]T, past int) {
+func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
 	if len(from) == 0 || len(dst) == 0 {
 		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
 	}
@@ -35,7 +39,7 @@ func addAll[T Number](l level, dst, from [][]T, past int) {
 }
 
 // addAllLoop is AddAll in plain Go.
-func addAllLoop[T Number](dst, from [][]T) {
+func addAllLoop[T dtype.Number](dst, from [][]T) {
 	if isHalf[T]() {
 		addAllHalf(dst, from)
 		return
@@ -56,7 +60,7 @@ func addAllLoop[T Number](dst, from [][]T) {
 }
 
 // addAllHalf is addAllLoop by way of float32.
-func addAllHalf[T Number](dst, from [][]T) {
+func addAllHalf[T dtype.Number](dst, from [][]T) {
 	var sum, x [block]float32
 	for i := 0; i < len(dst[0]); i += block {
 		n := min(block, len(dst[0])-i)

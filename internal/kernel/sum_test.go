@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/dtype"
 )
 
 // sumCase draws how many vectors lie where, and compares their sum at every level
 // with the twin.
-func sumCase[T Number](t *rapid.T) {
+func sumCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	n := rapid.IntRange(0, 1500).Draw(t, "n")
 	place := rapid.IntRange(0, cacheLine/Size[T]()-1)
@@ -45,7 +47,7 @@ func sumCase[T Number](t *rapid.T) {
 		for k := range dst {
 			for i := range dst[k] {
 				if !equal(dst[k][i], want[i]) {
-					t.Fatalf("%v %v: element %d of %d of copy %d is %v, want %v", l, TypeOf[T](), i, n, k, ToFloat64(dst[k][i]), ToFloat64(want[i]))
+					t.Fatalf("%v %v: element %d of %d of copy %d is %v, want %v", l, dtype.TypeOf[T](), i, n, k, ToFloat64(dst[k][i]), ToFloat64(want[i]))
 				}
 			}
 			checkAround(t, memory[k], before[k], dst[k])
@@ -58,7 +60,7 @@ func sumCase[T Number](t *rapid.T) {
 type target struct{ place, alias int }
 
 // slowSum adds element by element, halves in float32.
-func slowSum[T Number](from [][]T, n int) []T {
+func slowSum[T dtype.Number](from [][]T, n int) []T {
 	sum := make([]T, n)
 	for i := range sum {
 		if !isHalf[T]() {
@@ -80,13 +82,13 @@ func slowSum[T Number](from [][]T, n int) []T {
 func sumCases() []func(t *rapid.T) {
 	return []func(t *rapid.T){
 		sumCase[int8], sumCase[int32], sumCase[int64], sumCase[uint8], sumCase[uint32],
-		sumCase[uint64], sumCase[float32], sumCase[float64], sumCase[Float16], sumCase[BFloat16],
+		sumCase[uint64], sumCase[float32], sumCase[float64], sumCase[dtype.Float16], sumCase[dtype.BFloat16],
 	}
 }
 
 func TestAddAll(t *testing.T) {
 	for i, f := range sumCases() {
-		t.Run(Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
+		t.Run(dtype.Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
 	}
 }
 
@@ -100,10 +102,10 @@ func FuzzAddAll(f *testing.F) {
 
 // Rounding once is what sets the sum of halves apart from a chain of Add.
 func TestAddAllRoundsOnce(t *testing.T) {
-	one, tiny := ToBFloat16(1), ToBFloat16(0x1p-9) // half a unit in the last place below 1 and a quarter above
-	v := make([][]BFloat16, 5)
+	one, tiny := dtype.ToBFloat16(1), dtype.ToBFloat16(0x1p-9) // half a unit in the last place below 1 and a quarter above
+	v := make([][]dtype.BFloat16, 5)
 	for i := range v {
-		v[i] = make([]BFloat16, 100)
+		v[i] = make([]dtype.BFloat16, 100)
 		for j := range v[i] {
 			v[i][j] = tiny
 			if i == 0 {
@@ -111,9 +113,9 @@ func TestAddAllRoundsOnce(t *testing.T) {
 			}
 		}
 	}
-	dst := make([]BFloat16, 100)
+	dst := make([]dtype.BFloat16, 100)
 	for past := range 2 {
-		AddAll([][]BFloat16{dst}, v, past)
+		AddAll([][]dtype.BFloat16{dst}, v, past)
 		for _, x := range dst {
 			if got := x.Float32(); got != 1+0x1p-7 {
 				t.Fatalf("1 + 4 * 2^-9 is %v, want one unit in the last place above 1", got)
@@ -139,16 +141,16 @@ func TestAddAllMisuse(t *testing.T) {
 
 func TestAddAllNoAllocation(t *testing.T) {
 	sumsWithoutAllocation[float32](t)
-	sumsWithoutAllocation[BFloat16](t)
+	sumsWithoutAllocation[dtype.BFloat16](t)
 	sumsWithoutAllocation[int64](t)
 }
 
-func sumsWithoutAllocation[T Number](t *testing.T) {
+func sumsWithoutAllocation[T dtype.Number](t *testing.T) {
 	t.Helper()
 	from := [][]T{make([]T, 1000), make([]T, 1000), make([]T, 1000)}
 	for _, l := range levels() {
 		if n := testing.AllocsPerRun(10, func() { addAll(l, from[:1], from, 0) }); n != 0 {
-			t.Errorf("%v %v: %v allocations", l, TypeOf[T](), n)
+			t.Errorf("%v %v: %v allocations", l, dtype.TypeOf[T](), n)
 		}
 	}
 }

@@ -17,6 +17,7 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
+		{"level 0, below the kernels", []string{"dtype"}},
 		{"level 0", []string{"internal/kernel", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
@@ -109,7 +110,7 @@ func bans() []ban {
 		{
 			// Only without clock, network and chance do the same inputs give the same
 			// decisions at every rank, and in every replay of a test.
-			Packages: []string{"elastic/member", "transport/internal/wire", "loadbal", "ring"},
+			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},

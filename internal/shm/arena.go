@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -91,7 +92,7 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 }
 
 // Alloc returns n elements of an arena.
-func Alloc[T kernel.Number](a *Arena, n int) ([]T, error) {
+func Alloc[T dtype.Number](a *Arena, n int) ([]T, error) {
 	b, err := a.Alloc(n * kernel.Size[T]())
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -41,12 +42,12 @@ func newViews(ranks int) views {
 }
 
 // sources are the vectors that are to be folded next; the caller sets them all.
-func sources[T kernel.Number](v *views) [][]T { return typed[T](v.from) }
+func sources[T dtype.Number](v *views) [][]T { return typed[T](v.from) }
 
 // targets are those into which they are folded.
-func targets[T kernel.Number](v *views) [][]T { return typed[T](v.to) }
+func targets[T dtype.Number](v *views) [][]T { return typed[T](v.to) }
 
-func typed[T kernel.Number](v [][]byte) [][]T {
+func typed[T dtype.Number](v [][]byte) [][]T {
 	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
@@ -87,7 +88,7 @@ func (l *Lane) mapped(bytes int) bool {
 }
 
 // direct folds vectors that all ranks have mapped.
-func direct[T kernel.Number](l *Lane, length int, fold Folding[T]) error {
+func direct[T dtype.Number](l *Lane, length int, fold Folding[T]) error {
 	l.directs++
 	size := kernel.Size[T]()
 	head, tail := l.post(l.rank).refs.Dst.Edges(length * size)
@@ -116,7 +117,7 @@ func (l *Lane) share(first, end, align, rank int) (from, to int) {
 
 // pushChunk folds elements first to end of vectors of so many bytes, past the caches or not, as
 // takes less time.
-func pushChunk[T kernel.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
+func pushChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
 	switch {
 	case l.streams(bytes):
 		push(l, first, end, fold, l.size)
@@ -132,7 +133,7 @@ func pushChunk[T kernel.Number](l *Lane, bytes, first, end int, fold Folding[T])
 
 // push folds elements first to end into the vectors of all, this rank's own first; so many of
 // the last ones past the caches.
-func push[T kernel.Number](l *Lane, first, end int, fold Folding[T], past int) {
+func push[T dtype.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	step := directBlock / kernel.Size[T]()
 	if fold.All == nil {
 		step = min(pairBlock, len(l.blocks[l.rank])) / kernel.Size[T]() // as partial results go to its blocks
@@ -143,7 +144,7 @@ func push[T kernel.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	}
 }
 
-func pushBlock[T kernel.Number](l *Lane, first, end int, fold Folding[T], past int) {
+func pushBlock[T dtype.Number](l *Lane, first, end int, fold Folding[T], past int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
 		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]
@@ -154,7 +155,7 @@ func pushBlock[T kernel.Number](l *Lane, first, end int, fold Folding[T], past i
 
 // edge folds elements first to end for this rank alone, out of what all have posted, where
 // they begin after so many bytes.
-func edge[T kernel.Number](l *Lane, first, end, skip int, fold Folding[T]) {
+func edge[T dtype.Number](l *Lane, first, end, skip int, fold Folding[T]) {
 	if first == end {
 		return
 	}

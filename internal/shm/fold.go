@@ -1,9 +1,12 @@
 package shm
 
-import "github.com/elrun/elrun/internal/kernel"
+import (
+	"github.com/elrun/elrun/dtype"
+	"github.com/elrun/elrun/internal/kernel"
+)
 
 // Folding is how vectors become one.
-type Folding[T kernel.Number] struct {
+type Folding[T dtype.Number] struct {
 	// Two sets dst = a op b, where a is of lower ranks than b and dst may be a or b.
 	Two func(dst, a, b []T)
 	// All, if set, folds any number of vectors in one pass into each of dst, which may be some
@@ -44,6 +47,6 @@ func (f Folding[T]) into(dst [][]T, partial []T, from [][]T, past int) {
 }
 
 // move copies src to dst.
-func move[T kernel.Number](dst, src []T, how kernel.Copying) {
+func move[T dtype.Number](dst, src []T, how kernel.Copying) {
 	how.Copy(kernel.Bytes(dst), kernel.Bytes(src))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -121,7 +122,7 @@ func (l *Lane) Meet() error {
 
 // Small folds the vectors that all ranks have posted inline, in the order of ranks, into
 // dst.
-func Small[T kernel.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
+func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 	bytes := len(dst) * kernel.Size[T]()
 	for i := range l.size {
 		p, err := l.seen(i)
@@ -139,6 +140,6 @@ func Small[T kernel.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 }
 
 // of views bytes of the segment as elements.
-func of[T kernel.Number](b []byte) []T {
+func of[T dtype.Number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/kernel.Size[T]())
 }

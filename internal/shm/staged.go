@@ -1,12 +1,15 @@
 package shm
 
-import "github.com/elrun/elrun/internal/kernel"
+import (
+	"github.com/elrun/elrun/dtype"
+	"github.com/elrun/elrun/internal/kernel"
+)
 
 // Everyone as a root means that all ranks want the result.
 const Everyone = -1
 
 // Vectors are what a staged call works on: a vector of which each rank has a chunk.
-type Vectors[T kernel.Number] struct {
+type Vectors[T dtype.Number] struct {
 	// Dst takes the whole vector, or where only this rank's chunk is wanted, that. It is
 	// not touched at ranks that are not to have the result.
 	Dst []T
@@ -21,7 +24,7 @@ type Vectors[T kernel.Number] struct {
 
 // AllReduce folds the ranks' Src in the order of ranks into Dst at every rank, or at root
 // only.
-func AllReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
+func AllReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	err := allReduce(l, v, root)
 	if err != nil {
 		l.mine().chunk.failed.Store(1)
@@ -29,7 +32,7 @@ func AllReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
 	return err
 }
 
-func allReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
+func allReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
@@ -41,7 +44,7 @@ func allReduce[T kernel.Number](l *Lane, v Vectors[T], root int) error {
 
 // ReduceScatter folds this rank's chunk of all Src into Dst, which is as long as the
 // chunk.
-func ReduceScatter[T kernel.Number](l *Lane, v Vectors[T]) error {
+func ReduceScatter[T dtype.Number](l *Lane, v Vectors[T]) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func ReduceScatter[T kernel.Number](l *Lane, v Vectors[T]) error {
 
 // AllGather copies the chunks of all ranks, Src, to Dst at every rank, or at root only.
 // Chunks may have any lengths: of a broadcast all but one are empty.
-func AllGather[T kernel.Number](l *Lane, v Vectors[T], root int) error {
+func AllGather[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.Meet(); err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ type pass struct {
 func (p pass) back() bool { return p.fold && p.spread && p.root == Everyone }
 
 // staged is a call under way at this rank.
-type staged[T kernel.Number] struct {
+type staged[T dtype.Number] struct {
 	*Lane
 	Vectors[T]
 	pass
@@ -91,7 +94,7 @@ type staged[T kernel.Number] struct {
 
 // stage takes the vectors through the segment by blocks, each of which holds a piece of
 // every chunk. While others still fill block k this rank fills block k+1.
-func stage[T kernel.Number](l *Lane, v Vectors[T], p pass) error {
+func stage[T dtype.Number](l *Lane, v Vectors[T], p pass) error {
 	s := &staged[T]{Lane: l, Vectors: v, pass: p, depth: most}
 	if p.back() {
 		s.depth = least

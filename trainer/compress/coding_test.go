@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/trainer/compress"
 	"pgregory.net/rapid"
 )
@@ -121,7 +121,7 @@ func TestTopKIsSorting(t *testing.T) {
 		k := min(len(v), max(256, int(math.Ceil(fraction*float64(len(v))))))
 		want := make([]float32, len(v))
 		for _, i := range places[:k] {
-			want[i] = kernel.ToBFloat16(v[i]).Float32()
+			want[i] = dtype.ToBFloat16(v[i]).Float32()
 		}
 		if out, _ := decoded(t, c, v); !slices.Equal(out, want) {
 			rt.Fatalf("of %v\nkept %v\nwant %v", v, out, want)

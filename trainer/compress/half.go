@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 )
 
 // block is how many elements have one scale: few enough that a large value spoils the
@@ -32,7 +32,7 @@ func (BFloat16) Size(n int) int { return 2 * n }
 // Encode implements collective.Coding.
 func (BFloat16) Encode(code []byte, v []float32) {
 	for i, x := range v {
-		h := kernel.ToBFloat16(x)
+		h := dtype.ToBFloat16(x)
 		binary.LittleEndian.PutUint16(code[2*i:], uint16(h))
 		v[i] = x - h.Float32()
 	}
@@ -41,7 +41,7 @@ func (BFloat16) Encode(code []byte, v []float32) {
 // Add implements collective.Coding. All bytes make sense.
 func (BFloat16) Add(dst []float32, code []byte) error {
 	for i := range dst {
-		dst[i] += kernel.BFloat16(binary.LittleEndian.Uint16(code[2*i:])).Float32()
+		dst[i] += dtype.BFloat16(binary.LittleEndian.Uint16(code[2*i:])).Float32()
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (Float16) Encode(code []byte, v []float32) {
 		exponents[b] = byte(int8(e))
 		down, up := power(-e), power(e)
 		for i, x := range part {
-			h := kernel.ToFloat16(x * down)
+			h := dtype.ToFloat16(x * down)
 			binary.LittleEndian.PutUint16(values[2*i:], uint16(h))
 			part[i] = x - float32(h.Float32()*up)
 		}
@@ -87,7 +87,7 @@ func (Float16) Add(dst []float32, code []byte) error {
 		part := dst[b*block : min((b+1)*block, len(dst))]
 		up := power(int(int8(e)))
 		for i := range part {
-			part[i] += float32(kernel.Float16(binary.LittleEndian.Uint16(values[2*i:])).Float32() * up)
+			part[i] += float32(dtype.Float16(binary.LittleEndian.Uint16(values[2*i:])).Float32() * up)
 		}
 		values = values[2*len(part):]
 	}

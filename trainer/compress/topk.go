@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 )
 
 // TopK is the coding in a fraction of the elements: those of the largest magnitude, each
@@ -96,7 +96,7 @@ func (c TopK) Encode(code []byte, v []float32) {
 			if m == least {
 				equal--
 			}
-			h := kernel.ToBFloat16(x)
+			h := dtype.ToBFloat16(x)
 			places[kept] = byte(i)
 			binary.LittleEndian.PutUint16(values[2*kept:], uint16(h))
 			part[i] = x - h.Float32()
@@ -119,7 +119,7 @@ func (c TopK) Add(dst []float32, code []byte) error {
 			if int(at) >= len(part) {
 				return fmt.Errorf("%s: run %d of %d has the element %d of %d", c.Name(), r, len(counts), at, len(part))
 			}
-			part[at] += kernel.BFloat16(binary.LittleEndian.Uint16(values[2*i:])).Float32()
+			part[at] += dtype.BFloat16(binary.LittleEndian.Uint16(values[2*i:])).Float32()
 		}
 		places, values = places[kept:], values[2*kept:]
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 )
 
 // element is a type of elements.
@@ -58,7 +58,7 @@ func (e element) floats(dst []float32, src []byte) int {
 func (e element) float(src []byte) float32 {
 	switch {
 	case e.code == 'f' && e.size == 2:
-		return kernel.Float16(binary.LittleEndian.Uint16(src)).Float32()
+		return dtype.Float16(binary.LittleEndian.Uint16(src)).Float32()
 	case e.code == 'f' && e.size == 8:
 		return float32(math.Float64frombits(binary.LittleEndian.Uint64(src)))
 	case e.code == 'u':

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/trainer/npy"
 	"pgregory.net/rapid"
 )
@@ -67,7 +67,7 @@ func TestElements(t *testing.T) {
 		"<i4": {[]int32{0, -1, math.MinInt32, 77}, []float32{0, -1, math.MinInt32, 77}},
 		"<u8": {[]uint64{0, 1, max64, 77}, []float32{0, 1, max64, 77}},
 		"<i8": {[]int64{0, -1, math.MinInt64, 1<<24 + 1}, []float32{0, -1, -max64, 1 << 24}},
-		"<f2": {[]kernel.Float16{0, 0x3c00, 0xc000, 0x7c00}, []float32{0, 1, -2, float32(math.Inf(1))}},
+		"<f2": {[]dtype.Float16{0, 0x3c00, 0xc000, 0x7c00}, []float32{0, 1, -2, float32(math.Inf(1))}},
 		"<f4": {[]float32{0, 1.5, -2, math.MaxFloat32}, []float32{0, 1.5, -2, math.MaxFloat32}},
 		"<f8": {[]float64{0, 1.5, 0.1, math.Inf(-1)}, []float32{0, 1.5, 0.1, float32(math.Inf(-1))}},
 	} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -16,7 +17,7 @@ import (
 type Config struct {
 	Collective string               // one of Collectives
 	Bytes      []int                // lengths of the caller's vector; see Result.Bytes
-	Type       kernel.Type          // of the elements
+	Type       dtype.Type           // of the elements
 	Op         string               // sum, prod, min, max, average, and, or, xor, bitand, bitor, bitxor
 	Algorithm  collective.Algorithm // Auto chooses
 	Iters      int                  // timed calls of each size; 0 chooses by size
@@ -54,31 +55,31 @@ const warmup = 3
 // error of report ends it at this rank only.
 func Run(ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	switch cfg.Type {
-	case kernel.Int8:
+	case dtype.Int8:
 		return runInteger[int8](ctx, c, cfg, report)
-	case kernel.Int32:
+	case dtype.Int32:
 		return runInteger[int32](ctx, c, cfg, report)
-	case kernel.Int64:
+	case dtype.Int64:
 		return runInteger[int64](ctx, c, cfg, report)
-	case kernel.Uint8:
+	case dtype.Uint8:
 		return runInteger[uint8](ctx, c, cfg, report)
-	case kernel.Uint32:
+	case dtype.Uint32:
 		return runInteger[uint32](ctx, c, cfg, report)
-	case kernel.Uint64:
+	case dtype.Uint64:
 		return runInteger[uint64](ctx, c, cfg, report)
-	case kernel.F32:
+	case dtype.F32:
 		return runNumber[float32](ctx, c, cfg, report)
-	case kernel.F64:
+	case dtype.F64:
 		return runNumber[float64](ctx, c, cfg, report)
-	case kernel.F16:
-		return runNumber[kernel.Float16](ctx, c, cfg, report)
-	case kernel.BF16:
-		return runNumber[kernel.BFloat16](ctx, c, cfg, report)
+	case dtype.F16:
+		return runNumber[dtype.Float16](ctx, c, cfg, report)
+	case dtype.BF16:
+		return runNumber[dtype.BFloat16](ctx, c, cfg, report)
 	}
 	return fmt.Errorf("bench: unknown element type %v", cfg.Type)
 }
 
-func runInteger[T kernel.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+func runInteger[T dtype.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := bitOp[T](cfg.Op)
 	if !ok {
 		return runNumber[T](ctx, c, cfg, report)
@@ -86,7 +87,7 @@ func runInteger[T kernel.Integer](ctx context.Context, c *collective.Comm, cfg C
 	return run(ctx, c, cfg, op, report)
 }
 
-func runNumber[T kernel.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
+func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := numberOp[T](cfg.Op)
 	if !ok {
 		return fmt.Errorf("bench: no operation %q for %v", cfg.Op, cfg.Type)
@@ -95,7 +96,7 @@ func runNumber[T kernel.Number](ctx context.Context, c *collective.Comm, cfg Con
 }
 
 // run measures all sizes for one element type.
-func run[T kernel.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
+func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
 	// The figures of a size are exchanged with an algorithm of their own choosing, on
 	// the same communicator.
 	timed := c.Using(cfg.Algorithm)
@@ -167,7 +168,7 @@ func Iterations(asked, bytes int) int {
 }
 
 // measurement is the work of one size. All ranks make the same calls in the same order.
-type measurement[T kernel.Number] struct {
+type measurement[T dtype.Number] struct {
 	call   kase[T]
 	values values[T]
 	comm   *collective.Comm

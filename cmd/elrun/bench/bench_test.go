@@ -10,7 +10,7 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -50,7 +50,7 @@ func TestCollectives(t *testing.T) {
 	for _, name := range bench.Collectives() {
 		for _, n := range []int{1, 2, 3, 4, 5} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				checkAll(t, n, bench.Config{Collective: name, Bytes: []int{1, 4, 100, 5000}, Type: kernel.F32, Op: "sum", Iters: 2})
+				checkAll(t, n, bench.Config{Collective: name, Bytes: []int{1, 4, 100, 5000}, Type: dtype.F32, Op: "sum", Iters: 2})
 			})
 		}
 	}
@@ -59,7 +59,7 @@ func TestCollectives(t *testing.T) {
 func TestInPlace(t *testing.T) {
 	for _, name := range bench.Collectives() {
 		t.Run(name, func(t *testing.T) {
-			cfg := bench.Config{Collective: name, Bytes: []int{4, 100}, Type: kernel.Int32, Op: "sum", Iters: 2, InPlace: true}
+			cfg := bench.Config{Collective: name, Bytes: []int{4, 100}, Type: dtype.Int32, Op: "sum", Iters: 2, InPlace: true}
 			if name != "alltoall" && name != "sendrecv" {
 				checkAll(t, 3, cfg)
 				return
@@ -76,9 +76,9 @@ func TestInPlace(t *testing.T) {
 }
 
 func TestTypesAndOps(t *testing.T) {
-	for _, typ := range kernel.Types() {
+	for _, typ := range dtype.Types() {
 		ops := []string{"sum", "prod", "min", "max", "average", "and", "or", "xor"}
-		if typ <= kernel.Uint64 {
+		if typ <= dtype.Uint64 {
 			ops = append(ops, "bitand", "bitor", "bitxor")
 		}
 		for _, op := range ops {
@@ -93,7 +93,7 @@ func TestTypesAndOps(t *testing.T) {
 
 func TestAlgorithms(t *testing.T) {
 	for _, a := range []collective.Algorithm{collective.Ring, collective.RecursiveDoubling, collective.Rabenseifner} {
-		cfg := bench.Config{Collective: "allreduce", Bytes: []int{4, 4096}, Type: kernel.F64, Op: "sum", Algorithm: a, Iters: 2}
+		cfg := bench.Config{Collective: "allreduce", Bytes: []int{4, 4096}, Type: dtype.F64, Op: "sum", Algorithm: a, Iters: 2}
 		checkAll(t, 4, cfg)
 		if got := measure(t, 4, cfg)[0].Algorithm; got != a.String() {
 			t.Errorf("algorithm %s, want %v", got, a)
@@ -104,7 +104,7 @@ func TestAlgorithms(t *testing.T) {
 // What auto chooses is reported by name, for every call.
 func TestChosenAlgorithm(t *testing.T) {
 	for _, name := range bench.Collectives() {
-		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4}, Type: kernel.F32, Op: "sum", Iters: 1})[0]
+		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4}, Type: dtype.F32, Op: "sum", Iters: 1})[0]
 		if a, err := collective.ParseAlgorithm(r.Algorithm); err != nil || a == collective.Auto {
 			t.Errorf("%s: algorithm %q, %v", name, r.Algorithm, err)
 		}
@@ -113,9 +113,9 @@ func TestChosenAlgorithm(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for _, cfg := range []bench.Config{
-		{Collective: "nonsense", Bytes: []int{4}, Type: kernel.F32, Op: "sum"},
-		{Collective: "allreduce", Bytes: []int{4}, Type: kernel.F32, Op: "bitand"},
-		{Collective: "allreduce", Bytes: []int{4}, Type: kernel.Int8, Op: "nonsense"},
+		{Collective: "nonsense", Bytes: []int{4}, Type: dtype.F32, Op: "sum"},
+		{Collective: "allreduce", Bytes: []int{4}, Type: dtype.F32, Op: "bitand"},
+		{Collective: "allreduce", Bytes: []int{4}, Type: dtype.Int8, Op: "nonsense"},
 		{Collective: "allreduce", Bytes: []int{4}, Op: "sum"},
 	} {
 		for _, err := range cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -132,7 +132,7 @@ func TestReportError(t *testing.T) {
 	stop := errors.New("stop")
 	var once sync.Once
 	errs := cluster.Errors(t, 1, func(ctx context.Context, c *collective.Comm) error {
-		cfg := bench.Config{Collective: "barrier", Bytes: []int{4, 8}, Type: kernel.F32, Op: "sum", Iters: 1}
+		cfg := bench.Config{Collective: "barrier", Bytes: []int{4, 8}, Type: dtype.F32, Op: "sum", Iters: 1}
 		return bench.Run(ctx, c, cfg, func(bench.Result) (err error) {
 			once.Do(func() { err = stop })
 			return err
@@ -146,7 +146,7 @@ func TestReportError(t *testing.T) {
 func TestFactors(t *testing.T) {
 	for name, want := range map[string]float64{"allreduce": 1.5, "reducescatter": 0.75, "allgather": 0.75,
 		"broadcast": 1, "reduce": 1, "gather": 0.75, "scatter": 0.75, "alltoall": 0.75, "sendrecv": 1} {
-		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4096}, Type: kernel.F32, Op: "sum", Iters: 1})[0]
+		r := measure(t, 4, bench.Config{Collective: name, Bytes: []int{4096}, Type: dtype.F32, Op: "sum", Iters: 1})[0]
 		if got := r.BusBW / r.AlgBW; got < want-1e-9 || got > want+1e-9 {
 			t.Errorf("%s: factor %v, want %v", name, got, want)
 		}

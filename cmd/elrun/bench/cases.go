@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -20,7 +21,7 @@ func Collectives() []string {
 const root = 0
 
 // kase is one call with its buffers at this rank and what it must compute.
-type kase[T kernel.Number] struct {
+type kase[T dtype.Number] struct {
 	dst, src []T // may overlap
 	spans    []span
 	whole    int     // elements of the vector that Result.Bytes speaks of
@@ -41,7 +42,7 @@ func (k *kase[T]) free(c *collective.Comm) error {
 }
 
 // caser builds cases of one communicator and size.
-type caser[T kernel.Number] struct {
+type caser[T dtype.Number] struct {
 	c       *collective.Comm
 	op      collective.Op[T]
 	n, rank int
@@ -55,7 +56,7 @@ type caser[T kernel.Number] struct {
 // newCase builds the call that cfg names, for vectors of about the given bytes. Every rank
 // must get the same lengths, so vectors that are divided among the ranks are rounded
 // down, to one element each at least.
-func newCase[T kernel.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (kase[T], error) {
+func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (kase[T], error) {
 	if !slices.Contains(Collectives(), cfg.Collective) {
 		return kase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
 	}
@@ -222,7 +223,7 @@ func (b *caser[T]) sendRecv(ctx context.Context, dst, src []T) error {
 }
 
 // numberOp returns the named operation for any element type.
-func numberOp[T kernel.Number](name string) (collective.Op[T], bool) {
+func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 	switch name {
 	case "sum":
 		return collective.Sum[T], true
@@ -245,7 +246,7 @@ func numberOp[T kernel.Number](name string) (collective.Op[T], bool) {
 }
 
 // bitOp returns the named operation that only integers have.
-func bitOp[T kernel.Integer](name string) (collective.Op[T], bool) {
+func bitOp[T dtype.Integer](name string) (collective.Op[T], bool) {
 	switch name {
 	case "bitand":
 		return collective.BitAnd[T], true

@@ -9,7 +9,7 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -42,7 +42,7 @@ func TestTune(t *testing.T) {
 		want    string // one of the algorithms
 	}{{"allreduce", []int{1, 1, 1}, "ring"}, {"allreduce", []int{2, 1}, "two-level"}, {"broadcast", []int{3}, "shm"}, {"scan", []int{1, 1}, "recursive-doubling"}} {
 		got := make([][]bench.Tuned, 3)
-		cfg := bench.Config{Collective: c.name, Bytes: []int{4, 5000}, Type: kernel.F32, Op: "sum", Iters: 1}
+		cfg := bench.Config{Collective: c.name, Bytes: []int{4, 5000}, Type: dtype.F32, Op: "sum", Iters: 1}
 		over(t, c.perHost, func(ctx context.Context, comm *collective.Comm) error {
 			return bench.Tune(ctx, comm, cfg, func(one bench.Tuned) error {
 				got[comm.Rank()] = append(got[comm.Rank()], one)
@@ -97,7 +97,7 @@ func TestCrossovers(t *testing.T) {
 func TestAlloc(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		for _, name := range []string{"allreduce", "reducescatter", "allgather"} {
-			cfg := bench.Config{Collective: name, Bytes: []int{4, 1000, 1 << 20}, Type: kernel.F32, Op: "sum", Iters: 1, Alloc: true, InPlace: inPlace}
+			cfg := bench.Config{Collective: name, Bytes: []int{4, 1000, 1 << 20}, Type: dtype.F32, Op: "sum", Iters: 1, Alloc: true, InPlace: inPlace}
 			over(t, []int{2}, func(ctx context.Context, c *collective.Comm) error {
 				before, err := place(c)
 				if err != nil {

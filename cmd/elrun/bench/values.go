@@ -1,9 +1,12 @@
 package bench
 
-import "github.com/elrun/elrun/internal/kernel"
+import (
+	"github.com/elrun/elrun/dtype"
+	"github.com/elrun/elrun/internal/kernel"
+)
 
 // values makes inputs and knows results; see the package comment.
-type values[T kernel.Number] struct {
+type values[T dtype.Number] struct {
 	op     string
 	n      int // ranks
 	period int
@@ -21,8 +24,8 @@ type span struct {
 }
 
 // newValues prepares inputs for op over n ranks.
-func newValues[T kernel.Number](op string, n int) values[T] {
-	v := values[T]{op: op, n: n, period: period(kernel.TypeOf[T]()), tables: map[int][]T{}}
+func newValues[T dtype.Number](op string, n int) values[T] {
+	v := values[T]{op: op, n: n, period: period(dtype.TypeOf[T]()), tables: map[int][]T{}}
 	v.input = make([]T, v.period)
 	for x := range v.input {
 		v.input[x] = fromInt[T](v.integer(x))
@@ -31,11 +34,11 @@ func newValues[T kernel.Number](op string, n int) values[T] {
 }
 
 // period returns P: 16 numbers below it have an exact sum, or one that wraps.
-func period(t kernel.Type) int {
+func period(t dtype.Type) int {
 	switch t {
-	case kernel.BF16:
+	case dtype.BF16:
 		return 13
-	case kernel.Int8, kernel.Uint8, kernel.F16:
+	case dtype.Int8, dtype.Uint8, dtype.F16:
 		return 127
 	}
 	return 1021
@@ -146,7 +149,7 @@ func truth(b bool) int64 {
 }
 
 // fromInt converts, wrapping where T is too small an integer.
-func fromInt[T kernel.Number](x int64) T {
+func fromInt[T dtype.Number](x int64) T {
 	var z T
 	switch p := any(&z).(type) {
 	case *int8:
@@ -169,7 +172,7 @@ func fromInt[T kernel.Number](x int64) T {
 
 // divide returns x / n in T: truncated towards zero for integers, rounded once for
 // floating point.
-func divide[T kernel.Number](x T, n int) T {
+func divide[T dtype.Number](x T, n int) T {
 	switch v := any(x).(type) {
 	case int64:
 		return fromInt[T](v / int64(n))

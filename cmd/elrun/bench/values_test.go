@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/dtype"
 )
 
 // The table says the same as adding up element by element.
@@ -57,7 +57,7 @@ func TestWrongIsCounted(t *testing.T) {
 }
 
 func TestRanksDiffer(t *testing.T) {
-	v := newValues[kernel.BFloat16]("sum", 13)
+	v := newValues[dtype.BFloat16]("sum", 13)
 	seen := map[int]bool{}
 	for r := range 13 {
 		seen[v.start(r, 3, 1)] = true
