@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -286,19 +287,19 @@ func numbers(v any) (b []byte, name string) {
 		return view(v)
 	case []float64:
 		return view(v)
-	case []kernel.Float16:
+	case []dtype.Float16:
 		return view(v)
-	case []kernel.BFloat16:
+	case []dtype.BFloat16:
 		return view(v)
 	}
 	return nil, ""
 }
 
-func view[T kernel.Number](v []T) (b []byte, name string) {
+func view[T dtype.Number](v []T) (b []byte, name string) {
 	if b = kernel.Bytes(v); b == nil {
 		b = []byte{}
 	}
-	return b, fmt.Sprintf("%v[%d]", kernel.TypeOf[T](), len(v))
+	return b, fmt.Sprintf("%v[%d]", dtype.TypeOf[T](), len(v))
 }
 
 // marshaled is a value that marshals itself.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // network is what identity needs of a host besides an elastic.Endpoint: p2p.Host.

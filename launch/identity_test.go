@@ -12,7 +12,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // fakeNet is a network on which some members accept proofs.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // peer is this process as a member of its job: its identity on the network, which may

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // Ticket lets peers of other hosts and users join a job.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // serveJob serves peer 0 of a job with testServices, started by the launcher with that

@@ -18,7 +18,7 @@ func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
 		{"level 0, below the kernels", []string{"dtype"}},
-		{"level 0", []string{"internal/kernel", "internal/ticket", "internal/race", "internal/cores", "internal/private", "internal/printable", "event", "loadbal"}},
+		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Algorithms that know two neighbours and no network.
@@ -30,8 +30,8 @@ func layers() []layer {
 		{"level 3, below elastic", []string{"elastic/member", "elastic/internal/transfer"}},
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
-		// Frames, and what several transports share.
-		{"level 4, common to transports", []string{"transport/internal/wire", "transport/mailbox"}},
+		// Frames, how a newcomer proves itself, and what several transports share.
+		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox"}},
 		// Connections between two that know each other, as a transport uses them.
 		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// Files that are read without a copy.

@@ -73,7 +73,7 @@ func TestLayers(t *testing.T) {
 		{"down", "collective/a.go", importing("collective", in("ring"), in("internal/kernel")), nil},
 		{"up", "ring/a.go", importing("ring", in("collective")), up},
 		{"far up", "elastic/a.go", importing("elastic", in("launch")), up},
-		{"sideways", "internal/ticket/a.go", importing("ticket", in("internal/kernel")), up},
+		{"sideways", "transport/ticket/a.go", importing("ticket", in("transport/mailbox")), up},
 		{"room above", "elastic/a.go", importing("elastic", in("transport/mem")), up},
 		{"room below", "transport/p2p/a.go", importing("p2p", in("elastic")), nil},
 		{"own parts below", "elastic/a.go", importing("elastic", in("elastic/member"), in("elastic/internal/transfer")), nil},

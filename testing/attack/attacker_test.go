@@ -10,8 +10,8 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // attacker is a host that has shown a ticket to every member and is none itself.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // output collects what a process prints.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // pid returns the process of the peer with a local index that joined last.

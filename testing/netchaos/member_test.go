@@ -12,10 +12,10 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // orderVariable has the order of a member, as JSON.

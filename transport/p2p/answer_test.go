@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // Whoever does not hold the key is not believed that a newcomer is in, be its proof made up,

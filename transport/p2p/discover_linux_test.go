@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // inside says that this process runs in a network namespace of its own.

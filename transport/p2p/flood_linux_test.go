@@ -13,8 +13,8 @@ import (
 	"github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // TestFloodOfOneAddress runs in a network of its own: while one address connects as often as

@@ -14,7 +14,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 func proofOf(b byte) ticket.Proof { return ticket.BySecret(bytes.Repeat([]byte{b}, ticket.KeySize)) }

@@ -13,7 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // ErrImpostor: what answered as a member does not hold the key of the ticket.

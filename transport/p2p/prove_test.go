@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/internal/ticket"
 	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 func secret(b byte) []byte { return bytes.Repeat([]byte{b}, ticket.KeySize) }

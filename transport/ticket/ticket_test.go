@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/internal/ticket"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 func secret(b byte) []byte { return bytes.Repeat([]byte{b}, ticket.KeySize) }
