@@ -1,0 +1,446 @@
+package elastic_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+// ledger is what the loops of these tests train: for each step it adds up how many samples
+// were in it, and the squares of their numbers, so that one that is missing or counted twice
+// shows.
+type ledger struct {
+	step int64
+	sums []int64
+}
+
+func newLedger() *ledger { return &ledger{sums: make([]int64, 2)} }
+
+func (l *ledger) state() elastic.State { return elastic.Vectors(&l.step, l.sums) }
+
+// part is what samples lo to hi of a step contribute.
+func (l *ledger) part(lo, hi int) []int64 {
+	sum := make([]int64, 2)
+	for i := lo; i < hi; i++ {
+		x := l.step*samplesOfStep + int64(i)
+		sum[0], sum[1] = sum[0]+1, sum[1]+x*x
+	}
+	return sum
+}
+
+func (l *ledger) commit(sum []int64) {
+	for k, x := range sum {
+		l.sums[k] += x
+	}
+	l.step++
+}
+
+// undisturbed is the ledger of one undisturbed peer after so many steps.
+func undisturbed(steps int64) *ledger {
+	l := newLedger()
+	for l.step < steps {
+		l.commit(l.part(0, samplesOfStep))
+	}
+	return l
+}
+
+const (
+	samplesOfStep = 48
+	stepTime      = 10 * time.Millisecond // of computing in a turn
+)
+
+// wait takes its time as computing does.
+func wait(d time.Duration) { <-time.After(d) }
+
+// attempt tries a step, as a body does that is right.
+func (l *ledger) attempt(ctx context.Context, t *elastic.Turn) {
+	lo, hi := t.Part(samplesOfStep)
+	sum := l.part(lo, hi)
+	wait(stepTime)
+	if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[int64]); err == nil {
+		l.commit(sum)
+	}
+}
+
+// ending is how a peer of a run ended.
+type ending struct {
+	ledger *ledger
+	err    error
+	took   time.Duration // from the first turn of the first peer
+}
+
+// run is a job in virtual time.
+type run struct {
+	*cluster.Job
+	sink  record
+	begun atomic.Int64
+	mu    sync.Mutex
+	ended map[int]ending
+}
+
+// startLoops lets n peers loop. loop returns what a program would return.
+func startLoops(t *testing.T, n int, seed uint64, loop func(ctx context.Context, g *elastic.Group, l *ledger) error) *run {
+	r := &run{ended: make(map[int]ending)}
+	network := simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
+	begun := time.Now()
+	r.Job = cluster.Start(t, n, network, &r.sink, func(ctx context.Context, g *elastic.Group) error {
+		l := newLedger()
+		err := loop(ctx, g, l)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ended[g.Self().Index] = ending{l, err, time.Since(begun)}
+		return nil
+	})
+	return r
+}
+
+// finish waits for all peers, and returns how those with these indices ended.
+func (r *run) finish(t *testing.T, indices ...int) (out []ending) {
+	t.Helper()
+	r.Wait()
+	for _, i := range indices {
+		m, ok := r.ended[i]
+		if !ok {
+			t.Fatalf("peer %d has not ended", i)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// wantLedger wants all to have ended well, with the ledger of one undisturbed peer.
+func wantLedger(t *testing.T, steps int64, all []ending) {
+	t.Helper()
+	want := undisturbed(steps)
+	for i, m := range all {
+		if m.err != nil || m.ledger.step != want.step || !slices.Equal(m.ledger.sums, want.sums) {
+			t.Errorf("peer %d: %v, step %d, %v; want %d, %v", i, m.err, m.ledger.step, m.ledger.sums, want.step, want.sums)
+		}
+	}
+}
+
+// straight is a loop that is right.
+func straight(steps int64, options ...elastic.Option) func(context.Context, *elastic.Group, *ledger) error {
+	return func(ctx context.Context, g *elastic.Group, l *ledger) error {
+		for t := range g.Steps(ctx, l.state(), steps, options...) {
+			l.attempt(ctx, t)
+		}
+		return g.Err()
+	}
+}
+
+// Steps ends at every peer with the sums of one undisturbed peer, and its end is the job's.
+func TestSteps(t *testing.T) {
+	for n := 1; n <= 5; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			r := startLoops(t, n, 1, straight(20))
+			indices := make([]int, n)
+			for i := range indices {
+				indices[i] = i
+			}
+			wantLedger(t, 20, r.finish(t, indices...))
+			dones := r.sink.of("done")
+			if len(dones) != n {
+				t.Fatalf("n=%d: %d done events", n, len(dones))
+			}
+			for _, e := range dones {
+				if d := e.Body.(event.Done); d.Steps != 20 || d.Peers != n || d.SHA256 != dones[0].Body.(event.Done).SHA256 {
+					t.Errorf("n=%d: %+v", n, d)
+				}
+			}
+		})
+	}
+}
+
+// Peers die, leave and join at any time: no sample is lost or counts twice, and all that are
+// there at the end agree.
+func TestStepsChurn(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const steps = 200
+				groups := make(chan *elastic.Group, 8)
+				r := startLoops(t, 5, seed, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+					if g.Self().Index == 4 {
+						groups <- g
+					}
+					return straight(steps)(ctx, g, l)
+				})
+				rng := rand.New(rand.NewPCG(seed, 0))
+				next := func() { wait(time.Duration(200_000+rng.IntN(150_000)) * time.Microsecond) }
+				victims := rng.Perm(4)
+				next()
+				r.Kill(victims[0])
+				next()
+				late := r.Join()
+				next()
+				(<-groups).Leave()
+				next()
+				r.Kill(victims[1])
+				all := r.finish(t, victims[2], victims[3], late)
+				wantLedger(t, steps, all)
+				if left := r.ended[4]; left.err != nil || left.ledger.step >= steps {
+					t.Errorf("the peer that left: %v at step %d", left.err, left.ledger.step)
+				}
+			})
+		})
+	}
+}
+
+// A peer dies as it sends its message number k of some whole turns, with their boundaries.
+func TestStepsKillAtMessage(t *testing.T) {
+	for k := int64(1); k <= 40; k++ {
+		synctest.Test(t, func(t *testing.T) {
+			var sent atomic.Int64
+			var r *run
+			ready := make(chan struct{})
+			r = startLoops(t, 3, uint64(k), func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				<-ready
+				return straight(30)(ctx, g, l)
+			})
+			r.Network.KillWhen(func(m simnet.Message) bool {
+				if m.Plane != simnet.Data || m.From != "member-1" || sent.Load() == 0 && m.Envelope.Call.Count != 2 {
+					return false
+				}
+				if sent.Add(1) != k {
+					return false
+				}
+				r.Kill(1)
+				return true
+			})
+			close(ready)
+			wantLedger(t, 30, r.finish(t, 0, 2))
+		})
+	}
+}
+
+// One peer stops the loop, and another dies at any message around it: all end at one step.
+func TestStop(t *testing.T) {
+	const stop = 7
+	for k := int64(0); k <= 24; k++ {
+		synctest.Test(t, func(t *testing.T) {
+			var sent atomic.Int64
+			var r *run
+			ready := make(chan struct{})
+			r = startLoops(t, 3, uint64(k), func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				<-ready
+				for t := range g.Steps(ctx, l.state(), 30) {
+					l.attempt(ctx, t)
+					if t.Rank == 0 && l.step >= stop {
+						t.Stop()
+					}
+					if g.Self().Index == 1 && l.step == stop {
+						sent.CompareAndSwap(0, 1)
+					}
+				}
+				return g.Err()
+			})
+			r.Network.KillWhen(func(m simnet.Message) bool {
+				if k == 0 || m.Plane != simnet.Data || m.From != "member-1" || sent.Load() == 0 || sent.Add(1) != k+1 {
+					return false
+				}
+				r.Kill(1)
+				return true
+			})
+			close(ready)
+			all := r.finish(t, 0, 2)
+			wantLedger(t, all[0].ledger.step, all)
+			if step := all[0].ledger.step; step != stop && step != stop+1 { // the one who stops it may have tried the step again
+				t.Errorf("k=%d: stopped at step %d", k, step)
+			}
+		})
+	}
+}
+
+// A later loop goes on where the one before ended, in the same group, also with peers that
+// join during it, whose first loop is over at once, and where the first was stopped.
+func TestSecondLoop(t *testing.T) {
+	for _, stop := range []int64{0, 30} {
+		for seed := range uint64(5) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := make(map[int]int) // of the first loop
+				var mu sync.Mutex
+				r := startLoops(t, 3, seed, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+					for t := range g.Steps(ctx, l.state(), 60) {
+						mu.Lock()
+						turns[g.Self().Index]++
+						mu.Unlock()
+						l.attempt(ctx, t)
+						if l.step == stop {
+							t.Stop()
+						}
+					}
+					if err := g.Err(); err != nil {
+						return err
+					}
+					return straight(160)(ctx, g, l)
+				})
+				wait(time.Duration(900+seed*50) * time.Millisecond)
+				late := r.Join()
+				wait(500 * time.Millisecond)
+				r.Kill(1)
+				wantLedger(t, 160, r.finish(t, 0, 2, late))
+				if n := len(r.sink.of("done")); n != 3 {
+					t.Errorf("%d done events", n)
+				}
+			})
+		}
+	}
+}
+
+// A later loop has the options of the first, and a state that is as far.
+func TestWrongSecondLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startLoops(t, 1, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+			if err := straight(3)(ctx, g, l); err != nil {
+				return err
+			}
+			if err := straight(5)(ctx, g, newLedger()); err == nil || !strings.Contains(err.Error(), "goes on from there") {
+				t.Errorf("a state at step 0: %v", err)
+			}
+			if err := straight(5, elastic.Equal)(ctx, g, l); err == nil || !strings.Contains(err.Error(), "balance") {
+				t.Errorf("another option: %v", err)
+			}
+			return nil
+		})
+		r.finish(t, 0)
+	})
+}
+
+// Peers that begin with different states take the lowest rank's, and say so.
+func TestForgottenSeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+			l.sums[0] = int64(g.Self().Index) // each begins with a number of its own
+			return straight(10)(ctx, g, l)
+		})
+		wantLedger(t, 10, r.finish(t, 0, 1, 2))
+		all := r.sink.of("resync")
+		if len(all) != 2 || !all[0].Body.(event.Resync).Began || !all[1].Body.(event.Resync).Began {
+			t.Errorf("resync events %+v", all)
+		}
+	})
+}
+
+// Long evaluation at one peer is no reason to put it out: the body counts as busy.
+func TestLongEvaluation(t *testing.T) {
+	for _, say := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				for t := range g.Steps(ctx, l.state(), 5) {
+					l.attempt(ctx, t)
+					if t.Rank != 0 || l.step != 2 {
+						continue
+					}
+					pause := 40 * time.Second
+					if say {
+						defer t.Busy("evaluating")()
+						pause = 20 * time.Minute
+					}
+					wait(pause)
+				}
+				return g.Err()
+			})
+			all := r.finish(t, 0, 1, 2)
+			wantLedger(t, 5, all)
+			for _, e := range r.sink.of("leave") {
+				if e.Body.(event.Leave).Reason == "stalled" {
+					t.Errorf("a peer was put out: %+v", e)
+				}
+			}
+			want := map[bool]string{false: "in the body of its loop", true: "evaluating"}[say]
+			if stalls := r.sink.of("stall"); len(stalls) == 0 || stalls[0].Body.(event.Stall).Phase != want {
+				t.Errorf("stalls %+v, want %q", stalls, want)
+			}
+		})
+	}
+}
+
+// A body that never comes back holds up the others for some minutes: then it is asked to make
+// way, and they go on without it.
+func TestBodyNeverComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+			for t := range g.Steps(ctx, l.state(), 5) {
+				if g.Self().Index == 1 && l.step == 2 {
+					wait(time.Hour)
+				}
+				l.attempt(ctx, t)
+			}
+			return g.Err()
+		})
+		all := r.finish(t, 0, 1, 2)
+		wantLedger(t, 5, []ending{all[0], all[2]})
+		if !errors.Is(all[1].err, elastic.ErrFenced) || all[0].took > 10*time.Minute {
+			t.Errorf("the one that hung: %v; the others took %v", all[1].err, all[0].took)
+		}
+	})
+}
+
+// A peer that cannot do its part ends with its reason, and the others go on without it.
+func TestFail(t *testing.T) {
+	for _, leave := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			broken := errors.New("disk on fire")
+			r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				for t := range g.Steps(ctx, l.state(), 20) {
+					if g.Self().Index == 1 && l.step == 5 {
+						t.Fail(broken)
+						if leave {
+							break
+						}
+						continue
+					}
+					l.attempt(ctx, t)
+				}
+				return g.Err()
+			})
+			all := r.finish(t, 0, 1, 2)
+			wantLedger(t, 20, []ending{all[0], all[2]})
+			if !errors.Is(all[1].err, broken) || all[1].ledger.step != 5 {
+				t.Errorf("%v at step %d", all[1].err, all[1].ledger.step)
+			}
+			for _, m := range all {
+				if m.took > 5*time.Second {
+					t.Errorf("took %v", m.took)
+				}
+			}
+		})
+	}
+}
+
+// The end of the context ends the loop with its cause, and the others go on.
+func TestStepsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			for t := range g.Steps(ctx, l.state(), 20) {
+				if g.Self().Index == 1 && l.step == 5 {
+					cancel()
+				}
+				l.attempt(ctx, t)
+			}
+			return g.Err()
+		})
+		all := r.finish(t, 0, 1, 2)
+		wantLedger(t, 20, []ending{all[0], all[2]})
+		if !errors.Is(all[1].err, context.Canceled) {
+			t.Errorf("%v", all[1].err)
+		}
+	})
+}
