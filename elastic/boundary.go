@@ -80,8 +80,14 @@ func (g *Group) compareLoops(s *Session, all []account) error {
 	return fmt.Errorf("%w: %s", ErrSettings, why)
 }
 
-// errDiffer: the members of a session do not do the same in their loops.
-var errDiffer = fmt.Errorf("%w: peers differ in their loops", collective.ErrMistake)
+// differError says what the members of a session do differently in their loops.
+type differError string
+
+// Error implements error.
+func (e differError) Error() string { return string(e) }
+
+// Is reports collective.ErrMistake.
+func (e differError) Is(target error) bool { return target == collective.ErrMistake }
 
 // compareRecords returns what members do differently, or nil. It is a pure function of what
 // all have gathered. names holds a name for each member.
@@ -95,7 +101,7 @@ func compareRecords(all []record, names []string) error {
 		if odd < 0 {
 			return nil
 		}
-		return fmt.Errorf("%w: %s %s %v, %s %v: %s", errDiffer, names[odd], what, values[odd], names[usual], values[usual], remedy)
+		return differError(fmt.Sprintf("%s %s %v, %s %v: %s", names[odd], what, values[odd], names[usual], values[usual], remedy))
 	}
 	return cmp.Or(
 		ask("is in loop", func(r record) any { return fmt.Sprintf("%d, of %d steps", r.loop, r.until) }, "let all peers call Steps alike"),
@@ -117,8 +123,8 @@ func differentStates(all []record, names []string) error {
 	if odd < 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: after step %d the state of %s is not that of the others: commit nothing but what the calls have reduced, and write the state in one order",
-		errDiffer, all[0].step, names[ranks[odd]])
+	return differError(fmt.Sprintf("after step %d the state of %s is not that of the others: commit only what calls have reduced, and Save in one order",
+		all[0].step, names[ranks[odd]]))
 }
 
 // oddOnes returns the first value that is not the most common one, and the first that is. Of
@@ -212,8 +218,7 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	}
 	all := recordsOf(words)
 	if err := compareRecords(all, s.names()); err != nil {
-		s.Comm.Revoke(err)
-		return nil, err
+		return nil, err // all come to the same
 	}
 	return all, nil
 }

@@ -25,12 +25,12 @@ const (
 // division cuts the samples of steps among the members of a session. What it decides from has
 // been gathered from all, so that all come to the same.
 //
-// The policy shares out pieces of the step: samples, or, where there are many, runs of unit
-// samples, of which the last may be short.
+// The policy shares out pieces of the step: samples, or, where there are many, equal parts of
+// the step of at most unit samples.
 type division struct {
 	policy  loadbal.Policy
 	speeds  []int64          // of the members when they entered, in samples a second; 0 for unknown
-	unit    int              // samples of a piece; 0 before the first Part
+	unit    int              // samples of a piece at most; 0 before the first Part
 	ends    []int            // by rank, the end of its pieces; nil before the first Part
 	shares  []int            // by rank, in pieces
 	reports []loadbal.Report // of the step before, which the policy has not seen yet; or nil
@@ -92,9 +92,6 @@ func (d *division) part(n, rank int) (lo, hi int) {
 // bound is where n samples are cut for so many pieces of all.
 func (d *division) bound(n, pieces int) int {
 	all := d.ends[len(d.ends)-1]
-	if ceilDiv(n, d.unit) == all {
-		return min(pieces*d.unit, n)
-	}
 	high, low := bits.Mul64(uint64(n), uint64(pieces))
 	q, _ := bits.Div64(high, low, uint64(all)) // pieces <= all, so that it fits
 	return int(q)

@@ -298,7 +298,8 @@ func (l *loop) failed(step int64, err, cause error) error {
 	switch {
 	case l.ctx.Err() != nil:
 		return fmt.Errorf("elastic: step %d: %w", step, context.Cause(l.ctx))
-	case errors.Is(cause, collective.ErrMistake), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(cause, collective.ErrMistake), errors.Is(err, collective.ErrMistake), errors.Is(err, context.Canceled),
+		errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("elastic: step %d: %w", step, err)
 	}
 	return errAgain
