@@ -75,6 +75,7 @@ func TestLayers(t *testing.T) {
 		{"far up", "elastic/a.go", importing("elastic", in("launch")), up},
 		{"sideways", "transport/ticket/a.go", importing("ticket", in("transport/mailbox")), up},
 		{"room above", "elastic/a.go", importing("elastic", in("transport/mem")), up},
+		{"room beside", "trainer/a.go", importing("trainer", in("transport/p2p")), up},
 		{"room below", "transport/p2p/a.go", importing("p2p", in("elastic")), nil},
 		{"own parts below", "elastic/a.go", importing("elastic", in("elastic/member"), in("elastic/internal/transfer")), nil},
 		{"between transports", "transport/mem/a.go", importing("mem", in("transport/p2p")), up},
@@ -98,8 +99,8 @@ func TestLayers(t *testing.T) {
 func TestConfinements(t *testing.T) {
 	const host, tensor = "github.com/libp2p/go-libp2p/core/host", "gorgonia.org/tensor"
 	checkSamples(t, "imports", []sample{
-		{"cgo", "internal/kernel/a.go", importing("raw", "C"), []string{"CGO_ENABLED=0"}},
-		{"unsafe below", "internal/kernel/a.go", importing("raw", "unsafe"), nil},
+		{"cgo", "internal/kernel/a.go", importing("kernel", "C"), []string{"CGO_ENABLED=0"}},
+		{"unsafe below", "internal/kernel/a.go", importing("kernel", "unsafe"), nil},
 		{"unsafe elsewhere", "ring/a_test.go", importing("ring", "unsafe"), []string{"only in internal/kernel"}},
 		{"libp2p transport", "transport/p2p/a.go", importing("p2p", host), nil},
 		{"libp2p wiring", "launch/a.go", importing("launch", host), nil},

@@ -2,7 +2,7 @@
 // compute. All ranks of a communicator call Run with one Config:
 //
 //	sizes, err := bench.ParseSizes("4,1K,64K")
-//	err = bench.Run(ctx, comm, bench.Config{Collective: "allreduce", Bytes: sizes, Type: raw.F32, Op: "sum"}, report)
+//	err = bench.Run(ctx, comm, bench.Config{Collective: "allreduce", Bytes: sizes, Type: kernel.F32, Op: "sum"}, report)
 //
 // An iteration changes the input, passes a barrier, times one call, and passes another
 // barrier; its time is the longest of all ranks. Before the first there are a few that are not counted.
