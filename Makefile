@@ -15,12 +15,13 @@ BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
 PACKAGES = ./...
+NESTED   = -C scripts/figures ./...
 
 # Left out of "make race": tests that look at files or compare results, and those that
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential clean
+.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -41,7 +42,7 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
 
 test: data ## all tests, and a summary
-	@CGO_ENABLED=0 $(GO) run ./scripts/gotest $(PACKAGES)
+	@CGO_ENABLED=0 $(GO) run ./scripts/gotest $(PACKAGES) $(NESTED)
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
@@ -57,15 +58,20 @@ fuzz: ## every fuzz target, for FUZZTIME=10s each
 bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
 
-bench-peers: build ## elrun beside Open MPI and Gloo, half an hour: docs/performance.md; as root with several hosts, too
-	@scripts/bench-peers/install.sh
-	@CGO_ENABLED=0 $(GO) run ./scripts/bench-peers
-	@if [ "$$(id -u)" -eq 0 ]; then CGO_ENABLED=0 $(GO) run ./scripts/bench-peers --hosts; \
+# A module of its own: building elrun must not need what draws. The commands run from here.
+figures: ## bin/balance and bin/bench-peers, which draw docs/balancing and docs/performance
+	@mkdir -p bin
+	@CGO_ENABLED=0 $(GO) -C scripts/figures build -buildvcs=false -o ../../bin/ ./...
+
+bench-peers: build figures ## elrun beside Open MPI and Gloo, half an hour: docs/performance.md; as root with several hosts, too
+	@scripts/figures/bench-peers/install.sh
+	@bin/bench-peers
+	@if [ "$$(id -u)" -eq 0 ]; then bin/bench-peers --hosts; \
 		else echo "make bench-peers: only root can make network namespaces: no measurements with several hosts"; fi
 
-bench-peers-short: build ## the same with few calls on one host; fails only on wrong numbers
-	@scripts/bench-peers/install.sh
-	@CGO_ENABLED=0 $(GO) run ./scripts/bench-peers --short
+bench-peers-short: build figures ## the same with few calls on one host; fails only on wrong numbers
+	@scripts/figures/bench-peers/install.sh
+	@bin/bench-peers --short
 
 planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds it
 	@$(GO) run ./scripts/planted
@@ -73,8 +79,8 @@ planted: ## each small mistake of docs/planted-bugs.md, and whether a test finds
 sim: ## membership in a simulated network, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)
 
-balance-report: ## every balancing policy on every trace of speeds: docs/balancing.md
-	@CGO_ENABLED=0 $(GO) run ./scripts/balance docs/balancing
+balance-report: figures ## every balancing policy on every trace of speeds: docs/balancing.md
+	@bin/balance docs/balancing
 
 scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-scale.svg
 	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs/membership-scale.svg

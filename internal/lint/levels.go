@@ -45,8 +45,9 @@ func layers() []layer {
 		{"level 4, above the trainer", []string{"trainer/nn"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
-		// What "elrun bench" measures, for the command and for those who measure with it.
-		{"level 6, below the commands", []string{"cmd/elrun/bench"}},
+		// What "elrun bench" measures, for the command and for those who measure with it, and
+		// policies of loadbal on traces of speeds.
+		{"level 6, below the commands", []string{"cmd/elrun/bench", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
 		// What only tests use may know everything.
@@ -87,6 +88,12 @@ func confinements() []confinement {
 			Import:  []string{"gorgonia.org/..."},
 			Allowed: []string{"trainer/tensor.go", "trainer/tensor_test.go"},
 			Instead: "use the adapter in trainer/tensor.go",
+		},
+		{
+			// What draws needs a dozen modules, which nobody else is to have.
+			Import:  []string{"gonum.org/v1/plot/..."},
+			Allowed: []string{"scripts/figures/..."},
+			Instead: "draw in a command of scripts/figures, which is a module of its own",
 		},
 		{
 			// A library that reads flags takes them away from the program that uses it.

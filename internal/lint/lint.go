@@ -99,18 +99,12 @@ func (r Rule) problems(packages []*Package) []Problem {
 }
 
 // Load parses all Go files below root, the folder of go.mod, in the order of their
-// names. Like the go command it leaves out testdata, nested modules, and names that
-// start with a dot or an underscore.
+// names. Like the go command it leaves out testdata, modules of others, and names that
+// start with a dot or an underscore. Nested modules of this project belong to it.
 func Load(root string) ([]*Package, error) {
 	var packages []*Package
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		if name != root && (ignored(d.Name()) || nested(name)) {
-			return filepath.SkipDir
-		}
-		p, err := loadPackage(root, name)
+	err := eachFolder(root, func(dir string) error {
+		p, err := loadPackage(root, dir)
 		if p != nil {
 			packages = append(packages, p)
 		}
@@ -122,15 +116,56 @@ func Load(root string) ([]*Package, error) {
 	return packages, nil
 }
 
+// Modules returns the folders below root with a go.mod of this project, as paths from
+// root: "." and those of commands that have dependencies of their own.
+func Modules(root string) ([]string, error) {
+	var dirs []string
+	err := eachFolder(root, func(dir string) error {
+		rel, err := filepath.Rel(root, dir)
+		if err == nil && isModule(dir) {
+			dirs = append(dirs, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lint: modules of %s: %w", root, err)
+	}
+	return dirs, nil
+}
+
+// eachFolder visits root and all folders below it that belong to the project.
+func eachFolder(root string, visit func(dir string) error) error {
+	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name != root && (ignored(d.Name()) || foreign(root, name)) {
+			return filepath.SkipDir
+		}
+		return visit(name)
+	})
+}
+
 func ignored(name string) bool {
 	return name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-// nested reports whether dir is the root of another module, such as an adapter that
-// has dependencies of its own and is checked by its own means.
-func nested(dir string) bool {
+// isModule reports whether dir is the root of a module.
+func isModule(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
+}
+
+// foreign reports whether dir is the root of a module that is not named by its place in
+// this one: data or a tool of somebody else, which is checked by its own means.
+func foreign(root, dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	rel, relErr := filepath.Rel(root, dir)
+	if err != nil || relErr != nil {
+		return isModule(dir)
+	}
+	want := "module " + path.Join(Module, filepath.ToSlash(rel))
+	return !slices.Contains(strings.Split(string(text), "\n"), want)
 }
 
 // loadPackage parses the Go files of one folder. It returns nil where there are none.

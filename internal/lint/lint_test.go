@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // root is the folder of go.mod: a test runs in the folder of its package.
 const root = "../.."
 
-// TestTree applies every rule to every Go file of the module.
+// TestTree applies every rule to every Go file of the project.
 func TestTree(t *testing.T) {
 	packages, err := lint.Load(root)
 	if err != nil {
@@ -33,25 +34,43 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// TestVet runs go vet, as it is, over the module.
+// TestVet runs go vet, as it is, over each module.
 func TestVet(t *testing.T) {
-	check(t, goCommand("vet", "./..."))
+	for _, dir := range modules(t) {
+		check(t, goCommand(dir, "vet", "./..."))
+	}
 }
 
-// TestStaticcheck runs staticcheck over the module. The tool and what it needs are
+// TestStaticcheck runs staticcheck over each module. The tool and what it needs are
 // in tools.mod, so that nobody who imports elrun gets them into their module graph.
 func TestStaticcheck(t *testing.T) {
-	tool := []string{"tool", "-modfile=internal/lint/tools.mod", "staticcheck"}
-	if out, err := goCommand(append(tool, "-version")...).CombinedOutput(); err != nil {
+	tools, err := filepath.Abs("tools.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := []string{"tool", "-modfile=" + tools, "staticcheck"}
+	if out, err := goCommand(".", append(tool, "-version")...).CombinedOutput(); err != nil {
 		unavailable(t, "cannot build staticcheck, which needs a module proxy the first time: %v\n%s", err, out)
 	}
-	check(t, goCommand(append(tool, "./...")...))
+	for _, dir := range modules(t) {
+		check(t, goCommand(dir, append(tool, "./...")...))
+	}
 }
 
-// goCommand prepares the go command at the root of the module.
-func goCommand(args ...string) *exec.Cmd {
+// modules returns the folders of all modules of the project.
+func modules(t *testing.T) []string {
+	t.Helper()
+	dirs, err := lint.Modules(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
+// goCommand prepares the go command in a folder of the project.
+func goCommand(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
-	cmd.Dir = root
+	cmd.Dir = filepath.Join(root, dir)
 	return cmd
 }
 

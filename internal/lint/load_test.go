@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,8 @@ func TestLoad(t *testing.T) {
 		"b/readme.txt":        "text",
 		"c/go.mod":            "module other",
 		"c/c.go":              "package c",
+		"e/f/go.mod":          "// Figures.\nmodule " + lint.Module + "/e/f\n\ngo 1.26.0\n",
+		"e/f/g/g.go":          "package g",
 		".hidden/h.go":        "nonsense",
 		"_old/o.go":           "nonsense",
 		"d/e/e.go":            "package e",
@@ -55,12 +58,16 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	want := map[string][]string{
-		".":   {"a.go"},
-		"b":   {"b/b.go", "b/b_plan9.go", "b/b_test.go"},
-		"d/e": {"d/e/e.go"},
+		".":     {"a.go"},
+		"b":     {"b/b.go", "b/b_plan9.go", "b/b_test.go"},
+		"d/e":   {"d/e/e.go"},
+		"e/f/g": {"e/f/g/g.go"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	if modules, err := lint.Modules(root); err != nil || !slices.Equal(modules, []string{".", "e/f"}) {
+		t.Errorf("modules %q (%v)", modules, err)
 	}
 }
 

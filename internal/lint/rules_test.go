@@ -111,6 +111,8 @@ func TestConfinements(t *testing.T) {
 		{"tensor elsewhere", "trainer/model.go", importing("trainer", tensor), []string{"trainer/tensor.go"}},
 		{"flags in a command", "cmd/elrun/a.go", importing("main", "github.com/alecthomas/kong"), nil},
 		{"flags in a library", "launch/a.go", importing("launch", "github.com/alecthomas/kong"), []string{"options struct"}},
+		{"figures", "scripts/figures/balance/a.go", importing("main", "gonum.org/v1/plot/vg"), nil},
+		{"figures elsewhere", "scripts/scale/a.go", importing("main", "gonum.org/v1/plot"), []string{"module of its own"}},
 		{"similar name", "elastic/a.go", importing("elastic", "github.com/libp2p-other/host"), nil},
 	})
 }

@@ -4,6 +4,10 @@
 // reason, which plain "go test" hides.
 //
 //	go run ./scripts/gotest ./...
+//	go run ./scripts/gotest ./... -C scripts/figures ./...
+//
+// Each -C begins the arguments of another run of the go command, in that folder, as a
+// module that is nested in this one needs. There is one summary of all runs.
 //
 // With ELRUN_CI set a skipped test counts as a failure: there everything that a test
 // needs is installed, and a test that never runs proves nothing. The exit status is
@@ -13,15 +17,20 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 )
 
 func main() {
 	s := newSummary(os.Stdout)
-	err := run(s, os.Args[1:])
+	var err error
+	for _, args := range parts(os.Args[1:]) {
+		err = errors.Join(err, run(s, args))
+	}
 	ok := s.close(os.Getenv("ELRUN_CI") != "")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gotest:", err)
@@ -31,10 +40,31 @@ func main() {
 	}
 }
 
+// parts cuts arguments before each -C. Without arguments there is one part, of none.
+func parts(args []string) [][]string {
+	all := [][]string{nil}
+	for i, arg := range args {
+		if arg == "-C" && i > 0 {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], arg)
+	}
+	return all
+}
+
+// command prepares a run of the go command, which takes -C as its first flag only.
+func command(args []string) *exec.Cmd {
+	where := 0
+	if len(args) > 1 && args[0] == "-C" {
+		where = 2
+	}
+	return exec.Command("go", slices.Concat([]string{"test"}, args[:where], []string{"-json"}, args[where:])...)
+}
+
 // run starts the go command and feeds its events to s. The command's own failure is
 // an error even where no test failed, as with a package that does not compile.
 func run(s *summary, args []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd := command(args)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

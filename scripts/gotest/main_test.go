@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -76,5 +77,26 @@ func TestSummaryOfFailure(t *testing.T) {
 func TestReasonOfSilentSkip(t *testing.T) {
 	if got := reason([]string{"=== RUN   TestX\n", "--- SKIP: TestX (0.00s)\n"}); got != "no reason given" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Every -C begins a run of its own, in which it is the first flag.
+func TestRunsOfSeveralModules(t *testing.T) {
+	for _, c := range []struct {
+		args, want string // commands are separated by "; "
+	}{
+		{"", "go test -json"},
+		{"-run X ./...", "go test -json -run X ./..."},
+		{"./... -C a ./... -v -C b .", "go test -json ./...; go test -C a -json ./... -v; go test -C b -json ."},
+		{"-C a ./...", "go test -C a -json ./..."},
+		{"-C", "go test -json -C"}, // the go command says what is missing
+	} {
+		var got []string
+		for _, args := range parts(strings.Fields(c.args)) {
+			got = append(got, strings.Join(command(args).Args, " "))
+		}
+		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
+			t.Errorf("%q runs %q, want %q", c.args, got, want)
+		}
 	}
 }

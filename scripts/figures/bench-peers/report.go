@@ -44,7 +44,7 @@ func (s *study) report() string {
 
 const introduction = `# Performance
 
-Made by ` + "`make bench-peers` (scripts/bench-peers)" + `; do not edit. The figures behind it
+Made by ` + "`make bench-peers` (scripts/figures/bench-peers)" + `; do not edit. The figures behind it
 are in [performance/figures.json](performance/figures.json).
 
 AllReduce of float32, sum. The sides run in one go and take turns, in several rounds, and each round begins with

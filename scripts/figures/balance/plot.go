@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"

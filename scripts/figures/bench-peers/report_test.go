@@ -45,18 +45,18 @@ func sample() *study {
 
 // The report in docs is what the code makes of the figures there, and its plots are there.
 func TestDocsAreCurrent(t *testing.T) {
-	s, err := load("../../docs/performance/figures.json")
+	s, err := load("../../../docs/performance/figures.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(s.Records) == 0 {
 		return // nothing has been measured yet
 	}
-	if docs, err := os.ReadFile("../../docs/performance.md"); err != nil || string(docs) != s.report() {
-		t.Errorf("docs/performance.md is not what the code gives (%v): go run ./scripts/bench-peers --report", err)
+	if docs, err := os.ReadFile("../../../docs/performance.md"); err != nil || string(docs) != s.report() {
+		t.Errorf("docs/performance.md is not what the code gives (%v): make figures, then bin/bench-peers --report", err)
 	}
 	for _, n := range s.ranks(partHost) {
-		if _, err := os.Stat(filepath.Join("../../docs/performance", plotName(n))); err != nil {
+		if _, err := os.Stat(filepath.Join("../../../docs/performance", plotName(n))); err != nil {
 			t.Error(err)
 		}
 	}

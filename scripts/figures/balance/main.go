@@ -1,9 +1,10 @@
-// Command balance runs every policy of loadbal on every trace of scripts/balance/balsim and
+// Command balance runs every policy of loadbal on every trace of scripts/balsim and
 // writes what came out: docs/balancing.md, and a plot for each trace.
 //
-//	go run ./scripts/balance docs/balancing
+//	make figures
+//	bin/balance docs/balancing
 //
-// It is to be run in the module's root. The figures are the same on every machine.
+// It is to be run in the root of the tree. The figures are the same on every machine.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 )
 
 // Sizes of the runs: those for the figures, and those for the plots, which could not
@@ -26,7 +27,7 @@ const (
 	peers, steps         = 64, 600
 	plotPeers, plotSteps = 4, 170
 	// recordings is where traces are that were measured and not made up.
-	recordings = "scripts/balance/balsim/testdata"
+	recordings = "scripts/balsim/testdata"
 )
 
 func main() {
@@ -75,7 +76,7 @@ func ranking(text []byte) []byte {
 func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") + ".svg" }
 
 // traces are all traces, of so many peers and steps where they are made up and of as
-// many steps at most where they are not. root is the folder of the module.
+// many steps at most where they are not. root is that of the tree.
 func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	all := balsim.All(peers, steps)
 	for _, r := range []struct{ name, about string }{

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 )
 
 // simulate runs the policy of a name.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 )
 
 // Between equal peers shares do not wander, though times are never the same.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 )
 
 // report is the text of docs/balancing.md. folder is where the plots are, as seen from

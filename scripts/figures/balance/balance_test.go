@@ -10,28 +10,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/scripts/balance/balsim"
+	"github.com/elrun/elrun/scripts/balsim"
 )
 
 // The text in docs is what the code as it is gives, and its plots are there.
 func TestDocsAreCurrent(t *testing.T) {
-	text, err := report("../..", "balancing")
+	text, err := report("../../..", "balancing")
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs, err := os.ReadFile("../../docs/balancing.md")
+	docs, err := os.ReadFile("../../../docs/balancing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, docs) {
-		t.Error("docs/balancing.md is not what the code gives: go run ./scripts/balance docs/balancing")
+		t.Error("docs/balancing.md is not what the code gives: make balance-report")
 	}
-	plotted, err := traces("../..", plotPeers, 1)
+	plotted, err := traces("../../..", plotPeers, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, trace := range plotted {
-		if _, err := os.Stat(filepath.Join("../../docs/balancing", file(trace))); err != nil {
+		if _, err := os.Stat(filepath.Join("../../../docs/balancing", file(trace))); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,13 +1,14 @@
 // Command bench-peers compares elrun's AllReduce with Open MPI's and Gloo's on this
 // machine, and with what its memory allows:
 //
-//	go run ./scripts/bench-peers                 one host; writes docs/performance.md
-//	go run ./scripts/bench-peers --hosts         four hosts made of network namespaces (root)
-//	go run ./scripts/bench-peers --short         few calls; fails only on wrong numbers
-//	go run ./scripts/bench-peers --report        writes the report again, measures nothing
+//	make build figures
+//	bin/bench-peers                 one host; writes docs/performance.md
+//	bin/bench-peers --hosts         four hosts made of network namespaces (root)
+//	bin/bench-peers --short         few calls; fails only on wrong numbers
+//	bin/bench-peers --report        writes the report again, measures nothing
 //
-// It is to be run in the module's root, with bin/elrun built: make bench-peers does both,
-// and installs the peers. All sides run in one go and take turns, in several rounds. All
+// It is to be run in the root of the tree, where make bench-peers runs it, and installs
+// the peers. All sides run in one go and take turns, in several rounds. All
 // sides do the same: the input changed, a barrier, one timed call, a barrier, every element checked;
 // the slowest rank counts, and the median of the calls is the figure of a round. Only
 // Gloo's call has source and destination in one.
@@ -136,11 +137,11 @@ func (o options) rig(ctx context.Context) (r rig, clean func(), err error) {
 	}
 	clean = func() { _ = os.RemoveAll(folder) }
 	program := filepath.Join(folder, "openmpi")
-	if exec.CommandContext(ctx, "mpicc", "-O3", "scripts/bench-peers/peers/openmpi.c", "-o", program).Run() == nil {
+	if exec.CommandContext(ctx, "mpicc", "-O3", "scripts/figures/bench-peers/peers/openmpi.c", "-o", program).Run() == nil {
 		r.openmpi = program
 	}
 	if exec.CommandContext(ctx, r.python, "-c", "import torch.distributed as d; exit(not d.is_gloo_available())").Run() == nil {
-		r.gloo, err = filepath.Abs("scripts/bench-peers/peers/gloo.py")
+		r.gloo, err = filepath.Abs("scripts/figures/bench-peers/peers/gloo.py")
 	}
 	return r, clean, err
 }
