@@ -22,10 +22,9 @@ func checkCalls(f *File) []Problem {
 func forbidden(f *File, callee string) string {
 	switch callee {
 	case "time.Sleep":
-		// A sleep is too long on a fast machine and too short on a busy one. End to
-		// end there are other processes, whose time nobody can bend.
-		if (f.Test() || matches(f.Name, "testing/...")) && !matches(f.Name, "testing/e2e/...") {
-			return "wait for what you wait for, by a channel or a context, or use a timer in a testing/synctest bubble"
+		// A sleep is too long on a fast machine and too short on a busy one.
+		if f.Test() || matches(f.Name, "testing/...") {
+			return "wait for what you wait for, by a channel, a context or a condition, or use a timer in a testing/synctest bubble"
 		}
 	// Standard output belongs to the program; a library's text would mix with it.
 	case "fmt.Print", "fmt.Printf", "fmt.Println", "print", "println":

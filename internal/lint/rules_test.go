@@ -165,7 +165,7 @@ func TestCalls(t *testing.T) {
 		{"sleep in a test", "ring/a_test.go", sleep, []string{"synctest"}},
 		{"sleep by another name", "ring/a_test.go", calling("x", `clock "time"`, "clock.Sleep(1)"), []string{"no time.Sleep"}},
 		{"sleep in an aid of tests", "testing/cluster/a.go", sleep, []string{"no time.Sleep"}},
-		{"sleep end to end", "testing/e2e/a_test.go", sleep, nil},
+		{"sleep end to end", "testing/e2e/a_test.go", sleep, []string{"a condition"}},
 		{"sleep in code", "examples/mnist/a.go", sleep, nil},
 		{"other sleep", "ring/a_test.go", calling("x", `"time"`, "bed.Sleep(1)"), nil},
 		{"print", "launch/a.go", calling("launch", `"fmt"`, "fmt.Println(1)"), []string{"io.Writer"}},

@@ -280,6 +280,22 @@ func until(t *testing.T, what string, condition func() bool) {
 	}
 }
 
+// stays fails the test if a state that holds now ends within a time.
+func stays(t *testing.T, d time.Duration, what string, state func() bool) {
+	t.Helper()
+	over := time.After(d)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for state() {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+		}
+	}
+	t.Fatalf("it is not %s any more", what)
+}
+
 // elrunCommand runs an elrun subcommand to its end.
 func elrunCommand(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,27 +42,42 @@ func (e *elrun) expectWholeDone(t *testing.T) {
 func TestLauncherStopped(t *testing.T) {
 	e := start(t, "chatty", 2)
 	e.expectRanks(t, 2)
+	progress := func() string {
+		b, _ := os.ReadFile(e.finish + progressSuffix) // empty before the first round
+		return string(b)
+	}
 	e.signal(t, syscall.SIGSTOP)
-	time.Sleep(3 * time.Second) // in which more events come than a socket holds
+	before := len(progress())
+	until(t, "more events than sockets and peers hold", func() bool { return len(progress()) > before+200 })
 	e.end(t)
-	time.Sleep(500 * time.Millisecond)
+	until(t, "the end of the last round", func() bool { return strings.Count(progress(), "\n") == 2 })
 	e.signal(t, syscall.SIGCONT)
 	e.expectWholeDone(t)
 	e.expect(t, "of its log dropped")
 }
 
+// longestSilence is longer than any member may be silent.
+const longestSilence = 5 * time.Second
+
 // SIGTSTP stops the peers as well, and SIGCONT lets all go on as if nothing had been.
 func TestSuspended(t *testing.T) {
-	e := start(t, "train", 3)
+	log := filepath.Join(t.TempDir(), "events")
+	e := start(t, "train", 3, "--events", log)
 	e.expectRanks(t, 3)
 	e.expect(t, "session epoch=")
 	e.signal(t, syscall.SIGTSTP)
-	until(t, "all to be stopped", func() bool {
+	stopped := func() bool {
 		return len(e.peers(t)) == 3 && !slices.ContainsFunc(append(e.peers(t), e.cmd.Process.Pid), func(pid int) bool { return state(pid) != "T" })
-	})
-	time.Sleep(5 * time.Second) // longer than any member may be silent
+	}
+	until(t, "all to be stopped", stopped)
+	steps := func() string {
+		b, _ := os.ReadFile(log) // empty before the first event
+		return string(b)
+	}
+	before := strings.Count(steps(), "\n")
+	stays(t, longestSilence, "stopped", stopped)
 	e.signal(t, syscall.SIGCONT)
-	time.Sleep(time.Second)
+	until(t, "further steps", func() bool { return strings.Count(steps(), "\n") > before+300 })
 	e.end(t)
 	e.expectWholeDone(t)
 }
@@ -142,6 +158,24 @@ func TestSignalTwice(t *testing.T) {
 	}
 }
 
+// pending reports whether a signal waits for a process to take it.
+func pending(t *testing.T, pid int, sig syscall.Signal) bool {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^ShdPnd:\s*([0-9a-f]+)$`).FindSubmatch(b)
+	if m == nil {
+		t.Fatalf("no pending signals in:\n%s", b)
+	}
+	mask, err := strconv.ParseUint(string(m[1]), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mask&(1<<(sig-1)) != 0
+}
+
 // What elrun was started to ignore it ignores, and its peers can still be asked to leave.
 func TestIgnoredSignals(t *testing.T) {
 	self, err := os.Executable()
@@ -155,7 +189,7 @@ func TestIgnoredSignals(t *testing.T) {
 				append(e.commandLine(t, 2), self)...)...)
 			e.expectRanks(t, 2)
 			e.signal(t, sig)
-			time.Sleep(200 * time.Millisecond)
+			until(t, "the signal to be delivered", func() bool { return !pending(t, e.cmd.Process.Pid, sig) })
 			e.signal(t, syscall.SIGTERM)
 			if status := e.wait(t); status != 143 {
 				t.Errorf("status %d, want 143: SIGTERM was the first that counts", status)
@@ -212,7 +246,7 @@ func TestLoopbackDown(t *testing.T) {
 // The first process of a container waits for the orphans that it is given.
 func TestFirstProcess(t *testing.T) {
 	script := `(sh -c 'echo started' &); (sleep 0.1 &); (sleep 0.1 &); n=1
-		for i in 1 2 3 4 5 6 7 8 9 10; do [ $n = 0 ] || { sleep 0.5; n=$(cat /proc/[0-9]*/stat | grep -c ') Z 1 '); }; done; echo zombies=$n`
+		while [ $n != 0 ]; do sleep 0.5; n=$(cat /proc/[0-9]*/stat | grep -c ') Z 1 '); done; echo zombies=$n`
 	out, status := inNamespace(t, []string{"--pid", "--fork", "--mount-proc"}, "-n", "1", "sh", "-c", script)
 	if status != 0 || !strings.Contains(out, "[0] zombies=0\n") {
 		t.Errorf("status %d, %q", status, out)

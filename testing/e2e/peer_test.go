@@ -205,12 +205,21 @@ func stall(ctx context.Context) error {
 	return errors.Join(collective.Barrier(context.WithoutCancel(ctx), s.Comm), g.Close())
 }
 
+// progressSuffix ends the name of the file to which each peer of chatty adds a point for each
+// round, and a newline after the last: elrun's output tells nothing while elrun is stopped.
+const progressSuffix = ".progress"
+
 // chatty reports many steps until the file is there that ends it, and then a result.
 func chatty(ctx context.Context) error {
 	g, s, err := join(ctx)
 	if err != nil {
 		return err
 	}
+	progress, err := os.OpenFile(os.Getenv(finishVariable)+progressSuffix, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return errors.Join(err, g.Close())
+	}
+	defer progress.Close()
 	for i := int64(1); ; i++ {
 		for range 200 {
 			g.Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i)})
@@ -219,12 +228,14 @@ func chatty(ctx context.Context) error {
 		if _, err := os.Stat(os.Getenv(finishVariable)); err == nil {
 			votes[0] = 1
 		}
-		if err := collective.AllReduce(ctx, s.Comm, votes, votes, collective.Sum[int64]); err != nil {
+		_, err := progress.WriteString(".")
+		if err := errors.Join(err, collective.AllReduce(ctx, s.Comm, votes, votes, collective.Sum[int64])); err != nil {
 			return errors.Join(err, g.Close())
 		}
 		if votes[0] > 0 {
 			g.Emit(s.View.Epoch, i, event.Done{Steps: i, Peers: s.Comm.Size(), SHA256: "abcd"})
-			return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
+			_, err := progress.WriteString("\n")
+			return errors.Join(err, collective.Barrier(ctx, s.Comm), g.Close())
 		}
 	}
 }
