@@ -61,7 +61,7 @@ type world struct {
 	stop    chan struct{}
 	working sync.WaitGroup // the watch and all calls on which books are kept
 
-	shared *Shared // memory of this host's ranks; nil if there is none
+	shared *memory // memory of this host's ranks; nil if there is none
 
 	mu      sync.Mutex
 	lanes   int   // of the shared memory that are taken
@@ -131,7 +131,7 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 		habits: habits{kinds: make(map[Call]*longest)}, contacts: make(map[int]*contact),
 	}
 	if s, ok := t.(Sharer); ok {
-		w.shared = s.Shared()
+		w.shared = memoryOf(s.Shared())
 	}
 	c := &Comm{world: w, seq: w.sequence(0, nil), rank: rank, size: size}
 	c.settle(0)

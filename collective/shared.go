@@ -21,11 +21,29 @@ func inMemory(k Kind) bool {
 	return false
 }
 
+// memory is what ranks share, as the calls of this rank use it.
+type memory struct {
+	*Shared
+	*shm.Attached
+}
+
+// memoryOf returns nil if there is none that calls can use.
+func memoryOf(s *Shared) *memory {
+	if s == nil {
+		return nil
+	}
+	m, ok := s.Memory.(*shm.Attached)
+	if !ok {
+		return nil
+	}
+	return &memory{s, m}
+}
+
 // lane is the part of the shared memory in which a communicator carries out its calls,
 // one after the other in the order in which they began.
 type lane struct {
 	*shm.Lane
-	shared *Shared
+	shared *memory
 	ranks  []int // of the transport
 	turns  *turns
 	queue  queue // of calls that nobody waits in

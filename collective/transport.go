@@ -2,8 +2,6 @@ package collective
 
 import (
 	"context"
-
-	"github.com/elrun/elrun/internal/shm"
 )
 
 // Envelope is what travels with every message: to which call of which
@@ -79,8 +77,8 @@ type Posted interface {
 }
 
 // Sharer is a Transport whose rank may share memory with others of its host. Whatever
-// revokes or closes the transport revokes the segment as well, and the Close of another
-// rank is told to it by Segment.Gone.
+// revokes or closes the transport revokes the memory as well, and the Close of another
+// rank is told to it by Memory.Gone.
 type Sharer interface {
 	// Shared returns the memory, the same each time; nil if there is none.
 	Shared() *Shared
@@ -88,17 +86,25 @@ type Sharer interface {
 
 // Shared is memory that some ranks share.
 type Shared struct {
-	// Segment is attached at this rank.
-	Segment *shm.Segment
-	// Ranks are those of the transport that share it, in the order of the segment's ranks.
+	// Memory is attached at this rank. Calls use what this module's own transports make; in
+	// any other memory they send messages.
+	Memory Memory
+	// Ranks are those of the transport that share it, in the order of the memory's ranks.
 	Ranks []int
-	// Arena is where this rank allocates what all of them can reach; nil if it cannot.
-	Arena *shm.Arena
 	// Cause returns why the transport was revoked; nil if it was not.
 	Cause func() error
 	// Release gives the memory back. It is called once, after the transport's Close, when
 	// nothing uses the memory any more.
 	Release func() error
+}
+
+// Memory is what a transport tells the memory that it shares. No method blocks.
+type Memory interface {
+	// Revoke makes every pending and later wait of this process in the memory fail.
+	Revoke()
+	// Gone ends the waits for a rank of the memory that does nothing more, but for what it
+	// has done already.
+	Gone(rank int)
 }
 
 // MaxSignal is the longest message of Transport.Signal, in bytes.

@@ -107,7 +107,7 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (collecti
 		return nil, errors.Join(err, t.Close())
 	}
 	nothing := func() error { return nil }
-	s := &collective.Shared{Segment: segment, Arena: h.arenas[self], Cause: nothing, Release: nothing}
+	s := &collective.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[self]}, Cause: nothing, Release: nothing}
 	for rank := range v.Members {
 		s.Ranks = append(s.Ranks, rank)
 	}
@@ -124,11 +124,11 @@ func (f flat) Shared() *collective.Shared { return f.shared }
 
 func (f flat) Revoke(cause error) {
 	f.Transport.Revoke(cause)
-	f.shared.Segment.Revoke()
+	f.shared.Memory.Revoke()
 }
 
 func (f flat) Close() error {
-	f.shared.Segment.Revoke()
+	f.shared.Memory.Revoke()
 	return f.Transport.Close()
 }
 

@@ -75,6 +75,7 @@ func Rules() []Rule {
 		{"declarations", eachFile(checkDeclarations)},
 		{"calls", eachFile(checkCalls)},
 		{"documentation", checkDocs},
+		{"surface", checkSurface},
 		{"size", eachFile(checkSize)},
 		{"format", eachFile(checkFormat)},
 	}

@@ -201,6 +201,32 @@ func TestDocumentation(t *testing.T) {
 	})
 }
 
+// Everything that an exported declaration names can be imported.
+func TestSurface(t *testing.T) {
+	head := "package ring\nimport \"" + lint.Module + "/internal/kernel\"\ntype hidden int\n"
+	hidden, kernel := []string{"names hidden"}, []string{"internal/kernel.X"}
+	checkSamples(t, "surface", []sample{
+		{"result", "ring/a.go", head + "func F() *hidden", hidden},
+		{"parameter", "ring/a.go", head + "func F(m map[string][]kernel.X)", kernel},
+		{"own function", "ring/a.go", head + "func f(kernel.X) hidden", nil},
+		{"method", "ring/a.go", head + "func (t *T) M(hidden int, x func(...hidden))", hidden},
+		{"method of an own type", "ring/a.go", head + "func (t hidden) M(kernel.X)", nil},
+		{"type", "ring/a.go", head + "type T []hidden", hidden},
+		{"alias", "ring/a.go", head + "type T = kernel.X", kernel},
+		{"own type", "ring/a.go", head + "type t kernel.X", nil},
+		{"constraint", "ring/a.go", head + "type T[E kernel.X] int", kernel},
+		{"function's constraint", "ring/a.go", head + "func F[E kernel.X]()", kernel},
+		{"fields", "ring/a.go", head + "type T struct { A, b hidden; c kernel.X }", hidden},
+		{"embedded", "ring/a.go", head + "type T struct { hidden; kernel.X }", kernel},
+		{"methods of an interface", "ring/a.go", head + "type T interface { M() hidden; m() kernel.X }", hidden},
+		{"variable", "ring/a.go", head + "var V, w hidden", hidden},
+		{"own variable", "ring/a.go", head + "var v hidden", nil},
+		{"in an internal package", "internal/x/a.go", head + "func F() hidden", nil},
+		{"in a command", "cmd/x/a.go", strings.Replace(head, "ring", "main", 1) + "func F() hidden", nil},
+		{"in a test", "ring/a_test.go", head + "func F() hidden", nil},
+	})
+}
+
 // TestPackageCommentAnywhere shows that one file speaks for all of a package, but
 // that a test does not speak for the code.
 func TestPackageCommentAnywhere(t *testing.T) {

@@ -141,6 +141,13 @@ type Segment struct {
 	gone       []atomic.Bool // by rank
 }
 
+// Attached is what a transport hands to the calls of its rank: its view of the segment, and where
+// it allocates what all ranks of the segment can reach, nil if it cannot.
+type Attached struct {
+	*Segment
+	Arena *Arena
+}
+
 // Ordinary returns memory for a segment between the goroutines of this process.
 func Ordinary(size int) []byte {
 	b := make([]byte, size+line)

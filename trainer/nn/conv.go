@@ -31,7 +31,7 @@ type conv struct {
 
 // Conv is a layer of so many filters of kernel x kernel.
 func Conv(filters, kernel int) Layer {
-	return func(b builder) (layer, Shape, error) {
+	return Layer{func(b builder) (layer, Shape, error) {
 		if filters < 1 || kernel < 1 || kernel > b.in.H || kernel > b.in.W {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d filters of %d x %d on %v", b.name, filters, kernel, kernel, b.in)
 		}
@@ -41,7 +41,7 @@ func Conv(filters, kernel int) Layer {
 			b: zeros(b.name+".bias", filters),
 		}
 		return l, l.out, nil
-	}
+	}}
 }
 
 func (l *conv) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
@@ -208,13 +208,13 @@ type pool struct {
 
 // Pool halves rows and columns, keeping the largest of each 2 x 2 elements.
 func Pool() Layer {
-	return func(b builder) (layer, Shape, error) {
+	return Layer{func(b builder) (layer, Shape, error) {
 		out := Shape{b.in.C, b.in.H / 2, b.in.W / 2}
 		if out.Size() == 0 {
 			return nil, Shape{}, fmt.Errorf("nn: %s: nothing left of %v", b.name, b.in)
 		}
 		return &pool{in: b.in, out: out}, out, nil
-	}
+	}}
 }
 
 func (l *pool) params() []trainer.Param { return nil }

@@ -18,7 +18,9 @@ func (s Shape) Size() int { return s.C * s.H * s.W }
 func (s Shape) String() string { return fmt.Sprintf("%dx%dx%d", s.C, s.H, s.W) }
 
 // Layer describes a layer of New: made by Dense, Conv, Pool or ReLU.
-type Layer func(b builder) (layer, Shape, error)
+type Layer struct {
+	make func(b builder) (layer, Shape, error)
+}
 
 // builder is what a Layer is made from.
 type builder struct {
@@ -72,7 +74,7 @@ type dense struct {
 
 // Dense is a fully connected layer of so many outputs.
 func Dense(outputs int) Layer {
-	return func(b builder) (layer, Shape, error) {
+	return Layer{func(b builder) (layer, Shape, error) {
 		if outputs < 1 {
 			return nil, Shape{}, fmt.Errorf("nn: %s: %d outputs", b.name, outputs)
 		}
@@ -82,7 +84,7 @@ func Dense(outputs int) Layer {
 			b: zeros(b.name+".bias", outputs),
 		}
 		return l, Shape{C: outputs, H: 1, W: 1}, nil
-	}
+	}}
 }
 
 func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
@@ -172,7 +174,7 @@ type relu struct{ y []float32 }
 
 // ReLU is the rectifier, max(x, 0).
 func ReLU() Layer {
-	return func(b builder) (layer, Shape, error) { return &relu{}, b.in, nil }
+	return Layer{func(b builder) (layer, Shape, error) { return &relu{}, b.in, nil }}
 }
 
 func (l *relu) params() []trainer.Param { return nil }

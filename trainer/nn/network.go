@@ -44,11 +44,14 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	}
 	n := &Network{data: data, in: in, first: []int{0}, work: new(worker)}
 	shape, own := in, &lane{}
-	for i, build := range layers {
+	for i, described := range layers {
+		if described.make == nil {
+			return nil, fmt.Errorf("nn: new network: layer %d was made by none of Dense, Conv, Pool and ReLU", i)
+		}
 		// Each layer has a generator of its own, so that it does not depend on others.
 		rng := &random{state: seed ^ uint64(i)<<56}
 		rng.state = rng.next()
-		l, out, err := build(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, work: n.work})
+		l, out, err := described.make(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, work: n.work})
 		if err != nil {
 			return nil, err
 		}

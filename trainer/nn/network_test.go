@@ -249,6 +249,7 @@ func TestNewRefusesWhatDoesNotFit(t *testing.T) {
 		"nothing left of":     {nn.Pool(), nn.Pool(), nn.Pool()},
 		"layer1: 2 filters":   {nn.Pool(), nn.Conv(2, 3)},
 		"1 filters of 0 x 0 ": {nn.Conv(1, 0)},
+		"layer 1 was made by": {nn.Dense(3), {}},
 	}
 	for want, layers := range tests {
 		if _, err := nn.New(nn.Table{}, in, 1, layers...); err == nil || !strings.Contains(err.Error(), want) {

@@ -46,13 +46,13 @@ func TestGradientsAreCompleteEarly(t *testing.T) {
 	var notes []string
 	layers := []Layer{}
 	for i, params := range []int{0, 2, 0, 1} {
-		layers = append(layers, func(b builder) (layer, Shape, error) {
+		layers = append(layers, Layer{func(b builder) (layer, Shape, error) {
 			l := &noting{name: fmt.Sprint(i), notes: &notes}
 			for range params {
 				l.p = append(l.p, zeros(b.name, 1))
 			}
 			return l, b.in, nil
-		})
+		}})
 	}
 	n, err := New(Table{Inputs: [][]float32{{1, 2}}, Classes: []int{0}}, Shape{C: 2, H: 1, W: 1}, 1, layers...)
 	if err != nil {

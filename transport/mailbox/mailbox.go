@@ -103,7 +103,7 @@ func (b *Box) Fail(cause error) bool {
 		return false
 	}
 	if b.shared != nil {
-		b.shared.Segment.Revoke() // before others are told, to whom the cause counts then, and no death
+		b.shared.Memory.Revoke() // before others are told, to whom the cause counts then, and no death
 	}
 	close(b.failed)
 	return true
@@ -132,7 +132,7 @@ func (b *Box) Failed() <-chan struct{} { return b.failed }
 func (b *Box) End(from int, err error) {
 	if b.shared != nil {
 		if place := slices.Index(b.shared.Ranks, from); place >= 0 {
-			b.shared.Segment.Gone(place)
+			b.shared.Memory.Gone(place)
 		}
 	}
 	for r := b.sources[from].end(err); r != nil; {

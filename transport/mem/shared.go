@@ -54,7 +54,7 @@ func share(ranks []*Transport) error {
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
-		t.box.Share(&collective.Shared{Segment: segment, Ranks: members, Arena: h.arenas[i], Cause: t.box.Cause, Release: h.release})
+		t.box.Share(&collective.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[i]}, Ranks: members, Cause: t.box.Cause, Release: h.release})
 	}
 	return nil
 }

@@ -472,7 +472,7 @@ func (s *sharing) release() error {
 
 // shared is what a communicator gets of it; cause is that of its transport.
 func (s *sharing) shared(cause func() error) *collective.Shared {
-	return &collective.Shared{Segment: s.segment, Ranks: s.ranks, Arena: s.own(), Cause: cause,
+	return &collective.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.own()}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}
 }
 

@@ -171,7 +171,7 @@ func TestAgree(t *testing.T) {
 			}
 		}
 		s := all[0].shared(nil)
-		go func() { errs <- s.Segment.Lane(0, s.Ranks).Meet() }()
+		go func() { errs <- s.Memory.(*shm.Attached).Lane(0, s.Ranks).Meet() }()
 		for _, o := range all[1:] {
 			go func() { errs <- o.segment.Lane(0, o.ranks).Meet() }()
 		}
