@@ -1,0 +1,77 @@
+// Command tensors trains a model whose parameters and data are tensors of
+// gorgonia.org/tensor, alone or as one of the peers that elrun starts:
+//
+//	tensors
+//	elrun -n 4 tensors --passes 10
+//
+// It tells in which of three rings around the origin a point lies. model.go has the
+// model: matrix products of the tensor library in both directions. Package
+// trainer/tensors makes parameters of its tensors, which then are trained in place.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+func main() {
+	passes := flag.Int("passes", 30, "passes over the `N` training samples")
+	flag.Parse()
+	// SIGTERM is launch's: it lets this peer finish the step and leave.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, *passes)
+	stop()
+	switch {
+	case err == nil || errors.Is(err, elastic.ErrLeft) || errors.Is(err, elastic.ErrFinished):
+	case errors.Is(err, elastic.ErrQuorum):
+		fmt.Fprintln(os.Stderr, "tensors:", err)
+		os.Exit(launch.StatusQuorum)
+	default:
+		fmt.Fprintln(os.Stderr, "tensors:", err)
+		os.Exit(1)
+	}
+}
+
+// run joins the job, trains and leaves.
+func run(ctx context.Context, passes int) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	return Train(ctx, g, passes, func(r trainer.Result) {
+		if !launch.Launched() { // elrun prints the result itself
+			fmt.Println(r)
+		}
+	})
+}
+
+// Train takes part in training a new model, and tells done the result.
+func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.Result)) error {
+	m, err := NewModel(points(trainingSet))
+	if err != nil {
+		return err
+	}
+	test := points(testSet)
+	return trainer.Run(ctx, g, m, trainer.Config{
+		Samples:     len(m.data.Rings),
+		GlobalBatch: 64,
+		Passes:      passes,
+		Optimizer:   optim.SGD{Momentum: 0.9},
+		Schedule:    optim.Constant(0.1),
+		Evaluate: func(_ context.Context, part, parts int) (trainer.Score, error) {
+			n := len(test.Rings)
+			return m.Score(test, part*n/parts, (part+1)*n/parts)
+		},
+		Done: done,
+	})
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/tensors"
+	"gorgonia.org/tensor"
+)
+
+// Sizes of the data and of the model.
+const (
+	trainingSet, testSet = 3000, 1000 // samples
+	rings                = 3
+	hidden               = 24
+)
+
+// Data is a set of points in the plane, each in one of the rings.
+type Data struct {
+	Points *tensor.Dense // samples x 2
+	Rings  []int         // by sample, from the innermost one
+}
+
+// points generates n points. Other n give other points.
+func points(n int) Data {
+	r := rand.New(rand.NewPCG(7, uint64(n)))
+	d := Data{Points: tensor.New(tensor.WithShape(n, 2), tensor.Of(tensor.Float32)), Rings: make([]int, n)}
+	xy := d.Points.Data().([]float32)
+	for i := range n {
+		ring := r.IntN(rings)
+		radius, angle := float64(ring)+0.1+0.8*r.Float64(), 2*math.Pi*r.Float64()
+		d.Rings[i] = ring
+		xy[2*i], xy[2*i+1] = float32(radius*math.Cos(angle)), float32(radius*math.Sin(angle))
+	}
+	return d
+}
+
+// Model is a network with one hidden layer. It is a trainer.Model.
+type Model struct {
+	data   Data
+	params []trainer.Param
+	// w1, b1: 2 x hidden, 1 x hidden; w2, b2: hidden x rings, 1 x rings. They share the
+	// memory of params, in this order.
+	w1, b1, w2, b2 *tensor.Dense
+}
+
+// NewModel returns a model of data, with the same parameters at every peer.
+func NewModel(data Data) (*Model, error) {
+	m := &Model{
+		data: data,
+		w1:   tensor.New(tensor.WithShape(2, hidden), tensor.Of(tensor.Float32)),
+		b1:   tensor.New(tensor.WithShape(1, hidden), tensor.Of(tensor.Float32)),
+		w2:   tensor.New(tensor.WithShape(hidden, rings), tensor.Of(tensor.Float32)),
+		b2:   tensor.New(tensor.WithShape(1, rings), tensor.Of(tensor.Float32)),
+	}
+	r := rand.New(rand.NewPCG(1, 0))
+	for _, p := range []struct {
+		name  string
+		t     *tensor.Dense
+		scale float64
+	}{{"hidden.weight", m.w1, 1}, {"hidden.bias", m.b1, 1}, {"out.weight", m.w2, 0.3}, {"out.bias", m.b2, 0}} {
+		param, err := tensors.Param(p.name, p.t)
+		if err != nil {
+			return nil, err
+		}
+		for i := range param.Data {
+			param.Data[i] = float32(p.scale * r.NormFloat64())
+		}
+		m.params = append(m.params, param)
+	}
+	return m, nil
+}
+
+// Params returns the parameters, which share the memory of the tensors.
+func (m *Model) Params() []trainer.Param { return m.params }
+
+// Accumulate adds the gradients of samples to grad and returns the sum of their losses.
+func (m *Model) Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error) {
+	views := make([]*tensor.Dense, len(grad))
+	for i, p := range m.params {
+		if views[i], err = tensors.View(grad[i], p.Shape...); err != nil {
+			return 0, err
+		}
+	}
+	w1, b1, w2, b2 := views[0], views[1], views[2], views[3]
+
+	x, err := rows(m.data.Points, samples)
+	if err != nil {
+		return 0, err
+	}
+	h, y, err := m.forward(x)
+	if err != nil {
+		return 0, err
+	}
+	loss = deviate(y, m.data.Rings, samples) // y is d loss / d y from here on
+	if err := accumulate(w2, b2, h, y); err != nil {
+		return 0, err
+	}
+	done(3)
+	done(2)
+	d, err := m.backward(h, y)
+	if err != nil {
+		return 0, err
+	}
+	if err := accumulate(w1, b1, x, d); err != nil {
+		return 0, err
+	}
+	done(1)
+	done(0)
+	return loss, nil
+}
+
+// Score counts how many of the samples from lo to hi the model puts into the right ring.
+func (m *Model) Score(data Data, lo, hi int) (s trainer.Score, err error) {
+	if lo == hi {
+		return s, nil
+	}
+	samples := make([]int, hi-lo)
+	for i := range samples {
+		samples[i] = lo + i
+	}
+	x, err := rows(data.Points, samples)
+	if err != nil {
+		return s, err
+	}
+	_, y, err := m.forward(x)
+	if err != nil {
+		return s, err
+	}
+	best, err := y.Argmax(1)
+	if err != nil {
+		return s, err
+	}
+	for k, ring := range best.Data().([]int) {
+		if ring == data.Rings[samples[k]] {
+			s.Correct++
+		}
+	}
+	s.Samples, s.Loss = len(samples), deviate(y, data.Rings, samples)
+	return s, nil
+}
+
+// rows copies the rows of samples.
+func rows(t *tensor.Dense, samples []int) (*tensor.Dense, error) {
+	picked, err := tensor.ByIndices(t, tensor.New(tensor.WithBacking(samples)), 0)
+	if err != nil {
+		return nil, err
+	}
+	return picked.(*tensor.Dense), nil
+}
+
+// forward returns what the hidden layer makes of rows of points, and the outputs.
+func (m *Model) forward(x *tensor.Dense) (h, y *tensor.Dense, err error) {
+	if h, err = affine(x, m.w1, m.b1); err != nil {
+		return nil, nil, err
+	}
+	if _, err = tensor.Tanh(h, tensor.UseUnsafe()); err != nil {
+		return nil, nil, err
+	}
+	y, err = affine(h, m.w2, m.b2)
+	return h, y, err
+}
+
+// affine returns x w + b, b added to every row.
+func affine(x, w, b *tensor.Dense) (*tensor.Dense, error) {
+	z, err := tensor.MatMul(tensor.Ones(tensor.Float32, x.Shape()[0], 1), b)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tensor.MatMul(x, w, tensor.WithIncr(z))
+	return z.(*tensor.Dense), err
+}
+
+// deviate puts d loss / d y into y, the softmax of each row less 1 at its ring, and
+// returns the sum of the losses.
+func deviate(y *tensor.Dense, ring []int, samples []int) (loss float64) {
+	all := y.Data().([]float32)
+	for k, sample := range samples {
+		row := all[k*rings : (k+1)*rings]
+		top, sum := float64(max(row[0], row[1], row[2])), 0.0
+		for _, v := range row {
+			sum += math.Exp(float64(v) - top)
+		}
+		for i, v := range row {
+			row[i] = float32(math.Exp(float64(v)-top) / sum)
+			if i == ring[sample] {
+				loss += math.Log(sum) + top - float64(v)
+				row[i]--
+			}
+		}
+	}
+	return loss
+}
+
+// backward returns d loss / d (input of the hidden layer) of d, that of the outputs.
+func (m *Model) backward(h, d *tensor.Dense) (*tensor.Dense, error) {
+	w, err := m.w2.SafeT()
+	if err != nil {
+		return nil, err
+	}
+	back, err := tensor.MatMul(d, w)
+	if err != nil {
+		return nil, err
+	}
+	into := back.(*tensor.Dense)
+	g, out := into.Data().([]float32), h.Data().([]float32)
+	for i, v := range out {
+		g[i] *= 1 - v*v
+	}
+	return into, nil
+}
+
+// accumulate adds the gradients of an affine layer with inputs x, of which d is d loss /
+// d output: those of its weights are xᵀ d, of its bias 1ᵀ d.
+func accumulate(weights, bias, x, d *tensor.Dense) error {
+	t, err := x.SafeT()
+	if err != nil {
+		return err
+	}
+	if _, err := tensor.MatMul(t, d, tensor.WithIncr(weights)); err != nil {
+		return err
+	}
+	_, err = tensor.MatMul(tensor.Ones(tensor.Float32, 1, d.Shape()[0]), d, tensor.WithIncr(bias))
+	return err
+}

@@ -1,0 +1,48 @@
+package lint_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/internal/lint"
+)
+
+// Programs have the modules in them that what they import needs, and no others: a loop
+// of its own does not pay for the trainer, nor a trained model for tensors or plots.
+func TestModulesOfPackages(t *testing.T) {
+	const sys, hash, gonum = "golang.org/x/sys", "github.com/cespare/xxhash/v2", "gonum.org/v1/gonum"
+	for dir, want := range map[string][]string{
+		"event":      nil,
+		"collective": {sys},
+		"elastic":    {sys, hash},
+		"trainer":    {sys, hash, gonum},
+		"trainer/nn": {sys, hash, gonum},
+	} {
+		got := modulesOf(t, dir)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s brings the modules %q, want %q", dir, got, want)
+		}
+	}
+	for _, dir := range []string{"launch", "cmd/elrun", "examples/mnist"} {
+		for _, m := range modulesOf(t, dir) {
+			if strings.HasPrefix(m, "gorgonia.org/") || m == "gonum.org/v1/plot" || m == gonum && dir == "launch" {
+				t.Errorf("%s brings %s, which it does not use", dir, m)
+			}
+		}
+	}
+}
+
+// modulesOf returns the modules whose packages are in a program that imports dir, without
+// this one, sorted.
+func modulesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := goCommand(".", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./"+dir).Output()
+	if err != nil {
+		t.Fatalf("go list -deps ./%s: %v", dir, err)
+	}
+	all := strings.Fields(string(out))
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(m string) bool { return m == lint.Module })
+}
