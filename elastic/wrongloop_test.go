@@ -266,4 +266,3 @@ func TestStepsOfNoGroup(t *testing.T) {
 		}
 	})
 }
-

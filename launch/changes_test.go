@@ -183,6 +183,10 @@ func TestNotices(t *testing.T) {
 	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
 	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID",
 		"<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
+	for _, who := range []string{"a", "b"} {
+		s.tell(1, 1, 0, event.Resync{Who: who, Reason: "other", Bytes: 2048, MS: 5, Began: true})
+	}
+	s.expect(t, "<a> began with another state than the others and has copied theirs (2.0 KiB in 5 ms), and so has every peer that differed: give all the same seed")
 	for present := range 3 {
 		s.tell(2, 1, 0, event.Quorum{State: "lost", Present: present, Needed: 3})
 		s.tell(2, 1, 0, event.Quorum{State: "waiting", Present: present, Needed: 3})

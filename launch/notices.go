@@ -16,6 +16,9 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 		return nil
 	}
 	key := fmt.Sprint(e.Epoch, line)
+	if r, ok := e.Body.(event.Resync); ok && r.Began {
+		key = fmt.Sprint(e.Epoch, "began") // one line for all of them
+	}
 	if q, ok := e.Body.(event.Quorum); ok {
 		key = fmt.Sprint(e.Epoch, q.State) // members come and go meanwhile
 		switch q.State {
@@ -49,6 +52,10 @@ func (c *changes) wordOther(e event.Event) string {
 	case event.Resync:
 		if !slices.Contains(c.members, b.Who) || c.newcomers[b.Who] {
 			return "" // it is joining, or has just joined: a step to catch up with is no news
+		}
+		if b.Began {
+			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",
+				c.who(b.Who), size(b.Bytes), b.MS)
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))

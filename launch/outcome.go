@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -118,7 +119,9 @@ func wordExits(exits []Exit) string {
 
 // agreeDone returns what all peers reported, nil if none did, or an error that names
 // two who differ. All peers hold the same parameters, so a difference means a broken
-// program or a broken machine, and either result may be the wrong one.
+// program or a broken machine, and either result may be the wrong one. A test of the model
+// counts that the peer with the lowest index has reported: a loop of the user's own may leave
+// it to one peer.
 func agreeDone(reports []doneReport) (*event.Done, error) {
 	if len(reports) == 0 {
 		return nil, nil
@@ -129,6 +132,11 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 			return nil, fmt.Errorf("%w: sha256 of peer %d is %s, of peer %d %s",
 				errDisagree, a.index, a.done.SHA256, b.index, b.done.SHA256)
 		}
+	}
+	tested := slices.DeleteFunc(slices.Clone(reports), func(r doneReport) bool { return r.done.Accuracy == nil && r.done.Loss == nil })
+	if len(tested) > 0 {
+		best := slices.MinFunc(tested, func(a, b doneReport) int { return cmp.Compare(a.index, b.index) })
+		a.done.Accuracy, a.done.Loss = best.done.Accuracy, best.done.Loss
 	}
 	return &a.done, nil
 }

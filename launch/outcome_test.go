@@ -24,6 +24,13 @@ func TestAgreeDone(t *testing.T) {
 	if !errors.Is(err, errDisagree) || !strings.Contains(err.Error(), "peer 2 is a, of peer 1 b") {
 		t.Errorf("other reports: %v", err)
 	}
+	tested := func(index int, accuracy float64) doneReport {
+		return doneReport{index, event.Done{SHA256: "a", Accuracy: &accuracy}}
+	}
+	d, err := agreeDone([]doneReport{done(0, "a"), tested(3, 0.25), tested(1, 0.5)})
+	if err != nil || d.Accuracy == nil || *d.Accuracy != 0.5 {
+		t.Errorf("tests of the model at two peers: %+v, %v", d, err)
+	}
 }
 
 func TestStatusOfJob(t *testing.T) {

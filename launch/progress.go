@@ -85,7 +85,9 @@ func (p *progress) line(now time.Time) string {
 	if p.of > 0 {
 		s += fmt.Sprintf("/%d", p.of)
 	}
-	s += fmt.Sprintf("  loss %.4g", p.loss)
+	if p.loss != 0 { // of a loop of the user's own it is not known
+		s += fmt.Sprintf("  loss %.4g", p.loss)
+	}
 	// Equal shares, but for one microbatch that is left over, are nothing to tell.
 	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {
 		s += fmt.Sprintf("  shares %d-%d", slices.Min(p.shares), slices.Max(p.shares))
@@ -100,7 +102,11 @@ func (p *progress) line(now time.Time) string {
 	if p.step == first.step || elapsed <= 0 {
 		return s
 	}
-	s += fmt.Sprintf("  %.0f samples/s", float64(p.samples-first.samples)/elapsed)
+	if samples := p.samples - first.samples; samples > 0 {
+		s += fmt.Sprintf("  %.0f samples/s", float64(samples)/elapsed)
+	} else {
+		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
+	}
 	// In seconds and as a float: a job may have any number of steps.
 	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= mostLeft.Seconds() {
 		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))

@@ -42,6 +42,21 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// A loop of the user's own tells no loss, and perhaps no samples.
+func TestProgressOfOwnLoop(t *testing.T) {
+	for samples, want := range map[int]string{64: "step 3/5  64 samples/s  2s left", 0: "step 3/5  1.0 steps/s  2s left"} {
+		var p progress
+		now := time.Unix(1000, 0)
+		for i := range int64(3) {
+			now = now.Add(time.Second)
+			p.observe(stepEvent(i+1, 0, samples, 5), now)
+		}
+		if got := p.line(now); got != want {
+			t.Errorf("%d samples: %q, want %q", samples, got, want)
+		}
+	}
+}
+
 // Shares are told where they differ.
 func TestProgressShares(t *testing.T) {
 	var p progress

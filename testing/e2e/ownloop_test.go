@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// readmeProgram builds the last program that the README shows, with other steps, of which each
+// takes a while, and returns its path.
+func readmeProgram(t *testing.T, steps int, change ...string) string {
+	t.Helper()
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(b), "```go\npackage main\n")
+	text, _, _ := strings.Cut("package main\n"+parts[len(parts)-1], "```\n")
+	change = append(change, "steps, batch, rate = 500", fmt.Sprint("steps, batch, rate = ", steps),
+		"\"math/rand/v2\"\n", "\"math/rand/v2\"\n\t\"time\"\n",
+		"sum := make([]float64, len(w))", "sum := make([]float64, len(w))\n\ttime.Sleep(10 * time.Millisecond)")
+	for i := 0; i < len(change); i += 2 {
+		if !strings.Contains(text, change[i]) {
+			t.Fatalf("the README's program has no %q", change[i])
+		}
+		text = strings.Replace(text, change[i], change[i+1], 1)
+	}
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// startProgram runs a program of its own under elrun.
+func startProgram(t *testing.T, program string, n int, env ...string) *elrun {
+	t.Helper()
+	e := &elrun{job: jobName(t), done: make(chan struct{})}
+	e.launch(t, []string{"run", "-n", strconv.Itoa(n), "--name", e.job, "--listen", listen(), program}, env...)
+	return e
+}
+
+// status returns what elrun status tells of the job; the zero value if it cannot.
+func (e *elrun) status(t *testing.T) (s launch.Status) {
+	t.Helper()
+	out, _, status := elrunCommand(t, "status", e.job, "--json")
+	if status == 0 {
+		if err := json.Unmarshal([]byte(out), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// running waits until n members run, at some step or later, and returns the status.
+func (e *elrun) running(t *testing.T, n int, step int64) (s launch.Status) {
+	t.Helper()
+	until(t, fmt.Sprintf("%d peers at step %d", n, step), func() bool {
+		select {
+		case <-e.done:
+			t.Fatalf("elrun has ended, and %d peers at step %d were expected", n, step)
+		default:
+		}
+		s = e.status(t)
+		count := 0
+		for _, m := range s.Members {
+			if m.State == "running" {
+				count++
+			}
+		}
+		return count == n && s.Step >= step
+	})
+	return s
+}
+
+// The README's program: peers that begin with weights of their own, of which one is killed,
+// come and go and join, and the job ends with status 0, the right last line and the weights of
+// one undisturbed process.
+func TestReadmeProgram(t *testing.T) {
+	const steps = 600
+	program := readmeProgram(t, steps)
+	alone, err := exec.Command(program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := 1
+	if long() {
+		runs = 20
+	}
+	for run := range runs {
+		t.Run(fmt.Sprint(run), func(t *testing.T) { disturbReadmeProgram(t, program, steps, string(alone)) })
+	}
+}
+
+func disturbReadmeProgram(t *testing.T, program string, steps int64, alone string) {
+	e := startProgram(t, program, 3)
+	s := e.running(t, 3, 20)
+	for _, m := range s.Members {
+		if m.Speed <= 0 || m.Share <= 0 || m.StepMS <= 0 || s.Of != steps {
+			t.Errorf("status of %d steps: %+v", s.Of, m)
+		}
+	}
+	victim := s.Members[1]
+	if err := syscall.Kill(victim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	e.running(t, 2, 30)
+	scale := func(n string) {
+		if _, errors, status := elrunCommand(t, "scale", "--elrun", strconv.Itoa(e.cmd.Process.Pid), e.job, n); status != 0 {
+			t.Fatalf("scale: status %d, %s", status, errors)
+		}
+	}
+	scale("4")
+	e.running(t, 4, 40)
+	second := &elrun{job: e.job, done: make(chan struct{})}
+	second.launch(t, []string{"join", "--name", e.job, "-n", "1", "--listen", listen(), program})
+	e.running(t, 5, 50)
+	scale("2")
+	e.running(t, 3, 60)
+	if a, b := e.wait(t), second.wait(t); a != 0 || b != 0 {
+		t.Errorf("status %d and %d", a, b)
+	}
+	done := regexp.MustCompile(`(?m)^done steps=600 peers=3 sha256=[0-9a-f]{64}$`)
+	if !done.MatchString(e.out.String()) || !done.MatchString(second.out.String()) {
+		t.Error("no last line")
+	}
+	if n := strings.Count(e.out.String()+second.out.String(), "] "+alone); n != 3 {
+		t.Errorf("%d peers ended with %s", n, alone)
+	}
+	if n := strings.Count(e.err.String(), "began with another state"); n != 1 {
+		t.Errorf("other initial states were told %d times", n)
+	}
+	e.expect(t, "is lost", "the job finished, though on the way")
+}
+
+// A mistake at one peer ends the job with status 1: it names the mistake, and the others end
+// as well.
+func TestReadmeProgramWrong(t *testing.T) {
+	const loop = "lo, hi := t.Part(batch)"
+	program := readmeProgram(t, 100_000, "\t\"log\"\n", "\t\"log\"\n\t\"os\"\n", loop, `m := os.Getenv("E2E_MISTAKE")
+		if t.Rank != 1 || step != 9 {
+			m = ""
+		}
+		if m == "break" {
+			break
+		} else if m == "panic" {
+			panic(m)
+		} else if m == "count" {
+			step++
+		} else if m == "no sum" {
+			continue
+		} else if m == "part" {
+			t.Part(5)
+		}
+		`+loop)
+	for name, want := range map[string]string{
+		"break":  "left its loop in step 10 by break",
+		"panic":  "left its loop in step 10 by break, return or a panic",
+		"count":  "took the state from step 9 to step 11",
+		"no sum": "neither failed nor committed step 10",
+		"part":   "calls Part with 5",
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := startProgram(t, program, 3, "E2E_MISTAKE="+name)
+			if status := e.wait(t); status != 1 {
+				t.Errorf("status %d", status)
+			}
+			if strings.Contains(e.out.String(), "\ndone steps=") {
+				t.Error("there is a result")
+			}
+			for i := range 3 {
+				if i == 1 && name == "panic" {
+					continue
+				}
+				if !regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] .*%s`, i, regexp.QuoteMeta(want))).MatchString(e.out.String() + e.err.String()) {
+					t.Errorf("peer %d does not say %q", i, want)
+				}
+			}
+		})
+	}
+}
