@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"gonum.org/v1/gonum/stat"
 )
 
 // latency is what passes between the death of a peer and the next commit.
@@ -137,8 +138,12 @@ func quantile(all []time.Duration, p float64) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(int(p*float64(len(sorted))), len(sorted)-1)]
+	ns := make([]float64, len(all))
+	for i, d := range all {
+		ns[i] = float64(d)
+	}
+	slices.Sort(ns)
+	return time.Duration(stat.Quantile(p, stat.Empirical, ns, nil))
 }
 
 // column is one of the times that were taken of each run.
@@ -176,4 +181,16 @@ func report(t *testing.T, all []latency) {
 		{"  step", func(l latency) time.Duration { return l.step }},
 		{"median step before", func(l latency) time.Duration { return l.median }},
 	})
+}
+
+func TestQuantile(t *testing.T) {
+	all := []time.Duration{4, 1, 3, 2}
+	for p, want := range map[float64]time.Duration{0: 1, 0.25: 1, 0.5: 2, 0.51: 3, 0.95: 4, 1: 4} {
+		if got := quantile(all, p); got != want {
+			t.Errorf("quantile %v is %d, want %d", p, got, want)
+		}
+	}
+	if got := quantile(nil, 0.5); got != 0 {
+		t.Errorf("quantile of nothing is %v", got)
+	}
 }

@@ -127,7 +127,7 @@ func (s *softmax) times(t *testing.T) map[int][]float64 {
 
 // quartile is the time that a quarter of the steps fell below: what else the machine does
 // makes some of them longer.
-func quartile(times []float64) float64 { return slices.Sorted(slices.Values(times))[len(times)/4] }
+func quartile(times []float64) float64 { return quantile(times, 0.25) }
 
 // Where computing is what counts a peer that is ten times slower than four others makes
 // steps a little shorter: by 1 - 4/4.1. Whether it is let in depends on what messages cost

@@ -102,7 +102,7 @@ func (r *trained) pace(index, from, to int) float64 {
 			all = append(all, r.steps[index][i].ComputeMS/float64(b))
 		}
 	}
-	return middle(all)
+	return median(all)
 }
 
 // part is the part of all microbatches in steps of a range that a peer has computed.

@@ -169,11 +169,8 @@ func (r *trained) stepMS(from int) float64 {
 	for _, i := range r.full(from) {
 		all = append(all, r.steps[0][i].StepMS)
 	}
-	return middle(all)
+	return median(all)
 }
-
-// middle is the median.
-func middle(all []float64) float64 { return slices.Sorted(slices.Values(all))[len(all)/2] }
 
 // shares lists the microbatches of each peer in a step.
 func (r *trained) shares(step int) []int {

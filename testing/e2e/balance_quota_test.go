@@ -37,10 +37,10 @@ func (tr *trial) quotas(t *testing.T) error {
 	}
 	whole, times := balanced.rate(settled)/(fast+slow), balanced.rate(settled)/equal.rate(0)
 	t.Logf("quotas of %d and %d %%: alone %.0f and %.0f samples/s; together %.0f: %.1f %% of the sum; shares %.2f to 1 (median), at last %v",
-		more, less, fast, slow, balanced.rate(settled), 100*whole, middle(ratios), balanced.shares(len(balanced.steps[0])-1))
+		more, less, fast, slow, balanced.rate(settled), 100*whole, median(ratios), balanced.shares(len(balanced.steps[0])-1))
 	t.Logf("with equal shares %.0f samples/s: %.2f times, bound %.2f", equal.rate(0), times, (fast+slow)/2/slow)
-	if whole < 0.85 || middle(ratios) < 2 || times < 1.8 {
-		return fmt.Errorf("%.1f %% of the sum of the speeds, shares %.2f to 1, %.2f times as fast as with equal shares", 100*whole, middle(ratios), times)
+	if whole < 0.85 || median(ratios) < 2 || times < 1.8 {
+		return fmt.Errorf("%.1f %% of the sum of the speeds, shares %.2f to 1, %.2f times as fast as with equal shares", 100*whole, median(ratios), times)
 	}
 	return nil
 }

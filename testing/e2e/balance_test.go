@@ -144,8 +144,8 @@ func (r *trained) settles(t *testing.T, c change, from, to, within int) error {
 		return fmt.Errorf("from step %d on shares never came near the best", from+1)
 	}
 	t.Logf("step %d: near the best after %d steps, then in %d of %d by the shares, in %d by measured times, whose spread is %.1f points (median) above the best shares'",
-		from+1, after, below(byShares, near), len(byShares), below(byTimes, near), middle(byTimes))
-	if after > within || middle(byShares) > near || middle(byTimes) > near {
+		from+1, after, below(byShares, near), len(byShares), below(byTimes, near), median(byTimes))
+	if after > within || median(byShares) > near || median(byTimes) > near {
 		return fmt.Errorf("from step %d on shares came near the best after %d steps, and were there in %d of %d from then on", from+1, after, below(byShares, near), len(byShares))
 	}
 	return nil
@@ -182,7 +182,7 @@ func (tr *trial) homogeneous(t *testing.T) error {
 	slices.Sort(seen)
 	cost, least, most := slices.Min(balanced)/slices.Min(equal)-1, seen[len(seen)/100], seen[len(seen)*99/100]
 	t.Logf("median steps of %.2f ms with balancing and %.2f ms without: %+.2f %% in the median, %+.2f %% in the best runs; shares changed in %d of %d steps, 98 %% are from %d to %d",
-		balanced, equal, 100*(middle(balanced)/middle(equal)-1), 100*cost, changes, steps, least, most)
+		balanced, equal, 100*(median(balanced)/median(equal)-1), 100*cost, changes, steps, least, most)
 	if even := fullBatch / 8 / 4; cost > 0.01 || changes > steps/20 || least*10 < even*9 || most*10 > even*11 {
 		return fmt.Errorf("balancing costs %.1f %% of a step, changed shares in %d of %d steps, to %d and %d", 100*cost, changes, steps, least, most)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
+	"gonum.org/v1/gonum/stat"
 )
 
 // What auto takes is not slower than the best fixed choice by more than 15 %: by the
@@ -80,7 +81,10 @@ func (c *choices) ratio() float64 {
 	return median(c.auto) / slices.Min(medians)
 }
 
-// median is the lower one of an even number.
-func median(times []float64) float64 {
-	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
+// quantile is the smallest of some values that at least a part p of them do not exceed.
+func quantile(values []float64, p float64) float64 {
+	return stat.Quantile(p, stat.Empirical, slices.Sorted(slices.Values(values)), nil)
 }
+
+// median is the lower one of an even number.
+func median(values []float64) float64 { return quantile(values, 0.5) }
