@@ -166,6 +166,7 @@ func TestPairApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
 		r.until = 2500
+		const apart = 16 * time.Second
 		a, b := r.members[1].ID, r.members[3].ID
 		r.during = func(_ context.Context, r *rig) {
 			after(time.Second)
@@ -176,14 +177,20 @@ func TestPairApart(t *testing.T) {
 				r.net.Cut(pair[0], pair[1])
 				r.net.Cut(pair[1], pair[0])
 			}
-			after(14 * time.Second)
+			after(apart - 2*time.Second)
 			r.net.Heal()
 		}
+		begun := time.Now()
 		if err := errors.Join(r.run(t)...); err != nil {
 			t.Fatal(err)
 		}
 		if r.lives[1]+r.lives[3] != 1 {
 			t.Errorf("new lives %v", r.lives)
+		}
+		for _, e := range r.sink.of("join") {
+			if at := e.Time.Sub(begun); at < apart {
+				t.Errorf("it was let in after %v, while they were apart: %+v", at, e)
+			}
 		}
 	})
 }

@@ -106,7 +106,7 @@ func (k *keeper) letter(from ID, b []byte) {
 		}
 	case letterYield:
 		if y, err := decodeYield(body); err == nil {
-			k.makeWay(from, y)
+			k.makeWay(y)
 		}
 	case letterProbe, letterProbed:
 		if about, err := decodeProbe(body); err == nil {

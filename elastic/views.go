@@ -199,13 +199,13 @@ func (k *keeper) dead(id ID) {
 	})
 }
 
-// makeWay is what a member does that is told that it holds up the others: unless it
-// has said what it does, it leaves, so that no quorum is needed to put it out.
-func (k *keeper) makeWay(from ID, y yield) {
+// makeWay is what a member does that is told by another that it holds up the others: unless
+// it has said what it does, it leaves, so that no quorum is needed to put it out.
+func (k *keeper) makeWay(y yield) {
 	k.mu.Lock()
 	mine := k.doing
 	k.mu.Unlock()
-	if k.peerOf(from) == nil || y.Epoch != k.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || k.stalled {
+	if y.Epoch != k.view.Epoch || mine.Entered > y.Epoch || mine.Busy != "" || k.stalled {
 		return
 	}
 	k.stalled = true
