@@ -1,0 +1,113 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/event"
+)
+
+// Log follows an event log while elrun writes it. Only Path is set by callers; Read changes
+// the rest. It is not safe for concurrent use.
+type Log struct {
+	Path      string
+	Events    []event.Event // in the order of the file
+	Step      int64         // the highest that any peer has reported
+	StepEpoch uint64        // of the last report of that step
+	View      event.View    // the one with the highest epoch
+	ViewEvent event.Event   // the last that has it as its body; the zero Event if there is none
+
+	offset int64
+	rest   []byte // a line that has been written in part
+}
+
+// Read takes in what has been written since the last time, and returns l. Before elrun has
+// made the file there is nothing.
+func (l *Log) Read(t testing.TB) *Log {
+	t.Helper()
+	b, err := readFrom(l.Path, l.offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.offset += int64(len(b))
+	for b = append(l.rest, b...); ; {
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		if !whole {
+			l.rest = bytes.Clone(b)
+			return l
+		}
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%s: %q: %v", l.Path, line, err)
+		}
+		l.add(e)
+		b = rest
+	}
+}
+
+// readFrom returns what a file has from an offset on, nothing if there is no file.
+func readFrom(path string, offset int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.NewSectionReader(f, offset, 1<<40))
+}
+
+// add takes in the next event.
+func (l *Log) add(e event.Event) {
+	l.Events = append(l.Events, e)
+	switch body := e.Body.(type) {
+	case event.Step:
+		if e.Step >= l.Step {
+			l.Step, l.StepEpoch = e.Step, e.Epoch
+		}
+	case event.View:
+		if e.Epoch >= l.ViewEvent.Epoch {
+			l.ViewEvent, l.View = e, body
+		}
+	}
+}
+
+// Since returns the events from the last one before an instant on, without that one. The
+// clocks of peers may differ, and their lines overtake each other by a little.
+func (l *Log) Since(at time.Time) []event.Event {
+	for i, e := range slices.Backward(l.Events) {
+		if e.Time.Before(at) {
+			return l.Events[i+1:]
+		}
+	}
+	return l.Events
+}
+
+// First returns the first event that has a body of kind B which fits, false if there is none.
+func First[B event.Body](events []event.Event, fits func(e event.Event, b B) bool) (event.Event, bool) {
+	for _, e := range events {
+		if b, ok := e.Body.(B); ok && fits(e, b) {
+			return e, true
+		}
+	}
+	return event.Event{}, false
+}
+
+// After returns the events of kind B after an instant, with their headers.
+func After[B event.Body](events []event.Event, at time.Time) []event.Event {
+	var out []event.Event
+	for _, e := range events {
+		if _, ok := e.Body.(B); ok && e.Time.After(at) {
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,194 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Process is a program that was started. Its methods may be called by any goroutine, but
+// those that end the test by the goroutine of the test only.
+type Process struct {
+	Cmd      *exec.Cmd
+	Out, Err Output // unless Cmd had streams of its own
+
+	ended chan struct{}
+}
+
+// Start starts a command. Its standard output and error are collected, unless it has
+// others already. It is killed at the end of the test, at the latest.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := start(t, cmd)
+	t.Cleanup(func() {
+		p.Kill()
+		p.show(t)
+	})
+	return p
+}
+
+// start is Start without an end.
+func start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{Cmd: cmd, ended: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = &p.Out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.Err
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = cmd.Wait() // the status stays in cmd.ProcessState
+	}()
+	return p
+}
+
+// PID returns the ID of the process.
+func (p *Process) PID() int { return p.Cmd.Process.Pid }
+
+// Ended returns what is closed when the process has ended and all of its output is there.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Running reports whether the process has not ended.
+func (p *Process) Running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Status returns the exit status of a process that has ended, -1 if a signal ended it.
+func (p *Process) Status() int { return p.Cmd.ProcessState.ExitCode() }
+
+// Wait waits for the end and returns the exit status.
+func (p *Process) Wait(t testing.TB) int {
+	t.Helper()
+	Until(t, fmt.Sprintf("the end of process %d", p.PID()), func() bool { return !p.Running() })
+	return p.Status()
+}
+
+// Kill kills the process, unless it has ended, and waits for its end.
+func (p *Process) Kill() {
+	if p.Running() {
+		_ = p.Cmd.Process.Kill() // an error means that it has ended
+	}
+	<-p.ended
+}
+
+// Stacks lets a Go program end with the stacks of its goroutines on its standard error, and
+// gives it a second for that.
+func (p *Process) Stacks() {
+	_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // as above
+	select {
+	case <-p.ended:
+	case <-time.After(time.Second): // stopped, or no Go program
+	}
+}
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(t testing.TB, sig os.Signal) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Says reports whether the process has printed all of the texts, on either stream.
+func (p *Process) Says(texts ...string) bool {
+	out, err := p.Out.String(), p.Err.String()
+	for _, s := range texts {
+		if !strings.Contains(out, s) && !strings.Contains(err, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// Expect waits until the process has printed all of the texts, on either stream.
+func (p *Process) Expect(t testing.TB, texts ...string) {
+	t.Helper()
+	p.Until(t, fmt.Sprintf("%q on the output", texts), func() bool { return p.Says(texts...) })
+}
+
+// Until waits for a condition, as long as the process runs; what names it.
+func (p *Process) Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	Until(t, what, func() bool {
+		running := p.Running() // looked at first: what it did last counts
+		if condition() {
+			return true
+		}
+		if !running {
+			t.Fatalf("process %d ended (%v) before %s", p.PID(), p.Cmd.ProcessState, what)
+		}
+		return false
+	})
+}
+
+// show writes what the process has printed to the log of a test that failed.
+func (p *Process) show(t testing.TB) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	t.Logf("process %d, %v: %v\nstandard output:\n%s", p.PID(), p.Cmd.Args, p.Cmd.ProcessState, Tail(p.Out.String(), 100_000))
+	t.Logf("standard error:\n%s", Tail(p.Err.String(), 100_000))
+}
+
+// Tail returns at most the last n bytes of a text, from the beginning of a line on.
+func Tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	_, s, _ = strings.Cut(s[len(s)-n:], "\n")
+	return "...\n" + s
+}
+
+// Command runs elrun with arguments to its end, which comes within Limit.
+func Command(t testing.TB, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Limit)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(ctx, Elrun(), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// Output collects what processes print. The zero value is empty. Any goroutine may use it.
+type Output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer. It returns no error.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// String returns all that was printed so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
