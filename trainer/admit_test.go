@@ -233,7 +233,7 @@ func TestAdmit(t *testing.T) {
 	if err := r.Admit(slow); err != nil {
 		t.Errorf("always: %v", err)
 	}
-	if _, err := newRunner(nil, ramp{paramsOf(2)}, Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: r.cfg.Optimizer,
+	if _, err := newRunner(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: r.cfg.Optimizer,
 		Schedule: r.cfg.Schedule, Admit: "sometimes"}); !errors.Is(err, errAdmit) {
 		t.Errorf("Admit sometimes: %v", err)
 	}

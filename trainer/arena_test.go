@@ -48,7 +48,7 @@ type actor struct {
 	group *elastic.Group
 	model *slope
 	// trained is what Run gets: model, or what a test has put around it.
-	trained trainer.Model
+	trained interface{ Model() trainer.Model }
 	cfg     trainer.Config
 	sent    atomic.Int64 // messages
 	killAt  atomic.Int64 // the message before which it dies; 0 for none
@@ -83,6 +83,8 @@ func newSlope() *slope {
 }
 
 func (m *slope) Params() []trainer.Param { return m.params }
+
+func (m *slope) Model() trainer.Model { return trainer.ModelOf(m) }
 
 func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	if m.pace > 0 {
@@ -183,7 +185,7 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 		return err
 	}
 	x.group = g
-	return errors.Join(trainer.Run(ctx, g, x.trained, x.cfg), g.Close())
+	return errors.Join(trainer.Run(ctx, g, x.trained.Model(), x.cfg), g.Close())
 }
 
 // endpoint is one identity of the process.

@@ -85,17 +85,13 @@ func (b *balance) next(reports []loadbal.Report, microbatches, self int) {
 	b.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
 }
 
-// measured computes a share and takes its time. A share of which some was there before,
-// from a session that broke, or of which nothing is computed, gives no measure of the
-// peer's speed.
-func (r *runner) measured(share loadbal.Set, compute func() error) error {
-	whole, before := r.open.held.Len() == 0 && share.Len() > 0, r.open.compute
-	r.balance.micros = 0
-	err := compute()
-	if err == nil && whole {
-		r.balance.note(share.Len(), r.open.compute-before)
+// measured takes note of how long a share took to compute. One of which some was there before,
+// from a session that broke, or of which nothing is computed, gives no measure of the peer's
+// speed.
+func (b *balance) measured(share int, whole bool, took time.Duration) {
+	if b.micros = 0; whole && share > 0 {
+		b.note(share, took)
 	}
-	return err
 }
 
 // shareOut gives each rank its part of the open step, of which nobody holds anything:

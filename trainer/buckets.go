@@ -219,7 +219,7 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 // they wait for the network; what has come for others is looked at, too.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
-		r.err = errors.Join(r.err, fmt.Errorf("the model called done(%d) out of range or twice, or told of its elements from %d on out of order", i, from))
+		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order", i, from))
 		return
 	}
 	r.from[i] = from
@@ -242,20 +242,12 @@ func (r *reduction) complete(b bucket) bool {
 	return true
 }
 
-// check says whether the model called done as it should, after its last call.
-func (r *reduction) check() error {
-	for i, from := range r.from {
-		if from > 0 && r.err == nil {
-			return fmt.Errorf("the model did not call done(%d) for %s", i, r.layout.params[i].Name)
-		}
-	}
-	return r.err
-}
-
-// startAll starts every bucket, where there is no backward pass to wait for.
+// startAll starts every bucket that is left, when nothing is left to compute.
 func (r *reduction) startAll() {
-	for i := range r.from {
-		r.ready(i, 0)
+	for i, from := range r.from {
+		if from > 0 {
+			r.ready(i, 0)
+		}
 	}
 }
 

@@ -161,7 +161,7 @@ func TestBucketsInOrder(t *testing.T) {
 				t.Fatalf("after %v of %v %d buckets have started, want %d of %v", p, order, len(started), want, l.buckets)
 			}
 		}
-		if err := r.check(); err != nil || !slices.Equal(started, l.buckets) {
+		if err := r.err; err != nil || !slices.Equal(started, l.buckets) {
 			t.Fatalf("%v, started %v of %v", err, started, l.buckets)
 		}
 		for k, b := range l.buckets[1:] {
@@ -278,8 +278,8 @@ func TestBucketsStartInOrder(t *testing.T) {
 				t.Fatalf("with %v complete, started %v, want the first %d", complete, started, want)
 			}
 		}
-		if err := r.check(); err != nil {
-			t.Fatal(err)
+		if r.err != nil {
+			t.Fatal(r.err)
 		}
 	})
 }
@@ -297,22 +297,20 @@ func startable(l layout, complete []bool) int {
 func TestReductionNamesTheModelsMistakes(t *testing.T) {
 	idle := func(bucket) pending { return waiter(func(context.Context) error { return nil }) }
 	tests := map[string][][2]int{
-		"done(1) for b":                  {{0, 0}, {2, 0}},
-		"done(2) for c":                  {{0, 0}, {1, 0}, {2, 1}},
-		"done(2) out of range or twice":  {{0, 0}, {2, 0}, {2, 0}, {1, 0}},
-		"done(3) out of range or twice":  {{0, 0}, {1, 0}, {2, 0}, {3, 0}},
-		"done(-1) out of range or twice": {{-1, 0}, {0, 0}, {1, 0}, {2, 0}},
-		"from 2 on out of order":         {{2, 1}, {2, 2}, {0, 0}, {1, 0}, {2, 0}},
-		"from 3 on out of order":         {{2, 3}, {0, 0}, {1, 0}, {2, 0}},
-		"from -1 on out of order":        {{2, -1}, {0, 0}, {1, 0}, {2, 0}},
+		"Done(2, 0) out of range, twice or out of order":  {{0, 0}, {2, 0}, {2, 0}, {1, 0}},
+		"Done(3, 0) out of range, twice or out of order":  {{0, 0}, {1, 0}, {2, 0}, {3, 0}},
+		"Done(-1, 0) out of range, twice or out of order": {{-1, 0}, {0, 0}, {1, 0}, {2, 0}},
+		"Done(2, 2) out of range, twice or out of order":  {{2, 1}, {2, 2}, {0, 0}, {1, 0}, {2, 0}},
+		"Done(2, 3) out of range, twice or out of order":  {{2, 3}, {0, 0}, {1, 0}, {2, 0}},
+		"Done(2, -1) out of range, twice or out of order": {{2, -1}, {0, 0}, {1, 0}, {2, 0}},
 	}
 	for want, calls := range tests {
 		r := newReduction(newLayout(paramsOf(1, 1, 3), 1), idle)
 		for _, c := range calls {
 			r.ready(c[0], c[1])
 		}
-		if err := r.check(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("done called for %v: error %v, want %q", calls, err, want)
+		if err := r.err; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Done called for %v: error %v, want %q", calls, err, want)
 		}
 	}
 }

@@ -1,5 +1,10 @@
 package trainer
 
+import (
+	"fmt"
+	"time"
+)
+
 // callsOf cuts the microbatches that a peer is to compute into as few calls of the model as
 // can be, of at most so many each. The last one, which hides most, is as long as can be, and
 // the first one if there are others between them.
@@ -16,14 +21,10 @@ func callsOf(micros []int, most int) (calls [][]int) {
 
 // mostOf returns how many microbatches of such a size a call of the model may have.
 func mostOf(m Model, samples int, exactly bool) int {
-	w, ok := m.(Wide)
-	if exactly && ok {
-		_, ok = m.(Abreast)
-	}
-	if !ok {
+	if exactly && !m.Grouped {
 		return 1
 	}
-	return max(1, w.MostSamples()/samples)
+	return max(1, m.MaxSamples/samples)
 }
 
 // together returns how many microbatches a call of the model has in the session. Within a host
@@ -34,3 +35,97 @@ func (r *runner) together() int {
 	}
 	return 1
 }
+
+// call is one call of the model, and what goes through its Batch. It is one of the open step,
+// or begins the step after that: then coming and opening are the two gates at which it waits.
+type call struct {
+	micros  []int
+	samples [][]int // of each microbatch
+	groups  [][]int // of samples
+
+	sink   sink
+	losses []float64 // of each group
+	asked  []int     // by parameter: as many elements were not waited for
+	wrong  error     // the model's mistake
+
+	coming  func(i, from int) error // waits for parameter i; nil if all may be read
+	opening func()                  // finds a sink, before the first gradient; nil if there is one
+	useless error                   // why the result is of no use
+	begun   time.Time               // of what counts as computing the open step
+}
+
+// newCall is for microbatches of a step, whose gradients sums takes.
+func newCall(m Model, p stepPlan, micros []int, sums summer) *call {
+	l := &call{micros: micros, samples: p.samplesOf(micros)}
+	l.groups = sums.groups(l.samples)
+	l.losses = make([]float64, len(l.groups))
+	for _, param := range m.Params {
+		l.asked = append(l.asked, len(param.Data))
+	}
+	return l
+}
+
+// run calls the model.
+func (l *call) run(m Model) error {
+	l.begun = time.Now()
+	loss, err := m.Gradient(NewBatch(l.groups, Gate{Wait: l.wait, Grad: l.grad, Done: l.done, Loss: l.addLoss,
+		Err: func() error { return l.useless }}))
+	l.open()
+	if err == nil {
+		err = l.wrong
+	}
+	if err == nil && m.Waits {
+		err = l.unread(m.Params)
+	}
+	if err != nil {
+		return err
+	}
+	l.addLoss(len(l.losses)-1, loss)
+	return l.sink.end()
+}
+
+// wait is that of a Batch.
+func (l *call) wait(i, from int) {
+	switch {
+	case i < 0 || i >= len(l.asked) || from < 0:
+		l.wrong = fmt.Errorf("the model waits for parameter %d of %d, from element %d on", i, len(l.asked), from)
+	case from < l.asked[i]:
+		l.asked[i] = from
+		if l.coming == nil {
+			return
+		}
+		if err := l.coming(i, from); err != nil {
+			l.useless, l.coming = err, nil
+		}
+	}
+}
+
+// unread says which parameter the model has not waited for.
+func (l *call) unread(params []Param) error {
+	for i, left := range l.asked {
+		if left > 0 {
+			return fmt.Errorf("the model did not call Wait(%d, 0) for %s: call it before each parameter is read, or leave Model.Waits unset", i, params[i].Name)
+		}
+	}
+	return nil
+}
+
+// open finds the sink, once.
+func (l *call) open() {
+	if find := l.opening; find != nil {
+		l.coming, l.opening = nil, nil
+		find()
+	}
+}
+
+func (l *call) grad(i int) []float32 {
+	l.open()
+	return l.sink.grad[i]
+}
+
+func (l *call) done(group, i, from int) {
+	l.open()
+	l.sink.done(group, i, from)
+}
+
+func (l *call) addLoss(group int, sum float64) { l.losses[group] += sum }

@@ -29,33 +29,16 @@ func TestCallsOf(t *testing.T) {
 	})
 }
 
-// spacious is a Wide model.
-type spacious struct {
-	Model
-	samples int
-}
-
-func (m spacious) MostSamples() int { return m.samples }
-
-// separate is an Abreast one.
-type separate struct{ spacious }
-
-func (separate) AccumulateEach([][]float32, [][]int, func(k, i, from int)) ([]float64, error) {
-	return nil, nil
-}
-
 func TestMostOfAModel(t *testing.T) {
-	for samples, want := range map[int]int{-1: 1, 0: 1, 7: 1, 8: 1, 15: 1, 16: 2, 800: 100} {
-		if got := mostOf(spacious{samples: samples}, 8, false); got != want {
+	for samples, want := range map[int]int{0: 1, 7: 1, 8: 1, 15: 1, 16: 2, 800: 100} {
+		if got := mostOf(Model{MaxSamples: samples}, 8, false); got != want {
 			t.Errorf("%d microbatches of 8 for a model of %d samples, want %d", got, samples, want)
 		}
 	}
-	for name, got := range map[string]int{"not Wide": mostOf(traced{}, 8, false), "not Abreast": mostOf(spacious{samples: 800}, 8, true)} {
-		if got != 1 {
-			t.Errorf("%d microbatches for a model that is %s", got, name)
-		}
+	if got := mostOf(Model{MaxSamples: 800}, 8, true); got != 1 {
+		t.Errorf("%d microbatches for a model that is not Grouped, in exact mode", got)
 	}
-	if got := mostOf(separate{spacious{samples: 800}}, 8, true); got != 100 {
-		t.Errorf("%d microbatches for a model that is Abreast, want 100", got)
+	if got := mostOf(Model{MaxSamples: 800, Grouped: true}, 8, true); got != 100 {
+		t.Errorf("%d microbatches for a model that is Grouped, want 100", got)
 	}
 }

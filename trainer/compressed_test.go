@@ -41,6 +41,8 @@ func newFading() *fading {
 
 func (m *fading) Params() []trainer.Param { return m.params }
 
+func (m *fading) Model() trainer.Model { return trainer.ModelOf(m) }
+
 // sloped is the gradient of a sample in a step.
 func sloped(step int64, i, j int) float64 {
 	if step > fadeSteps {
@@ -311,7 +313,7 @@ func TestCompressionThatIsNone(t *testing.T) {
 	for coding, word := range map[string]string{"gzip": "Compression", "topk:2": "fraction", "int8": "Exact"} {
 		cfg := churning(1, coding == "int8")
 		cfg.Compression = coding
-		if err := trainer.Run(t.Context(), nil, newSlope(), cfg); err == nil || !strings.Contains(err.Error(), word) {
+		if err := trainer.Run(t.Context(), nil, newSlope().Model(), cfg); err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: error %v, want %q in it", coding, err, word)
 		}
 	}

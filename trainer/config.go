@@ -37,9 +37,9 @@ type Config struct {
 	// has what is left.
 	GlobalBatch int
 	// Microbatch is the unit in which peers share a step, in samples, and the most that the
-	// model is given at once, unless it is Wide; 0 means 16. Shares of many small ones follow
+	// model is given at once, unless its MaxSamples is more; 0 means 16. Shares of many small ones follow
 	// the peers' speeds. Gradients travel while the last call of the model is under way:
-	// if it is not Wide, and that takes about as long as computing, shares of few large
+	// if that has one microbatch, and takes about as long as computing, shares of few large
 	// microbatches make short steps.
 	Microbatch int
 	// Passes over the data, or else Steps, says when training ends.
@@ -92,7 +92,7 @@ type Config struct {
 	// meanwhile.
 	Evaluate func(ctx context.Context, part, parts int) (Score, error)
 	// OnBegin, if set, is called before this peer computes its part of a step, and
-	// again when the step is tried again. A model that is Staged may have begun before.
+	// again when the step is tried again. Gradient may have begun before (Model.Waits).
 	OnBegin func(step int64)
 	// OnTrial, if set, is called before this peer computes some microbatches of a step
 	// for nothing, which it does before it joins to measure how fast it is.

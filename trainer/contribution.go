@@ -44,22 +44,26 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 // add computes microbatches of the step together and adds them. After an error the
 // contribution is spoiled; otherwise they are in it as a whole.
 func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
-	samples := p.samplesOf(micros)
-	begun := time.Now()
-	losses, err := c.sums.add(m, samples, ready)
-	c.compute += time.Since(begun)
+	l := newCall(m, p, micros, c.sums)
+	l.sink = c.sums.collect(len(l.groups), ready)
+	return c.take(l, l.run(m))
+}
+
+// take adds what a call has computed, which ended with err.
+func (c *contribution) take(l *call, err error) error {
+	c.compute += time.Since(l.begun)
 	if err != nil {
-		return fmt.Errorf("microbatches %d: %w", micros, err)
+		return fmt.Errorf("microbatches %d: %w", l.micros, err)
 	}
-	for i, k := range micros {
+	for i, k := range l.micros {
 		if c.computed.Has(k) {
 			c.recomputed++
 		}
 		c.computed.Add(k)
 		c.held.Add(k)
-		c.samples += len(samples[i])
+		c.samples += len(l.samples[i])
 	}
-	for _, loss := range losses {
+	for _, loss := range l.losses {
 		if !finite(loss) {
 			c.lossFault = true
 			continue
@@ -87,13 +91,9 @@ func (c *contribution) calls(share loadbal.Set, most int) [][]int {
 }
 
 // complete adds what the calls compute, in order, and starts the reduction of each bucket
-// as soon as the last of them is done with it. Between two calls it looks whether it should
+// as soon as the last of them is done with it, or has returned. Between two calls it looks whether it should
 // go on; what has been finished stays.
 func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, broken func() error) error {
-	if len(calls) == 0 {
-		r.startAll()
-		return nil
-	}
 	for i, micros := range calls {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -109,5 +109,6 @@ func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls 
 			return err
 		}
 	}
-	return r.check()
+	r.startAll()
+	return r.err
 }

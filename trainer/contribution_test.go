@@ -33,7 +33,12 @@ func (m traced) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 }
 
 // alone is a runner without a group, of 4 microbatches a step.
-func alone(t *testing.T, m Model, change func(c *Config)) *runner {
+func alone(t *testing.T, m Accumulator, change func(c *Config)) *runner {
+	return aloneWith(t, ModelOf(m), change)
+}
+
+// aloneWith is alone with any model.
+func aloneWith(t *testing.T, m Model, change func(c *Config)) *runner {
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.5)}
 	if change != nil {
@@ -146,7 +151,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		m := traced{params: paramsOf(1, 2), trace: &trace, loss: math.Inf(1)}
 		r := alone(t, m, func(c *Config) { c.Exact = exactly })
-		if err := r.open.add(m, r.plan.step(1), []int{0}, ignore); err != nil {
+		if err := r.open.add(r.model, r.plan.step(1), []int{0}, ignore); err != nil {
 			t.Fatal(err)
 		}
 		if f := r.open.fault(); f != faultLoss || r.open.loss != (lossSum{}) {
@@ -155,7 +160,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 	}
 	m := traced{params: paramsOf(1), trace: &trace, fail: errors.New("out of paper")}
 	r := alone(t, m, nil)
-	if err := r.open.add(m, r.plan.step(1), []int{3}, ignore); !errors.Is(err, m.fail) || r.open.held.Has(3) {
+	if err := r.open.add(r.model, r.plan.step(1), []int{3}, ignore); !errors.Is(err, m.fail) || r.open.held.Has(3) {
 		t.Errorf("error %v, held %v", err, r.open.held.Ranges())
 	}
 }
@@ -174,7 +179,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 				for j := range r.bufs.staging.flat {
 					r.bufs.staging.flat[j] = 99
 				}
-				if err := r.open.add(m, r.plan.step(1), []int{k}, ignore); err != nil {
+				if err := r.open.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
 					t.Fatal(err)
 				}
 			}

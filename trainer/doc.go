@@ -5,6 +5,12 @@
 //
 //	group, err := launch.Init(ctx)
 //	defer group.Close()
+//	model := trainer.Model{Params: params, Gradient: func(b *trainer.Batch) (loss float64, err error) {
+//		for _, i := range b.Samples() {
+//			loss += addGradient(b.Grad(0), i) // of the loss of sample i
+//		}
+//		return loss, nil
+//	}}
 //	err = trainer.Run(ctx, group, model, trainer.Config{
 //		Samples:     60000,
 //		GlobalBatch: 512,
@@ -33,8 +39,9 @@
 //  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
 //     per rank. That it is complete is the commit of the step. The mean is the sum over
 //     the samples counted in the tail. Between hosts the next step begins meanwhile, if
-//     the model can do that (early.go): parameters are updated as their sums come in, and
-//     a forward pass follows them.
+//     the model waits for parameters (pipeline.go): these are updated as their sums come in,
+//     and the next step's first call follows them, up to its first gradient, for which the
+//     step is finished.
 //  6. state.go: the mean gradient is applied. It is kept until the next commit for those
 //     who did not hear of this one.
 //  7. report.go: the next tail, in which all declare the step committed, makes it
@@ -92,7 +99,7 @@
 // # Data
 //
 // The model reads its samples itself. As shares and the order of samples are known when a
-// step begins, one that is a Prefetcher is told what it will be given in this step and the
+// step begins, Model.Prefetch is told what the model will be given in this step and the
 // next (prefetch.go), by a goroutine that no step waits for.
 //
 // # Compression

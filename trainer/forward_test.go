@@ -37,7 +37,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 	})
 	sums.yield = func() {}
 	sums.startAll()
-	e, v := &early{slots: make([][][]float32, len(sizes))}, l.vector()
+	e, v := &pipeline{slots: make([][][]float32, len(sizes))}, l.vector()
 	for i, p := range l.params {
 		e.params = append(e.params, p.Data)
 		for k := range v.views[i] {
@@ -45,7 +45,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}
 	}
 	e.reserve()
-	return &forward{early: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
+	return &forward{pipeline: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
 		apply: func(param, mean []float32, _ [][]float32) {
 			for k, m := range mean {
 				param[k] -= m
@@ -67,7 +67,7 @@ func gatesFor(params int, open ...int) (gates []chan error) {
 // While a sum is on its way, parameters whose sums are there are updated; after that each is
 // so once.
 func TestParametersAreUpdatedMeanwhile(t *testing.T) {
-	const n = 2*earlyBlock + 5
+	const n = 2*updateBlock + 5
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -137,43 +137,29 @@ func TestNothingToDoMeanwhile(t *testing.T) {
 	}
 }
 
-// telling is a model that notes what its order is for.
-type telling struct {
-	traced
-	ahead *bool
-}
-
-func (m telling) Order(ahead bool) (order []Piece) {
-	*m.ahead = ahead
-	for i := range slices.Backward(m.params) {
-		order = append(order, Piece{Param: i})
+// Where steps do not begin in the one before no gradient has to be complete before others.
+func TestOrderIsForStepsThatOverlap(t *testing.T) {
+	var overlapped bool
+	waits := ModelOf(traced{params: paramsOf(3, 2)})
+	waits.Waits = true
+	waits.Order = func(o bool) []Piece {
+		overlapped = o
+		return []Piece{{Param: 1}, {Param: 0}}
 	}
-	return order
-}
-
-// stages is one that can begin a step early.
-type stages struct{ telling }
-
-func (m stages) Forward([]int, func(i, from int) error) error { return nil }
-
-func (m stages) Backward([][]float32, func(i, from int)) (float64, error) { return 0, nil }
-
-// Where steps do not begin early no gradient has to be complete before others.
-func TestOrderIsForStepsThatBeginEarly(t *testing.T) {
-	var ahead bool
-	m := telling{traced{params: paramsOf(3, 2)}, &ahead}
+	straight := waits
+	straight.Waits = false
 	for name, c := range map[string]struct {
 		model  Model
 		change func(c *Config)
 		want   bool
 	}{
-		"stages":    {stages{m}, nil, true},
-		"no stages": {m, nil, false},
-		"exact":     {stages{m}, func(c *Config) { c.Exact = true }, false},
-		"clip":      {stages{m}, func(c *Config) { c.Clip = 1 }, false},
+		"waits":    {waits, nil, true},
+		"straight": {straight, nil, false},
+		"exact":    {waits, func(c *Config) { c.Exact = true }, false},
+		"clip":     {waits, func(c *Config) { c.Clip = 1 }, false},
 	} {
-		if alone(t, c.model, c.change); ahead != c.want {
-			t.Errorf("%s: ahead is %t", name, ahead)
+		if aloneWith(t, c.model, c.change); overlapped != c.want {
+			t.Errorf("%s: overlapped is %t", name, overlapped)
 		}
 	}
 }

@@ -164,6 +164,8 @@ func newTenant(home func() *shm.Arena) *tenant {
 	return m
 }
 
+func (m *tenant) Model() trainer.Model { return trainer.ModelOf(m) }
+
 func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	if m.broken != nil {
 		return 0, m.broken

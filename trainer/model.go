@@ -3,136 +3,81 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
-// ErrOutOfMemory is what a Model's error wraps where memory is short.
+// ErrOutOfMemory is wrapped by the error of a Gradient that lacks memory.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// Model is what a user trains. Its parameters must be the same at every peer when
-// Run begins, which an initialisation from a common seed gives.
-type Model interface {
-	// Params returns the parameters in declaration order. Number, names, shapes and
-	// memory stay the same for the whole run; Run writes to Data between steps. In exact
-	// mode Data, and whatever else the model computes with, has to begin at a multiple of
-	// exact.Alignment, as the vectors of exact.Aligned do: the same product has other
+// Model is what a user trains: parameters, and a function that computes gradients. A
+// wrapper copies the struct and replaces a function; whatever else the model can do stays.
+//
+//	func logged(m trainer.Model) trainer.Model {
+//		gradient := m.Gradient
+//		m.Gradient = func(b *trainer.Batch) (float64, error) {
+//			loss, err := gradient(b)
+//			log.Print(len(b.Samples()), loss)
+//			return loss, err
+//		}
+//		return m
+//	}
+//
+// Params and Gradient are required. The other fields make steps shorter; their zero values
+// are right for every model. All fields but Prefetch must say the same at every peer.
+// CheckModel, in a test, tells whether a model keeps these rules.
+type Model struct {
+	// Params are the parameters in declaration order. They must be equal at all peers when
+	// a run begins, which an initialisation from a common seed gives. Number, names, shapes
+	// and memory stay the same for the whole run, which writes to Data between steps. In
+	// exact mode Data, and whatever else the model computes with, has to begin at a multiple
+	// of exact.Alignment, as the vectors of exact.Aligned do: the same product has other
 	// bits at another address.
-	Params() []Param
-	// Accumulate adds, for the samples with the given indices, the sum over the
-	// samples of d loss / d parameter i to grad[i], which is as long as
-	// Params()[i].Data; it is Run's memory, and gone when Run has returned. It calls done(i) once for each i, after its last write to
-	// grad[i] and before it returns, from its own goroutine; in any order, but the
-	// earlier the better, as the reduction of grad[i] begins then. It returns the sum
-	// of the samples' losses.
+	Params []Param
+
+	// Gradient adds, for the samples of b, the sum over the samples of d loss / d parameter
+	// i to b.Grad(i), for each i, and returns the sum of the samples' losses. When it has
+	// returned, it has written its last: all goroutines that it started have ended. It
+	// should tell earlier what is complete (b.Done): the reduction begins then, while the
+	// rest is computed.
+	//
+	// It is called from the goroutine of Run, always the same, one call at a time. What it
+	// panics with goes through Run, and so does runtime.Goexit; the other peers are told.
 	//
 	// An error ends the job at this peer, but for one that wraps ErrOutOfMemory: then the
 	// peer takes half as many microbatches from now on, all at once or, if it was given one,
 	// in a step, and all try the step again.
-	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
-}
+	Gradient func(b *Batch) (loss float64, err error)
 
-// Piecewise is a Model that tells of parts of a gradient as soon as they are complete, so
-// that the reduction of a large parameter begins before all of it is computed. A model
-// whose parameters are small need not be one.
-type Piecewise interface {
-	// AccumulatePieces is Accumulate, with ready in place of done: ready(i, from) says that
-	// grad[i] is complete from the element from on. For each i from becomes less with every
-	// call, and is 0 in the last one.
-	AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (loss float64, err error)
-}
-
-// Ordered is a Model whose gradients are not complete in the order from the last parameter to
-// the first. It makes steps shorter between hosts if those that the next step needs first are
-// not the last ones. What it says has to be the same at every peer.
-type Ordered interface {
-	// Order returns what is complete of the gradients, in the order in which it is from now
-	// on: the calls of ready of AccumulatePieces, or some of them; for each parameter the last
-	// one. What is sent together follows the calls that it names. If ahead is true each step
-	// begins before all sums of the one before it are there, as Staged says, so that those it
-	// reads last may be complete last; otherwise it is best if all are complete early.
-	Order(ahead bool) []Piece
-}
-
-// Piece is a call ready(Param, From) of a Piecewise: the gradient of a parameter is complete
-// from an element on.
-type Piece struct{ Param, From int }
-
-// accumulate lets a model add the gradients of samples, in pieces if it can.
-func accumulate(m Model, grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
-	if p, ok := m.(Piecewise); ok {
-		return p.AccumulatePieces(grad, samples, ready)
-	}
-	return m.Accumulate(grad, samples, func(i int) { ready(i, 0) })
-}
-
-// Staged is a Model that computes a gradient in two stages. The first of the next step begins
-// while the sums of the step before are still coming in, parameter by parameter, where that
-// makes steps shorter: between hosts, unless Config has Exact or Clip. That takes memory for
-// another copy of the parameters and of what the optimizer keeps.
-type Staged interface {
-	// Forward computes what it can of Accumulate without adding to gradients. Before it
-	// reads a parameter for the first time it calls need, from its own goroutine:
-	// need(i, from) returns when Run has written what parameter i is in the next step, from
-	// the element from on, or returns an error, which ends Forward. A large parameter is
-	// best read from its end to its beginning, part by part, as the sums come in that order,
-	// and parameters in the order of Params; need(i, 0) is for all of it. Forward changes
-	// nothing that a call of Accumulate depends on, as it may have been for nothing;
-	// Accumulate returns the errors of the model, too, so those of Forward are passed over.
-	// samples is gone when it returns.
-	Forward(samples []int, need func(i, from int) error) error
-	// Backward is AccumulatePieces of the last Forward's samples. No parameter has changed
-	// since that.
-	Backward(grad [][]float32, ready func(i, from int)) (loss float64, err error)
-}
-
-// Wide is a Model that computes several microbatches in one call as fast as one by one. Between
-// hosts, but for exact mode, for which see Abreast, it is given as many as it can take:
-// gradients travel while the last call of a step computes them, and the first one of the next
-// step begins before all sums have come, so that calls of one microbatch hide the less the more
-// of them there are.
-type Wide interface {
-	// MostSamples returns how many samples a call of Accumulate, or of Forward, may have. If
-	// one runs out of memory all the same calls have half as many microbatches from then on.
-	MostSamples() int
-}
-
-// Abreast is a Wide Model that computes several microbatches abreast, each as if it were alone.
-// In exact mode it is given as many as Wide models are otherwise.
-type Abreast interface {
-	Wide
-	// AccumulateEach computes the gradients of microbatches, given by the samples of each, and
-	// returns their losses. Each has the bits that Accumulate gives it alone, with a grad of
-	// zeros. It goes from parameter to parameter, and at each, or at a part of it, from one
-	// microbatch to the next: ready(k, i, from) says that grad[i] has what microbatch k adds,
-	// from the element on. Run takes that, and has set it to zero when ready returns. For
-	// each k and i from becomes less with every call, and is 0 in the last one. Errors are
-	// those of Accumulate.
-	AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error)
-}
-
-// Pausing is a Model that pauses now and then while it computes. On the only processor of a
-// process (GOMAXPROCS 1, which elrun gives to peers that share their host's cores) the
-// gradients that are on their way wait for that: else their messages are looked at every 10
-// to 20 ms. A model that tells of gradients every few milliseconds need not be one.
-type Pausing interface {
-	// PauseBy gives the model a function to call about every millisecond or oftener, from
-	// the goroutine in which it computes; nil when Run returns. A call costs nothing if
-	// the last one was less than half a millisecond ago, and else some microseconds.
-	PauseBy(pause func())
-}
-
-// Prefetcher is a Model that can have the data of samples read ahead. A model whose data
-// is in memory need not be one. Run tells it, in its own time, which samples this peer
-// will compute next: those of its share of the open step but for the first microbatch,
-// which is computed at once, and those of the step after, as they follow if shares stay
-// what they are.
-type Prefetcher interface {
-	// Prefetch has the samples with the given indices read ahead, as far as it can. It is
-	// called from a goroutine of Run's, at the same time as the other methods, one call
-	// at a time. No sample is named twice for one step. How long a call takes holds up no
-	// step: what has changed meanwhile is in the next call. Run waits for it when it
-	// returns, so it has to come back when ctx ends. What cannot be read is no error
-	// here; it will be where it is needed. samples is Run's, until Prefetch returns.
-	Prefetch(ctx context.Context, samples []int)
+	// Waits says that Gradient calls b.Wait for each parameter before it reads it. Then,
+	// between hosts, a call of the next step begins while sums of the step before are still
+	// coming in, unless Config has Exact or Clip. That takes memory for another copy of the
+	// parameters and of what the optimizer keeps.
+	Waits bool
+	// MaxSamples is how many samples a call may have and still be as fast as calls of a
+	// microbatch each; 0 stands for a microbatch. Between hosts calls are as long as that,
+	// because gradients travel while the last call of a step computes them. In exact mode
+	// the model has to be Grouped for that. If a call runs out of memory all the same, calls
+	// have half as many microbatches from then on.
+	MaxSamples int
+	// Grouped says that Gradient computes the groups of a Batch (b.Groups) each as if it
+	// were alone, to the bit.
+	Grouped bool
+	// Order, if set, returns the order in which gradients are complete from now on: the
+	// calls of b.Done, or some of them; for each parameter the last one, with From 0. What
+	// is sent together follows the calls that it names. nil stands for the order from the
+	// last parameter to the first. If overlapped is true each step begins before all sums of
+	// the one before it are there (Waits), so that what is read last may be complete last;
+	// otherwise it is best if all are complete early.
+	Order func(overlapped bool) []Piece
+	// Prefetch, if set, has the data of samples read ahead, as far as it can: those of this
+	// peer's share of the open step but for the first call, which is computed at once, and
+	// those of the step after, as they follow if shares stay what they are. It is called
+	// from a goroutine of its own, at the same time as Gradient, one call at a time. No
+	// sample is named twice for one step. How long a call takes holds up no step: what has
+	// changed meanwhile is in the next call. It has to come back when ctx ends, as Run waits
+	// for it. What cannot be read is no error here; it will be where it is needed. samples
+	// belongs to the caller.
+	Prefetch func(ctx context.Context, samples []int)
 }
 
 // Param is one parameter of a model: a named vector with a shape.
@@ -140,6 +85,49 @@ type Param struct {
 	Name  string
 	Shape []int     // row-major; its product is len(Data)
 	Data  []float32 // the model's own memory
+}
+
+// Piece is a part of a gradient: that of parameter Param, from the element From on up to the
+// piece before it.
+type Piece struct{ Param, From int }
+
+// Accumulate computes a gradient outside of a run: it adds the sums over the samples to
+// grad, which has a vector for each parameter, of its length, and returns the sum of the
+// losses. done, if set, is told what is complete, as by Batch.Done. After an error grad is
+// undefined.
+func (m Model) Accumulate(grad [][]float32, samples []int, done func(param, from int)) (loss float64, err error) {
+	if len(grad) != len(m.Params) {
+		return 0, fmt.Errorf("trainer: accumulate: %d gradients for %d parameters", len(grad), len(m.Params))
+	}
+	gate := Gate{Grad: func(param int) []float32 { return grad[param] }, Loss: func(_ int, sum float64) { loss += sum }}
+	if done != nil {
+		gate.Done = func(_, param, from int) { done(param, from) }
+	}
+	rest, err := m.Gradient(NewBatch([][]int{samples}, gate))
+	return loss + rest, err
+}
+
+// check says what is missing of the model.
+func (m Model) check() error {
+	if len(m.Params) == 0 {
+		return errors.New("trainer: the model has no parameters: set Model.Params")
+	}
+	if m.Gradient == nil {
+		return errors.New("trainer: the model computes nothing: set Model.Gradient")
+	}
+	if m.MaxSamples < 0 {
+		return fmt.Errorf("trainer: Model.MaxSamples is %d, want 0 or more", m.MaxSamples)
+	}
+	for i, p := range m.Params {
+		size := 1
+		for _, side := range p.Shape {
+			size *= side
+		}
+		if size != len(p.Data) || size == 0 {
+			return fmt.Errorf("trainer: parameter %d, %q, has %d elements in the shape %v", i, p.Name, len(p.Data), p.Shape)
+		}
+	}
+	return nil
 }
 
 // Score is the result of a model on some samples. Scores of parts add up to the

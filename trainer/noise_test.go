@@ -61,32 +61,21 @@ func TestNoiseOfNothing(t *testing.T) {
 
 // A share of which some was there before is no measure of a peer's speed.
 func TestMeasuredShares(t *testing.T) {
-	r := alone(t, ramp{paramsOf(2)}, nil)
-	share := microbatches(4, 0, 1, 2)
-	takes := func(d time.Duration) func() error {
-		return func() error {
-			r.open.compute += d
-			return nil
-		}
+	var b balance
+	if b.measured(3, true, 30*time.Millisecond); b.micros != 30_000 || b.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("%d us, speed %d", b.micros, b.speed())
 	}
-	if err := r.measured(share, takes(30*time.Millisecond)); err != nil || r.balance.micros != 30_000 || r.balance.speed() != 100*loadbal.SpeedUnit {
-		t.Errorf("error %v, %d us, speed %d", err, r.balance.micros, r.balance.speed())
+	if b.measured(0, true, 0); b.micros != 0 {
+		t.Errorf("%d us for an empty share", b.micros)
 	}
-	if err := r.measured(microbatches(4), takes(0)); err != nil || r.balance.micros != 0 {
-		t.Errorf("error %v, %d us for an empty share", err, r.balance.micros)
-	}
-	r.open.held.Add(1)
-	if err := r.measured(share, takes(time.Second)); err != nil || r.balance.micros != 0 || r.balance.speed() != 100*loadbal.SpeedUnit {
-		t.Errorf("error %v, %d us with a microbatch held, speed %d", err, r.balance.micros, r.balance.speed())
+	if b.measured(3, false, time.Second); b.micros != 0 || b.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("%d us with a microbatch held, speed %d", b.micros, b.speed())
 	}
 	// One slow step of five does not show.
-	r.open.held = microbatches(4)
 	for _, d := range []time.Duration{30, 30, 900, 30, 31, 29} {
-		if err := r.measured(share, takes(d*time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		b.measured(3, true, d*time.Millisecond)
 	}
-	if got := r.balance.speed(); got != 100*loadbal.SpeedUnit || len(r.balance.speeds) != speedWindow {
-		t.Errorf("speed %d of the last %d steps", got, len(r.balance.speeds))
+	if got := b.speed(); got != 100*loadbal.SpeedUnit || len(b.speeds) != speedWindow {
+		t.Errorf("speed %d of the last %d steps", got, len(b.speeds))
 	}
 }

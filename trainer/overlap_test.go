@@ -49,7 +49,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 		m := careless{traced{params: paramsOf(3, 1, 2), trace: &trace}, tells}
 		r := alone(t, m, func(c *Config) { c.Exact = true })
 		for k := range 3 {
-			if err := r.open.add(m, r.plan.step(1), []int{k}, ignore); err != nil {
+			if err := r.open.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
 				t.Fatal(err)
 			}
 		}

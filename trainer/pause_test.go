@@ -9,33 +9,24 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// pausing is a model that pauses.
-type pausing struct {
-	*counter
-	pause func()
-	given []bool // for each call of PauseBy, whether there was a function
-}
-
-func (m *pausing) PauseBy(pause func()) {
-	m.pause, m.given = pause, append(m.given, pause != nil)
-}
-
-// A model can pause while Run runs, on one processor and on several, and no longer.
-func TestPausing(t *testing.T) {
+// A model can yield while it computes, on one processor and on several.
+func TestYielding(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, processors := range []int{1, 2} {
 		runtime.GOMAXPROCS(processors)
 		runGroups(t, 2, &log{}, func(ctx context.Context, g *elastic.Group) error {
-			m := &pausing{counter: newCounter(3)}
-			m.hook = func([][]float32, []int) error {
-				m.pause()
-				return nil
+			m := newCounter(3).Model()
+			gradient, yields := m.Gradient, 0
+			m.Gradient = func(b *trainer.Batch) (float64, error) {
+				b.Yield()
+				yields++
+				return gradient(b)
 			}
 			if err := trainer.Run(ctx, g, m, counting(2)); err != nil {
 				return err
 			}
-			if len(m.given) != 2 || !m.given[0] || m.given[1] {
-				t.Errorf("PauseBy was called with %v", m.given)
+			if yields == 0 {
+				t.Error("the model was never called")
 			}
 			return nil
 		})

@@ -13,8 +13,8 @@ import (
 // one before: the step never waits, one call is under way at most, and what has been asked
 // for is asked for once.
 type ahead struct {
-	box     chan []need // holds one list at most; nil without a Prefetcher
-	model   Prefetcher
+	box     chan []need // holds one list at most; nil without a function
+	read    func(ctx context.Context, samples []int)
 	working sync.WaitGroup
 
 	asked []need // the worker's: what has been asked for of the steps of the last list
@@ -26,11 +26,11 @@ type need struct {
 	micros loadbal.Set
 }
 
-// newAhead returns an ahead for the model; it does nothing if that is no Prefetcher.
-func newAhead(m Model) *ahead {
-	a := &ahead{}
-	if p, ok := m.(Prefetcher); ok {
-		a.model, a.box = p, make(chan []need, 1)
+// newAhead returns an ahead that has a function read; it does nothing if that is nil.
+func newAhead(read func(ctx context.Context, samples []int)) *ahead {
+	a := &ahead{read: read}
+	if read != nil {
+		a.box = make(chan []need, 1)
 	}
 	return a
 }
@@ -66,7 +66,7 @@ func (a *ahead) work(ctx context.Context) {
 		case <-ctx.Done():
 		case needs := <-a.box:
 			if samples := a.fresh(needs); len(samples) > 0 {
-				a.model.Prefetch(ctx, samples)
+				a.read(ctx, samples)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // reader is a model that takes down which samples are named to it and which it is given.
 type reader struct {
-	trainer.Model
+	below    interface{ Model() trainer.Model }
 	prefetch func(ctx context.Context) // what a call does; nil for nothing
 
 	mu    sync.Mutex
@@ -54,17 +54,28 @@ func (m *reader) Prefetch(ctx context.Context, samples []int) {
 	m.ended++
 }
 
-// Accumulate takes down the microbatch.
-func (m *reader) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+// Model returns the model below, which is watched.
+func (m *reader) Model() trainer.Model {
+	model := m.below.Model()
+	gradient := model.Gradient
+	model.Prefetch = m.Prefetch
+	model.Gradient = func(b *trainer.Batch) (float64, error) {
+		m.take(b.Samples())
+		return gradient(b)
+	}
+	return model
+}
+
+// take takes down a microbatch.
+func (m *reader) take(samples []int) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	last := &m.begun[len(m.begun)-1]
 	if last.samples != nil {
 		m.begun = append(m.begun, micro{step: last.step})
 		last = &m.begun[len(m.begun)-1]
 	}
 	last.samples, last.before = slices.Clone(samples), len(m.named)
-	m.mu.Unlock()
-	return m.Model.Accumulate(grad, samples, done)
 }
 
 // begin takes down that a step begins, or begins again.
@@ -79,7 +90,7 @@ func (m *reader) begin(step int64) {
 func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 	readers := new([]*reader)
 	a.adjust = func(x *actor) {
-		m := &reader{Model: x.model}
+		m := &reader{below: x.model}
 		*readers = append(*readers, m)
 		x.trained, x.cfg.OnBegin = m, m.begin
 		if change != nil {
@@ -260,7 +271,7 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 	boom := errors.New("boom")
 	runGroups(t, 1, &log{}, func(ctx context.Context, g *elastic.Group) error {
 		c := newCounter(3)
-		m := &reader{Model: c, prefetch: func(ctx context.Context) {
+		m := &reader{below: c, prefetch: func(ctx context.Context) {
 			<-ctx.Done()
 			<-time.After(time.Second) // a system call that takes its time
 		}}
@@ -273,7 +284,7 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 		}
 		cfg := counting(1)
 		cfg.OnBegin = m.begin
-		if err := trainer.Run(ctx, g, m, cfg); !errors.Is(err, boom) || len(m.calls) != 1 || m.ended != 1 {
+		if err := trainer.Run(ctx, g, m.Model(), cfg); !errors.Is(err, boom) || len(m.calls) != 1 || m.ended != 1 {
 			t.Errorf("error %v; %d calls, %d have come back", err, len(m.calls), m.ended)
 		}
 		return nil

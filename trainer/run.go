@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 // runner is a run of Run. It is not safe for concurrent use.
 type runner struct {
 	group  *elastic.Group
-	model  Model
+	model  Model // guarded
 	cfg    Config
 	plan   plan
 	layout layout
@@ -26,7 +27,9 @@ type runner struct {
 	ahead  *ahead
 	// progress is that of calls while the model computes.
 	progress *netpoll.Engine
-	most     int // microbatches that a call of the model may have
+	revoke   func(error)  // of the session; nil before the first
+	ended    func() error // why the run ends
+	most     int          // microbatches that a call of the model may have
 
 	// The state: what all members hold alike after the last committed step.
 	params    [][]float32   // the model's memory
@@ -39,15 +42,16 @@ type runner struct {
 	digested  bool
 
 	// The open step, which is the one after.
-	bufs    *gradients
-	open    contribution
-	early   *early        // begins the step after it
-	shares  []loadbal.Set // what each rank of the session is to contribute
-	balance balance       // from which they follow
-	links   links         // from which the order of the ring follows
-	housing housing       // of the vectors that are reduced
-	own     work          // this peer's, for the last step it has contributed to
-	pulses  pulses        // of the steps of this session
+	bufs     *gradients
+	open     contribution
+	pipeline *pipeline     // begins the step after it
+	next     *try          // at the open step, if a call of it began in the step before
+	shares   []loadbal.Set // what each rank of the session is to contribute
+	balance  balance       // from which they follow
+	links    links         // from which the order of the ring follows
+	housing  housing       // of the vectors that are reduced
+	own      work          // this peer's, for the last step it has contributed to
+	pulses   pulses        // of the steps of this session
 	// compressed is open.sums, or nil where gradients travel as they are.
 	compressed *compressed
 	noise      noise
@@ -76,11 +80,11 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	}
 	defer r.saver.writing.Wait()
 	defer r.ahead.start(ctx)()
-	stop, err := r.makeProgress()
-	if err != nil {
+	if r.progress, err = netpoll.New(); err != nil {
 		return fmt.Errorf("trainer: %w", err)
 	}
-	defer stop()
+	defer r.progress.Close() // of a pipe that nobody uses
+	r.ended = func() error { return context.Cause(ctx) }
 	if err := r.resume(); err != nil {
 		return err
 	}
@@ -97,22 +101,29 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	return nil
 }
 
-// makeProgress gives the model what it calls while it computes. The function that it
-// returns takes it back.
-func (r *runner) makeProgress() (stop func(), err error) {
-	if r.progress, err = netpoll.New(); err != nil {
-		return nil, err
+// errGone is why a session ends in which a model has panicked, or has ended its goroutine.
+var errGone = errors.New("its model has left Run by a panic or runtime.Goexit")
+
+// guarded returns a model that tells the other peers if it never returns, and whose Batches
+// know of the run.
+func (r *runner) guarded(m Model) Model {
+	gradient := m.Gradient
+	m.Gradient = func(b *Batch) (float64, error) {
+		returned := false
+		defer func() {
+			if !returned && r.revoke != nil {
+				r.revoke(errGone)
+			}
+		}()
+		loss, err := gradient(b.Wrap(func(g *Gate) {
+			useless := g.Err
+			g.Yield = r.progress.Poke
+			g.Err = func() error { return cmp.Or(useless(), r.ended()) }
+		}))
+		returned = true
+		return loss, err
 	}
-	p, ok := r.model.(Pausing)
-	if ok {
-		p.PauseBy(r.progress.Poke)
-	}
-	return func() {
-		if ok {
-			p.PauseBy(nil)
-		}
-		_ = r.progress.Close() // of a pipe that nobody uses
-	}, nil
+	return m
 }
 
 // newRunner checks what the user gave and takes all the memory that steps need.
@@ -121,19 +132,20 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	params := model.Params()
-	if err := checkParams(params); err != nil {
+	if err := model.check(); err != nil {
 		return nil, err
 	}
-	r := &runner{group: group, model: model, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
-		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model)}
+	params := model.Params
+	r := &runner{group: group, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
+		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model.Prefetch), ended: func() error { return nil }}
+	r.model = r.guarded(model)
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
-	r.early = newEarly(r)
-	if o, ok := model.(Ordered); ok {
-		if err := r.layout.completeIn(o.Order(r.early.model != nil)); err != nil {
+	r.pipeline = newPipeline(r)
+	if model.Order != nil {
+		if err := r.layout.completeIn(model.Order(r.pipeline.on)); err != nil {
 			return nil, err
 		}
 	}
@@ -161,23 +173,6 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	return r, nil
 }
 
-// checkParams wants at least one parameter, and lengths that fit the shapes.
-func checkParams(params []Param) error {
-	if len(params) == 0 {
-		return errors.New("trainer: the model has no parameters")
-	}
-	for i, p := range params {
-		size := 1
-		for _, side := range p.Shape {
-			size *= side
-		}
-		if size != len(p.Data) || size == 0 {
-			return fmt.Errorf("trainer: parameter %d, %q, has %d elements in the shape %v", i, p.Name, len(p.Data), p.Shape)
-		}
-	}
-	return nil
-}
-
 // sessions trains in one session after the other until the job is finished. A session
 // that was revoked or left is followed by another one, or by the reason why there is
 // none. The contribution to the open step is kept from one to the next.
@@ -199,6 +194,7 @@ func (r *runner) sessions(ctx context.Context) error {
 
 // session trains in one session until the job is finished or the session ends.
 func (r *runner) session(ctx context.Context, s *elastic.Session) error {
+	r.next, r.revoke = nil, s.Comm.Revoke
 	r.house(s.Comm)
 	r.divide(s.View)
 	if err := r.enter(ctx, s); err != nil {

@@ -38,6 +38,8 @@ func newCounter(sizes ...int) *counter {
 
 func (m *counter) Params() []trainer.Param { return m.params }
 
+func (m *counter) Model() trainer.Model { return trainer.ModelOf(m) }
+
 // element is d loss / d element j of parameter i for a sample.
 func element(sample, i, j int) float32 { return float32((sample*31+i*17+j*7)%23 - 11) }
 
@@ -119,7 +121,7 @@ func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int
 		if change != nil {
 			change(rank, o.model, &cfg)
 		}
-		o.err = trainer.Run(ctx, g, o.model, cfg)
+		o.err = trainer.Run(ctx, g, o.model.Model(), cfg)
 		return nil
 	})
 	return out
@@ -320,21 +322,29 @@ func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p3 summed over all peers")
 }
 
-func TestForgottenDoneIsNamed(t *testing.T) {
-	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
-		err := trainer.Run(ctx, g, silent{newCounter(2, 2)}, counting(1))
-		if err == nil || !strings.Contains(err.Error(), "did not call done") {
-			t.Errorf("error %v, want one about done", err)
+// A model that does not say what is complete has said so when it returns.
+func TestReturningIsDone(t *testing.T) {
+	for _, exactly := range []bool{false, true} {
+		var sums []string
+		for _, silent := range []bool{false, true} {
+			runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
+				m, cfg := newCounter(2, 2).Model(), counting(1)
+				if gradient := m.Gradient; silent {
+					m.Gradient = func(b *trainer.Batch) (float64, error) {
+						return gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
+					}
+				}
+				cfg.Exact = exactly
+				if g.Self().Index == 0 {
+					cfg.Done = func(r trainer.Result) { sums = append(sums, r.SHA256) }
+				}
+				return trainer.Run(ctx, g, m, cfg)
+			})
 		}
-		return nil
-	})
-}
-
-// silent is a model that never calls done.
-type silent struct{ *counter }
-
-func (s silent) Accumulate(grad [][]float32, samples []int, _ func(int)) (float64, error) {
-	return s.counter.Accumulate(grad, samples, func(int) {})
+		if len(sums) != 2 || sums[0] != sums[1] {
+			t.Errorf("exact %t: weights %v", exactly, sums)
+		}
+	}
 }
 
 func TestFailedEvaluationReachesEveryRank(t *testing.T) {
@@ -364,7 +374,7 @@ func TestCancelEndsOneRank(t *testing.T) {
 					cancel(why)
 				}
 			}
-			err := trainer.Run(ctx, g, newCounter(3, 4), cfg)
+			err := trainer.Run(ctx, g, newCounter(3, 4).Model(), cfg)
 			if (g.Self().Index == who) != errors.Is(err, why) || g.Self().Index != who && err != nil {
 				t.Errorf("rank %d: error %v", g.Self().Index, err)
 			}
@@ -378,7 +388,7 @@ func TestClipLimitsTheStep(t *testing.T) {
 		cfg := counting(0)
 		cfg.Steps, cfg.Clip, cfg.Optimizer = 1, 0.5, optim.SGD{}
 		m := newCounter(30)
-		if err := trainer.Run(ctx, g, m, cfg); err != nil {
+		if err := trainer.Run(ctx, g, m.Model(), cfg); err != nil {
 			return err
 		}
 		if norm := optim.Norm([][]float32{m.params[0].Data}); math.Abs(norm-0.5*0.25) > 1e-6 {
@@ -419,7 +429,7 @@ func TestBadModels(t *testing.T) {
 	}
 	for want, params := range tests {
 		runGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
-			err := trainer.Run(ctx, g, &counter{params: params}, counting(1))
+			err := trainer.Run(ctx, g, trainer.ModelOf(&counter{params: params}), counting(1))
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}

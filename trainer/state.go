@@ -36,7 +36,7 @@ func (r *runner) save(w io.Writer, o outcome) error {
 func (r *runner) everything() [][]float32 {
 	var params, memory [][]float32
 	for i := range r.params {
-		param, slots := r.early.committed(i)
+		param, slots := r.pipeline.committed(i)
 		params, memory = append(params, param), append(memory, slots...)
 	}
 	return append(params, memory...)
@@ -54,7 +54,6 @@ func (r *runner) Load(from io.Reader) error {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	r.superseded(h.Outcome.Step)
-	r.early.drop()
 	r.giveUp("taking the state of others")
 	r.void = true // until all of it is there
 	if err := decodeVectors(from, r.everything()); err != nil {
@@ -108,7 +107,7 @@ func (r *runner) Apply(from io.Reader) error {
 // same bits, so an error is every member's error; it comes before anything is changed.
 func (r *runner) commit(o outcome, next exact.Scale) error {
 	for i, v := range r.bufs.staging.views {
-		if !allFinite(v[:r.early.left(i)]) { // the others were looked at before
+		if !allFinite(v[:r.pipeline.left(i)]) { // the others were looked at before
 			return fmt.Errorf("gradient of %s summed over all peers: %w", r.layout.params[i].Name, ErrNotFinite)
 		}
 	}
@@ -117,10 +116,10 @@ func (r *runner) commit(o outcome, next exact.Scale) error {
 		return err
 	}
 	for i, v := range r.bufs.staging.views {
-		param, slots := r.early.rest(i)
+		param, slots := r.pipeline.rest(i)
 		r.cfg.Optimizer.Update(o.Step, rate, param, v[:len(param)], slots)
 	}
-	r.early.settle()
+	r.pipeline.settle()
 	r.bufs.swap()
 	_, counted := o.share(r.open.owner)
 	r.compressed.settle(counted && r.open.step == o.Step)

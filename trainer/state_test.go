@@ -58,7 +58,7 @@ func (r *runner) solo(t *testing.T) {
 		copy(sums.all, sums.own)
 		copy(sums.step, sums.peaks)
 	}
-	next, fits := r.open.sums.mean(int64(r.open.samples), r.early.left)
+	next, fits := r.open.sums.mean(int64(r.open.samples), r.pipeline.left)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		r.solo(t)
@@ -157,19 +157,6 @@ func TestLoadEndsTheContribution(t *testing.T) {
 		if r.open.step != int64(step)+1 || r.open.held.Len() != 0 || r.open.samples != 0 || !r.open.scale.Equal(r.scale) {
 			t.Errorf("step %d: contribution to step %d of %v", step, r.open.step, r.open.held.Ranges())
 		}
-	}
-}
-
-// The forward pass of a state that is replaced is of no use.
-func TestLoadEndsTheForwardPass(t *testing.T) {
-	r := newRamp(t, false)
-	state := saved(t, r)
-	r.early.samples = []int{1}
-	if err := r.Load(bytes.NewReader(state)); err != nil {
-		t.Fatal(err)
-	}
-	if r.early.samples != nil {
-		t.Error("it is still there")
 	}
 }
 
@@ -330,7 +317,7 @@ func fuzzed(f *testing.F, encode func(testing.TB, *runner) []byte) {
 }
 
 func fuzzRunner(t testing.TB) *runner {
-	r, err := newRunner(nil, ramp{paramsOf(2, 3, 17)}, Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3,
+	r, err := newRunner(nil, ModelOf(ramp{paramsOf(2, 3, 17)}), Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3,
 		Optimizer: optim.Adam{}, Schedule: optim.Constant(0.5)})
 	if err != nil {
 		t.Fatal(err)

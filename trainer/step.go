@@ -10,76 +10,126 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
+// try is a try at a step in a session.
+type try struct {
+	plan    stepPlan
+	begun   time.Time
+	sums    *reduction    // of the buckets
+	whole   bool          // nothing of this peer's share was there when it began
+	before  time.Duration // computing, for the same step, before it began
+	claimed time.Duration // computing its first call in the step before
+	failed  error         // of that call, or of the beginning
+
+	computed time.Time // when this peer's share was complete
+}
+
+// readyAt returns what is told of gradients that are complete: the reduction, if they are those
+// of the last call.
+func (t *try) readyAt(last bool) func(i, from int) {
+	if last {
+		return t.sums.ready
+	}
+	return ignore
+}
+
 // step tries the step after the committed one: it computes this peer's share, reduces,
 // and applies the result. It returns nil when the step is committed, and also when all
 // have to compute it again with another scale. On any error but those that end the job
 // the contribution keeps what it has.
 func (r *runner) step(ctx context.Context, s *elastic.Session) error {
-	begun := time.Now()
+	t := r.next
+	if r.next = nil; t == nil {
+		t = r.begin(ctx, s)
+	}
+	if err := r.contribute(ctx, s, t); err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	return r.await(ctx, s, t)
+}
+
+// begin begins to try the step after the committed one.
+func (r *runner) begin(ctx context.Context, s *elastic.Session) *try {
 	p := r.plan.step(r.committed + 1)
+	t := &try{plan: p, begun: time.Now(), whole: r.open.held.Len() == 0, before: r.open.compute}
 	if r.cfg.OnBegin != nil {
 		r.cfg.OnBegin(p.step)
 	}
-	reduction, err := r.contribute(ctx, s, p)
-	if err != nil {
-		return fmt.Errorf("step %d: %w", p.step, err)
-	}
-	computed := time.Now()
-	defer r.early.takeBack() // unless the step is committed
-	slots, tail, err := r.await(ctx, s, p, reduction)
-	if err != nil {
-		return err
-	}
-	comm := time.Since(computed)
-	if err := r.learn(s, slots); err != nil {
-		return err
-	}
-	committed, err := r.conclude(s, p, slots)
-	if err != nil {
-		return fmt.Errorf("step %d: %w", p.step, err)
-	}
-	r.shareOut(s, slots, committed)
-	if !committed {
-		return nil
-	}
-	r.own.comm, r.own.total = comm-r.early.took, time.Since(begun)+r.early.claimed-r.early.took
-	r.publish(s, slots, tail)
-	if err := r.group.Committed(r.committed); err != nil {
-		return fmt.Errorf("step %d is committed: %w", r.committed, err)
-	}
-	if anyStale(slots) {
-		return errNextSession
-	}
-	return nil
+	r.balance.micros = 0
+	r.readAhead(p, s.Rank)
+	comm, err := r.ordered(s, p.step)
+	t.failed = err
+	t.sums = newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
+	t.sums.yield = r.progress.Poll
+	return t
 }
 
 // contribute computes what is missing of this peer's share and starts the reduction of
 // every bucket.
-func (r *runner) contribute(ctx context.Context, s *elastic.Session, p stepPlan) (*reduction, error) {
-	r.readAhead(p, s.Rank)
-	comm, err := r.ordered(s, p.step)
-	if err != nil {
-		return nil, err
-	}
-	reduction := newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
-	reduction.yield = r.progress.Poll
-	model, share := r.early.resume(r.model), r.shares[s.Rank]
-	err = r.measured(share, func() error {
-		err := r.open.complete(ctx, model, p, r.open.calls(share, r.together()), reduction, s.Comm.Err)
-		r.open.compute += r.early.claimed
-		return err
-	})
+func (r *runner) contribute(ctx context.Context, s *elastic.Session, t *try) error {
+	share, err := r.shares[s.Rank], t.failed
 	if err == nil {
-		return reduction, nil
+		err = r.open.complete(ctx, r.model, t.plan, r.open.calls(share, r.together()), t.sums, s.Comm.Err)
+	}
+	if err == nil {
+		r.balance.measured(share.Len(), t.whole, r.open.compute-t.before)
+		t.computed = time.Now()
+		return nil
 	}
 	// The others wait for this peer's buckets. They learn the reason, and the calls that
 	// have begun here end before the buffers are left.
 	s.Comm.Revoke(err)
-	_ = reduction.wait(ctx) // its error is only that of the revocation
+	_ = t.sums.wait(ctx) // its error is only that of the revocation
 	if errors.Is(err, ErrOutOfMemory) {
-		err = r.takeLess(p, share.Len(), err)
+		err = r.takeLess(t.plan, share.Len(), err)
 	}
-	return nil, err
+	return err
+}
+
+// exchanged is what this peer has of a step when all buckets and the tail are there.
+type exchanged struct {
+	slots []slot
+	tail  time.Duration // that the exchange of the slots took
+	err   error
+}
+
+// exchangeAfter waits until the sums of all buckets are there, and exchanges slots.
+func (r *runner) exchangeAfter(ctx context.Context, s *elastic.Session, t *try, mine slot) exchanged {
+	if err := t.sums.wait(ctx); err != nil {
+		return exchanged{err: fmt.Errorf("step %d: %w", t.plan.step, err)}
+	}
+	begun := time.Now()
+	slots, err := r.exchange(ctx, s, mine)
+	return exchanged{slots, time.Since(begun), err}
+}
+
+// finishStep commits a step whose tail is complete. Nothing of it stays if that fails.
+func (r *runner) finishStep(s *elastic.Session, t *try, got exchanged) error {
+	defer r.pipeline.takeBack() // unless the step is committed
+	if got.err != nil {
+		return got.err
+	}
+	comm := time.Since(t.computed)
+	if err := r.learn(s, got.slots); err != nil {
+		return err
+	}
+	committed, err := r.conclude(s, t.plan, got.slots)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	r.shareOut(s, got.slots, committed)
+	if !committed {
+		return nil
+	}
+	took := r.pipeline.took
+	r.own.comm, r.own.total = comm-took, time.Since(t.begun)+t.claimed-took
+	r.publish(s, got.slots, got.tail)
+	if err := r.group.Committed(r.committed); err != nil {
+		return fmt.Errorf("step %d is committed: %w", r.committed, err)
+	}
+	if anyStale(got.slots) {
+		return errNextSession
+	}
+	return nil
 }
 
 // contributed describes the contribution in a tail.
@@ -147,7 +197,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
-	next, fits := r.open.sums.mean(samples, r.early.left)
+	next, fits := r.open.sums.mean(samples, r.pipeline.left)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		return false, nil

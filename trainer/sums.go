@@ -15,11 +15,13 @@ import (
 type summer interface {
 	// clear empties the contribution; what is added next has that scale.
 	clear(scale exact.Scale)
-	// add lets the model compute microbatches, given by the samples of each, and adds their
-	// gradients. ready is told of what will not change any more if nothing else is added: of
-	// parameter i the elements from an index on. losses are those of the microbatches, or
-	// their sum.
-	add(m Model, micros [][]int, ready func(i, from int)) (losses []float64, err error)
+	// groups joins microbatches, given by the samples of each, that need not be computed each
+	// as if it were alone.
+	groups(micros [][]int) [][]int
+	// collect returns a sink for the gradients of so many groups. ready is told of what will
+	// not change any more if nothing else is added: of parameter i the elements from an index
+	// on.
+	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
 	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
 	// house moves what is reduced into shared memory; after an error nothing has moved.
@@ -32,6 +34,14 @@ type summer interface {
 	// buffer. Of parameter i only the first left(i) elements are still sums. fits is false if
 	// the step has to be computed again; scale is that of the next step, or of this one again.
 	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
+}
+
+// sink takes the gradients of one call of the model. They are in the contribution when end has
+// returned nil; before that, and after an error, the contribution is spoiled.
+type sink struct {
+	grad [][]float32              // by parameter
+	done func(group, i, from int) // as Gate.Done
+	end  func() error             // after the call
 }
 
 // gradients are two vectors that take turns. staging takes what has not been committed:
@@ -68,9 +78,10 @@ func (p *plain) clear(exact.Scale) {
 	p.bad = faultNone
 }
 
-func (p *plain) add(m Model, micros [][]int, ready func(i, from int)) ([]float64, error) {
-	loss, err := accumulate(m, p.own.views, slices.Concat(micros...), ready)
-	return []float64{loss}, err
+func (p *plain) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
+
+func (p *plain) collect(_ int, ready func(i, from int)) sink {
+	return sink{p.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
 func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
@@ -147,12 +158,14 @@ func (q *quantised) clear(scale exact.Scale) {
 	clear(q.peaks)
 }
 
-// add takes each gradient as soon as the model is done with it, so that its reduction can
+func (q *quantised) groups(micros [][]int) [][]int { return micros }
+
+// collect takes each gradient as soon as the model is done with it, so that its reduction can
 // begin while the model computes the others.
-func (q *quantised) add(m Model, micros [][]int, ready func(i, from int)) ([]float64, error) {
+func (q *quantised) collect(groups int, ready func(i, from int)) sink {
 	clear(q.bufs.staging.flat)
-	last := len(micros) - 1
-	q.begin(len(micros))
+	last := groups - 1
+	q.begin(groups)
 	var early error
 	taken := func(k, i, from int) {
 		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // or ready says what the model does wrong
@@ -162,36 +175,20 @@ func (q *quantised) add(m Model, micros [][]int, ready func(i, from int)) ([]flo
 		switch {
 		case k != last:
 		case known && q.lacks(i, from):
-			early = fmt.Errorf("the model told of parameter %d of the last microbatch before that of others", i)
+			early = fmt.Errorf("the model was done with parameter %d in the last group before that in others", i)
 		default:
 			ready(i, from)
 		}
 	}
-	losses, err := accumulateEach(m, q.bufs.staging.views, micros, taken)
-	if err == nil {
-		err = early
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i := range q.views {
-		q.take(last, i, 0, false)
-	}
-	return losses, q.whole()
-}
-
-// accumulateEach lets a model compute the gradient of each of some microbatches; of several,
-// if it can.
-func accumulateEach(m Model, grad [][]float32, micros [][]int, ready func(k, i, from int)) ([]float64, error) {
-	if len(micros) > 1 {
-		losses, err := m.(Abreast).AccumulateEach(grad, micros, ready)
-		if err == nil && len(losses) != len(micros) {
-			err = fmt.Errorf("the model returned %d losses of %d microbatches", len(losses), len(micros))
+	return sink{q.bufs.staging.views, taken, func() error {
+		if early != nil {
+			return early
 		}
-		return losses, err
-	}
-	loss, err := accumulate(m, grad, micros[0], func(i, from int) { ready(0, i, from) })
-	return []float64{loss}, err
+		for i := range q.views {
+			q.take(last, i, 0, false)
+		}
+		return q.whole()
+	}}
 }
 
 // begin is for so many microbatches of which nothing is in the sums.
@@ -231,7 +228,7 @@ func (q *quantised) take(k, i, from int, others bool) {
 func (q *quantised) whole() error {
 	for k, left := range q.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
-			return fmt.Errorf("the model has not called ready(%d, %d, 0)", k, i)
+			return fmt.Errorf("the model has not called Done(%d, 0) of group %d: a model that is Grouped calls it for each", i, k)
 		}
 	}
 	return nil

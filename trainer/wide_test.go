@@ -22,7 +22,11 @@ type broad struct {
 	done []int // samples of each call
 }
 
-func (m *broad) MostSamples() int { return m.most }
+func (m *broad) Model() trainer.Model {
+	model := m.eager.Model()
+	model.MaxSamples, model.Gradient = m.most, m.gradient
+	return model
+}
 
 // fits takes note of a call.
 func (m *broad) fits(samples []int) error {
@@ -33,20 +37,16 @@ func (m *broad) fits(samples []int) error {
 	return nil
 }
 
-func (m *broad) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	if err := m.fits(samples); err != nil {
+func (m *broad) gradient(b *trainer.Batch) (float64, error) {
+	if err := m.forward(b); err != nil {
+		return 0, err
+	}
+	grad := m.gradients(b)
+	if err := m.fits(b.Samples()); err != nil {
 		grad[0][0] = 1e9 // what it had begun with
 		return 0, err
 	}
-	return m.eager.Accumulate(grad, samples, done)
-}
-
-func (m *broad) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
-	if err := m.fits(m.samples); err != nil {
-		grad[0][0] = 1e9
-		return 0, err
-	}
-	return m.eager.Backward(grad, ready)
+	return m.backward(b, grad)
 }
 
 // broadly makes an arena train such models. It returns them.
@@ -75,38 +75,56 @@ type abreast struct {
 
 // mistake is what a model does wrong; a zero one is none.
 type mistake struct {
-	skips func(k, i int) bool                                          // what it does not tell of
-	ends  func(losses []float64, ready func(k, i, from int)) []float64 // what it does and returns last
+	skips func(k, i int) bool    // what it does not tell of
+	ends  func(b *trainer.Batch) // what it does last
 }
 
-func (m abreast) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error) {
-	if err := m.fits(slices.Concat(micros...)); err != nil {
-		grad[0][0] = 1e9
-		return nil, err
+func (m abreast) Model() trainer.Model {
+	model := m.broad.Model()
+	model.Grouped, model.Gradient = true, m.gradient
+	return model
+}
+
+func (m abreast) gradient(b *trainer.Batch) (float64, error) {
+	if len(b.Groups()) == 1 {
+		return m.broad.gradient(b)
 	}
-	<-time.After(2 * m.pace)
-	losses = make([]float64, len(micros))
+	if err := m.forward(b); err != nil {
+		return 0, err
+	}
+	grad := m.gradients(b)
+	if err := m.fits(b.Samples()); err != nil {
+		grad[0][0] = 1e9
+		return 0, err
+	}
+	<-time.After(m.pace)
 	for i := len(grad) - 1; i >= 0; i-- {
-		for k, samples := range micros {
-			if m.wrong.skips != nil && m.wrong.skips(k, i) {
-				continue
+		for k, g := range b.Groups() {
+			if m.wrong.skips == nil || !m.wrong.skips(k, i) {
+				m.add(g, i, grad[i])
 			}
-			for _, s := range samples {
-				for j := range grad[i] {
-					grad[i][j] += element(s, i, j)
-				}
-			}
-			if half := len(grad[i]) / 2; half > 0 {
-				ready(k, i, half)
-			}
-			ready(k, i, 0)
-			losses[k] = float64(len(samples))
 		}
 	}
-	if m.wrong.ends != nil {
-		losses = m.wrong.ends(losses, ready)
+	for _, g := range b.Groups() {
+		g.Loss(float64(len(g.Samples())))
 	}
-	return losses, nil
+	if m.wrong.ends != nil {
+		m.wrong.ends(b)
+	}
+	return 0, nil
+}
+
+// add adds the gradient of parameter i of a group, in two pieces.
+func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
+	for _, s := range g.Samples() {
+		for j := range grad {
+			grad[j] += element(s, i, j)
+		}
+	}
+	if half := len(grad) / 2; half > 0 {
+		g.Done(i, half)
+	}
+	g.Done(i, 0)
 }
 
 // In exact mode a model that can computes its whole share abreast, between hosts, and the
@@ -143,16 +161,10 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 
 // What a model does wrong with several microbatches ends the job, with what it was.
 func TestWrongMicrobatchesTogether(t *testing.T) {
-	second := func(losses []float64, ready func(k, i, from int)) []float64 { ready(1, 0, 0); return losses }
 	for want, wrong := range map[string]mistake{
-		"ready(1, 0, 0)":        {skips: func(k, i int) bool { return k > 0 && i == 0 }},
-		"before that of others": {skips: func(k, i int) bool { return k == 1 && i == 0 }, ends: second},
-		"3 losses of 4":         {ends: func(losses []float64, _ func(k, i, from int)) []float64 { return losses[1:] }},
-		"out of range": {ends: func(losses []float64, ready func(k, i, from int)) []float64 {
-			ready(3, 9, 0)
-			ready(9, 0, 0)
-			return losses
-		}},
+		"Done(0, 0) of group 1": {skips: func(k, i int) bool { return k > 0 && i == 0 }},
+		"before that in others": {skips: func(k, i int) bool { return k == 1 && i == 0 }, ends: func(b *trainer.Batch) { b.Groups()[1].Done(0, 0) }},
+		"out of range":          {ends: func(b *trainer.Batch) { b.Done(9, 0) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(3)

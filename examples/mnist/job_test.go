@@ -227,8 +227,9 @@ func TestDataIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	grad := [][]float32{make([]float32, 7840), make([]float32, 10)}
-	network.Prefetch(t.Context(), []int{0, 150})
-	if _, err := network.Accumulate(grad, []int{0, 150}, func(int) {}); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "shorter") {
+	model := network.Model()
+	model.Prefetch(t.Context(), []int{0, 150})
+	if _, err := model.Accumulate(grad, []int{0, 150}, nil); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("error %v, want what happened to %s", err, path)
 	}
 }

@@ -10,25 +10,23 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// paced is a model that takes its time, so that tests find steps of a known length
+// pacer makes a model take its time, so that tests find steps of a known length
 // and peers of known speeds. It is not safe for concurrent use.
-type paced struct {
-	trainer.Model
+type pacer struct {
 	ctx    context.Context // ends the waiting
 	sample time.Duration   // that a sample takes at least
 	slow   slowdowns
 	index  int   // of this peer
 	step   int64 // under way
-	late   []int // parameters whose gradients are complete
 	// due is when the microbatch before should have ended; zero before the first of a
 	// step. It ends later, as a timer does, and what that is shall not add up.
 	due time.Time
 }
 
-// newPaced wraps a model as the options say. Config.OnBegin and
+// newPacer returns a pacer as the options say. Config.OnBegin and
 // OnTrial have to be its begin.
-func newPaced(ctx context.Context, m trainer.Model, o options) *paced {
-	return &paced{Model: m, ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
+func newPacer(ctx context.Context, o options) *pacer {
+	return &pacer{ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
 }
 
 // localIndex is the number that elrun gave this peer; alone it is 0.
@@ -40,47 +38,39 @@ func localIndex() int {
 	return index
 }
 
-// Prefetch passes on what the model below can make use of.
-func (p *paced) Prefetch(ctx context.Context, samples []int) {
-	if below, ok := p.Model.(trainer.Prefetcher); ok {
-		below.Prefetch(ctx, samples)
-	}
-}
-
 // begin takes note of the step that is computed next.
-func (p *paced) begin(step int64) { p.step, p.due = step, time.Time{} }
+func (p *pacer) begin(step int64) { p.step, p.due = step, time.Time{} }
 
-// Accumulate computes as the model below does and then waits. Gradients are handed
-// on when the time is over, as a slow model would.
-func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
-	begun := time.Now()
-	p.late = p.late[:0]
-	loss, err := p.Model.Accumulate(grad, samples, func(i int) { p.late = append(p.late, i) })
-	if err == nil {
+// slowed returns a model that computes as m does and then waits. Gradients are handed on when the
+// time is over, as a slow model would. It has the time of each microbatch to itself: a call has
+// one, and waits for nothing else.
+func (p *pacer) slowed(m trainer.Model) trainer.Model {
+	gradient := m.Gradient
+	m.MaxSamples, m.Waits = 0, false
+	m.Gradient = func(b *trainer.Batch) (float64, error) {
+		begun := time.Now()
+		loss, err := gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
+		if err != nil {
+			return 0, err
+		}
 		if p.due.IsZero() {
 			p.due = begun
 		}
-		p.due = p.due.Add(p.length(len(samples), time.Since(begun)))
-		err = p.wait(time.Until(p.due))
+		p.due = p.due.Add(p.length(len(b.Samples()), time.Since(begun)))
+		return loss, p.wait(time.Until(p.due))
 	}
-	if err != nil {
-		return 0, err
-	}
-	for _, i := range p.late {
-		done(i)
-	}
-	return loss, nil
+	return m
 }
 
 // length returns how long a microbatch takes that was computed in a given time.
-func (p *paced) length(samples int, computed time.Duration) time.Duration {
+func (p *pacer) length(samples int, computed time.Duration) time.Duration {
 	least := time.Duration(samples) * p.sample
 	length := float64(max(least, computed)) * p.slow.factor(p.index, p.step)
 	return time.Duration(min(length, math.MaxInt64/2))
 }
 
 // wait waits for d, if that is above 0, but no longer than the program lives.
-func (p *paced) wait(d time.Duration) error {
+func (p *pacer) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -63,29 +63,33 @@ func FuzzSlowdown(f *testing.F) {
 }
 
 // fixed is a model that takes a fixed time, in a bubble where time is virtual.
-type fixed struct {
-	trainer.Model
-	takes time.Duration
-	err   error
+func fixed(takes time.Duration, err error) trainer.Model {
+	return trainer.Model{Params: make([]trainer.Param, 3), Gradient: func(b *trainer.Batch) (float64, error) {
+		<-time.After(takes)
+		for i := range 3 {
+			b.Done(2-i, 0)
+		}
+		return float64(len(b.Samples())), err
+	}}
 }
 
-func (m fixed) Accumulate(_ [][]float32, samples []int, done func(i int)) (float64, error) {
-	<-time.After(m.takes)
-	for i := range 3 {
-		done(2 - i)
-	}
-	return float64(len(samples)), m.err
-}
-
-// pacedTime returns how long p takes for 10 samples.
-func pacedTime(t *testing.T, p *paced) time.Duration {
+// slowly returns what a model computes for 10 samples; none of it may be complete before the
+// end.
+func slowly(t *testing.T, m trainer.Model) (loss float64, took time.Duration, err error) {
 	t.Helper()
-	begun, order := time.Now(), []int(nil)
-	loss, err := p.Accumulate(nil, make([]int, 10), func(i int) { order = append(order, i) })
-	if err != nil || loss != 10 || !slices.Equal(order, []int{2, 1, 0}) {
-		t.Errorf("loss %v, parameters %v, error %v", loss, order, err)
+	begun := time.Now()
+	loss, err = m.Accumulate(make([][]float32, 3), make([]int, 10), func(int, int) { t.Error("a gradient is complete before the time is over") })
+	return loss, time.Since(begun), err
+}
+
+// pacedTime returns how long a model takes for 10 samples.
+func pacedTime(t *testing.T, m trainer.Model) time.Duration {
+	t.Helper()
+	loss, took, err := slowly(t, m)
+	if err != nil || loss != 10 {
+		t.Errorf("loss %v, error %v", loss, err)
 	}
-	return time.Since(begun)
+	return took
 }
 
 func TestPaced(t *testing.T) {
@@ -100,10 +104,11 @@ func TestPaced(t *testing.T) {
 			{5, 2 * time.Millisecond, 30 * time.Millisecond}, {6, 12 * time.Millisecond, 36 * time.Millisecond},
 			{7, 2 * time.Millisecond, 10 * time.Millisecond},
 		} {
-			p := newPaced(t.Context(), fixed{takes: c.takes}, o)
+			p := newPacer(t.Context(), o)
+			m := p.slowed(fixed(c.takes, nil))
 			p.begin(c.step)
 			for range 2 {
-				if got := pacedTime(t, p); got != c.want {
+				if got := pacedTime(t, m); got != c.want {
 					t.Errorf("step %d of a model that takes %v: %v, want %v", c.step, c.takes, got, c.want)
 				}
 			}
@@ -114,20 +119,19 @@ func TestPaced(t *testing.T) {
 // What a wait lasts too long is made up for within a step, and forgotten between steps.
 func TestPacedMakesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced(t.Context(), fixed{takes: time.Millisecond}, options{Pace: time.Millisecond})
+		p := newPacer(t.Context(), options{Pace: time.Millisecond})
+		m := p.slowed(fixed(time.Millisecond, nil))
 		p.begin(1)
 		begun := time.Now()
 		for range 5 {
-			if _, err := p.Accumulate(nil, make([]int, 10), func(int) {}); err != nil {
-				t.Fatal(err)
-			}
+			pacedTime(t, m)
 			<-time.After(3 * time.Millisecond) // a timer that fires late
 		}
 		if got := time.Since(begun); got != 53*time.Millisecond {
 			t.Errorf("five microbatches of 10 ms took %v, each of which ended 3 ms late", got)
 		}
 		p.begin(2)
-		if got := pacedTime(t, p); got != 10*time.Millisecond {
+		if got := pacedTime(t, m); got != 10*time.Millisecond {
 			t.Errorf("the first of the next step took %v", got)
 		}
 	})
@@ -138,34 +142,29 @@ func TestPacedEndsEarly(t *testing.T) {
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })
-		p := newPaced(ctx, fixed{}, options{Pace: time.Hour})
-		begun := time.Now()
-		_, err := p.Accumulate(nil, make([]int, 10), func(int) { t.Error("gradients of an interrupted microbatch") })
-		if !errors.Is(err, why) || time.Since(begun) != time.Second {
-			t.Errorf("error %v after %v", err, time.Since(begun))
+		_, took, err := slowly(t, newPacer(ctx, options{Pace: time.Hour}).slowed(fixed(0, nil)))
+		if !errors.Is(err, why) || took != time.Second {
+			t.Errorf("error %v after %v", err, took)
 		}
 		boom := errors.New("boom")
-		p = newPaced(t.Context(), fixed{err: boom}, options{Pace: time.Hour})
-		if _, err := p.Accumulate(nil, make([]int, 10), func(int) {}); !errors.Is(err, boom) || time.Since(begun) != time.Second {
-			t.Errorf("error %v after %v, want that of the model at once", err, time.Since(begun))
+		_, took, err = slowly(t, newPacer(t.Context(), options{Pace: time.Hour}).slowed(fixed(0, boom)))
+		if !errors.Is(err, boom) || took != 0 {
+			t.Errorf("error %v after %v, want that of the model at once", err, took)
 		}
 	})
 }
 
-// prefetched is a model that takes down what it is to have read ahead.
-type prefetched struct {
-	trainer.Model
-	samples []int
-}
-
-func (m *prefetched) Prefetch(_ context.Context, samples []int) { m.samples = samples }
-
-// A model that is slowed down reads ahead if it can.
-func TestPacedPrefetches(t *testing.T) {
-	m := &prefetched{}
-	newPaced(t.Context(), m, options{}).Prefetch(t.Context(), []int{3, 1})
-	if !slices.Equal(m.samples, []int{3, 1}) {
-		t.Errorf("samples %v", m.samples)
+// A model that is slowed down keeps what does not depend on time.
+func TestPacedKeepsTheRest(t *testing.T) {
+	var read []int
+	m := fixed(0, nil)
+	m.Grouped = true
+	m.Prefetch = func(_ context.Context, samples []int) { read = samples }
+	slow := newPacer(t.Context(), options{}).slowed(m)
+	if slow.Prefetch(t.Context(), []int{3, 1}); !slices.Equal(read, []int{3, 1}) {
+		t.Errorf("samples %v", read)
 	}
-	newPaced(t.Context(), fixed{}, options{}).Prefetch(t.Context(), []int{3, 1}) // it cannot
+	if !slow.Grouped || len(slow.Params) != 3 {
+		t.Errorf("left of the model: %+v", slow)
+	}
 }

@@ -50,10 +50,10 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 		cfg.OnStep = func(r trainer.StepReport) { showStep(out, r) }
 		cfg.Done = func(r trainer.Result) { fmt.Fprintln(out, r) }
 	}
-	model := trainer.Model(network)
+	model := network.Model()
 	if o.Pace > 0 || len(o.Slow) > 0 {
-		slow := newPaced(ctx, network, o)
-		model, cfg.OnBegin, cfg.OnTrial = slow, slow.begin, slow.begin
+		p := newPacer(ctx, o)
+		model, cfg.OnBegin, cfg.OnTrial = p.slowed(model), p.begin, p.begin
 	}
 	if err := trainer.Run(ctx, group, model, cfg); err != nil {
 		return err

@@ -62,7 +62,7 @@ func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.
 		return err
 	}
 	test := points(testSet)
-	return trainer.Run(ctx, g, m, trainer.Config{
+	return trainer.Run(ctx, g, trainer.Model{Params: m.Params(), Gradient: m.Gradient}, trainer.Config{
 		Samples:     len(m.data.Rings),
 		GlobalBatch: 64,
 		Passes:      passes,

@@ -36,7 +36,7 @@ func points(n int) Data {
 	return d
 }
 
-// Model is a network with one hidden layer. It is a trainer.Model.
+// Model is a network with one hidden layer. Params and Gradient are those of a trainer.Model.
 type Model struct {
 	data   Data
 	params []trainer.Param
@@ -75,17 +75,17 @@ func NewModel(data Data) (*Model, error) {
 // Params returns the parameters, which share the memory of the tensors.
 func (m *Model) Params() []trainer.Param { return m.params }
 
-// Accumulate adds the gradients of samples to grad and returns the sum of their losses.
-func (m *Model) Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error) {
-	views := make([]*tensor.Dense, len(grad))
+// Gradient adds the gradients of a batch and returns the sum of its losses.
+func (m *Model) Gradient(b *trainer.Batch) (loss float64, err error) {
+	views := make([]*tensor.Dense, len(m.params))
 	for i, p := range m.params {
-		if views[i], err = tensors.View(grad[i], p.Shape...); err != nil {
+		if views[i], err = tensors.View(b.Grad(i), p.Shape...); err != nil {
 			return 0, err
 		}
 	}
 	w1, b1, w2, b2 := views[0], views[1], views[2], views[3]
 
-	x, err := rows(m.data.Points, samples)
+	x, err := rows(m.data.Points, b.Samples())
 	if err != nil {
 		return 0, err
 	}
@@ -93,22 +93,17 @@ func (m *Model) Accumulate(grad [][]float32, samples []int, done func(i int)) (l
 	if err != nil {
 		return 0, err
 	}
-	loss = deviate(y, m.data.Rings, samples) // y is d loss / d y from here on
+	loss = deviate(y, m.data.Rings, b.Samples()) // y is d loss / d y from here on
 	if err := accumulate(w2, b2, h, y); err != nil {
 		return 0, err
 	}
-	done(3)
-	done(2)
+	b.Done(3, 0)
+	b.Done(2, 0)
 	d, err := m.backward(h, y)
 	if err != nil {
 		return 0, err
 	}
-	if err := accumulate(w1, b1, x, d); err != nil {
-		return 0, err
-	}
-	done(1)
-	done(0)
-	return loss, nil
+	return loss, accumulate(w1, b1, x, d)
 }
 
 // Score counts how many of the samples from lo to hi the model puts into the right ring.

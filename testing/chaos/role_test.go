@@ -92,7 +92,7 @@ func train(ctx context.Context, s spec) error {
 	if err != nil {
 		return errors.Join(err, group.Close())
 	}
-	model := &paced{Model: network, spec: s}
+	model := &paced{spec: s}
 	cfg := trainer.Config{
 		Samples: s.Samples, GlobalBatch: globalBatch, Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
@@ -103,7 +103,7 @@ func train(ctx context.Context, s spec) error {
 	if s.Checkpoint != "" {
 		cfg.Checkpoint.EverySteps = 10
 	}
-	return errors.Join(trainer.Run(ctx, group, model, cfg), group.Close())
+	return errors.Join(trainer.Run(ctx, group, model.slowed(network.Model()), cfg), group.Close())
 }
 
 // patterns is a data set of so many samples that needs no memory: each is a pattern of
@@ -127,14 +127,11 @@ func (p patterns) Sample(dst []float32, i int) int {
 	return class
 }
 
-// paced is a model each of whose microbatches takes its time. It is not safe for
-// concurrent use.
+// paced makes each microbatch of a model take its time. It is not safe for concurrent use.
 type paced struct {
-	trainer.Model
-	spec   spec
-	hurry  bool
-	free   time.Time // when the next microbatch may end that has been slept for
-	events []int     // parameters whose gradients are complete
+	spec  spec
+	hurry bool
+	free  time.Time // when the next microbatch may end that has been slept for
 }
 
 // begin is called before each step.
@@ -146,21 +143,19 @@ func (p *paced) begin(int64) {
 	}
 }
 
-// Accumulate computes and then waits. The time is counted from the beginning of the step,
+// slowed computes as m does and then waits. The time is counted from the beginning of the step,
 // so that timers that are late do not add up.
-func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
-	p.events = p.events[:0]
-	loss, err := p.Model.Accumulate(grad, samples, func(i int) { p.events = append(p.events, i) })
-	if err != nil {
-		return 0, err
+func (p *paced) slowed(m trainer.Model) trainer.Model {
+	gradient := m.Gradient
+	m.MaxSamples, m.Waits = 0, false
+	m.Gradient = func(b *trainer.Batch) (float64, error) {
+		loss, err := gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
+		if p.free = p.free.Add(p.spec.Pace); err == nil && !p.hurry {
+			<-time.After(time.Until(p.free))
+		}
+		return loss, err
 	}
-	if p.free = p.free.Add(p.spec.Pace); !p.hurry {
-		<-time.After(time.Until(p.free))
-	}
-	for _, i := range p.events {
-		done(i)
-	}
-	return loss, nil
+	return m
 }
 
 // stacksEnd follows the stacks that a process prints.

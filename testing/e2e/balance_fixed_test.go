@@ -38,21 +38,19 @@ type costly struct {
 // begin is told of each step.
 func (m *costly) begin(int64) { m.begun = false }
 
-// Params implements trainer.Model.
-func (m *costly) Params() []trainer.Param {
-	return []trainer.Param{{Name: "x", Shape: []int{1}, Data: m.param}}
-}
-
-// Accumulate implements trainer.Model. That a timer is late is made up for in the step.
-func (m *costly) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	if !m.begun {
-		m.begun, m.due = true, time.Now().Add(fixedCost(index()))
-	}
-	m.due = m.due.Add(eachCost)
-	<-time.After(time.Until(m.due))
-	grad[0][0] += float32(len(samples))
-	done(0)
-	return float64(len(samples)), nil
+// trained returns it for trainer.Run. That a timer is late is made up for in the step.
+func (m *costly) trained() trainer.Model {
+	p := trainer.Param{Name: "x", Shape: []int{1}, Data: m.param}
+	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
+		if !m.begun {
+			m.begun, m.due = true, time.Now().Add(fixedCost(index()))
+		}
+		m.due = m.due.Add(eachCost)
+		<-time.After(time.Until(m.due))
+		n := float32(len(b.Samples()))
+		b.Add(0, []float32{n})
+		return float64(n), nil
+	}}
 }
 
 // fixedCosts trains that model.
@@ -66,7 +64,7 @@ func fixedCosts(ctx context.Context) error {
 		return err
 	}
 	m := &costly{param: make([]float32, 1)}
-	return errors.Join(trainer.Run(ctx, g, m, trainer.Config{
+	return errors.Join(trainer.Run(ctx, g, m.trained(), trainer.Config{
 		Samples: fixedTask * int(steps), GlobalBatch: fixedTask, Microbatch: 1, Steps: steps, Seed: 1,
 		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001), OnBegin: m.begin,
 	}), g.Close())

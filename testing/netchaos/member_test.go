@@ -48,8 +48,8 @@ func takePart(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	p := &paced{Model: newBulky(o.Params), pace: o.Pace, vary: 1}
-	return trainer.Run(ctx, g, p, trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch,
+	p := &paced{pace: o.Pace, vary: 1}
+	return trainer.Run(ctx, g, p.slowed(bulky(o.Params)), trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch,
 		Admit: trainer.AdmitAlways,
 		Steps: endless, Optimizer: hoarder{o.Slots}, Schedule: optim.Constant(0.01)})
 }
@@ -139,24 +139,16 @@ func (s *sink) Emit(e event.Event) {
 	_, _ = s.f.Write(append(b, '\n'))
 }
 
-// bulky is a model whose gradient costs nothing.
-type bulky struct{ param trainer.Param }
-
-// newBulky makes one with a single parameter of n elements.
-func newBulky(n int) *bulky {
-	return &bulky{trainer.Param{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}
-}
-
-// Params implements trainer.Model.
-func (b *bulky) Params() []trainer.Param { return []trainer.Param{b.param} }
-
-// Accumulate implements trainer.Model.
-func (b *bulky) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
-	for i := range grad[0] {
-		grad[0][i] += float32(i%97 - samples[0]%89)
-	}
-	done(0)
-	return 1, nil
+// bulky is a model with a single parameter of n elements, whose gradient costs nothing.
+func bulky(n int) trainer.Model {
+	p := trainer.Param{Name: "p", Shape: []int{n}, Data: make([]float32, n)}
+	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
+		grad, first := b.Grad(0), b.Samples()[0]
+		for i := range grad {
+			grad[i] += float32(i%97 - first%89)
+		}
+		return 1, nil
+	}}
 }
 
 // hoarder is an optimizer with much state, of which a step changes little, so that the

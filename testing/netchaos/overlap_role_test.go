@@ -75,10 +75,10 @@ type pieces struct {
 	all  []piece
 }
 
-// newPieces is for vectors as those.
-func newPieces(vectors [][]float32) (p pieces) {
-	for _, v := range vectors {
-		p.left = append(p.left, len(v))
+// newPieces is for vectors as long as those parameters.
+func newPieces(params []trainer.Param) (p pieces) {
+	for _, v := range params {
+		p.left = append(p.left, len(v.Data))
 	}
 	return p
 }
@@ -126,8 +126,8 @@ func overlap(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	w := &watched{Network: model, task: task}
-	if err := trainer.Run(ctx, g, w, w.config(peers)); err != nil {
+	w := &watched{task: task}
+	if err := trainer.Run(ctx, g, w.watch(model.Model()), w.config(peers)); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(w.result())
@@ -214,9 +214,8 @@ func goAhead(core int) error {
 // which they stay.
 const warmUp = 3
 
-// watched is a network that notes when its gradients are complete.
+// watched notes when the gradients of a model are complete.
 type watched struct {
-	*nn.Network
 	task overlapTask
 
 	begun  time.Time // of the step under way
@@ -224,7 +223,7 @@ type watched struct {
 	done   int       // samples that were computed, or are
 	needs  pieces    // of the first call
 	pieces pieces    // of the last one
-	ahead  int       // samples of the last Forward
+	held   error     // why the last one was not held back
 	early  int       // steps
 
 	// Of all steps.
@@ -260,96 +259,84 @@ func (w *watched) stepped(r trainer.StepReport) {
 	}
 }
 
-// AccumulatePieces computes, if the phase wants that, and notes when parameters are read and
-// gradients are complete.
-func (w *watched) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
-	first := w.done == 0
-	if first {
-		w.needs = newPieces(grad)
-	}
-	return w.noting(grad, len(samples), ready, func(ready func(i, from int)) (float64, error) {
-		err := w.Network.Forward(samples, func(i, from int) error {
-			if first {
-				w.needs.add(i, from, time.Since(w.begun))
-			}
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
-		return w.Network.Backward(grad, ready)
-	})
-}
-
-// Forward computes if the phase wants that.
-func (w *watched) Forward(samples []int, need func(i, from int) error) error {
-	w.ahead = len(samples)
-	if w.task.Phase != wire {
-		return w.Network.Forward(samples, need)
-	}
-	for i := range w.Params() {
-		if err := need(i, 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Backward is AccumulatePieces after Forward.
-func (w *watched) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
-	w.early++
-	return w.noting(grad, w.ahead, ready, func(ready func(i, from int)) (float64, error) {
-		return w.Network.Backward(grad, ready)
-	})
-}
-
-// AccumulateEach is AccumulatePieces of several microbatches.
-func (w *watched) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) (losses []float64, err error) {
+// watch returns a model that computes as m does, if the phase wants that, and notes when
+// parameters are read and gradients are complete.
+func (w *watched) watch(m trainer.Model) trainer.Model {
+	gradient := m.Gradient
 	if w.task.Phase == wire {
-		for k := range micros {
-			for i := range slices.Backward(grad) {
-				ready(k, i, 0)
-			}
-		}
-		return make([]float64, len(micros)), nil
+		gradient = idle(m.Params)
 	}
-	last := len(micros) - 1
-	_, err = w.noting(grad, len(slices.Concat(micros...)), func(i, from int) { ready(last, i, from) }, func(told func(i, from int)) (float64, error) {
-		losses, err = w.Network.AccumulateEach(grad, micros, func(k, i, from int) {
-			if k == last {
-				told(i, from)
-			} else {
-				ready(k, i, from)
+	m.Gradient = func(b *trainer.Batch) (float64, error) {
+		first := w.done == 0
+		if first {
+			w.needs = newPieces(m.Params)
+		}
+		w.held = nil
+		loss, err := gradient(b.Wrap(func(g *trainer.Gate) {
+			wait, grad, done := g.Wait, g.Grad, g.Done
+			g.Wait = func(i, from int) {
+				if wait(i, from); first && w.task.Phase != wire {
+					w.needs.add(i, from, time.Since(w.begun))
+				}
 			}
-		})
-		return 0, err
-	})
-	return losses, err
+			began := false
+			g.Grad = func(i int) []float32 {
+				before := w.begun
+				to := grad(i)
+				if !began {
+					w.compute(m.Params, len(b.Samples()))
+				}
+				if began = true; w.begun != before && b.Err() == nil {
+					w.early++
+				}
+				return to
+			}
+			g.Done = func(k, i, from int) {
+				if k == len(b.Groups())-1 {
+					w.complete(i, from)
+				}
+				done(k, i, from)
+			}
+		}))
+		if err == nil {
+			err = w.held
+		}
+		return loss, err
+	}
+	return m
 }
 
-// noting notes when gradients are complete that compute adds for some samples, if the phase
-// wants that.
-func (w *watched) noting(grad [][]float32, samples int, ready func(i, from int), compute func(ready func(i, from int)) (float64, error)) (float64, error) {
-	if w.task.Phase == wire {
-		for i := range slices.Backward(grad) {
-			ready(i, 0)
+// idle is a Gradient that computes nothing.
+func idle(params []trainer.Param) func(b *trainer.Batch) (float64, error) {
+	return func(b *trainer.Batch) (float64, error) {
+		for i := range params {
+			b.Wait(i, 0)
+		}
+		b.Grad(0)
+		for _, g := range b.Groups() {
+			for i := range slices.Backward(params) {
+				g.Done(i, 0)
+			}
 		}
 		return 1, nil
 	}
+}
+
+// compute takes note that the gradients of some samples are computed.
+func (w *watched) compute(params []trainer.Param, samples int) {
 	w.done += samples
-	w.pieces = newPieces(grad)
-	var held error
-	loss, err := compute(func(i, from int) {
-		w.pieces.add(i, from, time.Since(w.begun))
-		if w.task.Hold && i == 0 && from == 0 && w.done == w.task.Share {
-			held = w.hold()
-		}
-		ready(i, from)
-	})
-	if err == nil {
-		err = held
+	w.pieces = newPieces(params)
+}
+
+// complete takes note that a gradient is complete from an element on.
+func (w *watched) complete(i, from int) {
+	if w.task.Phase == wire {
+		return
 	}
-	return loss, err
+	w.pieces.add(i, from, time.Since(w.begun))
+	if w.task.Hold && i == 0 && from == 0 && w.done == w.task.Share {
+		w.held = w.hold()
+	}
 }
 
 // hold waits, before the last piece is complete, until most of the bytes of the others have

@@ -101,10 +101,10 @@ func train(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", varyVariable, err)
 	}
-	p := &paced{Model: m, pace: pace, vary: int64(vary)}
+	p := &paced{pace: pace, vary: int64(vary)}
 	cfg := training(endless)
 	cfg.OnBegin = p.begin
-	return trainer.Run(ctx, g, p, cfg)
+	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }
 
 // network returns a small multi-layer perceptron on made-up samples.
@@ -129,9 +129,8 @@ func training(steps int64) trainer.Config {
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
 }
 
-// paced is a model that takes its time.
+// paced makes a model take its time.
 type paced struct {
-	trainer.Model
 	pace time.Duration // that a microbatch takes
 	vary int64         // longest step over shortest
 	step int64         // under way
@@ -140,16 +139,17 @@ type paced struct {
 // begin takes note of the step that is computed next.
 func (p *paced) begin(step int64) { p.step = step }
 
-// Accumulate computes as the model below does, and then waits.
-func (p *paced) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
-	end := time.After(p.pace * time.Duration(1+p.step*7%p.vary))
-	var late []int
-	loss, err := p.Model.Accumulate(grad, samples, func(i int) { late = append(late, i) })
-	<-end
-	for _, i := range late {
-		done(i)
+// slowed computes as m does, and then waits.
+func (p *paced) slowed(m trainer.Model) trainer.Model {
+	gradient := m.Gradient
+	m.MaxSamples, m.Waits = 0, false
+	m.Gradient = func(b *trainer.Batch) (float64, error) {
+		end := time.After(p.pace * time.Duration(1+p.step*7%p.vary))
+		loss, err := gradient(b.Wrap(func(g *trainer.Gate) { g.Done = nil }))
+		<-end
+		return loss, err
 	}
-	return loss, err
+	return m
 }
 
 // replay trains the network in this process alone, without waiting, and returns the
@@ -167,7 +167,7 @@ func replay(ctx context.Context, steps int64) ([]string, error) {
 	var digests []string
 	cfg := training(steps)
 	cfg.OnStep = func(r trainer.StepReport) { digests = append(digests, r.Digest) }
-	if err := trainer.Run(ctx, g, m, cfg); err != nil {
+	if err := trainer.Run(ctx, g, m.Model(), cfg); err != nil {
 		return nil, err
 	}
 	return digests, nil

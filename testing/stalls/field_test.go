@@ -112,7 +112,7 @@ func (m *member) run(first []elastic.Member) {
 	}
 	defer g.Close()
 	m.group = g
-	_ = trainer.Run(m.ctx, g, m.model, trainer.Config{
+	_ = trainer.Run(m.ctx, g, m.model.trained(), trainer.Config{
 		Samples: 4000, GlobalBatch: 2 * len(first), Microbatch: 1, Steps: 1 << 30, Seed: 3, BucketBytes: bucketBytes,
 		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
 		OnBegin: func(int64) { m.model.begin() },

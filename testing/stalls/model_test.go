@@ -18,10 +18,9 @@ const (
 // model takes its time: a step is 50 to 150 ms, and, in one of fifty by chance, five times
 // as long as on average.
 type model struct {
-	owner   *member
-	random  *rand.Rand
-	params  []trainer.Param
-	samples int // of the last Forward
+	owner  *member
+	random *rand.Rand
+	params []trainer.Param
 }
 
 func newModel(owner *member, random *rand.Rand) *model {
@@ -32,38 +31,29 @@ func newModel(owner *member, random *rand.Rand) *model {
 	return m
 }
 
-// Params implements trainer.Model.
-func (m *model) Params() []trainer.Param { return m.params }
+// trained returns it for trainer.Run.
+func (m *model) trained() trainer.Model {
+	return trainer.Model{Params: m.params, Gradient: m.gradient, Waits: true}
+}
 
-// Accumulate implements trainer.Model. The backward pass finishes one layer after the
-// other, so that the first buckets are reduced while the last are computed.
-func (m *model) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+// gradient finishes one layer after the other in the backward pass, so that the first buckets
+// are reduced while the last are computed. The forward pass is part of what that takes.
+func (m *model) gradient(b *trainer.Batch) (float64, error) {
+	for i := range layers {
+		b.Wait(i, 0)
+		m.owner.pass(beginning)
+	}
+	b.Grad(0)
 	for i := layers - 1; i >= 0; i-- {
 		m.owner.pass(computing)
 		m.owner.wait(layerTime)
+		grad := b.Grad(i)
 		for j, p := range m.params[i].Data {
-			grad[i][j] += (p - 1) * float32(len(samples))
+			grad[j] += (p - 1) * float32(len(b.Samples()))
 		}
-		done(i)
+		b.Done(i, 0)
 	}
 	return 1, nil
-}
-
-// Forward implements trainer.Staged. It is part of what Accumulate takes.
-func (m *model) Forward(samples []int, need func(i, from int) error) error {
-	m.samples = len(samples)
-	for i := range layers {
-		if err := need(i, 0); err != nil {
-			return err
-		}
-		m.owner.pass(beginning)
-	}
-	return nil
-}
-
-// Backward implements trainer.Staged.
-func (m *model) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
-	return m.Accumulate(grad, make([]int, m.samples), func(i int) { ready(i, 0) })
 }
 
 // begin spends the part of a step that varies, as one does who reads data. The shares of

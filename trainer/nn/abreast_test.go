@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/nn"
 )
@@ -35,23 +36,29 @@ func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
 		got[k], left[k] = zeros(n), slices.Clone(sizes)
 	}
 	last := -1 // the part of a parameter that was told of last, for all microbatches
-	losses, err := n.AccumulateEach(grad, micros, func(k, i, from int) {
-		if from >= left[k][i] {
-			t.Errorf("parameter %d of microbatch %d is complete from %d on, after %d", i, k, from, left[k][i])
-		}
-		if k > 0 && left[k-1][i] > from {
-			t.Errorf("parameter %d of microbatch %d is complete from %d on before that of the one before", i, k, from)
-		}
-		copy(got[k][i][from:], grad[i][from:left[k][i]])
-		clear(grad[i][from:left[k][i]])
-		left[k][i], last = from, i
-	})
-	if err != nil || len(losses) != len(micros) || last < 0 {
+	losses := make([]float64, len(micros))
+	rest, err := n.Gradient(trainer.NewBatch(micros, trainer.Gate{
+		Grad: func(i int) []float32 { return grad[i] },
+		Loss: func(k int, sum float64) { losses[k] += sum },
+		Done: func(k, i, from int) {
+			if from >= left[k][i] {
+				t.Errorf("parameter %d of group %d is complete from %d on, after %d", i, k, from, left[k][i])
+			}
+			if k > 0 && left[k-1][i] > from {
+				t.Errorf("parameter %d of group %d is complete from %d on before that of the one before", i, k, from)
+			}
+			copy(got[k][i][from:], grad[i][from:left[k][i]])
+			clear(grad[i][from:left[k][i]])
+			left[k][i], last = from, i
+		},
+	}))
+	if err != nil || last < 0 {
 		t.Fatalf("losses %v, error %v", losses, err)
 	}
+	losses[len(micros)-1] += rest
 	for k, samples := range micros {
 		_, want := exact.Views(sizes)
-		loss, err := n.Accumulate(want, samples, ignore)
+		loss, err := n.Model().Accumulate(want, samples, nil)
 		if err != nil || loss != losses[k] {
 			t.Errorf("loss of microbatch %d of %v: %v abreast, %v alone, error %v", k, micros, losses[k], loss, err)
 		}
@@ -67,14 +74,14 @@ func sameAsAlone(t *testing.T, n *nn.Network, micros [][]int) {
 func TestAbreastWithErrors(t *testing.T) {
 	c := networks()[1]
 	n, grad := newNetwork(t, c, randomTable(6, c.in, 2))
-	none := func(int, int, int) { t.Error("a gradient is complete") }
 	for name, micros := range map[string][][]int{"no samples": {{1}, nil}, "no such sample": {{1}, {6}}} {
-		if _, err := n.AccumulateEach(grad, micros, none); err == nil {
+		_, err := n.Gradient(trainer.NewBatch(micros, trainer.Gate{
+			Grad: func(i int) []float32 { return grad[i] },
+			Done: func(int, int, int) { t.Error("a gradient is complete") },
+		}))
+		if err == nil {
 			t.Errorf("%s: no error", name)
 		}
-	}
-	if _, err := n.AccumulateEach(nil, [][]int{{1}}, none); err == nil {
-		t.Error("no gradients were taken")
 	}
 	sameAsAlone(t, n, [][]int{{0, 1}, {5}})
 }

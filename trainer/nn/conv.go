@@ -86,16 +86,15 @@ func (l *conv) blocks(yield func(b block) bool) {
 // of returns the part of a vector of all samples that is the block's; size is that of one.
 func (b block) of(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
-func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
+func (l *conv) forward(x []float32, n int, from source) []float32 {
 	l.n, l.turned = n, false
 	l.columns, l.rows = grow(l.columns, l.patch()*n*l.places()), grow(l.rows, l.out.C*n*l.places())
 	l.y = grow(l.y, n*l.out.Size())
 	for b := range l.blocks {
 		l.im2col(b, b.of(x, l.in.Size()))
 		if b.first == 0 {
-			if err := asked.all(2); err != nil {
-				return nil, err
-			}
+			from.wait(0, 0)
+			from.wait(1, 0)
 		}
 		for f, bias := range l.b.Data {
 			fill(b.rows[f*b.wide:(f+1)*b.wide], bias)
@@ -103,7 +102,7 @@ func (l *conv) forward(x []float32, n int, asked source) ([]float32, error) {
 		l.addMul(matrix(b.rows, l.out.C, b.wide), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.columns, l.patch(), b.wide))
 		exchange(b.of(l.y, l.out.Size()), b.rows, b.n, l.out.C, l.places())
 	}
-	return l.y, nil
+	return l.y
 }
 
 // turn puts dy into the rows, unless it is there.
@@ -135,8 +134,8 @@ func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 		}
 		l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(b.rows, l.out.C, b.wide), matrix(b.columns, l.patch(), b.wide))
 	}
-	told.ready(1, 0)
-	told.ready(0, 0)
+	told.done(1, 0)
+	told.done(0, 0)
 }
 
 func (l *conv) backward(dy []float32) []float32 {
@@ -225,7 +224,7 @@ func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
 
 func (l *pool) accumulate([]float32, [][]float32, listener) {}
 
-func (l *pool) forward(x []float32, n int, _ source) ([]float32, error) {
+func (l *pool) forward(x []float32, n int, _ source) []float32 {
 	l.n = n
 	l.y = grow(l.y, n*l.out.Size())
 	l.from = slices.Grow(l.from[:0], len(l.y))[:len(l.y)]
@@ -239,7 +238,7 @@ func (l *pool) forward(x []float32, n int, _ source) ([]float32, error) {
 		}
 		to += l.out.W
 	}
-	return l.y, nil
+	return l.y
 }
 
 // largest returns which of the four elements at first and in the next row is the

@@ -1,13 +1,19 @@
 package nn
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Data is a set of labelled samples, each a vector of one length. If it has a method
-// Prefetch like that of trainer.Prefetcher, a Network passes on what it is told.
+// Prefetcher is Data that can have samples read ahead: the model of its Network passes on what
+// trainer.Model.Prefetch is told.
+type Prefetcher interface {
+	Prefetch(ctx context.Context, samples []int)
+}
+
+// Data is a set of labelled samples, each a vector of one length. It may be a Prefetcher.
 type Data interface {
 	// Len returns the number of samples.
 	Len() int

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/nn"
 )
 
@@ -37,19 +36,19 @@ func TestDataOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trainer.Prefetcher(network).Prefetch(t.Context(), []int{2, 0})
+	network.Model().Prefetch(t.Context(), []int{2, 0})
 	if !slices.Equal(d.ahead, []int{2, 0}) {
 		t.Errorf("read ahead: %v", d.ahead)
 	}
 	grad := [][]float32{make([]float32, 4), make([]float32, 2)}
-	if _, err := network.Accumulate(grad, []int{0, 1}, func(int) {}); err != nil {
+	if _, err := network.Model().Accumulate(grad, []int{0, 1}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := network.Accumulate(grad, []int{0, 2}, func(int) {}); !errors.Is(err, why) {
+	if _, err := network.Model().Accumulate(grad, []int{0, 2}, nil); !errors.Is(err, why) {
 		t.Errorf("error %v, want %v", err, why)
 	}
 	d.err = nil
-	if _, err := network.Accumulate(grad, []int{2}, func(int) {}); err == nil {
+	if _, err := network.Model().Accumulate(grad, []int{2}, nil); err == nil {
 		t.Error("no error for a class of -1")
 	}
 
@@ -57,5 +56,7 @@ func TestDataOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory.Prefetch(t.Context(), []int{1}) // nothing to be done
+	if memory.Model().Prefetch != nil {
+		t.Error("data in memory is read ahead")
+	}
 }

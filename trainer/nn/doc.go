@@ -1,11 +1,11 @@
 // Package nn holds small models with hand-written gradients: softmax regression,
-// multi-layer perceptrons and convolutional networks. They implement
-// trainer.Model on one thread, with gonum's blas32 for the arithmetic.
+// multi-layer perceptrons and convolutional networks. They compute on one thread, with gonum's
+// blas32 for the arithmetic.
 //
-//	model, err := nn.New(train, nn.Shape{C: 1, H: 28, W: 28}, seed,
+//	network, err := nn.New(train, nn.Shape{C: 1, H: 28, W: 28}, seed,
 //		nn.Dense(128), nn.ReLU(), nn.Dense(10))
-//	err = trainer.Run(ctx, group, model, config)
-//	score, err := model.Evaluate(ctx, test, 0, test.Len())
+//	err = trainer.Run(ctx, group, network.Model(), config)
+//	score, err := network.Evaluate(ctx, test, 0, test.Len())
 //
 // The last layer's outputs are the logits of the classes; the loss is the cross
 // entropy of their softmax.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/elrun/elrun/internal/kernel"
-	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/nn"
 )
@@ -32,13 +31,13 @@ func exactNetworks() []network {
 
 // gradientHash computes one microbatch alone, into views as the trainer hands them
 // in, and returns a hash of all bits of gradient and loss.
-func gradientHash(t *testing.T, m trainer.Model, samples []int) uint64 {
+func gradientHash(t *testing.T, m *nn.Network, samples []int) uint64 {
 	t.Helper()
 	_, views := exact.Views(sizesOf(m))
 	return hashInto(t, m, views, samples)
 }
 
-func sizesOf(m trainer.Model) []int {
+func sizesOf(m *nn.Network) []int {
 	var sizes []int
 	for _, p := range m.Params() {
 		sizes = append(sizes, len(p.Data))
@@ -46,9 +45,9 @@ func sizesOf(m trainer.Model) []int {
 	return sizes
 }
 
-func hashInto(t *testing.T, m trainer.Model, grad [][]float32, samples []int) uint64 {
+func hashInto(t *testing.T, m *nn.Network, grad [][]float32, samples []int) uint64 {
 	t.Helper()
-	loss, err := m.Accumulate(grad, samples, ignore)
+	loss, err := m.Model().Accumulate(grad, samples, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +147,9 @@ func TestExactTrainingIsTheSameForAnyNumberOfPeers(t *testing.T) {
 }
 
 // trainExactly makes five steps of four microbatches, which peers take in turns.
-func trainExactly(t *testing.T, n network, data nn.Table, peers int) trainer.Model {
+func trainExactly(t *testing.T, n network, data nn.Table, peers int) *nn.Network {
 	t.Helper()
-	models := make([]trainer.Model, peers)
+	models := make([]*nn.Network, peers)
 	for i := range models {
 		models[i], _ = newNetwork(t, n, data)
 	}
@@ -171,7 +170,7 @@ func trainExactly(t *testing.T, n network, data nn.Table, peers int) trainer.Mod
 }
 
 // sumStep adds up the contributions of all peers to a step.
-func sumStep(t *testing.T, scale exact.Scale, models []trainer.Model, step int) ([][]int32, []exact.Peak) {
+func sumStep(t *testing.T, scale exact.Scale, models []*nn.Network, step int) ([][]int32, []exact.Peak) {
 	t.Helper()
 	sizes := sizesOf(models[0])
 	sums, peaks := make([][]int32, len(sizes)), make([]exact.Peak, len(sizes))
@@ -182,7 +181,7 @@ func sumStep(t *testing.T, scale exact.Scale, models []trainer.Model, step int) 
 	for k := range 4 {
 		clear(flat)
 		samples := []int{k * 5, k*5 + step, k*5 + 2, k*5 + 3}
-		if _, err := models[(k+step)%len(models)].Accumulate(views, samples, ignore); err != nil {
+		if _, err := models[(k+step)%len(models)].Model().Accumulate(views, samples, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range views {
@@ -193,7 +192,7 @@ func sumStep(t *testing.T, scale exact.Scale, models []trainer.Model, step int) 
 }
 
 // applyStep moves all models against the mean gradient.
-func applyStep(scale exact.Scale, models []trainer.Model, sums [][]int32) {
+func applyStep(scale exact.Scale, models []*nn.Network, sums [][]int32) {
 	for i := range sums {
 		mean := make([]float32, len(sums[i]))
 		scale.Mean(i, mean, sums[i], 16)

@@ -24,7 +24,7 @@ func ExampleNetwork() {
 		for _, p := range model.Params() {
 			grad = append(grad, make([]float32, len(p.Data)))
 		}
-		if _, err := model.Accumulate(grad, []int{0, 1, 2, 3}, func(int) {}); err != nil {
+		if _, err := model.Model().Accumulate(grad, []int{0, 1, 2, 3}, nil); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -42,7 +42,7 @@ func lateNetworks(t *testing.T) map[string]*Network {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.Order(true); fmt.Sprint(n.late) != late {
+		if n.order(true); fmt.Sprint(n.late) != late {
 			t.Fatalf("layers %v put off some, want %s", n.late, late)
 		}
 		all[late] = n
@@ -50,17 +50,17 @@ func lateNetworks(t *testing.T) map[string]*Network {
 	return all
 }
 
-// Order is what AccumulatePieces tells from then on, and gradients that are put off have the
+// Order is what is told from then on, and gradients that are put off have the
 // same bits. The first parameters are complete before what was put off.
 func TestLateGradients(t *testing.T) {
 	samples := []int{0, 1, 2, 3, 4}
 	for late, n := range lateNetworks(t) {
 		got, plain := gradientsOf(n), 0.0
 		for _, ahead := range []bool{false, true, false} {
-			order, want := n.Order(ahead), got
+			order, want := n.Model().Order(ahead), got
 			got = gradientsOf(n)
 			var calls []trainer.Piece
-			loss, err := n.AccumulatePieces(got, samples, func(i, from int) { calls = append(calls, trainer.Piece{Param: i, From: from}) })
+			loss, err := n.Model().Accumulate(got, samples, func(i, from int) { calls = append(calls, trainer.Piece{Param: i, From: from}) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestLateRows(t *testing.T) {
 				continue
 			}
 			grad, samples := gradientsOf(n), []int{0, 1, 2, 3, 4}
-			if _, err := n.Accumulate(grad, samples, func(int) {}); err != nil {
+			if _, err := n.Model().Accumulate(grad, samples, nil); err != nil {
 				t.Fatal(err)
 			}
 			dw := grad[n.first[at]]
@@ -113,23 +113,30 @@ func TestLateRows(t *testing.T) {
 	}
 }
 
-// Parameters are asked for one after the other, each from its end to its beginning, as their
-// sums come in.
+// Parameters are waited for one after the other, each from its end to its beginning, as their
+// sums come in, and all of them before there is a place for gradients.
 func TestForwardAsksInOrder(t *testing.T) {
 	for _, n := range lateNetworks(t) {
-		param, from := 0, len(n.params[0].Data)
-		err := n.Forward([]int{0, 1}, func(i, first int) error {
-			if i == param+1 && from == 0 {
-				param, from = i, len(n.params[i].Data)
-			}
-			if i != param || first >= from {
-				t.Errorf("parameter %d was asked for from element %d on, after %d from %d on", i, first, param, from)
-			}
-			from = first
-			return nil
-		})
-		if err != nil || param != len(n.params)-1 || from != 0 {
-			t.Errorf("error %v, of %d parameters the last one was %d, from element %d on", err, len(n.params), param, from)
+		param, from, grad := 0, len(n.params[0].Data), gradientsOf(n)
+		_, err := n.Gradient(trainer.NewBatch([][]int{{0, 1}}, trainer.Gate{
+			Wait: func(i, first int) {
+				if i == param+1 && from == 0 {
+					param, from = i, len(n.params[i].Data)
+				}
+				if i != param || first >= from {
+					t.Errorf("parameter %d was waited for from element %d on, after %d from %d on", i, first, param, from)
+				}
+				from = first
+			},
+			Grad: func(i int) []float32 {
+				if param != len(n.params)-1 || from != 0 {
+					t.Errorf("gradient %d before parameter %d from element %d on", i, param, from)
+				}
+				return grad[i]
+			},
+		}))
+		if err != nil {
+			t.Errorf("error %v", err)
 		}
 	}
 }

@@ -39,11 +39,11 @@ type layer interface {
 	// size returns how many elements it keeps of a sample.
 	size() int
 	// forward returns the outputs of n samples. They, and x, are used again by
-	// backward, and may be changed by the layer after. It asks for its parameters before
-	// it reads them; an error of that ends it.
-	forward(x []float32, n int, asked source) ([]float32, error)
+	// backward, and may be changed by the layer after. It waits for its parameters before
+	// it reads them.
+	forward(x []float32, n int, from source) []float32
 	// accumulate takes d loss / d outputs of the last forward, and adds to grad[i] the
-	// gradient of params()[i], of which it tells as trainer.Piecewise does, the last first.
+	// gradient of params()[i], of which it tells as trainer.Batch.Done says, the last first.
 	accumulate(dy []float32, grad [][]float32, told listener)
 	// backward comes after accumulate, with the same dy, and returns d loss / d x. It may
 	// change dy and may return it.
@@ -95,25 +95,21 @@ func (l *dense) size() int { return l.in + l.out }
 
 // forward takes some rows of W after the other, and the bias last: in that order their sums
 // come in.
-func (l *dense) forward(x []float32, n int, asked source) ([]float32, error) {
+func (l *dense) forward(x []float32, n int, from source) []float32 {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
 	clear(l.y)
 	y, inputs, w := matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out)
 	for end := l.in; end > 0; {
 		first := l.pieceBefore(end)
-		if err := asked.need(0, first*l.out); err != nil {
-			return nil, err
-		}
+		from.wait(0, first*l.out)
 		l.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, l.out))
 		end = first
 	}
-	if err := asked.need(1, 0); err != nil {
-		return nil, err
-	}
+	from.wait(1, 0)
 	for i := range n {
 		addTo(l.y[i*l.out:(i+1)*l.out], l.b.Data)
 	}
-	return l.y, nil
+	return l.y
 }
 
 // pieceSize is the least number of elements of large weights that are asked for, and of their
@@ -141,7 +137,7 @@ func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
 	}
-	told.ready(1, 0)
+	told.done(1, 0)
 	l.addRows(dy, grad[0], told, l.in, l.split())
 }
 
@@ -156,7 +152,7 @@ func (l *dense) addRows(dy, grad []float32, told listener, end, stop int) {
 	for end > stop {
 		first := l.pieceBefore(end)
 		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
-		told.ready(0, first*l.out)
+		told.done(0, first*l.out)
 		end = first
 	}
 }
@@ -187,12 +183,12 @@ func (l *relu) accumulate([]float32, [][]float32, listener) {}
 
 // forward keeps NaN, which must be seen by the loss. Here as in backward half of all elements
 // go either way: a jump for each would cost more than all the rest.
-func (l *relu) forward(x []float32, _ int, _ source) ([]float32, error) {
+func (l *relu) forward(x []float32, _ int, _ source) []float32 {
 	for i, v := range x {
 		x[i] = max(v, 0)
 	}
 	l.y = x
-	return x, nil
+	return x
 }
 
 // backward stops the gradient where the output was cut off. At exactly zero the

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"github.com/elrun/elrun/trainer"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
 )
@@ -13,13 +14,13 @@ func matrix(v []float32, rows, cols int) blas32.General {
 // worker does the products of a network, and pauses between parts of them: a part takes some
 // milliseconds at most.
 type worker struct {
-	by      func()    // nil where it need not
-	scratch []float32 // a transposed matrix
+	batch   *trainer.Batch // of the gradient under way; nil where it need not pause
+	scratch []float32      // a transposed matrix
 }
 
 func (w *worker) pause() {
-	if w.by != nil {
-		w.by()
+	if w.batch != nil {
+		w.batch.Yield()
 	}
 }
 

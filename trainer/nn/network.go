@@ -2,14 +2,15 @@ package nn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/elrun/elrun/trainer"
 )
 
-// Network is a chain of layers that ends in a softmax. It implements
-// trainer.Model. It is not safe for concurrent use.
+// Network is a chain of layers that ends in a softmax. Its Model is a trainer.Model. It is not
+// safe for concurrent use.
 type Network struct {
 	data    Data
 	in      Shape
@@ -18,11 +19,9 @@ type Network struct {
 	late    []int // layers that put off a part of their own gradient until that of the first is complete
 	params  []trainer.Param
 	work    *worker
-	lanes   []*lane // one at least; all is computed in the first but for what is computed abreast
-
-	// The last Forward, of which the layers keep what Backward needs.
-	samples []int
-	ready   bool // no other forward pass came after it
+	lanes   []*lane // one at least; one for each group of a gradient
+	scores  *lane   // of evaluations, which may come in the middle of a gradient; nil before the first
+	grad    [][]float32
 }
 
 // lane is the work space of samples that are computed together.
@@ -31,6 +30,7 @@ type lane struct {
 	batch  batch
 	delta  []float32   // after a forward pass the logits, then their gradient, and so on down
 	late   [][]float32 // delta of each of Network.late
+	told   listener    // of the gradients
 	loss   float64
 }
 
@@ -84,9 +84,8 @@ func (n *Network) last() (late []int) {
 	return late
 }
 
-// Order returns in which order gradients are complete, so that Network is a trainer.Ordered.
-// Until it is called nothing is put off.
-func (n *Network) Order(ahead bool) (order []trainer.Piece) {
+// order is that of trainer.Model. Until it is called nothing is put off.
+func (n *Network) order(ahead bool) (order []trainer.Piece) {
 	n.late = nil
 	if ahead {
 		n.late = n.last()
@@ -161,125 +160,91 @@ func CNN(data Data, in Shape, filters []int, hidden, classes int, seed uint64) (
 // Params returns the parameters, weight and bias of each layer in order.
 func (n *Network) Params() []trainer.Param { return n.params }
 
-// Accumulate adds the gradient sums of the samples to grad, as trainer.Model says,
-// and returns the sum of their losses. It fails, before grad is touched, if an
-// index is out of range or a class unknown.
-func (n *Network) Accumulate(grad [][]float32, samples []int, done func(i int)) (float64, error) {
-	return n.accumulate(grad, samples, listener{whole: done})
+// Model returns what trainer.Run is given. It waits for parameters piece by piece, computes as
+// many samples at once as it has memory for, and groups each as if alone. It has samples read
+// ahead if the data can do that.
+func (n *Network) Model() trainer.Model {
+	m := trainer.Model{Params: n.params, Gradient: n.Gradient, Waits: true, MaxSamples: n.maxSamples(), Grouped: true, Order: n.order}
+	if p, ok := n.data.(Prefetcher); ok {
+		m.Prefetch = p.Prefetch
+	}
+	return m
 }
 
-// AccumulatePieces is Accumulate, but that it tells of rows of large weights as soon as they
-// are complete, so that Network is a trainer.Piecewise.
-func (n *Network) AccumulatePieces(grad [][]float32, samples []int, ready func(i, from int)) (float64, error) {
-	return n.accumulate(grad, samples, listener{pieces: ready})
+// Gradient adds the gradients of a batch, as trainer.Model says. It fails, before they are
+// touched, if the index of a sample is out of range or a class unknown.
+func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
+	n.work.batch = b
+	defer func() { n.work.batch = nil }()
+	groups := b.Groups()
+	for len(n.lanes) < len(groups) {
+		n.lanes = append(n.lanes, n.lanes[0].twin())
+	}
+	lanes := n.lanes[:len(groups)]
+	for k, g := range groups {
+		if err := n.forward(lanes[k], n.data, g.Samples(), g); err != nil {
+			return 0, err
+		}
+		lanes[k].told = listener{batch: g}
+	}
+	n.grad = n.grad[:0]
+	for i := range n.params {
+		n.grad = append(n.grad, b.Grad(i))
+	}
+	if err := b.Err(); err != nil {
+		return 0, err
+	}
+	n.descend(lanes, n.grad)
+	last := len(lanes) - 1
+	for k, l := range lanes[:last] {
+		groups[k].Loss(l.loss)
+	}
+	return lanes[last].loss, nil
 }
 
 // listener is told what is complete of the gradients of some parameters.
 type listener struct {
-	first  int                  // of the parameters
-	micro  int                  // whose gradient it is
-	whole  func(i int)          // called once for each, unless
-	pieces func(i, from int)    // is there, or
-	each   func(k, i, from int) // which is told whose
+	first int // of the parameters
+	batch *trainer.Batch
 }
 
-// ready tells that the gradient of parameter i, counted from the first, is complete from an
+// done tells that the gradient of parameter i, counted from the first, is complete from an
 // element on.
-func (l listener) ready(i, from int) {
-	switch {
-	case l.each != nil:
-		l.each(l.micro, l.first+i, from)
-	case l.pieces != nil:
-		l.pieces(l.first+i, from)
-	case from == 0:
-		l.whole(l.first + i)
-	}
-}
+func (l listener) done(i, from int) { l.batch.Done(l.first+i, from) }
 
-// source is asked for some parameters before they are read.
+// source is waited for before parameters are read.
 type source struct {
-	first int                     // of the parameters
-	asked func(i, from int) error // nil if they are what they should be
+	first int            // of the parameters
+	batch *trainer.Batch // nil if they are there
 }
 
-// need asks for parameter i, counted from the first, from an element on.
-func (s source) need(i, from int) error {
-	if s.asked == nil {
-		return nil
+// wait waits for parameter i, counted from the first, from an element on.
+func (s source) wait(i, from int) {
+	if s.batch != nil {
+		s.batch.Wait(s.first+i, from)
 	}
-	return s.asked(s.first+i, from)
 }
 
-// all asks for all of the first n parameters.
-func (s source) all(n int) error {
-	for i := range n {
-		if err := s.need(i, 0); err != nil {
-			return err
-		}
+// twin returns a lane of the same layers with a work space of its own.
+func (l *lane) twin() *lane {
+	t := &lane{}
+	for _, one := range l.layers {
+		t.layers = append(t.layers, one.twin())
 	}
-	return nil
-}
-
-// accumulate is Accumulate and AccumulatePieces.
-func (n *Network) accumulate(grad [][]float32, samples []int, told listener) (float64, error) {
-	if len(grad) != len(n.params) {
-		return 0, fmt.Errorf("nn: accumulate: %d gradients for %d parameters", len(grad), len(n.params))
-	}
-	if len(samples) == 0 { // gonum takes no matrices without rows
-		for p := len(n.params) - 1; p >= 0; p-- {
-			told.ready(p, 0)
-		}
-		return 0, nil
-	}
-	own := n.lanes[:1]
-	if err := n.forward(own[0], n.data, samples, nil); err != nil {
-		return 0, err
-	}
-	n.descend(own, grad, told)
-	return own[0].loss, nil
-}
-
-// AccumulateEach computes microbatches abreast, each of which has some samples, so that
-// Network is a trainer.Abreast.
-func (n *Network) AccumulateEach(grad [][]float32, micros [][]int, ready func(k, i, from int)) ([]float64, error) {
-	if len(grad) != len(n.params) {
-		return nil, fmt.Errorf("nn: accumulate: %d gradients for %d parameters", len(grad), len(n.params))
-	}
-	for len(n.lanes) < len(micros) {
-		more := &lane{}
-		for _, l := range n.lanes[0].layers {
-			more.layers = append(more.layers, l.twin())
-		}
-		n.lanes = append(n.lanes, more)
-	}
-	all, losses := n.lanes[:len(micros)], make([]float64, len(micros))
-	for k, samples := range micros {
-		if len(samples) == 0 {
-			return nil, fmt.Errorf("nn: accumulate: microbatch %d of %d has no samples", k, len(micros))
-		}
-		if err := n.forward(all[k], n.data, samples, nil); err != nil {
-			return nil, err
-		}
-	}
-	n.descend(all, grad, listener{each: ready})
-	for k, l := range all {
-		losses[k] = l.loss
-	}
-	return losses, nil
+	return t
 }
 
 // descend goes back from the logits of the last forward passes, and leaves the losses.
-func (n *Network) descend(lanes []*lane, grad [][]float32, told listener) {
+func (n *Network) descend(lanes []*lane, grad [][]float32) {
 	for _, l := range lanes {
 		l.loss, _ = crossEntropy(l.delta, l.batch.classes)
 	}
 	// What a layer adds is on its way to the others before its inputs have their gradient.
 	for i := len(n.first) - 2; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
-		told.first = n.first[i]
-		for k, l := range lanes {
-			told.micro = k
-			l.accumulate(i, slices.Index(n.late, i), own, told)
+		for _, l := range lanes {
+			l.told.first = n.first[i]
+			l.accumulate(i, slices.Index(n.late, i), own)
 		}
 		if n.first[i] == 0 {
 			break // layers before the first parameter need none
@@ -289,58 +254,33 @@ func (n *Network) descend(lanes []*lane, grad [][]float32, told listener) {
 		}
 	}
 	for at, i := range n.late {
-		told.first = n.first[i]
-		for k, l := range lanes {
-			told.micro = k
-			l.layers[i].(halved).finish(l.late[at], grad[n.first[i]:n.first[i+1]], told)
+		for _, l := range lanes {
+			l.told.first = n.first[i]
+			l.layers[i].(halved).finish(l.late[at], grad[n.first[i]:n.first[i+1]], l.told)
 		}
 	}
 }
 
 // accumulate adds the gradient of a layer's parameters, or as much as is not put off if the
 // layer is number at of those that put off some.
-func (l *lane) accumulate(layer, at int, grad [][]float32, told listener) {
+func (l *lane) accumulate(layer, at int, grad [][]float32) {
 	if at < 0 {
-		l.layers[layer].accumulate(l.delta, grad, told)
+		l.layers[layer].accumulate(l.delta, grad, l.told)
 		return
 	}
 	for len(l.late) <= at {
 		l.late = append(l.late, nil)
 	}
 	l.late[at] = l.delta
-	l.layers[layer].(halved).begin(l.delta, grad, told)
-}
-
-// Forward computes the outputs of the samples, and Backward adds their gradient sums and
-// returns the sum of their losses: together they are AccumulatePieces, so that Network is a
-// trainer.Staged.
-func (n *Network) Forward(samples []int, need func(i, from int) error) (err error) {
-	n.samples = append(n.samples[:0], samples...)
-	if len(samples) > 0 {
-		err = n.forward(n.lanes[0], n.data, n.samples, need)
-	}
-	n.ready = err == nil
-	return err
-}
-
-// Backward is the other half of Forward. If the network has computed something else
-// meanwhile, as an evaluation, it begins anew.
-func (n *Network) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
-	if !n.ready || len(n.samples) == 0 || len(grad) != len(n.params) {
-		return n.AccumulatePieces(grad, n.samples, ready)
-	}
-	n.ready = false
-	n.descend(n.lanes[:1], grad, listener{pieces: ready})
-	return n.lanes[0].loss, nil
+	l.layers[layer].(halved).begin(l.delta, grad, l.told)
 }
 
 // callBytes is how much memory layers keep of the samples of a call. More of them come from
 // ever farther away: those of a convolution then take a tenth longer.
 const callBytes = 64 << 20
 
-// MostSamples returns how many samples are computed at once, so that Network is a
-// trainer.Wide.
-func (n *Network) MostSamples() int {
+// maxSamples is that of trainer.Model.
+func (n *Network) maxSamples() int {
 	size := n.in.Size()
 	for _, l := range n.lanes[0].layers {
 		size += l.size()
@@ -348,40 +288,44 @@ func (n *Network) MostSamples() int {
 	return max(1, callBytes/4/size)
 }
 
-// PauseBy gives the network a function that it calls between parts of its computing, so that
-// it is a trainer.Pausing.
-func (n *Network) PauseBy(pause func()) { n.work.by = pause }
-
-// Prefetch has samples read ahead if the data can do that, so that Network is a
-// trainer.Prefetcher. Unlike the other methods it may be called at any time.
-func (n *Network) Prefetch(ctx context.Context, samples []int) {
-	if p, ok := n.data.(trainer.Prefetcher); ok {
-		p.Prefetch(ctx, samples)
+// forward leaves the logits of samples of d in l. If they are those of a batch, it waits for
+// each parameter before it reads it, and ends where the batch is of no use any more.
+func (n *Network) forward(l *lane, d Data, samples []int, b *trainer.Batch) error {
+	if len(samples) == 0 { // gonum takes no matrices without rows
+		return errors.New("nn: no samples to compute with")
 	}
-}
-
-// forward leaves the logits of samples of d in l. It calls need, if there is one, before it
-// reads a parameter.
-func (n *Network) forward(l *lane, d Data, samples []int, need func(i, from int) error) error {
-	n.ready = false
-	err := l.batch.load(d, samples, n.in.Size(), n.classes)
+	if err := l.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
+		return err
+	}
 	l.delta = l.batch.inputs
 	for i, layer := range l.layers {
-		if err != nil {
+		l.delta = layer.forward(l.delta, len(samples), source{n.first[i], b})
+		if b == nil {
+			continue
+		}
+		if err := b.Err(); err != nil {
 			return err
 		}
-		l.delta, err = layer.forward(l.delta, len(samples), source{n.first[i], need})
 	}
-	return err
+	return nil
+}
+
+// apart returns the lane of evaluations.
+func (n *Network) apart() *lane {
+	if n.scores == nil {
+		n.scores = n.lanes[0].twin()
+	}
+	return n.scores
 }
 
 // evalBatch is how many samples Evaluate computes together.
 const evalBatch = 32
 
 // Evaluate returns the score on the samples [first, end) of d, which may be other
-// data than that of New, of the same form.
+// data than that of New, of the same form. It may be called where trainer.Run reports, in the
+// middle of a Gradient.
 func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
-	score, own := trainer.Score{}, n.lanes[0]
+	score, own := trainer.Score{}, n.apart()
 	samples := make([]int, 0, evalBatch)
 	for first < end {
 		if err := ctx.Err(); err != nil {
@@ -407,7 +351,7 @@ func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())
 	}
-	own := n.lanes[0]
+	own := n.apart()
 	if err := n.forward(own, Table{Inputs: [][]float32{inputs}, Classes: []int{0}}, []int{0}, nil); err != nil {
 		return 0, err
 	}

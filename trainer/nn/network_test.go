@@ -67,19 +67,17 @@ func newNetwork(t testing.TB, n network, data nn.Data) (*nn.Network, [][]float32
 			p.Data[j] = 0.1*float32(i) - 0.07*float32(j) + 0.03
 		}
 	}
-	m.Order(true) // some gradients are put off
+	m.Model().Order(true) // some gradients are put off
 	return m, zeros(m)
 }
 
-func zeros(m trainer.Model) [][]float32 {
+func zeros(m *nn.Network) [][]float32 {
 	var grad [][]float32
 	for _, p := range m.Params() {
 		grad = append(grad, make([]float32, len(p.Data)))
 	}
 	return grad
 }
-
-func ignore(int) {}
 
 // Each gradient against the central difference of the twin's loss, which is
 // smooth at the scale of eps; the loss itself against the twin's.
@@ -89,7 +87,7 @@ func TestGradientsAgainstCentralDifferences(t *testing.T) {
 			data := randomTable(6, n.in, 2)
 			m, grad := newNetwork(t, n, data)
 			samples := []int{4, 1, 5, 2}
-			loss, err := m.Accumulate(grad, samples, ignore)
+			loss, err := m.Model().Accumulate(grad, samples, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +101,7 @@ func TestGradientsAgainstCentralDifferences(t *testing.T) {
 }
 
 // checkGradient moves each element of params, which loss reads, both ways.
-func checkGradient(t *testing.T, m trainer.Model, grad [][]float32, params [][]float64, loss func() float64) {
+func checkGradient(t *testing.T, m *nn.Network, grad [][]float32, params [][]float64, loss func() float64) {
 	t.Helper()
 	const eps = 1e-6
 	for i, p := range params {
@@ -126,14 +124,18 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 		data := randomTable(9, n.in, 2)
 		m, whole := newNetwork(t, n, data)
 		all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8}
-		if _, err := m.Accumulate(whole, all, ignore); err != nil {
+		if _, err := m.Model().Accumulate(whole, all, nil); err != nil {
 			t.Fatal(err)
 		}
 		// The same in parts of different sizes, into one buffer.
 		parts, order := zeros(m), []int(nil)
-		for _, part := range [][]int{all[:4], all[4:5], all[5:5], all[5:]} {
+		for _, part := range [][]int{all[:4], all[4:5], all[5:]} {
 			order = nil
-			if _, err := m.Accumulate(parts, part, func(i int) { order = append(order, i) }); err != nil {
+			if _, err := m.Model().Accumulate(parts, part, func(i, from int) {
+				if from == 0 {
+					order = append(order, i)
+				}
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -145,7 +147,7 @@ func TestAccumulateAddsAndReportsEachParameterOnce(t *testing.T) {
 			}
 		}
 		var want []int
-		for _, p := range m.Order(true) {
+		for _, p := range m.Model().Order(true) {
 			if p.From == 0 {
 				want = append(want, p.Param)
 			}
@@ -161,7 +163,7 @@ func TestDoneMeansDone(t *testing.T) {
 	for _, n := range networks() {
 		m, grad := newNetwork(t, n, randomTable(3, n.in, 2))
 		at := make([][]float32, len(grad))
-		if _, err := m.Accumulate(grad, []int{0, 1, 2}, func(i int) { at[i] = slices.Clone(grad[i]) }); err != nil {
+		if _, err := m.Model().Accumulate(grad, []int{0, 1, 2}, func(i, _ int) { at[i] = slices.Clone(grad[i]) }); err != nil {
 			t.Fatal(err)
 		}
 		for i := range grad {
@@ -221,14 +223,16 @@ func TestBadCalls(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	_, err := m.Accumulate(grad, []int{0, 2}, ignore)
+	_, err := m.Model().Accumulate(grad, []int{0, 2}, nil)
 	check(err, "sample 2 of 2")
-	_, err = m.Accumulate(grad, []int{-1}, ignore)
+	_, err = m.Model().Accumulate(grad, []int{-1}, nil)
 	check(err, "sample -1 of 2")
-	_, err = m.Accumulate(grad[:1], []int{0}, ignore)
+	_, err = m.Model().Accumulate(grad[:1], []int{0}, nil)
 	check(err, "1 gradients for 2 parameters")
+	_, err = m.Model().Accumulate(grad, nil, nil)
+	check(err, "no samples")
 	data.Classes[1] = 3
-	_, err = m.Accumulate(grad, []int{1}, ignore)
+	_, err = m.Model().Accumulate(grad, []int{1}, nil)
 	check(err, "class 3, the model has 3")
 	_, err = m.Predict(make([]float32, 3))
 	check(err, "3 inputs, want 7")
@@ -311,7 +315,7 @@ func TestLossIsStable(t *testing.T) {
 	}
 	copy(m.Params()[0].Data, []float32{2000, -2000}) // logits far beyond exp's range
 	grad := zeros(m)
-	loss, err := m.Accumulate(grad, []int{0}, ignore)
+	loss, err := m.Model().Accumulate(grad, []int{0}, nil)
 	if err != nil || loss != 4000 || !slices.Equal(grad[1], []float32{1, -1}) {
 		t.Errorf("loss %v (%v), bias gradient %v; want 4000 and [1 -1]", loss, err, grad[1])
 	}
@@ -327,7 +331,7 @@ func TestNaNReachesTheLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if loss, err := m.Accumulate(zeros(m), []int{0}, ignore); err != nil || !math.IsNaN(loss) {
+		if loss, err := m.Model().Accumulate(zeros(m), []int{0}, nil); err != nil || !math.IsNaN(loss) {
 			t.Errorf("NaN at %d: loss %v (%v), want NaN", i, loss, err)
 		}
 	}
@@ -345,9 +349,11 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []*nn.Network{cnn, mlp} {
-		grad, samples := zeros(m), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+		grad := zeros(m)
+		batch := trainer.NewBatch([][]int{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+			trainer.Gate{Grad: func(i int) []float32 { return grad[i] }, Yield: func() {}})
 		run := func() {
-			if _, err := m.Accumulate(grad, samples, ignore); err != nil {
+			if _, err := m.Gradient(batch); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -379,7 +385,7 @@ func BenchmarkAccumulate(b *testing.B) {
 					for i := range samples {
 						samples[i], next = next, (next+1)%pass
 					}
-					if _, err := m.Accumulate(grad, samples, ignore); err != nil {
+					if _, err := m.Model().Accumulate(grad, samples, nil); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -389,21 +395,21 @@ func BenchmarkAccumulate(b *testing.B) {
 	}
 }
 
-// Networks pause where they compute, and only while they are told how.
-func TestPauses(t *testing.T) {
+// Networks let communication go on while they compute a gradient, and not while they evaluate.
+func TestYields(t *testing.T) {
 	for _, n := range networks() {
 		t.Run(n.name, func(t *testing.T) {
-			m, grad := newNetwork(t, n, randomTable(4, n.in, 2))
-			pauses := 0
-			for _, pause := range []func(){func() { pauses++ }, nil} {
-				before := pauses
-				m.PauseBy(pause)
-				if _, err := m.Accumulate(grad, []int{0, 1, 2}, func(int) {}); err != nil {
-					t.Fatal(err)
-				}
-				if (pauses > before+len(n.layers)/2) != (pause != nil) {
-					t.Errorf("%d pauses", pauses-before)
-				}
+			data := randomTable(4, n.in, 2)
+			m, grad := newNetwork(t, n, data)
+			yields := 0
+			_, err := m.Gradient(trainer.NewBatch([][]int{{0, 1, 2}}, trainer.Gate{
+				Grad: func(i int) []float32 { return grad[i] }, Yield: func() { yields++ }}))
+			if err != nil || yields <= len(n.layers)/2 {
+				t.Errorf("%d yields, error %v", yields, err)
+			}
+			before := yields
+			if _, err := m.Evaluate(t.Context(), data, 0, 4); err != nil || yields != before {
+				t.Errorf("%d yields of an evaluation, error %v", yields-before, err)
 			}
 		})
 	}

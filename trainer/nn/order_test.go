@@ -19,15 +19,15 @@ func (l *noting) params() []trainer.Param { return l.p }
 
 func (l *noting) note(what string) { *l.notes = append(*l.notes, what+" "+l.name) }
 
-func (l *noting) forward(x []float32, _ int, _ source) ([]float32, error) {
+func (l *noting) forward(x []float32, _ int, _ source) []float32 {
 	l.note("forward")
-	return x, nil
+	return x
 }
 
 func (l *noting) accumulate(_ []float32, _ [][]float32, told listener) {
 	l.note("accumulate")
 	for i := range slices.Backward(l.p) {
-		told.ready(i, 0)
+		told.done(i, 0)
 	}
 }
 
@@ -58,8 +58,8 @@ func TestGradientsAreCompleteEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := func(i int) { notes = append(notes, fmt.Sprint("done ", i)) }
-	if _, err := n.Accumulate(make([][]float32, 3), []int{0}, done); err != nil {
+	done := func(i, _ int) { notes = append(notes, fmt.Sprint("done ", i)) }
+	if _, err := n.Model().Accumulate(make([][]float32, 3), []int{0}, done); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"forward 0", "forward 1", "forward 2", "forward 3",
@@ -84,11 +84,11 @@ func TestPiecesAreComplete(t *testing.T) {
 	for _, p := range n.Params() {
 		whole, grad, seen = append(whole, make([]float32, len(p.Data))), append(grad, make([]float32, len(p.Data))), append(seen, nil)
 	}
-	if _, err := n.Accumulate(whole, []int{0, 1}, func(int) {}); err != nil {
+	if _, err := n.Model().Accumulate(whole, []int{0, 1}, nil); err != nil {
 		t.Fatal(err)
 	}
 	var order [][2]int
-	_, err = n.AccumulatePieces(grad, []int{0, 1}, func(i, from int) {
+	_, err = n.Model().Accumulate(grad, []int{0, 1}, func(i, from int) {
 		order = append(order, [2]int{i, from})
 		seen[i] = slices.Concat(grad[i][from:len(grad[i])-len(seen[i])], seen[i])
 	})

@@ -10,30 +10,15 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-var (
-	_ trainer.Staged  = (*nn.Network)(nil)
-	_ trainer.Ordered = (*nn.Network)(nil)
-	_ trainer.Abreast = (*nn.Network)(nil)
-)
-
-// gradients are zeroed vectors for the parameters of a network.
-func gradients(n *nn.Network) (grad [][]float32) {
-	for _, p := range n.Params() {
-		grad = append(grad, make([]float32, len(p.Data)))
-	}
-	return grad
-}
-
-// The two stages are one to the bit, also where a parameter is there only when it is asked
-// for, and where something else is computed between them.
+// A gradient is the same to the bit where each parameter is there only when it has been waited
+// for, and where something else is computed before there is a place for it.
 func TestStages(t *testing.T) {
 	samples := []int{4, 0, 2}
 	wide := network{"wide", nn.Shape{C: 500, H: 1, W: 1}, []nn.Layer{nn.Dense(300), nn.ReLU(), nn.Dense(3)}, nil}
 	for _, c := range append(networks(), wide) {
 		data := randomTable(6, c.in, 2)
-		n, _ := newNetwork(t, c, data)
-		want := gradients(n)
-		loss, err := n.AccumulatePieces(want, samples, func(int, int) {})
+		n, want := newNetwork(t, c, data)
+		loss, err := n.Model().Accumulate(want, samples, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +28,8 @@ func TestStages(t *testing.T) {
 				_, err := n.Evaluate(t.Context(), data, 0, 5)
 				return err
 			},
-			"another gradient": func() error {
-				_, err := n.Accumulate(gradients(n), []int{1}, func(int) {})
+			"prediction": func() error {
+				_, err := n.Predict(data.Inputs[1])
 				return err
 			},
 		} {
@@ -55,26 +40,24 @@ func TestStages(t *testing.T) {
 					p.Data[k] = float32(math.NaN())
 				}
 			}
-			given := slices.Clone(samples)
-			asked := 0
-			err := n.Forward(given, func(i, from int) error {
-				asked++
-				copy(n.Params()[i].Data[from:], later[i][from:])
-				return nil
-			})
-			if more := asked - len(n.Params()); c.name == "wide" && more != 7 || c.name != "wide" && more != 0 {
-				t.Errorf("%s: asked %d times for %d parameters", c.name, asked, len(n.Params()))
+			waits, grad := 0, zeros(n)
+			var failed error
+			got, err := n.Gradient(trainer.NewBatch([][]int{samples}, trainer.Gate{
+				Wait: func(i, from int) {
+					waits++
+					copy(n.Params()[i].Data[from:], later[i][from:])
+				},
+				Grad: func(i int) []float32 {
+					if i == 0 {
+						failed = between()
+					}
+					return grad[i]
+				},
+			}))
+			if more := waits - len(n.Params()); c.name == "wide" && more != 7 || c.name != "wide" && more != 0 {
+				t.Errorf("%s: waited %d times for %d parameters", c.name, waits, len(n.Params()))
 			}
-			clear(given)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := between(); err != nil {
-				t.Fatal(err)
-			}
-			grad := gradients(n)
-			got, err := n.Backward(grad, func(int, int) {})
-			if err != nil || got != loss {
+			if err = errors.Join(err, failed); err != nil || got != loss {
 				t.Errorf("%s, %s between: loss %v, error %v, want %v", c.name, name, got, err, loss)
 			}
 			for i := range grad {
@@ -86,42 +69,30 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// An error of a parameter ends the first stage; the second one is whole all the same.
-func TestStagesWithErrors(t *testing.T) {
+// A network leaves a batch that is of no use where it learns of it, without gradients.
+func TestUselessBatch(t *testing.T) {
 	c := networks()[1]
 	n, _ := newNetwork(t, c, randomTable(6, c.in, 2))
 	failed := errors.New("not there")
-	asked := 0
-	err := n.Forward([]int{1}, func(i, _ int) error {
-		if asked++; i == 2 {
-			return failed
+	for name, at := range map[string]int{"in the forward pass": 2, "before the backward pass": 99} {
+		waits, asked, grad := 0, 0, zeros(n)
+		var useless error
+		_, err := n.Gradient(trainer.NewBatch([][]int{{1}}, trainer.Gate{
+			Wait: func(int, int) {
+				if waits++; waits == at {
+					useless = failed
+				}
+			},
+			Grad: func(i int) []float32 {
+				asked++
+				useless = failed
+				return grad[i]
+			},
+			Err:  func() error { return useless },
+			Done: func(_, i, _ int) { t.Errorf("%s: gradient %d is complete", name, i) },
+		}))
+		if !errors.Is(err, failed) {
+			t.Errorf("%s: error %v after %d parameters and %d gradients", name, err, waits, asked)
 		}
-		return nil
-	})
-	if !errors.Is(err, failed) || asked != 3 {
-		t.Errorf("error %v after %d parameters", err, asked)
-	}
-	want, grad := gradients(n), gradients(n)
-	if _, err := n.Accumulate(want, []int{1}, func(int) {}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.Backward(grad, func(int, int) {}); err != nil || !slices.Equal(grad[0], want[0]) {
-		t.Errorf("error %v, gradient %v, want %v", err, grad[0], want[0])
-	}
-	if err := n.Forward([]int{99}, func(int, int) error { return nil }); err == nil {
-		t.Error("a sample that is not there was computed")
-	}
-	if err := n.Forward(nil, func(int, int) error { return nil }); err != nil {
-		t.Errorf("of no samples: %v", err)
-	}
-	var told []int
-	if loss, err := n.Backward(gradients(n), func(i, _ int) { told = append(told, i) }); err != nil || loss != 0 || len(told) != len(n.Params()) {
-		t.Errorf("of no samples: loss %v, error %v, told of %v", loss, err, told)
-	}
-	if err := n.Forward([]int{1}, func(int, int) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.Backward(nil, func(int, int) {}); err == nil {
-		t.Error("no gradients were taken")
 	}
 }

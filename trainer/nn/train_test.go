@@ -38,7 +38,7 @@ func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func
 			return err
 		}
 		rank := g.Self().Index
-		return trainer.Run(ctx, g, m, trainer.Config{
+		return trainer.Run(ctx, g, m.Model(), trainer.Config{
 			Samples: 300, GlobalBatch: 64, Microbatch: 8, Steps: 100, Seed: 3, BucketBytes: 512,
 			Optimizer: rule, Schedule: optim.Constant(rate),
 			OnStep: func(r trainer.StepReport) {

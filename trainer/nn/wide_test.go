@@ -11,9 +11,8 @@ func TestManySamplesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	together, single := gradientsOf(n), gradientsOf(n)
-	ignore := func(int) {}
 	all := []int{3, 0, 9, 4, 1, 7, 2, 8, 6, 5}
-	got, err := n.Accumulate(together, all, ignore)
+	got, err := n.Model().Accumulate(together, all, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +21,7 @@ func TestManySamplesAtOnce(t *testing.T) {
 	}
 	want := 0.0
 	for _, i := range all {
-		loss, err := n.Accumulate(single, []int{i}, ignore)
+		loss, err := n.Model().Accumulate(single, []int{i}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +48,7 @@ func TestMostSamplesFitsTheMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	const samples = 3
-	if _, err := n.Accumulate(gradientsOf(n), []int{0, 0, 0}, func(int) {}); err != nil {
+	if _, err := n.Model().Accumulate(gradientsOf(n), []int{0, 0, 0}, nil); err != nil {
 		t.Fatal(err)
 	}
 	kept := len(n.lanes[0].batch.inputs)
@@ -68,14 +67,14 @@ func TestMostSamplesFitsTheMemory(t *testing.T) {
 		}
 		kept += size
 	}
-	if got, want := n.MostSamples(), callBytes/4*samples/kept; got != want || got < 100 {
+	if got, want := n.Model().MaxSamples, callBytes/4*samples/kept; got != want || got < 100 {
 		t.Errorf("%d samples of a call, want %d", got, want)
 	}
 	huge, err := New(data, Shape{1, 4000, 4000}, 1, Dense(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := huge.MostSamples(); got != 1 {
+	if got := huge.Model().MaxSamples; got != 1 {
 		t.Errorf("%d samples of a call where one is too much", got)
 	}
 }

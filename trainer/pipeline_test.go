@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,104 +15,6 @@ import (
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
 )
-
-// eager is a model of two stages whose gradients are small integers, so that the weights
-// are the same to the bit whoever computes what. A stage takes half a millisecond.
-type eager struct {
-	params []trainer.Param
-	pace   time.Duration
-	bad    []int   // samples that add something bad to a gradient
-	worse  float32 // which is that
-	// reading, if set, is told of each parameter of which Forward has read the second half,
-	// the last ones first then, and gap is how long the first two take longer in Backward.
-	reading func(i int)
-	gap     time.Duration
-	broken  int // Forward ends with half of that parameter, unless it is 0
-
-	samples []int       // of the last Forward
-	seen    [][]float32 // the parameters that it read
-	passes  atomic.Int32
-	resumed atomic.Int32 // by Backward
-	wrong   atomic.Bool  // a parameter was another one in Backward
-}
-
-func newEager() *eager {
-	m := &eager{pace: time.Millisecond / 2}
-	for i, n := range []int{3, 4, 1, 6} {
-		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
-	}
-	return m
-}
-
-func (m *eager) Params() []trainer.Param { return m.params }
-
-func (m *eager) Forward(samples []int, need func(i, from int) error) error {
-	m.passes.Add(1)
-	m.samples, m.seen = slices.Clone(samples), make([][]float32, len(m.params))
-	for i, p := range m.params {
-		if m.reading != nil {
-			i = len(m.params) - 1 - i
-			p = m.params[i]
-		}
-		if need(-1, 0) == nil || need(len(m.params), 0) == nil || need(i, -1) == nil {
-			return errors.New("there are parameters that there are not")
-		}
-		half := len(p.Data) / 2
-		if err := need(i, half); err != nil {
-			return err
-		}
-		second := slices.Clone(p.Data[half:])
-		if m.reading != nil {
-			m.reading(i)
-		}
-		if i > 0 && i == m.broken {
-			return errors.New("broken")
-		}
-		if err := errors.Join(need(i, 0), need(i, half), need(i, 0)); err != nil { // a model may ask again
-			return err
-		}
-		m.seen[i] = append(slices.Clone(p.Data[:half]), second...)
-		<-time.After(m.pace / 4)
-	}
-	return nil
-}
-
-func (m *eager) Backward(grad [][]float32, ready func(i, from int)) (float64, error) {
-	for i, p := range m.params {
-		if !slices.Equal(p.Data, m.seen[i]) {
-			m.wrong.Store(true)
-		}
-	}
-	m.resumed.Add(1)
-	<-time.After(m.pace)
-	return m.add(grad, m.samples, func(i int) { ready(i, 0) })
-}
-
-func (m *eager) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	<-time.After(2 * m.pace)
-	return m.add(grad, samples, done)
-}
-
-func (m *eager) add(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	for i := len(grad) - 1; i >= 0; i-- {
-		for _, s := range samples {
-			for j := range grad[i] {
-				grad[i][j] += element(s, i, j)
-			}
-			if i == 1 && slices.Contains(m.bad, s) {
-				grad[i][0] += m.worse
-			}
-		}
-		if i == 1 && m.gap > 0 {
-			<-time.After(m.gap)
-		}
-		done(i)
-	}
-	return float64(len(samples)), nil
-}
-
-// lazy is an eager that does not begin early.
-type lazy struct{ trainer.Model }
 
 // dyadic is a job whose weights are exact sums of powers of two.
 func dyadic(steps int64) trainer.Config {
@@ -132,6 +33,13 @@ func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func
 		}
 		if change != nil {
 			change(x, m)
+		}
+		begin := x.cfg.OnBegin
+		x.cfg.OnBegin = func(step int64) {
+			m.begin()
+			if begin != nil {
+				begin(step)
+			}
 		}
 	}
 	return func() (models []*eager) {
@@ -382,9 +290,14 @@ type spy struct {
 	tell func(samples []int)
 }
 
-func (m spy) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	m.tell(slices.Clone(samples))
-	return m.eager.Accumulate(grad, samples, done)
+func (m spy) Model() trainer.Model {
+	model := m.eager.Model()
+	gradient := model.Gradient
+	model.Gradient = func(b *trainer.Batch) (float64, error) {
+		m.tell(b.Samples())
+		return gradient(b)
+	}
+	return model
 }
 
 // wrapped is two changes of an actor.
@@ -442,7 +355,7 @@ func cancelEarly(t *testing.T, broken int) {
 			m.broken = broken
 			// The last gradients are on their way to the others, and the first are there.
 			m.reading = func(i int) {
-				if i == 3 && m.passes.Load() == 5 {
+				if i == 3 && m.tries == 5 && m.calls == 4 { // the first three of the step's, and the next step's first
 					cancel()
 				}
 			}

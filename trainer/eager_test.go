@@ -1,0 +1,145 @@
+package trainer_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/elrun/elrun/trainer"
+)
+
+// eager is a model that waits for its parameters and whose gradients are small integers, so
+// that the weights are the same to the bit whoever computes what. Each of its two passes takes
+// half a millisecond.
+type eager struct {
+	params []trainer.Param
+	pace   time.Duration
+	bad    []int   // samples that add something bad to a gradient
+	worse  float32 // which is that
+	// reading, if set, is told of each parameter of which the second half was read, the last
+	// ones first then, and gap is how long the first two take longer in the backward pass.
+	reading func(i int)
+	gap     time.Duration
+	broken  int // with half of that parameter the forward pass asks for gradients, unless it is 0
+
+	seen    [][]float32  // the parameters that it read
+	tries   int          // at steps
+	calls   int          // in the last of them
+	passes  atomic.Int32 // that began in the step before
+	resumed atomic.Int32 // of these, of use
+	wrong   atomic.Bool  // a parameter was another one in the backward pass
+}
+
+func newEager() *eager {
+	m := &eager{pace: time.Millisecond / 2}
+	for i, n := range []int{3, 4, 1, 6} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *eager) Model() trainer.Model {
+	return trainer.Model{Params: m.params, Gradient: m.gradient, Waits: true}
+}
+
+// begin takes note of a try at a step.
+func (m *eager) begin() { m.tries, m.calls = m.tries+1, 0 }
+
+func (m *eager) gradient(b *trainer.Batch) (float64, error) {
+	if err := m.forward(b); err != nil {
+		return 0, err
+	}
+	return m.backward(b, m.gradients(b))
+}
+
+// forward reads the parameters, and waits until there is a place for gradients. Its error is
+// that of the batch.
+func (m *eager) forward(b *trainer.Batch) error {
+	m.calls++
+	before := m.tries
+	m.seen = make([][]float32, len(m.params))
+	var left []int
+	for i := range m.params {
+		if m.reading != nil {
+			i = len(m.params) - 1 - i
+		}
+		if left != nil || !m.read(b, i) {
+			left = append(left, i)
+		}
+	}
+	b.Grad(0)
+	useless := b.Err()
+	if m.tries != before || useless != nil {
+		m.passes.Add(1)
+	}
+	if m.tries != before && useless == nil {
+		m.resumed.Add(1)
+	}
+	for _, i := range left {
+		b.Wait(i, 0)
+		<-time.After(m.pace / 4)
+	}
+	for i, p := range m.params {
+		if m.seen[i] != nil && !slices.Equal(p.Data, m.seen[i]) && useless == nil {
+			m.wrong.Store(true)
+		}
+	}
+	return useless
+}
+
+// read reads parameter i from its end to its beginning, unless it breaks off.
+func (m *eager) read(b *trainer.Batch, i int) bool {
+	p := m.params[i]
+	half := len(p.Data) / 2
+	b.Wait(i, half)
+	second := slices.Clone(p.Data[half:])
+	if m.reading != nil {
+		m.reading(i)
+	}
+	if i > 0 && i == m.broken {
+		return false
+	}
+	b.Wait(i, 0)
+	b.Wait(i, half) // a model may ask again
+	b.Wait(i, 0)
+	m.seen[i] = append(slices.Clone(p.Data[:half]), second...)
+	<-time.After(m.pace / 4)
+	return true
+}
+
+// gradients are those of a batch.
+func (m *eager) gradients(b *trainer.Batch) (grad [][]float32) {
+	for i := range m.params {
+		grad = append(grad, b.Grad(i))
+	}
+	return grad
+}
+
+func (m *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
+	<-time.After(m.pace)
+	for i := len(grad) - 1; i >= 0; i-- {
+		for _, s := range b.Samples() {
+			for j := range grad[i] {
+				grad[i][j] += element(s, i, j)
+			}
+			if i == 1 && slices.Contains(m.bad, s) {
+				grad[i][0] += m.worse
+			}
+		}
+		if i == 1 && m.gap > 0 {
+			<-time.After(m.gap)
+		}
+		b.Done(i, 0)
+	}
+	return float64(len(b.Samples())), nil
+}
+
+// lazy is an eager that does not say that it waits.
+type lazy struct{ *eager }
+
+func (m lazy) Model() trainer.Model {
+	model := m.eager.Model()
+	model.Waits = false
+	return model
+}
