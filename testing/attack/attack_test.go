@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // attacks are what attackers with a ticket do, by name.
@@ -38,14 +40,12 @@ func TestTicketHolders(t *testing.T) {
 func TestLauncherStaysAlone(t *testing.T) {
 	j := startJob(t, 3)
 	attackAll(t, j)
-	for _, pid := range j.pids(t)[1:] {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+	for _, p := range j.Peers(t)[1:] {
+		process.Signal(t, p.PID, syscall.SIGKILL)
 	}
-	j.until(t, "the last member to go on", func() bool { return strings.Contains(j.out.String(), "size=1") })
+	j.Until(t, "the last member to go on", func() bool { return j.Says("size=1") })
 	j.end(t)
-	if n := strings.Count(j.out.String(), "result "); n != 1 {
+	if n := strings.Count(j.Out.String(), "result "); n != 1 {
 		t.Errorf("%d results", n)
 	}
 }
@@ -84,6 +84,6 @@ func repeat(ctx context.Context, a *attacker, attack func(*attacker, context.Con
 // a step, to compare with.
 func TestQuiet(t *testing.T) {
 	j := startJob(t, 3)
-	<-time.After(duration())
+	process.Pause(t, duration())
 	j.finish(t)
 }

@@ -2,21 +2,15 @@ package attack
 
 import (
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
-// limit is what only a hang exceeds, on a machine however loaded.
-const limit = 90 * time.Second
-
-// Variables in the environment of the tests and of what they start.
+// Variables in the environment of the peers that the tests start.
 const (
-	elrunVariable = "ATTACK_ELRUN" // path of elrun, made once by TestMain
-	stepsVariable = "ATTACK_STEPS" // of the job; set for its peers only
+	stepsVariable = "ATTACK_STEPS" // of the job
 	stopVariable  = "ATTACK_STOP"  // a file: once it is there the job ends
 )
 
@@ -27,29 +21,8 @@ func TestMain(m *testing.M) {
 	}
 	flag.Bool("long", false, "attack for longer and measure the members' steps")
 	flag.Parse()
-	os.Exit(withElrun(m.Run))
+	os.Exit(process.WithElrun(m.Run))
 }
 
 // long reports whether the long forms are wanted.
 func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
-
-// withElrun builds elrun for run.
-func withElrun(run func() int) int {
-	dir, err := os.MkdirTemp("", "elrun-attack-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "elrun")
-	build := exec.Command("go", "build", "-o", path, "github.com/elrun/elrun/cmd/elrun")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
-	}
-	if err := os.Setenv(elrunVariable, path); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return run()
-}

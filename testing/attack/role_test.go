@@ -86,7 +86,7 @@ func train(ctx context.Context, steps int64) error {
 			return errors.Join(err, g.Close())
 		}
 		epoch = s.View.Epoch
-		fmt.Printf("entered epoch=%d size=%d pid=%d\n", epoch, s.Comm.Size(), os.Getpid())
+		fmt.Printf("entered epoch=%d size=%d\n", epoch, s.Comm.Size())
 		err = session(ctx, g, s, c, steps, &took)
 		if err == nil {
 			break

@@ -11,7 +11,7 @@
 //
 //	func TestDeath(t *testing.T) {
 //		job := process.NewJob(t)
-//		log := &process.Log{Path: filepath.Join(t.TempDir(), "events")}
+//		log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
 //		cmd := exec.Command(process.Elrun(), "-n", "3", "--name", job.Name, "--events", log.Path, process.Self(t))
 //		cmd.Env = append(os.Environ(), "ROLE=train")
 //		elrun := job.Start(t, cmd)

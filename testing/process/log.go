@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Log follows an event log while elrun writes it. Only Path is set by callers; Read changes
-// the rest. It is not safe for concurrent use.
+// Log follows an event log while elrun writes it. Read changes it. It is not safe for
+// concurrent use.
 type Log struct {
 	Path      string
 	Events    []event.Event // in the order of the file
@@ -26,6 +26,18 @@ type Log struct {
 
 	offset int64
 	rest   []byte // a line that has been written in part
+}
+
+// NewLog returns the log with a path, where there need not be a file yet. If the test fails
+// its own log has the end of it.
+func NewLog(t testing.TB, path string) *Log {
+	t.Cleanup(func() {
+		if t.Failed() {
+			b, err := os.ReadFile(path)
+			t.Logf("end of event log %s (%d bytes, %v):\n%s", path, len(b), err, Tail(string(b), 5000))
+		}
+	})
+	return &Log{Path: path}
 }
 
 // Read takes in what has been written since the last time, and returns l. Before elrun has

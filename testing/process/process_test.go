@@ -254,7 +254,7 @@ func TestBuildFails(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	l := &process.Log{Path: filepath.Join(t.TempDir(), "events")}
+	l := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
 	if n := len(l.Read(t).Events); n != 0 {
 		t.Errorf("%d events in no file", n)
 	}
@@ -296,6 +296,20 @@ func TestLog(t *testing.T) {
 	write(4, "nonsense\n")
 	if errors, _ := run(t, func(t testing.TB) { l.Read(t) }); !strings.Contains(errors, "nonsense") {
 		t.Errorf("errors: %q", errors)
+	}
+}
+
+func TestLogOfFailure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	_, logs := run(t, func(t testing.TB) {
+		process.NewLog(t, path)
+		if err := os.WriteFile(path, []byte("one event\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Errorf("it fails")
+	})
+	if !strings.Contains(logs, "(10 bytes, <nil>):\none event\n") {
+		t.Errorf("log: %q", logs)
 	}
 }
 
