@@ -1,10 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // softmax is a job of MNIST with four peers that another may join.
 type softmax struct {
 	*elrun
 	program []string // with its arguments
-	log     string
+	log     *process.Log
 }
 
 // startSoftmax starts the job.
@@ -28,61 +25,43 @@ func startSoftmax(t *testing.T, args ...string) *softmax {
 	if long() {
 		goAhead(t)
 	}
-	s := &softmax{elrun: &elrun{job: jobName(t), done: make(chan struct{})}, log: filepath.Join(t.TempDir(), "events"),
+	s := &softmax{elrun: &elrun{job: process.NewJob(t)}, log: process.NewLog(t, filepath.Join(t.TempDir(), "events")),
 		program: slices.Concat([]string{"--", path, "--data", data, "--model", "softmax", "--microbatch", "8"}, args)}
-	s.launch(t, slices.Concat([]string{"run", "-n", "4", "--name", s.job, "--listen", listen(), "--events", s.log}, s.program))
+	s.launch(t, slices.Concat([]string{"run", "-n", "4", "--name", s.job.Name, "--listen", listen(), "--events", s.log.Path}, s.program))
 	return s
 }
 
 // comes starts a peer that joins and is ten times slower than the others.
 func (s *softmax) comes(t *testing.T) *softmax {
 	t.Helper()
-	late := &softmax{elrun: &elrun{job: s.job, done: make(chan struct{})}, log: filepath.Join(t.TempDir(), "events")}
-	late.launch(t, slices.Concat([]string{"join", "--name", s.job, "-n", "1", "--listen", listen(), "--events", late.log}, s.program,
+	late := &softmax{elrun: &elrun{job: s.job}, log: process.NewLog(t, filepath.Join(t.TempDir(), "events"))}
+	late.launch(t, slices.Concat([]string{"join", "--name", s.job.Name, "-n", "1", "--listen", listen(), "--events", late.log.Path}, s.program,
 		[]string{"--slow", "0:10"}))
 	return late
 }
 
 // events reads the log as far as it is written.
-func (s *softmax) events(t *testing.T) (all []event.Event) {
+func (s *softmax) events(t *testing.T) []event.Event {
 	t.Helper()
-	b, err := os.ReadFile(s.log)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		var e event.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
-		}
-		all = append(all, e)
-	}
-	return all
+	return s.log.Read(t).Events
 }
 
 // expectStep waits until the job is some steps on.
 func (s *softmax) expectStep(t *testing.T, step int64) {
 	t.Helper()
-	until(t, "steps", func() bool {
-		return slices.ContainsFunc(s.events(t), func(e event.Event) bool { return e.Body.Name() == "step" && e.Step >= step })
-	})
+	s.Until(t, "steps", func() bool { return s.log.Read(t).Step >= step })
 }
 
 // goOn waits for some more steps.
 func (s *softmax) goOn(t *testing.T, steps int64) {
 	t.Helper()
-	last := int64(0)
-	for _, e := range s.events(t) {
-		last = max(last, e.Step)
-	}
-	s.expectStep(t, last+steps)
+	s.expectStep(t, s.log.Read(t).Step+steps)
 }
 
 // stopped asks all peers to end.
 func (s *softmax) stopped(t *testing.T) {
 	t.Helper()
-	if _, stderr, status := elrunCommand(t, "stop", s.job); status != 0 {
+	if _, stderr, status := process.Command(t, "stop", s.job.Name); status != 0 {
 		t.Errorf("stop: status %d, %s", status, stderr)
 	}
 }
@@ -137,11 +116,11 @@ func TestSlowPeerWhereComputingCounts(t *testing.T) {
 	s := startSoftmax(t, "--global-batch", pick("1024", "4096"), "--pace", "200us", "--steps", "1000000")
 	s.expectStep(t, pick[int64](10, 40))
 	late := s.comes(t)
-	until(t, "an answer to the newcomer", func() bool { return s.letIn(t, 5) || late.parked(t) != "" })
+	process.Until(t, "an answer to the newcomer", func() bool { return s.letIn(t, 5) || late.parked(t) != "" })
 	s.goOn(t, pick[int64](10, 40))
 	s.stopped(t)
 	for _, e := range []*softmax{s, late} {
-		if status := e.wait(t); status != 0 {
+		if status := e.Wait(t); status != 0 {
 			t.Errorf("status %d", status)
 		}
 	}
@@ -167,16 +146,16 @@ func TestSlowPeerIsParked(t *testing.T) {
 	late := s.comes(t)
 	// On a machine with too much to do some member may be that slow, too: then the peer is
 	// let in, and only the long form, which wants a quiet machine, insists.
-	until(t, "a verdict", func() bool { return late.parked(t) != "" || !long() && s.times(t)[5] != nil })
+	process.Until(t, "a verdict", func() bool { return late.parked(t) != "" || !long() && s.times(t)[5] != nil })
 	if late.parked(t) == "" {
 		t.Log("let in: some member was slower than the newcomer")
 		s.stopped(t)
-		if a, b := late.wait(t), s.wait(t); a != 0 || b != 0 {
+		if a, b := late.Wait(t), s.Wait(t); a != 0 || b != 0 {
 			t.Errorf("status %d and %d", a, b)
 		}
 		return
 	}
-	late.expect(t, "cannot take part yet: a step would take ")
+	late.Expect(t, "cannot take part yet: a step would take ")
 	t.Logf("parked: %s", late.parked(t))
 	if why := late.parked(t); !strings.Contains(why, "samples/s, the 4 members") {
 		t.Errorf("parked for %q", why)
@@ -188,7 +167,7 @@ func TestSlowPeerIsParked(t *testing.T) {
 			}
 		}
 	}
-	if status := late.wait(t); status != 0 {
+	if status := late.Wait(t); status != 0 {
 		t.Errorf("status %d of the newcomer", status)
 	}
 	s.goOn(t, 20)
@@ -196,7 +175,7 @@ func TestSlowPeerIsParked(t *testing.T) {
 		t.Errorf("steps of groups of other sizes than 4: %v", times)
 	}
 	s.stopped(t)
-	if status := s.wait(t); status != 0 {
+	if status := s.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // long reports whether the long form of a test runs.
@@ -51,7 +52,6 @@ func goAhead(t *testing.T) {
 type trial struct {
 	program, data string
 	wrapper       []string // starts the program, if there is one
-	jobs          *int     // so far
 }
 
 // newTrial builds what is run. It tells what else the machine does, as that is in all
@@ -61,7 +61,7 @@ func newTrial(t *testing.T) *trial {
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		t.Logf("load %s", strings.TrimSpace(string(load)))
 	}
-	tr := &trial{jobs: new(int)}
+	tr := &trial{}
 	tr.program, tr.data = mnist(t)
 	return tr
 }
@@ -82,12 +82,11 @@ func (tr *trial) train(t *testing.T, peers int, args ...string) *trained {
 // run runs a program with so many peers, and with additions to the environment.
 func (tr *trial) run(t *testing.T, peers int, program []string, env ...string) *trained {
 	t.Helper()
-	*tr.jobs++
 	log := filepath.Join(t.TempDir(), "events")
 	ctx, cancel := context.WithTimeout(t.Context(), pick(limit, 10*limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Getenv(elrunVariable), append([]string{"run", "-n", strconv.Itoa(peers),
-		"--name", fmt.Sprintf("%s-%d", jobName(t), *tr.jobs), "--listen", listen(), "--events", log, "--"}, program...)...)
+	cmd := exec.CommandContext(ctx, process.Elrun(), append([]string{"run", "-n", strconv.Itoa(peers),
+		"--name", process.NewJob(t).Name, "--listen", listen(), "--events", log, "--"}, program...)...)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

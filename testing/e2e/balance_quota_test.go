@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // quotas shows real computing: two processes with quotas of CPU time.
@@ -75,7 +77,7 @@ func cpuGroup(t *testing.T, percent int) (dir string, err error) {
 	if err := makeGroup(dir, settings); err != nil {
 		return "", errors.Join(missing, err)
 	}
-	t.Cleanup(func() { until(t, "the end of all in "+dir, func() bool { return os.Remove(dir) == nil }) })
+	t.Cleanup(func() { process.Until(t, "the end of all in "+dir, func() bool { return os.Remove(dir) == nil }) })
 	return dir, nil
 }
 

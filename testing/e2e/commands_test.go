@@ -6,35 +6,37 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // The beginning of a job's name is enough for the commands that look at it or change it. A
 // loop that reports no steps is not shown at step 0.
 func TestNameByBeginning(t *testing.T) {
 	e := start(t, "loop", 2)
-	e.expect(t, "[0] sums", "[1] sums")
-	short := e.job[:len(e.job)-2]
-	stdout, stderr, status := elrunCommand(t, "status", short)
-	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job+"  epoch 1  step -  waiting for -\nRANK ") {
+	e.Expect(t, "[0] sums", "[1] sums")
+	short := e.job.Name[:len(e.job.Name)-2]
+	stdout, stderr, status := process.Command(t, "status", short)
+	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job.Name+"  epoch 1  step -  waiting for -\nRANK ") {
 		t.Errorf("status: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	stdout, stderr, status = elrunCommand(t, "ps", short)
+	stdout, stderr, status = process.Command(t, "ps", short)
 	if lines := strings.Split(stdout, "\n"); status != 0 || len(lines) != 3 ||
-		strings.Join(strings.Fields(lines[1]), " ") != e.job+" 2 1 - -" {
+		strings.Join(strings.Fields(lines[1]), " ") != e.job.Name+" 2 1 - -" {
 		t.Errorf("ps: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	stdout, stderr, status = elrunCommand(t, "stop", short)
-	if status != 0 || !strings.HasPrefix(stdout, "stopped job "+e.job+": 2 peers were asked to end, and were gone ") {
+	stdout, stderr, status = process.Command(t, "stop", short)
+	if status != 0 || !strings.HasPrefix(stdout, "stopped job "+e.job.Name+": 2 peers were asked to end, and were gone ") {
 		t.Errorf("stop: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	e.wait(t)
+	e.Wait(t)
 }
 
 // Flags of scale may stand between its arguments.
 func TestScaleByBeginning(t *testing.T) {
 	e := start(t, "train", 1)
 	e.expectSize(t, 0, 1)
-	stdout, stderr, status := elrunCommand(t, "scale", e.job[:len(e.job)-2], "--elrun", strconv.Itoa(e.cmd.Process.Pid), "2")
+	stdout, stderr, status := process.Command(t, "scale", e.job.Name[:len(e.job.Name)-2], "--elrun", strconv.Itoa(e.PID()), "2")
 	if status != 0 || stdout != "1 local peer becomes 2: starting peer 1\n" {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
@@ -63,7 +65,7 @@ func TestTicketFromFile(t *testing.T) {
 		}
 	}
 	e.expectDone(t)
-	if status := second.wait(t); status != 0 {
+	if status := second.Wait(t); status != 0 {
 		t.Errorf("the second elrun ended with status %d", status)
 	}
 }

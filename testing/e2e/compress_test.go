@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // squeezed is what a job on MNIST with four peers left behind.
@@ -30,7 +31,7 @@ func squeeze(t *testing.T, program, data, coding string, flags ...string) squeez
 	log := filepath.Join(t.TempDir(), "events.jsonl")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Getenv(elrunVariable), slices.Concat([]string{"-n", fmt.Sprint(squeezers), "--listen", listen(),
+	cmd := exec.CommandContext(ctx, process.Elrun(), slices.Concat([]string{"-n", fmt.Sprint(squeezers), "--listen", listen(),
 		"--events", log, "--", program, "--data", data, "--compress", coding}, flags)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)

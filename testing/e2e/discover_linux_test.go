@@ -45,9 +45,9 @@ func outliveTicket(t *testing.T) {
 	line := e.issue(t)
 	second := e.join(t, "train", 1, line, "--lan")
 	second.expectSize(t, 0, 3)
-	e.signal(t, syscall.SIGTERM)
+	e.Signal(t, syscall.SIGTERM)
 	second.expectSize(t, 0, 1)
-	if status := e.wait(t); status != 143 {
+	if status := e.Wait(t); status != 143 {
 		t.Errorf("status %d, want 143", status)
 	}
 	third := e.join(t, "train", 1, line, "--lan")

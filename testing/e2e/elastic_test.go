@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
 // pid returns the process of the peer with a local index that joined last.
 func (e *elrun) pid(t *testing.T, index int) int {
 	t.Helper()
-	all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] joined .*\bpid=(\d+)`, index)).FindAllStringSubmatch(e.out.String(), -1)
+	all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] joined .*\bpid=(\d+)`, index)).FindAllStringSubmatch(e.Out.String(), -1)
 	if len(all) == 0 {
 		t.Fatalf("peer %d has not joined", index)
 	}
@@ -48,8 +49,8 @@ func (e *elrun) hit(t *testing.T, sig syscall.Signal, indices ...int) {
 // has been printed so far.
 func (e *elrun) expectSize(t *testing.T, index, n int) {
 	t.Helper()
-	until(t, fmt.Sprintf("a session of %d members at peer %d", n, index), func() bool {
-		all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] session epoch=\d+ size=(\d+) `, index)).FindAllStringSubmatch(e.out.String(), -1)
+	process.Until(t, fmt.Sprintf("a session of %d members at peer %d", n, index), func() bool {
+		all := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] session epoch=\d+ size=(\d+) `, index)).FindAllStringSubmatch(e.Out.String(), -1)
 		return len(all) > 0 && all[len(all)-1][1] == strconv.Itoa(n)
 	})
 }
@@ -60,10 +61,10 @@ func (e *elrun) expectDone(t *testing.T) {
 	if err := os.WriteFile(e.finish, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	if n := strings.Count(e.out.String(), "\ndone steps="); n != 1 {
+	if n := strings.Count(e.Out.String(), "\ndone steps="); n != 1 {
 		t.Errorf("%d results were printed", n)
 	}
 }
@@ -78,9 +79,9 @@ func TestKillOneOfFive(t *testing.T) {
 			e.hit(t, syscall.SIGKILL, victim)
 			e.expectSize(t, 1, 4)
 			e.expectDone(t)
-			e.expect(t, fmt.Sprintf("peer %d (%s) is lost: it", victim, e.field(t, victim, "id")), "4 peers go on",
+			e.Expect(t, fmt.Sprintf("peer %d (%s) is lost: it", victim, e.field(t, victim, "id")), "4 peers go on",
 				fmt.Sprintf("the job finished, though on the way peer %d (pid %d) was killed", victim, pid))
-			if n := strings.Count(e.err.String(), "is lost"); n != 1 {
+			if n := strings.Count(e.Err.String(), "is lost"); n != 1 {
 				t.Errorf("the loss is told %d times", n)
 			}
 		})
@@ -123,11 +124,11 @@ func TestPeerLeaves(t *testing.T) {
 	e := start(t, "train", 3)
 	e.expectSize(t, 1, 3)
 	e.hit(t, syscall.SIGTERM, 1)
-	e.expect(t, "[1] has left at step")
+	e.Expect(t, "[1] has left at step")
 	e.expectSize(t, 0, 2)
 	e.expectDone(t)
-	e.expect(t, "has left")
-	if strings.Contains(e.err.String(), "is lost") {
+	e.Expect(t, "has left")
+	if strings.Contains(e.Err.String(), "is lost") {
 		t.Error("a peer that left is called lost")
 	}
 }
@@ -139,7 +140,7 @@ func TestPeerStopped(t *testing.T) {
 	e.hit(t, syscall.SIGSTOP, 1)
 	e.expectSize(t, 0, 2)
 	e.expectDone(t)
-	e.expect(t, "is stopped and holds up the others: killing it", "is lost")
+	e.Expect(t, "is stopped and holds up the others: killing it", "is lost")
 }
 
 func TestScale(t *testing.T) {
@@ -147,14 +148,14 @@ func TestScale(t *testing.T) {
 	e.expectSize(t, 0, 2)
 	scale := func(n, want string) {
 		t.Helper()
-		stdout, stderr, status := elrunCommand(t, "scale", e.job, n)
+		stdout, stderr, status := process.Command(t, "scale", e.job.Name, n)
 		if status != 0 || stdout != want+"\n" {
 			t.Errorf("scale %s: status %d, stdout %q, stderr %q", n, status, stdout, stderr)
 		}
 	}
 	scale("4", "2 local peers become 4: starting peers 2, 3")
 	e.expectSize(t, 0, 4)
-	stdout, _, _ := elrunCommand(t, "status", e.job, "--json")
+	stdout, _, _ := process.Command(t, "status", e.job.Name, "--json")
 	var s launch.Status
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil || len(s.Members) != 4 {
 		t.Errorf("%v: %s", err, stdout)
@@ -163,7 +164,7 @@ func TestScale(t *testing.T) {
 	scale("1", "4 local peers become 1: asking peers 3, 2, 1 to leave")
 	e.expectSize(t, 0, 1)
 	for _, n := range []string{"0", "100000", "-1", "many"} {
-		if _, stderr, status := elrunCommand(t, "scale", e.job, "--", n); status != 2 || stderr == "" {
+		if _, stderr, status := process.Command(t, "scale", e.job.Name, "--", n); status != 2 || stderr == "" {
 			t.Errorf("scale %s: status %d, stderr %q", n, status, stderr)
 		}
 	}
@@ -174,11 +175,11 @@ func TestScale(t *testing.T) {
 // those of its own launcher and of another.
 func TestMinPeersFromTheStart(t *testing.T) {
 	e := start(t, "train", 1, "--min-peers", "3")
-	e.expect(t, "1 present, 3 needed")
-	if _, stderr, status := elrunCommand(t, "scale", e.job, "2"); status != 0 {
+	e.Expect(t, "1 present, 3 needed")
+	if _, stderr, status := process.Command(t, "scale", e.job.Name, "2"); status != 0 {
 		t.Fatalf("scale: status %d, stderr %q", status, stderr)
 	}
-	e.expect(t, "has joined", "; 2 peers of the 3 needed wait for more")
+	e.Expect(t, "has joined", "; 2 peers of the 3 needed wait for more")
 	second := e.join(t, "train", 1, e.issue(t))
 	e.expectSize(t, 0, 3)
 	second.expectSize(t, 0, 3)
@@ -192,8 +193,8 @@ func TestRestart(t *testing.T) {
 	e.expectSize(t, 1, 2)
 	first := e.pid(t, 1)
 	e.hit(t, syscall.SIGKILL, 1)
-	e.expect(t, "peer 1 is started again, as a new member (restart 1 of 2)")
-	until(t, "the new process", func() bool { return e.pid(t, 1) != first })
+	e.Expect(t, "peer 1 is started again, as a new member (restart 1 of 2)")
+	process.Until(t, "the new process", func() bool { return e.pid(t, 1) != first })
 	e.expectSize(t, 0, 2)
 	e.expectDone(t)
 	b, err := os.ReadFile(log)
@@ -205,7 +206,7 @@ func TestRestart(t *testing.T) {
 // issue returns a ticket for the job.
 func (e *elrun) issue(t *testing.T, flags ...string) string {
 	t.Helper()
-	stdout, stderr, status := elrunCommand(t, append([]string{"ticket", e.job}, flags...)...)
+	stdout, stderr, status := process.Command(t, append([]string{"ticket", e.job.Name}, flags...)...)
 	if status != 0 || strings.Count(stdout, "\n") != 1 || strings.Contains(stderr, "on this host alone") != (listen() == "local") {
 		t.Fatalf("ticket: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
@@ -217,7 +218,7 @@ func (e *elrun) issue(t *testing.T, flags ...string) string {
 func TestJoin(t *testing.T) {
 	for name, flags := range map[string]func(*elrun) []string{
 		"ticket":  func(e *elrun) []string { return []string{e.issue(t)} },
-		"by name": func(e *elrun) []string { return []string{"--name", e.job} },
+		"by name": func(e *elrun) []string { return []string{"--name", e.job.Name} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := start(t, "train", 2)
@@ -226,13 +227,11 @@ func TestJoin(t *testing.T) {
 			for i := range 3 {
 				second.expectSize(t, i, 5)
 			}
-			e.expect(t, "has joined")
-			if err := e.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			e.Expect(t, "has joined")
+			e.Kill()
 			second.expectSize(t, 0, 3)
 			second.expectDone(t)
-			until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
+			process.Until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
 		})
 	}
 }
@@ -244,8 +243,8 @@ func TestJoinedElrunInterrupted(t *testing.T) {
 	second := e.join(t, "train", 2, e.issue(t))
 	second.expectSize(t, 0, 3)
 	second.expectSize(t, 1, 3)
-	second.signal(t, syscall.SIGINT)
-	if status := second.wait(t); status != 130 {
+	second.Signal(t, syscall.SIGINT)
+	if status := second.Wait(t); status != 130 {
 		t.Errorf("status %d", status)
 	}
 	e.expectSize(t, 0, 1)
@@ -268,18 +267,18 @@ func TestBadTickets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the ticket to expire", func() bool { return time.Now().After(old.Expiry.Add(time.Second)) })
+	process.Until(t, "the ticket to expire", func() bool { return time.Now().After(old.Expiry.Add(time.Second)) })
 	for name, c := range map[string]struct{ ticket, want string }{
 		"garbage": {"elrun1.garbage", "bad ticket"},
 		"expired": {expired, "ticket expired"},
 		"wrong":   {wrong.String(), "wrong ticket"},
 	} {
 		second := e.join(t, "train", 1, c.ticket)
-		if status := second.wait(t); status != 1 || !strings.Contains(second.out.String()+second.err.String(), c.want) {
+		if status := second.Wait(t); status != 1 || !strings.Contains(second.Out.String()+second.Err.String(), c.want) {
 			t.Errorf("%s: status %d", name, status)
 		}
 	}
-	if _, stderr, status := elrunCommand(t, "join", "--name", "no-such-job", "true"); status != 1 || !strings.Contains(stderr, "no such job") {
+	if _, stderr, status := process.Command(t, "join", "--name", "no-such-job", "true"); status != 1 || !strings.Contains(stderr, "no such job") {
 		t.Errorf("join of no job: status %d, stderr %q", status, stderr)
 	}
 	e.expectDone(t)
@@ -289,7 +288,7 @@ func TestBadTickets(t *testing.T) {
 // do not count, and the rest goes on without them.
 func expectVoters(t *testing.T, log string, n int) {
 	t.Helper()
-	until(t, fmt.Sprintf("a view with %d voters", n), func() bool {
+	process.Until(t, fmt.Sprintf("a view with %d voters", n), func() bool {
 		b, err := os.ReadFile(log)
 		if err != nil {
 			t.Fatal(err)
@@ -316,11 +315,11 @@ func TestQuorumLost(t *testing.T) {
 	second.expectSize(t, 1, 3)
 	expectVoters(t, log, 3)
 	second.hit(t, syscall.SIGKILL, 0, 1)
-	if status := e.wait(t); status != launch.StatusQuorum {
+	if status := e.Wait(t); status != launch.StatusQuorum {
 		t.Errorf("status %d, want %d", status, launch.StatusQuorum)
 	}
-	e.expect(t, "too few peers are left (1 present, 2 needed)", "the group gives up with status 75")
-	if status := second.wait(t); status != 1 {
+	e.Expect(t, "too few peers are left (1 present, 2 needed)", "the group gives up with status 75")
+	if status := second.Wait(t); status != 1 {
 		t.Errorf("the other elrun ended with status %d, want 1", status)
 	}
 }

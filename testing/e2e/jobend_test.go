@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // A job is as good as the end of those who held its result: with 1 if they could not save
@@ -21,16 +23,16 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 		"none": {"x", 0, "done steps=20"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := &elrun{job: jobName(t), done: make(chan struct{})}
+			e := &elrun{job: process.NewJob(t)}
 			dir := t.TempDir()
 			script := fmt.Sprintf(`case "$ELRUN_INDEX" in %s) set -- "$@" --save %s/no/such/folder;; *) set -- "$@" --save %s;; esac; exec "$@"`,
 				c.who, dir, filepath.Join(dir, "weights"))
-			e.launch(t, []string{"-n", "3", "--name", e.job, "--listen", listen(), "sh", "-c", script, "sh",
+			e.launch(t, []string{"-n", "3", "--name", e.job.Name, "--listen", listen(), "sh", "-c", script, "sh",
 				program, "--data", data, "--model", "softmax", "--steps", "20"})
-			if status := e.wait(t); status != c.want {
+			if status := e.Wait(t); status != c.want {
 				t.Errorf("status %d, want %d", status, c.want)
 			}
-			e.expect(t, c.text)
+			e.Expect(t, c.text)
 		})
 	}
 }
@@ -39,14 +41,14 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 // result of the second.
 func TestTwoProgramsInOneCommand(t *testing.T) {
 	program, data := mnist(t)
-	e := &elrun{job: jobName(t), done: make(chan struct{})}
-	e.launch(t, []string{"-n", "3", "--name", e.job, "--listen", listen(), "sh", "-c",
+	e := &elrun{job: process.NewJob(t)}
+	e.launch(t, []string{"-n", "3", "--name", e.job.Name, "--listen", listen(), "sh", "-c",
 		`"$@" --seed 1 && "$@" --seed 2`, "sh", program, "--data", data, "--model", "softmax", "--steps", "20"})
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	e.expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3")
-	if n := strings.Count("\n"+e.out.String(), "\ndone steps=20 peers=3"); n != 1 {
+	e.Expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3")
+	if n := strings.Count("\n"+e.Out.String(), "\ndone steps=20 peers=3"); n != 1 {
 		t.Errorf("%d results were printed", n)
 	}
 }

@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // end lets the roles end that wait for the file.
@@ -28,11 +28,11 @@ func (e *elrun) end(t *testing.T) {
 // expectWholeDone waits for the end of a job that nobody was lost from.
 func (e *elrun) expectWholeDone(t *testing.T) {
 	t.Helper()
-	if status := e.wait(t); status != 0 || !strings.Contains(e.out.String(), "\ndone steps=") {
+	if status := e.Wait(t); status != 0 || !strings.Contains(e.Out.String(), "\ndone steps=") {
 		t.Errorf("status %d, want 0 and a result", status)
 	}
 	for _, word := range []string{"lost", "put out", "killing"} {
-		if strings.Contains(e.err.String(), word) {
+		if strings.Contains(e.Err.String(), word) {
 			t.Errorf("the job had %q", word)
 		}
 	}
@@ -46,14 +46,14 @@ func TestLauncherStopped(t *testing.T) {
 		b, _ := os.ReadFile(e.finish + progressSuffix) // empty before the first round
 		return string(b)
 	}
-	e.signal(t, syscall.SIGSTOP)
+	e.Signal(t, syscall.SIGSTOP)
 	before := len(progress())
-	until(t, "more events than sockets and peers hold", func() bool { return len(progress()) > before+200 })
+	process.Until(t, "more events than sockets and peers hold", func() bool { return len(progress()) > before+200 })
 	e.end(t)
-	until(t, "the end of the last round", func() bool { return strings.Count(progress(), "\n") == 2 })
-	e.signal(t, syscall.SIGCONT)
+	process.Until(t, "the end of the last round", func() bool { return strings.Count(progress(), "\n") == 2 })
+	e.Signal(t, syscall.SIGCONT)
 	e.expectWholeDone(t)
-	e.expect(t, "of its log dropped")
+	e.Expect(t, "of its log dropped")
 }
 
 // longestSilence is longer than any member may be silent.
@@ -64,45 +64,35 @@ func TestSuspended(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 3, "--events", log)
 	e.expectRanks(t, 3)
-	e.expect(t, "session epoch=")
-	e.signal(t, syscall.SIGTSTP)
+	e.Expect(t, "session epoch=")
+	e.Signal(t, syscall.SIGTSTP)
 	stopped := func() bool {
-		return len(e.peers(t)) == 3 && !slices.ContainsFunc(append(e.peers(t), e.cmd.Process.Pid), func(pid int) bool { return state(pid) != "T" })
+		return len(e.peers(t)) == 3 && !slices.ContainsFunc(append(e.peers(t), e.PID()), func(pid int) bool { return process.State(pid) != "T" })
 	}
-	until(t, "all to be stopped", stopped)
+	process.Until(t, "all to be stopped", stopped)
 	steps := func() string {
 		b, _ := os.ReadFile(log) // empty before the first event
 		return string(b)
 	}
 	before := strings.Count(steps(), "\n")
-	stays(t, longestSilence, "stopped", stopped)
-	e.signal(t, syscall.SIGCONT)
-	until(t, "further steps", func() bool { return strings.Count(steps(), "\n") > before+300 })
+	process.Stays(t, longestSilence, "stopped", stopped)
+	e.Signal(t, syscall.SIGCONT)
+	process.Until(t, "further steps", func() bool { return strings.Count(steps(), "\n") > before+300 })
 	e.end(t)
 	e.expectWholeDone(t)
-}
-
-// state returns the state of a process: R, S, T, Z and so on, "" if there is none.
-func state(pid int) string {
-	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 || len(b) < i+3 {
-		return ""
-	}
-	return string(b[i+2 : i+3])
 }
 
 // commandLine returns the arguments and the environment that run a role with n peers under a
 // wrapper: words of which "$@" stands for the program.
 func (e *elrun) commandLine(t *testing.T, n int, flags ...string) []string {
 	t.Helper()
-	return append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job, "--listen", listen()}, flags...)
+	return append([]string{"run", "-n", strconv.Itoa(n), "--name", e.job.Name, "--listen", listen()}, flags...)
 }
 
-// prepare returns a job that is started by launch.
+// prepare returns a job that is started by launch or begin.
 func prepare(t *testing.T, role string) *elrun {
 	t.Helper()
-	e := &elrun{job: jobName(t), finish: filepath.Join(t.TempDir(), "finish"), done: make(chan struct{})}
+	e := &elrun{job: process.NewJob(t), finish: filepath.Join(t.TempDir(), "finish")}
 	t.Setenv(roleVariable, role)
 	t.Setenv(finishVariable, e.finish)
 	return e
@@ -110,10 +100,7 @@ func prepare(t *testing.T, role string) *elrun {
 
 // A peer behind another program is asked to leave, and the other program goes on after it.
 func TestWrapped(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := process.Self(t)
 	for name, wrapper := range map[string][]string{
 		"sh":      {"sh", "-c", `"$0"; echo "wrapper went on"`, self},
 		"time":    {"time", self},
@@ -127,15 +114,15 @@ func TestWrapped(t *testing.T) {
 			e := prepare(t, "train")
 			e.launch(t, append(e.commandLine(t, 2), wrapper...))
 			e.expectRanks(t, 2)
-			e.signal(t, syscall.SIGTERM)
-			if status := e.wait(t); status != 143 {
+			e.Signal(t, syscall.SIGTERM)
+			if status := e.Wait(t); status != 143 {
 				t.Errorf("status %d, want 143", status)
 			}
 			for _, said := range []string{"[0] has left", "[1] has left"} {
-				e.expect(t, said)
+				e.Expect(t, said)
 			}
 			if name == "sh" {
-				e.expect(t, "[0] wrapper went on", "[1] wrapper went on")
+				e.Expect(t, "[0] wrapper went on", "[1] wrapper went on")
 			}
 		})
 	}
@@ -146,30 +133,22 @@ func TestSignalTwice(t *testing.T) {
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
 		e := start(t, "train", 2)
 		e.expectRanks(t, 2)
-		e.signal(t, syscall.SIGTERM)
+		e.Signal(t, syscall.SIGTERM)
 		if second != syscall.SIGTERM { // of two that wait the kernel gives the lower number first
-			e.expect(t, "passed on")
+			e.Expect(t, "passed on")
 		}
-		e.signal(t, second)
-		if status := e.wait(t); status != 143 {
+		e.Signal(t, second)
+		if status := e.Wait(t); status != 143 {
 			t.Errorf("status %d, want 143", status)
 		}
-		e.expect(t, "[0] has left", "[1] has left")
+		e.Expect(t, "[0] has left", "[1] has left")
 	}
 }
 
 // pending reports whether a signal waits for a process to take it.
 func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^ShdPnd:\s*([0-9a-f]+)$`).FindSubmatch(b)
-	if m == nil {
-		t.Fatalf("no pending signals in:\n%s", b)
-	}
-	mask, err := strconv.ParseUint(string(m[1]), 16, 64)
+	mask, err := strconv.ParseUint(process.StatusField(pid, "ShdPnd"), 16, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,41 +157,33 @@ func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 
 // What elrun was started to ignore it ignores, and its peers can still be asked to leave.
 func TestIgnoredSignals(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, sig := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			e := prepare(t, "train")
-			e.command(t, "sh", append([]string{"-c", `trap "" ` + name + `; exec "$0" "$@"`, os.Getenv(elrunVariable)},
-				append(e.commandLine(t, 2), self)...)...)
+			e.begin(t, exec.Command("sh", append([]string{"-c", `trap "" ` + name + `; exec "$0" "$@"`, process.Elrun()},
+				append(e.commandLine(t, 2), process.Self(t))...)...))
 			e.expectRanks(t, 2)
-			e.signal(t, sig)
-			until(t, "the signal to be delivered", func() bool { return !pending(t, e.cmd.Process.Pid, sig) })
-			e.signal(t, syscall.SIGTERM)
-			if status := e.wait(t); status != 143 {
+			e.Signal(t, sig)
+			process.Until(t, "the signal to be delivered", func() bool { return !pending(t, e.PID(), sig) })
+			e.Signal(t, syscall.SIGTERM)
+			if status := e.Wait(t); status != 143 {
 				t.Errorf("status %d, want 143: SIGTERM was the first that counts", status)
 			}
-			e.expect(t, "[0] has left", "[1] has left")
+			e.Expect(t, "[0] has left", "[1] has left")
 		})
 	}
 }
 
 // A full disk under standard output ends no job; but the result that it did not take is a failure.
 func TestFullOutput(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	log := filepath.Join(t.TempDir(), "events")
 	e := prepare(t, "steps")
-	e.command(t, "sh", append([]string{"-c", `exec "$0" "$@" >/dev/full`, os.Getenv(elrunVariable)},
-		append(e.commandLine(t, 2, "--events", log), self)...)...)
-	if status := e.wait(t); status != 1 {
+	e.begin(t, exec.Command("sh", append([]string{"-c", `exec "$0" "$@" >/dev/full`, process.Elrun()},
+		append(e.commandLine(t, 2, "--events", log), process.Self(t))...)...))
+	if status := e.Wait(t); status != 1 {
 		t.Errorf("status %d, want 1", status)
 	}
-	e.expect(t, "standard output: no space left on device", "the result could not be written", "done steps=20 peers=2 sha256=abcd")
+	e.Expect(t, "standard output: no space left on device", "the result could not be written", "done steps=20 peers=2 sha256=abcd")
 	if b, err := os.ReadFile(log); err != nil || bytes.Count(b, []byte(`"event":"step"`)) != 40 {
 		t.Errorf("the event log has not all: %v", err)
 	}
@@ -226,7 +197,7 @@ func inNamespace(t *testing.T, flags []string, args ...string) (out string, stat
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "unshare", slices.Concat(flags, []string{os.Getenv(elrunVariable)}, args)...)
+	cmd := exec.CommandContext(ctx, "unshare", slices.Concat(flags, []string{process.Elrun()}, args)...)
 	b, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -259,20 +230,16 @@ func TestFirstProcess(t *testing.T) {
 
 // Ctrl-Z stops the whole job, fg continues it. Ctrl-S stops only what the terminal shows.
 func TestTerminalKeys(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	e := prepare(t, "train")
 	log := filepath.Join(t.TempDir(), "events")
-	e.cmd = exec.Command("bash", append([]string{"-c", `set -m; "$0" "$@"; echo "stopped with $?"; read line; fg >/dev/null; echo "ended with $?"`,
-		os.Getenv(elrunVariable)}, append(e.commandLine(t, 3, "--events", log), self)...)...)
-	screen := onTerminal(t, e.cmd)
-	e.begin(t)
+	cmd := exec.Command("bash", append([]string{"-c", `set -m; "$0" "$@"; echo "stopped with $?"; read line; fg >/dev/null; echo "ended with $?"`,
+		process.Elrun()}, append(e.commandLine(t, 3, "--events", log), process.Self(t))...)...)
+	screen := onTerminal(t, cmd)
+	e.begin(t, cmd)
 	go screen.watch()
 	shows := func(text string) {
 		t.Helper()
-		until(t, text, func() bool { return strings.Contains(screen.out.String(), text) })
+		process.Until(t, text, func() bool { return strings.Contains(screen.out.String(), text) })
 	}
 	shows("session epoch=")
 	screen.press(t, "\x13") // Ctrl-S
@@ -281,26 +248,20 @@ func TestTerminalKeys(t *testing.T) {
 		return bytes.Count(b, []byte("\n"))
 	}
 	before := events()
-	until(t, "more events", func() bool { return events() > before+100 })
+	process.Until(t, "more events", func() bool { return events() > before+100 })
 	screen.press(t, "\x11\x1a") // Ctrl-Q, Ctrl-Z
 	shows("stopped with 147")   // 128 + SIGSTOP
-	until(t, "all to be stopped", func() bool {
-		return !slices.ContainsFunc(e.peers(t), func(pid int) bool { return state(pid) != "T" && strings.Contains(name(pid), "e2e") })
+	process.Until(t, "all to be stopped", func() bool {
+		return !slices.ContainsFunc(e.peers(t), func(pid int) bool { return process.State(pid) != "T" && strings.Contains(process.Program(pid), "e2e") })
 	})
 	screen.press(t, "\n")
 	before = events()
-	until(t, "more events", func() bool { return events() > before+100 })
+	process.Until(t, "more events", func() bool { return events() > before+100 })
 	e.end(t)
 	shows("done steps=")
 	shows("ended with 0")
 	if text := screen.out.String(); strings.Contains(text, "lost") || strings.Contains(text, "killing") {
 		t.Errorf("the screen shows:\n%s", text)
 	}
-	e.wait(t)
-}
-
-// name returns the name of a process.
-func name(pid int) string {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return string(b)
+	e.Wait(t)
 }

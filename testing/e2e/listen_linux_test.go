@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // TestListening runs in a network of its own: the peers of a local job listen on loopback and
@@ -53,7 +55,7 @@ func openByTicket(t *testing.T) {
 	}
 	line := e.issue(t)
 	e.expectWide(t, 3)
-	if out, stderr, status := elrunCommand(t, "scale", e.job, "4"); status != 0 {
+	if out, stderr, status := process.Command(t, "scale", e.job.Name, "4"); status != 0 {
 		t.Fatalf("scale: %s %s", out, stderr)
 	}
 	e.expectSize(t, 0, 4)

@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // mnist builds bin/mnist and returns its path and that of the data.
@@ -28,8 +28,8 @@ func mnist(t *testing.T) (program, data string) {
 		t.Skip("no MNIST in data/mnist: make data fetches it")
 	}
 	program = filepath.Join(t.TempDir(), "mnist")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/elrun/elrun/examples/mnist").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := process.Build(program, "examples/mnist"); err != nil {
+		t.Fatal(err)
 	}
 	return program, data
 }
@@ -40,7 +40,7 @@ func train(t *testing.T, peers, steps int, args ...string) [][]event.Step {
 	t.Helper()
 	program, data := mnist(t)
 	log := filepath.Join(t.TempDir(), "events.jsonl")
-	_, stderr, status := elrunCommand(t, append([]string{"-n", strconv.Itoa(peers), "--listen", "local", "--events", log, "--",
+	_, stderr, status := process.Command(t, append([]string{"-n", strconv.Itoa(peers), "--listen", "local", "--events", log, "--",
 		program, "--data", data, "--steps", strconv.Itoa(steps)}, args...)...)
 	if status != 0 {
 		t.Fatalf("status %d\n%s", status, stderr)

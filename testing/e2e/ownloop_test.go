@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // readmeProgram builds the last program that the README shows, with other steps, of which each
@@ -48,15 +49,15 @@ func readmeProgram(t *testing.T, steps int, change ...string) string {
 // startProgram runs a program of its own under elrun.
 func startProgram(t *testing.T, program string, n int, env ...string) *elrun {
 	t.Helper()
-	e := &elrun{job: jobName(t), done: make(chan struct{})}
-	e.launch(t, []string{"run", "-n", strconv.Itoa(n), "--name", e.job, "--listen", listen(), program}, env...)
+	e := &elrun{job: process.NewJob(t)}
+	e.launch(t, []string{"run", "-n", strconv.Itoa(n), "--name", e.job.Name, "--listen", listen(), program}, env...)
 	return e
 }
 
 // status returns what elrun status tells of the job; the zero value if it cannot.
 func (e *elrun) status(t *testing.T) (s launch.Status) {
 	t.Helper()
-	out, _, status := elrunCommand(t, "status", e.job, "--json")
+	out, _, status := process.Command(t, "status", e.job.Name, "--json")
 	if status == 0 {
 		if err := json.Unmarshal([]byte(out), &s); err != nil {
 			t.Fatal(err)
@@ -68,12 +69,7 @@ func (e *elrun) status(t *testing.T) (s launch.Status) {
 // running waits until n members run, at some step or later, and returns the status.
 func (e *elrun) running(t *testing.T, n int, step int64) (s launch.Status) {
 	t.Helper()
-	until(t, fmt.Sprintf("%d peers at step %d", n, step), func() bool {
-		select {
-		case <-e.done:
-			t.Fatalf("elrun has ended, and %d peers at step %d were expected", n, step)
-		default:
-		}
+	e.Until(t, fmt.Sprintf("%d peers at step %d", n, step), func() bool {
 		s = e.status(t)
 		count := 0
 		for _, m := range s.Members {
@@ -119,31 +115,31 @@ func disturbReadmeProgram(t *testing.T, program string, steps int64, alone strin
 	}
 	e.running(t, 2, 30)
 	scale := func(n string) {
-		if _, errors, status := elrunCommand(t, "scale", "--elrun", strconv.Itoa(e.cmd.Process.Pid), e.job, n); status != 0 {
+		if _, errors, status := process.Command(t, "scale", "--elrun", strconv.Itoa(e.PID()), e.job.Name, n); status != 0 {
 			t.Fatalf("scale: status %d, %s", status, errors)
 		}
 	}
 	scale("4")
 	e.running(t, 4, 40)
-	second := &elrun{job: e.job, done: make(chan struct{})}
-	second.launch(t, []string{"join", "--name", e.job, "-n", "1", "--listen", listen(), program})
+	second := &elrun{job: e.job}
+	second.launch(t, []string{"join", "--name", e.job.Name, "-n", "1", "--listen", listen(), program})
 	e.running(t, 5, 50)
 	scale("2")
 	e.running(t, 3, 60)
-	if a, b := e.wait(t), second.wait(t); a != 0 || b != 0 {
+	if a, b := e.Wait(t), second.Wait(t); a != 0 || b != 0 {
 		t.Errorf("status %d and %d", a, b)
 	}
 	done := regexp.MustCompile(`(?m)^done steps=600 peers=3 sha256=[0-9a-f]{64}$`)
-	if !done.MatchString(e.out.String()) || !done.MatchString(second.out.String()) {
+	if !done.MatchString(e.Out.String()) || !done.MatchString(second.Out.String()) {
 		t.Error("no last line")
 	}
-	if n := strings.Count(e.out.String()+second.out.String(), "] "+alone); n != 3 {
+	if n := strings.Count(e.Out.String()+second.Out.String(), "] "+alone); n != 3 {
 		t.Errorf("%d peers ended with %s", n, alone)
 	}
-	if n := strings.Count(e.err.String(), "began with another state"); n != 1 {
+	if n := strings.Count(e.Err.String(), "began with another state"); n != 1 {
 		t.Errorf("other initial states were told %d times", n)
 	}
-	e.expect(t, "is lost", "the job finished, though on the way")
+	e.Expect(t, "is lost", "the job finished, though on the way")
 }
 
 // A mistake at one peer ends the job with status 1: it names the mistake, and the others end
@@ -175,17 +171,17 @@ func TestReadmeProgramWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := startProgram(t, program, 3, "E2E_MISTAKE="+name)
-			if status := e.wait(t); status != 1 {
+			if status := e.Wait(t); status != 1 {
 				t.Errorf("status %d", status)
 			}
-			if strings.Contains(e.out.String(), "\ndone steps=") {
+			if strings.Contains(e.Out.String(), "\ndone steps=") {
 				t.Error("there is a result")
 			}
 			for i := range 3 {
 				if i == 1 && name == "panic" {
 					continue
 				}
-				if !regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] .*%s`, i, regexp.QuoteMeta(want))).MatchString(e.out.String() + e.err.String()) {
+				if !regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] .*%s`, i, regexp.QuoteMeta(want))).MatchString(e.Out.String() + e.Err.String()) {
 					t.Errorf("peer %d does not say %q", i, want)
 				}
 			}

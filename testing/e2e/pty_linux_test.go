@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // terminal is a pseudo-terminal on which a program runs as the leader of its session.
 type terminal struct {
 	keys *os.File
-	out  output // what the screen shows
+	out  process.Output // what the screen shows
 }
 
 // onTerminal makes a terminal the standard streams of e's command.

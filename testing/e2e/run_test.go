@@ -11,12 +11,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 func TestBarrier(t *testing.T) {
 	begin := time.Now()
 	e := start(t, "barrier", 8)
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Fatalf("status %d", status)
 	}
 	t.Logf("8 peers joined, did a barrier and ended in %v", time.Since(begin))
@@ -30,7 +32,7 @@ func TestCannotRun(t *testing.T) {
 	}
 	for program, want := range map[string]string{"no-such-program": "not found in PATH", "./missing": "no such file",
 		plain: "not executable", t.TempDir(): "is a directory"} {
-		_, stderr, status := elrunCommand(t, "-n", "2", program, "--flag")
+		_, stderr, status := process.Command(t, "-n", "2", program, "--flag")
 		if status != 1 || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: status %d, stderr %q", program, status, stderr)
 		}
@@ -40,7 +42,7 @@ func TestCannotRun(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"--no-such-flag", "ls"}, {"-n", "x", "ls"}, {"-n", "0", "ls"}, {"--transport", "pigeon", "ls"},
 		{"--name", "a/b", "ls"}, {"bench", "nonsense"}, {"bench", "allreduce", "--dtype", "int7"}, {"-n", "100000", "ls"}} {
-		if _, stderr, status := elrunCommand(t, args...); status != 2 || stderr == "" {
+		if _, stderr, status := process.Command(t, args...); status != 2 || stderr == "" {
 			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
 		}
 	}
@@ -50,11 +52,11 @@ func TestArguments(t *testing.T) {
 	for _, args := range [][]string{
 		{"-n", "1", "echo", "-n", "--np", "--", "x"}, {"run", "-n", "1", "--", "echo", "-n", "--np", "--", "x"},
 		{"-n", "1", "--", "echo", "-n", "--np", "--", "x"}} {
-		if stdout, _, status := elrunCommand(t, args...); status != 0 || stdout != "[0] --np -- x\n" {
+		if stdout, _, status := process.Command(t, args...); status != 0 || stdout != "[0] --np -- x\n" {
 			t.Errorf("%q: status %d, stdout %q", args, status, stdout)
 		}
 	}
-	if _, stderr, status := elrunCommand(t, "run", "--", "bench"); status != 1 || !strings.Contains(stderr, `"bench"`) {
+	if _, stderr, status := process.Command(t, "run", "--", "bench"); status != 1 || !strings.Contains(stderr, `"bench"`) {
 		t.Errorf("a program named like a subcommand: status %d, %q", status, stderr)
 	}
 }
@@ -64,21 +66,21 @@ func TestExitsBeforeJoining(t *testing.T) {
 		t.Run(status, func(t *testing.T) {
 			t.Setenv("E2E_STATUS", status)
 			e := start(t, "early", 3)
-			if got := e.wait(t); got != 1 {
+			if got := e.Wait(t); got != 1 {
 				t.Errorf("status %d, want 1", got)
 			}
-			e.expect(t, "peer 1 ", "exited with status "+status, "are told to end",
-				"[0] error: launch: join job "+e.job+": launcher ended the job", "[2] error: launch: join job "+e.job+": launcher ended the job")
+			e.Expect(t, "peer 1 ", "exited with status "+status, "are told to end",
+				"[0] error: launch: join job "+e.job.Name+": launcher ended the job", "[2] error: launch: join job "+e.job.Name+": launcher ended the job")
 		})
 	}
 }
 
 func TestFlood(t *testing.T) {
 	e := start(t, "flood", 3)
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Fatalf("status %d", status)
 	}
-	out := e.out.String()
+	out := e.Out.String()
 	if n := strings.Count(out, "[0] "+strings.Repeat("x", 99)+"\n"); n != 200_000 {
 		t.Errorf("%d of 200000 lines", n)
 	}
@@ -91,18 +93,18 @@ func TestFlood(t *testing.T) {
 func TestKilledPeer(t *testing.T) {
 	e := start(t, "loop", 3)
 	e.expectRanks(t, 3)
-	e.expect(t, "sums")
+	e.Expect(t, "sums")
 	e.signalPeer(t, 1, syscall.SIGKILL)
-	if status := e.wait(t); status != 1 {
+	if status := e.Wait(t); status != 1 {
 		t.Errorf("status %d, want 1", status)
 	}
 	for _, survivor := range []int{0, 2} {
-		e.expect(t, fmt.Sprintf("[%d] error: ", survivor))
+		e.Expect(t, fmt.Sprintf("[%d] error: ", survivor))
 	}
-	if n := strings.Count(e.out.String(), e.field(t, 1, "id")); n < 3 { // its own line and two errors
+	if n := strings.Count(e.Out.String(), e.field(t, 1, "id")); n < 3 { // its own line and two errors
 		t.Errorf("survivors do not name the dead peer")
 	}
-	e.expect(t, "peer 1 ("+e.field(t, 1, "id")+") is lost: it was killed by signal 9 (killed), pid "+e.field(t, 1, "pid"),
+	e.Expect(t, "peer 1 ("+e.field(t, 1, "id")+") is lost: it was killed by signal 9 (killed), pid "+e.field(t, 1, "pid"),
 		"the job did not finish; first peer 1 (pid ")
 }
 
@@ -111,12 +113,12 @@ func TestInterrupted(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 			t.Run(fmt.Sprintf("%s-%d", role, sig), func(t *testing.T) {
 				e := start(t, role, 3)
-				e.expect(t, ready...)
-				e.signal(t, sig)
-				if status := e.wait(t); status != 128+int(sig) {
+				e.Expect(t, ready...)
+				e.Signal(t, sig)
+				if status := e.Wait(t); status != 128+int(sig) {
 					t.Errorf("status %d, want %d", status, 128+int(sig))
 				}
-				if n := e.sockets(t); n != 0 {
+				if n := process.Sockets(t, e.job.Name); n != 0 {
 					t.Errorf("%d sockets are left", n)
 				}
 			})
@@ -129,10 +131,10 @@ func TestInterruptedEarly(t *testing.T) {
 	for i := range 10 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			e := start(t, "loop", 3)
-			until(t, "a process", func() bool { return len(e.peers(t)) > i%4 || i%4 == 3 })
-			e.signal(t, syscall.SIGTERM)
+			process.Until(t, "a process", func() bool { return len(e.peers(t)) > i%4 || i%4 == 3 })
+			e.Signal(t, syscall.SIGTERM)
 			// Before its first instructions elrun cannot do better than die.
-			if status := e.wait(t); status != 143 && status != -1 {
+			if status := e.Wait(t); status != 143 && status != -1 {
 				t.Errorf("status %d, want 143", status)
 			}
 		})
@@ -141,18 +143,18 @@ func TestInterruptedEarly(t *testing.T) {
 
 func TestSecondSignal(t *testing.T) {
 	e := start(t, "deaf", 2)
-	e.expect(t, "[0] sums", "[1] sums")
+	e.Expect(t, "[0] sums", "[1] sums")
 	begin := time.Now()
-	e.signal(t, syscall.SIGTERM)
-	e.expect(t, "elrun: terminated: passed on to 2 peers")
-	until(t, "a signal that counts as the second", func() bool {
-		_ = e.cmd.Process.Signal(syscall.SIGTERM) // elrun may have ended after the one before
-		return strings.Contains(e.err.String(), "second signal (terminated): killing the peers")
+	e.Signal(t, syscall.SIGTERM)
+	e.Expect(t, "elrun: terminated: passed on to 2 peers")
+	process.Until(t, "a signal that counts as the second", func() bool {
+		_ = e.Cmd.Process.Signal(syscall.SIGTERM) // elrun may have ended after the one before
+		return strings.Contains(e.Err.String(), "second signal (terminated): killing the peers")
 	})
 	if took := time.Since(begin); took < time.Second {
 		t.Errorf("a repetition after %v counts as the second signal", took)
 	}
-	if status := e.wait(t); status != 143 {
+	if status := e.Wait(t); status != 143 {
 		t.Errorf("status %d, want 143", status)
 	}
 }
@@ -163,16 +165,16 @@ func TestLauncherKilled(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			e := start(t, role, 3)
 			if role == "half" {
-				e.expect(t, "waiting", "[1] idle", "[2] idle")
+				e.Expect(t, "waiting", "[1] idle", "[2] idle")
 			} else {
-				e.expect(t, "[0] sums", "[1] sums", "[2] sums")
+				e.Expect(t, "[0] sums", "[1] sums", "[2] sums")
 			}
 			begin := time.Now()
-			e.signal(t, syscall.SIGKILL)
-			until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
+			e.Signal(t, syscall.SIGKILL)
+			process.Until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
 			t.Logf("peers were gone after %v", time.Since(begin))
-			until(t, "the end of all sockets", func() bool { return e.sockets(t) == 0 })
-			if stdout, _, _ := elrunCommand(t, "ps"); strings.Contains(stdout, e.job) {
+			process.Until(t, "the end of all sockets", func() bool { return process.Sockets(t, e.job.Name) == 0 })
+			if stdout, _, _ := process.Command(t, "ps"); strings.Contains(stdout, e.job.Name) {
 				t.Errorf("ps lists a dead job:\n%s", stdout)
 			}
 		})
@@ -183,10 +185,10 @@ func TestDone(t *testing.T) {
 	dir := t.TempDir()
 	log := filepath.Join(dir, "events")
 	e := start(t, "steps", 2, "--events", log, "--log-dir", filepath.Join(dir, "logs"))
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Fatalf("status %d", status)
 	}
-	if !strings.HasSuffix(e.out.String(), "\ndone steps=20 peers=2 sha256=abcd\n") {
+	if !strings.HasSuffix(e.Out.String(), "\ndone steps=20 peers=2 sha256=abcd\n") {
 		t.Error("the last line is not the result")
 	}
 	b, err := os.ReadFile(log)
@@ -211,11 +213,11 @@ func TestDone(t *testing.T) {
 
 func TestResultsDiffer(t *testing.T) {
 	e := start(t, "disagree", 2)
-	if status := e.wait(t); status != 1 {
+	if status := e.Wait(t); status != 1 {
 		t.Errorf("status %d, want 1", status)
 	}
-	e.expect(t, "peers report different results", "abcd0", "abcd1")
-	if strings.Contains(e.out.String(), "done") {
+	e.Expect(t, "peers report different results", "abcd0", "abcd1")
+	if strings.Contains(e.Out.String(), "done") {
 		t.Error("a result was printed")
 	}
 }
@@ -224,12 +226,12 @@ func TestStallIsTold(t *testing.T) {
 	e := start(t, "stall", 3)
 	e.expectRanks(t, 3)
 	told := "for peer 2 (" + e.field(t, 2, "id") + ") in barrier"
-	e.expect(t, "has waited", told)
+	e.Expect(t, "has waited", told)
 	e.signalPeer(t, 2, syscall.SIGUSR1)
-	if status := e.wait(t); status != 0 {
+	if status := e.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	if all := e.err.String(); strings.Count(all, told) != 1 || !strings.Contains(all, " (not in the call)\n") {
+	if all := e.Err.String(); strings.Count(all, told) != 1 || !strings.Contains(all, " (not in the call)\n") {
 		t.Errorf("want one line that names the culprit, and its phase")
 	}
 }
@@ -237,16 +239,16 @@ func TestStallIsTold(t *testing.T) {
 // Strangers at a peer's port disturb nobody.
 func TestGarbageAtPort(t *testing.T) {
 	e := start(t, "loop", 2)
-	e.expect(t, "[0] sums", "[1] sums")
+	e.Expect(t, "[0] sums", "[1] sums")
 	for _, garbage := range []string{"", "GET / HTTP/1.0\r\n\r\n", strings.Repeat("\xff", 1<<20),
 		"\x13/multistream/1.0.0\n\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n\x16\x03\x01\xff\xff"} {
 		throw(t, e.field(t, 0, "addrs"), garbage)
 	}
-	before := strings.Count(e.out.String(), "[0] sums")
-	until(t, "more sums", func() bool { return strings.Count(e.out.String(), "[0] sums") > before+1 })
-	e.signal(t, syscall.SIGTERM)
-	e.wait(t)
-	if strings.Contains(e.out.String(), "error") && !strings.Contains(e.err.String(), "terminated") {
+	before := strings.Count(e.Out.String(), "[0] sums")
+	process.Until(t, "more sums", func() bool { return strings.Count(e.Out.String(), "[0] sums") > before+1 })
+	e.Signal(t, syscall.SIGTERM)
+	e.Wait(t)
+	if strings.Contains(e.Out.String(), "error") && !strings.Contains(e.Err.String(), "terminated") {
 		t.Error("a peer failed")
 	}
 }

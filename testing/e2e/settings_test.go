@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Peers that start together with other flags or other data than the rest do not train: the
@@ -22,15 +24,15 @@ func TestPeersDifferAtTheStart(t *testing.T) {
 		"--data " + other: fmt.Sprintf("peer 2 has --data %s with 60000 images, the others have %s with 60000 images", other, data),
 	} {
 		t.Run(strings.Fields(flags)[0], func(t *testing.T) {
-			e := &elrun{job: jobName(t), done: make(chan struct{})}
+			e := &elrun{job: process.NewJob(t)}
 			script := fmt.Sprintf(`[ "$ELRUN_INDEX" = 2 ] && set -- "$@" %s; exec "$@"`, flags)
-			e.launch(t, []string{"-n", "4", "--name", e.job, "--listen", listen(), "sh", "-c", script, "sh",
+			e.launch(t, []string{"-n", "4", "--name", e.job.Name, "--listen", listen(), "sh", "-c", script, "sh",
 				program, "--data", data, "--model", "softmax", "--steps", "500"})
-			if status := e.wait(t); status != 1 {
+			if status := e.Wait(t); status != 1 {
 				t.Errorf("status %d, want 1", status)
 			}
-			e.expect(t, "elrun: the job cannot begin: "+want)
-			if strings.Contains(e.out.String(), "done steps=") {
+			e.Expect(t, "elrun: the job cannot begin: "+want)
+			if strings.Contains(e.Out.String(), "done steps=") {
 				t.Error("there is a result")
 			}
 		})

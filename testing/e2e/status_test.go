@@ -8,17 +8,18 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 )
 
 func TestStatus(t *testing.T) {
 	e := start(t, "loop", 3)
-	e.expect(t, "[0] sums", "[1] sums", "[2] sums")
-	stdout, _, status := elrunCommand(t, "status", e.job, "--json")
+	e.Expect(t, "[0] sums", "[1] sums", "[2] sums")
+	stdout, _, status := process.Command(t, "status", e.job.Name, "--json")
 	var s launch.Status
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil || status != 0 {
 		t.Fatalf("status %d, %v: %q", status, err, stdout)
 	}
-	if s.Job != e.job || s.Epoch != 1 || len(s.Members) != 3 || len(s.WaitingFor) != 0 {
+	if s.Job != e.job.Name || s.Epoch != 1 || len(s.Members) != 3 || len(s.WaitingFor) != 0 {
 		t.Errorf("got %+v", s)
 	}
 	for i, m := range s.Members {
@@ -26,22 +27,22 @@ func TestStatus(t *testing.T) {
 			t.Errorf("member %d is %+v", i, m)
 		}
 	}
-	if stdout, _, _ := elrunCommand(t, "status", e.job); strings.Count(stdout, "running") != 3 {
+	if stdout, _, _ := process.Command(t, "status", e.job.Name); strings.Count(stdout, "running") != 3 {
 		t.Errorf("table:\n%s", stdout)
 	}
-	if stdout, _, _ := elrunCommand(t, "ps"); !strings.Contains(stdout, e.job) {
+	if stdout, _, _ := process.Command(t, "ps"); !strings.Contains(stdout, e.job.Name) {
 		t.Errorf("ps does not list the job:\n%s", stdout)
 	}
 	var jobs []launch.Status
-	if stdout, _, _ := elrunCommand(t, "ps", "--json"); json.Unmarshal([]byte(stdout), &jobs) != nil || len(jobs) == 0 {
+	if stdout, _, _ := process.Command(t, "ps", "--json"); json.Unmarshal([]byte(stdout), &jobs) != nil || len(jobs) == 0 {
 		t.Errorf("ps --json: %s", stdout)
 	}
-	if _, stderr, status := elrunCommand(t, "--name", e.job, "true"); status != 2 || !strings.Contains(stderr, "running already") {
+	if _, stderr, status := process.Command(t, "--name", e.job.Name, "true"); status != 2 || !strings.Contains(stderr, "running already") {
 		t.Errorf("a second job of that name: status %d, %q", status, stderr)
 	}
-	e.signal(t, syscall.SIGINT)
-	e.wait(t)
-	if _, stderr, status := elrunCommand(t, "status", e.job); status != 1 || !strings.Contains(stderr, "no such job") {
+	e.Signal(t, syscall.SIGINT)
+	e.Wait(t)
+	if _, stderr, status := process.Command(t, "status", e.job.Name); status != 1 || !strings.Contains(stderr, "no such job") {
 		t.Errorf("after the end: status %d, %q", status, stderr)
 	}
 }
@@ -49,7 +50,7 @@ func TestStatus(t *testing.T) {
 func TestBench(t *testing.T) {
 	for _, name := range bench.Collectives() {
 		t.Run(name, func(t *testing.T) {
-			stdout, stderr, status := elrunCommand(t, "bench", name, "-n", "3", "--sizes", "4,100K", "--iters", "3", "--json")
+			stdout, stderr, status := process.Command(t, "bench", name, "-n", "3", "--sizes", "4,100K", "--iters", "3", "--json")
 			if status != 0 {
 				t.Fatalf("status %d: %s", status, stderr)
 			}
@@ -72,12 +73,12 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchTable(t *testing.T) {
-	stdout, stderr, status := elrunCommand(t, "bench", "allreduce", "-n", "2", "--sizes", "1K", "--iters", "2",
+	stdout, stderr, status := process.Command(t, "bench", "allreduce", "-n", "2", "--sizes", "1K", "--iters", "2",
 		"--dtype", "bfloat16", "--op", "max", "--algorithm", "ring", "--in-place")
 	if status != 0 || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, "busbw") {
 		t.Errorf("status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	if _, stderr, status := elrunCommand(t, "bench", "allreduce", "-n", "2", "--op", "nonsense"); status != 1 || stderr == "" {
+	if _, stderr, status := process.Command(t, "bench", "allreduce", "-n", "2", "--op", "nonsense"); status != 1 || stderr == "" {
 		t.Errorf("unknown operation: status %d, stderr %q", status, stderr)
 	}
 }

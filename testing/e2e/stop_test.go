@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Peers end as SIGTERM ends them, and elrun with the status that theirs give.
@@ -19,16 +21,16 @@ func TestStop(t *testing.T) {
 	} {
 		t.Run(role, func(t *testing.T) {
 			e := start(t, role, 3)
-			e.expect(t, "[0] sums", "[1] sums", "[2] sums")
+			e.Expect(t, "[0] sums", "[1] sums", "[2] sums")
 			e.stop(t, "3")
-			if status := e.wait(t); status != c.status {
+			if status := e.Wait(t); status != c.status {
 				t.Errorf("elrun ended with status %d, want %d", status, c.status)
 			}
 			for i := range 3 { // one may hear of it an epoch later than others
 				said := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] %s`, i, c.says))
-				until(t, said.String(), func() bool { return said.MatchString(e.out.String()) })
+				process.Until(t, said.String(), func() bool { return said.MatchString(e.Out.String()) })
 			}
-			e.expectNothingLeft(t)
+			e.job.CheckGone(t)
 		})
 	}
 }
@@ -36,34 +38,34 @@ func TestStop(t *testing.T) {
 // It is the peers that are asked: their launcher may be stuck.
 func TestStopWithoutLauncher(t *testing.T) {
 	e := start(t, "polite", 2)
-	e.expect(t, "[0] sums", "[1] sums")
-	e.signal(t, syscall.SIGSTOP)
+	e.Expect(t, "[0] sums", "[1] sums")
+	e.Signal(t, syscall.SIGSTOP)
 	e.stop(t, "2")
-	until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
-	e.signal(t, syscall.SIGCONT)
-	if status := e.wait(t); status != 0 {
+	process.Until(t, "the end of all peers", func() bool { return len(e.peers(t)) == 0 })
+	e.Signal(t, syscall.SIGCONT)
+	if status := e.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	e.expectNothingLeft(t)
+	e.job.CheckGone(t)
 }
 
 func TestStopDuringStart(t *testing.T) {
 	e := start(t, "half", 2)
-	e.expect(t, "waiting", "[1] idle")
-	until(t, "a control socket", func() bool { return e.sockets(t) > 0 })
-	if stdout, stderr, status := elrunCommand(t, "stop", e.job); status != 0 || !strings.Contains(stdout, ": 1 peer was asked") {
+	e.Expect(t, "waiting", "[1] idle")
+	process.Until(t, "a control socket", func() bool { return process.Sockets(t, e.job.Name) > 0 })
+	if stdout, stderr, status := process.Command(t, "stop", e.job.Name); status != 0 || !strings.Contains(stdout, ": 1 peer was asked") {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	// Peer 1 has not called Init, so nobody but its launcher can end it.
-	e.expect(t, "was killed by signal 15")
-	e.signal(t, syscall.SIGTERM)
-	if status := e.wait(t); status != 143 {
+	e.Expect(t, "was killed by signal 15")
+	e.Signal(t, syscall.SIGTERM)
+	if status := e.Wait(t); status != 143 {
 		t.Errorf("elrun ended with status %d, want 143", status)
 	}
 }
 
 func TestStopOfNoJob(t *testing.T) {
-	if stdout, stderr, status := elrunCommand(t, "stop", "no-such-job"); status != 1 || stdout != "" ||
+	if stdout, stderr, status := process.Command(t, "stop", "no-such-job"); status != 1 || stdout != "" ||
 		!strings.HasPrefix(stderr, "elrun: no such job: ") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
@@ -72,23 +74,15 @@ func TestStopOfNoJob(t *testing.T) {
 // stop runs elrun stop for the job, all n of whose peers have joined.
 func (e *elrun) stop(t *testing.T, n string) {
 	t.Helper()
-	stdout, stderr, status := elrunCommand(t, "stop", e.job)
-	want := regexp.MustCompile("^stopped job " + e.job + ": " + n + ` peers were asked to end, and were gone [0-9.]+m?s later\n$`)
+	stdout, stderr, status := process.Command(t, "stop", e.job.Name)
+	want := regexp.MustCompile("^stopped job " + e.job.Name + ": " + n + ` peers were asked to end, and were gone [0-9.]+m?s later\n$`)
 	if status != 0 || !want.MatchString(stdout) {
 		t.Errorf("stop: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 }
 
-// expectNothingLeft looks for processes and sockets of a job that has ended.
-func (e *elrun) expectNothingLeft(t *testing.T) {
-	t.Helper()
-	if p, s := e.peers(t), e.sockets(t); len(p) != 0 || s != 0 {
-		t.Errorf("processes %v and %d sockets are left", p, s)
-	}
-}
-
 func TestDoctor(t *testing.T) {
-	stdout, stderr, status := elrunCommand(t, "doctor")
+	stdout, stderr, status := process.Command(t, "doctor")
 	if status != 0 || stderr != "" {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // way is how the peers of a host reach each other with some flags.
@@ -49,7 +50,7 @@ func TestTransports(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "events")
 			args := slices.Concat([]string{"run", "-n", "3", "--listen", "local", "--events", log}, strings.Fields(w.flags),
 				[]string{program, "--data", data, "--steps", "20", "--exact"})
-			stdout, stderr, status := elrunCommand(t, args...)
+			stdout, stderr, status := process.Command(t, args...)
 			if status != 0 {
 				t.Fatalf("status %d\n%s\n%s", status, stdout, stderr)
 			}
@@ -116,7 +117,7 @@ func TestTransportBench(t *testing.T) {
 // checkBench runs elrun bench, whose results must be right.
 func checkBench(t *testing.T, args ...string) {
 	t.Helper()
-	stdout, stderr, status := elrunCommand(t, slices.Concat([]string{"bench", "--json"}, args)...)
+	stdout, stderr, status := process.Command(t, slices.Concat([]string{"bench", "--json"}, args)...)
 	if status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
@@ -152,10 +153,10 @@ func TestEightShareMemory(t *testing.T) {
 	}
 	e := start(t, "loop", 8, "--transport", "shm")
 	for i := range 8 {
-		e.expect(t, fmt.Sprintf("[%d] sums 2000", i))
+		e.Expect(t, fmt.Sprintf("[%d] sums 2000", i))
 	}
-	e.signal(t, syscall.SIGINT)
-	if status := e.wait(t); status != 130 {
+	e.Signal(t, syscall.SIGINT)
+	if status := e.Wait(t); status != 130 {
 		t.Errorf("status %d, want 130", status)
 	}
 }
@@ -176,8 +177,8 @@ func obstacles() map[string]obstacle {
 // race detector as the roles may be, which needs addresses.
 func benchBehind(t *testing.T, o obstacle, flags ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	return elrunCommand(t, slices.Concat([]string{"run", "-n", "3", "--listen", "local"}, flags, []string{"--",
-		"sh", "-c", o.line + `; exec "$0" bench-peer allreduce --sizes=4,64K,1M --json`, os.Getenv(elrunVariable)})...)
+	return process.Command(t, slices.Concat([]string{"run", "-n", "3", "--listen", "local"}, flags, []string{"--",
+		"sh", "-c", o.line + `; exec "$0" bench-peer allreduce --sizes=4,64K,1M --json`, process.Elrun()})...)
 }
 
 // Where memory cannot be shared all of the host do without, and say why.
@@ -219,7 +220,7 @@ func TestNoArena(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `ulimit -f 100000; exec "$0" bench allreduce -n 3 --transport=shm --alloc --sizes 64K,4M --iters 5 --json`,
-		os.Getenv(elrunVariable))
+		process.Elrun())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -232,7 +233,7 @@ func TestEncryptNeedsBoth(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "events")
 	e := start(t, "train", 2, "--events", log, "--transport=direct", "--encrypt=never")
 	e.expectSize(t, 0, 2)
-	second := e.join(t, "train", 1, "--name", e.job, "--transport=direct")
+	second := e.join(t, "train", 1, "--name", e.job.Name, "--transport=direct")
 	second.expectSize(t, 0, 3)
 	e.expectSize(t, 0, 3)
 	e.expectSize(t, 1, 3)
@@ -267,14 +268,14 @@ func TestTransportsMixed(t *testing.T) {
 			e := start(t, "train", 2, "--events", log)
 			e.expectSize(t, 0, 2)
 			e.expectKinds(t, "shm", "shm")
-			second := e.join(t, "train", 1, "--name", e.job, "--transport", transport)
+			second := e.join(t, "train", 1, "--name", e.job.Name, "--transport", transport)
 			second.expectSize(t, 0, 3)
 			e.expectKinds(t, want...)
 			if transport == "unix" {
 				e.expectWhy(t, log, "rank 2 does not want to share memory")
 			}
-			second.signal(t, syscall.SIGINT)
-			second.wait(t)
+			second.Signal(t, syscall.SIGINT)
+			second.Wait(t)
 			e.expectKinds(t, "shm", "shm")
 			e.expectDone(t)
 		})
@@ -284,8 +285,8 @@ func TestTransportsMixed(t *testing.T) {
 // expectKinds waits until the members have those kinds of paths, by rank.
 func (e *elrun) expectKinds(t *testing.T, want ...string) {
 	t.Helper()
-	until(t, fmt.Sprintf("paths of kinds %q", want), func() bool {
-		stdout, stderr, status := elrunCommand(t, "status", e.job, "--json")
+	process.Until(t, fmt.Sprintf("paths of kinds %q", want), func() bool {
+		stdout, stderr, status := process.Command(t, "status", e.job.Name, "--json")
 		var s launch.Status
 		if err := json.Unmarshal([]byte(stdout), &s); err != nil || status != 0 {
 			t.Fatalf("status %d, %v: %q", status, err, stderr)
@@ -301,7 +302,7 @@ func (e *elrun) expectKinds(t *testing.T, want ...string) {
 // expectWhy waits until the log says of a path why it is no better one.
 func (e *elrun) expectWhy(t *testing.T, log, why string) {
 	t.Helper()
-	until(t, fmt.Sprintf("%q in the log", why), func() bool {
+	process.Until(t, fmt.Sprintf("%q in the log", why), func() bool {
 		b, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(b), `"why":"`+why+`"`)
 	})

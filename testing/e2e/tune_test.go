@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
+	"github.com/elrun/elrun/testing/process"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -25,7 +26,7 @@ func TestAutoIsNearBest(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/n=%d", transport, n), func(t *testing.T) {
 				bySize := make(map[int]*choices)
 				for range jobs {
-					stdout, stderr, status := elrunCommand(t, "bench", "allreduce", "-n", strconv.Itoa(n), "--transport", transport,
+					stdout, stderr, status := process.Command(t, "bench", "allreduce", "-n", strconv.Itoa(n), "--transport", transport,
 						"--tune", "--json", "--sizes", sizes)
 					if status != 0 {
 						t.Fatalf("status %d\n%s", status, stderr)
