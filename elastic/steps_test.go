@@ -87,7 +87,6 @@ type ending struct {
 type run struct {
 	*cluster.Job
 	sink  record
-	begun atomic.Int64
 	mu    sync.Mutex
 	ended map[int]ending
 }
@@ -443,67 +442,4 @@ func TestStepsCancelled(t *testing.T) {
 			t.Errorf("%v", all[1].err)
 		}
 	})
-}
-
-// Speeds 1:1:1:1/4: the steps come near to what the sum of the speeds allows, and every sample
-// counts once though peers die and join.
-func TestLoopBalances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const steps, each = 300, 500 * time.Microsecond // of a sample at the fast ones
-		var begun time.Time
-		var lasted time.Duration // of the steps before anybody dies
-		r := startLoops(t, 4, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
-			slow := time.Duration(1)
-			if g.Self().Index == 3 {
-				slow = 4
-			}
-			for t := range g.Steps(ctx, l.state(), steps) {
-				if g.Self().Index == 0 {
-					switch l.step {
-					case 0:
-						begun = time.Now()
-					case 100:
-						lasted = time.Since(begun)
-					}
-				}
-				lo, hi := t.Part(samplesOfStep)
-				sum := l.part(lo, hi)
-				wait(time.Duration(hi-lo) * each * slow)
-				if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[int64]); err == nil {
-					l.commit(sum)
-				}
-			}
-			return g.Err()
-		})
-		wait(2500 * time.Millisecond)
-		r.Kill(1)
-		wait(100 * time.Millisecond)
-		late := r.Join()
-		wantLedger(t, steps, r.finish(t, 0, 2, 3, late))
-		best := 100 * samplesOfStep * each * 4 / 13
-		// What the calls take at delays of up to 2 ms is not computing.
-		if computing := lasted - 100*messages(r); float64(best)/float64(computing) < 0.95 {
-			t.Errorf("100 steps took %v, of which computing %v; the sum of speeds allows %v", lasted, computing, best)
-		}
-		if n := len(r.sink.of("shares")); n < 2 {
-			t.Errorf("%d shares events", n)
-		}
-	})
-}
-
-// messages is what a step took between the end of computing and the next turn, at the member
-// that computed the longest.
-func messages(r *run) time.Duration {
-	type step struct{ compute, total float64 }
-	slowest := make(map[int64]step)
-	for _, e := range r.sink.of("step") {
-		if s := e.Body.(event.Step); s.ComputeMS > slowest[e.Step].compute {
-			slowest[e.Step] = step{s.ComputeMS, s.StepMS}
-		}
-	}
-	sum := 0.0
-	for n := int64(1); n <= 100; n++ {
-		sum += slowest[n].total - slowest[n].compute
-	}
-	return time.Duration(sum / 100 * float64(time.Millisecond))
 }

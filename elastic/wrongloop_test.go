@@ -42,20 +42,46 @@ func reduce(ctx context.Context, t *elastic.Turn, sum []int64, op collective.Op[
 	return collective.AllReduce(ctx, t.Comm, sum, sum, op)
 }
 
-func wrongLoops() []wrongLoop {
-	part := func(t *elastic.Turn, l *ledger) []int64 { return l.part(t.Part(samplesOfStep)) }
+// partOf is what this peer contributes to the step of a turn.
+func partOf(t *elastic.Turn, l *ledger) []int64 { return l.part(t.Part(samplesOfStep)) }
+
+// wrongCommits commit something else than the sum of the step.
+func wrongCommits() []wrongLoop {
 	return []wrongLoop{
 		{name: "no commit", want: "neither failed nor committed step 4", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			_ = reduce(ctx, t, part(t, l), collective.Sum[int64])
+			_ = reduce(ctx, t, partOf(t, l), collective.Sum[int64])
 			return true
 		})},
 		{name: "two commits", want: "from step 3 to step 5", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := part(t, l)
+			sum := partOf(t, l)
 			_ = reduce(ctx, t, sum, collective.Sum[int64])
 			l.commit(sum)
 			l.commit(sum)
 			return true
 		})},
+		{name: "no call", want: "calls", loop: inBody(func(_ context.Context, t *elastic.Turn, l *ledger) bool {
+			l.commit(partOf(t, l))
+			return true
+		})},
+		{name: "own sum committed", want: "is not that of the others", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
+			sum, own := partOf(t, l), partOf(t, l)
+			if err := reduce(ctx, t, sum, collective.Sum[int64]); err == nil {
+				l.commit(own)
+			}
+			return true
+		})},
+		{name: "error ignored", want: "though a call in it had failed", kill: true, loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
+			sum := partOf(t, l)
+			_ = reduce(ctx, t, sum, collective.Sum[int64])
+			l.commit(sum)
+			return true
+		})},
+	}
+}
+
+// wrongExits leave the loop.
+func wrongExits() []wrongLoop {
+	return []wrongLoop{
 		{name: "break", want: "left its loop in step 4 by break", loop: inBody(func(context.Context, *elastic.Turn, *ledger) bool { return false })},
 		{name: "break after the commit", want: "left its loop in step 4 by break", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
 			l.attempt(ctx, t)
@@ -69,47 +95,41 @@ func wrongLoops() []wrongLoop {
 			}()
 			return inBody(func(context.Context, *elastic.Turn, *ledger) bool { panic("a bug") })(ctx, g, l, wrong)
 		}},
-		{name: "other until", want: "has steps 41, the others have 40", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
-			return straight(40+map[bool]int64{true: 1}[wrong])(ctx, g, l)
-		}},
-		{name: "other setting", want: "has rate 2, the others have 1", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
-			rate := map[bool]string{false: "1", true: "2"}[wrong]
-			return straight(40, elastic.Setting{Name: "rate", Value: rate})(ctx, g, l)
-		}},
-		{name: "other balance", want: "has balance equal", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
-			if wrong {
-				return straight(40, elastic.Equal)(ctx, g, l)
+		{name: "no reason", want: "Turn.Fail(nil)", loop: inBody(func(_ context.Context, t *elastic.Turn, _ *ledger) bool {
+			t.Fail(nil)
+			return true
+		})},
+		{name: "return of an error", want: "continue, and the step is tried again", kill: true, loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
+			sum := partOf(t, l)
+			if err := reduce(ctx, t, sum, collective.Sum[int64]); err != nil {
+				return false
 			}
-			return straight(40)(ctx, g, l)
-		}},
+			l.commit(sum)
+			return true
+		})},
+	}
+}
+
+// wrongCalls make other calls than the others.
+func wrongCalls() []wrongLoop {
+	return []wrongLoop{
 		{name: "mean for sum", want: "int64[2] average", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := part(t, l)
+			sum := partOf(t, l)
 			if err := reduce(ctx, t, sum, collective.Average[int64]); err == nil {
 				l.commit(sum)
 			}
 			return true
 		})},
 		{name: "other length", want: "int64[3] sum", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := append(part(t, l), 0)
+			sum := append(partOf(t, l), 0)
 			if err := reduce(ctx, t, sum, collective.Sum[int64]); err == nil {
 				l.commit(sum[:2])
 			}
 			return true
 		})},
 		{name: "bad argument", want: "bad argument", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := part(t, l)
+			sum := partOf(t, l)
 			_ = collective.AllReduce(ctx, t.Comm, sum[:1], sum, collective.Sum[int64])
-			return true
-		})},
-		{name: "no call", want: "calls", loop: inBody(func(_ context.Context, t *elastic.Turn, l *ledger) bool {
-			l.commit(part(t, l))
-			return true
-		})},
-		{name: "own sum committed", want: "is not that of the others", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum, own := part(t, l), part(t, l)
-			if err := reduce(ctx, t, sum, collective.Sum[int64]); err == nil {
-				l.commit(own)
-			}
 			return true
 		})},
 		{name: "other part", want: "calls Part with 24", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
@@ -124,24 +144,25 @@ func wrongLoops() []wrongLoop {
 			l.attempt(ctx, t)
 			return true
 		})},
-		{name: "no reason", want: "Turn.Fail(nil)", loop: inBody(func(_ context.Context, t *elastic.Turn, _ *ledger) bool {
-			t.Fail(nil)
-			return true
-		})},
-		{name: "error ignored", want: "though a call in it had failed", kill: true, loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := part(t, l)
-			_ = reduce(ctx, t, sum, collective.Sum[int64])
-			l.commit(sum)
-			return true
-		})},
-		{name: "return of an error", want: "continue, and the step is tried again", kill: true, loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
-			sum := part(t, l)
-			if err := reduce(ctx, t, sum, collective.Sum[int64]); err != nil {
-				return false
+	}
+}
+
+// wrongArguments pass something wrong to Steps.
+func wrongArguments() []wrongLoop {
+	return []wrongLoop{
+		{name: "other until", want: "has steps 41, the others have 40", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+			return straight(40+map[bool]int64{true: 1}[wrong])(ctx, g, l)
+		}},
+		{name: "other setting", want: "has rate 2, the others have 1", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+			rate := map[bool]string{false: "1", true: "2"}[wrong]
+			return straight(40, elastic.Setting{Name: "rate", Value: rate})(ctx, g, l)
+		}},
+		{name: "other balance", want: "has balance equal", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+			if wrong {
+				return straight(40, elastic.Equal)(ctx, g, l)
 			}
-			l.commit(sum)
-			return true
-		})},
+			return straight(40)(ctx, g, l)
+		}},
 		{name: "nil state", want: "the state is nil", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 			if !wrong {
 				return straight(40)(ctx, g, l)
@@ -170,7 +191,7 @@ func wrongLoops() []wrongLoop {
 // A loop with a mistake ends soon at all peers with an error, which names the mistake where it
 // was made; never with different models and no error.
 func TestWrongLoops(t *testing.T) {
-	for _, w := range wrongLoops() {
+	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
 		for _, all := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at all %v", w.name, all), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { w.test(t, all) })
