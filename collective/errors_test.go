@@ -21,7 +21,7 @@ func drawCause(t *rapid.T, limit int) error {
 	case 1:
 		return &PeerError{Rank: rank("rank"), Peer: text("peer"), Cause: text("cause")}
 	}
-	return &AbortError{Rank: rank("rank"), Cause: text("cause")}
+	return &AbortError{Rank: rank("rank"), Cause: text("cause"), Mistake: rapid.Bool().Draw(t, "mistake")}
 }
 
 func TestCauseRoundTrip(t *testing.T) {
@@ -89,9 +89,10 @@ func TestErrorsIs(t *testing.T) {
 		is   []error
 		isnt []error
 	}{
-		{&MismatchError{}, []error{ErrMismatch, ErrRevoked}, []error{ErrPeer, ErrClosed}},
-		{&PeerError{}, []error{ErrPeer, ErrRevoked}, []error{ErrMismatch, ErrClosed}},
-		{&AbortError{}, []error{ErrRevoked}, []error{ErrMismatch, ErrPeer, ErrClosed}},
+		{&MismatchError{}, []error{ErrMismatch, ErrMistake, ErrRevoked}, []error{ErrPeer, ErrClosed}},
+		{&PeerError{}, []error{ErrPeer, ErrRevoked}, []error{ErrMismatch, ErrMistake, ErrClosed}},
+		{&AbortError{}, []error{ErrRevoked}, []error{ErrMismatch, ErrMistake, ErrPeer, ErrClosed}},
+		{&AbortError{Mistake: true}, []error{ErrRevoked, ErrMistake}, []error{ErrMismatch, ErrPeer, ErrClosed}},
 		{&callError{ErrArgument}, []error{ErrRevoked, ErrArgument}, []error{ErrMismatch, ErrPeer, ErrClosed}},
 	}
 	for _, test := range tests {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -202,6 +203,38 @@ func TestReport(t *testing.T) {
 		want := "done steps=3 peers=1 accuracy=0.7500 loss=0.25 sha256=" + hex.EncodeToString(hash[:])
 		if all := r.sink.of("done"); len(all) != 1 || all[0].Body.(event.Done).Line() != want {
 			t.Errorf("got %+v, want %q", all, want)
+		}
+	})
+}
+
+// Whatever another member sends as a state is loaded or an error.
+func FuzzLoad(f *testing.F) {
+	states := func() []elastic.State {
+		step := int64(0)
+		return []elastic.State{
+			elastic.Vectors(&step, []float64{1, 2}, []uint8{3}),
+			elastic.Binary(&step, rand.NewPCG(1, 2)),
+			elastic.Gob(&step, &layer{Name: "a", Weights: []float64{1}}),
+		}
+	}
+	for _, s := range states() {
+		var b bytes.Buffer
+		if err := s.Save(&b); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, s := range states() {
+			if err := s.Load(bytes.NewReader(b)); err != nil {
+				continue
+			}
+			if s.Step() < 0 {
+				t.Errorf("a state after step %d", s.Step())
+			}
+			if err := s.Save(io.Discard); err != nil {
+				t.Errorf("was loaded and cannot be saved: %v", err)
+			}
 		}
 	})
 }

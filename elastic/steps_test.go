@@ -229,39 +229,44 @@ func TestStepsKillAtMessage(t *testing.T) {
 
 // One peer stops the loop, and another dies at any message around it: all end at one step.
 func TestStop(t *testing.T) {
+	for victim := range 2 {
+		for k := int64(0); k <= 12; k++ {
+			synctest.Test(t, func(t *testing.T) { stopAndKill(t, victim, k) })
+		}
+	}
+}
+
+// stopAndKill kills the victim at its message number k after the commit of the step that peer 2
+// ends the loop with.
+func stopAndKill(t *testing.T, victim int, k int64) {
 	const stop = 7
-	for k := int64(0); k <= 24; k++ {
-		synctest.Test(t, func(t *testing.T) {
-			var sent atomic.Int64
-			var r *run
-			ready := make(chan struct{})
-			r = startLoops(t, 3, uint64(k), func(ctx context.Context, g *elastic.Group, l *ledger) error {
-				<-ready
-				for t := range g.Steps(ctx, l.state(), 30) {
-					l.attempt(ctx, t)
-					if t.Rank == 0 && l.step >= stop {
-						t.Stop()
-					}
-					if g.Self().Index == 1 && l.step == stop {
-						sent.CompareAndSwap(0, 1)
-					}
-				}
-				return g.Err()
-			})
-			r.Network.KillWhen(func(m simnet.Message) bool {
-				if k == 0 || m.Plane != simnet.Data || m.From != "member-1" || sent.Load() == 0 || sent.Add(1) != k+1 {
-					return false
-				}
-				r.Kill(1)
-				return true
-			})
-			close(ready)
-			all := r.finish(t, 0, 2)
-			wantLedger(t, all[0].ledger.step, all)
-			if step := all[0].ledger.step; step != stop && step != stop+1 { // the one who stops it may have tried the step again
-				t.Errorf("k=%d: stopped at step %d", k, step)
+	var sent atomic.Int64
+	ready := make(chan struct{})
+	r := startLoops(t, 3, uint64(k), func(ctx context.Context, g *elastic.Group, l *ledger) error {
+		<-ready
+		for t := range g.Steps(ctx, l.state(), 30) {
+			l.attempt(ctx, t)
+			if g.Self().Index == 2 && l.step >= stop {
+				t.Stop()
 			}
-		})
+			if g.Self().Index == victim && l.step == stop {
+				sent.CompareAndSwap(0, 1)
+			}
+		}
+		return g.Err()
+	})
+	r.Network.KillWhen(func(m simnet.Message) bool {
+		if k == 0 || m.Plane != simnet.Data || m.From != elastic.ID(fmt.Sprint("member-", victim)) || sent.Load() == 0 || sent.Add(1) != k+1 {
+			return false
+		}
+		r.Kill(victim)
+		return true
+	})
+	close(ready)
+	all := r.finish(t, 1-victim, 2)
+	wantLedger(t, all[0].ledger.step, all)
+	if step := all[0].ledger.step; step != stop && step != stop+1 { // the one who stops it may have tried the step again
+		t.Errorf("victim %d, k=%d: stopped at step %d", victim, k, step)
 	}
 }
 

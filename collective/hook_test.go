@@ -1,0 +1,66 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
+)
+
+// OnBegin hears of every call, and OnError of those that failed on the communicator itself
+// before their callers do. A mistake of one rank is one for all.
+func TestHooks(t *testing.T) {
+	var mu sync.Mutex
+	begun, failed := 0, []error{}
+	o := collective.Options{
+		OnBegin: func() { mu.Lock(); begun++; mu.Unlock() },
+		OnError: func(err error) { mu.Lock(); failed = append(failed, err); mu.Unlock() },
+	}
+	var ts []collective.Transport
+	for _, end := range mem.New(2) {
+		ts = append(ts, end)
+	}
+	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+		v := []int64{1, 2}
+		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+			return err
+		}
+		d, err := collective.Dup(ctx, c)
+		if err != nil {
+			return err
+		}
+		var blocking, started error
+		if c.Rank() == 0 {
+			blocking = collective.AllReduce(ctx, c, v[:1], v, collective.Sum[int64])
+		} else {
+			blocking = collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
+		}
+		mu.Lock()
+		if !slices.Contains(failed, blocking) {
+			t.Errorf("rank %d: %v came before it was told", c.Rank(), blocking)
+		}
+		mu.Unlock()
+		started = collective.IBarrier(ctx, c).Wait(ctx)
+		other := collective.Barrier(ctx, d)
+		mu.Lock()
+		if !slices.Contains(failed, started) || slices.Contains(failed, other) {
+			t.Errorf("rank %d: %v was not told, or %v was", c.Rank(), started, other)
+		}
+		mu.Unlock()
+		if !errors.Is(c.Err(), collective.ErrMistake) {
+			t.Errorf("rank %d: %v is no mistake", c.Rank(), c.Err())
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if begun != 2*5 {
+		t.Errorf("%d calls have begun, want 10", begun)
+	}
+}
