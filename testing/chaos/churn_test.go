@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // churn changes the membership of a job, one change at a time.
@@ -40,11 +42,11 @@ func (c *churn) round(t *testing.T) {
 
 // victim chooses a member, but not the last one of the first elrun, which tells the
 // result.
-func (c *churn) victim(t *testing.T) process {
+func (c *churn) victim(t *testing.T) process.Peer {
 	t.Helper()
-	all := processes(t, c.name)
+	all := c.Peers(t)
 	if own := c.elruns[0].peers(t); len(own) == 1 {
-		all = slices.DeleteFunc(all, func(p process) bool { return p == own[0] })
+		all = slices.DeleteFunc(all, func(p process.Peer) bool { return p == own[0] })
 	}
 	return all[c.rng.IntN(len(all))]
 }
@@ -52,7 +54,7 @@ func (c *churn) victim(t *testing.T) process {
 // kill kills a member and waits until the others have gone on.
 func (c *churn) kill(t *testing.T) {
 	t.Helper()
-	c.job.kill(t, c.victim(t).pid, syscall.SIGKILL)
+	c.job.kill(t, c.victim(t).PID, syscall.SIGKILL)
 	c.kills++
 	c.settle(t, c.size-1)
 }
@@ -61,10 +63,10 @@ func (c *churn) kill(t *testing.T) {
 func (c *churn) leave(t *testing.T) {
 	t.Helper()
 	p := c.victim(t)
-	c.job.kill(t, p.pid, syscall.SIGTERM)
+	c.job.kill(t, p.PID, syscall.SIGTERM)
 	c.leaves++
 	c.settle(t, c.size-1)
-	c.until(t, fmt.Sprintf("the end of process %d, which has left", p.pid), func() bool { return !alive(p.pid) })
+	c.until(t, fmt.Sprintf("the end of process %d, which has left", p.PID), func() bool { return !process.Alive(p.PID) })
 }
 
 // enter lets a peer join: one that the first elrun starts, or that of another elrun.

@@ -7,11 +7,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // finish waits for the end of the job, checks that the first elrun tells of a good one and
@@ -25,7 +25,7 @@ func (j *job) finish(t *testing.T) string {
 	for _, e := range j.elruns[1:] {
 		e.status(t) // that of one whose peers were all killed is no concern of the job
 	}
-	found := regexp.MustCompile(`(?m)^done steps=(\d+) .*\bsha256=([0-9a-f]{64})$`).FindAllStringSubmatch(first.out.String(), -1)
+	found := regexp.MustCompile(`(?m)^done steps=(\d+) .*\bsha256=([0-9a-f]{64})$`).FindAllStringSubmatch(first.Out.String(), -1)
 	if len(found) != 1 {
 		t.Fatalf("%d results", len(found))
 	}
@@ -47,79 +47,27 @@ func (s spec) steps() int64 {
 // checkGone checks that no trace of the job is left on the host.
 func (j *job) checkGone(t *testing.T) {
 	t.Helper()
-	j.ended = true
 	j.poll(t)
-	for _, p := range processes(t, j.name) {
-		t.Errorf("peer %d still runs as process %d", p.index, p.pid)
-	}
-	if n := sockets(t, j.name); n != 0 {
-		t.Errorf("%d control sockets are left", n)
-	}
+	j.CheckGone(t)
 	left, err := filepath.Glob(filepath.Join(j.dir, "tmp", "*"))
 	if left = append(left, segments(t)...); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v %v", left, err)
 	}
 }
 
-// cleanUp ends what still runs, and if the test failed shows what there is to see.
-func (j *job) cleanUp(t *testing.T) {
-	left := processes(t, j.name)
-	if t.Failed() && !j.ended {
-		j.askForStacks(t, left)
-	}
-	for _, p := range left {
-		_ = syscall.Kill(p.pid, syscall.SIGKILL) // an error means that it has ended
-	}
-	j.waitFor(func() bool { return !slices.ContainsFunc(left, func(p process) bool { return alive(p.pid) }) })
-	for _, e := range j.elruns {
-		_ = e.cmd.Process.Kill() // as above
-		<-e.done
-	}
-	if t.Failed() {
-		j.show(t)
-	}
-}
-
-// askForStacks lets processes print the stacks of their goroutines.
-func (j *job) askForStacks(t *testing.T, all []process) {
-	for _, p := range all {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid)) // empty if it has just ended
-		j.note("process %d: peer %d of elrun %d, %s", p.pid, p.index, p.parent, stat)
-		_ = syscall.Kill(p.pid, syscall.SIGCONT)
-		_ = syscall.Kill(p.pid, syscall.SIGUSR2)
-	}
-	j.waitFor(func() bool {
-		text := ""
-		for _, e := range j.elruns {
-			text += e.out.String()
-		}
-		return strings.Count(text, stacksEnd) >= len(all)
-	})
-}
-
-// waitFor waits a little for a condition that may never come true.
-func (j *job) waitFor(condition func() bool) {
-	deadline := time.Now().Add(3 * time.Second)
-	for !condition() && time.Now().Before(deadline) {
-		<-time.After(10 * time.Millisecond)
-	}
-}
-
-// show writes all that may help to find out what went wrong.
+// show writes what the test did, if it failed, and keeps the event logs where -keep says.
 func (j *job) show(t *testing.T) {
 	t.Helper()
-	for _, e := range j.elruns {
-		t.Logf("%v\nstandard output:\n%s", e.cmd.Args, tail(e.out.String(), 200_000))
-		t.Logf("standard error:\n%s", tail(e.err.String(), 50_000))
-		_ = e.read() // what is missing then is missing
+	if !t.Failed() {
+		return
 	}
+	j.poll(t)
 	t.Logf("what was done, with the events other than steps:\n%s", j.story())
 	keep := option[string]("keep")
 	for i, e := range j.elruns {
-		b, err := os.ReadFile(e.path)
-		t.Logf("end of event log %d (%d bytes, %v):\n%s", i, len(b), err, tail(string(b), 5000))
+		b, err := os.ReadFile(e.Path)
 		if keep != "" && err == nil {
-			err = os.WriteFile(filepath.Join(keep, fmt.Sprintf("%s-%d.jsonl", j.name, i)), b, 0o600)
+			err = os.WriteFile(filepath.Join(keep, fmt.Sprintf("%s-%d.jsonl", j.Name, i)), b, 0o600)
 		}
 		if err != nil {
 			t.Log(err)
@@ -159,14 +107,5 @@ func (j *job) story() string {
 		}
 		fmt.Fprintf(&lines, "%s %s[%d] epoch %d %s %+v\n", e.Time.Local().Format("05.000"), e.Peer, e.Index, e.Epoch, e.Body.Name(), e.Body)
 	}
-	return tail(lines.String(), 60_000)
-}
-
-// tail returns the last n bytes of s, from the beginning of a line.
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	_, s, _ = strings.Cut(s[len(s)-n:], "\n")
-	return "...\n" + s
+	return process.Tail(lines.String(), 60_000)
 }

@@ -35,7 +35,7 @@ func TestExactHasOneResult(t *testing.T) {
 	same(t, fmt.Sprintf("%d kills and restarts", rounds/3), &want, func(t *testing.T) string {
 		c := newChurn(t, start(t, s, peers, "--restart", strconv.Itoa(rounds)), peers)
 		for range rounds / 3 {
-			c.job.kill(t, c.victim(t).pid, syscall.SIGKILL)
+			c.job.kill(t, c.victim(t).PID, syscall.SIGKILL)
 			_, epoch := c.view()
 			c.until(t, "the loss and the return of a peer", func() bool {
 				v, now := c.view()
@@ -50,7 +50,7 @@ func TestExactHasOneResult(t *testing.T) {
 		saved.Checkpoint = filepath.Join(t.TempDir(), "checkpoints")
 		j := start(t, saved, peers)
 		j.until(t, "some checkpoints", func() bool { return j.step() >= 55 })
-		j.kill(t, j.elruns[0].cmd.Process.Pid, syscall.SIGTERM)
+		j.kill(t, j.elruns[0].PID(), syscall.SIGTERM)
 		if status := j.elruns[0].status(t); status != 128+int(syscall.SIGTERM) {
 			t.Errorf("status %d", status)
 		}

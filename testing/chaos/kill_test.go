@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -45,7 +46,7 @@ func killOneOfFive(t *testing.T, s spec, runs int) {
 		ok := t.Run(fmt.Sprintf("%d/peer=%d/step=%d", run, victim, at), func(t *testing.T) {
 			j := start(t, s, peers, transportFlags()...)
 			j.until(t, "a step", func() bool { return j.step() > 0 && j.identity(victim) != "" })
-			id, pid := j.identity(victim), j.elruns[0].peer(t, victim).pid
+			id, pid := j.identity(victim), j.elruns[0].peer(t, victim).PID
 			j.until(t, "the step", func() bool { return j.step() >= at || j.finished() })
 			j.pause(t, offset)
 			killed := j.kill(t, pid, syscall.SIGKILL)
@@ -70,7 +71,7 @@ func killOneOfFive(t *testing.T, s spec, runs int) {
 
 // identity returns the short ID of the peer of the first elrun with an index.
 func (j *job) identity(index int) string {
-	for _, e := range slices.Backward(j.elruns[0].events) {
+	for _, e := range slices.Backward(j.elruns[0].Events) {
 		if _, ok := e.Body.(event.Step); ok && e.Index == index {
 			return e.Peer
 		}
@@ -83,7 +84,7 @@ func (j *job) identity(index int) string {
 // a survivor in the new epoch comes with its first commit there. The latest survivor
 // counts.
 func measure(events []event.Event, victim string, killed time.Time) (l latency, ok bool) {
-	views, steps := of[event.View](events, killed), of[event.Step](events, killed)
+	views, steps := process.After[event.View](events, killed), process.After[event.Step](events, killed)
 	views = slices.DeleteFunc(views, func(e event.Event) bool { return slices.Contains(e.Body.(event.View).Members, victim) })
 	if len(views) == 0 {
 		return l, false
@@ -114,7 +115,7 @@ func measure(events []event.Event, victim string, killed time.Time) (l latency, 
 // connected returns when a peer had paths to all others of a view.
 func connected(events []event.Event, id string, view event.Event) time.Time {
 	last := view.Time
-	for _, e := range of[event.Path](events, view.Time) {
+	for _, e := range process.After[event.Path](events, view.Time) {
 		if e.Peer == id && e.Epoch == view.Epoch {
 			last = e.Time
 		}

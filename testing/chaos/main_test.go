@@ -2,20 +2,15 @@ package chaos
 
 import (
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // limit is what only a hang exceeds, on a machine however loaded.
-const limit = 60 * time.Second
-
-// elrunVariable names the elrun that TestMain has built.
-const elrunVariable = "CHAOS_ELRUN"
+const limit = process.Limit
 
 func TestMain(m *testing.M) {
 	if text, ok := os.LookupEnv(specVariable); ok {
@@ -28,7 +23,7 @@ func TestMain(m *testing.M) {
 	flag.String("keep", "", "folder for the event logs of failed tests")
 	flag.Uint64("seed", 0, "seed of what is done when to whom; 0 makes one")
 	flag.Parse()
-	os.Exit(withElrun(m.Run))
+	os.Exit(process.WithElrun(m.Run))
 }
 
 // option returns the value of a flag of TestMain.
@@ -57,25 +52,4 @@ func chance(t *testing.T) *rand.Rand {
 		}
 	})
 	return rand.New(rand.NewPCG(seed, 0))
-}
-
-// withElrun builds elrun for run.
-func withElrun(run func() int) int {
-	dir, err := os.MkdirTemp("", "elrun-chaos-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "elrun")
-	build := exec.Command("go", "build", "-o", path, "github.com/elrun/elrun/cmd/elrun")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
-	}
-	if err := os.Setenv(elrunVariable, path); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return run()
 }

@@ -1,19 +1,16 @@
 package chaos
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // manyLimit is what only a hang exceeds where many peers start on few cores.
@@ -53,7 +50,10 @@ func TestManyPeers(t *testing.T) {
 	for _, m := range manyJobs() {
 		t.Run(fmt.Sprintf("%s/%d/%s", m.program, m.peers, m.load), func(t *testing.T) {
 			if built[m.program] == "" {
-				built[m.program] = buildExample(t, dir, m.program)
+				built[m.program] = filepath.Join(dir, m.program)
+				if err := process.Build(built[m.program], "examples/"+m.program); err != nil {
+					t.Fatal(err)
+				}
 			}
 			path := built[m.program]
 			if m.program == "mnist" {
@@ -88,83 +88,40 @@ func runs(short, long int) int {
 	return pick(short, long)
 }
 
-// buildExample builds a program of examples in dir.
-func buildExample(t *testing.T, dir, name string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	build := exec.Command("go", "build", "-o", path, "github.com/elrun/elrun/examples/"+name)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
 // run runs the job once and looks at its log. It returns how long the job took and
 // the hash of its result.
 func (m many) run(t *testing.T, program string, peers int) (took time.Duration, sum string) {
 	t.Helper()
-	log := filepath.Join(t.TempDir(), "events.jsonl")
-	words := append([]string{os.Getenv(elrunVariable), "-n", fmt.Sprint(peers), "--events", log, program}, m.args...)
+	log := process.NewLog(t, filepath.Join(t.TempDir(), "events.jsonl"))
+	words := append([]string{process.Elrun(), "-n", fmt.Sprint(peers), "--events", log.Path, program}, m.args...)
 	switch m.load {
 	case "busy":
 		for range 4 {
-			defer keepBusy(t)()
+			defer process.Start(t, exec.Command("sh", "-c", "while :; do :; done")).Kill()
 		}
 	case "nice":
 		words = append([]string{"nice", "-n", "19"}, words...)
 	}
-	c := exec.Command(words[0], words[1:]...)
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &out, &out
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	begun := time.Now()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
+	p := process.Start(t, exec.Command(words[0], words[1:]...))
+	if !process.Holds(t.Context(), manyLimit, func() bool { return !p.Running() }) || p.Status() != 0 {
+		t.Fatalf("after %v: running %v", time.Since(begun), p.Running())
 	}
-	hang := time.AfterFunc(manyLimit, func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
-	err := c.Wait()
-	hang.Stop()
-	if err != nil {
-		t.Fatalf("after %v: %v\n%s", time.Since(begun), err, tailOf(out.String()))
-	}
+	took = time.Since(begun)
 	nobodyPutOut(t, log)
-	if found := regexp.MustCompile(`sha256=([0-9a-f]{64})`).FindStringSubmatch(out.String()); found != nil {
+	if found := regexp.MustCompile(`sha256=([0-9a-f]{64})`).FindStringSubmatch(p.Out.String()); found != nil {
 		sum = found[1]
 	}
-	return time.Since(begun), sum
-}
-
-// tailOf returns the end of what was printed.
-func tailOf(s string) string { return s[max(0, len(s)-4000):] }
-
-// keepBusy starts a process that computes until the function that it returns is called.
-func keepBusy(t *testing.T) func() {
-	t.Helper()
-	c := exec.Command("sh", "-c", "while :; do :; done")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	}
+	return took, sum
 }
 
 // nobodyPutOut fails the test if a log tells of a member that was lost or put out.
-func nobodyPutOut(t *testing.T, log string) {
+func nobodyPutOut(t *testing.T, log *process.Log) {
 	t.Helper()
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var e event.Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
+	for _, e := range log.Read(t).Events {
 		switch e.Body.(type) {
 		case event.Lost, event.Fenced:
-			t.Errorf("epoch %d: %s", e.Epoch, line)
+			t.Errorf("%+v", e)
 		}
 	}
 }

@@ -28,24 +28,23 @@ func TestKillWithRestart(t *testing.T) {
 			first := rng.IntN(max(len(running), 1))
 			for k, p := range running {
 				if k == first || all {
-					j.kill(t, p.pid, syscall.SIGKILL)
+					j.kill(t, p.PID, syscall.SIGKILL)
 				}
 			}
 			if all && rng.IntN(2) == 0 { // some are back and wait, and are killed as well
 				j.pause(t, time.Duration(rng.Int64N(int64(100*time.Millisecond))))
 				for k, p := range j.elruns[0].peers(t) {
 					if k%2 == 0 {
-						j.kill(t, p.pid, syscall.SIGKILL)
+						j.kill(t, p.PID, syscall.SIGKILL)
 					}
 				}
 			}
-			status := j.elruns[0].wait(t)
-			finished, told := j.finished(), tellsFailure(j.elruns[0].err.String())
+			status := j.elruns[0].Wait(t)
+			finished, told := j.finished(), tellsFailure(j.elruns[0].Err.String())
 			if status == 0 && !finished || (status != 0) != told || !all && status != 0 {
 				t.Errorf("status %d, finished %v, a reason is told %v", status, finished, told)
 			}
 			ends[map[bool]string{true: "result", false: "reason"}[status == 0]]++
-			j.ended = true
 		})
 	}
 	t.Logf("ends of %d jobs: %v", runs, ends)
@@ -55,11 +54,4 @@ func TestKillWithRestart(t *testing.T) {
 // it were killed before they ended.
 func tellsFailure(text string) bool {
 	return strings.Contains(text, "the job did not finish") || strings.Contains(text, "the job fails: its result was there")
-}
-
-// wait returns the exit status when elrun has ended.
-func (e *elrun) wait(t *testing.T) int {
-	t.Helper()
-	e.job.until(t, "the end of elrun", func() bool { return !e.running() })
-	return e.cmd.ProcessState.ExitCode()
 }

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"sync"
 	"syscall"
 	"time"
@@ -158,23 +157,14 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 	return m
 }
 
-// stacksEnd follows the stacks that a process prints.
-const stacksEnd = "end of stacks"
-
-// answer prints what the process holds whenever it gets SIGUSR1, and the stacks of its
-// goroutines when it gets SIGUSR2, until the function that it returns is called.
+// answer prints what the process holds whenever it gets SIGUSR1, until the function that
+// it returns is called.
 func answer() (stop func()) {
 	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(ch, syscall.SIGUSR1)
 	var work sync.WaitGroup
 	work.Go(func() {
-		for sig := range ch {
-			if sig == syscall.SIGUSR2 {
-				fmt.Println("stacks of process", os.Getpid())
-				_ = pprof.Lookup("goroutine").WriteTo(os.Stdout, 1) // there is nobody else to tell
-				fmt.Println(stacksEnd)
-				continue
-			}
+		for range ch {
 			debug.FreeOSMemory()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // things are files without names and sockets that processes of a job have had, as links
@@ -23,8 +25,8 @@ func (j *job) things(t *testing.T) things {
 
 func (k things) add(t *testing.T, j *job) {
 	t.Helper()
-	for _, p := range processes(t, j.name) {
-		for _, name := range held(p.pid) {
+	for _, p := range j.Peers(t) {
+		for _, name := range held(p.PID) {
 			k[name] = true
 		}
 	}
@@ -75,7 +77,7 @@ func (k things) checkGone(t *testing.T, j *job) {
 	}()
 	j.until(t, "the end of all that the job had", func() bool {
 		left = k.left(t)
-		return len(left) == 0 && len(processes(t, j.name)) == 0 && sockets(t, j.name) == 0
+		return len(left) == 0 && len(j.Peers(t)) == 0 && process.Sockets(t, j.Name) == 0
 	})
 	j.checkGone(t)
 }
@@ -129,10 +131,10 @@ func (j *job) checkHeld(t *testing.T, n int, before map[int]int) {
 func (j *job) descriptors(t *testing.T) map[int]int {
 	t.Helper()
 	counts := make(map[int]int)
-	for _, p := range processes(t, j.name) {
-		links, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	for _, p := range j.Peers(t) {
+		links, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 		if err == nil {
-			counts[p.pid] = len(links)
+			counts[p.PID] = len(links)
 		}
 	}
 	return counts
@@ -145,10 +147,10 @@ func (j *job) checkMemories(t *testing.T, n int) {
 	if option[string]("transport") != "" {
 		return
 	}
-	for _, p := range processes(t, j.name) {
-		j.until(t, fmt.Sprintf("%d memories at process %d", n+1, p.pid), func() bool {
+	for _, p := range j.Peers(t) {
+		j.until(t, fmt.Sprintf("%d memories at process %d", n+1, p.PID), func() bool {
 			memories := make(map[string]bool)
-			for _, name := range held(p.pid) {
+			for _, name := range held(p.PID) {
 				if strings.HasPrefix(name, "memory:") {
 					memories[name] = true
 				}

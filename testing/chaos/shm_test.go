@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // notice is what passes between the death of a peer and the moments at which the others
@@ -42,9 +43,9 @@ func TestKillShared(t *testing.T) {
 			things, before := j.things(t), j.descriptors(t)
 			j.pause(t, offset)
 			p := j.elruns[0].peer(t, victim)
-			most = max(most, resident(p.pid))
-			gone := watch(t, p.pid)
-			killed := j.kill(t, p.pid, syscall.SIGKILL)
+			most = max(most, resident(p.PID))
+			gone := watch(t, p.PID)
+			killed := j.kill(t, p.PID, syscall.SIGKILL)
 			dead := gone(t).Sub(killed)
 			j.inSession(t, peers-1)
 			things.add(t, j)
@@ -89,10 +90,10 @@ func TestKillSharedEarly(t *testing.T) {
 			j.until(t, "all processes", func() bool { return len(e.peers(t)) == peers })
 			j.pause(t, offset)
 			things := j.things(t)
-			j.kill(t, e.peer(t, victim).pid, syscall.SIGKILL)
-			j.until(t, "a session without it, or the end", func() bool { return !e.running() || j.sessions(peers-1, 0) == peers-1 })
+			j.kill(t, e.peer(t, victim).PID, syscall.SIGKILL)
+			j.until(t, "a session without it, or the end", func() bool { return !e.Running() || j.sessions(peers-1, 0) == peers-1 })
 			outcome := "went on"
-			if !e.running() {
+			if !e.Running() {
 				outcome = "ended"
 			} else {
 				things.add(t, j)
@@ -116,7 +117,7 @@ func TestSharedEnds(t *testing.T) {
 	elrun := func(sig syscall.Signal) func(*testing.T, *job) {
 		return func(t *testing.T, j *job) {
 			t.Helper()
-			j.kill(t, j.elruns[0].cmd.Process.Pid, sig)
+			j.kill(t, j.elruns[0].PID(), sig)
 		}
 	}
 	for name, end := range map[string]func(*testing.T, *job){
@@ -125,9 +126,9 @@ func TestSharedEnds(t *testing.T) {
 		"elrun killed": elrun(syscall.SIGKILL),
 		"all killed": func(t *testing.T, j *job) {
 			t.Helper()
-			pids := []int{j.elruns[0].cmd.Process.Pid}
-			for _, p := range processes(t, j.name) {
-				pids = append(pids, p.pid)
+			pids := []int{j.elruns[0].PID()}
+			for _, p := range j.Peers(t) {
+				pids = append(pids, p.PID)
 			}
 			for _, i := range rng.Perm(len(pids)) {
 				j.kill(t, pids[i], syscall.SIGKILL)
@@ -144,7 +145,7 @@ func TestSharedEnds(t *testing.T) {
 				}
 				j.pause(t, time.Duration(rng.Int64N(int64(20*time.Millisecond))))
 				end(t, j)
-				j.until(t, "the end of elrun", func() bool { return !j.elruns[0].running() })
+				j.until(t, "the end of elrun", func() bool { return !j.elruns[0].Running() })
 				things.checkGone(t, j)
 			}
 		})
@@ -167,16 +168,16 @@ func TestStopShared(t *testing.T) {
 			j := start(t, spec{Calls: true}, peers, transportFlags()...)
 			j.inSession(t, peers)
 			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
-			stopped := j.kill(t, j.elruns[0].peer(t, victim).pid, syscall.SIGSTOP)
+			stopped := j.kill(t, j.elruns[0].peer(t, victim).PID, syscall.SIGSTOP)
 			j.inSession(t, peers-1)
 			id := j.member(t, victim)
-			for _, e := range of[event.Stall](j.events(), stopped) {
+			for _, e := range process.After[event.Stall](j.events(), stopped) {
 				all = append(all, e.Time.Sub(stopped))
 				if s := e.Body.(event.Stall); !slices.Contains(strings.Split(s.Culprit, ","), id) {
 					t.Errorf("peer %d waits for %s (%s, %s), want %s", e.Index, s.Culprit, s.Phase, s.What, id)
 				}
 			}
-			for _, e := range of[event.Lost](j.events(), stopped) {
+			for _, e := range process.After[event.Lost](j.events(), stopped) {
 				lost = append(lost, e.Time.Sub(stopped))
 				if who := e.Body.(event.Lost).Who; who != id {
 					t.Errorf("peer %d has put out %s, want %s", e.Index, who, id)
@@ -213,14 +214,14 @@ func TestLateShared(t *testing.T) {
 			j.until(t, "a session of all", func() bool { return j.sessions(peers, 0) == peers-1 })
 			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
 			late := other.peer(t, 0)
-			told := len(j.elruns[0].out.String())
-			j.kill(t, other.cmd.Process.Pid, syscall.SIGSTOP)
-			j.kill(t, late.pid, syscall.SIGSTOP)
+			told := len(j.elruns[0].Out.String())
+			j.kill(t, other.PID(), syscall.SIGSTOP)
+			j.kill(t, late.PID, syscall.SIGSTOP)
 			j.until(t, "a session without the one that is stopped", func() bool { return j.sessions(peers-1, told) == peers-1 })
 			j.pause(t, time.Duration(rng.Int64N(int64(50*time.Millisecond))))
-			told = len(j.elruns[0].out.String())
-			j.kill(t, late.pid, syscall.SIGCONT)
-			j.kill(t, other.cmd.Process.Pid, syscall.SIGCONT)
+			told = len(j.elruns[0].Out.String())
+			j.kill(t, late.PID, syscall.SIGCONT)
+			j.kill(t, other.PID(), syscall.SIGCONT)
 			j.until(t, "a session of all again", func() bool { return j.sessions(peers, told) == peers-1 })
 			j.hurry(t)
 			for i, e := range j.elruns {
@@ -272,7 +273,7 @@ func (j *job) inSession(t *testing.T, n int) {
 func (j *job) sessions(n, from int) int {
 	line := regexp.MustCompile(fmt.Sprintf(`(?m)^(\[\d+\]) session epoch=\d+ size=%d shared=`, n))
 	peers := make(map[string]bool)
-	for _, m := range line.FindAllStringSubmatch(j.elruns[0].out.String()[from:], -1) {
+	for _, m := range line.FindAllStringSubmatch(j.elruns[0].Out.String()[from:], -1) {
 		peers[m[1]] = true
 	}
 	return len(peers)
@@ -282,7 +283,7 @@ func (j *job) sessions(n, from int) int {
 func (j *job) member(t *testing.T, index int) string {
 	t.Helper()
 	j.poll(t)
-	for _, e := range j.elruns[0].events {
+	for _, e := range j.elruns[0].Events {
 		if e.Index == index && e.Peer != "" {
 			return e.Peer
 		}
@@ -298,7 +299,7 @@ func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n notice) {
 	id := j.member(t, victim)
 	told := make(map[string]bool)
 	line := regexp.MustCompile(`(?m)^\[(\d+)\] noticed epoch=\d+ at=(\d+): (.*)$`)
-	for _, l := range line.FindAllStringSubmatch(j.elruns[0].out.String(), -1) {
+	for _, l := range line.FindAllStringSubmatch(j.elruns[0].Out.String(), -1) {
 		at := time.Unix(0, int64(number(l[2])))
 		if told[l[1]] || at.Before(killed) {
 			continue
@@ -312,10 +313,10 @@ func (j *job) noticed(t *testing.T, victim int, killed time.Time) (n notice) {
 	if len(told) != 3 {
 		t.Errorf("calls of %d peers failed, want 3", len(told))
 	}
-	for _, e := range of[event.View](j.events(), killed) {
+	for _, e := range process.After[event.View](j.events(), killed) {
 		n.lost = max(n.lost, e.Time.Sub(killed))
 	}
-	for _, e := range of[event.Path](j.events(), killed) {
+	for _, e := range process.After[event.Path](j.events(), killed) {
 		n.next = max(n.next, e.Time.Sub(killed))
 	}
 	return n

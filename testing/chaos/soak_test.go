@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Bounds of the soak.
@@ -74,7 +76,7 @@ func TestSoak(t *testing.T) {
 	if err := checkLedger(k.spec, k.events(), k.untold...); err != nil {
 		t.Error(err)
 	}
-	t.Logf("%v until step %d of %d, %d epochs; %v", length, at, s.Steps, k.elruns[0].epoch, k.done)
+	t.Logf("%v until step %d of %d, %d epochs; %v", length, at, s.Steps, k.elruns[0].ViewEvent.Epoch, k.done)
 	slack := 4 << 10
 	if k.short() {
 		slack = 64 << 10
@@ -113,11 +115,11 @@ func (k *soak) act(t *testing.T) {
 // choose returns what is to happen next, or nil if it cannot happen now.
 func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 	t.Helper()
-	if k.second != nil && !k.second.running() && len(processes(t, k.name)) == len(k.elruns[0].peers(t)) {
+	if k.second != nil && !k.second.Running() && len(k.Peers(t)) == len(k.elruns[0].peers(t)) {
 		k.second = nil
 	}
 	young := k.young(t)
-	n := len(processes(t, k.name))
+	n := len(k.Peers(t))
 	mayDie := len(young) > 0 && 2*(k.doomed+1) < k.members
 	switch k.rng.IntN(8) {
 	case 0, 1:
@@ -133,7 +135,7 @@ func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 			return "stopped", func(t *testing.T) { k.stop(t, young, longStop) }
 		}
 	case 4:
-		return "paused", func(t *testing.T) { k.stop(t, processes(t, k.name), time.Duration(k.rng.Int64N(int64(shortStop)))) }
+		return "paused", func(t *testing.T) { k.stop(t, k.Peers(t), time.Duration(k.rng.Int64N(int64(shortStop)))) }
 	case 5, 6:
 		if n < mostPeers {
 			return "started", func(t *testing.T) { k.elruns[0].scale(t, len(k.elruns[0].peers(t))+1) }
@@ -142,7 +144,7 @@ func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 		if k.second == nil && n < mostPeers-1 {
 			return "elrun joined", func(t *testing.T) { k.second = k.join(t, 1+k.rng.IntN(2)) }
 		}
-		if k.second != nil && k.second.running() && 2*(k.doomed+len(k.second.peers(t))) < k.members {
+		if k.second != nil && k.second.Running() && 2*(k.doomed+len(k.second.peers(t))) < k.members {
 			return "elrun killed", k.killSecond
 		}
 	}
@@ -150,28 +152,28 @@ func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 }
 
 // young returns the peers that may be put out.
-func (k *soak) young(t *testing.T) []process {
+func (k *soak) young(t *testing.T) []process.Peer {
 	t.Helper()
-	return slices.DeleteFunc(processes(t, k.name), func(p process) bool {
-		return p.parent == k.elruns[0].cmd.Process.Pid && p.index < elders
+	return slices.DeleteFunc(k.Peers(t), func(p process.Peer) bool {
+		return p.Parent == k.elruns[0].PID() && p.Index < elders
 	})
 }
 
 // signal sends a signal that puts a peer out to one of all.
-func (k *soak) signal(t *testing.T, all []process, sig syscall.Signal) {
+func (k *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
 	t.Helper()
-	k.job.kill(t, all[k.rng.IntN(len(all))].pid, sig)
+	k.job.kill(t, all[k.rng.IntN(len(all))].PID, sig)
 	k.doomed++
 }
 
 // stop stops one of all peers for a time. One that is put out meanwhile and lives comes
 // back under another identity.
-func (k *soak) stop(t *testing.T, all []process, d time.Duration) {
+func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	t.Helper()
 	p := all[k.rng.IntN(len(all))]
-	k.job.kill(t, p.pid, syscall.SIGSTOP)
+	k.job.kill(t, p.PID, syscall.SIGSTOP)
 	k.pause(t, d)
-	k.job.kill(t, p.pid, syscall.SIGCONT)
+	k.job.kill(t, p.PID, syscall.SIGCONT)
 	k.doomed++
 }
 
@@ -181,10 +183,10 @@ func (k *soak) killSecond(t *testing.T) {
 	orphans := k.second.peers(t)
 	from := k.step() - 2 // what elrun had not written yet is lost
 	k.doomed += len(orphans)
-	k.job.kill(t, k.second.cmd.Process.Pid, syscall.SIGKILL)
+	k.job.kill(t, k.second.PID(), syscall.SIGKILL)
 	begun := time.Now()
 	k.until(t, fmt.Sprintf("the end of %v, whose elrun is dead", orphans), func() bool {
-		return !slices.ContainsFunc(orphans, func(p process) bool { return alive(p.pid) })
+		return !slices.ContainsFunc(orphans, func(p process.Peer) bool { return process.Alive(p.PID) })
 	})
 	k.untold = append(k.untold, steps{from, k.step() + 10})
 	// They have 2 s; this machine may be loaded.
@@ -199,7 +201,7 @@ func (k *soak) rest(t *testing.T) {
 	k.until(t, "a view of all peers that run", func() bool {
 		v, _ := k.view()
 		k.members = len(v.Members)
-		return k.members == len(processes(t, k.name))
+		return k.members == len(k.Peers(t))
 	})
 	k.doomed = 0
 	at := k.step()
@@ -210,12 +212,12 @@ func (k *soak) rest(t *testing.T) {
 func (k *soak) gather(t *testing.T) {
 	t.Helper()
 	k.rest(t)
-	if k.second != nil && k.second.running() {
-		k.job.kill(t, k.second.cmd.Process.Pid, syscall.SIGTERM)
+	if k.second != nil && k.second.Running() {
+		k.job.kill(t, k.second.PID(), syscall.SIGTERM)
 		k.second.status(t)
 	}
 	k.elruns[0].scale(t, soakPeers)
-	k.until(t, "the peers of the first elrun", func() bool { return len(processes(t, k.name)) == soakPeers })
+	k.until(t, "the peers of the first elrun", func() bool { return len(k.Peers(t)) == soakPeers })
 	k.settle(t, soakPeers)
 	if !k.short() {
 		k.pause(t, lease)
@@ -233,15 +235,15 @@ func (k *soak) census(t *testing.T) []holdings {
 	var all []holdings
 	for index := range elders {
 		p := k.elruns[0].peer(t, index)
-		line := regexp.MustCompile(fmt.Sprintf(`census pid=%d goroutines=(\d+) heap=(\d+)`, p.pid))
-		answers := func() [][]string { return line.FindAllStringSubmatch(k.elruns[0].out.String(), -1) }
+		line := regexp.MustCompile(fmt.Sprintf(`census pid=%d goroutines=(\d+) heap=(\d+)`, p.PID))
+		answers := func() [][]string { return line.FindAllStringSubmatch(k.elruns[0].Out.String(), -1) }
 		before := len(answers())
-		k.job.kill(t, p.pid, syscall.SIGUSR1)
+		k.job.kill(t, p.PID, syscall.SIGUSR1)
 		k.until(t, "a census", func() bool { return len(answers()) > before })
 		answer := answers()[before]
-		all = append(all, holdings{resident(p.pid), number(answer[1]), number(answer[2]) >> 10})
+		all = append(all, holdings{resident(p.PID), number(answer[1]), number(answer[2]) >> 10})
 	}
-	return append(all, holdings{resident: resident(k.elruns[0].cmd.Process.Pid)})
+	return append(all, holdings{resident: resident(k.elruns[0].PID())})
 }
 
 // compare checks that processes hold no more at the end than near the beginning, but for

@@ -20,8 +20,10 @@ type Job struct {
 
 // NewJob makes up a job. A peer of it that runs at the end of the test is an error, and is
 // killed as its elruns are. If the test has failed, such peers first show their stacks, and
-// the test's log has all that was printed.
+// the test's log has all that was printed. The temporary folders of the test outlive them.
 func NewJob(t testing.TB) *Job {
+	t.Helper()
+	_ = t.TempDir() // which are removed by what is cleaned up after the job: it comes first
 	j := &Job{Name: jobName(t)}
 	t.Cleanup(func() { j.cleanUp(t) })
 	return j
