@@ -32,6 +32,7 @@ type arena struct {
 	actors  []*actor
 	running sync.WaitGroup
 	adjust  func(a *actor) // before an actor starts
+	wraps   bool           // models are wrapped
 }
 
 // network is what joins the processes of an arena.
@@ -185,7 +186,17 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 		return err
 	}
 	x.group = g
-	return errors.Join(trainer.Run(ctx, g, x.trained.Model(), x.cfg), g.Close())
+	return errors.Join(trainer.Run(ctx, g, x.arena.given(x.trained.Model()), x.cfg), g.Close())
+}
+
+// given is what Run is given of a model.
+func (a *arena) given(m trainer.Model) trainer.Model {
+	if !a.wraps {
+		return m
+	}
+	return around(m, func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
+		return gradient(b.Wrap(func(*trainer.Gate) {}))
+	})
 }
 
 // endpoint is one identity of the process.

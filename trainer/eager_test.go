@@ -23,6 +23,7 @@ type eager struct {
 	gap     time.Duration
 	broken  int // with half of that parameter the forward pass asks for gradients, unless it is 0
 
+	deaf    bool         // it does not look whether a call is of use
 	seen    [][]float32  // the parameters that it read
 	tries   int          // at steps
 	calls   int          // in the last of them
@@ -84,6 +85,9 @@ func (m *eager) forward(b *trainer.Batch) error {
 		if m.seen[i] != nil && !slices.Equal(p.Data, m.seen[i]) && useless == nil {
 			m.wrong.Store(true)
 		}
+	}
+	if m.deaf {
+		return nil
 	}
 	return useless
 }

@@ -313,21 +313,26 @@ func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
 	cfg.Balance = trainer.DefaultBalance
 	want := oneAlone(t, dyadic(10))
-	synctest.Test(t, func(t *testing.T) {
-		a := newArena(3, cfg)
-		models := a.eagerly(t, func(x *actor, m *eager) { m.pace *= time.Duration(1 + 3*x.self.Index) })
-		a.play(t)
-		if sha := a.check(t, "unequal peers"); sha != want {
-			t.Errorf("weights %s, want %s", sha, want)
-		}
-		unused := int32(0)
-		for _, m := range models() {
-			unused += m.passes.Load() - m.resumed.Load()
-		}
-		if unused == 0 {
-			t.Error("shares have not changed: this shows nothing")
-		}
-	})
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, cfg)
+			models := a.eagerly(t, func(x *actor, m *eager) {
+				m.pace *= time.Duration(1 + 3*x.self.Index)
+				m.deaf = deaf
+			})
+			a.play(t)
+			if sha := a.check(t, "unequal peers"); sha != want {
+				t.Errorf("weights %s, want %s", sha, want)
+			}
+			unused := int32(0)
+			for _, m := range models() {
+				unused += m.passes.Load() - m.resumed.Load()
+			}
+			if unused == 0 {
+				t.Error("shares have not changed: this shows nothing")
+			}
+		})
+	}
 }
 
 // The end of a job's context ends a step that has begun early, and takes back what it did.

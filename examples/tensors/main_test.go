@@ -49,6 +49,20 @@ func TestTrains(t *testing.T) {
 	}
 }
 
+// The model keeps the rules of trainer.Model.
+func TestCheckModel(t *testing.T) {
+	m, err := tensors.NewModel(tensors.Data{
+		Points: tensor.New(tensor.WithShape(3, 2), tensor.WithBacking([]float32{0.5, -0.25, 1, 1.5, -2, 0.75})),
+		Rings:  []int{0, 2, 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.CheckModel(trainer.Model{Params: m.Params(), Gradient: m.Gradient}, []int{2, 0, 1}); err != nil {
+		t.Error(err)
+	}
+}
+
 // What Gradient adds is the difference quotient of the loss.
 func TestGradient(t *testing.T) {
 	data := tensors.Data{

@@ -96,3 +96,24 @@ func TestUselessBatch(t *testing.T) {
 		}
 	}
 }
+
+// Every network keeps the rules of trainer.Model, and so does one that is wrapped, which is as
+// able as the other.
+func TestModels(t *testing.T) {
+	for _, c := range slices.Concat(networks(), exactNetworks()) {
+		n, _ := newNetwork(t, c, randomTable(9, c.in, 2))
+		m := n.Model()
+		gradient := m.Gradient
+		m.Gradient = func(b *trainer.Batch) (float64, error) {
+			return gradient(b.Wrap(func(*trainer.Gate) {}))
+		}
+		for name, m := range map[string]trainer.Model{"model": n.Model(), "wrapped": m} {
+			if err := trainer.CheckModel(m, []int{8, 1, 0, 5, 3}); err != nil {
+				t.Errorf("%s, %s: %v", c.name, name, err)
+			}
+			if !m.Waits || !m.Grouped || m.MaxSamples < 2 || m.Order == nil {
+				t.Errorf("%s, %s: it lacks something: %+v", c.name, name, m)
+			}
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer/exact"
+)
+
+// CheckModel calls a model as a run does, on some of its samples, of which it needs two, and
+// says what it does wrong. It is for the tests of a model; a run does not notice all of that:
+//
+//   - the same samples have the same gradient and loss, to the bit, at other addresses and after
+//     other samples;
+//   - gradients are added to those that are there, and do not change once they are done;
+//   - parameters stay as they are, and those that were not waited for are not read: they are
+//     filled with NaN meanwhile (Model.Waits);
+//   - groups have the bits that each has alone (Model.Grouped), and several microbatches in a
+//     call the sum (Model.MaxSamples);
+//   - gradients are done in the order that Model.Order tells;
+//   - a call that is of no use ends without harm.
+//
+// Gradients need not be right: compare them with difference quotients. Parameters are the same
+// afterwards. It takes about ten calls of Gradient, and memory for four gradients.
+func CheckModel(m Model, samples []int) error {
+	if len(samples) < 2 {
+		return errors.New("trainer: check model: give it two samples or more")
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	c := &checker{model: m, first: samples[:len(samples)/2], second: samples[len(samples)/2:]}
+	for _, p := range m.Params {
+		c.sizes, c.params = append(c.sizes, len(p.Data)), append(c.params, slices.Clone(p.Data))
+	}
+	for _, check := range []func() error{c.bits, c.adds, c.waits, c.groups, c.together, c.order, c.leaves} {
+		err := check()
+		if changed := c.restore(); changed != nil {
+			err = changed // which explains the other
+		}
+		if err != nil {
+			return fmt.Errorf("trainer: check model: %w", err)
+		}
+	}
+	return nil
+}
+
+// checker is a check under way.
+type checker struct {
+	model         Model
+	sizes         []int
+	params        [][]float32 // as they are to be
+	first, second []int       // samples
+	want          computation // of the first
+}
+
+// computation is what a call of Gradient has come to.
+type computation struct {
+	grad [][]float32
+	loss float64
+}
+
+// compute calls the model for some samples, with gradients that begin with a value.
+func (c *checker) compute(samples []int, begin float32) (computation, error) {
+	var o computation
+	var err error
+	_, o.grad = exact.Views(c.sizes)
+	for _, g := range o.grad {
+		fill(g, begin)
+	}
+	o.loss, err = c.model.Accumulate(o.grad, samples, nil)
+	if err != nil {
+		return o, fmt.Errorf("samples %v: %w", samples, err)
+	}
+	return o, nil
+}
+
+// restore makes the parameters what they were, and says which the model has changed.
+func (c *checker) restore() error {
+	var changed error
+	for i, p := range c.model.Params {
+		if !sameBits(p.Data, c.params[i]) {
+			changed = errors.Join(changed, fmt.Errorf("parameter %s has changed: Gradient must not write to it", p.Name))
+		}
+		copy(p.Data, c.params[i])
+	}
+	return changed
+}
+
+// bits wants one outcome of the same samples, wherever gradients are, and whatever was
+// computed before.
+func (c *checker) bits() error {
+	var err error
+	if c.want, err = c.compute(c.first, 0); err != nil {
+		return err
+	}
+	if !finite(c.want.loss) {
+		return fmt.Errorf("the loss of samples %v is %v: give it samples with a finite one", c.first, c.want.loss)
+	}
+	for _, before := range [][]int{nil, c.second} {
+		if before != nil {
+			if _, err := c.compute(before, 0); err != nil {
+				return err
+			}
+		}
+		got, err := c.compute(c.first, 0)
+		if err == nil {
+			err = c.equal(got, c.want, fmt.Sprintf("samples %v computed after %v", c.first, before))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// equal wants two outcomes to have the same bits.
+func (c *checker) equal(got, want computation, about string) error {
+	if math.Float64bits(got.loss) != math.Float64bits(want.loss) {
+		return fmt.Errorf("%s: loss %v, want %v as in another call", about, got.loss, want.loss)
+	}
+	for i := range want.grad {
+		if !sameBits(got.grad[i], want.grad[i]) {
+			return fmt.Errorf("%s: the gradient of %s has other bits than in another call", about, c.model.Params[i].Name)
+		}
+	}
+	return nil
+}
+
+// adds wants gradients to be added, and not to change after they are done.
+func (c *checker) adds() error {
+	const begin = 1
+	_, grad := exact.Views(c.sizes)
+	var done [][]float32
+	left := slices.Clone(c.sizes)
+	for _, g := range grad {
+		fill(g, begin)
+		done = append(done, slices.Clone(g))
+	}
+	var wrong error
+	_, err := c.model.Accumulate(grad, c.first, func(i, from int) {
+		if i < 0 || i >= len(left) || from < 0 || from >= left[i] {
+			wrong = fmt.Errorf("Done(%d, %d) out of range, twice or out of order", i, from)
+			return
+		}
+		copy(done[i][from:left[i]], grad[i][from:left[i]])
+		left[i] = from
+	})
+	if err = errors.Join(err, wrong); err != nil {
+		return err
+	}
+	for i, p := range c.model.Params {
+		if !sameBits(grad[i][left[i]:], done[i][left[i]:]) {
+			return fmt.Errorf("the gradient of %s has changed after it was done", p.Name)
+		}
+		for k, g := range grad[i] {
+			if want := begin + c.want.grad[i][k]; !near(g, want) {
+				return fmt.Errorf("the gradient %d of %s becomes %v where there was %v, want %v: it has to be added", k, p.Name, g, float32(begin), want)
+			}
+		}
+	}
+	return nil
+}
+
+// waits wants parameters to be read when they have been waited for.
+func (c *checker) waits() error {
+	if !c.model.Waits {
+		return nil
+	}
+	for _, p := range c.model.Params {
+		fill(p.Data, float32(math.NaN()))
+	}
+	// Where the model returns without having waited for all, what is left is no change by it.
+	defer func() { _ = c.restore() }()
+	var got computation
+	_, got.grad = exact.Views(c.sizes)
+	l := call{asked: slices.Clone(c.sizes), losses: make([]float64, 1)}
+	l.coming = func(i, from int) error {
+		copy(c.model.Params[i].Data[from:], c.params[i][from:])
+		return nil
+	}
+	// What is not waited for may be read after the first gradient, when the step is finished.
+	l.opening = func() {
+		for i, p := range c.model.Params {
+			copy(p.Data, c.params[i])
+		}
+		l.sink = sink{got.grad, func(int, int, int) {}, func() error { return nil }}
+	}
+	l.groups = [][]int{c.first}
+	if err := l.run(c.model); err != nil {
+		return fmt.Errorf("samples %v: %w", c.first, err)
+	}
+	got.loss = l.losses[0]
+	if err := c.equal(got, c.want, fmt.Sprintf("samples %v with parameters that are there when they are waited for", c.first)); err != nil {
+		return fmt.Errorf("%w: call Wait before each is read", err)
+	}
+	return nil
+}
+
+// groups wants each of two to have the bits that it has alone.
+func (c *checker) groups() error {
+	if !c.model.Grouped {
+		return nil
+	}
+	alone := []computation{c.want}
+	other, err := c.compute(c.second, 0)
+	if err != nil {
+		return err
+	}
+	alone = append(alone, other)
+	_, shared := exact.Views(c.sizes)
+	got, left := make([]computation, 2), make([][]int, 2)
+	for k := range got {
+		_, got[k].grad = exact.Views(c.sizes)
+		left[k] = slices.Clone(c.sizes)
+	}
+	b := NewBatch([][]int{c.first, c.second}, Gate{
+		Grad: func(i int) []float32 { return shared[i] },
+		Loss: func(k int, sum float64) { got[k].loss += sum },
+		Done: func(k, i, from int) {
+			copy(got[k].grad[i][from:left[k][i]], shared[i][from:left[k][i]])
+			clear(shared[i][from:left[k][i]])
+			left[k][i] = from
+		},
+	})
+	rest, err := c.model.Gradient(b)
+	if err != nil {
+		return err
+	}
+	got[1].loss += rest
+	for k := range got {
+		if i := slices.IndexFunc(left[k], func(n int) bool { return n > 0 }); i >= 0 {
+			return fmt.Errorf("Done(%d, 0) of group %d was not called: a model that is Grouped calls it for each", i, k)
+		}
+		if err := c.equal(got[k], alone[k], fmt.Sprintf("group %d of two", k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together wants several samples in a call to have the sum of their gradients.
+func (c *checker) together() error {
+	other, err := c.compute(c.second, 0)
+	if err != nil {
+		return err
+	}
+	all, err := c.compute(slices.Concat(c.first, c.second), 0)
+	if err != nil {
+		return err
+	}
+	if want := c.want.loss + other.loss; math.Abs(all.loss-want) > 1e-3*(1+math.Abs(want)) {
+		return fmt.Errorf("the loss of all samples is %v, that of two parts %v: it has to be the sum over the samples", all.loss, want)
+	}
+	for i, p := range c.model.Params {
+		for k, g := range all.grad[i] {
+			if want := c.want.grad[i][k] + other.grad[i][k]; !near(g, want) {
+				return fmt.Errorf("the gradient %d of %s is %v for all samples and %v in two parts: it has to be the sum over the samples", k, p.Name, g, want)
+			}
+		}
+	}
+	return nil
+}
+
+// order wants gradients to be done in the order that the model tells.
+func (c *checker) order() error {
+	if c.model.Order == nil {
+		return nil
+	}
+	for _, overlapped := range []bool{true, false} { // it stays in the simpler one
+		order := c.model.Order(overlapped)
+		l := newLayout(c.model.Params, 1)
+		if err := l.completeIn(order); err != nil {
+			return err
+		}
+		_, grad := exact.Views(c.sizes)
+		var told []Piece
+		_, err := c.model.Accumulate(grad, c.first, func(i, from int) {
+			if p := (Piece{i, from}); slices.Contains(order, p) {
+				told = append(told, p)
+			}
+		})
+		if err == nil && !slices.Equal(told, order) {
+			err = fmt.Errorf("of the order %v gradients were done in the order %v", order, told)
+		}
+		if err != nil {
+			return fmt.Errorf("Order(%t): %w", overlapped, err)
+		}
+	}
+	return nil
+}
+
+// leaves wants a call that is of no use to end, and the next one to be right.
+func (c *checker) leaves() error {
+	useless := errors.New("of no use")
+	_, grad := exact.Views(c.sizes)
+	_, err := c.model.Gradient(NewBatch([][]int{c.second}, Gate{
+		Grad: func(i int) []float32 { return grad[i] },
+		Err:  func() error { return useless },
+	}))
+	if err != nil && !errors.Is(err, useless) {
+		return fmt.Errorf("a call that is of no use: %w", err)
+	}
+	got, err := c.compute(c.first, 0)
+	if err != nil {
+		return err
+	}
+	return c.equal(got, c.want, "after a call that was of no use")
+}
+
+// sameBits reports whether two vectors have the same bits.
+func sameBits(a, b []float32) bool { return slices.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
+
+// near reports whether two sums are the same but for rounding.
+func near(a, b float32) bool {
+	return math.Abs(float64(a)-float64(b)) <= 1e-3*(1+math.Abs(float64(b)))
+}
+
+// fill sets every element of v to x.
+func fill(v []float32, x float32) {
+	for i := range v {
+		v[i] = x
+	}
+}
