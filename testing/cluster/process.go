@@ -1,18 +1,17 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // RunProcesses calls f at ranks 0..n-1, each in a process of its own over libp2p, and
@@ -24,7 +23,7 @@ func RunProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective
 	if launch.Launched() {
 		os.Exit(play(t.Context(), f)) // what follows in the test is the first process's
 	}
-	var out output
+	var out process.Output
 	result, err := launch.Run(t.Context(), launch.Options{
 		Program: os.Args[0], Args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"},
 		Peers: n, Stdout: &out, Stderr: &out,
@@ -65,24 +64,4 @@ func pattern(name string) string {
 		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
 	}
 	return strings.Join(parts, "/")
-}
-
-// output collects what the processes write.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write adds to the output.
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-// String returns all output so far.
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // afterElrun is how long peers may run on after their elrun was killed.
@@ -17,21 +18,21 @@ func TestElrunKilled(t *testing.T) {
 	j := newJob(t, newLab(t, 2), settings{pace: groupPace})
 	j.start(t, 2)
 	j.join(t, 1, 2, j.ticket(t, 0))
-	until(t, "a view of four", func() bool { _, v, ok := j.elruns[1].view(t); return ok && len(v.Members) == 4 })
-	if pids := peersOf(t, j.name, j.lab.hosts[1].name); len(pids) != 2 {
-		t.Fatalf("host 1 has the peers %v, want two", pids)
+	process.Until(t, "a view of four", func() bool { return len(j.elruns[1].Read(t).View.Members) == 4 })
+	if peers := j.peersOn(t, 1); len(peers) != 2 {
+		t.Fatalf("host 1 has %d peers, want two", len(peers))
 	}
 	killed := time.Now() // before the signal: the peers of a killed elrun leave within milliseconds
 	j.elruns[1].kill()
-	until(t, "the end of the peers of host 1", func() bool { return len(peersOf(t, j.name, j.lab.hosts[1].name)) == 0 })
+	process.Until(t, "the end of the peers of host 1", func() bool { return len(j.peersOn(t, 1)) == 0 })
 	took := time.Since(killed)
 	if took > afterElrun && flagged[bool]("long") { // the load of the machine is in it
 		t.Errorf("the peers ran on for %v, want at most %v", took, afterElrun)
 	}
 	two := func(_ event.Event, v event.View) bool { return len(v.Members) == 2 }
-	until(t, "a view of the two that are left", func() bool { _, ok := first(t, j.elruns[0].journal, killed, two); return ok })
+	process.Until(t, "a view of the two that are left", func() bool { _, ok := first(t, j.elruns[0].journal, killed, two); return ok })
 	step := j.steps(t, []int{0})
-	until(t, "further steps", func() bool { return j.steps(t, []int{0}) > step+5 })
+	process.Until(t, "further steps", func() bool { return j.steps(t, []int{0}) > step+5 })
 	e, _ := first(t, j.elruns[0].journal, killed, two)
 	t.Logf("peers of the killed elrun ended after %d ms; the others had a view without them after %d ms", took.Milliseconds(), e.Time.Sub(killed).Milliseconds())
 	j.finish(t)
@@ -46,7 +47,7 @@ func TestNoQuorum(t *testing.T) {
 	cut := time.Now()
 	j.lab.cut(t, []hole{{0, 1}, {1, 0}, {0, 2}, {2, 0}, {1, 2}, {2, 1}})
 	for _, e := range j.elruns {
-		if status := e.wait(t); status != launch.StatusQuorum {
+		if status := e.Wait(t); status != launch.StatusQuorum {
 			t.Errorf("elrun of host %d ended with status %d, want %d", e.host, status, launch.StatusQuorum)
 		}
 		for _, state := range []string{"lost", "waiting", "gave-up"} {
@@ -58,7 +59,7 @@ func TestNoQuorum(t *testing.T) {
 			t.Logf("host %d: %-7s after %5d ms: %+v", e.host, state, ev.Time.Sub(cut).Milliseconds(), ev.Body)
 		}
 		for _, text := range []string{"too few peers are left", "gives up with status 75"} {
-			if !e.says(text) {
+			if !e.Says(text) {
 				t.Errorf("host %d does not say %q", e.host, text)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // The group of these tests: five peers, whose steps take 100 ms.
@@ -49,9 +50,7 @@ func faults() []fault {
 	signal := func(sig syscall.Signal) func(*testing.T, *job, int) {
 		return func(t *testing.T, j *job, victim int) {
 			t.Helper()
-			if err := syscall.Kill(j.peer(t, victim), sig); err != nil {
-				t.Fatal(err)
-			}
+			process.Signal(t, j.peer(t, victim), sig)
 		}
 	}
 	return []fault{
@@ -93,7 +92,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 		if other == victim {
 			continue
 		}
-		until(t, fmt.Sprintf("%s host %d: a view without it at host %d", f.name, victim, other), func() bool {
+		process.Until(t, fmt.Sprintf("%s host %d: a view without it at host %d", f.name, victim, other), func() bool {
 			e, ok := first(t, e.journal, at, without(ids[victim]))
 			if ok && e.Time.After(out) {
 				out = e.Time
@@ -112,7 +111,7 @@ func detect(t *testing.T, j *job, f fault, victim int) time.Duration {
 		t.Errorf("%s host %d: out after %v, want at most %v", f.name, victim, took, most)
 	}
 	before := j.steps(t, others(len(ids), victim))
-	until(t, f.name+": steps without the victim", func() bool { return j.steps(t, others(len(ids), victim)) > before+3 })
+	process.Until(t, f.name+": steps without the victim", func() bool { return j.steps(t, others(len(ids), victim)) > before+3 })
 	f.heal(t, j, victim)
 	healed := time.Now()
 	back := j.untilWhole(t, healed)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // A process is killed while the next step has begun and sums are on their way over slow
@@ -53,23 +54,23 @@ func (l *lab) killEarly(t *testing.T, victim int, offset time.Duration) (kinds m
 	}
 	dir := folder(t)
 	h := onHosts(t, l, dir, "overlap", overlapVariable+"="+string(b), "GOMAXPROCS=1")
-	until(t, "the sixth step", func() bool { step, _ := h.log.step(t); return step >= 6 })
+	process.Until(t, "the sixth step", func() bool { return h.log.Read(t).Step >= 6 })
 	<-time.After(offset)
-	h.all[victim].end()
+	h.all[victim].Kill()
 
 	var weights string
 	var journals []*journal
 	for i, p := range h.all {
-		journals = append(journals, &journal{path: filepath.Join(dir, fmt.Sprintf("events-%d.jsonl", i))})
+		journals = append(journals, newJournal(t, filepath.Join(dir, fmt.Sprintf("events-%d.jsonl", i))))
 		if i == victim {
 			continue
 		}
-		if status := p.wait(t); status != 0 {
+		if status := p.Wait(t); status != 0 {
 			t.Fatalf("host %d ended with status %d", i, status)
 		}
 		var got overlapResult
-		if err := json.Unmarshal([]byte(p.out.String()), &got); err != nil {
-			t.Fatalf("host %d printed %q: %v", i, p.out.String(), err)
+		if err := json.Unmarshal([]byte(p.Out.String()), &got); err != nil {
+			t.Fatalf("host %d printed %q: %v", i, p.Out.String(), err)
 		}
 		if weights == "" {
 			weights = got.SHA256
@@ -98,7 +99,7 @@ func pathsOf(t *testing.T, journals []*journal) map[string]bool {
 	t.Helper()
 	kinds := make(map[string]bool)
 	for _, j := range journals {
-		for _, e := range j.events(t) {
+		for _, e := range j.Read(t).Events {
 			if b, ok := e.Body.(event.Path); ok {
 				kinds[b.Kind] = true
 			}
@@ -111,7 +112,7 @@ func pathsOf(t *testing.T, journals []*journal) map[string]bool {
 func samplesOf(t *testing.T, journals []*journal, step int64) int {
 	t.Helper()
 	for _, j := range journals {
-		for _, e := range j.events(t) {
+		for _, e := range j.Read(t).Events {
 			if b, ok := e.Body.(event.Step); ok && e.Step == step {
 				return b.Samples
 			}

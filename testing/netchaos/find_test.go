@@ -1,9 +1,10 @@
 package netchaos
 
 import (
-	"os"
 	"syscall"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // A ticket leads into the job after the only peer that it names has died: members are
@@ -16,15 +17,14 @@ func TestOldTicket(t *testing.T) {
 	old := j.ticket(t, 0)
 	j.join(t, 1, 1, old)
 	j.join(t, 2, 1, old)
-	until(t, "steps of three", func() bool {
-		step, epoch := j.elruns[2].step(t)
-		e, v, _ := j.elruns[2].view(t)
-		return step > 0 && epoch == e.Epoch && len(v.Members) == 3
+	process.Until(t, "steps of three", func() bool {
+		e := j.elruns[2].Read(t)
+		return e.Step > 0 && e.StepEpoch == e.ViewEvent.Epoch && len(e.View.Members) == 3
 	})
 	j.elruns[0].kill()
-	until(t, "a view without the ticket's peer", func() bool { _, v, ok := j.elruns[2].view(t); return ok && len(v.Members) == 2 })
+	process.Until(t, "a view without the ticket's peer", func() bool { return len(j.elruns[2].Read(t).View.Members) == 2 })
 	j.join(t, 3, 1, old)
-	until(t, "the newcomer among three", func() bool { _, v, ok := j.elruns[3].view(t); return ok && len(v.Members) == 3 })
+	process.Until(t, "the newcomer among three", func() bool { return len(j.elruns[3].Read(t).View.Members) == 3 })
 	j.finish(t)
 }
 
@@ -39,11 +39,11 @@ func TestOpenedJob(t *testing.T) {
 	ticket := j.ticket(t, 0)
 	j.join(t, 1, 1, ticket)
 	size := func(host, n int) func() bool {
-		return func() bool { _, v, ok := j.elruns[host].view(t); return ok && len(v.Members) == n }
+		return func() bool { return len(j.elruns[host].Read(t).View.Members) == n }
 	}
-	until(t, "the newcomer among four", size(1, 4))
-	l.hosts[1].inside(t, "", os.Getenv(elrunVariable), "scale", j.name, "2")
-	until(t, "its neighbour among five", size(1, 5))
+	process.Until(t, "the newcomer among four", size(1, 4))
+	l.hosts[1].inside(t, "", process.Elrun(), "scale", j.Name, "2")
+	process.Until(t, "its neighbour among five", size(1, 5))
 	j.finish(t)
 }
 
@@ -56,10 +56,10 @@ func TestHandOver(t *testing.T) {
 	ticket := j.ticket(t, 0)
 	j.join(t, 1, 1, ticket)
 	j.join(t, 2, 1, ticket)
-	until(t, "a view of three", func() bool { _, v, ok := j.elruns[2].view(t); return ok && len(v.Members) == 3 })
-	j.elruns[0].signal(t, syscall.SIGTERM)
-	j.elruns[0].wait(t)
+	process.Until(t, "a view of three", func() bool { return len(j.elruns[2].Read(t).View.Members) == 3 })
+	j.elruns[0].Signal(t, syscall.SIGTERM)
+	j.elruns[0].Wait(t)
 	before := j.steps(t, []int{0})
-	until(t, "steps of the newcomers", func() bool { return j.steps(t, []int{1}) > before+5 && j.steps(t, []int{2}) > before+5 })
+	process.Until(t, "steps of the newcomers", func() bool { return j.steps(t, []int{1}) > before+5 && j.steps(t, []int{2}) > before+5 })
 	j.finish(t)
 }

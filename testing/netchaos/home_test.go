@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Addresses in each home.
@@ -89,20 +90,18 @@ func TestHomes(t *testing.T) {
 		}
 	}
 	killed := time.Now()
-	if err := syscall.Kill(j.peer(t, 2), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	process.Signal(t, j.peer(t, 2), syscall.SIGKILL)
 	three := func(_ event.Event, v event.View) bool { return len(v.Members) == 3 }
-	until(t, "a view of those that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, three); return ok })
+	process.Until(t, "a view of those that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, three); return ok })
 	step := j.steps(t, []int{1})
-	until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{3}) > step+5 })
+	process.Until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{3}) > step+5 })
 	j.finish(t)
 }
 
 // path returns the last path that the peer on a host has told of to another peer.
 func (j *job) path(t *testing.T, host int, to string) (last event.Path) {
 	t.Helper()
-	for _, ev := range j.elruns[host].since(t, time.Time{}) {
+	for _, ev := range j.elruns[host].Read(t).Since(time.Time{}) {
 		if p, ok := ev.Body.(event.Path); ok && p.Who == to {
 			last = p
 		}

@@ -1,7 +1,6 @@
 package netchaos
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // settings are what tests choose of a job.
@@ -30,8 +30,8 @@ func (s settings) env() []string {
 
 // job is a job with an elrun on each host of a lab.
 type job struct {
+	*process.Job
 	lab    *lab
-	name   string
 	dir    string
 	set    settings
 	elruns []*elrun // by host; nil where none was started yet
@@ -39,7 +39,7 @@ type job struct {
 
 // elrun is one elrun of a job.
 type elrun struct {
-	*process
+	*process.Process
 	*journal
 	host int
 }
@@ -47,28 +47,29 @@ type elrun struct {
 // kill ends an elrun with SIGKILL.
 func (e *elrun) kill() {
 	e.torn = true
-	e.end()
+	e.Kill()
 }
 
 // newJob makes a job that has not been started. What it leaves is ended with the test.
 func newJob(t *testing.T, l *lab, s settings) *job {
 	t.Helper()
-	j := &job{lab: l, name: jobName(t), dir: folder(t), set: s, elruns: make([]*elrun, len(l.hosts))}
-	t.Cleanup(func() { j.cleanUp(t) })
+	j := &job{lab: l, dir: folder(t), set: s, elruns: make([]*elrun, len(l.hosts))}
+	t.Cleanup(func() { j.keep(t) }) // the last: all has ended by then
+	j.Job = process.NewJob(t)
 	return j
 }
 
 // start starts a job with n peers on the first host.
 func (j *job) start(t *testing.T, n int) {
 	t.Helper()
-	j.elrun(t, 0, "-n", fmt.Sprint(n), "--name", j.name)
-	until(t, "the first step", func() bool { step, _ := j.elruns[0].step(t); return step > 0 })
+	j.elrun(t, 0, "-n", fmt.Sprint(n), "--name", j.Name)
+	process.Until(t, "the first step", func() bool { return j.elruns[0].Read(t).Step > 0 })
 }
 
 // ticket asks the peers on a host for one.
 func (j *job) ticket(t *testing.T, host int) string {
 	t.Helper()
-	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", os.Getenv(elrunVariable), "ticket", j.name))
+	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", process.Elrun(), "ticket", j.Name))
 }
 
 // join starts n peers on another host.
@@ -81,9 +82,11 @@ func (j *job) join(t *testing.T, host, n int, ticket string) {
 func (j *job) elrun(t *testing.T, host int, args ...string) {
 	t.Helper()
 	path := filepath.Join(j.dir, fmt.Sprintf("events-%d.jsonl", host))
-	args = append(append([]string{os.Getenv(elrunVariable)}, args...), "--events", path)
-	args = append(append(args, j.set.flags...), self(t))
-	j.elruns[host] = &elrun{process: start(t, j.lab.hosts[host], j.set.env(), args...), journal: &journal{path: path}, host: host}
+	args = append(append([]string{process.Elrun()}, args...), "--events", path)
+	args = append(append(args, j.set.flags...), process.Self(t))
+	e := &elrun{journal: newJournal(t, path), host: host}
+	e.Process = j.Start(t, on(t, j.lab.hosts[host], j.set.env(), args...))
+	j.elruns[host] = e
 }
 
 // startAll starts the job with one peer on each host.
@@ -105,8 +108,8 @@ func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 	var epoch uint64
 	var list []string
 	for _, e := range j.elruns {
-		ev, v, ok := e.view(t)
-		if !ok {
+		ev, v := e.Read(t).ViewEvent, e.View
+		if ev.Epoch == 0 {
 			return nil, fmt.Sprintf("host %d is in no view", e.host)
 		}
 		if epoch == 0 {
@@ -118,7 +121,7 @@ func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 		if len(v.Voters) != len(v.Members) {
 			return nil, fmt.Sprintf("in epoch %d of %v only %v vote", epoch, v.Members, v.Voters)
 		}
-		if !slices.ContainsFunc(e.since(t, at), func(s event.Event) bool { return s.Body.Name() == "step" && s.Epoch == epoch && s.Peer == ev.Peer }) {
+		if !slices.ContainsFunc(e.Since(at), func(s event.Event) bool { return s.Body.Name() == "step" && s.Epoch == epoch && s.Peer == ev.Peer }) {
 			return nil, fmt.Sprintf("host %d has no step in epoch %d", e.host, epoch)
 		}
 		ids = append(ids, ev.Peer)
@@ -130,7 +133,7 @@ func (j *job) members(t *testing.T, at time.Time) (ids []string, lack string) {
 func (j *job) untilWhole(t *testing.T, at time.Time) (ids []string) {
 	t.Helper()
 	lack := ""
-	whole := holds(t.Context(), limit, func() bool { ids, lack = j.members(t, at); return lack == "" })
+	whole := process.Holds(t.Context(), limit, func() bool { ids, lack = j.members(t, at); return lack == "" })
 	if !whole {
 		t.Fatalf("the group is not whole after %v: %s", limit, lack)
 	}
@@ -142,20 +145,26 @@ func (j *job) steps(t *testing.T, hosts []int) int64 {
 	t.Helper()
 	var last int64
 	for _, h := range hosts {
-		s, _ := j.elruns[h].step(t)
-		last = max(last, s)
+		last = max(last, j.elruns[h].Read(t).Step)
 	}
 	return last
+}
+
+// peersOn returns the processes of the job that run on a host.
+func (j *job) peersOn(t *testing.T, host int) []process.Peer {
+	t.Helper()
+	name := j.lab.hosts[host].name
+	return slices.DeleteFunc(j.Peers(t), func(p process.Peer) bool { return p.Env(hostVariable) != name })
 }
 
 // peer returns the process of the peer on a host that has one.
 func (j *job) peer(t *testing.T, host int) int {
 	t.Helper()
-	pids := peersOf(t, j.name, j.lab.hosts[host].name)
-	if len(pids) != 1 {
-		t.Fatalf("host %d has the peers %v, want one", host, pids)
+	peers := j.peersOn(t, host)
+	if len(peers) != 1 {
+		t.Fatalf("host %d has %d peers, want one", host, len(peers))
 	}
-	return pids[0]
+	return peers[0].PID
 }
 
 // finish ends the job and looks at what its journals say.
@@ -167,47 +176,30 @@ func (j *job) finish(t *testing.T) {
 			continue
 		}
 		journals = append(journals, e.journal)
-		select {
-		case <-e.done:
-		default:
-			e.signal(t, syscall.SIGTERM)
+		if e.Running() {
+			e.Signal(t, syscall.SIGTERM)
 		}
 	}
 	for _, e := range j.elruns {
 		if e != nil {
-			e.wait(t)
+			e.Wait(t)
 		}
 	}
-	if left := peersOf(t, j.name, ""); len(left) > 0 {
-		t.Errorf("processes %v are left", left)
-	}
+	j.CheckGone(t)
 	newLedger(t, journals).check(t)
 }
 
-// cleanUp ends what a failed test left, and keeps what was printed.
-func (j *job) cleanUp(t *testing.T) {
-	if t.Failed() { // peers that still run show what they wait for, unless they are stopped
-		for _, pid := range peersOf(t, j.name, "") {
-			_ = syscall.Kill(pid, syscall.SIGQUIT)
-		}
-		holds(context.Background(), time.Second, func() bool { return len(peersOf(t, j.name, "")) == 0 })
+// keep leaves what was printed where -keep says.
+func (j *job) keep(t *testing.T) {
+	t.Helper()
+	if flagged[string]("keep") == "" {
+		return
 	}
-	for _, e := range j.elruns {
-		if e == nil {
-			continue
-		}
-		e.end()
-		for name, o := range map[string]*output{"stdout": &e.out, "stderr": &e.err} {
-			if err := os.WriteFile(filepath.Join(j.dir, fmt.Sprintf("%s-%d", name, e.host)), []byte(o.String()), 0o666); err != nil {
+	for host, p := range j.Elruns {
+		for name, o := range map[string]*process.Output{"stdout": &p.Out, "stderr": &p.Err} {
+			if err := os.WriteFile(filepath.Join(j.dir, fmt.Sprintf("%s-%d", name, host)), []byte(o.String()), 0o666); err != nil {
 				t.Error(err)
 			}
 		}
-		if t.Failed() {
-			t.Logf("host %d printed:\n%.3000s%.6000s", e.host, e.out.String(), e.err.String())
-		}
-	}
-	for _, pid := range peersOf(t, j.name, "") {
-		_ = syscall.Kill(pid, syscall.SIGCONT)
-		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }

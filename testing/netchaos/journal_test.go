@@ -1,105 +1,32 @@
 package netchaos
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
-// journal is an event log that is being written.
+// journal is the event log of an elrun.
 type journal struct {
-	path   string
-	offset int64
-	rest   []byte // begin of a line
-	all    []event.Event
-	torn   bool // its elrun was killed with SIGKILL: what its peers said last may be missing
+	*process.Log
+	torn bool // its elrun was killed with SIGKILL: what its peers said last may be missing
 }
 
-// events returns all that have been written so far, in order.
-func (j *journal) events(t *testing.T) []event.Event {
+// newJournal returns the log with a path.
+func newJournal(t *testing.T, path string) *journal {
 	t.Helper()
-	f, err := os.Open(j.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.NewSectionReader(f, j.offset, 1<<40))
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.offset += int64(len(b))
-	b = append(j.rest, b...)
-	for {
-		line, rest, whole := bytes.Cut(b, []byte("\n"))
-		if !whole {
-			j.rest = slices.Clone(b)
-			return j.all
-		}
-		var e event.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			t.Fatalf("%s: %q: %v", j.path, line, err)
-		}
-		j.all, b = append(j.all, e), rest
-	}
-}
-
-// since returns the events after a time.
-func (j *journal) since(t *testing.T, at time.Time) []event.Event {
-	t.Helper()
-	all := j.events(t)
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].Time.Before(at) {
-			return all[i+1:]
-		}
-	}
-	return all
-}
-
-// view returns the last view and whether there is one.
-func (j *journal) view(t *testing.T) (event.Event, event.View, bool) {
-	t.Helper()
-	all := j.events(t)
-	for _, e := range slices.Backward(all) {
-		if v, ok := e.Body.(event.View); ok {
-			return e, v, true
-		}
-	}
-	return event.Event{}, event.View{}, false
-}
-
-// step returns the last stable step and its epoch.
-func (j *journal) step(t *testing.T) (step int64, epoch uint64) {
-	t.Helper()
-	for _, e := range slices.Backward(j.events(t)) {
-		if _, ok := e.Body.(event.Step); ok {
-			return e.Step, e.Epoch
-		}
-	}
-	return 0, 0
+	return &journal{Log: process.NewLog(t, path)}
 }
 
 // first returns the first event after a time that has a body of kind B which fits.
 func first[B event.Body](t *testing.T, j *journal, at time.Time, fits func(e event.Event, b B) bool) (event.Event, bool) {
 	t.Helper()
-	for _, e := range j.since(t, at) {
-		if b, ok := e.Body.(B); ok && fits(e, b) {
-			return e, true
-		}
-	}
-	return event.Event{}, false
+	return process.First(j.Read(t).Since(at), fits)
 }
 
 // without fits views that do not have a member.
@@ -131,7 +58,7 @@ func newLedger(t *testing.T, journals []*journal) *ledger {
 		views: map[uint64]map[string]string{}, epochs: map[int64]map[uint64]bool{}, members: map[uint64][]string{}}
 	for _, j := range journals {
 		of := torn{peers: map[string]bool{}}
-		for _, e := range j.events(t) {
+		for _, e := range j.Read(t).Events {
 			of.peers[e.Peer] = true
 			switch b := e.Body.(type) {
 			case event.View:

@@ -101,7 +101,7 @@ func written(t *testing.T, events []event.Event) *journal {
 	if err := os.WriteFile(path, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	return &journal{path: path}
+	return newJournal(t, path)
 }
 
 // A majority that has to go on is one, and but for a single pair of hosts it is connected.

@@ -3,6 +3,8 @@ package netchaos
 import (
 	"fmt"
 	"testing"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Two hosts that have nothing but link-local addresses of IPv6 form a job, though each calls the link by another name.
@@ -15,13 +17,12 @@ func TestLinkLocal(t *testing.T) {
 			"ip", "-batch", "-")
 	}
 	j := newJob(t, l, settings{pace: groupPace})
-	j.elrun(t, 0, "-n", "1", "--name", j.name, "--listen", "fe80::1%cable0")
-	until(t, "the first step", func() bool { step, _ := j.elruns[0].step(t); return step > 0 })
+	j.elrun(t, 0, "-n", "1", "--name", j.Name, "--listen", "fe80::1%cable0")
+	process.Until(t, "the first step", func() bool { return j.elruns[0].Read(t).Step > 0 })
 	j.elrun(t, 1, "join", j.ticket(t, 0), "-n", "1", "--listen", "fe80::2%cable1")
-	until(t, "steps of two", func() bool {
-		step, epoch := j.elruns[1].step(t)
-		e, v, ok := j.elruns[1].view(t)
-		return ok && step > 0 && epoch == e.Epoch && len(v.Members) == 2
+	process.Until(t, "steps of two", func() bool {
+		e := j.elruns[1].Read(t)
+		return e.Step > 0 && e.StepEpoch == e.ViewEvent.Epoch && len(e.View.Members) == 2
 	})
 	j.finish(t)
 }

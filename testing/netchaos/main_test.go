@@ -5,20 +5,18 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // limit is what only a hang exceeds, on a machine however loaded.
-const limit = 90 * time.Second
+const limit = process.Limit
 
-// Variables in the environment of the tests and of what they start.
-const (
-	elrunVariable = "NETCHAOS_ELRUN" // path of elrun, made once by TestMain
-	roleVariable  = "NETCHAOS_ROLE"  // the role in which the test binary runs
-)
+// roleVariable is the role in which the test binary runs, in the environment of what the
+// tests start.
+const roleVariable = "NETCHAOS_ROLE"
 
 // TestMain builds elrun and runs the tests, or plays a role in one. doc.go explains the
 // flags.
@@ -36,7 +34,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(withElrun(m.Run))
+	os.Exit(process.WithElrun(m.Run))
 }
 
 // flagged returns the value of a flag of TestMain.
@@ -62,27 +60,6 @@ func parallel(t *testing.T) {
 	if !flagged[bool]("long") && flagged[int]("runs") == 0 {
 		t.Parallel()
 	}
-}
-
-// withElrun builds elrun for run.
-func withElrun(run func() int) int {
-	dir, err := os.MkdirTemp("", "elrun-netchaos-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "elrun")
-	build := exec.Command("go", "build", "-o", path, "github.com/elrun/elrun/cmd/elrun")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
-	}
-	if err := os.Setenv(elrunVariable, path); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return run()
 }
 
 // folder returns where a test writes its logs.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
 	"github.com/elrun/elrun/transport/p2p"
@@ -105,7 +106,7 @@ func (o order) meet(ctx context.Context, self elastic.Member) ([]elastic.Member,
 	var first []elastic.Member
 	for i := range o.First {
 		var m elastic.Member
-		if !holds(ctx, limit, func() bool { b, err = os.ReadFile(path(i)); return err == nil }) {
+		if !process.Holds(ctx, limit, func() bool { b, err = os.ReadFile(path(i)); return err == nil }) {
 			return nil, fmt.Errorf("wait for member %d: %w", i, err)
 		}
 		if err := json.Unmarshal(b, &m); err != nil {

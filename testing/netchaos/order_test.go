@@ -13,6 +13,7 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/ring"
+	"github.com/elrun/elrun/testing/process"
 )
 
 const (
@@ -85,13 +86,13 @@ func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	var ring []int
 	h.await(t, "steps in one order", func() bool {
 		e := h.lastOrder(t)
-		step, _ := h.log.step(t)
+		step := h.log.Read(t).Step
 		ring = e.Body.(event.Order).Order
 		return step >= e.Step+5 || step >= e.Step && !flagged[bool]("long")
 	})
 	from, to := ring[2], ring[3]
 	l.reshape(t, from, to, slowLink)
-	done, _ := h.log.step(t)
+	done := h.log.Read(t).Step
 	r[from][to] = slowLink
 	again := h.untilFast(t, r)
 	// A step is in the log after the tail of the next one: the one after that was under way.
@@ -100,13 +101,13 @@ func (h *hosted) slowDown(t *testing.T, l *lab, r rates) {
 	if late := again.Step - underWay; late > 3 && flagged[bool]("long") {
 		t.Errorf("the order was changed %d steps after the link, want at most 3", late)
 	}
-	h.await(t, "steps in the new order", func() bool { step, _ := h.log.step(t); return step >= again.Step+3 })
+	h.await(t, "steps in the new order", func() bool { return h.log.Read(t).Step >= again.Step+3 })
 }
 
 // await waits for a condition that only a hang keeps from coming true.
 func (h *hosted) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	if !holds(t.Context(), orderLimit, condition) {
+	if !process.Holds(t.Context(), orderLimit, condition) {
 		t.Fatalf("waited %v in vain for %s", orderLimit, what)
 	}
 }
@@ -114,7 +115,7 @@ func (h *hosted) await(t *testing.T, what string, condition func() bool) {
 // lastOrder returns the event of the order in use; there is none if it has no body.
 func (h *hosted) lastOrder(t *testing.T) (last event.Event) {
 	t.Helper()
-	for _, e := range h.log.events(t) {
+	for _, e := range h.log.Read(t).Events {
 		if _, ok := e.Body.(event.Order); ok {
 			last = e
 		}
@@ -190,7 +191,7 @@ func extremes(r rates) (best, worst []int) {
 // hosted is a group with one member on each host of a lab, whose rank is the number of
 // the host.
 type hosted struct {
-	all []*process
+	all []*process.Process
 	log *journal // of rank 0
 }
 
@@ -198,23 +199,15 @@ type hosted struct {
 func onHosts(t *testing.T, l *lab, dir, role string, env ...string) *hosted {
 	t.Helper()
 	makeDir(t, dir)
-	h := &hosted{log: &journal{path: filepath.Join(dir, "events-0.jsonl")}}
+	h := &hosted{log: newJournal(t, filepath.Join(dir, "events-0.jsonl"))}
 	for i, at := range l.hosts {
 		b, err := json.Marshal(order{Dir: dir, Index: i, First: len(l.hosts), Params: elements(), Slots: 1, Pace: 5 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
 		env := append([]string{thenVariable + "=" + role, orderVariable + "=" + string(b)}, env...)
-		h.all = append(h.all, start(t, at, env, self(t)))
+		h.all = append(h.all, process.Start(t, on(t, at, env, process.Self(t))))
 	}
-	t.Cleanup(func() {
-		for i, p := range h.all {
-			if t.Failed() {
-				t.Logf("host %d printed:\n%.2000s%.10000s", i, p.out.String(), p.err.String())
-			}
-			p.end()
-		}
-	})
 	return h
 }
 
@@ -227,14 +220,14 @@ func trainHosts(t *testing.T, l *lab, dir string) *hosted {
 // end ends the group.
 func (h *hosted) end() {
 	for _, p := range h.all {
-		p.end()
+		p.Kill()
 	}
 }
 
 // logSteps shows how long steps took, and the orders.
 func (h *hosted) logSteps(t *testing.T) {
 	t.Helper()
-	for _, e := range h.log.events(t) {
+	for _, e := range h.log.Read(t).Events {
 		switch b := e.Body.(type) {
 		case event.Step:
 			t.Logf("step %d: %.0f ms of communication, %.0f ms in all", e.Step, b.CommMS, b.StepMS)
@@ -258,13 +251,13 @@ func timeOrders(t *testing.T, l *lab, dir string, orders [][]int) []float64 {
 	}
 	h := onHosts(t, l, dir, "ringer", ringsVariable+"="+string(b))
 	for _, p := range h.all {
-		if status := p.wait(t); status != 0 {
+		if status := p.Wait(t); status != 0 {
 			t.Fatalf("a member ended with status %d", status)
 		}
 	}
 	var times []float64
-	if err := json.Unmarshal([]byte(h.all[0].out.String()), &times); err != nil {
-		t.Fatalf("%q: %v", h.all[0].out.String(), err)
+	if err := json.Unmarshal([]byte(h.all[0].Out.String()), &times); err != nil {
+		t.Fatalf("%q: %v", h.all[0].Out.String(), err)
 	}
 	return times
 }

@@ -111,3 +111,14 @@ func TestIdeal(t *testing.T) {
 		}
 	}
 }
+
+// Steps that were broken off spoil no medians.
+func TestMediansOfBrokenSteps(t *testing.T) {
+	a, b := piece{Param: 1, At: 5}, piece{Param: 0, At: 9}
+	later := a
+	later.At = 7
+	got := medians([][]piece{nil, {a, b}, {later}, {later, b}, {later, b}})
+	if !slices.Equal(got, []piece{later, b}) || medians(nil) != nil {
+		t.Errorf("got %v", got)
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/nn"
 	"github.com/elrun/elrun/trainer/optim"
@@ -89,13 +90,20 @@ func (p *pieces) add(i, from int, at time.Duration) {
 	p.left[i] = from
 }
 
-// medians are the pieces of steps, which are the same in each but for their times.
+// medians are the pieces of steps, which are the same in each but for their times. A step
+// that a change of members broke off lacks pieces, and does not count.
 func medians(steps [][]piece) (all []piece) {
-	for k, p := range steps[0] {
+	whole := 0
+	for _, s := range steps {
+		whole = max(whole, len(s))
+	}
+	steps = slices.DeleteFunc(slices.Clone(steps), func(s []piece) bool { return len(s) < whole })
+	for k := range whole {
 		var at []time.Duration
 		for _, s := range steps {
 			at = append(at, s[k].At)
 		}
+		p := steps[0][k]
 		p.At = median(at)
 		all = append(all, p)
 	}
@@ -349,7 +357,7 @@ func (w *watched) hold() error {
 	most = most / 10 * 9
 	var now int
 	var err error
-	if !holds(context.Background(), limit/2, func() bool { now, err = sentBytes(); return err != nil || now >= w.sent+most }) {
+	if !process.Holds(context.Background(), limit/2, func() bool { now, err = sentBytes(); return err != nil || now >= w.sent+most }) {
 		return fmt.Errorf("%d bytes were sent in %v, and the backward pass is not over; want %d", now-w.sent, limit/2, most)
 	}
 	return err

@@ -70,11 +70,11 @@ func (l *lab) run(t *testing.T, dir, phase string, task overlapTask) (got [2]ove
 	}
 	h := onHosts(t, l, dir, "overlap", overlapVariable+"="+string(b), "GOMAXPROCS=1")
 	for i, p := range h.all {
-		if status := p.wait(t); status != 0 {
+		if status := p.Wait(t); status != 0 {
 			t.Fatalf("host %d ended with status %d", i, status)
 		}
-		if err := json.Unmarshal([]byte(p.out.String()), &got[i]); err != nil {
-			t.Fatalf("host %d printed %q: %v", i, p.out.String(), err)
+		if err := json.Unmarshal([]byte(p.Out.String()), &got[i]); err != nil {
+			t.Fatalf("host %d printed %q: %v", i, p.Out.String(), err)
 		}
 	}
 	return got

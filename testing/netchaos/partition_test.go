@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/testing/process"
 )
 
 // partition is a random fault of the network, for a time.
@@ -100,9 +102,9 @@ func (j *job) breakAndHeal(t *testing.T, run int, p partition) (gone int, healin
 	at := time.Now()
 	j.lab.cut(t, p.holes)
 	what := fmt.Sprintf("%d, %s %v", run, p.name, p.holes)
-	after(t, p.held)
+	process.Pause(t, p.held)
 	if len(p.majority) > 0 {
-		until(t, what+": steps of the majority", func() bool { return j.steps(t, p.majority) > step+5 })
+		process.Until(t, what+": steps of the majority", func() bool { return j.steps(t, p.majority) > step+5 })
 	}
 	during := j.steps(t, others(groupSize))
 	lasted := time.Since(at)

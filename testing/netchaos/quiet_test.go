@@ -2,7 +2,6 @@ package netchaos
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // Slow is not dead: while steps vary by 5x, one peer is 5x slower than the others and
@@ -25,18 +25,19 @@ func TestQuiet(t *testing.T) {
 	}
 	const peers = 4
 	set := settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"}
-	log := &journal{path: filepath.Join(folder(t), "events-0.jsonl")}
-	e := start(t, nil, append(set.env(), roleVariable+"=train"), os.Getenv(elrunVariable),
-		"-n", fmt.Sprint(peers), "--listen", "local", "--name", jobName(t), "--events", log.path, self(t))
-	until(t, "the first step", func() bool { step, _ := log.step(t); return step > 0 })
+	log := newJournal(t, filepath.Join(folder(t), "events-0.jsonl"))
+	job := process.NewJob(t)
+	e := job.Start(t, on(t, nil, append(set.env(), roleVariable+"=train"), process.Elrun(),
+		"-n", fmt.Sprint(peers), "--listen", "local", "--name", job.Name, "--events", log.Path, process.Self(t)))
+	process.Until(t, "the first step", func() bool { return log.Read(t).Step > 0 })
 	for range runtime.NumCPU() {
-		start(t, nil, []string{roleVariable + "=burn", "GOMAXPROCS=1"}, self(t))
+		process.Start(t, on(t, nil, []string{roleVariable + "=burn", "GOMAXPROCS=1"}, process.Self(t)))
 	}
-	after(t, length)
-	steps, _ := log.step(t)
-	until(t, "another step", func() bool { step, _ := log.step(t); return step > steps })
+	process.Pause(t, length)
+	steps := log.Read(t).Step
+	process.Until(t, "another step", func() bool { return log.Read(t).Step > steps })
 	counts, shortest, longest := map[string]int{}, 0.0, 0.0
-	for _, ev := range log.events(t) {
+	for _, ev := range log.Read(t).Events {
 		counts[ev.Body.Name()]++
 		switch b := ev.Body.(type) {
 		case event.View:
@@ -53,7 +54,7 @@ func TestQuiet(t *testing.T) {
 		}
 	}
 	t.Logf("%v, %d steps of %.0f to %.0f ms; events: %v", length, steps, shortest, longest, counts)
-	e.signal(t, syscall.SIGTERM)
-	e.wait(t)
+	e.Signal(t, syscall.SIGTERM)
+	e.Wait(t)
 	newLedger(t, []*journal{log}).check(t)
 }

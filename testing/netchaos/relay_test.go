@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // shutIn makes a host take in no connection, as those behind a router do that nobody has
@@ -33,11 +34,11 @@ func TestApart(t *testing.T) {
 	j.start(t, 1)
 	ticket := j.ticket(t, 0)
 	j.join(t, 1, 1, ticket)
-	until(t, "a view of two", func() bool { _, v, ok := j.elruns[1].view(t); return ok && len(v.Members) == 2 })
+	process.Until(t, "a view of two", func() bool { return len(j.elruns[1].Read(t).View.Members) == 2 })
 	j.join(t, 2, 1, ticket)
-	until(t, "the reason", func() bool { return j.elruns[2].says(" on host1 cannot connect") })
+	process.Until(t, "the reason", func() bool { return j.elruns[2].Says(" on host1 cannot connect") })
 	step := j.steps(t, []int{1})
-	until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+10 })
+	process.Until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+10 })
 	l.hosts[1].openUp(t)
 	j.untilWhole(t, time.Time{})
 	if ev, lost := first(t, j.elruns[0].journal, time.Time{}, func(event.Event, event.Lost) bool { return true }); lost && flagged[bool]("long") {
@@ -65,12 +66,10 @@ func TestRelay(t *testing.T) {
 		}
 	}
 	step := j.steps(t, others(3))
-	until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{2}) > step+5 })
+	process.Until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{2}) > step+5 })
 	killed := time.Now()
-	if err := syscall.Kill(j.peer(t, 2), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	process.Signal(t, j.peer(t, 2), syscall.SIGKILL)
 	two := func(_ event.Event, v event.View) bool { return len(v.Members) == 2 }
-	until(t, "a view of the two that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, two); return ok })
+	process.Until(t, "a view of the two that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, two); return ok })
 	j.finish(t)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
 )
 
 // transfer is what was seen of a peer that joined.
@@ -75,48 +76,39 @@ func joinWith(t *testing.T, o order) transfer {
 	o.Dir = filepath.Join(o.Dir, fmt.Sprint(o.First))
 	makeDir(t, o.Dir)
 	var logs []*journal
-	var all []*process
+	var all []*process.Process
 	add := func() {
 		o.Index = len(logs)
 		b, err := json.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, start(t, l.hosts[o.Index], []string{thenVariable + "=member", orderVariable + "=" + string(b)}, self(t)))
-		logs = append(logs, &journal{path: filepath.Join(o.Dir, fmt.Sprintf("events-%d.jsonl", o.Index))})
+		all = append(all, process.Start(t, on(t, l.hosts[o.Index], []string{thenVariable + "=member", orderVariable + "=" + string(b)}, process.Self(t))))
+		logs = append(logs, newJournal(t, filepath.Join(o.Dir, fmt.Sprintf("events-%d.jsonl", o.Index))))
 	}
-	t.Cleanup(func() {
-		for i, p := range all {
-			if t.Failed() {
-				p.stacks()
-				t.Logf("host %d of %d printed:\n%.2000s%.20000s", i, len(all), p.out.String(), p.err.String())
-			}
-			p.end()
-		}
-	})
 	for range o.First {
 		add()
 	}
-	until(t, "steps of the first members", func() bool { step, _ := logs[0].step(t); return step > 20 })
+	process.Until(t, "steps of the first members", func() bool { return logs[0].Read(t).Step > 20 })
 	begun := time.Now()
 	add()
 	newcomer := logs[o.First]
 	level := func(_ event.Event, b event.Join) bool { return b.Reason == "level" }
-	if !holds(t.Context(), limit, func() bool { _, ok := first(t, newcomer, begun, level); return ok }) {
+	if !process.Holds(t.Context(), limit, func() bool { _, ok := first(t, newcomer, begun, level); return ok }) {
 		t.Fatalf("%d donors: the peer has not joined after %v", o.First, limit)
 	}
 	e, _ := first(t, newcomer, begun, level)
 	if lost, ok := first(t, logs[0], time.Time{}, func(event.Event, event.Lost) bool { return true }); ok {
 		t.Errorf("%d donors: a member was put out: %+v", o.First, lost)
 	}
-	until(t, "steps with the newcomer", func() bool { step, epoch := newcomer.step(t); return step > 10 && epoch >= e.Epoch })
-	admitted, _ := logs[0].step(t)
-	until(t, "more of them", func() bool { step, _ := newcomer.step(t); return step > admitted+10 })
+	process.Until(t, "steps with the newcomer", func() bool { return newcomer.Read(t).Step > 10 && newcomer.StepEpoch >= e.Epoch })
+	admitted := logs[0].Read(t).Step
+	process.Until(t, "more of them", func() bool { return newcomer.Read(t).Step > admitted+10 })
 	b := e.Body.(event.Join)
 	x := transfer{bytes: b.Bytes, took: time.Duration(b.MS * float64(time.Millisecond))}
-	x.observe(logs[0].events(t), e.Time.Add(-x.took), e.Time)
+	x.observe(logs[0].Read(t).Events, e.Time.Add(-x.took), e.Time)
 	for _, p := range all {
-		p.end()
+		p.Kill()
 	}
 	return x
 }

@@ -67,6 +67,9 @@ func (j *Job) cleanUp(t testing.TB) {
 	if t.Failed() {
 		signalAll(t, left, syscall.SIGCONT)
 		signalAll(t, left, syscall.SIGQUIT) // an elrun that still runs passes the stacks on
+		for _, p := range j.Elruns {
+			p.stacks()
+		}
 	}
 	for _, p := range left {
 		t.Errorf("peer %d of job %s was left as process %d", p.Index, j.Name, p.PID)

@@ -24,11 +24,17 @@ type Process struct {
 }
 
 // Start starts a command. Its standard output and error are collected, unless it has
-// others already. It is killed at the end of the test, at the latest.
+// others already. It is killed at the end of the test, at the latest. If the test has failed
+// by then, the test's log has what was printed, and a Go program that still runs adds the
+// stacks of its goroutines. The temporary folders of the test outlive the process.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
+	_ = t.TempDir() // which are removed by what is cleaned up after the process: it comes first
 	p := start(t, cmd)
 	t.Cleanup(func() {
+		if t.Failed() {
+			p.stacks()
+		}
 		p.Kill()
 		p.show(t)
 	})
@@ -89,9 +95,12 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Stacks lets a Go program end with the stacks of its goroutines on its standard error, and
+// stacks lets a Go program end with the stacks of its goroutines on its standard error, and
 // gives it a second for that.
-func (p *Process) Stacks() {
+func (p *Process) stacks() {
+	if !p.Running() {
+		return
+	}
 	_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // as above
 	select {
 	case <-p.ended:
