@@ -98,7 +98,7 @@ func (k *keeper) over(p phase, n member.Notice) {
 		n.Why = strings.ReplaceAll(n.Why, string(m.ID), m.ID.Short())
 	}
 	if p == left && k.stalled {
-		p, n.Why = fenced, "stalled: it made no progress and held up the others"
+		p, n.Why = fenced, "stalled: it made no progress and held up the others, and said no Busy"
 	}
 	switch p {
 	case left:

@@ -321,7 +321,7 @@ func wordLimit(ms float64) string {
 // wordLeave explains the reason of a leave event.
 func wordLeave(reason string) string {
 	if reason == "stalled" {
-		return "stalled: it made no progress and held up the others"
+		return "stalled: it made no progress and held up the others, and said no Busy"
 	}
 	return reason
 }

@@ -260,5 +260,5 @@ func TestChangesStalled(t *testing.T) {
 	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
 	s.view(2, "leave", "ab")
 	s.pass(time.Hour)
-	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others); 2 peers go on")
+	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others, and said no Busy); 2 peers go on")
 }
