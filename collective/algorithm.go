@@ -74,11 +74,13 @@ func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error)
 	if !c.made() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
 	}
-	return choose(c.algorithm, c.need(kind, float64(bytes), commutative), c.opts.Cost)
+	return c.choose(kind, float64(bytes), commutative)
 }
 
-func (c *Comm) need(kind Kind, bytes float64, commutative bool) need {
-	return need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
+// choose is Choice of a communicator that was made.
+func (c *Comm) choose(kind Kind, bytes float64, commutative bool) (Algorithm, error) {
+	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
+	return choose(c.algorithm, &n, c.opts.Cost)
 }
 
 // need is what the choice of an algorithm depends on.
@@ -100,7 +102,7 @@ const frugalFrom = 32 << 20
 // choose returns the cheapest algorithm that can do the call. Without a choice by
 // the user it is a pure function of need and cost; a choice that does not fit the
 // call (a ring for a reduction that does not commute) is an error.
-func choose(want Algorithm, n need, cost Cost) (Algorithm, error) {
+func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
 	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil
 	}
@@ -118,7 +120,7 @@ func choose(want Algorithm, n need, cost Cost) (Algorithm, error) {
 		if a != Ring && n.kind == KindAllReduce && n.commutative && n.bytes >= frugalFrom {
 			continue
 		}
-		if p := cost.price(loadOf(a, n), n.ranks); best == Auto || p < price {
+		if p := cost.price(loadOf(a, *n), n.ranks); best == Auto || p < price {
 			best, price = a, p
 		}
 	}

@@ -36,7 +36,7 @@ func drawNeed(t *rapid.T) need {
 func TestChooseAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNeed(t)
-		got, err := choose(Auto, n, DefaultCost())
+		got, err := choose(Auto, &n, DefaultCost())
 		if err != nil || !slices.Contains(supported(n.kind), got) {
 			t.Fatalf("%+v: %v, %v", n, got, err)
 		}
@@ -60,7 +60,7 @@ func TestChooseUsers(t *testing.T) {
 		n := drawNeed(t)
 		want := rapid.SampledFrom(algorithms()[1:]).Draw(t, "want")
 		fits := slices.Contains(supported(n.kind), want) && (n.commutative || want != Ring)
-		got, err := choose(want, n, DefaultCost())
+		got, err := choose(want, &n, DefaultCost())
 		if fits && (err != nil || got != want) {
 			t.Fatalf("%+v: wanted %v, got %v, %v", n, want, got, err)
 		}
@@ -75,11 +75,11 @@ func TestChooseUsers(t *testing.T) {
 func TestChooseWhereCoresAreShared(t *testing.T) {
 	n := need{kind: KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
-	if got, _ := choose(Auto, n, cost); got != RecursiveDoubling {
+	if got, _ := choose(Auto, &n, cost); got != RecursiveDoubling {
 		t.Errorf("on hosts of their own: %v", got)
 	}
 	cost.OtherAlpha = cost.Alpha
-	if got, _ := choose(Auto, n, cost); got != Tree {
+	if got, _ := choose(Auto, &n, cost); got != Tree {
 		t.Errorf("on one core: %v", got)
 	}
 }
@@ -88,7 +88,7 @@ func TestChooseWhereCoresAreShared(t *testing.T) {
 func TestChooseFrugal(t *testing.T) {
 	for _, bytes := range []float64{frugalFrom, 1 << 40} {
 		n := need{kind: KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
-		if got, _ := choose(Auto, n, Cost{Alpha: 1e6, Beta: 1e-9}); got != Ring {
+		if got, _ := choose(Auto, &n, Cost{Alpha: 1e6, Beta: 1e-9}); got != Ring {
 			t.Errorf("%v bytes by %v", bytes, got)
 		}
 	}
@@ -117,10 +117,10 @@ func TestChooseBySize(t *testing.T) {
 			short := need{kind: kind, ranks: ranks, bytes: 4, commutative: true}
 			long := need{kind: kind, ranks: ranks, bytes: 1 << 30, commutative: true}
 			shortRing := kind == KindReduceScatter && ranks < 16
-			if got, _ := choose(Auto, short, DefaultCost()); got == Ring && !shortRing {
+			if got, _ := choose(Auto, &short, DefaultCost()); got == Ring && !shortRing {
 				t.Errorf("%v of 4 bytes at %d ranks by %v", kind, ranks, got)
 			}
-			if got, _ := choose(Auto, long, DefaultCost()); got == Tree || got == RecursiveDoubling {
+			if got, _ := choose(Auto, &long, DefaultCost()); got == Tree || got == RecursiveDoubling {
 				t.Errorf("%v of 1 GiB at %d ranks by %v", kind, ranks, got)
 			}
 		}

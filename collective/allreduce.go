@@ -17,7 +17,7 @@ import (
 // 2(n-1)/n S bytes; tree 2 lg n steps. Where n is no power of two the two in the
 // middle send S bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	red := reductionOf(op)
+	red := orNone(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
 	return c.carryOut(ctx, &p, func(o *operation) error { return allReduce(o, dst, src, red) })
@@ -25,7 +25,7 @@ func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) e
 
 // IAllReduce starts AllReduce.
 func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	red := reductionOf(op)
+	red := orNone(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
 	p.body = func(o *operation) error { return allReduce(o, dst, src, red) }
@@ -34,7 +34,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 
 // planAllReduce leaves the body to the caller.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
-	p.describe(c.orNobody(), vector{kind: KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p.describe(c.orNobody(), &vector{kind: KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)

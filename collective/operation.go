@@ -43,7 +43,6 @@ type operation struct {
 	disarm   func() bool // ends what listens for the end of ctx, nil if nothing does
 	turns    *turns      // that it takes, nil if it needs not
 	ticket   uint32
-	line     line          // of a KindPoint, where turns is that line's
 	scratch  []*[]uint64   // pooled memory, given back at the end
 	roll     rollCall      // owned by the watch, as is the next
 	excused  time.Duration // when this process began to run again after it was stopped
@@ -83,7 +82,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 		c.opts.OnBegin()
 	}
 	o, err := c.tryBegin(p, blocking)
-	if errors.Is(err, ErrConcurrent) { // another rank may have taken the two calls in the other order
+	if err != nil && errors.Is(err, ErrConcurrent) { // another rank may have taken the two calls in the other order
 		c.revoke(err)
 	}
 	return o, err

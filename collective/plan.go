@@ -19,9 +19,9 @@ const none = -1
 // chooses the algorithm.
 type vector struct {
 	kind  Kind
-	typ   dtype.Type
 	size  int // bytes of an element
 	count int // elements of the whole vector
+	typ   dtype.Type
 	root  int
 	op    string // name of the reduction
 	// ordered is set for a reduction that does not commute.
@@ -32,7 +32,7 @@ type vector struct {
 // planFor describes a call.
 func (c *Comm) planFor(v vector) plan {
 	var p plan
-	p.describe(c, v)
+	p.describe(c, &v)
 	return p
 }
 
@@ -41,14 +41,13 @@ func (c *Comm) planFor(v vector) plan {
 // other, as does whoever hands on what the call is: a struct of small fields that is copied
 // right after it was filled costs a short call more than all else here, since the
 // processor has to wait for the stores.
-func (p *plan) describe(c *Comm, v vector) {
+func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
 	p.call.Root, p.call.Count, p.call.Segment = int32(v.root), uint64(v.count), uint32(c.pieces())
 	copy(p.call.Op[:], v.op)
 	p.call.Layout = layout(v.counts)
-	n := c.need(v.kind, float64(v.count)*float64(v.size), !v.ordered)
-	p.call.Algorithm, p.err = choose(c.algorithm, n, c.opts.Cost)
+	p.call.Algorithm, p.err = c.choose(v.kind, float64(v.count)*float64(v.size), !v.ordered)
 	if p.call.Algorithm == Ring {
 		p.call.Layout = c.order.layout(p.call.Layout)
 	}
@@ -76,12 +75,13 @@ func (p *plan) check(name string, got, want int) {
 	}
 }
 
-// reductionOf returns that of op; nil has one without a Fold.
-func reductionOf[T Number](op Op[T]) Reduction[T] {
+// orNone returns op, or for nil an Op without a Fold, which checkReduction refuses. It hands on
+// the function and not its Reduction, which would be one more copy of a struct; see describe.
+func orNone[T Number](op Op[T]) Op[T] {
 	if op == nil {
-		return Reduction[T]{}
+		return func() Reduction[T] { return Reduction[T]{} }
 	}
-	return op()
+	return op
 }
 
 // checkReduction fails the plan if there is nothing to combine elements with.

@@ -24,7 +24,7 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orNobody()
-	red := reductionOf(op)
+	red := orNone(op)()
 	p := c.planFor(vector{kind: KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.closing = true
@@ -124,7 +124,7 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
-	red := reductionOf(op)
+	red := orNone(op)()
 	p := c.planFor(vector{kind: KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)

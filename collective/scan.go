@@ -33,7 +33,7 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 
 func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
-	red := reductionOf(op)
+	red := orNone(op)()
 	p := c.planFor(vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))

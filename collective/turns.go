@@ -9,6 +9,7 @@ import (
 // which they began: a ticket lock whose waiters sleep, and of which each leave wakes the
 // next one only.
 type turns struct {
+	line    line          // of Sends or Recvs; zero for those of calls in memory
 	drawn   uint32        // tickets
 	turn    atomic.Uint32 // ticket of the call that may go on
 	broken  atomic.Bool   // a call has failed, after which nothing is known of what they use
@@ -32,17 +33,16 @@ func (s *sequence) queueUp(o *operation, l line) {
 		s.lines = make(map[line]*turns)
 	}
 	if s.lines[l] == nil {
-		s.lines[l] = new(turns)
+		s.lines[l] = &turns{line: l}
 	}
-	o.line = l
 	o.take(s.lines[l])
 }
 
 // stepOut ends the line of a Send or Recv that was the last one there. The caller holds the
 // world's lock.
 func (s *sequence) stepOut(o *operation) {
-	if o.peer >= 0 && s.lines[o.line] == o.turns && o.turns.drawn == o.ticket+1 {
-		delete(s.lines, o.line)
+	if o.peer >= 0 && s.lines[o.turns.line] == o.turns && o.turns.drawn == o.ticket+1 {
+		delete(s.lines, o.turns.line)
 	}
 }
 

@@ -158,13 +158,15 @@ func (a *Arena) Has(b []byte) bool {
 // Freed reports whether b lies in the arena, and not in what is allocated there.
 func (a *Arena) Freed(b []byte) bool {
 	offset, ok := a.offset(b)
-	if !ok || len(b) == 0 {
-		return false
-	}
+	return ok && len(b) > 0 && !a.isTaken(span{first: offset, end: offset + len(b)})
+}
+
+// isTaken reports whether a span lies in one that is allocated.
+func (a *Arena) isTaken(s span) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return !slices.ContainsFunc(a.taken, func(s span) bool {
-		return !s.dead && s.first <= offset && offset+len(b) <= s.end
+	return slices.ContainsFunc(a.taken, func(t span) bool {
+		return !t.dead && t.first <= s.first && s.end <= t.end
 	})
 }
 
