@@ -41,8 +41,8 @@ func layers() []layer {
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
 		// The transports, and, knowing nothing of them, the training loop.
 		{"level 4", []string{"transport/...", "trainer"}},
-		// Models implement the trainer's interfaces.
-		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors"}},
+		// Models, and ways to train them.
+		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
 		// What "elrun bench" measures, for the command and for those who measure with it, and

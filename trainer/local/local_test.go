@@ -1,0 +1,407 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/local"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bowl is a model whose loss is the squared distance to a place that each sample has for
+// itself, so its gradients depend on the parameters.
+type bowl struct {
+	params []trainer.Param
+	seen   [][]int // samples of each call
+}
+
+func newBowl() *bowl {
+	m := new(bowl)
+	for i, n := range []int{3, 4, 1, 6} {
+		m.params = append(m.params, trainer.Param{Name: fmt.Sprintf("p%d", i), Shape: []int{n}, Data: make([]float32, n)})
+	}
+	return m
+}
+
+func (m *bowl) model() trainer.Model { return trainer.Model{Params: m.params, Gradient: m.gradient} }
+
+func (m *bowl) gradient(b *trainer.Batch) (loss float64, err error) {
+	m.seen = append(m.seen, slices.Clone(b.Samples()))
+	for _, s := range b.Samples() {
+		for i, p := range m.params {
+			for j, v := range p.Data {
+				d := float64(v) - target(s, i, j)
+				b.Grad(i)[j] += float32(d)
+				loss += d * d / 2
+			}
+		}
+	}
+	for i := range m.params {
+		b.Done(i, 0)
+	}
+	return loss, nil
+}
+
+// target is where sample s would have an element.
+func target(s, i, j int) float64 { return math.Sin(float64(s*31 + i*17 + j*7)) }
+
+// ordinary is training of steps of 8 microbatches, the last of each pass short: a pass has
+// 100 samples, in steps of 40, 40 and 20.
+func ordinary(passes int) trainer.Config {
+	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Passes: passes, Seed: 4, BucketBytes: 24,
+		Admit:     trainer.AdmitAlways,
+		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Cosine(0.2, 0.01, 12)}
+}
+
+// wrapped is local.Wrap where nothing may go wrong.
+func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) (trainer.Model, trainer.Config) {
+	t.Helper()
+	m, cfg, err := local.Wrap(m, cfg, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, cfg
+}
+
+// twin is training with local steps as the papers write it, in float64, with samples as
+// batches of a round's paths. Inner momentum is 0.5, the outer one is Nesterov's, 0.9.
+type twin struct {
+	params, outer map[[2]int]float64 // by parameter and element
+}
+
+func newTwin(params []trainer.Param) *twin {
+	w := &twin{map[[2]int]float64{}, map[[2]int]float64{}}
+	for i, p := range params {
+		for j := range p.Data {
+			w.params[[2]int{i, j}] = 0
+		}
+	}
+	return w
+}
+
+// round takes the paths of a round from the same parameters, and then the outer step. Before it
+// there have been so many ordinary steps, and its pass ends after step last.
+func (w *twin) round(paths [][][]int, before, last int, clip float64) {
+	moved, samples := map[[2]int]float64{}, 0
+	for _, path := range paths {
+		at, velocity, n := map[[2]int]float64{}, map[[2]int]float64{}, 0
+		for e, v := range w.params {
+			at[e] = v
+		}
+		for k, batch := range path {
+			n += len(batch)
+			grad, square := map[[2]int]float64{}, 0.0
+			for e := range at {
+				for _, s := range batch {
+					grad[e] += (at[e] - target(s, e[0], e[1])) / float64(len(batch))
+				}
+				square += grad[e] * grad[e]
+			}
+			shorter := 1.0
+			if norm := math.Sqrt(square); clip > 0 && norm > clip {
+				shorter = clip / norm
+			}
+			for e := range at {
+				velocity[e] = 0.5*velocity[e] + shorter*grad[e]
+				at[e] -= optim.Cosine(0.2, 0.01, 12)(int64(min(before+k+1, last))) * velocity[e]
+			}
+		}
+		samples += n
+		for e := range at {
+			moved[e] += float64(n) * (w.params[e] - at[e])
+		}
+	}
+	for e := range w.params {
+		g := moved[e] / float64(samples)
+		w.outer[e] = 0.9*w.outer[e] + g
+		w.params[e] -= 0.7 * (g + 0.9*w.outer[e])
+	}
+}
+
+// What peers compute is what the papers say. 12 ordinary steps of 40, 40 and 20 samples are
+// 8 rounds of 2 and 1 steps.
+func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
+	for _, clip := range []float64{0, 0.3} {
+		var models []*bowl
+		train(t, 1, func(t *testing.T) (trainer.Model, trainer.Config) {
+			m := newBowl()
+			models = append(models, m)
+			cfg := ordinary(4)
+			cfg.Clip = clip
+			return wrapped(t, m.model(), cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.7)})
+		})
+		m := models[0]
+		w, rest := newTwin(m.params), m.seen
+		for pass := range 4 {
+			// 20 samples are 2 paths of 2 steps, not 4 of 1.
+			whole, short := pathsOf(rest[:16]), pathsOf(rest[16:20])
+			rest = rest[20:]
+			w.round(whole, 3*pass, 3*pass+3, clip)
+			w.round(short, 3*pass+2, 3*pass+3, clip)
+			checkPass(t, append(whole, short...))
+		}
+		if len(rest) != 0 {
+			t.Errorf("%d calls were not expected", len(rest))
+		}
+		for i, p := range m.params {
+			for j, v := range p.Data {
+				if want := w.params[[2]int{i, j}]; math.Abs(float64(v)-want) > 1e-4 {
+					t.Errorf("clip %v: element %d of parameter %d is %v, want %v", clip, j, i, v, want)
+				}
+			}
+		}
+	}
+}
+
+// pathsOf cuts calls into paths of two.
+func pathsOf(calls [][]int) (paths [][][]int) {
+	for path := range slices.Chunk(calls, 2) {
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// checkPass wants every sample exactly once, and 5 in each local step.
+func checkPass(t *testing.T, paths [][][]int) {
+	t.Helper()
+	var all []int
+	for _, path := range paths {
+		for _, batch := range path {
+			if len(batch) != 5 {
+				t.Errorf("a local step has %d samples", len(batch))
+			}
+			all = append(all, batch...)
+		}
+	}
+	slices.Sort(all)
+	for i, s := range all {
+		if i != s || len(all) != 100 {
+			t.Fatalf("samples of a pass are %v", all)
+		}
+	}
+}
+
+// dots is a model with gradients of small integers that do not depend on the parameters, so
+// that no sum is rounded.
+func dots() trainer.Model {
+	params := []trainer.Param{{Name: "a", Shape: []int{3}, Data: make([]float32, 3)}, {Name: "b", Shape: []int{5}, Data: make([]float32, 5)}}
+	return trainer.Model{Params: params, Gradient: func(b *trainer.Batch) (float64, error) {
+		for _, s := range b.Samples() {
+			for i := range params {
+				for j := range params[i].Data {
+					b.Grad(i)[j] += float32((s*31+i*17+j*7)%23 - 11)
+				}
+			}
+		}
+		return 0, nil
+	}}
+}
+
+// With one local step, SGD and an outer rate of 1 the result is that of ordinary training: to
+// the bit, where nothing is rounded.
+func TestOneLocalStepIsOrdinaryTraining(t *testing.T) {
+	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
+	want := train(t, 1, func(*testing.T) (trainer.Model, trainer.Config) { return dots(), cfg })
+	for _, n := range []int{1, 3} {
+		got := train(t, n, func(t *testing.T) (trainer.Model, trainer.Config) {
+			return wrapped(t, dots(), cfg, local.Config{Steps: 1})
+		})
+		if got.SHA256 != want.SHA256 || got.Steps != want.Steps {
+			t.Errorf("%d peers: %v, ordinary training %v", n, got, want)
+		}
+	}
+}
+
+// A model that fails, or panics, in the middle of a path leaves the parameters as they were.
+func TestParametersAreBackAfterAFailure(t *testing.T) {
+	boom := fmt.Errorf("boom: %w", trainer.ErrOutOfMemory)
+	for _, fail := range []func() error{func() error { return boom }, func() error { panic(boom) }} {
+		m := newBowl()
+		calls := 0
+		model := m.model()
+		model.Gradient = func(b *trainer.Batch) (float64, error) {
+			if calls++; calls == 3 {
+				return 0, fail()
+			}
+			return m.gradient(b)
+		}
+		model, cfg := wrapped(t, model, ordinary(1), local.Config{Steps: 4})
+		cfg.OnBegin(1)
+		grad := make([][]float32, len(m.params))
+		for i, p := range m.params {
+			grad[i] = make([]float32, len(p.Data))
+			p.Data[0] = 5
+		}
+		err := func() (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					err = r.(error)
+				}
+			}()
+			_, err = model.Accumulate(grad, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, nil)
+			return err
+		}()
+		if !errors.Is(err, trainer.ErrOutOfMemory) {
+			t.Errorf("error %v, want the model's", err)
+		}
+		for i, p := range m.params {
+			if p.Data[0] != 5 || slices.Max(p.Data) != 5 || len(p.Data) > 1 && slices.Min(p.Data) != 0 {
+				t.Errorf("parameter %d is %v after the failure", i, p.Data)
+			}
+		}
+	}
+}
+
+// The part of the round before is of no use: the model is asked for no more.
+func TestAPathEndsEarly(t *testing.T) {
+	m := newBowl()
+	model, cfg := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})
+	cfg.OnTrial(1)
+	gone := errors.New("gone")
+	batch := trainer.NewBatch([][]int{{0, 1, 2, 3, 4, 5, 6}}, trainer.Gate{
+		Grad: func(i int) []float32 { return make([]float32, len(m.params[i].Data)) },
+		Err: func() error {
+			if len(m.seen) > 0 {
+				return gone
+			}
+			return nil
+		},
+	})
+	if _, err := model.Gradient(batch); !errors.Is(err, gone) || len(m.seen) != 1 {
+		t.Errorf("error %v after %d local steps", err, len(m.seen))
+	}
+}
+
+// What the wrapper does not replace stays.
+func TestWrapKeepsTheRest(t *testing.T) {
+	m := newBowl().model()
+	m.Waits, m.Grouped, m.MaxSamples = true, true, 100
+	m.Order = func(bool) []trainer.Piece { return nil }
+	asked := 0
+	m.Prefetch = func(context.Context, []int) { asked++ }
+	cfg := ordinary(0)
+	cfg.Steps, cfg.Clip, cfg.Microbatch = 7, 2, 0
+	cfg.Settings = []elastic.Setting{{Name: "--data"}}
+	var began, tried int64
+	cfg.OnBegin, cfg.OnTrial = func(step int64) { began = step }, func(step int64) { tried = step }
+	w, c := wrapped(t, m, cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9}})
+	w.Prefetch(t.Context(), nil)
+	c.OnBegin(3)
+	c.OnTrial(4)
+	if asked != 1 || began != 3 || tried != 4 || len(w.Params) != 4 {
+		t.Errorf("%d calls of Prefetch, OnBegin %d, OnTrial %d", asked, began, tried)
+	}
+	if w.Waits || w.Grouped || w.MaxSamples != 0 || w.Order != nil {
+		t.Errorf("the model promises what a path cannot keep: %+v", w)
+	}
+	// 7 steps are 2 passes of 3, each of 2 rounds, and one more.
+	if c.GlobalBatch != 80 || c.Microbatch != 2*trainer.DefaultMicrobatch || c.Steps != 5 || c.Clip != 0 || c.Schedule(9) != 1 ||
+		c.Optimizer != (optim.SGD{Momentum: 0.9}) {
+		t.Errorf("the configuration is %+v", c)
+	}
+	if cfg.GlobalBatch != 40 || len(cfg.Settings) != 1 {
+		t.Errorf("Wrap has changed the caller's configuration: %+v", cfg)
+	}
+}
+
+// Peers that differ in what only local steps have are told so.
+func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
+	of := func(change func(cfg *trainer.Config, c *local.Config)) string {
+		cfg, c := ordinary(4), local.Config{Steps: 2}
+		change(&cfg, &c)
+		_, cfg = wrapped(t, newBowl().model(), cfg, c)
+		return fmt.Sprint(cfg.Settings)
+	}
+	plain := of(func(*trainer.Config, *local.Config) {})
+	for name, change := range map[string]func(cfg *trainer.Config, c *local.Config){
+		"steps":     func(_ *trainer.Config, c *local.Config) { c.Steps = 3 },
+		"optimizer": func(cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.Adam{} },
+		"clip":      func(cfg *trainer.Config, _ *local.Config) { cfg.Clip = 1 },
+		"schedule":  func(cfg *trainer.Config, _ *local.Config) { cfg.Schedule = optim.Warmup(2, cfg.Schedule) },
+	} {
+		if got := of(change); got == plain {
+			t.Errorf("another %s has the same settings %s", name, got)
+		}
+	}
+	if again := of(func(*trainer.Config, *local.Config) {}); again != plain {
+		t.Errorf("settings %s and %s", plain, again)
+	}
+}
+
+func TestWrapRefuses(t *testing.T) {
+	for want, change := range map[string]func(m *trainer.Model, cfg *trainer.Config, c *local.Config){
+		"set Model.Gradient":    func(m *trainer.Model, _ *trainer.Config, _ *local.Config) { m.Gradient = nil },
+		"Steps is 0":            func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = 0 },
+		"too many":              func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Steps = math.MaxInt / 39 },
+		"GlobalBatch 0":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.GlobalBatch = 0 },
+		"Samples is -1":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Samples = -1 },
+		"Microbatch -5":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
+		"must be set":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
+		"Schedule of the local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
+		"Clip is NaN":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
+		"local steps: optim":    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
+		"Outer: optim":          func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
+	} {
+		m, cfg, c := newBowl().model(), ordinary(1), local.Config{Steps: 2}
+		change(&m, &cfg, &c)
+		if _, _, err := local.Wrap(m, cfg, c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// Mistakes that show when a path is computed end the job with an error.
+func TestPathsThatFail(t *testing.T) {
+	m, cfg := newBowl(), ordinary(1)
+	grad := [][]float32{make([]float32, 3), make([]float32, 4), make([]float32, 1), make([]float32, 6)}
+	model, _ := wrapped(t, m.model(), cfg, local.Config{Steps: 2})
+	if _, err := model.Accumulate(grad, []int{1}, nil); err == nil || !strings.Contains(err.Error(), "Config that Wrap returned") {
+		t.Errorf("error %v, want one that says what to give to Run", err)
+	}
+	cfg.Schedule = optim.Constant(math.Inf(1))
+	model, cfg = wrapped(t, m.model(), cfg, local.Config{Steps: 2})
+	cfg.OnBegin(1)
+	if _, err := model.Accumulate(grad, []int{1}, nil); !errors.Is(err, trainer.ErrNotFinite) {
+		t.Errorf("error %v, want ErrNotFinite", err)
+	}
+}
+
+// counted is SGD that takes note of the steps it is asked for, once for each parameter.
+type counted struct {
+	optim.SGD
+	steps *[]int64
+}
+
+func (c counted) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	*c.steps = append(*c.steps, step)
+	c.SGD.Update(step, rate, param, grad, state)
+}
+
+// Adam corrects its means by the number of the step, so that has to begin with each path.
+func TestInnerStepsCountFromOne(t *testing.T) {
+	m, cfg := newBowl(), ordinary(1)
+	m.params = m.params[:1]
+	var steps []int64
+	cfg.Optimizer = counted{optim.SGD{}, &steps}
+	model, cfg := wrapped(t, m.model(), cfg, local.Config{Steps: 3})
+	for round := range int64(2) {
+		cfg.OnBegin(round + 1)
+		if _, err := model.Accumulate([][]float32{make([]float32, 3)}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int64{1, 2, 3, 1, 2, 3}; !slices.Equal(steps, want) {
+		t.Errorf("steps of the inner optimizer are %v, want %v", steps, want)
+	}
+}
