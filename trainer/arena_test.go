@@ -50,12 +50,14 @@ type actor struct {
 	model *slope
 	// trained is what Run gets: model, or what a test has put around it.
 	trained interface{ Model() trainer.Model }
-	cfg     trainer.Config
-	sent    atomic.Int64 // messages
-	killAt  atomic.Int64 // the message before which it dies; 0 for none
-	killed  atomic.Bool
-	begun   atomic.Bool // a step
-	muted   atomic.Bool // nobody hears of its first identity any more
+	// train takes the place of Run, if it is set.
+	train  func(ctx context.Context, g *elastic.Group, m trainer.Model) error
+	cfg    trainer.Config
+	sent   atomic.Int64 // messages
+	killAt atomic.Int64 // the message before which it dies; 0 for none
+	killed atomic.Bool
+	begun  atomic.Bool // a step
+	muted  atomic.Bool // nobody hears of its first identity any more
 	// reopened counts identities after the first.
 	reopened int
 	tries    map[int64]int // how often it has begun each step
@@ -186,7 +188,11 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 		return err
 	}
 	x.group = g
-	return errors.Join(trainer.Run(ctx, g, x.arena.given(x.trained.Model()), x.cfg), g.Close())
+	model := x.arena.given(x.trained.Model())
+	if x.train != nil {
+		return errors.Join(x.train(ctx, g, model), g.Close())
+	}
+	return errors.Join(trainer.Run(ctx, g, model, x.cfg), g.Close())
 }
 
 // given is what Run is given of a model.

@@ -109,6 +109,11 @@
 // bits all the same. What is kept changes with the commit of a step, and not before; it goes
 // with its peer.
 //
+// # Decisions
+//
+// Between two steps nothing is in flight. A Training has points there, at which programs score the
+// model together, keep a copy of it or stop, and all come to the same end (decisions.go).
+//
 // # Exact mode
 //
 // Each microbatch is computed as if it were alone and turned into integers (package exact), so

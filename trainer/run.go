@@ -42,16 +42,17 @@ type runner struct {
 	digested  bool
 
 	// The open step, which is the one after.
-	bufs     *gradients
-	open     contribution
-	pipeline *pipeline     // begins the step after it
-	next     *try          // at the open step, if a call of it began in the step before
-	shares   []loadbal.Set // what each rank of the session is to contribute
-	balance  balance       // from which they follow
-	links    links         // from which the order of the ring follows
-	housing  housing       // of the vectors that are reduced
-	own      work          // this peer's, for the last step it has contributed to
-	pulses   pulses        // of the steps of this session
+	bufs      *gradients
+	open      contribution
+	pipeline  *pipeline     // begins the step after it
+	next      *try          // at the open step, if a call of it began in the step before
+	shares    []loadbal.Set // what each rank of the session is to contribute
+	balance   balance       // from which they follow
+	links     links         // from which the order of the ring follows
+	housing   housing       // of the vectors that are reduced
+	decisions decisions     // of the programs, between steps
+	own       work          // this peer's, for the last step it has contributed to
+	pulses    pulses        // of the steps of this session
 	// compressed is open.sums, or nil where gradients travel as they are.
 	compressed *compressed
 	noise      noise
@@ -74,10 +75,11 @@ type runner struct {
 // others of elastic.ErrNoView. ErrNotFinite comes at every peer. When this peer has
 // committed the last step, what happens to the group is no longer an error.
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
-	r, err := newRunner(group, model, cfg)
-	if err != nil {
-		return err
-	}
+	return New(group, model, cfg).run(ctx, func(*runner) {})
+}
+
+// run trains until the job is finished.
+func (r *runner) run(ctx context.Context) (err error) {
 	defer r.saver.writing.Wait()
 	defer r.ahead.start(ctx)()
 	if r.progress, err = netpoll.New(); err != nil {
@@ -88,8 +90,8 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	if err := r.resume(); err != nil {
 		return err
 	}
-	group.Hold(r, slices.Concat(r.cfg.Settings, r.held))
-	group.OnQuorumLost(func() { r.saver.now(r) })
+	r.group.Hold(r, slices.Concat(r.cfg.Settings, r.held, r.decisions.settings()))
+	r.group.OnQuorumLost(func() { r.saver.now(r) })
 	defer func() { _ = leave(r.housing.rooms, nil) }() // what is not given back goes with the process
 	err = r.sessions(ctx)
 	if errors.Is(err, elastic.ErrLeft) {
@@ -101,8 +103,9 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 	return nil
 }
 
-// errGone is why a session ends in which a model has panicked, or has ended its goroutine.
-var errGone = errors.New("its model has left Run by a panic or runtime.Goexit")
+// errGone is why a session ends in which a model or a program has panicked, or has ended its
+// goroutine.
+var errGone = errors.New("its program has left Run by a panic or runtime.Goexit")
 
 // guarded returns a model that tells the other peers if it never returns, and whose Batches
 // know of the run.
@@ -179,7 +182,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 func (r *runner) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := r.group.Next(ctx, epoch)
-		if err != nil && r.committed >= r.plan.steps && !r.void && ctx.Err() == nil {
+		if err != nil && r.finished() && !r.void && ctx.Err() == nil {
 			return r.endAlone(ctx)
 		}
 		if err != nil {
@@ -201,12 +204,17 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 		return err
 	}
 	r.tellShares(s)
-	for r.committed < r.plan.steps {
+	for {
+		if err := r.decide(ctx, s); err != nil {
+			return err
+		}
+		if r.finished() {
+			return r.end(ctx, s)
+		}
 		if err := r.step(ctx, s); err != nil {
 			return err
 		}
 	}
-	return r.end(ctx, s)
 }
 
 // log tells the user what is worth knowing.

@@ -51,7 +51,7 @@ func (v *saver) stable(r *runner, mine bool) {
 		v.step, v.saved = r.committed, now
 		return
 	}
-	if r.committed >= r.plan.steps {
+	if r.finished() {
 		v.writing.Wait() // there is no later step to make up for it
 	}
 	select {

@@ -233,3 +233,21 @@ func TestDataIsCutOff(t *testing.T) {
 		t.Errorf("error %v, want what happened to %s", err, path)
 	}
 }
+
+// Scores between steps change nothing, and the last one is that of the result.
+func TestEvalEvery(t *testing.T) {
+	args := []string{"--data", tinyMNIST(t), "--global-batch", "30", "--microbatch", "4", "--hidden", "12", "--steps", "9"}
+	without, with := trained(t, args...), trained(t, append(args, "--eval-every", "4")...)
+	if with.sha256 != without.sha256 {
+		t.Errorf("%s, with scores %s", without.sha256, with.sha256)
+	}
+	var steps []string
+	for line := range strings.Lines(with.stdout) {
+		if step, rest, ok := strings.Cut(line, " accuracy="); ok && strings.Contains(rest, "test loss=") {
+			steps = append(steps, step)
+		}
+	}
+	if want := []string{"step 4/9", "step 8/9", "step 9/9"}; !slices.Equal(steps, want) {
+		t.Errorf("scores at %q, want %q; output %q", steps, want, with.stdout)
+	}
+}

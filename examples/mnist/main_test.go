@@ -104,6 +104,7 @@ func TestUsageErrors(t *testing.T) {
 		"is not I:F[@S[-E]]":  {"--slow", "1:0.5"},
 		"no --checkpoint":     {"--checkpoint-every", "5"},
 		"every: -1":           {"--checkpoint-every=-1"},
+		"eval-every: -1":      {"--eval-every=-1"},
 		"unexpected argument": {"surplus"},
 	} {
 		status, out, errs := command(t, t.Context(), args...)

@@ -33,6 +33,7 @@ type options struct {
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
 	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`
 	Resume          string `placeholder:"DIR" help:"Go on from the newest checkpoint in DIR that is whole. Any number of peers can."`
+	EvalEvery       int64  `placeholder:"K" help:"Steps between two scores on the test set, of which each peer computes a part."`
 	Save            string `placeholder:"FILE" help:"Write the trained parameters to FILE, as safetensors."`
 
 	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
@@ -66,6 +67,8 @@ func (o options) check() error {
 		return fmt.Errorf("--checkpoint-every: %d is negative", o.CheckpointEvery)
 	case o.CheckpointEvery > 0 && o.Checkpoint == "":
 		return fmt.Errorf("--checkpoint-every: there is no --checkpoint to say where")
+	case o.EvalEvery < 0:
+		return fmt.Errorf("--eval-every: %d is negative", o.EvalEvery)
 	case o.MaxShare < 0:
 		return fmt.Errorf("--max-share: %d is negative", o.MaxShare)
 	case o.Pace < 0:

@@ -55,11 +55,36 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 		p := newPacer(ctx, o)
 		model, cfg.OnBegin, cfg.OnTrial = p.slowed(model), p.begin, p.begin
 	}
-	if err := trainer.Run(ctx, group, model, cfg); err != nil {
+	if o.EvalEvery == 0 {
+		err = trainer.Run(ctx, group, model, cfg)
+	} else {
+		err = evaluating(ctx, trainer.New(group, model, cfg), o.EvalEvery, cfg.Evaluate, out)
+	}
+	if err != nil {
 		return err
 	}
 	return save(o.Save, network.Params())
 }
+
+// evaluating trains, and shows the score on the test set after every so many steps.
+func evaluating(ctx context.Context, run *trainer.Training, every int64, evaluate evaluation, out io.Writer) error {
+	for p := range run.Points(ctx, trainer.Interval(every)) {
+		rank, ranks := p.Rank()
+		part, err := evaluate(ctx, rank, ranks)
+		if err != nil {
+			p.Fail(err)
+			continue
+		}
+		score, err := p.Sum(part)
+		if err == nil && rank == 0 {
+			fmt.Fprintf(out, "step %d/%d accuracy=%.4f test loss=%.4f\n", p.Step, p.Of, score.Accuracy(), score.MeanLoss())
+		}
+	}
+	return run.Err()
+}
+
+// evaluation returns the score on one of so many parts of the test set.
+type evaluation = func(ctx context.Context, part, parts int) (trainer.Score, error)
 
 // hashOf identifies the data by what is in it, as the files may be compressed or not.
 func hashOf(sets ...*idx.Set) (string, error) {

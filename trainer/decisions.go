@@ -1,0 +1,315 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+)
+
+// decisions are the points of a run, at which programs decide. What a program sees and decides
+// at one is agreed on as a step is:
+//
+//  1. All tell what they have of the point after the committed step: sums, and whether it is
+//     concluded. Whoever has less takes that of the others: a sum that one rank has is the sum.
+//  2. Each program decides, unless it has done so for that step.
+//  3. All tell their decisions. That of the rank that has seen most points counts, as newcomers
+//     know nothing of those before. Whoever hears all concludes the point.
+//
+// A session may end anywhere. Who has concluded a point shows that all had decided.
+type decisions struct {
+	every int64             // steps between points; 0 for none
+	show  func(*Point) bool // shows a point to the program, which returns whether it goes on
+
+	point   point
+	epoch   uint64      // in which all have told what they have of it
+	seen    int64       // points that the program has decided at
+	kept    int64       // step of the model that was kept; 0 for none
+	copied  [][]float32 // which is this
+	stopped bool        // the job ends after the committed step
+	left    bool        // the program has left its loop
+}
+
+// point is what a rank has of the point after a step.
+type point struct {
+	step      int64
+	sums      []Score // in the order of the calls
+	decided   bool    // the program has decided
+	stop      bool    // what it has decided, or all, if that is concluded
+	keep      bool
+	concluded bool
+}
+
+// mostSums is how many sums a point may have.
+const mostSums = 4
+
+// view is what a rank tells of a point.
+type view struct {
+	point
+	seen, kept int64
+}
+
+// viewWords is the number of words of a view on the wire.
+const viewWords = 4 + 3*mostSums
+
+// words encodes the view.
+func (v view) words() []int64 {
+	w := make([]int64, viewWords)
+	for i, flag := range []bool{v.decided, v.stop, v.keep, v.concluded} {
+		if flag {
+			w[0] |= 1 << i
+		}
+	}
+	w[1], w[2], w[3] = v.seen, v.kept, int64(len(v.sums))
+	for i, s := range v.sums {
+		putScore(w[4+3*i:], s)
+	}
+	return w
+}
+
+// viewOf decodes what words wrote, of a point after a step.
+func viewOf(w []int64, step int64) view {
+	flag := func(i int) bool { return w[0]>>i&1 != 0 }
+	v := view{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
+	for i := range min(max(0, w[3]), mostSums) {
+		v.sums = append(v.sums, getScore(w[4+3*i:]))
+	}
+	return v
+}
+
+// putScore writes a score as three words, and getScore reads it.
+func putScore(w []int64, s Score) {
+	w[0], w[1], w[2] = int64(s.Samples), int64(s.Correct), int64(math.Float64bits(s.Loss))
+}
+
+func getScore(w []int64) Score {
+	return Score{int(w[0]), int(w[1]), math.Float64frombits(uint64(w[2]))}
+}
+
+// merge returns what a rank has of a point when all have told what they have. Ranks are not
+// told apart, so all come to the same, but for what their programs have decided.
+func (p point) merge(all []view) point {
+	for _, v := range all {
+		if len(v.sums) > len(p.sums) {
+			p.sums = v.sums
+		}
+		if v.concluded {
+			p.stop, p.keep, p.decided, p.concluded = v.stop, v.keep, true, true
+		}
+	}
+	return p
+}
+
+// decision returns whose decision counts.
+func decision(all []view) view {
+	return slices.MaxFunc(all, func(a, b view) int { return int(a.seen - b.seen) }) // the first of equals
+}
+
+// holder returns the lowest rank that has the model that was kept last, and whether all have it;
+// -1 if none was kept.
+func holder(all []view) (rank int, everywhere bool) {
+	newest := slices.MaxFunc(all, func(a, b view) int { return int(a.kept - b.kept) }).kept
+	if newest == 0 {
+		return -1, true
+	}
+	has := func(v view) bool { return v.kept == newest }
+	return slices.IndexFunc(all, has), !slices.ContainsFunc(all, func(v view) bool { return !has(v) })
+}
+
+// due reports whether there is a point after a step: also after the last one.
+func (d *decisions) due(step int64, p plan) bool {
+	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= p.steps)
+}
+
+// finished reports whether there is no further step.
+func (r *runner) finished() bool { return r.committed >= r.plan.steps || r.decisions.stopped }
+
+// decide lets the programs decide, if there is a point after the committed step.
+func (r *runner) decide(ctx context.Context, s *elastic.Session) error {
+	d := &r.decisions
+	if !d.due(r.committed, r.plan) || d.point.step == r.committed && d.point.concluded && d.epoch == s.View.Epoch {
+		return nil
+	}
+	if d.point.step != r.committed {
+		d.point = point{step: r.committed}
+	}
+	all, err := r.tellViews(ctx, s)
+	if err != nil {
+		return err
+	}
+	was := d.point.concluded
+	d.point, d.epoch = d.point.merge(all), s.View.Epoch
+	if err := r.shareKept(ctx, s, all); err != nil {
+		return err
+	}
+	if !d.point.decided {
+		if err := r.showPoint(ctx, s); err != nil {
+			return err
+		}
+	}
+	if !d.point.concluded {
+		if all, err = r.tellViews(ctx, s); err != nil {
+			return err
+		}
+		counts := decision(all)
+		d.point.stop, d.point.keep, d.point.concluded = counts.stop, counts.keep, true
+	}
+	if !was {
+		r.carryOut(d.point)
+	}
+	return nil
+}
+
+// tellViews tells all what this rank has of the point, and returns what all have.
+func (r *runner) tellViews(ctx context.Context, s *elastic.Session) ([]view, error) {
+	d := &r.decisions
+	mine := view{d.point, d.seen, d.kept}.words()
+	words := make([]int64, len(s.View.Members)*viewWords)
+	if err := collective.AllGather(ctx, s.Comm.For("decision"), words, mine); err != nil {
+		return nil, fmt.Errorf("decide after step %d: %w", r.committed, err)
+	}
+	var all []view
+	for w := range slices.Chunk(words, viewWords) {
+		all = append(all, viewOf(w, r.committed))
+	}
+	return all, nil
+}
+
+// shareKept gives the model that was kept to those who were not there.
+func (r *runner) shareKept(ctx context.Context, s *elastic.Session, all []view) error {
+	from, everywhere := holder(all)
+	if everywhere {
+		return nil
+	}
+	d := &r.decisions
+	if d.kept != all[from].kept {
+		d.copied, d.kept = nil, 0
+	}
+	copied := d.copied
+	for i, p := range r.params {
+		if len(copied) <= i {
+			copied = append(copied, make([]float32, len(p)))
+		}
+		if err := collective.Broadcast(ctx, s.Comm.For("kept model"), copied[i], from); err != nil {
+			return fmt.Errorf("take over the model of step %d: %w", all[from].kept, err)
+		}
+	}
+	d.copied, d.kept = copied, all[from].kept
+	return nil
+}
+
+// showPoint shows the point to the program, in a session or, if that is nil, to this peer alone.
+func (r *runner) showPoint(ctx context.Context, s *elastic.Session) error {
+	d := &r.decisions
+	if d.left {
+		return r.leftLoop(s)
+	}
+	p := &Point{Step: r.committed, Of: r.plan.steps, run: r, ctx: ctx, session: s, idle: r.busy(s)}
+	returned := false
+	defer func() {
+		if p.idle(); !returned && s != nil {
+			s.Comm.Revoke(errGone)
+		}
+	}()
+	d.left = !d.show(p)
+	returned = true
+	switch {
+	case p.failed != nil:
+		if s != nil {
+			s.Comm.Revoke(p.failed)
+		}
+		return p.failed
+	case d.left && (p.broken != nil || !p.stop):
+		return r.leftLoop(s)
+	case p.broken != nil:
+		return p.broken
+	}
+	d.point.decided, d.point.stop, d.point.keep = true, p.stop, p.keep
+	d.seen++
+	return nil
+}
+
+// busy says that this peer decides, until the function that it returns is called.
+func (r *runner) busy(s *elastic.Session) (idle func()) {
+	const what = "deciding"
+	if s == nil {
+		return r.group.Busy(what)
+	}
+	return s.Busy(what)
+}
+
+// leftLoop ends a session, if there is one, in which the program has left its loop.
+func (r *runner) leftLoop(s *elastic.Session) error {
+	err := fmt.Errorf("the program has left the loop of Points after step %d: call Point.Stop, so that all peers end there", r.committed)
+	if s != nil {
+		s.Comm.Revoke(err)
+	}
+	return err
+}
+
+// decideAlone is decide for a peer that gets no further session.
+func (r *runner) decideAlone(ctx context.Context) error {
+	d := &r.decisions
+	if !d.due(r.committed, r.plan) || d.point.step == r.committed && d.point.concluded {
+		return nil
+	}
+	if d.point.step != r.committed {
+		d.point = point{step: r.committed}
+	}
+	if !d.point.decided {
+		if err := r.showPoint(ctx, nil); err != nil {
+			return err
+		}
+	}
+	d.point.concluded = true
+	r.carryOut(d.point)
+	return nil
+}
+
+// carryOut does what was decided at a point.
+func (r *runner) carryOut(p point) {
+	d := &r.decisions
+	if p.keep {
+		d.copied, d.kept = nil, p.step
+		for _, v := range r.params {
+			d.copied = append(d.copied, slices.Clone(v))
+		}
+	}
+	d.stopped = d.stopped || p.stop
+}
+
+// sum adds up the parts of a score in rank order.
+func (p *Point) sum(part Score) (total Score, err error) {
+	if p.session == nil {
+		return part, nil
+	}
+	p.idle() // who waits here is not busy
+	defer func() { p.idle = p.run.busy(p.session) }()
+	const words = 3
+	n := len(p.session.View.Members)
+	all := make([]int64, n*words)
+	putScore(all[p.session.Rank*words:], part)
+	if err := collective.AllReduce(p.ctx, p.session.Comm.For("score"), all, all, collective.Sum[int64]); err != nil {
+		return Score{}, fmt.Errorf("share the score after step %d: %w", p.Step, err)
+	}
+	for w := range slices.Chunk(all, words) {
+		s := getScore(w)
+		total.Samples, total.Correct, total.Loss = total.Samples+s.Samples, total.Correct+s.Correct, total.Loss+s.Loss
+	}
+	return total, nil
+}
+
+// errSums is the error of a Sum too many.
+var errSums = errors.New("a point has at most 4 sums: add up what belongs together")
+
+// settings are what members must have alike; none without points.
+func (d *decisions) settings() []elastic.Setting {
+	if d.every == 0 {
+		return nil
+	}
+	return []elastic.Setting{{Name: "steps between points", Value: fmt.Sprint(d.every)}}
+}

@@ -1,0 +1,101 @@
+package trainer
+
+import (
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// drawView draws what a rank may tell of a point after a step.
+func drawView(t *rapid.T, step int64) view {
+	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
+	v := view{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
+		rapid.Int64Range(0, 3).Draw(t, "seen"), rapid.Int64Range(0, 3).Draw(t, "kept")}
+	for range rapid.IntRange(0, mostSums).Draw(t, "sums") {
+		v.sums = append(v.sums, Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")})
+	}
+	return v
+}
+
+// What a rank tells of a point arrives as it was.
+func TestViewsOnTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := drawView(t, 7)
+		w := v.words()
+		if len(w) != viewWords {
+			t.Fatalf("%d words, want %d", len(w), viewWords)
+		}
+		if got := viewOf(w, 7); !reflect.DeepEqual(got, v) {
+			t.Fatalf("got %+v, want %+v", got, v)
+		}
+		w[3] = rapid.Int64().Draw(t, "wrong number of sums")
+		if got := viewOf(w, 7); len(got.sums) > mostSums {
+			t.Fatalf("%d sums", len(got.sums))
+		}
+	})
+}
+
+// All ranks come to the same sums of a point, and to the same conclusion if one has it; without
+// one each keeps what its program has decided.
+func TestMergedPoints(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.IntRange(0, mostSums).Draw(t, "sums")
+		stop, keep := rapid.Bool().Draw(t, "stop"), rapid.Bool().Draw(t, "keep")
+		var all []view
+		concluded := false
+		for range rapid.IntRange(1, 5).Draw(t, "ranks") {
+			v := view{point: point{step: 3, decided: rapid.Bool().Draw(t, "decided"), stop: rapid.Bool().Draw(t, "own")}}
+			if rapid.Bool().Draw(t, "concluded") {
+				v.point = point{step: 3, decided: true, stop: stop, keep: keep, concluded: true}
+				concluded = true
+			}
+			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // of one sequence, as all see the same
+				v.sums = append(v.sums, Score{Samples: i})
+			}
+			all = append(all, v)
+		}
+		for _, v := range all {
+			got := v.merge(all)
+			if first := all[0].merge(all); !reflect.DeepEqual(got.sums, first.sums) {
+				t.Fatalf("sums %v, at rank 0 %v", got.sums, first.sums)
+			}
+			if got.concluded != concluded || concluded && (got.stop != stop || got.keep != keep || !got.decided) {
+				t.Fatalf("of %+v one makes %+v", all, got)
+			}
+			if !concluded && (got.decided != v.decided || got.stop != v.stop) {
+				t.Fatalf("of its own %+v one makes %+v", v, got)
+			}
+		}
+	})
+}
+
+// The decision of the rank counts that has seen most points; who kept the model last hands it on.
+func TestWhoseDecisionCounts(t *testing.T) {
+	seen := func(seen, kept int64, stop bool) view { return view{point{stop: stop}, seen, kept} }
+	all := []view{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}
+	if v := decision(all); !v.stop {
+		t.Error("not that of rank 1")
+	}
+	if rank, everywhere := holder(all); rank != 1 || everywhere {
+		t.Errorf("the model is at rank %d, everywhere: %t", rank, everywhere)
+	}
+	if rank, everywhere := holder(all[1:2]); rank != 0 || !everywhere {
+		t.Errorf("the model is at rank %d, everywhere: %t", rank, everywhere)
+	}
+	if rank, everywhere := holder(all[:1]); rank != -1 || !everywhere {
+		t.Errorf("no model is at rank %d, everywhere: %t", rank, everywhere)
+	}
+}
+
+func TestWhereThereArePoints(t *testing.T) {
+	for _, c := range []struct {
+		every, step int64
+		want        bool
+	}{{0, 10, false}, {3, 0, false}, {3, 3, true}, {3, 4, false}, {3, 6, true}, {3, 10, true}, {99, 10, true}, {99, 9, false}} {
+		d := decisions{every: c.every}
+		if got := d.due(c.step, plan{steps: 10}); got != c.want {
+			t.Errorf("every %d, step %d: %t", c.every, c.step, got)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+)
+
+// judged is what a training with points came to at a peer.
+type judged struct {
+	points []int64 // steps
+	scores []trainer.Score
+	status trainer.Status
+	kept   string // bits of the kept parameters
+}
+
+// judge trains with points after every two steps. The score is a function of the parameters
+// that is neither rising nor falling; the best model is kept, and the third that is no better
+// ends the job.
+func judge(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
+	run := trainer.New(g, m, cfg)
+	best, worse := 0, 0
+	for p := range run.Points(ctx, 2) {
+		lo, hi := p.Part(1000)
+		score, err := p.Sum(quality(m, lo, hi))
+		if err != nil {
+			continue
+		}
+		j.points, j.scores = append(j.points, p.Step), append(j.scores, score)
+		if score.Correct > best {
+			best, worse = score.Correct, 0
+			p.Keep()
+		} else if worse++; worse == patience {
+			p.Stop()
+		}
+	}
+	j.status = run.Status()
+	for _, p := range run.Kept() {
+		j.kept += fmt.Sprint(p.Name, p.Data)
+	}
+	return j, run.Err()
+}
+
+// quality scores part of a test set.
+func quality(m trainer.Model, lo, hi int) trainer.Score {
+	s := trainer.Score{Samples: hi - lo}
+	bits := math.Float32bits(m.Params[0].Data[0])
+	for i := lo; i < hi; i++ {
+		if (bits*2654435761+uint32(i)*40503)>>16%7 < 3 {
+			s.Correct++
+		}
+	}
+	return s
+}
+
+// judging makes the members of an arena decide, and returns what they came to by ID.
+func (a *arena) judging(patience int) map[elastic.ID]*judged {
+	all := make(map[elastic.ID]*judged)
+	before := a.adjust
+	a.adjust = func(x *actor) {
+		if before != nil {
+			before(x)
+		}
+		j := new(judged)
+		all[x.self.ID] = j
+		x.train = func(ctx context.Context, g *elastic.Group, m trainer.Model) (err error) {
+			*j, err = judge(ctx, g, m, x.cfg, patience)
+			return err
+		}
+	}
+	return all
+}
+
+// judgedAlone is what a single process comes to.
+func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *arena)) (j judged, sha string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, cfg)
+		if change != nil {
+			change(a)
+		}
+		all := a.judging(patience)
+		a.play(t)
+		x := a.actors[0]
+		if x.err != nil || x.result == nil {
+			t.Fatal(x.err)
+		}
+		j, sha = *all[x.self.ID], x.result.SHA256
+	})
+	return j, sha
+}
+
+// same wants all that were not killed to have come to what a single process comes to.
+func (a *arena) same(t *testing.T, about string, all map[elastic.ID]*judged, want judged, sha string) {
+	t.Helper()
+	for _, x := range a.actors {
+		if x.killed.Load() {
+			continue
+		}
+		got := all[x.self.ID]
+		if x.err != nil || x.result == nil {
+			t.Errorf("%s: %s: error %v, result %v", about, x.self.ID, x.err, x.result)
+			continue
+		}
+		if x.result.SHA256 != sha || x.result.Steps != want.status.Step || got.status != want.status || got.kept != want.kept {
+			t.Errorf("%s: %s has %v and %+v, kept %.60s; want %s and %+v, %.60s", about, x.self.ID, x.result, got.status, got.kept, sha, want.status, want.kept)
+		}
+		if n := len(got.points); n > len(want.points) || !slices.Equal(got.points, want.points[len(want.points)-n:]) ||
+			!slices.Equal(got.scores, want.scores[len(want.points)-n:]) {
+			t.Errorf("%s: %s saw %v at %v, want %v at %v", about, x.self.ID, got.scores, got.points, want.scores, want.points)
+		}
+	}
+}
+
+// Any number of peers sees the same scores, keeps the same model and stops after the same step.
+func TestPoints(t *testing.T) {
+	for _, patience := range []int{2, 99} {
+		cfg := churning(13, true)
+		want, sha := judgedAlone(t, cfg, patience, nil)
+		if stopped := want.status.Stopped; stopped != (patience == 2) || want.status.Kept == 0 || want.status.Kept == want.status.Step {
+			t.Fatalf("patience %d: %+v shows little", patience, want.status)
+		}
+		for n := 2; n <= 4; n++ {
+			synctest.Test(t, func(t *testing.T) {
+				a := newArena(n, cfg)
+				all := a.judging(patience)
+				a.play(t)
+				a.same(t, fmt.Sprintf("%d peers, patience %d", n, patience), all, want, sha)
+			})
+		}
+	}
+}
+
+// Steps begin in those before, but not over a point.
+func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
+	cfg := dyadic(9)
+	want, sha := judgedAlone(t, cfg, 99, func(a *arena) { a.eagerly(t, nil) })
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, cfg)
+		models := a.eagerly(t, nil)
+		all := a.judging(99)
+		a.play(t)
+		a.same(t, "steps that begin early", all, want, sha)
+		for _, m := range models() {
+			if n := m.resumed.Load(); n != 4 {
+				t.Errorf("%d steps have begun early", n)
+			}
+		}
+	})
+}
+
+// A peer dies before any one of its messages, with another that joins: the others come to what a
+// single process comes to.
+func TestKillAtPoints(t *testing.T) {
+	t.Parallel()
+	cfg := churning(9, true)
+	const patience = 2
+	want, sha := judgedAlone(t, cfg, patience, nil)
+	play := func(t *testing.T, about string, kill func(simnet.Message) bool) *staged {
+		s := stage(3, cfg, kill)
+		all := s.judging(patience)
+		s.play(t)
+		s.same(t, about, all, want, sha)
+		return s
+	}
+	var points []point
+	synctest.Test(t, func(t *testing.T) {
+		s := play(t, "no kill", func(simnet.Message) bool { return false })
+		for _, x := range s.actors {
+			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
+				if every() || k%5 == 0 {
+					points = append(points, point{x.self.ID, simnet.Data, k})
+				}
+			}
+		}
+	})
+	t.Run("points", func(t *testing.T) {
+		inParallel(t, len(points), func(t *testing.T, i int) {
+			p := points[i]
+			play(t, fmt.Sprintf("kill at message %d of %s", p.number, p.victim), func(m simnet.Message) bool {
+				return p == point{m.From, m.Plane, m.Number}
+			})
+		})
+	})
+	t.Logf("%d kills", len(points))
+}
+
+// What a program does wrong ends the job at its peer with a cause; the others finish.
+func TestWrongLoopsOfPoints(t *testing.T) {
+	boom := errors.New("no test set")
+	for want, body := range map[string]func(p *trainer.Point) bool{
+		"left the loop of Points after step 4": func(p *trainer.Point) bool { return p.Step != 4 },
+		"no test set":                          func(p *trainer.Point) bool { p.Fail(boom); return true },
+		"at most 4 sums": func(p *trainer.Point) bool {
+			for range 5 {
+				_, _ = p.Sum(trainer.Score{})
+			}
+			return true
+		},
+	} {
+		runGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
+			run := trainer.New(g, newCounter(2, 2).Model(), counting(2))
+			if run.Err() == nil || run.Kept() != nil || run.Status().Step != 0 {
+				t.Errorf("before it runs: %+v", run.Status())
+			}
+			for p := range run.Points(ctx, trainer.EveryPass) {
+				if !body(p) {
+					break
+				}
+			}
+			if err := run.Err(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+			for range run.Points(ctx, trainer.EveryPass) {
+				t.Error("points of a training that has ended")
+			}
+			if err := run.Err(); !strings.Contains(err.Error(), "twice") {
+				t.Errorf("error %v of a second call", err)
+			}
+			return nil
+		})
+	}
+}
+
+// Who stops may leave the loop, too.
+func TestStopAndLeave(t *testing.T) {
+	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
+		run := trainer.New(g, newCounter(2, 2).Model(), counting(9))
+		for p := range run.Points(ctx, 3) {
+			<-time.After(time.Duration(g.Self().Index) * time.Second) // evaluation takes its time
+			p.Stop()
+			break
+		}
+		if s := run.Status(); s.Err != nil || s.Step != 3 || !s.Stopped {
+			t.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
