@@ -55,6 +55,7 @@ type reason struct {
 	detectMS float64
 	limitMS  float64
 	left     bool
+	out      bool   // it was put out while it runs, which was told
 	why      string // it left or came
 	bytes    int64
 	ms       float64
@@ -142,6 +143,9 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 		r.bytes, r.ms = max(r.bytes, b.Bytes), max(r.ms, b.MS)
 	case event.Done:
 		c.done = true
+	case event.Fenced:
+		c.reason(b.Who).out = true
+		return c.other(e, now)
 	default:
 		return c.other(e, now)
 	}
@@ -278,6 +282,8 @@ func (c *changes) wordGone(id string, r *reason) string {
 		return c.who(id) + " has left" + inBrackets(wordLeave(r.why))
 	case r.end != "":
 		return c.who(id) + " is lost: it " + r.end
+	case r.out:
+		return c.who(id) + " was put out"
 	}
 	return c.who(id) + " is lost: " + wordCause(r.cause) + wordLimit(r.limitMS)
 }

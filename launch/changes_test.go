@@ -262,3 +262,16 @@ func TestChangesStalled(t *testing.T) {
 	s.pass(time.Hour)
 	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress and held up the others, and said no Busy); 2 peers go on")
 }
+
+// A peer that was put out and joins again is not told to be lost as well: its launcher knows
+// that it runs.
+func TestChangesFormerSelf(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "abm")
+	s.tell(1, 1, 0, event.Fenced{Who: "m", Reason: "silent"})
+	s.expect(t, "<m> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID")
+	s.tell(1, 3, 0, event.Join{Who: "n", Reason: "level"})
+	s.view(3, "join", "abn") // the first that its peer is in again; the one without it was never seen here
+	s.pass(time.Hour)
+	s.expect(t, "epoch 3: <m> was put out, <n> has joined; 3 peers go on")
+}

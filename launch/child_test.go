@@ -1,0 +1,62 @@
+package launch
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// held is a log that takes nothing until it is released.
+type held struct {
+	buffer
+	release chan struct{}
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	<-h.release
+	return h.buffer.Write(b)
+}
+
+// A death is told when it happens, though the output of the dead is not passed on yet, and
+// after all messages; nothing of the output is lost.
+func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
+	log := &held{release: make(chan struct{})}
+	var out buffer
+	con := newConsole(&out, &out, nil, false)
+	script := `echo hello; echo '{"known":{}}' >&3; exit 3`
+	c, err := startChild(2, exec.Command("sh", "-c", script), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.log = &lineWriter{w: log}
+	notices, ended := make(chan notice), make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.supervise(con, false, notices)
+	}()
+	hang := time.After(30 * time.Second)
+	var told []notice
+	for len(told) == 0 || told[len(told)-1].exit == nil {
+		select {
+		case n := <-notices:
+			told = append(told, n)
+		case <-hang:
+			t.Fatalf("the death is not told while the output is held up; so far: %+v", told)
+		}
+	}
+	if e := told[len(told)-1].exit; len(told) != 2 || told[0].msg == nil || e.Index != 2 || e.Code != 3 {
+		t.Errorf("told: %+v", told)
+	}
+	select {
+	case <-ended:
+		t.Error("the output has ended though nobody took it")
+	default:
+	}
+	close(log.release)
+	<-ended
+	_ = con.close(t.Context(), "")
+	if !strings.Contains(out.String(), "[2] hello\n") || log.String() != "hello\n" {
+		t.Errorf("shown %q, in the log %q", out.String(), log.String())
+	}
+}
