@@ -33,6 +33,8 @@ const (
 	maxBook = 4 << 20
 	// maxBookAddrs is how many addresses of one host are kept.
 	maxBookAddrs = 64
+	// maxBookError is how many bytes of the other side's reason are told.
+	maxBookError = 200
 	// bookTime is how long the exchange may take for a member that opens itself.
 	bookTime = 5 * time.Second
 )
@@ -154,6 +156,7 @@ func decodeBook(text []byte) (book, error) {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return book{}, fmt.Errorf("decode addresses: %w", err)
 	}
+	b.Error = b.Error[:min(len(b.Error), maxBookError)]
 	for id, addrs := range b.Addrs {
 		b.Addrs[id] = addrs[:min(len(addrs), maxBookAddrs)]
 	}

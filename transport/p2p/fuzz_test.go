@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"io"
 	"net/netip"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,4 +158,45 @@ func FuzzControl(f *testing.F) {
 			t.Errorf("%x became %x, %v", in, out, err)
 		}
 	})
+}
+
+// Whatever a host tells of addresses is refused, or within the bounds. Written again it is
+// the same.
+func FuzzBook(f *testing.F) {
+	f.Add([]byte(`{"open":true,"error":"not here","addrs":{"a":["/ip4/127.0.0.1/tcp/1","nonsense"],"b":null}}`))
+	f.Add([]byte(`{"addrs":{"a":[` + strings.Repeat(`"/ip4/127.0.0.1/tcp/1",`, maxBookAddrs) + `""]},"error":"` + strings.Repeat("long ", maxBookError) + `"}`))
+	f.Add([]byte(`{"addrs":{"a":[]},"addrs":{"b":["x"]}}`))
+	f.Add([]byte(`{"addrs":["a"]}`))
+	f.Add([]byte(`{"addrs":{}} trailing`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b, err := readBook(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		if len(b.Error) > maxBookError {
+			t.Errorf("the reason has %d bytes", len(b.Error))
+		}
+		for id, addrs := range b.Addrs {
+			if len(addrs) > maxBookAddrs {
+				t.Errorf("%d addresses of %q", len(addrs), id)
+			}
+		}
+		var out bytes.Buffer
+		if err := writeBook(&out, b); err != nil {
+			t.Fatal(err)
+		}
+		again, err := readBook(&out)
+		b.Error, again.Error = "", "" // a character that was cut is written as another
+		if err != nil || !reflect.DeepEqual(again, b) {
+			t.Errorf("%+v became %+v, %v", b, again, err)
+		}
+	})
+}
+
+// A message about addresses ends somewhere.
+func TestLongBook(t *testing.T) {
+	text := strings.NewReader(`{"addrs":{"a":["` + strings.Repeat("x", maxBook))
+	if _, err := readBook(text); err == nil || !strings.Contains(err.Error(), "too long") || text.Len() > 32 {
+		t.Errorf("%v, and %d bytes are not read", err, text.Len())
+	}
 }
