@@ -28,6 +28,8 @@ type options struct {
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`
 	Hidden      int     `default:"256" placeholder:"N" help:"Units of the hidden layer of mlp (default ${default})."`
 	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
+	Local       int     `placeholder:"H" help:"Local steps: peers sum only after every H steps. Each microbatch of a step is a path by itself then, which goes on for H steps of --optimizer at the rate --lr."`
+	Outer       *outer  `placeholder:"RATE,MOMENTUM" help:"With --local: rate and Nesterov momentum by which the mean of the paths is applied. 1,0 is plain averaging (default 0.7,0.9)."`
 	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given. What a coding loses is sent later (default ${default})."`
 
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
@@ -61,6 +63,10 @@ func (o options) check() error {
 		return fmt.Errorf("--microbatch: %d is less than 1", o.Microbatch)
 	case !(o.LR >= 0) || math.IsInf(o.LR, 0):
 		return fmt.Errorf("--lr: %v is negative or not finite", o.LR)
+	case o.Local < 0:
+		return fmt.Errorf("--local: %d is negative", o.Local)
+	case o.Outer != nil && o.Local == 0:
+		return fmt.Errorf("--outer: there is no --local: say how many local steps a round has")
 	case o.Hidden < 1:
 		return fmt.Errorf("--hidden: %d is less than 1", o.Hidden)
 	case o.CheckpointEvery < 0:
@@ -133,6 +139,8 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 		{Name: "--global-batch", Value: fmt.Sprint(o.GlobalBatch)},
 		{Name: "--microbatch", Value: fmt.Sprint(o.Microbatch)},
 		{Name: "--exact", Value: fmt.Sprint(o.Exact)},
+		{Name: "--local", Value: fmt.Sprint(o.Local)},
+		{Name: "--outer", Value: fmt.Sprint(o.outer())},
 		{Name: "--compress", Value: o.Compress},
 		{Name: "--balance", Value: o.Balance},
 	}

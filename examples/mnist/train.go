@@ -55,6 +55,9 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 		p := newPacer(ctx, o)
 		model, cfg.OnBegin, cfg.OnTrial = p.slowed(model), p.begin, p.begin
 	}
+	if model, cfg, err = o.wrap(model, cfg); err != nil {
+		return err
+	}
 	if o.EvalEvery == 0 {
 		err = trainer.Run(ctx, group, model, cfg)
 	} else {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/local"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// outer is the value of --outer: how a round of local steps is applied.
+type outer struct{ rate, momentum float64 }
+
+// UnmarshalText reads RATE,MOMENTUM, as in "0.7,0.9".
+func (u *outer) UnmarshalText(text []byte) error {
+	rate, momentum, ok := strings.Cut(string(text), ",")
+	if !ok {
+		return fmt.Errorf("%q is not RATE,MOMENTUM, as in 0.7,0.9", text)
+	}
+	var err error
+	if u.rate, err = strconv.ParseFloat(rate, 64); err != nil || !(u.rate > 0 && u.rate <= 10) {
+		return fmt.Errorf("rate %q is not a number above 0, and at most 10", rate)
+	}
+	if u.momentum, err = strconv.ParseFloat(momentum, 64); err != nil || !(u.momentum >= 0 && u.momentum < 1) {
+		return fmt.Errorf("momentum %q is not a number from 0 on, and below 1", momentum)
+	}
+	return nil
+}
+
+// String is the inverse of UnmarshalText.
+func (u outer) String() string { return fmt.Sprintf("%v,%v", u.rate, u.momentum) }
+
+// outer returns the value that holds: by default that of DiLoCo's authors.
+func (o options) outer() outer {
+	if o.Outer == nil {
+		return outer{rate: 0.7, momentum: 0.9}
+	}
+	return *o.Outer
+}
+
+// wrap makes a model and a configuration those of local steps, if that is wanted.
+func (o options) wrap(m trainer.Model, cfg trainer.Config) (trainer.Model, trainer.Config, error) {
+	if o.Local == 0 {
+		return m, cfg, nil
+	}
+	u := o.outer()
+	return local.Wrap(m, cfg, local.Config{
+		Steps: o.Local,
+		Outer: optim.SGD{Momentum: u.momentum, Nesterov: u.momentum > 0},
+		Rate:  optim.Constant(u.rate),
+	})
+}

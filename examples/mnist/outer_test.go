@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Local steps learn, and a job that goes on from a checkpoint ends with the weights of one
+// that was not interrupted.
+func TestLocalSteps(t *testing.T) {
+	data, dir := tinyMNIST(t), t.TempDir()
+	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--lr", "0.05", "--local", "5"}
+	whole := trained(t, args...)
+	if !strings.Contains(whole.stdout, "done steps=14 ") || strings.Contains(whole.stdout, "accuracy=0.0") {
+		t.Errorf("output %q, want 14 rounds", whole.stdout)
+	}
+	saving := trained(t, append(args, "--checkpoint", dir, "--checkpoint-every", "5", "--slow", "0:1.5")...)
+	if saving.sha256 != whole.sha256 {
+		t.Errorf("%s, slowed down and with checkpoints %s", whole.sha256, saving.sha256)
+	}
+	_, step := newestIn(t, dir)
+	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
+	for _, other := range []string{"--outer=0.7,0.9", "--outer=1,0", "--outer=0.7,0.5"} {
+		got := trained(t, append(args, other)...)
+		if same := got.sha256 == whole.sha256; same != (other == "--outer=0.7,0.9") {
+			t.Errorf("%s: %s, by default %s", other, got.sha256, whole.sha256)
+		}
+	}
+}
+
+func TestLocalArguments(t *testing.T) {
+	for args, word := range map[string]string{
+		"--local=-1":                    "is negative",
+		"--outer=1,0":                   "there is no --local",
+		"--local=2 --outer=1":           "is not RATE,MOMENTUM",
+		"--local=2 --outer=0,0":         "rate",
+		"--local=2 --outer=NaN,0":       "rate",
+		"--local=2 --outer=0.7,1":       "momentum",
+		"--local=2 --outer=0.7,-0.1":    "momentum",
+		"--local=2 --outer=0.7,0.9,0.9": "momentum",
+	} {
+		status, out, errs := command(t, t.Context(), strings.Fields(args)...)
+		if status != statusUsage || out != "" || !strings.Contains(errs, word) {
+			t.Errorf("%s: status %d, errors %q; want %q in them", args, status, errs, word)
+		}
+	}
+	// A number of steps that no round can have is found when the data is there.
+	status, _, errs := command(t, t.Context(), "--data", tinyMNIST(t), fmt.Sprint("--local=", 1<<62))
+	if status != statusFailed || !strings.Contains(errs, "too many") {
+		t.Errorf("status %d, errors %q", status, errs)
+	}
+}
+
+func FuzzOuter(f *testing.F) {
+	for _, text := range []string{"0.7,0.9", "1,0", "", ",", "1e-3,.5", "Inf,0", "0x1p-2,0"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var u, again outer
+		if u.UnmarshalText([]byte(text)) != nil {
+			return
+		}
+		if err := again.UnmarshalText([]byte(u.String())); err != nil || again != u || !(u.rate > 0 && u.momentum >= 0 && u.momentum < 1) {
+			t.Errorf("%q is %v, and that %v (%v)", text, u, again, err)
+		}
+	})
+}

@@ -1,0 +1,31 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestLocalSteps shows that 50 local steps between two sums cost a fiftieth of the bytes and
+// learn as well, to half a point of accuracy:
+//
+//	go test -count=1 -timeout=1h -v -run TestLocalSteps ./testing/e2e -long
+//
+// The short form trains a smaller model for less long, and lets it be behind by 1.5 points. Bytes are those of gradients as fp16,
+// as the log tells only of those that are coded.
+func TestLocalSteps(t *testing.T) {
+	program, data := mnist(t)
+	flags := append(pick([]string{"--hidden", "64", "--passes", "2"}, []string{"--passes", "10"}),
+		"--global-batch", "80", "--microbatch", "20", "--lr", "0.05")
+	every := squeeze(t, program, data, "fp16", flags...)
+	local := squeeze(t, program, data, "fp16", slices.Concat(flags, []string{"--local", "50"})...)
+	every.checkDigests(t, pick(1500, 7500))
+	local.checkDigests(t, pick(30, 150))
+	ratio := float64(every.sent) / float64(local.sent)
+	t.Logf("%.2f times fewer bytes, accuracy %.4f, without local steps %.4f", ratio, local.accuracy, every.accuracy)
+	if ratio < 49.5 || ratio > 50.5 {
+		t.Errorf("%d bytes instead of %d, %.2f times fewer, want 50 times", local.sent, every.sent, ratio)
+	}
+	if local.accuracy < every.accuracy-pick(0.015, 0.005) || every.accuracy < pick(0.94, 0.97) {
+		t.Errorf("accuracy %.4f, without local steps %.4f", local.accuracy, every.accuracy)
+	}
+}
