@@ -188,13 +188,16 @@ func (o options) defaultPasses() int {
 	return 10
 }
 
-// rate is the largest learning rate. The default suits batches of 512; SGD needs larger
-// rates than Adam.
+// rate is the largest learning rate. The default suits batches of 512; local steps have a
+// microbatch each, for which that is too much of SGD. SGD needs larger rates than Adam.
 func (o options) rate() float64 {
 	if o.LR != 0 {
 		return o.LR
 	}
-	if _, sgd := o.optimizer().(optim.SGD); sgd {
+	switch _, sgd := o.optimizer().(optim.SGD); {
+	case sgd && o.Local > 0:
+		return 0.05
+	case sgd:
 		return 0.2
 	}
 	return 0.01

@@ -10,7 +10,7 @@ import (
 // that was not interrupted.
 func TestLocalSteps(t *testing.T) {
 	data, dir := tinyMNIST(t), t.TempDir()
-	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--lr", "0.05", "--local", "5"}
+	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5"}
 	whole := trained(t, args...)
 	if !strings.Contains(whole.stdout, "done steps=14 ") || strings.Contains(whole.stdout, "accuracy=0.0") {
 		t.Errorf("output %q, want 14 rounds", whole.stdout)
@@ -21,10 +21,11 @@ func TestLocalSteps(t *testing.T) {
 	}
 	_, step := newestIn(t, dir)
 	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
-	for _, other := range []string{"--outer=0.7,0.9", "--outer=1,0", "--outer=0.7,0.5"} {
-		got := trained(t, append(args, other)...)
-		if same := got.sha256 == whole.sha256; same != (other == "--outer=0.7,0.9") {
-			t.Errorf("%s: %s, by default %s", other, got.sha256, whole.sha256)
+	for flag, want := range map[string]bool{"--outer=0.7,0.9": true, "--outer=1,0": false, "--outer=0.7,0.5": false,
+		"--lr=0.05": true, "--lr=0.2": false} {
+		got := trained(t, append(args, flag)...)
+		if same := got.sha256 == whole.sha256; same != want {
+			t.Errorf("%s: %s, by default %s", flag, got.sha256, whole.sha256)
 		}
 	}
 }

@@ -33,7 +33,9 @@
 // Everything else of the trainer works as well: shares by speed, in whole paths; compression;
 // checkpoints, after whole rounds; evaluation.
 //
-// Few long paths cost the fewest bytes; more paths than peers let shares follow speeds.
+// Shares follow speeds better the more paths there are for each peer; peers beyond the number
+// of paths have nothing to compute. A local step has a microbatch's samples,
+// and wants a rate that suits a batch of that size.
 //
 // # What differs from ordinary training
 //
