@@ -148,7 +148,7 @@ func TestAgentSendsFirst(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	if late > n/2 { // those for which this process got no core for as long as Emit waits
+	if late > n/4 { // without waiting it is half; some find no core for as long as Emit waits
 		t.Errorf("%d of %d events were sent after Emit", late, n)
 	}
 	<-got
@@ -167,7 +167,10 @@ func TestAgentLauncherStopped(t *testing.T) {
 		for range steps {
 			a.Emit(event.Event{Body: event.Step{}})
 		}
-		a.Emit(event.Event{Body: event.Lost{Who: "x"}})
+		const losses = 300 // more than the bound of what changes the group
+		for range losses {
+			a.Emit(event.Event{Body: event.Lost{Who: strings.Repeat("x", 64<<10)}})
+		}
 		a.Emit(event.Event{Body: event.Done{SHA256: "abcd"}})
 		if took := time.Since(begin); took > 2*emitPatience {
 			t.Errorf("emitting took %v", took)
@@ -196,16 +199,16 @@ func TestAgentLauncherStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			switch b := e.Body.(type) {
-			case event.Step:
+			case event.Step, event.Lost:
 				seen++
 			case event.Dropped:
 				dropped += b.Events
-			case event.Lost, event.Done:
+			case event.Done:
 				last = b.Name()
 			}
 		}
-		if dropped == 0 || seen+dropped != steps {
-			t.Errorf("%d of %d steps, %d are said to be dropped", seen, steps, dropped)
+		if dropped == 0 || seen+dropped != steps+losses {
+			t.Errorf("%d of %d events, %d are said to be dropped", seen, steps+losses, dropped)
 		}
 		<-closed
 		_ = l.conn.Close()
