@@ -22,8 +22,11 @@ import (
 //
 // A session may end anywhere. Who has concluded a point shows that all had decided.
 type decisions struct {
-	every int64             // steps between points; 0 for none
-	show  func(*Point) bool // shows a point to the program, which returns whether it goes on
+	group  *elastic.Group
+	params [][]float32       // the model's memory
+	of     int64             // steps of the whole job
+	every  int64             // between points; 0 for none
+	show   func(*Point) bool // shows a point to the program, which returns whether it goes on
 
 	point   point
 	epoch   uint64      // in which all have told what they have of it
@@ -121,76 +124,79 @@ func holder(all []view) (rank int, everywhere bool) {
 }
 
 // due reports whether there is a point after a step: also after the last one.
-func (d *decisions) due(step int64, p plan) bool {
-	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= p.steps)
+func (d *decisions) due(step int64) bool {
+	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= d.of)
 }
 
-// finished reports whether there is no further step.
-func (r *runner) finished() bool { return r.committed >= r.plan.steps || r.decisions.stopped }
+// open begins the point after a step, and reports whether there is one that is not concluded, or
+// was not told of in this session.
+func (d *decisions) open(step int64, epoch uint64) bool {
+	if !d.due(step) {
+		return false
+	}
+	if d.point.step != step {
+		d.point = point{step: step}
+	}
+	return !d.point.concluded || d.epoch != epoch
+}
 
 // decide lets the programs decide, if there is a point after the committed step.
-func (r *runner) decide(ctx context.Context, s *elastic.Session) error {
-	d := &r.decisions
-	if !d.due(r.committed, r.plan) || d.point.step == r.committed && d.point.concluded && d.epoch == s.View.Epoch {
+func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed int64) error {
+	if !d.open(committed, s.View.Epoch) {
 		return nil
 	}
-	if d.point.step != r.committed {
-		d.point = point{step: r.committed}
-	}
-	all, err := r.tellViews(ctx, s)
+	all, err := d.tellViews(ctx, s)
 	if err != nil {
 		return err
 	}
 	was := d.point.concluded
 	d.point, d.epoch = d.point.merge(all), s.View.Epoch
-	if err := r.shareKept(ctx, s, all); err != nil {
+	if err := d.shareKept(ctx, s, all); err != nil {
 		return err
 	}
 	if !d.point.decided {
-		if err := r.showPoint(ctx, s); err != nil {
+		if err := d.showPoint(ctx, s); err != nil {
 			return err
 		}
 	}
 	if !d.point.concluded {
-		if all, err = r.tellViews(ctx, s); err != nil {
+		if all, err = d.tellViews(ctx, s); err != nil {
 			return err
 		}
 		counts := decision(all)
 		d.point.stop, d.point.keep, d.point.concluded = counts.stop, counts.keep, true
 	}
 	if !was {
-		r.carryOut(d.point)
+		d.carryOut()
 	}
 	return nil
 }
 
 // tellViews tells all what this rank has of the point, and returns what all have.
-func (r *runner) tellViews(ctx context.Context, s *elastic.Session) ([]view, error) {
-	d := &r.decisions
+func (d *decisions) tellViews(ctx context.Context, s *elastic.Session) ([]view, error) {
 	mine := view{d.point, d.seen, d.kept}.words()
 	words := make([]int64, len(s.View.Members)*viewWords)
 	if err := collective.AllGather(ctx, s.Comm.For("decision"), words, mine); err != nil {
-		return nil, fmt.Errorf("decide after step %d: %w", r.committed, err)
+		return nil, fmt.Errorf("decide after step %d: %w", d.point.step, err)
 	}
 	var all []view
 	for w := range slices.Chunk(words, viewWords) {
-		all = append(all, viewOf(w, r.committed))
+		all = append(all, viewOf(w, d.point.step))
 	}
 	return all, nil
 }
 
 // shareKept gives the model that was kept to those who were not there.
-func (r *runner) shareKept(ctx context.Context, s *elastic.Session, all []view) error {
+func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []view) error {
 	from, everywhere := holder(all)
 	if everywhere {
 		return nil
 	}
-	d := &r.decisions
 	if d.kept != all[from].kept {
 		d.copied, d.kept = nil, 0
 	}
 	copied := d.copied
-	for i, p := range r.params {
+	for i, p := range d.params {
 		if len(copied) <= i {
 			copied = append(copied, make([]float32, len(p)))
 		}
@@ -203,12 +209,11 @@ func (r *runner) shareKept(ctx context.Context, s *elastic.Session, all []view) 
 }
 
 // showPoint shows the point to the program, in a session or, if that is nil, to this peer alone.
-func (r *runner) showPoint(ctx context.Context, s *elastic.Session) error {
-	d := &r.decisions
+func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	if d.left {
-		return r.leftLoop(s)
+		return d.leftLoop(s)
 	}
-	p := &Point{Step: r.committed, Of: r.plan.steps, run: r, ctx: ctx, session: s, idle: r.busy(s)}
+	p := &Point{Step: d.point.step, Of: d.of, decisions: d, ctx: ctx, session: s, idle: d.busy(s)}
 	returned := false
 	defer func() {
 		if p.idle(); !returned && s != nil {
@@ -224,7 +229,7 @@ func (r *runner) showPoint(ctx context.Context, s *elastic.Session) error {
 		}
 		return p.failed
 	case d.left && (p.broken != nil || !p.stop):
-		return r.leftLoop(s)
+		return d.leftLoop(s)
 	case p.broken != nil:
 		return p.broken
 	}
@@ -234,17 +239,17 @@ func (r *runner) showPoint(ctx context.Context, s *elastic.Session) error {
 }
 
 // busy says that this peer decides, until the function that it returns is called.
-func (r *runner) busy(s *elastic.Session) (idle func()) {
+func (d *decisions) busy(s *elastic.Session) (idle func()) {
 	const what = "deciding"
 	if s == nil {
-		return r.group.Busy(what)
+		return d.group.Busy(what)
 	}
 	return s.Busy(what)
 }
 
 // leftLoop ends a session, if there is one, in which the program has left its loop.
-func (r *runner) leftLoop(s *elastic.Session) error {
-	err := fmt.Errorf("the program has left the loop of Points after step %d: call Point.Stop, so that all peers end there", r.committed)
+func (d *decisions) leftLoop(s *elastic.Session) error {
+	err := fmt.Errorf("the program has left the loop of Points after step %d: call Point.Stop, so that all peers end there", d.point.step)
 	if s != nil {
 		s.Comm.Revoke(err)
 	}
@@ -252,34 +257,29 @@ func (r *runner) leftLoop(s *elastic.Session) error {
 }
 
 // decideAlone is decide for a peer that gets no further session.
-func (r *runner) decideAlone(ctx context.Context) error {
-	d := &r.decisions
-	if !d.due(r.committed, r.plan) || d.point.step == r.committed && d.point.concluded {
+func (d *decisions) decideAlone(ctx context.Context, committed int64) error {
+	if !d.open(committed, d.epoch) {
 		return nil
 	}
-	if d.point.step != r.committed {
-		d.point = point{step: r.committed}
-	}
 	if !d.point.decided {
-		if err := r.showPoint(ctx, nil); err != nil {
+		if err := d.showPoint(ctx, nil); err != nil {
 			return err
 		}
 	}
 	d.point.concluded = true
-	r.carryOut(d.point)
+	d.carryOut()
 	return nil
 }
 
-// carryOut does what was decided at a point.
-func (r *runner) carryOut(p point) {
-	d := &r.decisions
-	if p.keep {
-		d.copied, d.kept = nil, p.step
-		for _, v := range r.params {
+// carryOut does what was decided at the point.
+func (d *decisions) carryOut() {
+	if d.point.keep {
+		d.copied, d.kept = nil, d.point.step
+		for _, v := range d.params {
 			d.copied = append(d.copied, slices.Clone(v))
 		}
 	}
-	d.stopped = d.stopped || p.stop
+	d.stopped = d.stopped || d.point.stop
 }
 
 // sum adds up the parts of a score in rank order.
@@ -288,7 +288,7 @@ func (p *Point) sum(part Score) (total Score, err error) {
 		return part, nil
 	}
 	p.idle() // who waits here is not busy
-	defer func() { p.idle = p.run.busy(p.session) }()
+	defer func() { p.idle = p.decisions.busy(p.session) }()
 	const words = 3
 	n := len(p.session.View.Members)
 	all := make([]int64, n*words)

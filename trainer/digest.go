@@ -3,6 +3,7 @@ package trainer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/elrun/elrun/internal/kernel"
@@ -24,6 +25,15 @@ func (r *runner) digest() uint64 {
 		r.known, r.digested = digestOf(r.everything()[:len(r.params)]), true
 	}
 	return r.known
+}
+
+// digestText is what is reported of the digest after the last committed step; empty if it is not
+// due.
+func (r *runner) digestText(step int64) string {
+	if !r.digestDue(step) {
+		return ""
+	}
+	return fmt.Sprintf("%016x", r.digest())
 }
 
 // digestOf is a quick fingerprint of the parameters, in declaration order. It is

@@ -40,7 +40,7 @@ func (r *runner) end(ctx context.Context, s *elastic.Session) error {
 // stable before: if the others were cut off, and not killed, they may have lacked this
 // peer's part of the tail, and commit the step with other shares.
 func (r *runner) endAlone(ctx context.Context) error {
-	if err := r.decideAlone(ctx); err != nil {
+	if err := r.decisions.decideAlone(ctx, r.committed); err != nil {
 		return err
 	}
 	var score *Score

@@ -77,9 +77,9 @@ func (r *runner) weigh(slots []slot, rank int, norm float64) {
 		return
 	}
 	r.noise.observe(slots, square(norm))
-	r.own.noiseScale = r.noise.scale()
+	r.reporter.own.noiseScale = r.noise.scale()
 	if mine := slots[rank]; mine.samples > 0 {
-		r.own.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
+		r.reporter.own.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
 	}
 }
 

@@ -160,7 +160,7 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, t *try) error {
 		exchange.Wait()
 		return r.finishStep(s, t, got)
 	})
-	if r.pipeline.on && t.plan.step < r.plan.steps && !r.decisions.due(t.plan.step, r.plan) {
+	if r.pipeline.on && t.plan.step < r.plan.steps && !r.decisions.due(t.plan.step) {
 		r.lookAhead(ctx, s, t, finish)
 	}
 	return finish()

@@ -41,8 +41,8 @@ func (r *runner) publish(s *elastic.Session, slots []slot, tail time.Duration) {
 		}
 		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
 	}
-	rest := max(0, r.own.total-slowest)
-	now := pulse{slowest: slowest, fixed: min(rest, max(0, r.own.total-r.own.compute-r.own.comm))}
+	rest := max(0, r.reporter.own.total-slowest)
+	now := pulse{slowest: slowest, fixed: min(rest, max(0, r.reporter.own.total-r.reporter.own.compute-r.reporter.own.comm))}
 	now.latency = min(rest-now.fixed, reductions*tail)
 	now.flow = rest - now.fixed - now.latency
 	if p.window = append(p.window, now); len(p.window) > pulseWindow {

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,46 +18,63 @@ type work struct {
 	sent, raw            int64 // bytes of gradients, as in StepReport
 }
 
-// stable takes note that all members of a view have committed the last step: it is
-// reported, once, and may be saved, by this peer or another one.
-func (r *runner) stable(v elastic.View, self elastic.ID, saves bool) {
-	o := r.last
-	if o.Step == 0 {
-		return
-	}
-	lost := r.unreported(v)
-	fresh := o.Step > r.reported
-	mine, took := o.share(self)
-	if took && fresh {
-		r.report(mine, lost)
-	} else if lost != nil {
-		r.report(share{}, lost)
-	}
-	r.reported, r.witnesses = o.Step, nil
-	for _, m := range v.Members {
-		r.witnesses = append(r.witnesses, m.ID)
-	}
-	if fresh {
-		r.group.Stable(o.Step)
-		r.saver.stable(r, saves)
+// reporter tells the log and the user of stable steps, each once. It belongs to one goroutine.
+type reporter struct {
+	plan   plan
+	emit   func(epoch uint64, step int64, body event.Body)
+	told   func(StepReport)        // the user; may be nil
+	digest func(step int64) string // of the parameters after the last committed step; empty if it is not taken
+
+	own       work         // this peer's, for the last step it has contributed to
+	reported  int64        // the last step that was
+	before    outcome      // of the step before the last committed one; zero if it is not known
+	witnesses []elastic.ID // members that were there when the last report was made
+}
+
+// advance takes note that the step of o is committed, after that of was.
+func (p *reporter) advance(was, o outcome) {
+	switch o.Step {
+	case was.Step: // the same step in another copy
+	case was.Step + 1:
+		p.before = was
+	default:
+		p.before = outcome{}
 	}
 }
 
-// superseded reports the last step before others' copies take this peer to a later one.
-// That there is a later one shows that the last is stable: its tail, in which this peer
-// declared the last step, was complete somewhere.
-func (r *runner) superseded(by int64) {
-	o := r.last
-	mine, took := o.share(r.open.owner)
-	if !took || r.void || o.Step <= r.reported || by <= o.Step || r.group.Self().ID != r.open.owner {
+// stable takes note that all members of a view, of which this peer is one, have committed the
+// last step, whose outcome is o. It reports the step once, and returns whether it was the first
+// time.
+func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID) (fresh bool) {
+	lost := p.unreported(o, v)
+	fresh = o.Step > p.reported
+	mine, took := o.share(self)
+	if took && fresh {
+		p.report(o, mine, lost)
+	} else if lost != nil {
+		p.report(o, share{}, lost)
+	}
+	p.reported, p.witnesses = o.Step, nil
+	for _, m := range v.Members {
+		p.witnesses = append(p.witnesses, m.ID)
+	}
+	return fresh
+}
+
+// superseded reports the last step, to which this peer has contributed as self, before others'
+// copies take it to a later one. That there is a later one shows that the last is stable: its
+// tail, in which this peer declared the last step, was complete somewhere.
+func (p *reporter) superseded(o outcome, self elastic.ID, by int64) {
+	mine, took := o.share(self)
+	if !took || o.Step <= p.reported || by <= o.Step {
 		return
 	}
-	r.report(mine, nil)
+	p.report(o, mine, nil)
 	// Who of the others is still there is not known here; the next report names those who
 	// are not.
-	r.reported, r.witnesses = o.Step, nil
+	p.reported, p.witnesses = o.Step, nil
 	for _, s := range o.Shares {
-		r.witnesses = append(r.witnesses, s.Peer)
+		p.witnesses = append(p.witnesses, s.Peer)
 	}
 }
 
@@ -67,15 +83,15 @@ func (r *runner) superseded(by int64) {
 // before those of members that were still there when it became stable. Older steps they
 // had reported before they took part in these. Every member lists them: who reads the
 // log takes each (peer, step) once.
-func (r *runner) unreported(v elastic.View) []event.Contribution {
+func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
-	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(r.witnesses, id) }
-	if r.last.Step == r.reported {
-		return contributions(r.last, goneSince)
+	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
+	if o.Step == p.reported {
+		return contributions(o, goneSince)
 	}
-	lost := contributions(r.last, gone)
-	if r.before.Step == r.reported {
-		lost = append(contributions(r.before, goneSince), lost...)
+	lost := contributions(o, gone)
+	if p.before.Step == p.reported {
+		lost = append(contributions(p.before, goneSince), lost...)
 	}
 	return lost
 }
@@ -94,35 +110,32 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 
 // report writes the last step to the log: the part that this peer has contributed, and
 // parts of others. It tells the user of a step that this peer took part in.
-func (r *runner) report(mine share, lost []event.Contribution) {
-	o := r.last
+func (p *reporter) report(o outcome, mine share, lost []event.Contribution) {
 	rep := StepReport{
-		Epoch: o.Epoch, Step: o.Step, Of: r.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
-		Microbatches: mine.Microbatches, ShareSamples: r.plan.step(o.Step).samplesIn(mine.Microbatches),
+		Epoch: o.Epoch, Step: o.Step, Of: p.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
+		Microbatches: mine.Microbatches, ShareSamples: p.plan.step(o.Step).samplesIn(mine.Microbatches),
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}
-	if r.own.step == o.Step && mine.Peer != "" {
-		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = r.own.recomputed, r.own.compute, r.own.comm, r.own.total
-		rep.Predicted = r.own.predicted
-		rep.GradNorm, rep.NoiseScale = r.own.gradNorm, r.own.noiseScale
-		rep.Sent, rep.Raw = r.own.sent, r.own.raw
+	if p.own.step == o.Step && mine.Peer != "" {
+		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = p.own.recomputed, p.own.compute, p.own.comm, p.own.total
+		rep.Predicted = p.own.predicted
+		rep.GradNorm, rep.NoiseScale = p.own.gradNorm, p.own.noiseScale
+		rep.Sent, rep.Raw = p.own.sent, p.own.raw
 	}
-	if r.digestDue(o.Step) {
-		rep.Digest = fmt.Sprintf("%016x", r.digest())
-	}
+	rep.Digest = p.digest(o.Step)
 	ranges := rep.Microbatches
 	if ranges == nil {
 		ranges = [][2]int{} // the log has an empty list, not null
 	}
-	r.group.Emit(rep.Epoch, rep.Step, event.Step{
+	p.emit(rep.Epoch, rep.Step, event.Step{
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 		SentBytes: rep.Sent, RawBytes: rep.Raw,
 	})
-	if mine.Peer != "" && r.cfg.OnStep != nil {
-		r.cfg.OnStep(rep)
+	if mine.Peer != "" && p.told != nil {
+		p.told(rep)
 	}
 }
 

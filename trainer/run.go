@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/netpoll"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
@@ -51,17 +52,13 @@ type runner struct {
 	links     links         // from which the order of the ring follows
 	housing   housing       // of the vectors that are reduced
 	decisions decisions     // of the programs, between steps
-	own       work          // this peer's, for the last step it has contributed to
 	pulses    pulses        // of the steps of this session
 	// compressed is open.sums, or nil where gradients travel as they are.
 	compressed *compressed
 	noise      noise
 
-	// What has been reported.
-	reported  int64
-	before    outcome      // of the step before the last
-	witnesses []elastic.ID // members that were there when the last report was made
-	resyncs   int
+	reporter reporter // of stable steps
+	resyncs  int
 }
 
 // Run trains model on all peers of group until the configuration says that it is
@@ -142,11 +139,14 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	r := &runner{group: group, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
 		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model.Prefetch), ended: func() error { return nil }}
 	r.model = r.guarded(model)
+	r.reporter = reporter{plan: r.plan, told: cfg.OnStep, digest: r.digestText,
+		emit: func(epoch uint64, step int64, body event.Body) { r.group.Emit(epoch, step, body) }}
 	for _, p := range params {
 		r.params = append(r.params, p.Data)
 		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
 	}
 	r.pipeline = newPipeline(r)
+	r.decisions = decisions{group: group, params: r.params, of: r.plan.steps}
 	if model.Order != nil {
 		if err := r.layout.completeIn(model.Order(r.pipeline.on)); err != nil {
 			return nil, err
@@ -205,7 +205,7 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 	}
 	r.tellShares(s)
 	for {
-		if err := r.decide(ctx, s); err != nil {
+		if err := r.decisions.decide(ctx, s, r.committed); err != nil {
 			return err
 		}
 		if r.finished() {
@@ -216,6 +216,9 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 		}
 	}
 }
+
+// finished reports whether there is no further step.
+func (r *runner) finished() bool { return r.committed >= r.plan.steps || r.decisions.stopped }
 
 // log tells the user what is worth knowing.
 func (r *runner) log(format string, args ...any) {

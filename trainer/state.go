@@ -32,6 +32,14 @@ func (r *runner) save(w io.Writer, o outcome) error {
 	return nil
 }
 
+// superseded reports the last step before others' copies take this peer to a later one, if it
+// is still the peer that has contributed to it.
+func (r *runner) superseded(by int64) {
+	if _, took := r.last.share(r.open.owner); took && !r.void && r.group.Self().ID == r.open.owner {
+		r.reporter.superseded(r.last, r.open.owner, by)
+	}
+}
+
 // everything returns the parameters and the optimizer's memory.
 func (r *runner) everything() [][]float32 {
 	var params, memory [][]float32
@@ -140,17 +148,11 @@ func (r *runner) rate(step int64) (float64, error) {
 
 // advance takes note of the outcome of the step that the state is now of.
 func (r *runner) advance(o outcome) {
-	switch o.Step {
-	case r.last.Step: // the same step in another copy
-	case r.last.Step + 1:
-		r.before = r.last
-	default:
-		r.before = outcome{}
-	}
+	r.reporter.advance(r.last, o)
 	if r.open.step == o.Step {
-		r.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
+		r.reporter.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
 			predicted: r.balance.predicted}
-		r.own.sent, r.own.raw = r.compressed.traffic()
+		r.reporter.own.sent, r.reporter.own.raw = r.compressed.traffic()
 	}
 	r.last, r.committed = o, o.Step
 }

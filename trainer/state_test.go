@@ -137,8 +137,8 @@ func TestApplyEndsTheContribution(t *testing.T) {
 	if err := r.Apply(bytes.NewReader(updated(t, leader))); err != nil {
 		t.Fatal(err)
 	}
-	if r.open.step != 2 || r.open.held.Len() != 0 || r.own.step != 1 || r.own.recomputed != 1 || r.last.Step != 1 {
-		t.Errorf("contribution to step %d of %v, own work %+v", r.open.step, r.open.held.Ranges(), r.own)
+	if r.open.step != 2 || r.open.held.Len() != 0 || r.reporter.own.step != 1 || r.reporter.own.recomputed != 1 || r.last.Step != 1 {
+		t.Errorf("contribution to step %d of %v, own work %+v", r.open.step, r.open.held.Ranges(), r.reporter.own)
 	}
 }
 

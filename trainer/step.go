@@ -121,7 +121,7 @@ func (r *runner) finishStep(s *elastic.Session, t *try, got exchanged) error {
 		return nil
 	}
 	took := r.pipeline.took
-	r.own.comm, r.own.total = comm-took, time.Since(t.begun)+t.claimed-took
+	r.reporter.own.comm, r.reporter.own.total = comm-took, time.Since(t.begun)+t.claimed-took
 	r.publish(s, got.slots, got.tail)
 	if err := r.group.Committed(r.committed); err != nil {
 		return fmt.Errorf("step %d is committed: %w", r.committed, err)
@@ -183,7 +183,10 @@ func (r *runner) learn(s *elastic.Session, slots []slot) error {
 	if err := r.agree(s, states); err != nil {
 		return fmt.Errorf("after step %d: %w", r.committed, err)
 	}
-	r.stable(s.View, s.View.Members[s.Rank].ID, s.Rank == 0)
+	if r.last.Step > 0 && r.reporter.stable(r.last, s.View, s.View.Members[s.Rank].ID) {
+		r.group.Stable(r.last.Step)
+		r.saver.stable(r, s.Rank == 0)
+	}
 	return nil
 }
 

@@ -47,7 +47,7 @@ type Training struct {
 	err    error
 }
 
-// Interval is the number of steps between two points.
+// Interval is the number of steps between two points of a Training.
 type Interval int64
 
 // EveryPass has a point after each pass over the data.
@@ -132,15 +132,15 @@ func (t *Training) Kept() []Param {
 type Point struct {
 	Step, Of int64 // the last committed step, whose parameters the model has; the steps of the whole job
 
-	run     *runner
-	ctx     context.Context
-	session *elastic.Session // nil if this peer is alone
-	idle    func()           // ends being busy
-	sums    int              // so many calls of Sum
-	broken  error            // the session is
-	failed  error            // the program's cause
-	stop    bool
-	keep    bool
+	decisions *decisions
+	ctx       context.Context
+	session   *elastic.Session // nil if this peer is alone
+	idle      func()           // ends being busy
+	sums      int              // so many calls of Sum
+	broken    error            // the session is
+	failed    error            // the program's cause
+	stop      bool
+	keep      bool
 }
 
 // Rank returns the number of this peer among those that are at the point, from 0, and how many
@@ -167,7 +167,7 @@ func (p *Point) Sum(part Score) (Score, error) {
 	if err := errors.Join(p.broken, p.failed); err != nil {
 		return Score{}, err
 	}
-	at := &p.run.decisions.point
+	at := &p.decisions.point
 	if p.sums == mostSums {
 		p.failed = errSums
 		return Score{}, errSums

@@ -91,8 +91,8 @@ func TestTrialLeavesNoTrace(t *testing.T) {
 				}
 				with.solo(t)
 				without.solo(t)
-				if with.own.recomputed != 0 || !bytes.Equal(saved(t, with), saved(t, without)) || !slices.Equal(updated(t, with), updated(t, without)) {
-					t.Errorf("exact %t: the step after a trial is another, or %d microbatches count as computed again", exactly, with.own.recomputed)
+				if with.reporter.own.recomputed != 0 || !bytes.Equal(saved(t, with), saved(t, without)) || !slices.Equal(updated(t, with), updated(t, without)) {
+					t.Errorf("exact %t: the step after a trial is another, or %d microbatches count as computed again", exactly, with.reporter.own.recomputed)
 				}
 			}
 		})

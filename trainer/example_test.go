@@ -1,0 +1,120 @@
+package trainer_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+	"github.com/elrun/elrun/transport/mem"
+)
+
+// line is a model of two numbers, which finds the line y = 1 + 2 x. A sample is a point on it.
+func line() trainer.Model {
+	w := trainer.Param{Name: "w", Shape: []int{2}, Data: make([]float32, 2)}
+	return trainer.Model{
+		Params: []trainer.Param{w},
+		Gradient: func(b *trainer.Batch) (loss float64, err error) {
+			grad := b.Grad(0)
+			for _, i := range b.Samples() {
+				x := float32(i%10) / 10
+				miss := w.Data[0] + w.Data[1]*x - (1 + 2*x)
+				grad[0] += 2 * miss
+				grad[1] += 2 * miss * x
+				loss += float64(miss) * float64(miss)
+			}
+			return loss, nil
+		},
+	}
+}
+
+// groupOfOne returns a group of one process. Programs call launch.Init.
+func groupOfOne(ctx context.Context) (*elastic.Group, error) {
+	self := elastic.Member{ID: "self"}
+	return elastic.Join(ctx, elastic.Config{Endpoint: mem.NewNetwork().Endpoint(self), Peers: []elastic.Member{self}})
+}
+
+// job is the configuration of the examples.
+func job(passes int) trainer.Config {
+	return trainer.Config{Samples: 100, GlobalBatch: 20, Passes: passes, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3)}
+}
+
+// A model is a struct with a function that adds gradients.
+func ExampleRun() {
+	ctx := context.Background()
+	group, err := groupOfOne(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer group.Close()
+	model := line()
+	if err := trainer.Run(ctx, group, model, job(40)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("y = %.1f + %.1f x\n", model.Params[0].Data[0], model.Params[0].Data[1])
+	// Output: y = 1.0 + 2.0 x
+}
+
+// Peers score the model together after each pass, and stop when it is good enough.
+func ExampleTraining() {
+	ctx := context.Background()
+	group, err := groupOfOne(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer group.Close()
+	model := line()
+	run := trainer.New(group, model, job(40))
+	for p := range run.Points(ctx, trainer.EveryPass) {
+		lo, hi := p.Part(10) // of a test set of ten samples
+		part := trainer.Score{Samples: hi - lo}
+		for i := lo; i < hi; i++ {
+			x := float64(i) / 10
+			if miss := float64(model.Params[0].Data[0]) + float64(model.Params[0].Data[1])*x - (1 + 2*x); math.Abs(miss) < 0.1 {
+				part.Correct++
+			}
+		}
+		score, err := p.Sum(part)
+		if err != nil {
+			continue // a peer was lost: this point comes again
+		}
+		if p.Keep(); score.Accuracy() == 1 {
+			p.Stop()
+		}
+	}
+	s := run.Status()
+	fmt.Println(run.Err(), s.Stopped, s.Step < s.Of, s.Kept == s.Step, len(run.Kept()))
+	// Output: <nil> true true true 1
+}
+
+// A wrapper copies a model and replaces its Gradient.
+func ExampleBatch_Wrap() {
+	model := line()
+	gradient, calls := model.Gradient, 0
+	model.Gradient = func(b *trainer.Batch) (float64, error) {
+		return gradient(b.Wrap(func(g *trainer.Gate) {
+			grad := g.Grad
+			g.Grad = func(param int) []float32 { calls++; return grad(param) }
+		}))
+	}
+	grad := [][]float32{make([]float32, 2)}
+	loss, err := model.Accumulate(grad, []int{0, 5}, nil)
+	fmt.Println(loss, err, grad, calls)
+	// Output: 5 <nil> [[-6 -2]] 1
+}
+
+// The test of a model.
+func ExampleCheckModel() {
+	model := line()
+	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
+	model.Waits = true // but it does not call Wait
+	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
+	// Output:
+	// <nil>
+	// trainer: check model: samples [3 1]: the model did not call Wait(0, 0) for w: call it before each parameter is read, or leave Model.Waits unset
+}

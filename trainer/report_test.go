@@ -1,0 +1,155 @@
+package trainer
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"pgregory.net/rapid"
+)
+
+// logged is one (peer, step) in the log.
+type logged struct {
+	peer elastic.ID
+	step int64
+}
+
+// listener is a peer with its reporter, and what it has told.
+type listener struct {
+	reporter
+	id    elastic.ID
+	last  outcome
+	known map[logged]int // times that the log has it from this peer
+	steps []int64        // that the user was told of
+}
+
+// newListener returns one with steps of six samples.
+func newListener(id elastic.ID) *listener {
+	l := &listener{id: id, known: make(map[logged]int)}
+	l.plan = plan{samples: 600, global: 6, micro: 1, perPass: 100, steps: 100}
+	l.told = func(r StepReport) { l.steps = append(l.steps, r.Step) }
+	l.digest = func(step int64) string { return fmt.Sprint("digest ", step) }
+	l.emit = func(_ uint64, step int64, body event.Body) {
+		s := body.(event.Step)
+		if len(s.Microbatches) > 0 {
+			l.known[logged{id, step}]++
+		}
+		for _, c := range s.OfLost {
+			l.known[logged{elastic.ID(c.Peer), c.Step}]++
+		}
+	}
+	return l
+}
+
+// commit makes a step the last one.
+func (l *listener) commit(o outcome) {
+	l.advance(l.last, o)
+	l.last = o
+}
+
+// viewOfPeers is a view of peers with such IDs, which are short.
+func viewOfPeers(peers []*listener) (v elastic.View) {
+	for _, l := range peers {
+		v.Members = append(v.Members, elastic.Member{ID: l.id})
+	}
+	return v
+}
+
+// outcomeOfStep has a microbatch of each of up to six peers.
+func outcomeOfStep(step int64, peers []*listener) outcome {
+	o := outcome{Step: step, Samples: 6, Peers: len(peers)}
+	for i, l := range peers {
+		o.Shares = append(o.Shares, share{l.id, [][2]int{{i, i + 1}}})
+	}
+	return o
+}
+
+// Peers die at any time, before a step becomes stable at all, at some, or after that: the log has
+// what each has contributed to each stable step, and its user is told of each step once.
+func TestReportsAreWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []*listener
+		for i := range rapid.IntRange(2, 6).Draw(t, "peers") {
+			all = append(all, newListener(elastic.ID(fmt.Sprint("p", i))))
+		}
+		alive, want := slices.Clone(all), make(map[logged]bool)
+		steps := rapid.Int64Range(1, 8).Draw(t, "steps")
+		for step := int64(1); step <= steps; step++ {
+			o := outcomeOfStep(step, alive)
+			for _, s := range o.Shares {
+				want[logged{s.Peer, step}] = true
+			}
+			for _, l := range alive {
+				l.commit(o)
+			}
+			alive = alive[min(len(alive)-1, rapid.IntRange(0, 1).Draw(t, "die before the tail")):]
+			v := viewOfPeers(alive)
+			heard := rapid.IntRange(1, len(alive)).Draw(t, "hear the tail")
+			for _, l := range alive[len(alive)-heard:] {
+				l.stable(o, v, l.id)
+			}
+			if heard < len(alive) { // the others hear another one, or are gone
+				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the tail")):]
+				if len(alive) == heard && step < steps {
+					continue // it is known to all that are left: the next tail is that of the next step
+				}
+				v = viewOfPeers(alive)
+				for _, l := range alive {
+					l.stable(o, v, l.id)
+				}
+			}
+		}
+		checkReports(t, all, alive, want)
+	})
+}
+
+// checkReports wants the log to have all that was contributed, each peer its own parts once, and
+// the users of those who are left to be told of each step once.
+func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
+	log := make(map[logged]bool)
+	for _, l := range all {
+		for k, n := range l.known {
+			if log[k] = true; k.peer == l.id && n != 1 {
+				t.Fatalf("%s has logged its part of step %d %d times", l.id, k.step, n)
+			}
+		}
+	}
+	for k := range want {
+		if !log[k] {
+			t.Fatalf("what %s has contributed to step %d is not in the log", k.peer, k.step)
+		}
+	}
+	for _, l := range alive {
+		if !slices.IsSorted(l.steps) || len(slices.Compact(slices.Clone(l.steps))) != len(l.steps) || int64(len(l.steps)) != l.last.Step {
+			t.Fatalf("the user of %s was told of the steps %v of %d", l.id, l.steps, l.last.Step)
+		}
+	}
+}
+
+// A peer that is taken to a later state reports the step before, once, if it is older.
+func TestSupersededSteps(t *testing.T) {
+	a, b := newListener("a"), newListener("b")
+	a.commit(outcomeOfStep(1, []*listener{a, b}))
+	a.superseded(a.last, "a", 1)
+	if len(a.steps) != 0 {
+		t.Errorf("reported %v though there is no later step", a.steps)
+	}
+	a.superseded(a.last, "c", 3)
+	if len(a.steps) != 0 {
+		t.Errorf("reported %v, to which it has not contributed as c", a.steps)
+	}
+	for range 2 {
+		a.superseded(a.last, "a", 3)
+	}
+	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
+		t.Errorf("reported %v, log %v", a.steps, a.known)
+	}
+	// Whoever is gone since has perhaps not reported its part.
+	a.commit(outcomeOfStep(3, []*listener{a}))
+	a.stable(a.last, viewOfPeers([]*listener{a}), "a")
+	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is between them
+		t.Errorf("reported %v, log %v", a.steps, a.known)
+	}
+}
