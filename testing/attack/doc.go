@@ -6,6 +6,11 @@
 //	go test ./testing/attack                  each attack for a second
 //	go test -v ./testing/attack -long         for longer, with the members' step times
 //
+// With -cpus the job has processors of its own, so that what attackers compute does not count
+// as what they cost the members:
+//
+//	taskset -c 1 go test -v ./testing/attack -run 'Quiet|TicketHolders' -long -cpus 0
+//
 // The program under test is the test binary itself, started again by elrun (role_test.go):
 // its result is a hash over the sums of all steps. An attacker (attacker_test.go) is a host
 // on libp2p in the test's process. It shows its ticket to a member as any newcomer does, learns

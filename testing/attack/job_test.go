@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,11 @@ func startJob(t *testing.T, size int, flags ...string) *job {
 	dir := t.TempDir()
 	j := &job{Job: process.NewJob(t), log: process.NewLog(t, filepath.Join(dir, "events")), stop: filepath.Join(dir, "stop"), size: size}
 	args := append([]string{"run", "-n", strconv.Itoa(size), "--name", j.Name, "--listen", "local", "--events", j.log.Path}, flags...)
-	cmd := exec.Command(process.Elrun(), append(args, process.Self(t))...)
+	words := append([]string{process.Elrun()}, append(args, process.Self(t))...)
+	if cpus := flag.Lookup("cpus").Value.String(); cpus != "" {
+		words = append([]string{"taskset", "-c", cpus}, words...)
+	}
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), stepsVariable+"=200", stopVariable+"="+j.stop)
 	j.Process = j.Job.Start(t, cmd)
 	j.Until(t, "the job to train", func() bool { return strings.Count(j.Out.String(), "entered epoch=1 ") == size })

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(play())
 	}
 	flag.Bool("long", false, "attack for longer and measure the members' steps")
+	flag.String("cpus", "", "processors of the job, as taskset names them; empty for all")
 	flag.Parse()
 	os.Exit(process.WithElrun(m.Run))
 }
