@@ -283,6 +283,32 @@ func TestHelpers(t *testing.T) {
 	})
 }
 
+// A member that leaves since it held up the others is told from one that was asked to, also
+// where its own word comes after the view.
+func TestWordForLeaving(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		beat   beat
+		blamed time.Duration // ago; 0 for never
+		want   string
+	}{
+		{beat{Stalled: true}, 0, "stalled"},
+		{beat{Leaving: true}, 0, "asked"},
+		{beat{Leaving: true}, time.Second, "asked"},
+		{beat{}, time.Second, "stalled"},
+		{beat{}, makeWayAfter + time.Second, "asked"},
+		{beat{}, 0, "asked"},
+	} {
+		p := &peer{beat: c.beat}
+		if c.blamed > 0 {
+			p.blamed = now.Add(-c.blamed)
+		}
+		if got := p.leaves(now); got != c.want {
+			t.Errorf("%+v, named %v ago: %q, want %q", c.beat, c.blamed, got, c.want)
+		}
+	}
+}
+
 // A suspected member is trusted again for words that say that it hears this one, and only
 // for those.
 func TestDeafStaysSuspected(t *testing.T) {

@@ -16,6 +16,16 @@ type peer struct {
 	down      bool        // its connection has ended and no other was made
 	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
 	beat      beat        // its last
+	blamed    time.Time   // when this member last named it alone as what holds up a call
+}
+
+// leaves returns the word for its leaving by a view that it asked for. Its own word for that
+// may be on the way still; then it counts that it held up this member.
+func (p *peer) leaves(now time.Time) string {
+	if p.beat.Stalled || !p.beat.Leaving && now.Sub(p.blamed) < makeWayAfter {
+		return "stalled"
+	}
+	return "asked"
 }
 
 // firstTicks is after how many ticks the lower rank of a pair connects to the higher one,

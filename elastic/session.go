@@ -205,8 +205,13 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 		}
 		if p.beat.Busy != "" {
 			phase = p.beat.Busy
+			continue
 		}
-		if len(s.Culprits) == 1 && s.Quiet >= makeWayAfter && p.beat.Busy == "" {
+		if len(s.Culprits) > 1 {
+			continue
+		}
+		p.blamed = time.Now()
+		if s.Quiet >= makeWayAfter {
 			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))
 		}
 	}

@@ -75,8 +75,7 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 			k.end()
 		}
 		if v.Reason == "leave" || p.beat.Leaving {
-			why := map[bool]string{true: "stalled", false: "asked"}[p.beat.Stalled]
-			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: why})
+			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
 		}
 		loss := event.Lost{Who: m.ID.Short(), Cause: p.suspected, DetectMS: milliseconds(time.Since(p.silence.last))}
