@@ -348,8 +348,8 @@ func TestFreedVector(t *testing.T) {
 	}
 }
 
-// The vector of another rank is a vector like any other, and so is that of a communicator that
-// was closed.
+// A call takes a vector that another rank allocated, or one allocated on a communicator that was
+// closed, as it takes any other vector.
 func TestForeignVector(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {

@@ -89,7 +89,7 @@ type Shared struct {
 	// Memory is attached at this rank. Calls use what this module's own transports make; in
 	// any other memory they send messages.
 	Memory Memory
-	// Ranks are those of the transport that share it, in the order of the memory's ranks.
+	// Ranks lists the transport's ranks that share the memory, in the order of its own ranks.
 	Ranks []int
 	// Cause returns why the transport was revoked; nil if it was not.
 	Cause func() error

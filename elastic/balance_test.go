@@ -49,7 +49,7 @@ func TestLoopBalances(t *testing.T) {
 		best := 100 * samplesOfStep * each * 4 / 13
 		// What the calls take at delays of up to 2 ms is not computing.
 		if computing := lasted - 100*messages(r); float64(best)/float64(computing) < 0.95 {
-			t.Errorf("100 steps took %v, of which computing %v; the sum of speeds allows %v", lasted, computing, best)
+			t.Errorf("100 steps took %v, %v without calls; the sum of speeds allows %v", lasted, computing, best)
 		}
 		if n := len(r.sink.of("shares")); n < 2 {
 			t.Errorf("%d shares events", n)

@@ -366,7 +366,7 @@ func (l *loops) first() int64 {
 	return l.untils[0]
 }
 
-// until is that of the present call.
+// until returns the last step of the present call of Steps.
 func (l *loops) until() int64 {
 	if len(l.untils) == 0 {
 		return 0

@@ -12,9 +12,9 @@ import (
 const (
 	// maxSamples bounds the samples of a step, so that reckoning with them cannot overflow.
 	maxSamples = 1 << 46
-	// piecesPerMember is into how many pieces a step is cut at most, for each member: shares
-	// are as exact as that. maxPieces bounds those of all members, and is far below what the
-	// policies of loadbal can reckon with.
+	// piecesPerMember is the most pieces into which a step is cut for each member. A share is a
+	// number of pieces. maxPieces bounds the pieces of all members, far below the numbers that
+	// the policies of loadbal can compute with.
 	piecesPerMember = 1024
 	maxPieces       = 1 << 16
 	// speedWindow is of how many steps a member remembers its speed. Their median does not
