@@ -29,8 +29,8 @@ type Exit struct {
 	at     time.Time      // when the launcher learned of it
 }
 
-// Failed reports whether the process did not end with status 0.
-func (e Exit) Failed() bool { return e.Code != 0 }
+// failed reports whether the process did not end with status 0.
+func (e Exit) failed() bool { return e.Code != 0 }
 
 // String says how, as in "exited with status 3".
 func (e Exit) String() string {

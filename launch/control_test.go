@@ -3,13 +3,11 @@ package launch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -28,63 +26,6 @@ func serve(t *testing.T, job string, index int, status func() Status) *control {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-func TestControlStatus(t *testing.T) {
-	job := testJob(t)
-	var peers []*control
-	for i := range 2 {
-		r := newReducer(job, memberAt(i))
-		r.apply(viewOf(1, peerID(0).Short(), peerID(1).Short()))
-		var mu sync.Mutex
-		peers = append(peers, serve(t, job, i, func() Status {
-			mu.Lock()
-			defer mu.Unlock()
-			return r.report()
-		}))
-	}
-	s, err := QueryStatus(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Job != job || len(s.Members) != 2 || s.Members[0].State != stateRunning || s.Members[1].State != stateRunning {
-		t.Errorf("got %+v", s)
-	}
-	if err := peers[1].Close(); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = QueryStatus(t.Context(), job); err != nil || s.Members[1].State != stateUnknown {
-		t.Errorf("with one peer gone: %+v, %v", s, err)
-	}
-	if err := peers[0].Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := QueryStatus(t.Context(), job); !errors.Is(err, ErrNoJob) {
-		t.Errorf("with all gone: %v, want ErrNoJob", err)
-	}
-}
-
-func TestJobsOfSeveral(t *testing.T) {
-	for _, suffix := range []string{"b", "a"} {
-		job := testJob(t) + suffix
-		serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report() })
-	}
-	all, err := Jobs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, s := range all {
-		if strings.HasPrefix(s.Job, testJob(t)) {
-			names = append(names, s.Job[len(s.Job)-1:])
-		}
-	}
-	if strings.Join(names, "") != "ab" {
-		t.Errorf("jobs %v", names)
-	}
-	if _, err := QueryStatus(t.Context(), ""); !errors.Is(err, ErrWhichJob) || !strings.Contains(err.Error(), "name one of") {
-		t.Errorf("without a name among several: %v", err)
-	}
 }
 
 // Whoever connects and says nothing, or garbage, disturbs nobody, and Close does not

@@ -87,7 +87,7 @@
 // must belong to the user and let in nobody else; both sides check the other's user. Files of
 // killed peers are removed by whoever looks next. A peer that cannot open its socket says so
 // and goes on. A request is one JSON object on a line; the answer is
-// one JSON object. Jobs, QueryStatus, Stop, Scale and IssueTicket ask.
+// one JSON object. Find and Jobs look for the sockets, and the methods of a Job ask on them:
 //
 //	{"request":"status"}     {"status":{...}}: the job as this peer sees it
 //	{"request":"stop"}       {"stopping":true}: when whoever asked hangs up, or has not for 2 s,

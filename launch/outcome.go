@@ -36,7 +36,7 @@ type outcome struct {
 // completed reports whether at least one process ended well that was not asked to leave,
 // and those that did not were killed: the others went on without them.
 func (o outcome) completed() bool {
-	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.Failed() && !e.Asked })
+	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 })
 }
 
@@ -45,7 +45,7 @@ func (o outcome) completed() bool {
 func (o outcome) failures() []Exit {
 	var out []Exit
 	for _, e := range o.exits {
-		if e.Failed() && !e.Asked {
+		if e.failed() && !e.Asked {
 			out = append(out, e)
 		}
 	}
@@ -57,7 +57,7 @@ func (o outcome) failures() []Exit {
 // of them ended with 0, and none failed of itself, as one does that cannot save it. One that
 // was killed leaves it to the others.
 func (o outcome) kept() bool {
-	well := func(e Exit) bool { return e.result && !e.Failed() }
+	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 }
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }

@@ -80,7 +80,7 @@ func (r *runner) exited(e Exit) {
 	r.lobby.leave(e.Index)
 	e.Asked, e.result, e.PID = !c.asked.IsZero(), c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
-	if !e.Failed() && !e.Asked {
+	if !e.failed() && !e.Asked {
 		r.meet.complete(e.Index)
 	}
 	letters := r.meet.exit(e.Index, e.String())
@@ -91,7 +91,7 @@ func (r *runner) exited(e Exit) {
 	case r.out.signal != 0 || e.Asked && r.meet.started:
 	case aborts(letters):
 		r.say("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
-	case !e.Failed():
+	case !e.failed():
 	case r.meet.joined(e.Index):
 		r.sayAll(r.changes.ended(r.meet.shortID(e.Index), fmt.Sprintf("%v, pid %d", e, e.PID), now))
 		r.restart(e, now.Sub(c.begun), now)

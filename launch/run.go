@@ -20,8 +20,8 @@ type Result struct {
 	Done  *event.Done // the job's result, if its peers reported one
 	// Status is the exit status for the launcher: 0 when the job finished, though peers
 	// died on the way, or nothing failed; 1 when the program failed, also with the result
-	// in hand; StatusQuorum when
-	// the group gave up because too few peers were left; 128 + signal when interrupted.
+	// in hand; StatusQuorum when the group gave up because too few peers were left; 128 +
+	// signal when interrupted.
 	Status int
 }
 

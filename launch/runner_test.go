@@ -38,8 +38,8 @@ func TestExitString(t *testing.T) {
 		{Exit{Code: 7}, "exited with status 7"},
 		{Exit{Code: -1, Signal: syscall.SIGKILL}, "was killed by signal 9 (killed)"},
 	} {
-		if got := c.e.String(); got != c.want || c.e.Failed() != (c.e.Code != 0) {
-			t.Errorf("got %q, failed %v, want %q", got, c.e.Failed(), c.want)
+		if got := c.e.String(); got != c.want || c.e.failed() != (c.e.Code != 0) {
+			t.Errorf("got %q, failed %v, want %q", got, c.e.failed(), c.want)
 		}
 	}
 }

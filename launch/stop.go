@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,49 +21,31 @@ const (
 	stopPoll = 20 * time.Millisecond
 )
 
-// Stopped says what Stop has done.
+// Stopped says what Job.Stop has done.
 type Stopped struct {
 	Job   string
 	Peers int           // that were found and asked to end
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the named job (see QueryStatus), or the only one if job is empty, as SIGTERM ends it: each peer
-// on this host is asked on its control socket to send itself that signal, and does so
-// when all have answered. Peers that have not left the group 5 s later are asked once
-// more, and then end at once. Stop returns when all their control sockets are gone. If
-// some are left after 10 s, or at the end of ctx, it returns an error that names these
+// Stop ends the job as SIGTERM ends it: each peer on this host is asked to send itself that
+// signal, and does so when all have answered. Peers that have not left the group 5 s later are
+// asked once more, and then end at once. Stop returns when all their control sockets are gone.
+// If some are left after 10 s, or at the end of ctx, it returns an error that names these
 // peers; they have been asked all the same.
 //
-// No launcher needs to run. One that does sees its peers end and ends with the status
-// that theirs give. A process that has not called Init has no control socket and is
-// not asked.
-func Stop(ctx context.Context, job string) (Stopped, error) {
-	job, err := findJob(job)
-	if err != nil {
+// A launcher that runs sees its peers end and ends with the status that theirs give. A process
+// that has not called Init has no control socket and is not asked.
+func (j *Job) Stop(ctx context.Context) (Stopped, error) {
+	if _, err := j.peers(); err != nil {
 		return Stopped{}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, stopPeriod, fmt.Errorf("waited %v", stopPeriod))
 	defer cancel()
-	s := stopping{job: job, asked: map[socketName]error{}}
+	s := stopping{job: j, asked: map[socketName]error{}}
 	begun := time.Now()
-	err = s.run(ctx)
-	return Stopped{Job: job, Peers: len(s.asked), Took: time.Since(begun)}, err
-}
-
-// findJob chooses among the jobs that have control sockets. Unlike Jobs it asks no peer:
-// one that does not answer is a reason to stop its job.
-func findJob(job string) (string, error) {
-	names, err := listControls()
-	if err != nil {
-		return "", fmt.Errorf("launch: list jobs: %w", err)
-	}
-	var running []string
-	for _, n := range names {
-		running = append(running, n.job)
-	}
-	slices.Sort(running)
-	return chooseJob(job, slices.Compact(running))
+	err := s.run(ctx)
+	return Stopped{Job: j.name, Peers: len(s.asked), Took: time.Since(begun)}, err
 }
 
 // errAgain: a peer that has been asked is to be asked again.
@@ -72,7 +53,7 @@ var errAgain = errors.New("has been asked, and still runs")
 
 // stopping is a Stop in progress.
 type stopping struct {
-	job   string
+	job   *Job
 	asked map[socketName]error // who was asked, and why that failed
 }
 
@@ -103,11 +84,11 @@ func (s *stopping) run(ctx context.Context) error {
 
 // left returns the job's peers that have a control socket.
 func (s *stopping) left() ([]socketName, error) {
-	names, err := listControls()
-	if err != nil {
-		return nil, fmt.Errorf("launch: stop job %s: %w", s.job, err)
+	names, err := s.job.peers()
+	if errors.Is(err, ErrNoJob) {
+		return nil, nil
 	}
-	return slices.DeleteFunc(names, func(n socketName) bool { return n.job != s.job }), nil
+	return names, err
 }
 
 // ask asks those that have not agreed yet, all at once. The connections stay open until
@@ -144,7 +125,7 @@ func (s *stopping) leftError(cause error) error {
 		left = append(left, text)
 	}
 	return fmt.Errorf("launch: stop job %s: %d of %d peers still run: %s: %w",
-		s.job, len(names), len(s.asked), strings.Join(left, "; "), cause)
+		s.job.name, len(names), len(s.asked), strings.Join(left, "; "), cause)
 }
 
 // terminate ends this process as a SIGTERM from outside does: a program that handles the

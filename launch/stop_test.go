@@ -7,13 +7,11 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"pgregory.net/rapid"
 )
 
 // mortal serves a peer that, asked to stop, does what dying says and is gone then.
@@ -44,12 +42,16 @@ func TestStop(t *testing.T) {
 	}
 	other := "other-" + testJob(t)
 	serve(t, other, 0, func() Status { return Status{Job: other} }) // is not stopped
-	s, err := Stop(t.Context(), job)
+	found := findJob(t, job)
+	s, err := found.Stop(t.Context())
 	if err != nil || s.Job != job || s.Peers != 3 || s.Took <= 0 {
 		t.Errorf("got %+v, %v, want job %s and 3 peers", s, err, job)
 	}
-	if _, err := Stop(t.Context(), job); !errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), other) {
-		t.Errorf("once more: %v, want ErrNoJob that lists %s", err, other)
+	if _, err := found.Stop(t.Context()); !errors.Is(err, ErrNoJob) {
+		t.Errorf("once more: %v, want ErrNoJob", err)
+	}
+	if _, err := Find(t.Context(), job); !errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), other) {
+		t.Errorf("find it then: %v, want ErrNoJob that lists %s", err, other)
 	}
 }
 
@@ -87,7 +89,7 @@ func TestStopWaits(t *testing.T) {
 func TestStopDuringStart(t *testing.T) {
 	job := testJob(t)
 	mortal(t, job, 0, func() { mortal(t, job, 1, func() {}) })
-	s, err := Stop(t.Context(), job)
+	s, err := findJob(t, job).Stop(t.Context())
 	if want := (Stopped{job, 2, s.Took}); err != nil || s != want {
 		t.Errorf("got %+v, %v, want %+v", s, err, want)
 	}
@@ -109,7 +111,7 @@ func TestStopStubborn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, err = Stop(ctx, job)
+	_, err = findJob(t, job).Stop(ctx)
 	if want := fmt.Sprintf("peer 1 (pid %d)", os.Getpid()); !errors.Is(err, impatient) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q in it, and the cause", err, want)
 	}
@@ -126,7 +128,7 @@ func TestStopNotTaken(t *testing.T) {
 	defer cancel()
 	var peer sync.WaitGroup
 	peer.Go(func() { hangUp(l, 3, cancel) })
-	_, err = Stop(ctx, job)
+	_, err = findJob(t, job).Stop(ctx)
 	if err == nil || !strings.Contains(err.Error(), "1 of 1 peers still run: peer 0 (pid ") ||
 		!strings.Contains(err.Error(), "did not take the request") || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -147,57 +149,6 @@ func hangUp(l net.Listener, nth int, then func()) {
 		}
 		_ = conn.Close()
 	}
-}
-
-func TestChooseJob(t *testing.T) {
-	for _, c := range []struct {
-		job     string
-		running []string
-		want    string // the job, or part of the error
-	}{
-		{"a", []string{"a", "b"}, "a"},
-		{"", []string{"a"}, "a"},
-		{"", []string{"a", "b"}, "name one of a, b"},
-		{"", nil, "none is running"},
-		{"c", nil, "c; none is running"},
-		{"c", []string{"a", "b"}, "c; running: a, b"},
-		{"mn", []string{"mnist-abcde", "sweep"}, "mnist-abcde"},
-		{"mnist", []string{"mnist-abcde", "mnist"}, "mnist"}, // a whole name before beginnings
-		{"mnist-", []string{"mnist-abcde", "mnist-bcdef", "x"}, "could be meant by mnist-: name one of mnist-abcde, mnist-bcdef"},
-		{"abcde", []string{"mnist-abcde"}, "abcde; running: mnist-abcde"}, // no end of a name
-		{"mnist-abcdef", []string{"mnist-abcde"}, "mnist-abcdef; running"},
-	} {
-		got, err := chooseJob(c.job, c.running)
-		if err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) ||
-			errors.Is(err, ErrWhichJob) != strings.Contains(c.want, "name one of") || err != nil && errors.Is(err, ErrNoJob) == errors.Is(err, ErrWhichJob) {
-			t.Errorf("%q among %q: %q, %v, want %q", c.job, c.running, got, err, c.want)
-		}
-	}
-}
-
-// A name that is chosen runs, and begins as was asked; every running job can be chosen.
-func TestChooseJobProperty(t *testing.T) {
-	name := rapid.StringMatching("[ab]{1,3}")
-	rapid.Check(t, func(t *rapid.T) {
-		running := rapid.SliceOfDistinct(name, rapid.ID).Draw(t, "running")
-		job := rapid.OneOf(name, rapid.Just("")).Draw(t, "job")
-		got, err := chooseJob(job, running)
-		fits := 0
-		for _, n := range running {
-			if strings.HasPrefix(n, job) {
-				fits++
-			}
-		}
-		whole := slices.Contains(running, job)
-		switch {
-		case err == nil && !(slices.Contains(running, got) && strings.HasPrefix(got, job)):
-			t.Fatalf("%q among %q: %q", job, running, got)
-		case whole && got != job:
-			t.Fatalf("%q among %q: %q, %v", job, running, got, err)
-		case (err == nil) != (whole || fits == 1):
-			t.Fatalf("%q among %q: %q, %v", job, running, got, err)
-		}
-	})
 }
 
 func TestTerminate(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,44 +12,6 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
 )
-
-// serveJob serves peer 0 of a job with testServices, started by the launcher with that
-// process ID.
-func serveJob(t *testing.T, job string, launcher int) {
-	t.Helper()
-	s := testServices()
-	s.status = func() Status {
-		return Status{Job: job, Members: []MemberStatus{{ID: "a", Launcher: launcher, PID: os.Getpid(), State: stateRunning}}}
-	}
-	c, err := serveControl(socketName{job, 0, os.Getpid()}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-}
-
-func TestScaleAndTicketOverControl(t *testing.T) {
-	job := testJob(t)
-	serveJob(t, job, 77)
-	if text, err := Scale(t.Context(), job, 3, 0); text != "3" || err != nil {
-		t.Errorf("scale: %q, %v", text, err)
-	}
-	if _, err := Scale(t.Context(), job, 3, 78); err == nil || !strings.Contains(err.Error(), "[77]") {
-		t.Errorf("scale by another launcher: %v", err)
-	}
-	if _, err := Scale(t.Context(), job, 0, 0); !errors.Is(err, ErrOptions) {
-		t.Errorf("scale to none: %v", err)
-	}
-	if k, err := IssueTicket(t.Context(), job, time.Hour); k.Text != "1h0m0s false" || err != nil {
-		t.Errorf("ticket: %+v, %v", k, err)
-	}
-	if _, err := IssueTicket(t.Context(), job, 0); !errors.Is(err, ErrOptions) {
-		t.Errorf("ticket that never holds: %v", err)
-	}
-	if _, err := IssueTicket(t.Context(), job+"-not", time.Hour); !errors.Is(err, ErrNoJob) {
-		t.Errorf("ticket of no job: %v", err)
-	}
-}
 
 func TestServiceErrors(t *testing.T) {
 	s := testServices()
@@ -62,33 +23,6 @@ func TestServiceErrors(t *testing.T) {
 	} {
 		if r := s.answer(t.Context(), []byte(line)); !strings.Contains(r.Error, want) {
 			t.Errorf("%s: %+v", line, r)
-		}
-	}
-}
-
-func TestChooseLauncher(t *testing.T) {
-	with := func(pids ...int) Status {
-		var s Status
-		for _, pid := range pids {
-			s.Members = append(s.Members, MemberStatus{Launcher: pid})
-		}
-		return s
-	}
-	for _, c := range []struct {
-		s    Status
-		want int
-		got  int
-		err  string
-	}{
-		{with(5, 5, 0), 0, 5, ""},
-		{with(5, 6), 6, 6, ""},
-		{with(6, 5, 6), 0, 0, "[5 6]"},
-		{with(5), 7, 0, "process 7"},
-		{with(0), 0, 0, "not joined yet"},
-	} {
-		got, err := chooseLauncher(c.s, c.want)
-		if got != c.got || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%+v, %d: got %d, %v", c.s, c.want, got, err)
 		}
 	}
 }

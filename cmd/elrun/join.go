@@ -63,7 +63,14 @@ type ticketCommand struct {
 
 // Run prints a ticket.
 func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
-	k, err := launch.IssueTicket(ctx, c.Job, c.Valid)
+	if c.Valid <= 0 { // a mistake whether or not there is such a job
+		return fmt.Errorf("%w: ticket valid for %v, want more than 0", launch.ErrOptions, c.Valid)
+	}
+	job, err := launch.Find(ctx, c.Job)
+	if err != nil {
+		return err
+	}
+	k, err := job.Ticket(ctx, c.Valid)
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,16 @@ type scaleCommand struct {
 
 // Run changes the number of peers and says what happens.
 func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
-	job, n, err := c.parse()
+	name, n, err := c.parse()
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun scale [JOB] N [--elrun PID]\n", err)
 		return exitStatus(statusUsage)
 	}
-	text, err := launch.Scale(ctx, job, n, c.Elrun)
+	job, err := launch.Find(ctx, name)
+	if err != nil {
+		return err
+	}
+	text, err := job.Scale(ctx, n, c.Elrun)
 	if err != nil {
 		return err
 	}
@@ -39,6 +43,9 @@ func (c *scaleCommand) parse() (job string, n int, err error) {
 	}
 	if n, err = strconv.Atoi(number); err != nil {
 		return "", 0, fmt.Errorf("number of peers %q: want a number", number)
+	}
+	if n < 1 {
+		return "", 0, fmt.Errorf("%d peers: want at least 1, or end the job by elrun stop", n)
 	}
 	return job, n, nil
 }

@@ -35,7 +35,7 @@ func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 	if c.Job == "" {
 		return launch.Jobs(ctx)
 	}
-	s, err := launch.QueryStatus(ctx, c.Job)
+	s, err := statusOf(ctx, c.Job)
 	return []launch.Status{s}, err
 }
 
@@ -56,7 +56,7 @@ type statusCommand struct {
 
 // Run shows one job.
 func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
-	s, err := launch.QueryStatus(ctx, c.Job)
+	s, err := statusOf(ctx, c.Job)
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,15 @@ func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 		return writeJSON(t.stdout, s)
 	}
 	return writeStatus(t.stdout, s)
+}
+
+// statusOf returns the status of the named job, or of the only one.
+func statusOf(ctx context.Context, name string) (launch.Status, error) {
+	job, err := launch.Find(ctx, name)
+	if err != nil {
+		return launch.Status{}, err
+	}
+	return job.Status(ctx)
 }
 
 // writeStatus writes what is known of a job: a line about it, one about the time of its last

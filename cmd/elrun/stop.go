@@ -17,7 +17,11 @@ type stopCommand struct {
 func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
-	s, err := launch.Stop(ctx, c.Job)
+	job, err := launch.Find(ctx, c.Job)
+	if err != nil {
+		return err
+	}
+	s, err := job.Stop(ctx)
 	if err != nil {
 		return err
 	}

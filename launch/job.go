@@ -1,0 +1,242 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Errors of Find and of the methods of a Job, for errors.Is.
+var (
+	// ErrNoJob: there is no job of that name, or none at all, or it has ended.
+	ErrNoJob = errors.New("no such job")
+	// ErrWhichJob: the name does not say which of several.
+	ErrWhichJob = errors.New("several jobs could be meant")
+)
+
+// Job is a job of this user that has peers on this host. Its methods ask these peers, on their
+// control sockets; no launcher needs to run, but for Scale. A Job is a name and holds nothing
+// open: it needs no end, its methods may be called at the same time, and after the end of the
+// job they return ErrNoJob.
+type Job struct{ name string }
+
+// Find returns the named job, or the only one if name is empty. The beginning of a name stands
+// for the job, if there is only one that begins so and none that is called so. Errors are
+// ErrNoJob and ErrWhichJob. Find asks no peer: one that does not answer is a reason to stop
+// its job.
+func Find(ctx context.Context, name string) (*Job, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
+	}
+	peers, err := listControls()
+	if err != nil {
+		return nil, fmt.Errorf("launch: list jobs: %w", err)
+	}
+	var running []string
+	for _, n := range peers {
+		running = append(running, n.job)
+	}
+	slices.Sort(running)
+	if name, err = chooseJob(name, slices.Compact(running)); err != nil {
+		return nil, err
+	}
+	return &Job{name: name}, nil
+}
+
+// Name returns the whole name of the job.
+func (j *Job) Name() string { return j.name }
+
+// Status returns the state of the job as those of its peers tell it that answer within 2 s.
+func (j *Job) Status(ctx context.Context) (Status, error) {
+	peers, err := j.peers()
+	if err != nil {
+		return Status{}, err
+	}
+	reports, err := askStatus(ctx, peers)
+	if len(reports) == 0 {
+		return Status{}, fmt.Errorf("launch: job %s: none of its peers here answers, stop it by elrun stop: %w", j.name, err)
+	}
+	return mergeStatus(reports), nil
+}
+
+// Scale asks the elrun that runs the job on this host to make its local peers n: it starts
+// others or asks some to leave. It returns what happens, for people. Where the peers of several
+// elruns are in one job, launcher chooses one by its process ID; otherwise it is 0.
+func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
+	if n < 1 || n > maxPeers {
+		return "", fmt.Errorf("launch: %w: %d peers, want 1 to %d", ErrOptions, n, maxPeers)
+	}
+	s, err := j.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	if launcher, err = chooseLauncher(s, launcher); err != nil {
+		return "", fmt.Errorf("launch: scale job %s: %w", j.name, err)
+	}
+	local := map[int]bool{}
+	for _, m := range s.Members {
+		if m.Launcher == launcher {
+			local[m.PID] = true
+		}
+	}
+	answer, err := j.ask(ctx, request{Request: "scale", Peers: n}, func(n socketName) bool { return local[n.pid] })
+	if err != nil {
+		return "", err
+	}
+	return answer.Scaling, nil
+}
+
+// Ticket asks for a ticket that holds for that long, 1 s to 10 years. It opens the job: from
+// then on its peers listen on the network, but for those that were told not to.
+func (j *Job) Ticket(ctx context.Context, valid time.Duration) (Ticket, error) {
+	if valid < minValid || valid > maxValid {
+		return Ticket{}, fmt.Errorf("launch: %w: ticket valid for %v, want %v to %v", ErrOptions, valid, minValid, maxValid)
+	}
+	return j.askTicket(ctx, request{Request: "ticket", ValidMS: valid.Milliseconds()})
+}
+
+// askTicket makes a request for a ticket.
+func (j *Job) askTicket(ctx context.Context, r request) (Ticket, error) {
+	answer, err := j.ask(ctx, r, func(socketName) bool { return true })
+	if err != nil {
+		return Ticket{}, err
+	}
+	if answer.Ticket == nil {
+		return Ticket{}, fmt.Errorf("launch: ask job %s for a ticket: no ticket in the answer", j.name)
+	}
+	return *answer.Ticket, nil
+}
+
+// ask asks those peers that fit, one after the other, until one answers without an error.
+func (j *Job) ask(ctx context.Context, r request, fits func(socketName) bool) (reply, error) {
+	peers, err := j.peers()
+	if err != nil {
+		return reply{}, err
+	}
+	last := j.ended()
+	for _, n := range peers {
+		if !fits(n) {
+			continue
+		}
+		answer, err := ask(ctx, n, r)
+		if err == nil {
+			return answer, nil
+		}
+		last = err
+	}
+	return reply{}, last
+}
+
+// peers returns the control sockets of the job's peers, at least one.
+func (j *Job) peers() ([]socketName, error) {
+	all, err := listControls()
+	if err != nil {
+		return nil, fmt.Errorf("launch: list the peers of job %s: %w", j.name, err)
+	}
+	all = slices.DeleteFunc(all, func(n socketName) bool { return n.job != j.name })
+	if len(all) == 0 {
+		return nil, j.ended()
+	}
+	return all, nil
+}
+
+// ended is the error of a job that has no peers here any more.
+func (j *Job) ended() error { return fmt.Errorf("launch: %w: %s has no peer left", ErrNoJob, j.name) }
+
+// Jobs returns the status of every job of this user that has peers on this host, by name.
+// Peers that do not answer in time are left out. No launcher needs to run: it is the peers
+// that are asked, all at once.
+func Jobs(ctx context.Context) ([]Status, error) {
+	peers, err := listControls()
+	if err != nil {
+		return nil, fmt.Errorf("launch: list jobs: %w", err)
+	}
+	reports, _ := askStatus(ctx, peers)
+	byJob := map[string][]Status{}
+	for _, r := range reports {
+		byJob[r.Job] = append(byJob[r.Job], r)
+	}
+	out := []Status{}
+	for _, reports := range byJob {
+		out = append(out, mergeStatus(reports))
+	}
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Job, b.Job) })
+	return out, nil
+}
+
+// askStatus asks peers for their reports, all at once. It returns those that came, and the first
+// error of the others.
+func askStatus(ctx context.Context, peers []socketName) ([]Status, error) {
+	replies, errs := make([]reply, len(peers)), make([]error, len(peers))
+	var work sync.WaitGroup
+	for i, n := range peers {
+		work.Go(func() {
+			replies[i], errs[i] = ask(ctx, n, request{Request: "status"})
+			if errs[i] == nil && replies[i].Status == nil {
+				errs[i] = fmt.Errorf("launch: ask %v: no status in the answer", n)
+			}
+		})
+	}
+	work.Wait()
+	var reports []Status
+	for i, r := range replies {
+		if errs[i] == nil {
+			r.Status.Job = peers[i].job // by which it was found
+			reports = append(reports, *r.Status)
+		}
+	}
+	return reports, cmp.Or(errs...)
+}
+
+// chooseJob returns job if it is one of those that run, or the only one of them that
+// begins so: any, if job is empty.
+func chooseJob(job string, running []string) (string, error) {
+	var fit []string
+	for _, name := range running {
+		if strings.HasPrefix(name, job) {
+			fit = append(fit, name)
+		}
+	}
+	switch {
+	case slices.Contains(running, job):
+		return job, nil
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(running) == 0 && job == "":
+		return "", fmt.Errorf("%w: none is running on this host", ErrNoJob)
+	case len(running) == 0:
+		return "", fmt.Errorf("%w: %s; none is running on this host", ErrNoJob, job)
+	case job == "":
+		return "", fmt.Errorf("%w: name one of %s", ErrWhichJob, strings.Join(fit, ", "))
+	case len(fit) > 1:
+		return "", fmt.Errorf("%w by %s: name one of %s", ErrWhichJob, job, strings.Join(fit, ", "))
+	}
+	return "", fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(running, ", "))
+}
+
+// chooseLauncher returns the process ID of the elrun that is meant.
+func chooseLauncher(s Status, want int) (int, error) {
+	var all []int
+	for _, m := range s.Members {
+		if m.Launcher != 0 && !slices.Contains(all, m.Launcher) {
+			all = append(all, m.Launcher)
+		}
+	}
+	slices.Sort(all)
+	switch {
+	case want != 0 && slices.Contains(all, want):
+		return want, nil
+	case want != 0:
+		return 0, fmt.Errorf("no peer here was started by process %d (process IDs of elrun: %v)", want, all)
+	case len(all) == 1:
+		return all[0], nil
+	case len(all) == 0:
+		return 0, errors.New("its peers have not joined yet")
+	}
+	return 0, fmt.Errorf("several elruns have peers here: choose one by --elrun with its process ID (%v)", all)
+}
