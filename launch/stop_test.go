@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
 )
 
 // mortal serves a peer that, asked to stop, does what dying says and is gone then.
