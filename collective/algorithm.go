@@ -1,43 +1,38 @@
 package collective
 
-import "fmt"
+import (
+	"fmt"
 
-// Algorithm selects how a call is carried out. The values are part of the wire format.
-type Algorithm uint8
+	"github.com/elrun/elrun/collective/transport"
+)
+
+// Algorithm selects how a call is carried out. Its String is the name used in flags and logs.
+type Algorithm = transport.Algorithm
 
 // The algorithms.
 const (
 	// Auto chooses by size, ranks and Options.Cost, the same at every rank.
-	Auto Algorithm = iota
+	Auto = transport.Auto
 	// Ring sends to the right and receives from the left, pipelined by segments.
-	Ring
+	Ring = transport.Ring
 	// RecursiveDoubling exchanges whole vectors with ranks at distance 1, 2, 4, ...
-	RecursiveDoubling
+	RecursiveDoubling = transport.RecursiveDoubling
 	// Rabenseifner halves the vector at each exchange, then gathers it again.
-	Rabenseifner
+	Rabenseifner = transport.Rabenseifner
 	// Tree goes up or down a binomial tree.
-	Tree
+	Tree = transport.Tree
 	// Direct sends each pair's data from its source to its destination.
-	Direct
+	Direct = transport.Direct
 	// SharedMemory combines in memory that all ranks share. Auto takes it wherever they do.
-	SharedMemory
+	SharedMemory = transport.SharedMemory
 	// TwoLevel combines in the memory of each host, and between one rank of each. Auto
 	// takes it where hosts have several ranks.
-	TwoLevel
+	TwoLevel = transport.TwoLevel
 )
 
 // algorithms lists them all, Auto first.
 func algorithms() []Algorithm {
 	return []Algorithm{Auto, Ring, RecursiveDoubling, Rabenseifner, Tree, Direct, SharedMemory, TwoLevel}
-}
-
-// String returns the name used in flags and logs.
-func (a Algorithm) String() string {
-	names := [...]string{"auto", "ring", "recursive-doubling", "rabenseifner", "tree", "direct", "shm", "two-level"}
-	if int(a) < len(names) {
-		return names[a]
-	}
-	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
 // ParseAlgorithm is the inverse of Algorithm.String.
@@ -51,17 +46,17 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 }
 
 // supported lists the algorithms of a kind of call, the one for small vectors first.
-func supported(k Kind) []Algorithm {
+func supported(k transport.Kind) []Algorithm {
 	switch k {
-	case KindAllReduce:
+	case transport.KindAllReduce:
 		return []Algorithm{RecursiveDoubling, Rabenseifner, Ring, Tree}
-	case KindReduceScatter, KindBroadcast, KindReduce:
+	case transport.KindReduceScatter, transport.KindBroadcast, transport.KindReduce:
 		return []Algorithm{Tree, Ring}
-	case KindAllGather:
+	case transport.KindAllGather:
 		return []Algorithm{RecursiveDoubling, Ring, Tree}
-	case KindGather, KindScatter:
+	case transport.KindGather, transport.KindScatter:
 		return []Algorithm{Tree, Direct}
-	case KindAllToAll, KindPoint:
+	case transport.KindAllToAll, transport.KindPoint:
 		return []Algorithm{Direct}
 	}
 	return []Algorithm{RecursiveDoubling}
@@ -70,7 +65,7 @@ func supported(k Kind) []Algorithm {
 // Choice returns the algorithm of a call of kind whose whole vector has the given
 // bytes, commutative if it has no reduction: the one set by Using, or what Auto
 // chooses. An algorithm that does not fit the call is an ErrArgument.
-func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error) {
+func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
 	if !c.made() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
 	}
@@ -78,14 +73,14 @@ func (c *Comm) Choice(kind Kind, bytes int, commutative bool) (Algorithm, error)
 }
 
 // choose is Choice of a communicator that was made.
-func (c *Comm) choose(kind Kind, bytes float64, commutative bool) (Algorithm, error) {
+func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Algorithm, error) {
 	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
 	return choose(c.algorithm, &n, c.opts.Cost)
 }
 
 // need is what the choice of an algorithm depends on.
 type need struct {
-	kind        Kind
+	kind        transport.Kind
 	ranks       int
 	bytes       float64 // of the whole vector
 	piece       float64 // bytes of a message at most
@@ -106,7 +101,7 @@ func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
 	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil
 	}
-	if n.hosts && n.kind == KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
+	if n.hosts && n.kind == transport.KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
 		return TwoLevel, nil
 	}
 	best, price := Auto, 0.0
@@ -117,7 +112,7 @@ func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
 		if a == want {
 			return a, nil
 		}
-		if a != Ring && n.kind == KindAllReduce && n.commutative && n.bytes >= frugalFrom {
+		if a != Ring && n.kind == transport.KindAllReduce && n.commutative && n.bytes >= frugalFrom {
 			continue
 		}
 		if p := cost.price(loadOf(a, *n), n.ranks); best == Auto || p < price {

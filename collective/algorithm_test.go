@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 func TestParseAlgorithm(t *testing.T) {
@@ -24,7 +26,7 @@ func TestParseAlgorithm(t *testing.T) {
 
 func drawNeed(t *rapid.T) need {
 	return need{
-		kind:        Kind(rapid.IntRange(int(KindAllReduce), int(KindPoint)).Draw(t, "kind")),
+		kind:        transport.Kind(rapid.IntRange(int(transport.KindAllReduce), int(transport.KindPoint)).Draw(t, "kind")),
 		ranks:       rapid.IntRange(1, 600).Draw(t, "ranks"),
 		bytes:       float64(rapid.IntRange(0, 1<<40).Draw(t, "bytes")),
 		piece:       float64(rapid.IntRange(8, maxSegment).Draw(t, "piece")),
@@ -44,7 +46,7 @@ func TestChooseAuto(t *testing.T) {
 			t.Fatalf("%+v: a ring", n)
 		}
 		for _, a := range supported(n.kind) {
-			if a == Ring && !n.commutative || got == Ring && n.kind == KindAllReduce && n.bytes >= frugalFrom {
+			if a == Ring && !n.commutative || got == Ring && n.kind == transport.KindAllReduce && n.bytes >= frugalFrom {
 				continue
 			}
 			if DefaultCost().price(loadOf(a, n), n.ranks) < DefaultCost().price(loadOf(got, n), n.ranks) {
@@ -73,7 +75,7 @@ func TestChooseUsers(t *testing.T) {
 // Of two that do the call in the same number of steps the one with fewer messages wins
 // where messages add to each other's price, and only there.
 func TestChooseWhereCoresAreShared(t *testing.T) {
-	n := need{kind: KindAllReduce, ranks: 4, bytes: 4, commutative: true}
+	n := need{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
 	if got, _ := choose(Auto, &n, cost); got != RecursiveDoubling {
 		t.Errorf("on hosts of their own: %v", got)
@@ -87,7 +89,7 @@ func TestChooseWhereCoresAreShared(t *testing.T) {
 // For a vector that may be half of the memory no second one is needed, whatever is cheap.
 func TestChooseFrugal(t *testing.T) {
 	for _, bytes := range []float64{frugalFrom, 1 << 40} {
-		n := need{kind: KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
+		n := need{kind: transport.KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
 		if got, _ := choose(Auto, &n, Cost{Alpha: 1e6, Beta: 1e-9}); got != Ring {
 			t.Errorf("%v bytes by %v", bytes, got)
 		}
@@ -113,10 +115,10 @@ func TestPredictSane(t *testing.T) {
 // it is short itself.
 func TestChooseBySize(t *testing.T) {
 	for ranks := 5; ranks <= 64; ranks++ {
-		for _, kind := range []Kind{KindAllReduce, KindReduceScatter, KindBroadcast, KindReduce} {
+		for _, kind := range []transport.Kind{transport.KindAllReduce, transport.KindReduceScatter, transport.KindBroadcast, transport.KindReduce} {
 			short := need{kind: kind, ranks: ranks, bytes: 4, commutative: true}
 			long := need{kind: kind, ranks: ranks, bytes: 1 << 30, commutative: true}
-			shortRing := kind == KindReduceScatter && ranks < 16
+			shortRing := kind == transport.KindReduceScatter && ranks < 16
 			if got, _ := choose(Auto, &short, DefaultCost()); got == Ring && !shortRing {
 				t.Errorf("%v of 4 bytes at %d ranks by %v", kind, ranks, got)
 			}

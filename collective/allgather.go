@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
@@ -41,7 +42,7 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	if !varied {
 		counts = evenly(c.size, len(src))
 	}
-	p := planParts[T](c, KindAllGather, counts, varied, none)
+	p := planParts[T](c, transport.KindAllGather, counts, varied, none)
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}

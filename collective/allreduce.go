@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
@@ -34,7 +35,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 
 // planAllReduce leaves the body to the caller.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
-	p.describe(c.orNobody(), &vector{kind: KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p.describe(c.orNobody(), &vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
@@ -23,7 +24,7 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orNobody()
-	p := c.planFor(vector{kind: KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: none})
+	p := c.planFor(vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: none})
 	p.check("dst", len(dst), len(src))
 	if len(src)%c.size != 0 {
 		p.fail("src has %d elements, want a multiple of %d ranks", len(src), c.size)

@@ -1,6 +1,10 @@
 package collective
 
-import "context"
+import (
+	"context"
+
+	"github.com/elrun/elrun/collective/transport"
+)
 
 // Barrier returns when all ranks have called it: ceil(lg n) steps of empty messages.
 func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
@@ -9,7 +13,7 @@ func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier
 func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBarrier(c)) }
 
 func planBarrier(c *Comm) plan {
-	p := c.orNobody().planFor(vector{kind: KindBarrier, root: none})
+	p := c.orNobody().planFor(vector{kind: transport.KindBarrier, root: none})
 	p.body = (*operation).disseminate
 	if p.call.Algorithm == SharedMemory {
 		p.body = meetShared

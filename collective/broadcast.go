@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
@@ -22,7 +23,7 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 }
 
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
-	p := c.orNobody().planFor(vector{kind: KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
+	p := c.orNobody().planFor(vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)
 	p.closing = true
 	p.body = func(o *operation) error {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
 )
@@ -198,7 +199,7 @@ func fitFar(n int, short, long, gamma float64) Cost {
 // longLoad is that of an AllReduce of longProbe elements.
 func longLoad(a Algorithm, n int) load {
 	bytes := float64(longProbe * kernel.Size[float64]())
-	return loadOf(a, need{kind: KindAllReduce, ranks: n, bytes: bytes, piece: bytes, commutative: true})
+	return loadOf(a, need{kind: transport.KindAllReduce, ranks: n, bytes: bytes, piece: bytes, commutative: true})
 }
 
 // least is what anything costs at least.

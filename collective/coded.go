@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
@@ -60,7 +61,7 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	if coding != nil {
 		name = coding.Name()
 	}
-	p := c.Using(Ring).planFor(vector{kind: KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
+	p := c.Using(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
 		root: none, op: "sum " + name})
 	if coding == nil {
 		p.fail("the coding is nil")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"pgregory.net/rapid"
 )
@@ -243,11 +244,11 @@ func TestCodeThatDoesNotDecode(t *testing.T) {
 
 // tapped counts the bytes that a transport sends.
 type tapped struct {
-	collective.Transport
+	transport.Transport
 	sent *atomic.Int64
 }
 
-func (t tapped) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (t tapped) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.sent.Add(int64(len(buf)))
 	return t.Transport.Send(ctx, to, e, buf)
 }
@@ -259,7 +260,7 @@ func TestCodedBytes(t *testing.T) {
 			const n = 12000
 			var total, told, plain, uncoded atomic.Int64
 			run := func(total *atomic.Int64, call func(ctx context.Context, c *collective.Comm) error) {
-				var ts []collective.Transport
+				var ts []transport.Transport
 				for _, e := range messages(ranks) {
 					ts = append(ts, tapped{e, total})
 				}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Options configure a communicator and those made from it. All ranks must give
@@ -52,7 +54,7 @@ type Comm struct {
 
 // world is what all communicators over one transport share.
 type world struct {
-	t       Transport
+	t       transport.Transport
 	nobody  bool // see orNobody
 	self    int  // rank in the transport
 	ranks   int  // of the transport
@@ -108,7 +110,7 @@ const pointBit = 1 << 31
 
 // New returns the communicator of all size ranks over t, of which the caller is
 // rank. It owns t from now on; Close ends both.
-func New(t Transport, rank, size int, o Options) (*Comm, error) {
+func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 	if t == nil {
 		return nil, fmt.Errorf("collective: new: %w: the transport is nil", ErrArgument)
 	}
@@ -128,9 +130,9 @@ func New(t Transport, rank, size int, o Options) (*Comm, error) {
 		t: t, self: rank, ranks: size, opts: o,
 		started: time.Now(), stop: make(chan struct{}),
 		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
-		habits: habits{kinds: make(map[Call]*longest)}, contacts: make(map[int]*contact),
+		habits: habits{kinds: make(map[transport.Call]*longest)}, contacts: make(map[int]*contact),
 	}
-	if s, ok := t.(Sharer); ok {
+	if s, ok := t.(transport.Sharer); ok {
 		w.shared = memoryOf(s.Shared())
 	}
 	c := &Comm{world: w, seq: w.sequence(0, nil), rank: rank, size: size}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -113,16 +114,16 @@ func TestBesideBlockingCall(t *testing.T) {
 }
 
 // everywhere returns what makes transports of n ranks, of each kind that needs no processes.
-func everywhere(t *testing.T, n int) map[string]func() []collective.Transport {
+func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 	t.Helper()
 	hosts := cluster.NewHosts(t, n)
-	all := map[string]func() []collective.Transport{
-		"memory": func() []collective.Transport { return overMemory(n) },
-		"shared": func() []collective.Transport { return sharing(t, n) },
-		"p2p":    func() []collective.Transport { return hosts.Transports(t) },
+	all := map[string]func() []transport.Transport{
+		"memory": func() []transport.Transport { return overMemory(n) },
+		"shared": func() []transport.Transport { return sharing(t, n) },
+		"p2p":    func() []transport.Transport { return hosts.Transports(t) },
 	}
 	if n == 3 {
-		all["hosts"] = func() []collective.Transport { return sharing(t, 2, 1) }
+		all["hosts"] = func() []transport.Transport { return sharing(t, 2, 1) }
 	}
 	return all
 }

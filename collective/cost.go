@@ -1,6 +1,10 @@
 package collective
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/elrun/elrun/collective/transport"
+)
 
 // Cost is the price of communication in the model of Hockney: a message of S bytes takes
 // Alpha + S*Beta, folding S bytes takes S*Gamma, in seconds. Ranks of one host share its
@@ -47,29 +51,29 @@ func (c Cost) shown() float64 {
 // section 4).
 func loadOf(a Algorithm, n need) load {
 	switch n.kind {
-	case KindAllReduce:
+	case transport.KindAllReduce:
 		return loadOfAllReduce(a, n)
-	case KindReduce:
+	case transport.KindReduce:
 		if a == Ring { // a reduce-scatter, then all to root
 			return ringLoad(n, 1).and(directLoad(n.ranks, n.bytes))
 		}
 		return treeLoad(n.ranks, n.bytes).folding()
-	case KindReduceScatter:
+	case transport.KindReduceScatter:
 		if a == Ring {
 			return ringLoad(n, 1)
 		}
 		// Down again go parts, and then empty messages, as for all calls that have a root.
 		down := blockLoad(n.ranks, n.bytes).and(load{steps: ceilLog(n.ranks), messages: float64(n.ranks) * ceilLog(n.ranks)})
 		return treeLoad(n.ranks, n.bytes).folding().and(down)
-	case KindBroadcast:
+	case transport.KindBroadcast:
 		if a == Ring { // pipelined: the last rank's wait, and the vector once
 			ranks := float64(n.ranks)
 			return load{steps: 2 * ranks, messages: 2 * ranks, path: 1.2 * n.bytes, bytes: max(1.2, ranks-1) * n.bytes}
 		}
 		return treeLoad(n.ranks, n.bytes)
-	case KindAllGather:
+	case transport.KindAllGather:
 		return loadOfAllGather(a, n)
-	case KindGather, KindScatter:
+	case transport.KindGather, transport.KindScatter:
 		if a == Direct {
 			return directLoad(n.ranks, n.bytes)
 		}

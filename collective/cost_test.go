@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // step is some messages of one size that go at the same time, and what each receiver folds.
@@ -46,8 +48,8 @@ func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 func TestPriceByPlaying(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {
-		n := need{kind: KindAllReduce, ranks: ranks, bytes: 1 << 20, piece: 100e3, commutative: true}
-		for _, a := range supported(KindAllReduce) {
+		n := need{kind: transport.KindAllReduce, ranks: ranks, bytes: 1 << 20, piece: 100e3, commutative: true}
+		for _, a := range supported(transport.KindAllReduce) {
 			want := 0.0
 			for _, s := range stepsOf(a, float64(ranks), n.bytes, n.piece, 0.1) {
 				want += min(s.messages, 1)*cost.Alpha + max(0, s.messages-1)*cost.OtherAlpha + s.bytes*(cost.Beta+max(0, s.messages-1)*cost.OtherBeta) + s.folded*cost.Gamma

@@ -1,7 +1,7 @@
 // Package collective gives MPI's collective calls to a fixed group of ranks.
 //
-// A communicator (Comm) is made over a Transport, by the session of an elastic
-// group or by testing/cluster. Calls are generic functions over it, because Go's
+// A communicator (Comm) is made over a transport.Transport, by the session of an elastic
+// group or by testing/cluster; package collective/transport is for those who write one. Calls are generic functions over it, because Go's
 // methods cannot be:
 //
 //	sum := make([]float32, len(grad))

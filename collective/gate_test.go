@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/mem"
 )
 
@@ -12,7 +12,7 @@ import (
 // is set, signals are lost for which it returns true.
 type gates struct {
 	ends []*mem.Transport
-	slow func(e collective.Envelope) bool
+	slow func(e transport.Envelope) bool
 	lose func(from, to int) bool
 }
 
@@ -23,11 +23,11 @@ const slowness = 5 * time.Second
 // newGates returns endpoints of n ranks at which Sends of users, not those of
 // collective calls, are slow.
 func newGates(n int) *gates {
-	return &gates{ends: mem.New(n), slow: func(e collective.Envelope) bool { return e.Call.Kind == collective.KindPoint }}
+	return &gates{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }
 
-func (g *gates) transports() []collective.Transport {
-	var all []collective.Transport
+func (g *gates) transports() []transport.Transport {
+	var all []transport.Transport
 	for rank, e := range g.ends {
 		all = append(all, &gate{e, g, rank})
 	}
@@ -40,7 +40,7 @@ type gate struct {
 	rank int
 }
 
-func (g *gate) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (g *gate) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if g.rank == 0 && g.g.slow(e) {
 		timer := time.NewTimer(slowness)
 		defer timer.Stop()

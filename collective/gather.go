@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
@@ -39,7 +40,7 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 	if !varied {
 		counts = evenly(c.size, len(src))
 	}
-	p := planParts[T](c, KindGather, counts, varied, root)
+	p := planParts[T](c, transport.KindGather, counts, varied, root)
 	if p.err == nil {
 		p.check("src", len(src), counts[c.rank])
 	}
@@ -58,7 +59,7 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 }
 
 // planParts describes a gather, scatter or allgather of one part per rank.
-func planParts[T Number](c *Comm, kind Kind, counts []int, varied bool, root int) plan {
+func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool, root int) plan {
 	sum, err := c.total(counts)
 	v := vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
 	if varied {

@@ -3,6 +3,8 @@ package collective
 import (
 	"math"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 const (
@@ -32,11 +34,11 @@ const (
 // habits is what a rank has learned of how long things take. It is pure: times are
 // since world.started and come from the caller.
 type habits struct {
-	wait  longest           // for a message, in any call
-	kinds map[Call]*longest // from begin to end, of collective calls that ended well
-	steps longest           // spent in calls between two changes of step
+	wait  longest                     // for a message, in any call
+	kinds map[transport.Call]*longest // from begin to end, of collective calls that ended well
+	steps longest                     // spent in calls between two changes of step
 	pace  pace
-	last  Call // in kinds, or zero
+	last  transport.Call // in kinds, or zero
 
 	running int           // calls in progress
 	since   time.Duration // when there last began to be any, or ceased to
@@ -48,7 +50,7 @@ type habits struct {
 }
 
 // limit returns how long a call may be held up.
-func (h *habits) limit(c Call, now time.Duration) time.Duration {
+func (h *habits) limit(c transport.Call, now time.Duration) time.Duration {
 	usual := max(h.wait.decayed(now), h.steps.decayed(now))
 	if l := h.kinds[c]; l != nil {
 		usual = max(usual, l.decayed(now))
@@ -67,7 +69,7 @@ type delay struct {
 // long ago. The wait counts, and all of the call if there have been others like it. Many
 // messages or calls that are each a little late are a stall, too: if one step has been
 // seen before, all of the present one counts that was spent in calls.
-func (h *habits) judge(c Call, waits, age, now time.Duration) delay {
+func (h *habits) judge(c transport.Call, waits, age, now time.Duration) delay {
 	whole := time.Duration(0)
 	if h.kinds[c] != nil {
 		whole = age
@@ -109,7 +111,7 @@ func (h *habits) called(now time.Duration) {
 
 // end notes that a call ends that took d, and learns from it if it is one of those of
 // which there are more like it.
-func (h *habits) end(c Call, learn bool, d, now time.Duration) {
+func (h *habits) end(c transport.Call, learn bool, d, now time.Duration) {
 	if h.running--; h.running == 0 {
 		h.spent += now - h.since
 		h.since = now
@@ -130,7 +132,7 @@ func (h *habits) end(c Call, learn bool, d, now time.Duration) {
 }
 
 // waited learns from a wait for a message in c that has come.
-func (h *habits) waited(c Call, d, now time.Duration) { h.learn(&h.wait, c, d, now) }
+func (h *habits) waited(c transport.Call, d, now time.Duration) { h.learn(&h.wait, c, d, now) }
 
 // inStep notes in which step the program is.
 func (h *habits) inStep(step int64, now time.Duration) {
@@ -139,7 +141,7 @@ func (h *habits) inStep(step int64, now time.Duration) {
 	}
 	spent := h.inCalls(now)
 	if h.whole {
-		h.learn(&h.steps, Call{}, spent-h.begun, now)
+		h.learn(&h.steps, transport.Call{}, spent-h.begun, now)
 	}
 	h.whole = h.step != 0
 	h.step, h.begun = step, spent
@@ -149,7 +151,7 @@ func (h *habits) inStep(step int64, now time.Duration) {
 func (h *habits) excuse(now time.Duration) { h.begun = h.inCalls(now) }
 
 // learn lets l learn d, if it has a bearing on any limit.
-func (h *habits) learn(l *longest, c Call, d, now time.Duration) {
+func (h *habits) learn(l *longest, c transport.Call, d, now time.Duration) {
 	if d >= worthLearning {
 		most := time.Duration(stallGrowth / stallFactor * float64(h.limit(c, now)))
 		half := min(max(habitHalving, halvingFactor*d), habitMost)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // routine lets habits live through calls.
@@ -13,17 +15,17 @@ type routine struct {
 	now time.Duration
 }
 
-func newRoutine() *routine { return &routine{h: habits{kinds: make(map[Call]*longest)}} }
+func newRoutine() *routine { return &routine{h: habits{kinds: make(map[transport.Call]*longest)}} }
 
 // call makes one call.
-func (r *routine) call(c Call, pause, d time.Duration) {
+func (r *routine) call(c transport.Call, pause, d time.Duration) {
 	r.now += pause
 	r.h.begin(r.now)
 	r.now += d
 	r.h.end(c, true, d, r.now)
 }
 
-func barrier() Call { return Call{Kind: KindBarrier} }
+func barrier() transport.Call { return transport.Call{Kind: transport.KindBarrier} }
 
 // The limit follows what is usual, within its bounds.
 func TestLimit(t *testing.T) {
@@ -158,7 +160,7 @@ func TestStepTime(t *testing.T) {
 func TestKindsAreBounded(t *testing.T) {
 	r := newRoutine()
 	for i := range 3 * mostKinds {
-		r.call(Call{Kind: KindBarrier, Count: uint64(i)}, 0, 0)
+		r.call(transport.Call{Kind: transport.KindBarrier, Count: uint64(i)}, 0, 0)
 		if len(r.h.kinds) > mostKinds {
 			t.Fatalf("%d kinds", len(r.h.kinds))
 		}

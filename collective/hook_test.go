@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -21,7 +22,7 @@ func TestHooks(t *testing.T) {
 		OnBegin: func() { mu.Lock(); begun++; mu.Unlock() },
 		OnError: func(err error) { mu.Lock(); failed = append(failed, err); mu.Unlock() },
 	}
-	var ts []collective.Transport
+	var ts []transport.Transport
 	for _, end := range mem.New(2) {
 		ts = append(ts, end)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -32,7 +33,7 @@ func TestLongOfHosts(t *testing.T) {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
-		if a, err := c.Choice(collective.KindAllReduce, most, true); err != nil || a != collective.TwoLevel {
+		if a, err := c.Choice(transport.KindAllReduce, most, true); err != nil || a != collective.TwoLevel {
 			return fmt.Errorf("it is done by %v (%v)", a, err)
 		}
 		for k, where := range []func(rank int) bool{
@@ -80,34 +81,34 @@ func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 // watched is a transport at which somebody takes part in what is sent and received.
 type watched struct {
 	noted
-	send func(to int, e collective.Envelope) error
-	recv func(e collective.Envelope, buf []byte)
+	send func(to int, e transport.Envelope) error
+	recv func(e transport.Envelope, buf []byte)
 }
 
-func (t watched) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (t watched) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if err := t.send(to, e); err != nil {
 		return err
 	}
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-func (t watched) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+func (t watched) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	err := t.Transport.Recv(ctx, from, e, buf)
 	t.recv(e, buf)
 	return err
 }
 
 // watch returns the transports with what watched wants, by rank.
-func watch(ts []collective.Transport, send func(rank, to int, e collective.Envelope) error, recv func(rank int, e collective.Envelope, buf []byte)) []collective.Transport {
+func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelope) error, recv func(rank int, e transport.Envelope, buf []byte)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {
-		all[rank] = watched{noted{Transport: e}, func(to int, e collective.Envelope) error { return send(rank, to, e) },
-			func(e collective.Envelope, buf []byte) { recv(rank, e, buf) }}
+		all[rank] = watched{noted{Transport: e}, func(to int, e transport.Envelope) error { return send(rank, to, e) },
+			func(e transport.Envelope, buf []byte) { recv(rank, e, buf) }}
 	}
 	return all
 }
 
-func ignore(int, collective.Envelope, []byte) {}
+func ignore(int, transport.Envelope, []byte) {}
 
 // A call whose messages between the hosts wait does not hold up those after it, which end
 // before it does.
@@ -116,7 +117,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 	const slow, fast = 3000, 2000 // elements of the calls
 	goOn := make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
-	ts := watch(sharing(t, 2, 2), func(rank, to int, e collective.Envelope) error {
+	ts := watch(sharing(t, 2, 2), func(rank, to int, e transport.Envelope) error {
 		if e.Call.Count == slow && rank/2 != to/2 {
 			<-goOn
 		}
@@ -206,7 +207,7 @@ func TestFaultsOfHosts(t *testing.T) {
 	for odd := range ranks {
 		for k, failed := 0, true; failed; k += step {
 			var sent atomic.Int32
-			ts := watch(sharing(t, 2, 2), func(rank, _ int, _ collective.Envelope) error {
+			ts := watch(sharing(t, 2, 2), func(rank, _ int, _ transport.Envelope) error {
 				if rank == odd && int(sent.Add(1)) == k+1 {
 					return errInjected
 				}
@@ -257,7 +258,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 		close(told)
 		<-goOn
 	})
-	ts := watch(sharing(t, 2, 1), func(int, int, collective.Envelope) error { return nil }, func(rank int, e collective.Envelope, buf []byte) {
+	ts := watch(sharing(t, 2, 1), func(int, int, transport.Envelope) error { return nil }, func(rank int, e transport.Envelope, buf []byte) {
 		if rank == late && e.Call.Algorithm == collective.TwoLevel && len(buf) == 8 { // it says where to read
 			wait()
 		}

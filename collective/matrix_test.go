@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -108,8 +109,8 @@ func matrix(n int, lengths []int) []job {
 }
 
 // messages returns transports of n ranks that send messages.
-func messages(n int) []collective.Transport {
-	ts := make([]collective.Transport, 0, n)
+func messages(n int) []transport.Transport {
+	ts := make([]transport.Transport, 0, n)
 	for _, e := range mem.New(n) {
 		ts = append(ts, e)
 	}
@@ -117,13 +118,13 @@ func messages(n int) []collective.Transport {
 }
 
 // sharing returns transports of hosts with so many ranks each, which share memory.
-func sharing(t *testing.T, perHost ...int) []collective.Transport {
+func sharing(t *testing.T, perHost ...int) []transport.Transport {
 	t.Helper()
 	all, err := mem.NewShared(perHost...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts := make([]collective.Transport, 0, len(all))
+	ts := make([]transport.Transport, 0, len(all))
 	for _, e := range all {
 		ts = append(ts, e)
 	}
@@ -131,7 +132,7 @@ func sharing(t *testing.T, perHost ...int) []collective.Transport {
 }
 
 // runJobs carries out all calls at the ranks of the transports, one after the other.
-func runJobs(t *testing.T, ts []collective.Transport, o collective.Options, jobs []job) {
+func runJobs(t *testing.T, ts []transport.Transport, o collective.Options, jobs []job) {
 	t.Helper()
 	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
 		if err := c.Calibrate(ctx); err != nil {

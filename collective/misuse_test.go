@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -153,7 +154,7 @@ func TestNoCommunicator(t *testing.T) {
 func methodsOf(ctx context.Context, c *collective.Comm) error {
 	_, errAlloc := collective.Alloc[int64](c, 4)
 	_, errOrder := c.InOrder([]int{0})
-	_, errChoice := c.Choice(collective.KindAllReduce, 8, true)
+	_, errChoice := c.Choice(transport.KindAllReduce, 8, true)
 	for i, err := range []error{errAlloc, errOrder, errChoice, c.Err(), c.Calibrate(ctx)} {
 		if !errors.Is(err, collective.ErrArgument) {
 			return fmt.Errorf("error %d: %w", i, orNone(err))

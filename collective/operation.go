@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -16,7 +17,7 @@ var errPanicked = errors.New("panic in a call")
 
 // plan is a call that has not begun: its description, and what this rank does.
 type plan struct {
-	call Call
+	call transport.Call
 	tag  uint32                 // of a KindPoint
 	peer int                    // of a KindPoint, else -1
 	send bool                   // a KindPoint that sends
@@ -30,7 +31,7 @@ type plan struct {
 // operation is a call in progress at this rank.
 type operation struct {
 	*Comm
-	env      Envelope
+	env      transport.Envelope
 	peer     int           // rank of the transport at the other end of a KindPoint, else -1
 	closing  bool          // see plan
 	blocking bool          // the caller waits in it: no other call can begin meanwhile
@@ -95,14 +96,14 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	if c.closed || c.seq.over() {
 		return nil, fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
 	}
-	if now := c.seq.running; now != nil && p.call.Kind != KindPoint {
+	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
 		return nil, &callError{fmt.Errorf("%w: %v during %v: Dup one for each goroutine, or use the I forms",
 			ErrConcurrent, p.call, now.env.Call)}
 	}
 	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
 	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
 	o.env.Comm, o.env.Seq, o.env.Call, o.env.Priority = c.id, p.tag|pointBit, p.call, c.priority
-	if p.call.Kind != KindPoint {
+	if p.call.Kind != transport.KindPoint {
 		c.seq.begun++
 		o.env.Seq = c.seq.begun &^ pointBit
 		if blocking {
@@ -266,13 +267,6 @@ func (o *operation) end(well bool) {
 		w.working.Done()
 	}
 }
-
-// callError marks every error of a call as ErrRevoked, whatever its cause.
-type callError struct{ error }
-
-func (e *callError) Unwrap() error { return e.error }
-
-func (e *callError) Is(target error) bool { return target == ErrRevoked }
 
 // send sends buf to a rank of the communicator, in pieces of a segment: one message
 // if it is empty. The receiver asks for the same pieces.

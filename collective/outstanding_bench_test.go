@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -34,7 +35,7 @@ func outstanding(b *testing.B, where string, ranks, n int, blocking bool) {
 			b.Fatal(err)
 		}
 	}
-	var ts []collective.Transport
+	var ts []transport.Transport
 	for _, e := range all {
 		ts = append(ts, e)
 	}

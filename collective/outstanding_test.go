@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -80,7 +81,7 @@ func TestCancelOutstandingInMemory(t *testing.T) {
 // A user's reduction that ends its goroutine ends its call and those after it.
 func TestGoexitInOutstanding(t *testing.T) {
 	t.Parallel()
-	for name, ts := range map[string][]collective.Transport{"memory": overMemory(2), "shared": sharing(t, 2)} {
+	for name, ts := range map[string][]transport.Transport{"memory": overMemory(2), "shared": sharing(t, 2)} {
 		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 			exit := collective.NewOp("exit", true, func(_, _, _ []int64) { runtime.Goexit() })
 			v := make([]int64, 2)
@@ -98,8 +99,8 @@ func TestGoexitInOutstanding(t *testing.T) {
 }
 
 // overMemory returns the transports of n ranks in memory.
-func overMemory(n int) []collective.Transport {
-	var ts []collective.Transport
+func overMemory(n int) []transport.Transport {
+	var ts []transport.Transport
 	for _, e := range mem.New(n) {
 		ts = append(ts, e)
 	}

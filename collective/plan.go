@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
@@ -18,7 +19,7 @@ const none = -1
 // vector says what a call does to its vector; describe makes the description and
 // chooses the algorithm.
 type vector struct {
-	kind  Kind
+	kind  transport.Kind
 	size  int // bytes of an element
 	count int // elements of the whole vector
 	typ   dtype.Type
@@ -57,8 +58,8 @@ func (p *plan) describe(c *Comm, v *vector) {
 }
 
 // rooted reports whether the user names a root.
-func rooted(k Kind) bool {
-	return k == KindBroadcast || k == KindReduce || k == KindGather || k == KindScatter
+func rooted(k transport.Kind) bool {
+	return k == transport.KindBroadcast || k == transport.KindReduce || k == transport.KindGather || k == transport.KindScatter
 }
 
 // fail notes that the arguments do not fit; the first reason stays.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -33,7 +34,7 @@ func withPriority(c *collective.Comm, i int) *collective.Comm {
 // Calls with priorities and without give what the definition says, also while others are
 // under way.
 func TestWithPriority(t *testing.T) {
-	for _, ts := range [][]collective.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
+	for _, ts := range [][]transport.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
 		n, s := len(ts), typed[int64]{integers[int64]()}
 		const long = 5000 // in several pieces
 		jobs := []job{
@@ -67,18 +68,18 @@ func besideOthers(ctx context.Context, c *collective.Comm, j job) error {
 
 // noted is a transport whose messages somebody looks at.
 type noted struct {
-	collective.Transport
-	look func(e collective.Envelope, bytes int)
+	transport.Transport
+	look func(e transport.Envelope, bytes int)
 }
 
-func (t noted) Shared() *collective.Shared {
-	if s, ok := t.Transport.(collective.Sharer); ok {
+func (t noted) Shared() *transport.Shared {
+	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
 	}
 	return nil
 }
 
-func (t noted) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (t noted) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.look(e, len(buf))
 	return t.Transport.Send(ctx, to, e, buf)
 }
@@ -88,8 +89,8 @@ func (t noted) Send(ctx context.Context, to int, e collective.Envelope, buf []by
 func TestPriorityOfMessages(t *testing.T) {
 	const n, none = 3, 50_000 // elements of a call without a priority
 	var full atomic.Int64
-	look := func(e collective.Envelope, bytes int) {
-		if e.Call.Kind == collective.KindAllGather {
+	look := func(e transport.Envelope, bytes int) {
+		if e.Call.Kind == transport.KindAllGather {
 			return // of Calibrate
 		}
 		want, segment := int32(e.Call.Count)-none, slowPiece
@@ -103,8 +104,8 @@ func TestPriorityOfMessages(t *testing.T) {
 			full.Add(1)
 		}
 	}
-	for _, group := range [][]collective.Transport{messages(n), sharing(t, n-1, 1)} {
-		var ts []collective.Transport
+	for _, group := range [][]transport.Transport{messages(n), sharing(t, n-1, 1)} {
+		var ts []transport.Transport
 		for _, e := range group {
 			ts = append(ts, noted{e, look})
 		}

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/ring"
@@ -25,7 +26,7 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orNobody()
 	red := orNone(op)()
-	p := c.planFor(vector{kind: KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p := c.planFor(vector{kind: transport.KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: root, op: red.Name, ordered: !red.Commutative})
 	p.closing = true
 	checkReduction(&p, red.Fold)
@@ -125,7 +126,7 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := orNone(op)()
-	p := c.planFor(vector{kind: KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
+	p := c.planFor(vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	first, end := Chunk(len(src), c.size, c.rank)
 	p.check("dst", len(dst), end-first)

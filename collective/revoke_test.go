@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -83,7 +84,7 @@ var errTired = errors.New("tired")
 func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
 	t.Helper()
 	ends := mem.New(n)
-	ts := make([]collective.Transport, n)
+	ts := make([]transport.Transport, n)
 	for i, e := range ends {
 		ts[i] = e
 	}

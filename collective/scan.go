@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
@@ -12,26 +13,26 @@ import (
 // Costs for S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a round of
 // empty messages.
 func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	return c.run(ctx, planScan(c, KindScan, dst, src, op))
+	return c.run(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
 
 // IScan starts Scan.
 func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planScan(c, KindScan, dst, src, op))
+	return c.start(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
 
 // ExScan combines the vectors src of the ranks before the caller into dst. dst may be
 // src. At rank 0 dst stays as it is. Costs are those of Scan.
 func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	return c.run(ctx, planScan(c, KindExScan, dst, src, op))
+	return c.run(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }
 
 // IExScan starts ExScan.
 func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planScan(c, KindExScan, dst, src, op))
+	return c.start(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }
 
-func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
+func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := orNone(op)()
 	p := c.planFor(vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
@@ -46,7 +47,7 @@ func planScan[T Number](c *Comm, kind Kind, dst, src []T, op Op[T]) plan {
 		if err := scanDoubling(o, with, before, red); err != nil {
 			return err
 		}
-		if kind == KindScan {
+		if kind == transport.KindScan {
 			copy(dst, with)
 			finish(red, dst, o.rank+1)
 		} else if o.rank > 0 {

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -35,7 +36,7 @@ func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, roo
 	if !varied {
 		counts = evenly(c.size, len(dst))
 	}
-	p := planParts[T](c, KindScatter, counts, varied, root)
+	p := planParts[T](c, transport.KindScatter, counts, varied, root)
 	if p.err == nil {
 		p.check("dst", len(dst), counts[c.rank])
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
@@ -13,9 +14,9 @@ import (
 
 // inMemory reports whether ranks that share memory carry out such calls in it. The other
 // kinds send messages.
-func inMemory(k Kind) bool {
+func inMemory(k transport.Kind) bool {
 	switch k {
-	case KindAllReduce, KindReduceScatter, KindAllGather, KindBroadcast, KindReduce, KindBarrier:
+	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
 		return true
 	}
 	return false
@@ -23,12 +24,12 @@ func inMemory(k Kind) bool {
 
 // memory is what ranks share, as the calls of this rank use it.
 type memory struct {
-	*Shared
+	*transport.Shared
 	*shm.Attached
 }
 
 // memoryOf returns nil if there is none that calls can use.
-func memoryOf(s *Shared) *memory {
+func memoryOf(s *transport.Shared) *memory {
 	if s == nil {
 		return nil
 	}
@@ -110,7 +111,7 @@ func (o *operation) inMemory(do func(l *shm.Lane, h *shm.Header) error) error {
 	}
 	if err == nil {
 		l.now = o
-		o.env.pack(&l.header)
+		pack(&o.env, &l.header)
 		err = do(l.Lane, &l.header)
 	}
 	return l.explain(o, err)
@@ -126,7 +127,7 @@ func (l *lane) explain(o *operation, err error) error {
 	switch {
 	case errors.As(err, &m):
 		e := envelopeOf(m.Header)
-		return &MismatchError{RankA: o.self, A: o.env.Call, RankB: l.ranks[m.Rank], B: e.Call, Detail: e.differs(o.env)}
+		return &MismatchError{RankA: o.self, A: o.env.Call, RankB: l.ranks[m.Rank], B: e.Call, Detail: differs(e, o.env)}
 	case errors.As(err, &gone):
 		return &PeerError{Rank: l.ranks[gone.Rank], Cause: "closed"}
 	case errors.Is(err, shm.ErrRevoked):
@@ -138,7 +139,7 @@ func (l *lane) explain(o *operation, err error) error {
 }
 
 // differs says what is different where two calls look alike.
-func (e Envelope) differs(o Envelope) string {
+func differs(e, o transport.Envelope) string {
 	switch {
 	case e.Call != o.Call:
 		return ""
@@ -149,7 +150,7 @@ func (e Envelope) differs(o Envelope) string {
 }
 
 // pack puts the envelope into a header.
-func (e *Envelope) pack(h *shm.Header) {
+func pack(e *transport.Envelope, h *shm.Header) {
 	c := &e.Call
 	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
 	h[2], h[3] = binary.LittleEndian.Uint64(c.Op[:]), binary.LittleEndian.Uint64(c.Op[8:])
@@ -158,9 +159,9 @@ func (e *Envelope) pack(h *shm.Header) {
 }
 
 // envelopeOf unpacks what pack has packed.
-func envelopeOf(h shm.Header) Envelope {
-	e := Envelope{Comm: h[0], Seq: uint32(h[1]), Call: Call{
-		Kind: Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
+func envelopeOf(h shm.Header) transport.Envelope {
+	e := transport.Envelope{Comm: h[0], Seq: uint32(h[1]), Call: transport.Call{
+		Kind: transport.Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
 		Root: int32(h[5]), Layout: uint32(h[5] >> 32), Count: h[4], Segment: uint32(h[6])}}
 	binary.LittleEndian.PutUint64(e.Call.Op[:], h[2])
 	binary.LittleEndian.PutUint64(e.Call.Op[8:], h[3])

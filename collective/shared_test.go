@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
@@ -201,16 +202,16 @@ func TestMismatchInMemory(t *testing.T) {
 func TestEndInMemory(t *testing.T) {
 	t.Parallel()
 	ends := map[string]struct {
-		end  func(c *collective.Comm, e collective.Transport) error
+		end  func(c *collective.Comm, e transport.Transport) error
 		want error
 	}{
-		"revoke": {func(c *collective.Comm, _ collective.Transport) error { c.Revoke(errors.New("enough")); return nil }, collective.ErrRevoked},
-		"close":  {func(c *collective.Comm, _ collective.Transport) error { return c.Close() }, collective.ErrPeer},
-		"death": {func(_ *collective.Comm, e collective.Transport) error {
+		"revoke": {func(c *collective.Comm, _ transport.Transport) error { c.Revoke(errors.New("enough")); return nil }, collective.ErrRevoked},
+		"close":  {func(c *collective.Comm, _ transport.Transport) error { return c.Close() }, collective.ErrPeer},
+		"death": {func(_ *collective.Comm, e transport.Transport) error {
 			e.(interface{ Kill() }).Kill()
 			return nil
 		}, collective.ErrPeer},
-		"error": {func(*collective.Comm, collective.Transport) error { return errors.New("the user's") }, collective.ErrRevoked},
+		"error": {func(*collective.Comm, transport.Transport) error { return errors.New("the user's") }, collective.ErrRevoked},
 	}
 	for name, e := range ends {
 		for _, length := range []int{5, 50_000} {
@@ -304,13 +305,13 @@ func TestCloseInMemory(t *testing.T) {
 // closesUnder closes the communicator of rank 0 and reports whether that is done while its
 // caller goes on. There is nothing that Close would tell when it waits: it gets as many
 // chances to return as it may need.
-func closesUnder(ctx context.Context, c *collective.Comm, t collective.Transport) bool {
+func closesUnder(ctx context.Context, c *collective.Comm, t transport.Transport) bool {
 	var closed atomic.Bool
 	go func() {
 		_ = c.Close() // again at the end of the test
 		closed.Store(true)
 	}()
-	for t.Send(ctx, 0, collective.Envelope{Seq: 7}, nil) == nil {
+	for t.Send(ctx, 0, transport.Envelope{Seq: 7}, nil) == nil {
 		runtime.Gosched()
 	}
 	for range 10_000 {
@@ -337,7 +338,7 @@ func TestStallInMemory(t *testing.T) {
 		}
 		if c.Rank() == 1 {
 			s := <-stalled
-			if s.Call.Kind != collective.KindAllReduce || len(s.Culprits) != 1 || s.Culprits[0] != 1 || s.Phase != collective.PhaseAbsent {
+			if s.Call.Kind != transport.KindAllReduce || len(s.Culprits) != 1 || s.Culprits[0] != 1 || s.Phase != collective.PhaseAbsent {
 				t.Errorf("%v", s)
 			}
 		}
@@ -356,7 +357,7 @@ func BenchmarkAllReduceInMemory(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
-			errs := cluster.RunOver(b, []collective.Transport{all[0], all[1]}, collective.Options{}, func(_ context.Context, c *collective.Comm) error {
+			errs := cluster.RunOver(b, []transport.Transport{all[0], all[1]}, collective.Options{}, func(_ context.Context, c *collective.Comm) error {
 				v := make([]float32, n)
 				ctx := context.Background()
 				for range b.N {

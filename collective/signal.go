@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // signal is a message between watches.
 type signal struct {
 	kind     byte
-	env      Envelope
+	env      transport.Envelope
 	blocking bool          // of an ask: the sender does nothing else with the receiver
 	state    state         // of a tell
 	at       time.Duration // when the ask was sent, by the clock of its sender; a tell brings it back
@@ -44,7 +46,7 @@ func (p plight) fits(n int) bool {
 const (
 	signalAsk  = 1
 	signalTell = 2
-	signalSize = 1 + 8 + 4 + CallSize + 1 + 8 + 4 + 4 + 8
+	signalSize = 1 + 8 + 4 + transport.CallSize + 1 + 8 + 4 + 4 + 8
 
 	flagBlocking = 0x80 // beside the state
 	flagInside   = 0x40
@@ -71,15 +73,15 @@ func decodeSignal(b []byte) (signal, error) {
 	if len(b) != signalSize || (b[0] != signalAsk && b[0] != signalTell) {
 		return signal{}, fmt.Errorf("collective: decode signal: %d bytes, want %d", len(b), signalSize)
 	}
-	call, err := DecodeCall(b[13:])
+	call, err := transport.DecodeCall(b[13:])
 	if err != nil {
 		return signal{}, err
 	}
 	s := signal{
 		kind: b[0],
-		env:  Envelope{Comm: binary.LittleEndian.Uint64(b[1:]), Seq: binary.LittleEndian.Uint32(b[9:]), Call: call},
+		env:  transport.Envelope{Comm: binary.LittleEndian.Uint64(b[1:]), Seq: binary.LittleEndian.Uint32(b[9:]), Call: call},
 	}
-	b = b[13+CallSize:]
+	b = b[13+transport.CallSize:]
 	s.blocking, s.state = b[0]&flagBlocking != 0, state(b[0]&^(flagBlocking|flagInside))
 	s.at = time.Duration(binary.LittleEndian.Uint64(b[1:]))
 	s.plight = plight{

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 func drawSignal(t *rapid.T) signal {
 	return signal{
 		kind:     rapid.SampledFrom([]byte{signalAsk, signalTell}).Draw(t, "kind"),
-		env:      Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)},
+		env:      transport.Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)},
 		blocking: rapid.Bool().Draw(t, "blocking"),
 		state:    rapid.SampledFrom([]state{unknown, present, absent, past}).Draw(t, "state"),
 		at:       time.Duration(rapid.Int64().Draw(t, "at")),
@@ -26,8 +28,8 @@ func TestSignalRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawSignal(t)
 		b := want.append(nil)
-		if len(b) > MaxSignal {
-			t.Fatalf("%d bytes, at most %d", len(b), MaxSignal)
+		if len(b) > transport.MaxSignal {
+			t.Fatalf("%d bytes, at most %d", len(b), transport.MaxSignal)
 		}
 		got, err := decodeSignal(b)
 		if err != nil || got != want {
@@ -81,11 +83,11 @@ func TestIsPast(t *testing.T) {
 	}
 	for _, test := range tests {
 		s.begun = test.begun
-		if got := w.isPast(Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
+		if got := w.isPast(transport.Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
 			t.Errorf("call %d after %d: past is %v", test.asked, test.begun, got)
 		}
 	}
-	if w.isPast(Envelope{Comm: 8}) {
+	if w.isPast(transport.Envelope{Comm: 8}) {
 		t.Error("past on a communicator that is not known")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Split makes a communicator for each color: of the ranks that give it, in the order
@@ -16,7 +18,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	table := make([]int64, columns*c.size)
 	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.freeLane()})
 	var id uint64
-	p := c.Using(Auto).planFor(vector{kind: KindSplit, root: none})
+	p := c.Using(Auto).planFor(vector{kind: transport.KindSplit, root: none})
 	p.body = func(o *operation) error {
 		id = childID(o.env.Comm, o.env.Seq, color)
 		return allGatherInPlace(o, table, bounds(evenly(o.size, columns)))

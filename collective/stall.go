@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Stall describes a call that is held up unusually long. Ranks are those of the
 // transport.
 type Stall struct {
-	Call     Call
+	Call     transport.Call
 	For      string        // what its caller said that it is for, see Comm.For; or empty
 	Since    time.Duration // how long it has been held up, or its step, where Options.Step tells of steps
 	Quiet    time.Duration // how long it has been without a message

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -89,7 +90,7 @@ func TestStallWithoutAnswer(t *testing.T) {
 func TestStallOfSlowMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates(3)
-		g.slow = func(e collective.Envelope) bool { return e.Call.Kind == collective.KindBroadcast }
+		g.slow = func(e transport.Envelope) bool { return e.Call.Kind == transport.KindBroadcast }
 		all := g.stalls(t, func(ctx context.Context, c *collective.Comm) error {
 			return collective.Broadcast(ctx, c, make([]int8, 5), 0)
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSwapWaitsForSend(t *testing.T) {
 	const length = 100
 	synctest.Test(t, func(t *testing.T) {
-		ts := watch(messages(4), func(rank, _ int, _ collective.Envelope) error {
+		ts := watch(messages(4), func(rank, _ int, _ transport.Envelope) error {
 			if rank == 1 {
 				<-time.After(time.Second)
 			}

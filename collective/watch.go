@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // The watch looks after calls that wait. Nothing of it is in the way of a call that
@@ -190,7 +192,7 @@ func (w *world) serves(peer int) bool {
 
 // hear takes a signal of another rank. What makes no sense is dropped: signals are
 // advisory.
-func (w *world) hear(s Signal) {
+func (w *world) hear(s transport.Signal) {
 	m, err := decodeSignal(s.Data)
 	if err != nil || !m.plight.fits(w.ranks) {
 		return
@@ -231,7 +233,7 @@ func (w *world) toldClosed(o *operation, from int, s state) {
 }
 
 // find returns the collective call in progress at the place of e, or nil.
-func (w *world) find(e Envelope) *operation {
+func (w *world) find(e transport.Envelope) *operation {
 	for _, o := range w.inProgress() {
 		if o.env.Comm == e.Comm && o.env.Seq == e.Seq {
 			return o
@@ -267,7 +269,7 @@ func (w *world) answer(from int, m signal) {
 }
 
 // isPast reports whether this rank has begun, and so ended, the call of e.
-func (w *world) isPast(e Envelope) bool {
+func (w *world) isPast(e transport.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.seqs[e.Comm]
@@ -276,7 +278,7 @@ func (w *world) isPast(e Envelope) bool {
 
 // isOver reports whether this rank has closed the communicator of e, and has not begun the
 // call: then it never will.
-func (w *world) isOver(e Envelope) bool {
+func (w *world) isOver(e transport.Envelope) bool {
 	if e.Seq&pointBit == 0 && w.isPast(e) {
 		return false
 	}

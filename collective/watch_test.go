@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // watched returns a world of one rank with one call, which has been waiting for a minute.
@@ -38,7 +40,7 @@ func TestExcuse(t *testing.T) {
 func TestStrangeRanks(t *testing.T) {
 	for _, p := range []plight{{waits: 3, slow: -1}, {waits: -2, slow: -1}, {waits: -1, slow: 3}, {waits: -1, slow: -2}} {
 		w := &world{ranks: 3, contacts: map[int]*contact{1: {pending: 1}}}
-		w.hear(Signal{From: 1, Data: signal{kind: signalTell, plight: p}.append(nil)})
+		w.hear(transport.Signal{From: 1, Data: signal{kind: signalTell, plight: p}.append(nil)})
 		if w.contacts[1].pending == 0 {
 			t.Errorf("%+v was taken in", p)
 		}

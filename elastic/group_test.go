@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 )
@@ -203,7 +204,7 @@ func TestStallEvents(t *testing.T) {
 // incapable is a connector that can do nothing for any view.
 type incapable struct{ why error }
 
-func (c incapable) Connect(context.Context, elastic.View, int) (collective.Transport, error) {
+func (c incapable) Connect(context.Context, elastic.View, int) (transport.Transport, error) {
 	return nil, c.why
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/event"
 )
 
@@ -92,7 +92,7 @@ type Connector interface {
 	// about the same time. The caller owns the Transport and closes it. An error of
 	// which a member is the cause is a *collective.PeerError that names it; one that no
 	// later view will mend wraps ErrNoView, and ends the caller's part in the job.
-	Connect(ctx context.Context, v View, self int) (collective.Transport, error)
+	Connect(ctx context.Context, v View, self int) (transport.Transport, error)
 }
 
 // Pather is what a Transport may implement to tell the event log how it reaches the

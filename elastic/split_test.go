@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/simnet"
@@ -154,7 +154,7 @@ type slow struct {
 	id  elastic.ID
 }
 
-func (c slow) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (c slow) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := c.Connector.Connect(ctx, v, self)
 	for v.Epoch == 1 && err == nil && !c.knowsMore() {
 		after(oneStep)

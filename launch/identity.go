@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -240,7 +240,7 @@ func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 }
 
 // Connect implements elastic.Connector.
-func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	if err := i.belong(v.Members); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -78,7 +78,7 @@ func (f *fakeNet) Events() <-chan elastic.PeerEvent { return nil }
 
 func (f *fakeNet) Redial(elastic.ID) {}
 
-func (f *fakeNet) Connect(_ context.Context, v elastic.View, _ int) (collective.Transport, error) {
+func (f *fakeNet) Connect(_ context.Context, v elastic.View, _ int) (transport.Transport, error) {
 	f.connected = v.Epoch
 	return nil, nil
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer"
@@ -258,27 +258,27 @@ type connector struct {
 	x *actor
 }
 
-func (c connector) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (c connector) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := c.Connector.Connect(ctx, v, self)
 	if err != nil {
 		return nil, err
 	}
-	return transport{t, c.x}, nil
+	return sharingTransport{t, c.x}, nil
 }
 
-type transport struct {
-	collective.Transport
+type sharingTransport struct {
+	transport.Transport
 	x *actor
 }
 
-func (t transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	t.x.sending()
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
 // Shared is the memory of the network, if it has some.
-func (t transport) Shared() *collective.Shared {
-	if s, ok := t.Transport.(collective.Sharer); ok {
+func (t sharingTransport) Shared() *transport.Shared {
+	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
 	}
 	return nil

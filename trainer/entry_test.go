@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
 	"pgregory.net/rapid"
@@ -59,10 +60,10 @@ func TestNothingIsOpen(t *testing.T) {
 }
 
 // nobody is the transport of a group of one, which sends nothing.
-type nobody struct{ collective.Transport }
+type nobody struct{ transport.Transport }
 
-func (nobody) Signals() <-chan collective.Signal { return nil }
-func (nobody) Close() error                      { return nil }
+func (nobody) Signals() <-chan transport.Signal { return nil }
+func (nobody) Close() error                     { return nil }
 
 // What a peer holds stays from one session to the next, but not under another identity:
 // then others have computed it.

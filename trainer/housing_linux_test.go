@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/transport/mem"
@@ -20,7 +21,7 @@ func TestHouseAfterFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoints := []collective.Transport{ts[0], ts[1]}
+	endpoints := []transport.Transport{ts[0], ts[1]}
 	began, ended := make(chan struct{}), make(chan struct{})
 	errs := cluster.RunOver(t, endpoints, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
 		h := trainer.NewHoused(10_000)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/ring"
@@ -54,7 +55,7 @@ type links struct {
 	untold *event.Order // what the log is to hear of the order
 
 	// What this peer measures.
-	meter  collective.Meter    // nil where it measures nothing
+	meter  transport.Meter     // nil where it measures nothing
 	last   []int64             // costs of the links to it when they were last measured, by rank
 	best   []pace              // what the last two measurements say, by rank
 	mine   map[elastic.ID]pace // what all know of the links to it, for the next session

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/ring"
 )
@@ -30,12 +31,12 @@ type fakeMeter struct {
 	nobody
 	web     *web
 	self    int
-	arrived []collective.Arrival
+	arrived []transport.Arrival
 }
 
-func (m *fakeMeter) Arrived() []collective.Arrival {
+func (m *fakeMeter) Arrived() []transport.Arrival {
 	all := m.arrived
-	m.arrived = make([]collective.Arrival, len(all))
+	m.arrived = make([]transport.Arrival, len(all))
 	return all
 }
 
@@ -77,7 +78,7 @@ func (w *web) enter() {
 		rows = append(rows, l.row(w.view))
 	}
 	for rank, l := range w.ranks {
-		m := &fakeMeter{web: w, self: rank, arrived: make([]collective.Arrival, len(w.ranks))}
+		m := &fakeMeter{web: w, self: rank, arrived: make([]transport.Arrival, len(w.ranks))}
 		w.meters = append(w.meters, m)
 		c, err := collective.New(m, rank, len(w.ranks), collective.Options{})
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/kernel"
@@ -93,7 +93,7 @@ type lodger struct {
 	network *lodging
 }
 
-func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := c.Connector.Connect(ctx, v, self)
 	if err != nil || v.Epoch < c.network.since {
 		return t, err
@@ -107,7 +107,7 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (collecti
 		return nil, errors.Join(err, t.Close())
 	}
 	nothing := func() error { return nil }
-	s := &collective.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[self]}, Cause: nothing, Release: nothing}
+	s := &transport.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[self]}, Cause: nothing, Release: nothing}
 	for rank := range v.Members {
 		s.Ranks = append(s.Ranks, rank)
 	}
@@ -116,11 +116,11 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (collecti
 
 // flat is a transport with memory.
 type flat struct {
-	collective.Transport
-	shared *collective.Shared
+	transport.Transport
+	shared *transport.Shared
 }
 
-func (f flat) Shared() *collective.Shared { return f.shared }
+func (f flat) Shared() *transport.Shared { return f.shared }
 
 func (f flat) Revoke(cause error) {
 	f.Transport.Revoke(cause)

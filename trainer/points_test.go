@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
@@ -139,13 +139,13 @@ func bulkOf(payload []byte, joiner bool) string {
 }
 
 // callOf names the part of a step that a call is, by what only that part calls.
-func callOf(c collective.Call) string {
+func callOf(c transport.Call) string {
 	switch {
-	case c.Kind == collective.KindPoint:
+	case c.Kind == transport.KindPoint:
 		return "catch-up"
-	case c.Kind == collective.KindAllGather && c.Type == dtype.TypeOf[int64]():
+	case c.Kind == transport.KindAllGather && c.Type == dtype.TypeOf[int64]():
 		return "level"
-	case c.Kind == collective.KindAllGather:
+	case c.Kind == transport.KindAllGather:
 		return "entry"
 	case c.Type == dtype.TypeOf[int32]():
 		return fmt.Sprintf("bucket of %d", c.Count)

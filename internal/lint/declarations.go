@@ -37,7 +37,7 @@ func checkVars(f *File, d *ast.GenDecl) []Problem {
 		for i, name := range spec.Names {
 			if name.Name != "_" && !(i < len(spec.Values) && sentinel(f, name.Name, spec.Values[i])) {
 				found = append(found, f.problem(name.Pos(),
-					"no package variable %s: make it a constant, a function that returns it, or a field; only errors made by errors.New or fmt.Errorf, //go:embed and \"var _ Interface\" may stand here", name.Name))
+					"no package variable %s: make it a constant, a function that returns it, or a field; only errors made by errors.New or fmt.Errorf or of that name in another package, //go:embed and \"var _ Interface\" may stand here", name.Name))
 			}
 		}
 	}
@@ -58,7 +58,8 @@ func embedded(doc *ast.CommentGroup) bool {
 }
 
 // sentinel reports whether a variable is an error to compare with: its name is ErrX
-// or errX, and its value comes from errors.New or fmt.Errorf.
+// or errX, and its value comes from errors.New or fmt.Errorf, or is the error of that name of
+// another package.
 func sentinel(f *File, name string, value ast.Expr) bool {
 	rest, ok := strings.CutPrefix(name, "Err")
 	if !ok {
@@ -67,6 +68,11 @@ func sentinel(f *File, name string, value ast.Expr) bool {
 	if !ok || rest == "" || unicode.IsLower(rune(rest[0])) {
 		return false
 	}
-	call, ok := value.(*ast.CallExpr)
-	return ok && matches(f.callee(call), "errors.New", "fmt.Errorf")
+	switch v := value.(type) {
+	case *ast.CallExpr:
+		return matches(f.callee(v), "errors.New", "fmt.Errorf")
+	case *ast.SelectorExpr:
+		return v.Sel.Name == name
+	}
+	return false
 }

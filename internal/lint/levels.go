@@ -23,6 +23,8 @@ func layers() []layer {
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Algorithms that know two neighbours and no network.
 		{"level 1", []string{"ring"}},
+		// What a transport implements: its contract, what messages carry, errors that cross ranks.
+		{"level 2, below collective", []string{"collective/transport"}},
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
 		// How the next view is decided, without a clock, and how state reaches a peer that
@@ -81,7 +83,7 @@ func confinements() []confinement {
 			// must be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
 			Allowed: []string{"transport/p2p", "launch"},
-			Instead: "use collective.Transport, elastic.Control or elastic.Connector; transport/p2p implements them",
+			Instead: "use transport.Transport, elastic.Control or elastic.Connector; transport/p2p implements them",
 		},
 		{
 			// It needs a dozen modules, which only its users are to have, and its releases lag

@@ -145,6 +145,8 @@ func TestDeclarations(t *testing.T) {
 		{"two variables", "ring/a.go", "package x\nvar a, b = 1, 2", []string{"variable a", "variable b"}},
 		{"table", "ring/a_test.go", "package x\nvar cases = []int{1}", []string{"variable cases"}},
 		{"sentinels", "ring/a.go", head + "var (\nErrGone = errors.New(\"gone\")\nerrOdd = fmt.Errorf(\"odd: %w\", ErrGone)\n)", nil},
+		{"sentinel of another package", "ring/a.go", head + "var ErrGone = fs.ErrGone", nil},
+		{"error of another name", "ring/a.go", head + "var ErrGone = fs.ErrLost", []string{"variable ErrGone"}},
 		{"error that can change", "ring/a.go", "package x\nvar ErrLast error", []string{"variable ErrLast"}},
 		{"error by another function", "ring/a.go", "package x\nvar errOwn = fail()", []string{"variable errOwn"}},
 		{"name that only looks like an error", "ring/a.go", head + "var errand = errors.New(\"go\")", []string{"variable errand"}},

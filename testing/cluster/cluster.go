@@ -24,6 +24,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/mem"
@@ -48,8 +49,8 @@ func Errors(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm)
 	return RunOver(t, endpoints(mem.New(n)), collective.Options{}, f)
 }
 
-func endpoints(ts []*mem.Transport) []collective.Transport {
-	out := make([]collective.Transport, len(ts))
+func endpoints(ts []*mem.Transport) []transport.Transport {
+	out := make([]transport.Transport, len(ts))
 	for i, e := range ts {
 		out[i] = e
 	}
@@ -57,7 +58,7 @@ func endpoints(ts []*mem.Transport) []collective.Transport {
 }
 
 // RunOver is Errors over the given transports of ranks 0..n-1, which it closes.
-func RunOver(t testing.TB, ts []collective.Transport, o collective.Options, f func(ctx context.Context, c *collective.Comm) error) []error {
+func RunOver(t testing.TB, ts []transport.Transport, o collective.Options, f func(ctx context.Context, c *collective.Comm) error) []error {
 	t.Helper()
 	comms := make([]*collective.Comm, len(ts))
 	for rank, e := range ts {

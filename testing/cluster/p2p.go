@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 )
@@ -44,7 +45,7 @@ func NewHosts(t testing.TB, n int) *Hosts {
 
 // Transports makes a new view of all hosts and returns its transports by rank. Those of the
 // view before are closed by then.
-func (h *Hosts) Transports(t testing.TB) []collective.Transport {
+func (h *Hosts) Transports(t testing.TB) []transport.Transport {
 	t.Helper()
 	h.views++
 	ts, err := connect(t.Context(), h.hosts, h.views)
@@ -71,13 +72,13 @@ func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
 
 // connect makes a view of all hosts and returns its transports by rank. On an error
 // none stays open.
-func connect(ctx context.Context, hosts []*p2p.Host, epoch uint64) ([]collective.Transport, error) {
+func connect(ctx context.Context, hosts []*p2p.Host, epoch uint64) ([]transport.Transport, error) {
 	v := elastic.View{Epoch: epoch}
 	for i, h := range hosts {
 		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
 		v.Voters = append(v.Voters, h.ID())
 	}
-	ts := make([]collective.Transport, len(hosts))
+	ts := make([]transport.Transport, len(hosts))
 	err := errors.Join(each(len(hosts), func(rank int) error {
 		if err := hosts[rank].Introduce(v.Members); err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 )
@@ -81,7 +81,7 @@ func TestRequestErrors(t *testing.T) {
 			}
 		}
 		b.Kill("a")
-		if _, err := b.fetch(t.Context(), 0, "b", ""); !errors.Is(err, collective.ErrClosed) {
+		if _, err := b.fetch(t.Context(), 0, "b", ""); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("asked by the dead: %v", err)
 		}
 	})

@@ -3,7 +3,7 @@ package simnet
 import (
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -77,7 +77,7 @@ type Message struct {
 	Bytes int
 	// Epoch and Envelope say what a message of the data plane belongs to.
 	Epoch    uint64
-	Envelope collective.Envelope
+	Envelope transport.Envelope
 	// Payload is a control message, or a request on the bulk plane; nil otherwise. It
 	// must be neither changed nor kept.
 	Payload []byte

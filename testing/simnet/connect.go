@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -43,7 +44,7 @@ type hello struct {
 }
 
 // Connect implements elastic.Connector.
-func (m *node) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (m *node) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := m.connect(ctx, v, self)
 	if err != nil {
 		return nil, fmt.Errorf("simnet: connect rank %d of %v: %w", self, v, err)
@@ -52,7 +53,7 @@ func (m *node) Connect(ctx context.Context, v elastic.View, self int) (collectiv
 }
 
 // connect waits until the attempt has ended, one way or the other.
-func (m *node) connect(ctx context.Context, v elastic.View, self int) (*transport, error) {
+func (m *node) connect(ctx context.Context, v elastic.View, self int) (*viewTransport, error) {
 	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.self.ID {
 		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, m.self.ID.Short())
 	}
@@ -253,7 +254,7 @@ func (a *attempt) endLocked(err error) {
 }
 
 // leave undoes enter. After a success hellos of this epoch and older are refused.
-func (a *attempt) leave() (*transport, error) {
+func (a *attempt) leave() (*viewTransport, error) {
 	m := a.node
 	m.net.mu.Lock()
 	if m.tries[a.hash] == a {
@@ -276,5 +277,5 @@ func (a *attempt) leave() (*transport, error) {
 
 // lossOf returns the loss of a rank.
 func (a *attempt) lossOf(rank int, why error) error {
-	return &collective.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
+	return &transport.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
 }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 )
@@ -47,7 +47,7 @@ func TestControlErrors(t *testing.T) {
 			t.Error("sent to itself")
 		}
 		b.Kill("b")
-		if err := b.ends[1].Control.Send(t.Context(), "a", nil); !errors.Is(err, collective.ErrClosed) {
+		if err := b.ends[1].Control.Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("sent by the dead: %v", err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 )
@@ -25,7 +26,7 @@ func TestRevokeTravels(t *testing.T) {
 		}
 		start := time.Now()
 		ts[0].Revoke(errors.New("enough"))
-		if err := ts[1].Recv(t.Context(), 0, env(1), nil); !errors.Is(err, collective.ErrRevoked) {
+		if err := ts[1].Recv(t.Context(), 0, env(1), nil); !errors.Is(err, transport.ErrRevoked) {
 			t.Error(err)
 		}
 		if d := time.Since(start); d < time.Second || d > 20*time.Second {
@@ -37,7 +38,7 @@ func TestRevokeTravels(t *testing.T) {
 			t.Error("a revocation came over a cut")
 		}
 		b.Heal()
-		if err := <-waiting; !errors.Is(err, collective.ErrRevoked) {
+		if err := <-waiting; !errors.Is(err, transport.ErrRevoked) {
 			t.Error(err)
 		}
 		closeAll(t, ts)
@@ -65,7 +66,7 @@ func TestKillAfterSend(t *testing.T) {
 			}
 		}
 		wantLost(t, ts[1].Recv(t.Context(), 0, env(20), nil), 0)
-		if err := ts[0].Send(t.Context(), 1, env(21), nil); !errors.Is(err, collective.ErrClosed) {
+		if err := ts[0].Send(t.Context(), 1, env(21), nil); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("sent by the dead: %v", err)
 		}
 		closeAll(t, ts)
@@ -170,7 +171,7 @@ func TestStoppedSendIsBounded(t *testing.T) {
 			t.Error("a stopped member revokes")
 		}
 		b.Continue("b")
-		if err := <-waiting; !errors.Is(err, collective.ErrRevoked) {
+		if err := <-waiting; !errors.Is(err, transport.ErrRevoked) {
 			t.Error(err)
 		}
 		closeAll(t, ts)
@@ -189,13 +190,13 @@ func TestRevokedBeforeBegun(t *testing.T) {
 		first.t.Revoke(errors.New("enough"))
 		synctest.Wait()
 		b.Heal()
-		ts := []collective.Transport{first.t}
+		ts := []transport.Transport{first.t}
 		for _, w := range waiting[1:] {
 			r := <-w
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
-			var abort *collective.AbortError
+			var abort *transport.AbortError
 			if err := r.t.Recv(t.Context(), 0, env(1), nil); !errors.As(err, &abort) || abort.Cause != "enough" {
 				t.Errorf("got %v", err)
 			}
@@ -217,7 +218,7 @@ func TestConnectAgain(t *testing.T) {
 		}
 		last := b.connecting(t.Context(), b.view, 2)[0]
 		synctest.Wait()
-		var ts []collective.Transport
+		var ts []transport.Transport
 		for _, w := range []<-chan result{first, b.connecting(t.Context(), b.view, 1)[0], last} {
 			r := <-w
 			if r.err != nil {
@@ -252,7 +253,7 @@ func TestConnectErrors(t *testing.T) {
 			t.Error("twice at a time")
 		}
 		end()
-		var lost *collective.PeerError
+		var lost *transport.PeerError
 		if r := <-first; !errors.Is(r.err, context.Canceled) || errors.As(r.err, &lost) {
 			t.Errorf("cancelled: %v", r.err)
 		}
@@ -265,7 +266,7 @@ func TestConnectErrors(t *testing.T) {
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
-		closeAll(t, []collective.Transport{r.t})
+		closeAll(t, []transport.Transport{r.t})
 	})
 }
 
@@ -285,7 +286,7 @@ func TestDeathDuringConnect(t *testing.T) {
 			for _, w := range b.connecting(t.Context(), b.view, ranks...) {
 				wantLost(t, (<-w).err, dead)
 			}
-			if r := <-b.connecting(t.Context(), b.view, dead)[0]; !errors.Is(r.err, collective.ErrClosed) {
+			if r := <-b.connecting(t.Context(), b.view, dead)[0]; !errors.Is(r.err, transport.ErrClosed) {
 				t.Errorf("the dead connects: %v", r.err)
 			}
 		})
@@ -304,7 +305,7 @@ func TestConnectOverCut(t *testing.T) {
 			t.Error("connected over a cut")
 		}
 		b.Heal()
-		var ts []collective.Transport
+		var ts []transport.Transport
 		for _, w := range waiting {
 			r := <-w
 			if r.err != nil {
@@ -330,7 +331,7 @@ func TestGiveUp(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		wantLost(t, r.t.Recv(t.Context(), 2, env(1), nil), 2)
-		closeAll(t, []collective.Transport{r.t})
+		closeAll(t, []transport.Transport{r.t})
 		b.Kill("c")
 		b.Heal()
 		wantLost(t, (<-rest[0]).err, 2)
@@ -348,9 +349,9 @@ func TestSkippedView(t *testing.T) {
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
-			defer closeAll(t, []collective.Transport{r.t})
+			defer closeAll(t, []transport.Transport{r.t})
 		}
-		var lost *collective.PeerError
+		var lost *transport.PeerError
 		if r := <-waiting; !errors.As(r.err, &lost) {
 			t.Errorf("got %v", r.err)
 		}

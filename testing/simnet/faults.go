@@ -141,7 +141,7 @@ func (n *Network) Continue(id elastic.ID) {
 	m.resumeLocked()
 }
 
-// Kill ends a member as SIGKILL ends a process: its calls fail with collective.ErrClosed,
+// Kill ends a member as SIGKILL ends a process: its calls fail with transport.ErrClosed,
 // and ResetDelay later its connections break at everybody who can be reached; those
 // behind a cut see it when that heals. Dials to it are refused.
 func (n *Network) Kill(id elastic.ID) {

@@ -9,13 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 )
 
 // env returns the envelope of tests for one tag.
-func env(seq uint32) collective.Envelope { return collective.Envelope{Seq: seq} }
+func env(seq uint32) transport.Envelope { return transport.Envelope{Seq: seq} }
 
 // A cut looks like TCP's: silence both ways, no error, and after healing all that was
 // taken in comes in order.

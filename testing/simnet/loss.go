@@ -77,7 +77,7 @@ func (m *node) failLocked() (after []func()) {
 	for _, a := range m.tries {
 		a.endLocked(err)
 	}
-	boxes := make(map[*transport]bool)
+	boxes := make(map[*viewTransport]bool)
 	for e := range m.wires {
 		if e.t != nil && !boxes[e.t] {
 			boxes[e.t] = true

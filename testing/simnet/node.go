@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -106,7 +106,7 @@ func (m *node) state() (running <-chan struct{}, err error) {
 }
 
 // deadLocked returns what the calls of a member that is off the network fail with.
-func (m *node) deadLocked() error { return fmt.Errorf("%w: %w", collective.ErrClosed, m.dead) }
+func (m *node) deadLocked() error { return fmt.Errorf("%w: %w", transport.ErrClosed, m.dead) }
 
 // resumeLocked lets the clock make up for what was deferred.
 func (m *node) resumeLocked() {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/mailbox"
 )
@@ -28,8 +28,8 @@ type end struct {
 	settling sync.Once
 
 	// Guarded by the network's mu.
-	other     *end       // the peer's side
-	t         *transport // once the session has begun
+	other     *end           // the peer's side
+	t         *viewTransport // once the session has begun
 	inbox     []arrival
 	pending   []func() // urgent frames that came before that
 	broken    error    // why nothing more will come
@@ -40,7 +40,7 @@ type end struct {
 // arrival is a frame of the data pipe.
 type arrival struct {
 	kind arrivalKind
-	env  collective.Envelope
+	env  transport.Envelope
 	data []byte
 }
 
@@ -64,11 +64,11 @@ func (e *end) settle() { e.settling.Do(func() { close(e.settled) }) }
 
 // lost returns the loss of the peer.
 func (e *end) lost(why string) error {
-	return &collective.PeerError{Rank: e.rank, Peer: e.peer.Short(), Cause: why}
+	return &transport.PeerError{Rank: e.rank, Peer: e.peer.Short(), Cause: why}
 }
 
 // send writes one message. The error is for a revocation.
-func (e *end) send(ctx context.Context, env collective.Envelope, buf []byte) error {
+func (e *end) send(ctx context.Context, env transport.Envelope, buf []byte) error {
 	data := append([]byte(nil), buf...)
 	err := e.out.write(ctx, e.frame(arrival{message, env, data}), e.t.box.Failed(), e.left)
 	switch {
@@ -157,7 +157,7 @@ func (e *end) hear(f func()) {
 
 // startLocked lets the end work for a session, whose Close waits for the reader; so does
 // that of the network.
-func (e *end) startLocked(t *transport) {
+func (e *end) startLocked(t *viewTransport) {
 	e.t = t
 	t.working.Add(1)
 	e.node.net.working.Go(func() {
@@ -322,7 +322,7 @@ func (e *end) sayByeLocked() {
 // passOnLocked tells the peer the cause of a revocation.
 func (e *end) passOnLocked(cause []byte) {
 	e.urgentLocked(len(cause), func(peer *end) {
-		peer.t.Revoke(collective.DecodeCause(peer.rank, cause))
+		peer.t.Revoke(transport.DecodeCause(peer.rank, cause))
 		peer.settle()
 		peer.urgent((*end).settle)
 	})

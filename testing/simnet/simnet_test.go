@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/testing/transporttest"
@@ -61,7 +61,7 @@ func begin[T any](f func() T) <-chan T {
 
 // result is what Connect returns.
 type result struct {
-	t   collective.Transport
+	t   transport.Transport
 	err error
 }
 
@@ -79,13 +79,13 @@ func (b *bench) connecting(ctx context.Context, v elastic.View, ranks ...int) []
 }
 
 // connect lets all enter the view.
-func (b *bench) connect() []collective.Transport {
+func (b *bench) connect() []transport.Transport {
 	b.t.Helper()
 	var ranks []int
 	for rank := range b.view.Members {
 		ranks = append(ranks, rank)
 	}
-	var ts []collective.Transport
+	var ts []transport.Transport
 	for _, c := range b.connecting(b.t.Context(), b.view, ranks...) {
 		r := <-c
 		if r.err != nil {
@@ -97,7 +97,7 @@ func (b *bench) connect() []collective.Transport {
 }
 
 // closeAll closes the transports at the same time.
-func closeAll(t testing.TB, ts []collective.Transport) {
+func closeAll(t testing.TB, ts []transport.Transport) {
 	t.Helper()
 	var done []<-chan error
 	for _, e := range ts {
@@ -113,7 +113,7 @@ func closeAll(t testing.TB, ts []collective.Transport) {
 // wantLost expects a *PeerError that names rank.
 func wantLost(t testing.TB, err error, rank int) {
 	t.Helper()
-	var lost *collective.PeerError
+	var lost *transport.PeerError
 	if !errors.As(err, &lost) || lost.Rank != rank {
 		t.Errorf("got %v, want the loss of rank %d", err, rank)
 	}
@@ -164,8 +164,8 @@ func (b *bench) say(from, to int, words string) {
 }
 
 func conformance(t *testing.T, c simnet.Config, bubble bool) {
-	ids := make(map[collective.Transport]func())
-	make := func(t *testing.T, n int) []collective.Transport {
+	ids := make(map[transport.Transport]func())
+	make := func(t *testing.T, n int) []transport.Transport {
 		b := newBench(t, n, c)
 		ts := b.connect()
 		clear(ids)
@@ -174,7 +174,7 @@ func conformance(t *testing.T, c simnet.Config, bubble bool) {
 		}
 		return ts
 	}
-	transporttest.Run(t, make, transporttest.Options{Bubble: bubble, Kill: func(e collective.Transport) { ids[e]() }})
+	transporttest.Run(t, make, transporttest.Options{Bubble: bubble, Kill: func(e transport.Transport) { ids[e]() }})
 }
 
 func TestConformance(t *testing.T) { conformance(t, simnet.Config{}, false) }

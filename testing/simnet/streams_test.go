@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 )
@@ -90,7 +90,7 @@ func payload(i int) []byte {
 }
 
 // sendMany sends on both planes in turns.
-func (b *bench) sendMany(e collective.Transport, from, to int) error {
+func (b *bench) sendMany(e transport.Transport, from, to int) error {
 	ctx := b.t.Context()
 	for i := range many {
 		if err := e.Send(ctx, to, env(uint32(i/3)), payload(i)); err != nil {
@@ -105,7 +105,7 @@ func (b *bench) sendMany(e collective.Transport, from, to int) error {
 }
 
 // recvMany receives on the data plane and compares.
-func recvMany(t *testing.T, e collective.Transport, from int) error {
+func recvMany(t *testing.T, e transport.Transport, from int) error {
 	for i := range many {
 		buf := make([]byte, len(payload(i)))
 		if err := e.Recv(t.Context(), from, env(uint32(i/3)), buf); err != nil {

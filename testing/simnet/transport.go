@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
@@ -14,9 +14,9 @@ import (
 // peer is stopped or cut off.
 const closeTime = 5 * time.Second
 
-// transport is the data plane of one view at one rank; it implements
-// collective.Transport.
-type transport struct {
+// viewTransport is the data plane of one view at one rank; it implements
+// transport.Transport.
+type viewTransport struct {
 	node  *node
 	epoch uint64
 	self  int
@@ -29,12 +29,12 @@ type transport struct {
 	working sync.WaitGroup // the readers
 }
 
-var _ collective.Transport = (*transport)(nil)
+var _ transport.Transport = (*viewTransport)(nil)
 
 // newTransport takes over the connections of an attempt that succeeded.
-func newTransport(a *attempt) *transport {
-	t := &transport{node: a.node, epoch: a.view.Epoch, self: a.self, ends: a.ends,
-		ended: fmt.Errorf("simnet: %w", collective.ErrClosed), over: make(chan struct{})}
+func newTransport(a *attempt) *viewTransport {
+	t := &viewTransport{node: a.node, epoch: a.view.Epoch, self: a.self, ends: a.ends,
+		ended: fmt.Errorf("simnet: %w", transport.ErrClosed), over: make(chan struct{})}
 	t.box = mailbox.New(a.self, len(a.ends), mailbox.DefaultLimit, t.Revoke)
 	n := a.node.net
 	n.mu.Lock()
@@ -51,8 +51,8 @@ func newTransport(a *attempt) *transport {
 	return t
 }
 
-// Send implements collective.Transport.
-func (t *transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+// Send implements transport.Transport.
+func (t *viewTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if err := t.box.Check("send", to); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (t *transport) Send(ctx context.Context, to int, e collective.Envelope, buf
 }
 
 // send counts the message and brings it on its way. The error is for a revocation.
-func (t *transport) send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (t *viewTransport) send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
 	}
@@ -82,7 +82,7 @@ func (t *transport) send(ctx context.Context, to int, e collective.Envelope, buf
 }
 
 // ctxError is the cause of a revocation by err, which is the end of ctx or of the member.
-func (t *transport) ctxError(ctx context.Context, err error, to int) error {
+func (t *viewTransport) ctxError(ctx context.Context, err error, to int) error {
 	if ctx.Err() != nil {
 		return mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", to))
 	}
@@ -90,7 +90,7 @@ func (t *transport) ctxError(ctx context.Context, err error, to int) error {
 }
 
 // sendSelf never waits: a mailbox has no limit for its own rank.
-func (t *transport) sendSelf(e collective.Envelope, buf []byte) error {
+func (t *viewTransport) sendSelf(e transport.Envelope, buf []byte) error {
 	m, err := t.box.Accept(t.self, e, len(buf))
 	if err != nil {
 		return err
@@ -100,20 +100,20 @@ func (t *transport) sendSelf(e collective.Envelope, buf []byte) error {
 	return nil
 }
 
-// Recv implements collective.Transport.
-func (t *transport) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+// Recv implements transport.Transport.
+func (t *viewTransport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return t.box.Recv(ctx, from, e, buf)
 }
 
-// Post implements collective.Transport.
-func (t *transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+// Post implements transport.Transport.
+func (t *viewTransport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	return t.box.Post(from, e, buf)
 }
 
-// Signal implements collective.Transport. A signal that is too long is lost.
-func (t *transport) Signal(to int, msg []byte) {
+// Signal implements transport.Transport. A signal that is too long is lost.
+func (t *viewTransport) Signal(to int, msg []byte) {
 	switch {
-	case t.box.Check("signal", to) != nil, t.box.Cause() != nil, len(msg) > collective.MaxSignal:
+	case t.box.Check("signal", to) != nil, t.box.Cause() != nil, len(msg) > transport.MaxSignal:
 	case to == t.self:
 		t.box.Signal(to, msg)
 	default:
@@ -121,23 +121,23 @@ func (t *transport) Signal(to int, msg []byte) {
 	}
 }
 
-// Signals implements collective.Transport.
-func (t *transport) Signals() <-chan collective.Signal { return t.box.Signals() }
+// Signals implements transport.Transport.
+func (t *viewTransport) Signals() <-chan transport.Signal { return t.box.Signals() }
 
-// Revoke implements collective.Transport. The others are told over the links.
-func (t *transport) Revoke(cause error) {
+// Revoke implements transport.Transport. The others are told over the links.
+func (t *viewTransport) Revoke(cause error) {
 	if cause == nil {
-		cause = collective.ErrRevoked
+		cause = transport.ErrRevoked
 	}
 	if !t.box.Fail(cause) {
 		return
 	}
-	told := collective.EncodeCause(t.self, cause)
+	told := transport.EncodeCause(t.self, cause)
 	t.each(func(e *end) { e.passOnLocked(told) })
 }
 
 // each calls f for all ends, under the network's lock.
-func (t *transport) each(f func(e *end)) {
+func (t *viewTransport) each(f func(e *end)) {
 	t.node.net.mu.Lock()
 	defer t.node.net.mu.Unlock()
 	for _, e := range t.ends {
@@ -147,9 +147,9 @@ func (t *transport) each(f func(e *end)) {
 	}
 }
 
-// Close implements collective.Transport. It takes a few seconds at most, and that only
+// Close implements transport.Transport. It takes a few seconds at most, and that only
 // where a peer neither answers nor ends.
-func (t *transport) Close() error {
+func (t *viewTransport) Close() error {
 	t.once.Do(func() {
 		if t.box.Fail(t.ended) {
 			t.each((*end).sayByeLocked)
@@ -163,7 +163,7 @@ func (t *transport) Close() error {
 }
 
 // settle waits until the peers need nothing more.
-func (t *transport) settle() {
+func (t *viewTransport) settle() {
 	timer := time.NewTimer(closeTime)
 	defer timer.Stop()
 	for _, e := range t.ends {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/simnet"
@@ -17,7 +18,7 @@ import (
 
 // train lets all ranks sum their ranks, steps times, and returns by rank how many steps
 // each has made.
-func (b *bench) train(ts []collective.Transport, steps int64) []int64 {
+func (b *bench) train(ts []transport.Transport, steps int64) []int64 {
 	b.t.Helper()
 	made := make([]int64, len(ts))
 	var all sync.WaitGroup
@@ -85,7 +86,7 @@ func TestKillWhen(t *testing.T) {
 					if m.From != id || m.Plane != simnet.Data || m.Number != k {
 						return false
 					}
-					if m.Epoch != 1 || m.To == "" || m.Envelope.Call.Kind != collective.KindAllReduce || m.Bytes == 0 {
+					if m.Epoch != 1 || m.To == "" || m.Envelope.Call.Kind != transport.KindAllReduce || m.Bytes == 0 {
 						t.Errorf("message %+v", m)
 					}
 					kills++
@@ -116,10 +117,10 @@ func TestKillWhenSeesAll(t *testing.T) {
 			return m.From == "c"
 		})
 		b.say(0, 1, "hello")
-		if _, err := b.fetch(t.Context(), 0, "b", "why"); !errors.Is(err, collective.ErrClosed) {
+		if _, err := b.fetch(t.Context(), 0, "b", "why"); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("asked by one that died: %v", err)
 		}
-		if err := b.ends[2].Control.Send(t.Context(), "b", []byte("x")); !errors.Is(err, collective.ErrClosed) {
+		if err := b.ends[2].Control.Send(t.Context(), "b", []byte("x")); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("sent by one that died: %v", err)
 		}
 		want := []string{`a to b, control 1: 5 "hello"`, `a to b, bulk 1: 3 "why"`, `b to a, bulk 1: 103 ""`, `c to b, control 1: 1 "x"`}
@@ -172,7 +173,7 @@ func TestKillAtByEvents(t *testing.T) {
 				}
 				for i, e := range b.ends {
 					err := e.Control.Send(t.Context(), elastic.ID(rune('a'+1-i)), nil)
-					if dead := errors.Is(err, collective.ErrClosed); dead != (e.Self.ID == test.dead) {
+					if dead := errors.Is(err, transport.ErrClosed); dead != (e.Self.ID == test.dead) {
 						t.Errorf("%s: %v", e.Self.ID, err)
 					}
 				}
@@ -212,9 +213,9 @@ func ExampleNetwork_KillAt() {
 		return err
 	})
 	steps, err := member(0)
-	var lost *collective.PeerError
+	var lost *transport.PeerError
 	fmt.Println(steps, "steps, then the loss of a rank:", errors.As(err, &lost), lost.Rank)
-	fmt.Println("rank 1 ended by itself:", errors.Is(<-other, collective.ErrClosed))
+	fmt.Println("rank 1 ended by itself:", errors.Is(<-other, transport.ErrClosed))
 	// Output:
 	// 2 steps, then the loss of a rank: true 1
 	// rank 1 ended by itself: true

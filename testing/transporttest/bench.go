@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Benchmark measures latency, as half a round trip of 8 bytes, and throughput in one
 // direction between two ranks. make returns their transports; Benchmark closes them.
-func Benchmark(b *testing.B, make func(b *testing.B) []collective.Transport) {
+func Benchmark(b *testing.B, make func(b *testing.B) []transport.Transport) {
 	b.Run("latency", func(b *testing.B) { measure(b, make(b), pingPong) })
 	for _, size := range []int{64 << 10, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("stream/%dKiB", size>>10), func(b *testing.B) {
 			b.SetBytes(int64(size))
-			measure(b, make(b), func(ctx context.Context, t collective.Transport, rank, rounds int) error {
+			measure(b, make(b), func(ctx context.Context, t transport.Transport, rank, rounds int) error {
 				return oneWay(ctx, t, rank, rounds, size)
 			})
 		})
@@ -24,7 +24,7 @@ func Benchmark(b *testing.B, make func(b *testing.B) []collective.Transport) {
 
 // measure runs f at both ranks, rounds times each, and a few rounds before that to
 // fill pools and windows.
-func measure(b *testing.B, ts []collective.Transport, f func(ctx context.Context, t collective.Transport, rank, rounds int) error) {
+func measure(b *testing.B, ts []transport.Transport, f func(ctx context.Context, t transport.Transport, rank, rounds int) error) {
 	b.ReportAllocs()
 	g := &group{ctx: context.Background(), ts: ts}
 	run := func(rounds int) {
@@ -42,7 +42,7 @@ func measure(b *testing.B, ts []collective.Transport, f func(ctx context.Context
 }
 
 // pingPong lets the ranks send in turns, a new tag each time as in collectives.
-func pingPong(ctx context.Context, t collective.Transport, rank, rounds int) error {
+func pingPong(ctx context.Context, t transport.Transport, rank, rounds int) error {
 	buf := make([]byte, 8)
 	for i := range 2 * rounds {
 		var err error
@@ -59,7 +59,7 @@ func pingPong(ctx context.Context, t collective.Transport, rank, rounds int) err
 }
 
 // oneWay sends from rank 0 to rank 1, and ends with an answer.
-func oneWay(ctx context.Context, t collective.Transport, rank, rounds, size int) error {
+func oneWay(ctx context.Context, t transport.Transport, rank, rounds, size int) error {
 	buf := make([]byte, size)
 	for i := range rounds {
 		var err error

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // closeChecks covers item 9 of the contract.
@@ -34,7 +34,7 @@ func closeEndsOwnCalls(g *group) error {
 		"later receive":   g.ts[0].Recv(g.ctx, 1, tag(1), nil),
 		"later send":      g.ts[0].Send(g.ctx, 1, tag(1), nil),
 	} {
-		if !errors.Is(err, collective.ErrClosed) {
+		if !errors.Is(err, transport.ErrClosed) {
 			return fmt.Errorf("%s: %v", what, err)
 		}
 	}
@@ -43,12 +43,12 @@ func closeEndsOwnCalls(g *group) error {
 
 // closeTwice closes after a revocation, whose cause stays what calls return.
 func closeTwice(g *group) error {
-	cause := &collective.AbortError{Rank: 1, Cause: "enough"}
+	cause := &transport.AbortError{Rank: 1, Cause: "enough"}
 	waiting := g.pending()
 	g.ts[1].Revoke(cause)
 	<-waiting[0]
 	err := g.each(func(rank int) error { return errors.Join(g.ts[rank].Close(), g.ts[rank].Close()) })
-	var got *collective.AbortError
+	var got *transport.AbortError
 	if late := g.ts[0].Recv(g.ctx, 1, tag(1), nil); !errors.As(late, &got) || *got != *cause {
 		err = errors.Join(err, fmt.Errorf("after Close: %v, want %v", late, cause))
 	}

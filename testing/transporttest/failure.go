@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // failureChecks covers items 4, 5 and 7 of the contract.
@@ -64,8 +64,8 @@ func wantAborted(from int, why string, pending ...<-chan error) error {
 	var errs []error
 	for i, done := range pending {
 		err := <-done
-		var a *collective.AbortError
-		if !errors.As(err, &a) || a.Rank != from || !strings.Contains(a.Cause, why) || !errors.Is(err, collective.ErrRevoked) {
+		var a *transport.AbortError
+		if !errors.As(err, &a) || a.Rank != from || !strings.Contains(a.Cause, why) || !errors.Is(err, transport.ErrRevoked) {
 			errs = append(errs, fmt.Errorf("call %d got %v, want it revoked by rank %d: %s", i, err, from, why))
 		}
 	}
@@ -140,12 +140,12 @@ func blockedSendRevoked(g *group) error {
 // causesArrive revokes with each of the typed errors; the other ranks must see
 // equal ones.
 func causesArrive(g *group) error {
-	cause := &collective.MismatchError{RankA: 1, RankB: 2, A: tag(1).Call, B: collective.Call{Kind: collective.KindScan}, Detail: "why"}
+	cause := &transport.MismatchError{RankA: 1, RankB: 2, A: tag(1).Call, B: transport.Call{Kind: transport.KindScan}, Detail: "why"}
 	waiting := g.pending()
 	g.ts[1].Revoke(fmt.Errorf("wrapped: %w", cause))
 	var errs []error
 	for rank, done := range waiting {
-		var got *collective.MismatchError
+		var got *transport.MismatchError
 		if err := <-done; !errors.As(err, &got) || !reflect.DeepEqual(got, cause) {
 			errs = append(errs, fmt.Errorf("rank %d got %v, want %v", rank, err, cause))
 		}
@@ -163,8 +163,8 @@ func plainCause(g *group) error {
 		return fmt.Errorf("at the rank itself: %v", err)
 	}
 	for _, done := range waiting[1:] {
-		var got *collective.AbortError
-		if err := <-done; !errors.As(err, &got) || *got != (collective.AbortError{Rank: 0, Cause: "disk full"}) {
+		var got *transport.AbortError
+		if err := <-done; !errors.As(err, &got) || *got != (transport.AbortError{Rank: 0, Cause: "disk full"}) {
 			return fmt.Errorf("at another rank: %v", err)
 		}
 	}
@@ -173,7 +173,7 @@ func plainCause(g *group) error {
 
 // firstCauseStays revokes again at each rank, after it has seen the first revocation.
 func firstCauseStays(g *group) error {
-	first := &collective.AbortError{Rank: 0, Cause: "first"}
+	first := &transport.AbortError{Rank: 0, Cause: "first"}
 	waiting := g.pending()
 	g.ts[0].Revoke(first)
 	for rank, done := range waiting {
@@ -185,7 +185,7 @@ func firstCauseStays(g *group) error {
 			g.ts[rank].Recv(g.ctx, 0, tag(1), nil),
 			g.ts[rank].Send(g.ctx, 1, tag(1), nil),
 		} {
-			var got *collective.AbortError
+			var got *transport.AbortError
 			if !errors.As(err, &got) || *got != *first {
 				return fmt.Errorf("later call: %v, want %v", err, first)
 			}
@@ -199,11 +199,11 @@ func firstCauseStays(g *group) error {
 func manyRevoke(g *group) error {
 	waiting := g.pending()
 	err := g.each(func(rank int) error {
-		g.ts[rank].Revoke(&collective.AbortError{Rank: rank, Cause: "all at once"})
+		g.ts[rank].Revoke(&transport.AbortError{Rank: rank, Cause: "all at once"})
 		return nil
 	})
 	for rank, done := range waiting {
-		var first, again *collective.AbortError
+		var first, again *transport.AbortError
 		if got := <-done; !errors.As(got, &first) {
 			return fmt.Errorf("rank %d got %v", rank, got)
 		}
@@ -216,8 +216,8 @@ func manyRevoke(g *group) error {
 
 // wantLost expects a *PeerError that names dead.
 func wantLost(err error, dead int) error {
-	var p *collective.PeerError
-	if !errors.As(err, &p) || p.Rank != dead || !errors.Is(err, collective.ErrRevoked) {
+	var p *transport.PeerError
+	if !errors.As(err, &p) || p.Rank != dead || !errors.Is(err, transport.ErrRevoked) {
 		return fmt.Errorf("got %v, want the loss of rank %d", err, dead)
 	}
 	return nil
@@ -267,6 +267,6 @@ func sendBufferIntact(g *group) error {
 	started := make(chan struct{})
 	done := begin(func() error { return g.flood(g.ctx, 0, 1, started) })
 	<-started
-	g.ts[0].Revoke(&collective.AbortError{Rank: 0, Cause: "test"})
+	g.ts[0].Revoke(&transport.AbortError{Rank: 0, Cause: "test"})
 	return wantAborted(0, "test", done)
 }

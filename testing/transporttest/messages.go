@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // messageChecks covers items 1 to 3 and 6 of the contract.
@@ -43,7 +43,7 @@ func bufferReuse(g *group) error {
 
 // lengthMismatch lets rank 0 send what rank 1 does not expect, in both orders.
 func lengthMismatch(g *group) error {
-	want := collective.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: tag(1).Call}
+	want := transport.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: tag(1).Call}
 	return mismatch(g, tag(1), "too long", want)
 }
 
@@ -51,12 +51,12 @@ func lengthMismatch(g *group) error {
 func callMismatch(g *group) error {
 	other := tag(1)
 	other.Call.Count++
-	return mismatch(g, other, "right", collective.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: other.Call})
+	return mismatch(g, other, "right", transport.MismatchError{RankA: 1, RankB: 0, A: tag(1).Call, B: other.Call})
 }
 
 // mismatch sends text under e from 0 to 1, where 5 bytes under tag 1 are expected,
 // and expects want everywhere; the receiver may add a detail.
-func mismatch(g *group, e collective.Envelope, text string, want collective.MismatchError) error {
+func mismatch(g *group, e transport.Envelope, text string, want transport.MismatchError) error {
 	send := []byte(text)
 	causes := g.errors(func(rank int) error {
 		switch rank {
@@ -72,7 +72,7 @@ func mismatch(g *group, e collective.Envelope, text string, want collective.Mism
 	})
 	var errs []error
 	for rank, err := range causes {
-		var m *collective.MismatchError
+		var m *transport.MismatchError
 		if !errors.As(err, &m) {
 			errs = append(errs, fmt.Errorf("rank %d got %v, want a mismatch", rank, err))
 			continue
@@ -144,7 +144,7 @@ func orderOfPriorities(g *group) error {
 func tagsIndependent(g *group) error {
 	far := tag(1)
 	far.Comm++
-	keys := []collective.Envelope{tag(1), tag(2), tag(1 << 31), far}
+	keys := []transport.Envelope{tag(1), tag(2), tag(1 << 31), far}
 	var sends []<-chan error
 	for i, e := range keys {
 		sends = append(sends, begin(func() error { return g.send(0, 1, e, fmt.Sprint("message ", i)) }))

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // signalChecks covers item 8 of the contract.
@@ -19,7 +19,7 @@ func signalChecks() []check {
 }
 
 // next waits for one signal at rank.
-func (g *group) next(rank int) (collective.Signal, error) {
+func (g *group) next(rank int) (transport.Signal, error) {
 	select {
 	case s, ok := <-g.ts[rank].Signals():
 		if !ok {
@@ -27,14 +27,14 @@ func (g *group) next(rank int) (collective.Signal, error) {
 		}
 		return s, nil
 	case <-g.ctx.Done():
-		return collective.Signal{}, errors.New("no signal came")
+		return transport.Signal{}, errors.New("no signal came")
 	}
 }
 
 // signalsInOrder sends few enough at a time that none may be lost for want of room:
 // each is answered.
 func signalsInOrder(g *group) error {
-	msg := make([]byte, collective.MaxSignal)
+	msg := make([]byte, transport.MaxSignal)
 	for i := range 20 {
 		copy(msg, pattern(len(msg), 0, 1, i))
 		g.ts[0].Signal(1, msg[:i*len(msg)/19])
@@ -71,7 +71,7 @@ func signalsFollowMessages(g *group) error {
 
 // signalsNeverBlock sends signals to ranks that do not read them, then messages.
 func signalsNeverBlock(g *group) error {
-	msg := make([]byte, collective.MaxSignal)
+	msg := make([]byte, transport.MaxSignal)
 	err := g.each(func(rank int) error {
 		for i := range 5000 {
 			g.ts[rank].Signal(i%len(g.ts), msg)

@@ -1,10 +1,10 @@
-// Package transporttest checks that an implementation of collective.Transport keeps
+// Package transporttest checks that an implementation of transport.Transport keeps
 // the contract written above that interface. Every transport runs it:
 //
 //	func TestConformance(t *testing.T) {
-//		transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+//		transporttest.Run(t, func(t *testing.T, n int) []transport.Transport {
 //			...
-//		}, transporttest.Options{Kill: func(t collective.Transport) { ... }})
+//		}, transporttest.Options{Kill: func(t transport.Transport) { ... }})
 //	}
 //
 // The subtests are named after the items of the contract.
@@ -21,13 +21,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Options say what the tests may do with the transport.
 type Options struct {
 	// Kill ends one rank's transport as the death of its process does. Required.
-	Kill func(collective.Transport)
+	Kill func(transport.Transport)
 	// Bubble runs each subtest in a synctest bubble, where a call that hangs is found
 	// at once. Goroutines blocked on real I/O are not possible there.
 	Bubble bool
@@ -56,11 +56,11 @@ func checks() []check {
 // Run checks the transports that make returns: the endpoints of ranks 0..n-1 of one
 // epoch, not used before. Whatever else they need is released by t.Cleanup; Run
 // closes them, and then no goroutine may be left.
-func Run(t *testing.T, make func(t *testing.T, n int) []collective.Transport, o Options) {
+func Run(t *testing.T, make func(t *testing.T, n int) []transport.Transport, o Options) {
 	for _, c := range checks() {
 		t.Run(c.name, func(t *testing.T) {
 			one := func(t *testing.T) {
-				if err := runOne(t, c, func() []collective.Transport { return make(t, c.ranks) }, o); err != nil {
+				if err := runOne(t, c, func() []transport.Transport { return make(t, c.ranks) }, o); err != nil {
 					t.Error(err)
 				}
 			}
@@ -81,7 +81,7 @@ func goleakAtEnd(t *testing.T) {
 }
 
 // runOne carries out c and closes its transports, all at once as real ranks do.
-func runOne(t testing.TB, c check, make func() []collective.Transport, o Options) error {
+func runOne(t testing.TB, c check, make func() []transport.Transport, o Options) error {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	g := &group{ctx: ctx, ts: make(), kill: o.Kill}
@@ -93,8 +93,8 @@ func runOne(t testing.TB, c check, make func() []collective.Transport, o Options
 // group is what a check works with: the transports of all ranks of one epoch.
 type group struct {
 	ctx  context.Context // ends when the check hangs
-	ts   []collective.Transport
-	kill func(collective.Transport)
+	ts   []transport.Transport
+	kill func(transport.Transport)
 }
 
 // each calls f for every rank at the same time, and joins the errors.
@@ -119,7 +119,7 @@ func (g *group) errors(f func(rank int) error) []error {
 }
 
 // send sends text and describes the error.
-func (g *group) send(from, to int, e collective.Envelope, text string) error {
+func (g *group) send(from, to int, e transport.Envelope, text string) error {
 	if err := g.ts[from].Send(g.ctx, to, e, []byte(text)); err != nil {
 		return fmt.Errorf("send %.20q from %d to %d: %w", text, from, to, err)
 	}
@@ -127,7 +127,7 @@ func (g *group) send(from, to int, e collective.Envelope, text string) error {
 }
 
 // want receives at rank at a message from rank from and compares it.
-func (g *group) want(at, from int, e collective.Envelope, text string) error {
+func (g *group) want(at, from int, e transport.Envelope, text string) error {
 	buf := make([]byte, len(text))
 	if err := g.ts[at].Recv(g.ctx, from, e, buf); err != nil {
 		return fmt.Errorf("receive %.20q at %d from %d: %w", text, at, from, err)
@@ -146,8 +146,8 @@ func begin(f func() error) <-chan error {
 }
 
 // tag returns the envelope of tests for one tag.
-func tag(seq uint32) collective.Envelope {
-	return collective.Envelope{Comm: 3, Seq: seq, Call: collective.Call{Kind: collective.KindPoint, Root: -1, Count: 5}}
+func tag(seq uint32) transport.Envelope {
+	return transport.Envelope{Comm: 3, Seq: seq, Call: transport.Call{Kind: transport.KindPoint, Root: -1, Count: 5}}
 }
 
 // pattern returns n bytes that depend on all arguments, so that bytes which go to

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/mem"
 )
 
@@ -20,23 +20,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // broken is a transport in memory with one planted mistake.
 type broken struct {
 	*mem.Transport
-	send   func(ctx context.Context, to int, e collective.Envelope, buf []byte) error
-	recv   func(ctx context.Context, from int, e collective.Envelope, buf []byte) error
-	post   func(from int, e collective.Envelope, buf []byte) collective.Posted
+	send   func(ctx context.Context, to int, e transport.Envelope, buf []byte) error
+	recv   func(ctx context.Context, from int, e transport.Envelope, buf []byte) error
+	post   func(from int, e transport.Envelope, buf []byte) transport.Posted
 	signal func(to int, msg []byte)
 	revoke func(cause error)
 	close  func() error
 }
 
-func (b *broken) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+func (b *broken) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	return b.send(ctx, to, e, buf)
 }
 
-func (b *broken) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+func (b *broken) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return b.recv(ctx, from, e, buf)
 }
 
-func (b *broken) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+func (b *broken) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	return b.post(from, e, buf)
 }
 
@@ -64,7 +64,7 @@ func messageMistakes() map[string]mistake {
 		"none": {func(*broken) {}, ""},
 		"empty messages are lost": {func(b *broken) {
 			send := b.send
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				if len(buf) == 0 {
 					return nil
 				}
@@ -73,7 +73,7 @@ func messageMistakes() map[string]mistake {
 		}, "2 zero length"},
 		"one message at a time": {func(b *broken) {
 			send, turn := b.send, make(chan struct{}, 1)
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				select {
 				case turn <- struct{}{}:
 					defer func() { <-turn }()
@@ -90,13 +90,13 @@ func messageMistakes() map[string]mistake {
 			}
 		}, "2 an unasked-for message blocks no other"},
 		"a posted receive begins when it is waited for": {func(b *broken) {
-			b.post = func(from int, e collective.Envelope, buf []byte) collective.Posted {
+			b.post = func(from int, e transport.Envelope, buf []byte) transport.Posted {
 				return late(func(ctx context.Context) error { return b.recv(ctx, from, e, buf) })
 			}
 		}, "1 a posted receive is asked for"},
 		"the last byte is wrong": {func(b *broken) {
 			recv := b.recv
-			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+			b.recv = func(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 				err := recv(ctx, from, e, buf)
 				if len(buf) > 1000 {
 					buf[len(buf)-1]++
@@ -112,7 +112,7 @@ func orderMistakes() map[string]mistake {
 		"messages are swapped": {func(b *broken) {
 			var held []byte
 			send := b.send
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				if held == nil {
 					held = append([]byte{}, buf...)
 					return nil
@@ -126,7 +126,7 @@ func orderMistakes() map[string]mistake {
 			var mu sync.Mutex
 			var held []func() error // that are not urgent
 			send := b.send
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if e.Priority < 0 {
@@ -149,23 +149,23 @@ func envelopeMistakes() map[string]mistake {
 	return map[string]mistake{
 		"communicators are mixed up": {func(b *broken) {
 			send, recv := b.send, b.recv
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 				e.Comm = 0
 				return send(ctx, to, e, buf)
 			}
-			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+			b.recv = func(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 				e.Comm = 0
 				return recv(ctx, from, e, buf)
 			}
 		}, "6 epochs are separate"},
 		"calls are not compared": {func(b *broken) {
 			send, recv := b.send, b.recv
-			b.send = func(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
-				e.Call = collective.Call{}
+			b.send = func(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+				e.Call = transport.Call{}
 				return send(ctx, to, e, buf)
 			}
-			b.recv = func(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
-				e.Call = collective.Call{}
+			b.recv = func(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
+				e.Call = transport.Call{}
 				return recv(ctx, from, e, buf)
 			}
 		}, "1 other call is a mismatch"},
@@ -204,7 +204,7 @@ func TestPlantedMistakes(t *testing.T) {
 					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
-					err := runOne(t, c, func() []collective.Transport { return plant(c.ranks, m.plant) }, Options{Kill: func(e collective.Transport) {
+					err := runOne(t, c, func() []transport.Transport { return plant(c.ranks, m.plant) }, Options{Kill: func(e transport.Transport) {
 						e.(*broken).Kill()
 					}})
 					if (err != nil) != (m.found != "") {
@@ -216,8 +216,8 @@ func TestPlantedMistakes(t *testing.T) {
 	}
 }
 
-func plant(n int, mistake func(*broken)) []collective.Transport {
-	out := make([]collective.Transport, n)
+func plant(n int, mistake func(*broken)) []transport.Transport {
+	out := make([]transport.Transport, n)
 	for i, t := range mem.New(n) {
 		b := newBroken(t)
 		mistake(b)

@@ -1,8 +1,6 @@
 package mailbox
 
-import (
-	"github.com/elrun/elrun/collective"
-)
+import "github.com/elrun/elrun/collective/transport"
 
 // Message is a message on its way into the box. Who accepted it fills Buf and then
 // calls Done or Abort, once, and does not touch it afterwards.
@@ -12,7 +10,7 @@ type Message struct {
 
 	box     *Box
 	from    int
-	env     collective.Envelope
+	env     transport.Envelope
 	store   []byte   // pooled memory under Buf, nil if there is none
 	direct  bool     // Buf is the waiter's
 	waiter  *receive // who asked for it; guarded by the source's mu unless direct
@@ -57,7 +55,7 @@ func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 // message is not what the waiting receive asks for.
 //
 // Messages under one key are received in the order in which they were accepted.
-func (b *Box) Accept(from int, e collective.Envelope, size int) (*Message, error) {
+func (b *Box) Accept(from int, e transport.Envelope, size int) (*Message, error) {
 	if cause := b.Cause(); cause != nil {
 		return nil, cause
 	}
@@ -77,7 +75,7 @@ func (b *Box) Accept(from int, e collective.Envelope, size int) (*Message, error
 }
 
 // acceptDirect lets the message be filled into r, which was taken out of its slot.
-func (b *Box) acceptDirect(from int, e collective.Envelope, size int, r *receive) (*Message, error) {
+func (b *Box) acceptDirect(from int, e transport.Envelope, size int, r *receive) (*Message, error) {
 	if err := b.sources[from].compare(r, e, size); err != nil {
 		b.revoke(err)
 		r.ready <- err

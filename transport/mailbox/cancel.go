@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // cancelled is the cause of a revocation by a call whose ctx ended: to this rank's
 // callers it is the error of the ctx as well, to other ranks an *AbortError.
 type cancelled struct {
-	abort *collective.AbortError
+	abort *transport.AbortError
 	ctx   error
 }
 
@@ -21,12 +21,12 @@ func (e *cancelled) Error() string { return e.abort.Error() }
 func (e *cancelled) Unwrap() []error { return []error{e.abort, e.ctx} }
 
 // Cancelled returns the cause of the revocation by call what of rank self, whose ctx
-// has ended. errors.As finds a *collective.AbortError in it, errors.Is the error and
+// has ended. errors.As finds a *transport.AbortError in it, errors.Is the error and
 // the cause of ctx.
 func Cancelled(ctx context.Context, self int, what string) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != err {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return &cancelled{&collective.AbortError{Rank: self, Cause: fmt.Sprintf("%s: %v", what, err)}, err}
+	return &cancelled{&transport.AbortError{Rank: self, Cause: fmt.Sprintf("%s: %v", what, err)}, err}
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 const (
@@ -21,11 +21,11 @@ const (
 	GaugeLong = 2 * gaugeLead
 )
 
-// Gauge measures the pace at which a rank's messages come in, for collective.Meter. It
+// Gauge measures the pace at which a rank's messages come in, for transport.Meter. It
 // must be the reader of the stream that uses it. The zero value is ready.
 type Gauge struct {
 	mu  sync.Mutex
-	sum collective.Arrival
+	sum transport.Arrival
 }
 
 // Fill reads the payload of a message, whose header was read just before, into buf.
@@ -73,10 +73,10 @@ func (g *Gauge) add(bytes int, took time.Duration) {
 }
 
 // Take returns what has come since the last Take.
-func (g *Gauge) Take() collective.Arrival {
+func (g *Gauge) Take() transport.Arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sum := g.sum
-	g.sum = collective.Arrival{}
+	g.sum = transport.Arrival{}
 	return sum
 }

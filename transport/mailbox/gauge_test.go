@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
@@ -42,13 +42,13 @@ func TestGauge(t *testing.T) {
 	const piece, pause = 4 << 10, time.Millisecond
 	tests := map[string]struct {
 		size int
-		want collective.Arrival
+		want transport.Arrival
 	}{
-		"long":   {256 << 10, collective.Arrival{Bytes: 196 << 10, Time: 49 * pause}},
-		"medium": {64 << 10, collective.Arrival{Bytes: 64 << 10, Time: 16 * pause}},
-		"least":  {32 << 10, collective.Arrival{Bytes: 32 << 10, Time: 8 * pause}},
-		"short":  {28 << 10, collective.Arrival{}},
-		"empty":  {0, collective.Arrival{}},
+		"long":   {256 << 10, transport.Arrival{Bytes: 196 << 10, Time: 49 * pause}},
+		"medium": {64 << 10, transport.Arrival{Bytes: 64 << 10, Time: 16 * pause}},
+		"least":  {32 << 10, transport.Arrival{Bytes: 32 << 10, Time: 8 * pause}},
+		"short":  {28 << 10, transport.Arrival{}},
+		"empty":  {0, transport.Arrival{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestGauge(t *testing.T) {
 				if got := g.Take(); got.Bytes != test.want.Bytes || got.Time > test.want.Time {
 					t.Errorf("thrown away: got %+v, want %+v", got, test.want)
 				}
-				if again := g.Take(); again != (collective.Arrival{}) {
+				if again := g.Take(); again != (transport.Arrival{}) {
 					t.Errorf("taken again: %+v", again)
 				}
 			})
@@ -97,7 +97,7 @@ func TestGaugeAddsUp(t *testing.T) {
 				t.Error("no error from a short stream")
 			}
 		}
-		if got, want := g.Take(), (collective.Arrival{Bytes: 90 << 10, Time: 9 * time.Second}); got != want {
+		if got, want := g.Take(), (transport.Arrival{Bytes: 90 << 10, Time: 9 * time.Second}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})

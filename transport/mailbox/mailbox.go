@@ -37,6 +37,7 @@ import (
 	"sync/atomic"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // DefaultLimit is how many bytes of one source are held before somebody asks for them
@@ -51,8 +52,8 @@ type Box struct {
 	self    int
 	revoke  func(error)
 	sources []source
-	signals chan collective.Signal
-	shared  *collective.Shared // nil without
+	signals chan transport.Signal
+	shared  *transport.Shared // nil without
 
 	cause  atomic.Pointer[error]
 	failed chan struct{} // closed when cause is set
@@ -73,7 +74,7 @@ func New(self, n, limit int, revoke func(error)) *Box {
 		self:    self,
 		revoke:  revoke,
 		sources: make([]source, n),
-		signals: make(chan collective.Signal, signalQueue),
+		signals: make(chan transport.Signal, signalQueue),
 		failed:  make(chan struct{}),
 	}
 	b.receives.New = func() any { return &receive{ready: make(chan error, 1)} }
@@ -111,10 +112,10 @@ func (b *Box) Fail(cause error) bool {
 
 // Share lets the calls in a memory that this rank shares fail and end as those of the box
 // do. It comes before all else.
-func (b *Box) Share(s *collective.Shared) { b.shared = s }
+func (b *Box) Share(s *transport.Shared) { b.shared = s }
 
 // Shared returns what Share was given, or nil.
-func (b *Box) Shared() *collective.Shared { return b.shared }
+func (b *Box) Shared() *transport.Shared { return b.shared }
 
 // Cause returns what Fail was first called with, or nil.
 func (b *Box) Cause() error {
@@ -154,10 +155,10 @@ func (b *Box) Unbound(from int) {
 // Signal queues a copy of data as a signal of rank from. It is lost when too many wait.
 func (b *Box) Signal(from int, data []byte) {
 	select {
-	case b.signals <- collective.Signal{From: from, Data: append([]byte(nil), data...)}:
+	case b.signals <- transport.Signal{From: from, Data: append([]byte(nil), data...)}:
 	default:
 	}
 }
 
 // Signals returns the channel of signals. It is never closed.
-func (b *Box) Signals() <-chan collective.Signal { return b.signals }
+func (b *Box) Signals() <-chan transport.Signal { return b.signals }

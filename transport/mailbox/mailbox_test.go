@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 const limit = 1 << 10
@@ -21,8 +22,8 @@ func newBox() *Box {
 	return b
 }
 
-func env(seq uint32) collective.Envelope {
-	return collective.Envelope{Comm: 7, Seq: seq, Call: collective.Call{Kind: collective.KindBarrier, Root: -1}}
+func env(seq uint32) transport.Envelope {
+	return transport.Envelope{Comm: 7, Seq: seq, Call: transport.Call{Kind: transport.KindBarrier, Root: -1}}
 }
 
 // pending is a Recv in a goroutine of its own.
@@ -31,7 +32,7 @@ type pending struct {
 	done chan error
 }
 
-func recv(ctx context.Context, b *Box, from int, e collective.Envelope, size int) *pending {
+func recv(ctx context.Context, b *Box, from int, e transport.Envelope, size int) *pending {
 	p := &pending{make([]byte, size), make(chan error, 1)}
 	go func() { p.done <- b.Recv(ctx, from, e, p.buf) }()
 	return p
@@ -41,7 +42,7 @@ func recv(ctx context.Context, b *Box, from int, e collective.Envelope, size int
 func (p *pending) ended() bool { return len(p.done) == 1 }
 
 // arrive brings one message completely.
-func arrive(t *testing.T, b *Box, from int, e collective.Envelope, payload string) {
+func arrive(t *testing.T, b *Box, from int, e transport.Envelope, payload string) {
 	t.Helper()
 	m, err := b.Accept(from, e, len(payload))
 	if err != nil {
@@ -107,7 +108,7 @@ func TestOrderAndIndependence(t *testing.T) {
 	arrive(t, b, 1, other, "com")
 	for _, want := range []struct {
 		from int
-		e    collective.Envelope
+		e    transport.Envelope
 		text string
 	}{{1, env(3), ""}, {1, other, "com"}, {2, env(1), "far"}, {1, env(2), "tag"}, {1, env(1), "one"}, {1, env(1), "two"}} {
 		wantText(t, recv(t.Context(), b, want.from, want.e, len(want.text)), want.text)
@@ -116,19 +117,19 @@ func TestOrderAndIndependence(t *testing.T) {
 
 func TestMismatch(t *testing.T) {
 	other := env(1)
-	other.Call.Kind = collective.KindAllReduce
+	other.Call.Kind = transport.KindAllReduce
 	tests := map[string]struct {
-		sent collective.Envelope
+		sent transport.Envelope
 		size int
-		want collective.MismatchError
+		want transport.MismatchError
 	}{
-		"length": {env(1), 4, collective.MismatchError{RankB: 1, A: env(1).Call, B: env(1).Call,
+		"length": {env(1), 4, transport.MismatchError{RankB: 1, A: env(1).Call, B: env(1).Call,
 			Detail: "rank 1 sent 4 bytes, rank 0 expected 3"}},
-		"call": {other, 3, collective.MismatchError{RankB: 1, A: env(1).Call, B: other.Call}},
+		"call": {other, 3, transport.MismatchError{RankB: 1, A: env(1).Call, B: other.Call}},
 	}
-	check := func(t *testing.T, got error, want collective.MismatchError) {
+	check := func(t *testing.T, got error, want transport.MismatchError) {
 		t.Helper()
-		var m *collective.MismatchError
+		var m *transport.MismatchError
 		if !errors.As(got, &m) || *m != want {
 			t.Errorf("got %v, want %v", got, &want)
 		}
@@ -201,14 +202,14 @@ func TestCancelUnmatched(t *testing.T) {
 		why := errors.New("enough")
 		cancel(why)
 		err := <-p.done
-		for _, want := range []error{context.Canceled, why, collective.ErrRevoked} {
+		for _, want := range []error{context.Canceled, why, transport.ErrRevoked} {
 			if !errors.Is(err, want) {
 				t.Errorf("%v is not %v", err, want)
 			}
 		}
-		want := collective.AbortError{Rank: 0, Cause: "receive from rank 1: context canceled: enough"}
-		got := collective.DecodeCause(2, collective.EncodeCause(0, b.Cause()))
-		if a := new(collective.AbortError); !errors.As(got, &a) || *a != want {
+		want := transport.AbortError{Rank: 0, Cause: "receive from rank 1: context canceled: enough"}
+		got := transport.DecodeCause(2, transport.EncodeCause(0, b.Cause()))
+		if a := new(transport.AbortError); !errors.As(got, &a) || *a != want {
 			t.Errorf("others see %v, want %v", got, &want)
 		}
 	})
@@ -247,7 +248,7 @@ func TestCancelWhileFilling(t *testing.T) {
 
 // After Abort the cause is the transport's to find.
 func TestAbortWaitsForCause(t *testing.T) {
-	lost := &collective.PeerError{Rank: 1, Cause: "reset"}
+	lost := &transport.PeerError{Rank: 1, Cause: "reset"}
 	for name, first := range map[string]bool{"receive first": true, "message first": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -322,14 +323,14 @@ func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBox()
 		arrive(t, b, 1, env(1), "kept")
-		b.End(1, &collective.PeerError{Rank: 1, Cause: "closed"})
+		b.End(1, &transport.PeerError{Rank: 1, Cause: "closed"})
 		wantText(t, recv(t.Context(), b, 1, env(1), 4), "kept")
 		if b.Cause() != nil {
 			t.Error("an end from which nothing is wanted revoked")
 		}
 		arrive(t, b, 2, env(1), "other")
 		wantText(t, recv(t.Context(), b, 2, env(1), 5), "other")
-		closed := &collective.PeerError{Rank: 2, Cause: "closed"}
+		closed := &transport.PeerError{Rank: 2, Cause: "closed"}
 		p, q := recv(t.Context(), b, 2, env(1), 4), recv(t.Context(), b, 2, env(2), 4)
 		synctest.Wait()
 		b.End(2, closed)
@@ -347,7 +348,7 @@ func TestEnd(t *testing.T) {
 
 func TestReceiveAfterEndRevokes(t *testing.T) {
 	b := newBox()
-	closed := &collective.PeerError{Rank: 1, Cause: "closed"}
+	closed := &transport.PeerError{Rank: 1, Cause: "closed"}
 	b.End(1, closed)
 	if err := b.Recv(t.Context(), 1, env(1), nil); err != closed || b.Cause() != closed {
 		t.Errorf("got %v, cause %v", err, b.Cause())

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/race"
 )
 
@@ -117,7 +117,7 @@ func TestModel(t *testing.T) {
 
 // finish fails the box with messages in all states and expects all receives back.
 func (o *model) finish(t *rapid.T) {
-	o.box.Fail(collective.ErrClosed)
+	o.box.Fail(transport.ErrClosed)
 	synctest.Wait()
 	for k := range o.sent {
 		for _, m := range o.sent[k] {
@@ -132,7 +132,7 @@ func (o *model) finish(t *rapid.T) {
 			if o.checked[k][i] {
 				continue
 			}
-			if err := <-p.done; err != collective.ErrClosed {
+			if err := <-p.done; err != transport.ErrClosed {
 				t.Fatalf("receive %d.%d after the failure: %v", k, i, err)
 			}
 		}

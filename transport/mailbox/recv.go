@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // errAborted tells a receive that its message will not be completed.
@@ -16,7 +16,7 @@ var errAborted = errors.New("message aborted")
 type receive struct {
 	box     *Box
 	from    int
-	env     collective.Envelope
+	env     transport.Envelope
 	buf     []byte
 	err     error      // why it was in vain from the beginning
 	ready   chan error // of one element, so that telling never blocks
@@ -31,12 +31,12 @@ type receive struct {
 //
 // When Recv returns nobody writes to buf any more. A Recv ended by its ctx or a failure
 // while its message comes in waits for the message's Done or Abort.
-func (b *Box) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+func (b *Box) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return b.Post(from, e, buf).Wait(ctx)
 }
 
 // Post begins a Recv and does not wait.
-func (b *Box) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	r := b.receives.Get().(*receive)
 	r.box, r.from, r.env, r.buf = b, from, e, buf
 	if r.err = b.Check("receive", from); r.err == nil {
@@ -62,7 +62,7 @@ func (r *receive) ask() {
 	}
 }
 
-// Wait implements collective.Posted.
+// Wait implements transport.Posted.
 func (r *receive) Wait(ctx context.Context) error {
 	b, err := r.box, r.err
 	if err == nil {

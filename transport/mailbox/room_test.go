@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // sleepers starts n readers that wait for room and returns the channel that tells of
@@ -54,7 +54,7 @@ func TestRoom(t *testing.T) {
 		}, false},
 		"the limit is lifted": {func(_ *testing.T, b *Box, _ chan struct{}) { b.Unbound(1) }, true},
 		"the readers stop":    {func(_ *testing.T, _ *Box, stop chan struct{}) { close(stop) }, true},
-		"the box fails":       {func(_ *testing.T, b *Box, _ chan struct{}) { b.Fail(collective.ErrClosed) }, true},
+		"the box fails":       {func(_ *testing.T, b *Box, _ chan struct{}) { b.Fail(transport.ErrClosed) }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestRoom(t *testing.T) {
 				if got := len(out) == cap(out); got != test.want {
 					t.Errorf("%d of %d readers went on", len(out), cap(out))
 				}
-				b.Fail(collective.ErrClosed)
+				b.Fail(transport.ErrClosed)
 				synctest.Wait()
 				if n := b.sources[1].sleepers; n != 0 {
 					t.Errorf("%d sleepers left", n)
@@ -96,7 +96,7 @@ func TestUnaskedMessageBlocksNoOther(t *testing.T) {
 		synctest.Wait()
 		p := recv(t.Context(), b, 1, env(2), 9)
 		wantText(t, p, "asked for")
-		b.Fail(collective.ErrClosed)
+		b.Fail(transport.ErrClosed)
 	})
 }
 
@@ -120,6 +120,6 @@ func TestEmptyMessagesCount(t *testing.T) {
 		if out := sleepers(b, 1, 1, nil); len(out) > 0 {
 			t.Error("no pause")
 		}
-		b.Fail(collective.ErrClosed)
+		b.Fail(transport.ErrClosed)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // key is what messages are matched by, besides their source.
@@ -14,7 +14,7 @@ type key struct {
 }
 
 // keyOf drops the Call, which is compared and not matched.
-func keyOf(e collective.Envelope) key { return key{e.Comm, e.Seq} }
+func keyOf(e transport.Envelope) key { return key{e.Comm, e.Seq} }
 
 // slot is what waits under one key: messages that nobody has asked for, or receives
 // for which nothing has come, never both. Empty slots are not kept.
@@ -115,12 +115,12 @@ func (s *source) ask(r *receive) (arrived, wake bool, err error) {
 	return m.arrived, s.wakeLocked(), nil
 }
 
-// compare returns a *collective.MismatchError unless r asks for what was sent.
-func (s *source) compare(r *receive, sent collective.Envelope, size int) error {
+// compare returns a *transport.MismatchError unless r asks for what was sent.
+func (s *source) compare(r *receive, sent transport.Envelope, size int) error {
 	if r.env.Call == sent.Call && len(r.buf) == size {
 		return nil
 	}
-	err := &collective.MismatchError{RankA: s.self, RankB: s.rank, A: r.env.Call, B: sent.Call}
+	err := &transport.MismatchError{RankA: s.self, RankB: s.rank, A: r.env.Call, B: sent.Call}
 	if len(r.buf) != size {
 		err.Detail = fmt.Sprintf("rank %d sent %d bytes, rank %d expected %d", s.rank, size, s.self, len(r.buf))
 	}

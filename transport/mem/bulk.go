@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -74,7 +74,7 @@ func (w *Network) ask(s *stream, m *Member, to elastic.ID, request []byte) error
 	other := w.memberLocked(to)
 	switch {
 	case m.left != nil:
-		return fmt.Errorf("%w: %w", collective.ErrClosed, m.left)
+		return fmt.Errorf("%w: %w", transport.ErrClosed, m.left)
 	case other == m:
 		return errors.New("a member cannot connect to itself")
 	case other.left != nil:

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -150,7 +150,7 @@ func TestRequestErrors(t *testing.T) {
 		t.Error("asked one that has left")
 	}
 	w.Kill("a")
-	if _, err := a.Bulk.Request(t.Context(), "b", nil); !errors.Is(err, collective.ErrClosed) {
+	if _, err := a.Bulk.Request(t.Context(), "b", nil); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("asked by the dead: %v", err)
 	}
 }

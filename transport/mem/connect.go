@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -21,7 +22,7 @@ type meeting struct {
 }
 
 // Connect implements elastic.Connector.
-func (m *Member) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (m *Member) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := m.connect(ctx, v, self)
 	if err != nil {
 		return nil, fmt.Errorf("mem: connect rank %d of %v: %w", self, v, err)
@@ -64,7 +65,7 @@ func (w *Network) arrive(m *Member, v elastic.View, self int) (e *meeting, compl
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m.left != nil {
-		return nil, false, fmt.Errorf("%w: %w", collective.ErrClosed, m.left)
+		return nil, false, fmt.Errorf("%w: %w", transport.ErrClosed, m.left)
 	}
 	for rank, member := range v.Members {
 		if other := w.members[member.ID]; other != nil && other.left != nil {
@@ -130,5 +131,5 @@ func (w *Network) abandon(id elastic.ID, why error) []*meeting {
 
 // lost returns the loss of a rank of v.
 func lost(v elastic.View, rank int, why error) error {
-	return &collective.PeerError{Rank: rank, Peer: v.Members[rank].ID.Short(), Cause: why.Error()}
+	return &transport.PeerError{Rank: rank, Peer: v.Members[rank].ID.Short(), Cause: why.Error()}
 }

@@ -14,18 +14,18 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// Transport is the endpoint of one rank; it implements collective.Transport. A Send
+// Transport is the endpoint of one rank; it implements transport.Transport. A Send
 // copies into the receive that waits for it, or into memory of the receiver's mailbox
 // while that has room.
 type Transport struct {
 	self int
 	all  []*Transport // by rank
 	box  *mailbox.Box
-	left atomic.Pointer[collective.PeerError] // why others do not reach it any more
+	left atomic.Pointer[transport.PeerError] // why others do not reach it any more
 }
 
 // New returns the endpoints of ranks 0..n-1 of one epoch.
@@ -39,8 +39,8 @@ func New(n int) []*Transport {
 	return all
 }
 
-// Send implements collective.Transport.
-func (t *Transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+// Send implements transport.Transport.
+func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if err := t.box.Check("send", to); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (t *Transport) Send(ctx context.Context, to int, e collective.Envelope, buf
 
 // send hands buf to the mailbox of to. The error is for a revocation: where the mailbox
 // has failed, the cause is what this rank would be told of that.
-func (t *Transport) send(ctx context.Context, to *Transport, e collective.Envelope, buf []byte) error {
+func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
 	}
@@ -80,47 +80,47 @@ func (t *Transport) gone() error {
 	if left := t.left.Load(); left != nil {
 		return left
 	}
-	return collective.DecodeCause(t.self, collective.EncodeCause(t.self, t.box.Cause()))
+	return transport.DecodeCause(t.self, transport.EncodeCause(t.self, t.box.Cause()))
 }
 
-// Recv implements collective.Transport.
-func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+// Recv implements transport.Transport.
+func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return t.box.Recv(ctx, from, e, buf)
 }
 
-// Post implements collective.Transport.
-func (t *Transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+// Post implements transport.Transport.
+func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	return t.box.Post(from, e, buf)
 }
 
-// Signal implements collective.Transport. A signal that is too long is lost.
+// Signal implements transport.Transport. A signal that is too long is lost.
 func (t *Transport) Signal(to int, msg []byte) {
-	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= collective.MaxSignal {
+	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= transport.MaxSignal {
 		t.all[to].box.Signal(t.self, msg)
 	}
 }
 
-// Signals implements collective.Transport.
-func (t *Transport) Signals() <-chan collective.Signal { return t.box.Signals() }
+// Signals implements transport.Transport.
+func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
 
-// Revoke implements collective.Transport. The others have failed when it returns.
+// Revoke implements transport.Transport. The others have failed when it returns.
 func (t *Transport) Revoke(cause error) {
 	if cause == nil {
-		cause = collective.ErrRevoked
+		cause = transport.ErrRevoked
 	}
 	if !t.box.Fail(cause) {
 		return
 	}
-	told := collective.EncodeCause(t.self, cause)
+	told := transport.EncodeCause(t.self, cause)
 	for _, other := range t.all {
-		other.box.Fail(collective.DecodeCause(t.self, told))
+		other.box.Fail(transport.DecodeCause(t.self, told))
 	}
 }
 
-// Close implements collective.Transport.
+// Close implements transport.Transport.
 func (t *Transport) Close() error {
-	why := &collective.PeerError{Rank: t.self, Cause: "closed"}
-	if !t.leave(why, collective.ErrClosed) {
+	why := &transport.PeerError{Rank: t.self, Cause: "closed"}
+	if !t.leave(why, transport.ErrClosed) {
 		return nil
 	}
 	for _, other := range t.all {
@@ -130,10 +130,10 @@ func (t *Transport) Close() error {
 }
 
 // Kill ends this rank as a crash does: its own calls fail with ErrClosed, and every
-// other rank is revoked with a *collective.PeerError that names it.
+// other rank is revoked with a *transport.PeerError that names it.
 func (t *Transport) Kill() {
-	why := &collective.PeerError{Rank: t.self, Cause: "killed"}
-	if !t.leave(why, fmt.Errorf("rank %d was killed: %w", t.self, collective.ErrClosed)) {
+	why := &transport.PeerError{Rank: t.self, Cause: "killed"}
+	if !t.leave(why, fmt.Errorf("rank %d was killed: %w", t.self, transport.ErrClosed)) {
 		return
 	}
 	for _, other := range t.all {
@@ -143,7 +143,7 @@ func (t *Transport) Kill() {
 
 // leave fails the box with cause, and reports false if it had failed before. why is
 // there for the others before they can find the box failed.
-func (t *Transport) leave(why *collective.PeerError, cause error) bool {
+func (t *Transport) leave(why *transport.PeerError, cause error) bool {
 	t.left.CompareAndSwap(nil, why)
 	return t.box.Fail(cause)
 }

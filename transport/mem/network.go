@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -55,7 +55,7 @@ func (w *Network) Connector(id elastic.ID) elastic.Connector { return w.Control(
 
 // Kill ends member id as a crash does: its calls fail with ErrClosed, its peers see
 // a PeerDown, and every transport of which it is a member is revoked with a
-// *collective.PeerError that names it. The ID cannot come back.
+// *transport.PeerError that names it. The ID cannot come back.
 func (w *Network) Kill(id elastic.ID) {
 	m := w.Control(id)
 	for _, t := range m.leave(errors.New("killed")) {
@@ -121,7 +121,7 @@ func (m *Member) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	other := m.network.memberLocked(to)
 	switch {
 	case m.left != nil:
-		return fmt.Errorf("%w: %w", collective.ErrClosed, m.left)
+		return fmt.Errorf("%w: %w", transport.ErrClosed, m.left)
 	case other == m:
 		return errors.New("a member cannot connect to itself")
 	case other.left != nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -94,7 +95,7 @@ func TestControlErrors(t *testing.T) {
 	if err := a.Send(t.Context(), "b", nil); err == nil {
 		t.Error("sent to the dead")
 	}
-	if err := w.Control("b").Send(t.Context(), "a", nil); !errors.Is(err, collective.ErrClosed) {
+	if err := w.Control("b").Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("sent by the dead: %v", err)
 	}
 	if err := w.Close(); err != nil {
@@ -103,10 +104,10 @@ func TestControlErrors(t *testing.T) {
 }
 
 // connect calls Connect for each member in a goroutine.
-func connect(ctx context.Context, w *mem.Network, v elastic.View, ranks ...int) (map[int]collective.Transport, map[int]error) {
+func connect(ctx context.Context, w *mem.Network, v elastic.View, ranks ...int) (map[int]transport.Transport, map[int]error) {
 	type result struct {
 		rank int
-		t    collective.Transport
+		t    transport.Transport
 		err  error
 	}
 	results := make(chan result)
@@ -116,7 +117,7 @@ func connect(ctx context.Context, w *mem.Network, v elastic.View, ranks ...int) 
 			results <- result{rank, t, err}
 		}()
 	}
-	ts, errs := make(map[int]collective.Transport), make(map[int]error)
+	ts, errs := make(map[int]transport.Transport), make(map[int]error)
 	for range ranks {
 		r := <-results
 		ts[r.rank], errs[r.rank] = r.t, r.err
@@ -134,14 +135,14 @@ func TestConnect(t *testing.T) {
 				t.Fatalf("rank %d: %v", rank, err)
 			}
 		}
-		go ts[2].Send(t.Context(), 0, collective.Envelope{}, []byte("hi"))
+		go ts[2].Send(t.Context(), 0, transport.Envelope{}, []byte("hi"))
 		buf := make([]byte, 2)
-		if err := ts[0].Recv(t.Context(), 2, collective.Envelope{}, buf); err != nil || string(buf) != "hi" {
+		if err := ts[0].Recv(t.Context(), 2, transport.Envelope{}, buf); err != nil || string(buf) != "hi" {
 			t.Errorf("%q, %v", buf, err)
 		}
 		w.Kill("b")
-		var lost *collective.PeerError
-		if err := ts[0].Recv(t.Context(), 2, collective.Envelope{}, buf); !errors.As(err, &lost) || lost.Rank != 1 {
+		var lost *transport.PeerError
+		if err := ts[0].Recv(t.Context(), 2, transport.Envelope{}, buf); !errors.As(err, &lost) || lost.Rank != 1 {
 			t.Errorf("after the death of rank 1: %v", err)
 		}
 		if _, errs := connect(t.Context(), w, view(2, "a", "b"), 0); !errors.As(errs[0], &lost) || lost.Rank != 1 {
@@ -161,7 +162,7 @@ func TestConnectErrors(t *testing.T) {
 		defer cancel()
 		_, errs := connect(ctx, w, v, 0, 1)
 		for rank, err := range errs {
-			var lost *collective.PeerError
+			var lost *transport.PeerError
 			if !errors.As(err, &lost) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("rank %d waited for a member that never came: %v", rank, err)
 			}
@@ -188,12 +189,12 @@ func TestDeathDuringConnect(t *testing.T) {
 		}()
 		_, errs := connect(t.Context(), w, v, 0, 1)
 		for rank, err := range errs {
-			var lost *collective.PeerError
+			var lost *transport.PeerError
 			if !errors.As(err, &lost) || lost.Rank != 1 {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
-		if _, errs := connect(t.Context(), w, view(2, "a", "b"), 1); !errors.Is(errs[1], collective.ErrClosed) {
+		if _, errs := connect(t.Context(), w, view(2, "a", "b"), 1); !errors.Is(errs[1], transport.ErrClosed) {
 			t.Errorf("the dead connects: %v", errs[1])
 		}
 		if err := w.Close(); err != nil {

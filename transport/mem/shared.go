@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/shm"
 )
 
@@ -54,7 +54,7 @@ func share(ranks []*Transport) error {
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
-		t.box.Share(&collective.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[i]}, Ranks: members, Cause: t.box.Cause, Release: h.release})
+		t.box.Share(&transport.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[i]}, Ranks: members, Cause: t.box.Cause, Release: h.release})
 	}
 	return nil
 }
@@ -109,5 +109,5 @@ func (h *host) close() error {
 	return err
 }
 
-// Shared implements collective.Sharer.
-func (t *Transport) Shared() *collective.Shared { return t.box.Shared() }
+// Shared implements transport.Sharer.
+func (t *Transport) Shared() *transport.Shared { return t.box.Shared() }

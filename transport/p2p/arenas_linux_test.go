@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 )
@@ -289,7 +290,7 @@ func TestDeathInMemory(t *testing.T) {
 						close(reached)
 					}
 					if err := collective.AllReduce(t.Context(), c, vector, vector, collective.Sum[float32]); err != nil {
-						var lost *collective.PeerError
+						var lost *transport.PeerError
 						if rank != dead && (!errors.As(err, &lost) || lost.Rank != dead) {
 							errs <- fmt.Errorf("rank %d: %w, want the loss of rank %d", rank, err, dead)
 							return

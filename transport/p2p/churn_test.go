@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 )
@@ -52,7 +52,7 @@ func TestChurn(t *testing.T) {
 					t.Error(err)
 				}
 				for rank, e := range ts {
-					if err := e.Recv(within(t, long), (rank+1)%len(ts), collective.Envelope{Seq: 9}, nil); err == nil {
+					if err := e.Recv(within(t, long), (rank+1)%len(ts), transport.Envelope{Seq: 9}, nil); err == nil {
 						t.Errorf("rank %d received after a death", rank)
 					}
 					closing.Go(func() { _ = e.Close() })
@@ -87,7 +87,7 @@ func TestConnectToTheDead(t *testing.T) {
 				}()
 			}
 			for range 2 {
-				var lost *collective.PeerError
+				var lost *transport.PeerError
 				if err := <-errs; !errors.As(err, &lost) || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
@@ -106,7 +106,7 @@ func TestConnectStale(t *testing.T) {
 	stale := elastic.View{Epoch: 3, Members: append(slices.Clone(v.Members[:1]), w.Members...)}
 	introduce(t, hs[:1], stale)
 	_, err := third[0].Connect(within(t, long), stale, 1)
-	if !errors.Is(err, collective.ErrRevoked) || errors.Is(err, collective.ErrPeer) {
+	if !errors.Is(err, transport.ErrRevoked) || errors.Is(err, transport.ErrPeer) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
@@ -42,7 +43,7 @@ type attempt struct {
 }
 
 // Connect implements elastic.Connector.
-func (h *Host) Connect(ctx context.Context, v elastic.View, self int) (collective.Transport, error) {
+func (h *Host) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := h.connect(ctx, v, self)
 	if err != nil {
 		return nil, fmt.Errorf("p2p: connect rank %d of %v: %w", self, v, err)
@@ -79,7 +80,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	case <-ctx.Done():
 		a.fail(a.blame(context.Cause(ctx)))
 	case <-h.done:
-		a.fail(fmt.Errorf("%w: host closed", collective.ErrClosed))
+		a.fail(fmt.Errorf("%w: host closed", transport.ErrClosed))
 	}
 	cancel() // ends the dials
 	dials.Wait()
@@ -120,7 +121,7 @@ func (h *Host) register(a *attempt) ([]*parkedStream, error) {
 	defer h.mu.Unlock()
 	switch {
 	case h.closed:
-		return nil, fmt.Errorf("%w: host closed", collective.ErrClosed)
+		return nil, fmt.Errorf("%w: host closed", transport.ErrClosed)
 	case a.view.Epoch < h.floor:
 		return nil, fmt.Errorf("epoch %d is over", a.view.Epoch)
 	case h.attempts[a.hash] != nil:
@@ -334,12 +335,12 @@ func (a *attempt) blame(cause error) error {
 // that is in a later view already is not at fault.
 func (a *attempt) blameFor(rank int, err error) error {
 	if errors.Is(err, errStale) {
-		return fmt.Errorf("%w: rank %d (%s): %w", collective.ErrRevoked, rank, a.view.Members[rank].ID.Short(), err)
+		return fmt.Errorf("%w: rank %d (%s): %w", transport.ErrRevoked, rank, a.view.Members[rank].ID.Short(), err)
 	}
 	return a.lost(rank, err)
 }
 
 // lost returns the loss of a rank of the view.
 func (a *attempt) lost(rank int, why error) error {
-	return &collective.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
+	return &transport.PeerError{Rank: rank, Peer: a.view.Members[rank].ID.Short(), Cause: why.Error()}
 }

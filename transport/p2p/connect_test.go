@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 )
 
 // closeAll closes the transports as ranks do, at the same time.
-func closeAll(t testing.TB, ts []collective.Transport) {
+func closeAll(t testing.TB, ts []transport.Transport) {
 	t.Helper()
 	done := make(chan error)
 	for _, e := range ts {
@@ -27,9 +28,9 @@ func closeAll(t testing.TB, ts []collective.Transport) {
 }
 
 // ring sends a byte from each rank to the next.
-func ring(t testing.TB, ts []collective.Transport) {
+func ring(t testing.TB, ts []transport.Transport) {
 	t.Helper()
-	e, n := collective.Envelope{Seq: 1}, len(ts)
+	e, n := transport.Envelope{Seq: 1}, len(ts)
 	for rank := range ts {
 		if err := ts[rank].Send(within(t, long), (rank+1)%n, e, []byte{byte(rank)}); err != nil {
 			t.Error(err)
@@ -86,7 +87,7 @@ func TestConnectNextEpoch(t *testing.T) {
 			ring(t, first)
 			ring(t, second)
 			closeAll(t, first)
-			ring2 := collective.Envelope{Seq: 2}
+			ring2 := transport.Envelope{Seq: 2}
 			if err := second[0].Send(t.Context(), 2, ring2, nil); err != nil {
 				t.Error(err)
 			}
@@ -105,7 +106,7 @@ func TestConnectNextEpoch(t *testing.T) {
 func TestConnectParks(t *testing.T) {
 	hs, v := hosts(t, 3, configs()["tls"])
 	introduce(t, hs, v)
-	ts := make([]collective.Transport, 3)
+	ts := make([]transport.Transport, 3)
 	errs := make(chan error)
 	enter := func(rank int) {
 		var err error
@@ -154,7 +155,7 @@ func TestConnectRefused(t *testing.T) {
 				waiting <- err
 			}()
 			_, err := hs[1].Connect(ctx, test.view(v), 1)
-			var lost *collective.PeerError
+			var lost *transport.PeerError
 			if !errors.As(err, &lost) || lost.Rank != 0 || !strings.Contains(lost.Cause, "refused") {
 				t.Errorf("rank 1: %v", err)
 			}
@@ -181,7 +182,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 	ctx := within(t, short)
 	_, err := tryConnect(ctx, hs[:2], v) // rank 2 never enters
-	var lost *collective.PeerError
+	var lost *transport.PeerError
 	if !errors.As(err, &lost) || lost.Rank != 2 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("rank 2 did not come, and the error is %v", err)
 	}
@@ -220,7 +221,7 @@ func TestDeathDuringConnect(t *testing.T) {
 			}
 			for range 2 {
 				// One may see the other give up before it sees the death itself.
-				var lost *collective.PeerError
+				var lost *transport.PeerError
 				if err := <-errs; !errors.As(err, &lost) || errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
@@ -243,7 +244,7 @@ func TestCloseDuringConnect(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("connected without the other")
 	}
-	if _, err := hs[1].Connect(t.Context(), v, 1); !errors.Is(err, collective.ErrClosed) {
+	if _, err := hs[1].Connect(t.Context(), v, 1); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("a closed host: %v", err)
 	}
 }
@@ -252,17 +253,17 @@ func TestSendArguments(t *testing.T) {
 	hs, v := hosts(t, 2, configs()["tls"])
 	ts := connect(t, hs, v)
 	for _, to := range []int{-1, 2} {
-		if err := ts[0].Send(t.Context(), to, collective.Envelope{}, nil); !errors.Is(err, collective.ErrArgument) {
+		if err := ts[0].Send(t.Context(), to, transport.Envelope{}, nil); !errors.Is(err, collective.ErrArgument) {
 			t.Errorf("send to %d: %v", to, err)
 		}
 		ts[0].Signal(to, nil)
 	}
-	if err := ts[0].Send(t.Context(), 1, collective.Envelope{}, make([]byte, 64<<20+1)); !errors.Is(err, collective.ErrArgument) {
+	if err := ts[0].Send(t.Context(), 1, transport.Envelope{}, make([]byte, 64<<20+1)); !errors.Is(err, collective.ErrArgument) {
 		t.Errorf("a message above the limit: %v", err)
 	}
-	ts[0].Signal(1, make([]byte, collective.MaxSignal+1))
+	ts[0].Signal(1, make([]byte, transport.MaxSignal+1))
 	ts[0].Revoke(nil)
-	if err := ts[1].Recv(within(t, long), 0, collective.Envelope{}, nil); !errors.Is(err, collective.ErrRevoked) {
+	if err := ts[1].Recv(within(t, long), 0, transport.Envelope{}, nil); !errors.Is(err, transport.ErrRevoked) {
 		t.Errorf("revoked without a cause: %v", err)
 	}
 	closeAll(t, ts)

@@ -10,7 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // dial is an attempt to connect with a peer, for all that wait for it. It ends with the
@@ -60,7 +60,7 @@ func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, fmt.Errorf("%w: host closed", collective.ErrClosed)
+		return nil, fmt.Errorf("%w: host closed", transport.ErrClosed)
 	}
 	d := h.dials[id]
 	if d == nil {

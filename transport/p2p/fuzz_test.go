@@ -12,7 +12,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/transport/internal/direct"
@@ -38,7 +38,7 @@ func FuzzStreams(f *testing.F) {
 	data := frame(wire.Header{Kind: wire.Data, Seq: 1, Length: 3}, "abc")
 	signal := frame(wire.Header{Kind: wire.Signal, Length: 2}, "hi")
 	bye := frame(wire.Header{Kind: wire.Bye}, "")
-	cause := collective.EncodeCause(1, io.EOF)
+	cause := transport.EncodeCause(1, io.EOF)
 	revoke := frame(wire.Header{Kind: wire.Revoke, Length: uint64(len(cause))}, string(cause))
 	f.Add(append(append(data, signal...), bye...), revoke)
 	f.Add(data[:70], frame(wire.Header{Kind: wire.Ack}, ""))
@@ -52,7 +52,7 @@ func FuzzStreams(f *testing.F) {
 		streams[1][dataStream] = link{line: canned{Reader: bytes.NewReader(data)}}
 		streams[1][urgentStream] = link{line: canned{Reader: bytes.NewReader(urgent)}}
 		e := newTransport(make(chan struct{}), &attempt{view: v, streams: streams}, nil)
-		if err := e.Recv(t.Context(), 1, collective.Envelope{Seq: 99}, nil); err == nil &&
+		if err := e.Recv(t.Context(), 1, transport.Envelope{Seq: 99}, nil); err == nil &&
 			!bytes.Contains(data, []byte{99}) {
 			t.Error("received what was not sent")
 		}

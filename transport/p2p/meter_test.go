@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 )
 
 // Probes and long messages are measured at the other side, short messages are not, and
@@ -17,7 +17,7 @@ func TestMeter(t *testing.T) {
 			for _, tr := range ts {
 				defer tr.Close()
 			}
-			env := func(seq uint32) collective.Envelope { return collective.Envelope{Seq: seq} }
+			env := func(seq uint32) transport.Envelope { return transport.Envelope{Seq: seq} }
 			// pass sends n bytes from rank 0 to rank 1.
 			pass := func(seq uint32, n int) {
 				t.Helper()
@@ -30,7 +30,7 @@ func TestMeter(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			meter := ts[1].(collective.Meter)
+			meter := ts[1].(transport.Meter)
 			pass(1, 1000)
 			if got := meter.Arrived(); len(got) != 3 || got[0].Bytes != 0 {
 				t.Errorf("after a short message: %+v", got)
@@ -39,11 +39,11 @@ func TestMeter(t *testing.T) {
 			if got := meter.Arrived(); got[0].Bytes != 100<<10 || got[0].Time <= 0 || got[2].Bytes != 0 {
 				t.Errorf("after a long message: %+v", got)
 			}
-			prober := ts[0].(collective.Meter)
+			prober := ts[0].(transport.Meter)
 			prober.Probe(1, 256<<10)
 			prober.Probe(0, 1000)                       // itself
 			prober.Probe(7, 1000)                       // nobody
-			prober.Probe(1, collective.MaxProbe+1)      // too long
+			prober.Probe(1, transport.MaxProbe+1)       // too long
 			ts[0].Signal(1, []byte("behind the probe")) // or before it: then the probe is awaited below
 			if got := string((<-ts[1].Signals()).Data); got != "behind the probe" {
 				t.Errorf("signal %q", got)

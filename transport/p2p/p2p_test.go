@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/transporttest"
 	"github.com/elrun/elrun/transport/p2p"
@@ -57,7 +57,7 @@ func hosts(t testing.TB, n int, cfg p2p.Config) ([]*p2p.Host, elastic.View) {
 }
 
 // connect connects all members of v; hs are in rank order.
-func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []collective.Transport {
+func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []transport.Transport {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
@@ -68,8 +68,8 @@ func connect(t testing.TB, hs []*p2p.Host, v elastic.View) []collective.Transpor
 	return ts
 }
 
-func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]collective.Transport, error) {
-	ts := make([]collective.Transport, len(hs))
+func tryConnect(ctx context.Context, hs []*p2p.Host, v elastic.View) ([]transport.Transport, error) {
+	ts := make([]transport.Transport, len(hs))
 	errs := make([]error, len(hs))
 	var all sync.WaitGroup
 	for rank, h := range hs {
@@ -90,15 +90,15 @@ func TestConformance(t *testing.T) {
 // conform checks the transports between the hosts that start starts.
 func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic.View)) {
 	t.Helper()
-	owner := make(map[collective.Transport]*p2p.Host)
-	transporttest.Run(t, func(t *testing.T, n int) []collective.Transport {
+	owner := make(map[transport.Transport]*p2p.Host)
+	transporttest.Run(t, func(t *testing.T, n int) []transport.Transport {
 		hs, v := start(t, n)
 		ts := connect(t, hs, v)
 		for rank, e := range ts {
 			owner[e] = hs[rank]
 		}
 		return ts
-	}, transporttest.Options{Kill: func(e collective.Transport) {
+	}, transporttest.Options{Kill: func(e transport.Transport) {
 		if err := owner[e].Close(); err != nil {
 			t.Error(err)
 		}
@@ -108,7 +108,7 @@ func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic
 func BenchmarkTransport(b *testing.B) {
 	for _, name := range []string{"tls", "noise", "quic", "direct", "plain", "unix"} {
 		b.Run(name, func(b *testing.B) {
-			transporttest.Benchmark(b, func(b *testing.B) []collective.Transport {
+			transporttest.Benchmark(b, func(b *testing.B) []transport.Transport {
 				hs, v := hosts(b, 2, paths()[name])
 				return connect(b, hs, v)
 			})

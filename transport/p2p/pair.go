@@ -12,7 +12,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 	"github.com/elrun/elrun/transport/mailbox"
@@ -72,7 +72,7 @@ func (p *pair) settle() { p.settling.Do(func() { close(p.settled) }) }
 
 // lost returns the loss of the peer.
 func (p *pair) lost(why string) error {
-	return &collective.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
+	return &transport.PeerError{Rank: p.rank, Peer: p.name, Cause: why}
 }
 
 // verdict returns what to revoke with after the data stream broke with err. It waits
@@ -81,7 +81,7 @@ func (p *pair) lost(why string) error {
 func (p *pair) verdict(err error) error {
 	select {
 	case <-p.t.host:
-		return fmt.Errorf("%w: host closed", collective.ErrClosed)
+		return fmt.Errorf("%w: host closed", transport.ErrClosed)
 	case <-p.left:
 		return p.lost("closed")
 	default:
@@ -118,7 +118,7 @@ func (p *pair) died() {
 }
 
 // send writes one message. The error is for a revocation.
-func (p *pair) send(ctx context.Context, e collective.Envelope, buf []byte) error {
+func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error {
 	turn, err := p.takeTurn(ctx, e.Priority)
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (p *pair) readData() {
 
 // readFrames returns nil after a bye.
 func (p *pair) readFrames() error {
-	var signal [collective.MaxSignal]byte
+	var signal [transport.MaxSignal]byte
 	for {
 		_ = p.t.box.WaitRoom(p.rank, nil, nil)
 		h, err := p.data.next()
@@ -252,11 +252,11 @@ func (p *pair) readFrames() error {
 // readMessage reads the payload of a message to where the mailbox wants it. When that has
 // failed the payload is thrown away, as a bye may follow.
 func (p *pair) readMessage(h wire.Header) error {
-	call, err := collective.DecodeCall(h.Call[:])
+	call, err := transport.DecodeCall(h.Call[:])
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	m, err := p.t.box.Accept(p.rank, collective.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
+	m, err := p.t.box.Accept(p.rank, transport.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
 	if err != nil {
 		_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		return err
@@ -286,7 +286,7 @@ func (p *pair) readUrgent() {
 	defer p.settle()
 	// A paused reader of the data stream must see that this has ended, too.
 	defer p.t.box.Unbound(p.rank)
-	var cause [collective.MaxSignal]byte
+	var cause [transport.MaxSignal]byte
 	for {
 		h, err := p.urgent.next()
 		if err != nil {
@@ -298,7 +298,7 @@ func (p *pair) readUrgent() {
 			if err != nil {
 				return
 			}
-			p.t.Revoke(collective.DecodeCause(p.rank, text))
+			p.t.Revoke(transport.DecodeCause(p.rank, text))
 			p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
 			p.settle()
 		case wire.Ack:
@@ -362,7 +362,7 @@ func (p *pair) sayBye() {
 		defer p.data.writers.leave(at)
 	case <-timer.C:
 		p.data.writers.quit(at)
-		p.passOn(&collective.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
+		p.passOn(&transport.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
 		return
 	}
 	if p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) != nil {
@@ -379,7 +379,7 @@ func (p *pair) passOn(cause error) {
 		return
 	default:
 	}
-	p.writeUrgent(wire.Header{Kind: wire.Revoke}, collective.EncodeCause(p.t.self, cause))
+	p.writeUrgent(wire.Header{Kind: wire.Revoke}, transport.EncodeCause(p.t.self, cause))
 	_ = p.data.raw.Reset()
 }
 

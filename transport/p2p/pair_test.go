@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
@@ -46,7 +46,7 @@ type lateWord struct {
 // When the data stream breaks the urgent one has a while to tell why. A peer whose urgent
 // stream stays open in silence, as it is stopped or cut off, is lost after that.
 func TestVerdict(t *testing.T) {
-	cause := collective.EncodeCause(1, errors.New("it was the third"))
+	cause := transport.EncodeCause(1, errors.New("it was the third"))
 	revoke := func(c net.Conn) error {
 		_, err := c.Write(frame(wire.Header{Kind: wire.Revoke, Length: uint64(len(cause))}, string(cause)))
 		return err
@@ -74,8 +74,8 @@ func (w lateWord) check(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	err := e.Recv(t.Context(), 1, collective.Envelope{}, nil)
-	var lost *collective.PeerError
+	err := e.Recv(t.Context(), 1, transport.Envelope{}, nil)
+	var lost *transport.PeerError
 	if blames := errors.As(err, &lost) && lost.Rank == 1; blames != w.blames || !strings.Contains(fmt.Sprint(err), w.want) {
 		t.Errorf("got %v, want %q", err, w.want)
 	}
@@ -96,7 +96,7 @@ func TestUrgentGoesFirst(t *testing.T) {
 		sends := 0
 		send := func(name string, priority int32) {
 			sends++
-			go func() { sent <- e.Send(t.Context(), 1, collective.Envelope{Priority: priority}, []byte(name)) }()
+			go func() { sent <- e.Send(t.Context(), 1, transport.Envelope{Priority: priority}, []byte(name)) }()
 			synctest.Wait() // it has its place
 		}
 		signal := func(name string) {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
 )
@@ -108,11 +108,11 @@ func talk(t testing.TB, ts []*Transport) {
 				continue
 			}
 			start(func() error {
-				return from.Send(t.Context(), b, collective.Envelope{Seq: 1}, slices.Repeat([]byte{byte(a + 1)}, size))
+				return from.Send(t.Context(), b, transport.Envelope{Seq: 1}, slices.Repeat([]byte{byte(a + 1)}, size))
 			})
 			start(func() error {
 				got := make([]byte, size)
-				err := to.Recv(t.Context(), a, collective.Envelope{Seq: 1}, got)
+				err := to.Recv(t.Context(), a, transport.Envelope{Seq: 1}, got)
 				if err == nil && (got[0] != byte(a+1) || got[size-1] != byte(a+1)) {
 					err = fmt.Errorf("from %d to %d came %d and %d", a, b, got[0], got[size-1])
 				}
@@ -225,7 +225,7 @@ func TestPathShmOnlyAndNewcomer(t *testing.T) {
 	second.Epoch, second.Parent = first.Epoch+1, first.Hash()
 	_, errs := meet(t, hs, second)
 	for rank, err := range errs {
-		var lost *collective.PeerError
+		var lost *transport.PeerError
 		switch {
 		case errors.Is(err, elastic.ErrNoView) != (rank == 2):
 			t.Errorf("rank %d: %v", rank, err)
@@ -323,8 +323,8 @@ func TestShareWithDead(t *testing.T) {
 		hangUp(streams)
 	})
 	for _, e := range []*Transport{t0, t1} {
-		var lost *collective.PeerError
-		if err := e.Recv(t.Context(), 1-e.self, collective.Envelope{Seq: 1}, nil); !errors.As(err, &lost) || lost.Rank != 2 {
+		var lost *transport.PeerError
+		if err := e.Recv(t.Context(), 1-e.self, transport.Envelope{Seq: 1}, nil); !errors.As(err, &lost) || lost.Rank != 2 {
 			t.Errorf("rank %d: %v, want the loss of rank 2", e.self, err)
 		}
 		if e.Shared() != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -78,7 +78,7 @@ func (h *Host) meetAll(v elastic.View) {
 func (h *Host) checkForgotten(v elastic.View) error {
 	for rank, m := range v.Members {
 		if id, err := idOf(string(m.ID)); err == nil && h.gate.isBanned(id) {
-			return &collective.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: errForgotten.Error()}
+			return &transport.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: errForgotten.Error()}
 		}
 	}
 	return nil

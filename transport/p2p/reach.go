@@ -17,7 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/multiformats/go-multistream"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -64,7 +64,7 @@ func (h *Host) pause(ctx context.Context, d time.Duration, last error) error {
 	defer timer.Stop()
 	select {
 	case <-h.done:
-		return fmt.Errorf("%w: host closed", collective.ErrClosed)
+		return fmt.Errorf("%w: host closed", transport.ErrClosed)
 	case <-ctx.Done():
 		return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
 	case <-timer.C:

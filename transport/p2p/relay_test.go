@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 )
@@ -108,8 +108,8 @@ func TestRelayDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rank, e := range ts {
-		err := e.Recv(within(t, long), 1-rank, collective.Envelope{Seq: 1}, make([]byte, 1))
-		if lost := new(collective.PeerError); !errors.As(err, &lost) && !errors.Is(err, collective.ErrRevoked) {
+		err := e.Recv(within(t, long), 1-rank, transport.Envelope{Seq: 1}, make([]byte, 1))
+		if lost := new(transport.PeerError); !errors.As(err, &lost) && !errors.Is(err, transport.ErrRevoked) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}

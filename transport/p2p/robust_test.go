@@ -14,7 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	manet "github.com/multiformats/go-multiaddr/net"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
@@ -165,8 +165,8 @@ func misbehave(t *testing.T, path string, m malformed) {
 		}
 	}
 	for _, e := range []*Transport{t0, t1} {
-		err := e.Recv(t.Context(), 1-e.self, collective.Envelope{Seq: 1}, nil)
-		var lost *collective.PeerError
+		err := e.Recv(t.Context(), 1-e.self, transport.Envelope{Seq: 1}, nil)
+		var lost *transport.PeerError
 		if !errors.As(err, &lost) || lost.Rank != 2 || !strings.Contains(lost.Cause, m.want) {
 			t.Errorf("rank %d: %v, want the loss of rank 2: %s", e.self, err, m.want)
 		}
@@ -190,13 +190,13 @@ func TestHalfRevocation(t *testing.T) {
 		_ = pair[urgentStream].Reset()
 	}
 	sent := make(chan error, 1)
-	go func() { sent <- t0.Send(t.Context(), 1, collective.Envelope{}, []byte("x")) }()
-	if err := errors.Join(t1.Recv(t.Context(), 0, collective.Envelope{}, make([]byte, 1)), <-sent); err != nil {
+	go func() { sent <- t0.Send(t.Context(), 1, transport.Envelope{}, []byte("x")) }()
+	if err := errors.Join(t1.Recv(t.Context(), 0, transport.Envelope{}, make([]byte, 1)), <-sent); err != nil {
 		t.Error(err)
 	}
 	_ = streams[0][dataStream].Reset()
-	var lost *collective.PeerError
-	if err := t0.Recv(t.Context(), 1, collective.Envelope{}, nil); !errors.As(err, &lost) || lost.Rank != 2 {
+	var lost *transport.PeerError
+	if err := t0.Recv(t.Context(), 1, transport.Envelope{}, nil); !errors.As(err, &lost) || lost.Rank != 2 {
 		t.Errorf("got %v", err)
 	}
 	_ = streams[1][dataStream].Reset()
@@ -211,8 +211,8 @@ func stillThere(t testing.TB, hs []*Host, v elastic.View) {
 	next := elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash(), Members: v.Members[:2]}
 	t0, t1 := enter(t, hs, next, func() {})
 	sent := make(chan error, 1)
-	go func() { sent <- t0.Send(t.Context(), 1, collective.Envelope{}, []byte("x")) }()
-	if err := errors.Join(t1.Recv(t.Context(), 0, collective.Envelope{}, make([]byte, 1)), <-sent); err != nil {
+	go func() { sent <- t0.Send(t.Context(), 1, transport.Envelope{}, []byte("x")) }()
+	if err := errors.Join(t1.Recv(t.Context(), 0, transport.Envelope{}, make([]byte, 1)), <-sent); err != nil {
 		t.Error(err)
 	}
 	if err := errors.Join(t0.Close(), t1.Close()); err != nil {
@@ -336,16 +336,16 @@ func TestGarbageFromStrangers(t *testing.T) {
 
 // The sizes that this package relies on.
 func TestWireFits(t *testing.T) {
-	if got := wire.MaxPayload(wire.Signal); got != collective.MaxSignal {
-		t.Errorf("signals of %d bytes, the transport allows %d", got, collective.MaxSignal)
+	if got := wire.MaxPayload(wire.Signal); got != transport.MaxSignal {
+		t.Errorf("signals of %d bytes, the transport allows %d", got, transport.MaxSignal)
 	}
-	if got := wire.MaxPayload(wire.Revoke); got != collective.MaxSignal {
-		t.Errorf("causes of %d bytes, want %d", got, collective.MaxSignal)
+	if got := wire.MaxPayload(wire.Revoke); got != transport.MaxSignal {
+		t.Errorf("causes of %d bytes, want %d", got, transport.MaxSignal)
 	}
-	if got := wire.MaxPayload(wire.Probe); got != collective.MaxProbe {
-		t.Errorf("probes of %d bytes, want %d", got, collective.MaxProbe)
+	if got := wire.MaxPayload(wire.Probe); got != transport.MaxProbe {
+		t.Errorf("probes of %d bytes, want %d", got, transport.MaxProbe)
 	}
-	if wire.CallSize != collective.CallSize {
-		t.Errorf("calls of %d bytes, the collectives have %d", wire.CallSize, collective.CallSize)
+	if wire.CallSize != transport.CallSize {
+		t.Errorf("calls of %d bytes, the collectives have %d", wire.CallSize, transport.CallSize)
 	}
 }

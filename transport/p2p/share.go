@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/transport/internal/direct"
@@ -471,8 +471,8 @@ func (s *sharing) release() error {
 }
 
 // shared is what a communicator gets of it; cause is that of its transport.
-func (s *sharing) shared(cause func() error) *collective.Shared {
-	return &collective.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.own()}, Ranks: s.ranks, Cause: cause,
+func (s *sharing) shared(cause func() error) *transport.Shared {
+	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.own()}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/transport/internal/direct"
@@ -459,7 +459,7 @@ func TestDiedPeer(t *testing.T) {
 		t.Errorf("revoked by the death of one that had left: %v", cause)
 	}
 	ts[0].pairs[1].died()
-	var lost *collective.PeerError
+	var lost *transport.PeerError
 	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
 		t.Errorf("revoked by %v, want the loss of rank 1", cause)
 	}

@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
 // Transport is the data plane of one view at one rank; it implements
-// collective.Transport and collective.Meter. A message is at most wire.MaxData bytes long.
+// transport.Transport and transport.Meter. A message is at most wire.MaxData bytes long.
 //
 // Its life is that of its mailbox: while that has not failed, readers fill it and
 // senders write; when it fails, by Revoke or by Close, finish ends each pair.
@@ -41,7 +42,7 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 		self:    self,
 		name:    v.Members[self].ID.Short(),
 		pairs:   make([]*pair, len(streams)),
-		ended:   fmt.Errorf("p2p: %w", collective.ErrClosed),
+		ended:   fmt.Errorf("p2p: %w", transport.ErrClosed),
 		closing: make(chan struct{}),
 	}
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
@@ -69,9 +70,9 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 	return t
 }
 
-// Shared implements collective.Sharer. Who calls it calls Release as well; otherwise Close
+// Shared implements transport.Sharer. Who calls it calls Release as well; otherwise Close
 // gives the memory back.
-func (t *Transport) Shared() *collective.Shared {
+func (t *Transport) Shared() *transport.Shared {
 	t.handed.Store(true)
 	return t.box.Shared()
 }
@@ -81,8 +82,8 @@ func (t *Transport) Path(rank int) event.Path {
 	return t.pairs[rank].path
 }
 
-// Send implements collective.Transport.
-func (t *Transport) Send(ctx context.Context, to int, e collective.Envelope, buf []byte) error {
+// Send implements transport.Transport.
+func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
 	if err := t.box.Check("send", to); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (t *Transport) Send(ctx context.Context, to int, e collective.Envelope, buf
 }
 
 // sendSelf never waits: a mailbox has no limit for its own rank.
-func (t *Transport) sendSelf(e collective.Envelope, buf []byte) error {
+func (t *Transport) sendSelf(e transport.Envelope, buf []byte) error {
 	m, err := t.box.Accept(t.self, e, len(buf))
 	if err != nil {
 		return err
@@ -113,19 +114,19 @@ func (t *Transport) sendSelf(e collective.Envelope, buf []byte) error {
 	return nil
 }
 
-// Recv implements collective.Transport.
-func (t *Transport) Recv(ctx context.Context, from int, e collective.Envelope, buf []byte) error {
+// Recv implements transport.Transport.
+func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return t.box.Recv(ctx, from, e, buf)
 }
 
-// Post implements collective.Transport.
-func (t *Transport) Post(from int, e collective.Envelope, buf []byte) collective.Posted {
+// Post implements transport.Transport.
+func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	return t.box.Post(from, e, buf)
 }
 
-// Arrived implements collective.Meter.
-func (t *Transport) Arrived() []collective.Arrival {
-	all := make([]collective.Arrival, len(t.pairs))
+// Arrived implements transport.Meter.
+func (t *Transport) Arrived() []transport.Arrival {
+	all := make([]transport.Arrival, len(t.pairs))
 	for rank, p := range t.pairs {
 		if p != nil {
 			all[rank] = p.gauge.Take()
@@ -134,9 +135,9 @@ func (t *Transport) Arrived() []collective.Arrival {
 	return all
 }
 
-// Probe implements collective.Meter.
+// Probe implements transport.Meter.
 func (t *Transport) Probe(to, bytes int) {
-	if t.box.Check("probe", to) != nil || to == t.self || t.box.Cause() != nil || bytes > collective.MaxProbe {
+	if t.box.Check("probe", to) != nil || to == t.self || t.box.Cause() != nil || bytes > transport.MaxProbe {
 		return
 	}
 	select {
@@ -145,9 +146,9 @@ func (t *Transport) Probe(to, bytes int) {
 	}
 }
 
-// Signal implements collective.Transport. A signal that is too long is lost.
+// Signal implements transport.Transport. A signal that is too long is lost.
 func (t *Transport) Signal(to int, msg []byte) {
-	if t.box.Check("signal", to) != nil || t.box.Cause() != nil || len(msg) > collective.MaxSignal {
+	if t.box.Check("signal", to) != nil || t.box.Cause() != nil || len(msg) > transport.MaxSignal {
 		return
 	}
 	if to == t.self {
@@ -160,19 +161,19 @@ func (t *Transport) Signal(to int, msg []byte) {
 	}
 }
 
-// Signals implements collective.Transport.
-func (t *Transport) Signals() <-chan collective.Signal { return t.box.Signals() }
+// Signals implements transport.Transport.
+func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
 
-// Revoke implements collective.Transport. The others are told by the goroutines of the
+// Revoke implements transport.Transport. The others are told by the goroutines of the
 // pairs.
 func (t *Transport) Revoke(cause error) {
 	if cause == nil {
-		cause = collective.ErrRevoked
+		cause = transport.ErrRevoked
 	}
 	t.box.Fail(cause)
 }
 
-// Close implements collective.Transport. It takes a few seconds at most, and that only
+// Close implements transport.Transport. It takes a few seconds at most, and that only
 // where a peer neither answers nor ends.
 func (t *Transport) Close() error {
 	t.once.Do(func() {

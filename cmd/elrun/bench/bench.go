@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
@@ -143,8 +144,8 @@ func forget() {
 
 // chosen returns the name of the algorithm that carries out the calls of a size.
 func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
-	kind := collective.KindPoint // sendrecv
-	for k := collective.KindAllReduce; k < collective.KindPoint; k++ {
+	kind := transport.KindPoint // sendrecv
+	for k := transport.KindAllReduce; k < transport.KindPoint; k++ {
 		if k.String() == cfg.Collective {
 			kind = k
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
@@ -21,7 +22,7 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ts []collective.Transport
+	var ts []transport.Transport
 	for _, one := range all {
 		ts = append(ts, one)
 	}
@@ -77,11 +78,11 @@ func TestCrossovers(t *testing.T) {
 		if err != nil || c.Rank() > 0 {
 			return err
 		}
-		small, err := c.Choice(collective.KindAllReduce, 4, true)
+		small, err := c.Choice(transport.KindAllReduce, 4, true)
 		if err != nil {
 			return err
 		}
-		large, err := c.Choice(collective.KindAllReduce, 1<<30, true)
+		large, err := c.Choice(transport.KindAllReduce, 1<<30, true)
 		if err != nil {
 			return err
 		}

@@ -71,11 +71,11 @@ func (k Kind) String() string {
 // longer than their largest segment, which is a quarter of it.
 const MaxData = 64 << 20
 
-// maxSmall limits signals and causes. It equals collective.MaxSignal, which this
+// maxSmall limits signals and causes. It equals transport.MaxSignal, which this
 // package is too low to import.
 const maxSmall = 512
 
-// maxProbe equals collective.MaxProbe, as maxSmall does MaxSignal.
+// maxProbe equals transport.MaxProbe, as maxSmall does MaxSignal.
 const maxProbe = 1 << 20
 
 // MaxPayload returns the longest payload of a frame of kind k, in bytes; 0 for kinds

@@ -1,4 +1,4 @@
-package collective
+package transport
 
 import (
 	"encoding/binary"
@@ -68,7 +68,7 @@ func (c Call) Append(b []byte) []byte {
 // rank could make differs from every real one, which is what it is compared for.
 func DecodeCall(b []byte) (Call, error) {
 	if len(b) < CallSize {
-		return Call{}, fmt.Errorf("collective: decode call: %d bytes, want %d", len(b), CallSize)
+		return Call{}, fmt.Errorf("transport: decode call: %d bytes, want %d", len(b), CallSize)
 	}
 	c := Call{Kind: Kind(b[0]), Type: dtype.Type(b[1]), Algorithm: Algorithm(b[2])}
 	copy(c.Op[:], b[4:20])

@@ -1,8 +1,16 @@
-package collective
+// Package transport is what package collective wants of a network: the Transport, which
+// carries messages between the ranks of one session, and what it may do beside that. It is for
+// those who write a transport; who calls collective never needs more of it than the names of
+// calls.
+//
+// A transport moves bytes from a Send to the Recv with the same Envelope and compares their
+// Calls. It ends as a whole: by Revoke, with a cause that EncodeCause carries to the other
+// ranks, or by Close. Sharer and Meter are interfaces that a transport may implement as well.
+// What all transports keep, nine rules, stands at Transport; testing/transporttest checks it of
+// any implementation, and transport/mem is the shortest one.
+package transport
 
-import (
-	"context"
-)
+import "context"
 
 // Envelope is what travels with every message: to which call of which
 // communicator it belongs, and what its sender believes that call to be.
@@ -74,37 +82,6 @@ type Posted interface {
 	// Wait waits for its end, as Recv does. It is called once, also when the message is of
 	// no use any more.
 	Wait(ctx context.Context) error
-}
-
-// Sharer is a Transport whose rank may share memory with others of its host. Whatever
-// revokes or closes the transport revokes the memory as well, and the Close of another
-// rank is told to it by Memory.Gone.
-type Sharer interface {
-	// Shared returns the memory, the same each time; nil if there is none.
-	Shared() *Shared
-}
-
-// Shared is memory that some ranks share.
-type Shared struct {
-	// Memory is attached at this rank. Calls use what this module's own transports make; in
-	// any other memory they send messages.
-	Memory Memory
-	// Ranks lists the transport's ranks that share the memory, in the order of its own ranks.
-	Ranks []int
-	// Cause returns why the transport was revoked; nil if it was not.
-	Cause func() error
-	// Release gives the memory back. It is called once, after the transport's Close, when
-	// nothing uses the memory any more.
-	Release func() error
-}
-
-// Memory is what a transport tells the memory that it shares. No method blocks.
-type Memory interface {
-	// Revoke makes every pending and later wait of this process in the memory fail.
-	Revoke()
-	// Gone ends the waits for a rank of the memory that does nothing more, but for what it
-	// has done already.
-	Gone(rank int)
 }
 
 // MaxSignal is the longest message of Transport.Signal, in bytes.

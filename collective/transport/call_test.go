@@ -1,4 +1,4 @@
-package collective
+package transport
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/dtype"
-	"github.com/elrun/elrun/internal/shm"
 )
 
 // drawCall draws any call, also one that no rank could make.
@@ -43,21 +42,9 @@ func TestCallRoundTrip(t *testing.T) {
 	})
 }
 
-// What a rank packs into the header of a call in memory the others unpack.
-func TestHeaderRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		want := Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)}
-		var h shm.Header
-		want.pack(&h)
-		if got := envelopeOf(h); got != want {
-			t.Fatalf("got %+v, want %+v", got, want)
-		}
-	})
-}
-
 // Append appends: what stands before stays.
 func TestCallAppend(t *testing.T) {
-	c := Call{Kind: KindScan, Root: none}
+	c := Call{Kind: KindScan, Root: -1}
 	if b := c.Append([]byte("before")); !bytes.Equal(b[:6], []byte("before")) || len(b) != 6+CallSize {
 		t.Errorf("got %q", b)
 	}
@@ -66,15 +53,15 @@ func TestCallAppend(t *testing.T) {
 func TestCallString(t *testing.T) {
 	reduce := Call{Kind: KindReduce, Type: dtype.F32, Algorithm: Ring, Root: 2, Count: 1000}
 	copy(reduce.Op[:], "sum")
-	garbled := Call{Kind: 99, Type: dtype.Int8, Algorithm: 77, Root: none, Layout: 0xabc}
+	garbled := Call{Kind: 99, Type: dtype.Int8, Algorithm: 77, Root: -1, Layout: 0xabc}
 	copy(garbled.Op[:], "\xff\xfe")
 	tests := []struct {
 		call Call
 		want string
 	}{
 		{reduce, "reduce float32[1000] sum root 2 by ring"},
-		{Call{Kind: KindBarrier, Root: none}, "barrier"},
-		{Call{Kind: KindPoint, Type: dtype.BF16, Algorithm: Direct, Root: none}, "send/recv bfloat16[0] by direct"},
+		{Call{Kind: KindBarrier, Root: -1}, "barrier"},
+		{Call{Kind: KindPoint, Type: dtype.BF16, Algorithm: Direct, Root: -1}, "send/recv bfloat16[0] by direct"},
 		{garbled, "kind(99) int8[0] ? layout #00000abc by algorithm(77)"},
 	}
 	for _, test := range tests {
@@ -97,7 +84,7 @@ func TestKindString(t *testing.T) {
 
 func FuzzDecodeCall(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Call{Kind: KindAllReduce, Type: dtype.F64, Root: none, Count: 7}.Append(nil))
+	f.Add(Call{Kind: KindAllReduce, Type: dtype.F64, Root: -1, Count: 7}.Append(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, CallSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := DecodeCall(b)

@@ -1,0 +1,126 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+)
+
+// maxText bounds the free text of an encoded cause, in bytes.
+const maxText = 200
+
+// Kinds of encoded causes; part of the wire format.
+const (
+	causeAbort = iota + 1
+	causePeer
+	causeMismatch
+	causeMistake // an abort with Mistake
+)
+
+// EncodeCause writes the reason of a revocation for other ranks, in at most
+// MaxSignal bytes; longer texts are cut. self is the rank that revokes: an error which is none of
+// *MismatchError, *PeerError and *AbortError becomes an *AbortError of self.
+func EncodeCause(self int, cause error) []byte {
+	switch e := CauseOf(self, cause).(type) {
+	case *MismatchError:
+		b := appendRanks([]byte{causeMismatch}, e.RankA, e.RankB)
+		return appendText(e.B.Append(e.A.Append(b)), e.Detail)
+	case *PeerError:
+		b := appendRanks([]byte{causePeer}, e.Rank)
+		return appendText(appendText(b, e.Peer), e.Cause)
+	case *AbortError:
+		kind := byte(causeAbort)
+		if e.Mistake {
+			kind = causeMistake
+		}
+		return appendText(appendRanks([]byte{kind}, e.Rank), e.Cause)
+	}
+	return nil // CauseOf returns one of the three
+}
+
+// CauseOf returns the cause by which err revokes at all ranks: the *MismatchError, *PeerError
+// or *AbortError in its chain, or else an *AbortError of rank self with its text, which is a
+// Mistake if err is ErrMistake. A nil err is a revocation without a reason.
+func CauseOf(self int, err error) error {
+	if err == nil {
+		err = ErrRevoked
+	}
+	var m *MismatchError
+	var p *PeerError
+	var a *AbortError
+	switch {
+	case errors.As(err, &m):
+		return m
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &a):
+		return a
+	}
+	return &AbortError{Rank: self, Cause: err.Error(), Mistake: errors.Is(err, ErrMistake)}
+}
+
+// DecodeCause reads what EncodeCause wrote. from is the rank it came from, blamed
+// when the bytes make no sense.
+func DecodeCause(from int, b []byte) error {
+	d := causeDecoder{b: b}
+	switch kind := d.byte(); kind {
+	case causeMismatch:
+		e := &MismatchError{RankA: d.rank(), RankB: d.rank(), A: d.call(), B: d.call(), Detail: d.text()}
+		if d.ok() {
+			return e
+		}
+	case causePeer:
+		e := &PeerError{Rank: d.rank(), Peer: d.text(), Cause: d.text()}
+		if d.ok() {
+			return e
+		}
+	case causeAbort, causeMistake:
+		e := &AbortError{Rank: d.rank(), Cause: d.text(), Mistake: kind == causeMistake}
+		if d.ok() {
+			return e
+		}
+	}
+	return &AbortError{Rank: from, Cause: "sent a revocation that cannot be read"}
+}
+
+func appendRanks(b []byte, ranks ...int) []byte {
+	for _, r := range ranks {
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(r)))
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "")
+	return append(append(b, byte(len(s))), s...)
+}
+
+// causeDecoder reads an encoded cause front to back; after a short read all that
+// follows is zero and ok reports false.
+type causeDecoder struct {
+	b     []byte
+	short bool
+}
+
+func (d *causeDecoder) take(n int) []byte {
+	if d.short || len(d.b) < n {
+		d.short = true
+		return make([]byte, n)
+	}
+	out := d.b[:n]
+	d.b = d.b[n:]
+	return out
+}
+
+func (d *causeDecoder) byte() byte { return d.take(1)[0] }
+
+func (d *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(d.take(4)))) }
+
+func (d *causeDecoder) text() string { return strings.ToValidUTF8(string(d.take(int(d.byte()))), "?") }
+
+func (d *causeDecoder) call() Call {
+	c, _ := DecodeCall(d.take(CallSize)) // take gives the length that DecodeCall wants
+	return c
+}
+
+func (d *causeDecoder) ok() bool { return !d.short && len(d.b) == 0 }
