@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -144,17 +145,24 @@ func rates(costs []loadbal.Cost, microbatch int) (sum float64) {
 // short writes a time for people.
 func short(d time.Duration) string { return fmt.Sprintf("%.1f ms", milliseconds(d)) }
 
+// judge decides which peers may join.
+type judge struct {
+	always     bool // lets in whoever may
+	microbatch int
+	outlook    *atomic.Pointer[outlook] // of the last steps; holds nil if there were too few
+}
+
 // Admit decides whether a peer may join. It implements elastic.Judge and may be called by
 // any goroutine.
-func (r *runner) Admit(a elastic.Application) error {
-	if r.cfg.Admit == AdmitAlways || a.Forced {
+func (j judge) Admit(a elastic.Application) error {
+	if j.always || a.Forced {
 		return nil
 	}
-	o := r.pulses.outlook.Load()
+	o := j.outlook.Load()
 	if o == nil || slices.ContainsFunc(a.Members, func(id elastic.ID) bool { return !slices.Contains(o.members, id) }) {
 		return fmt.Errorf("%w: the members have not done enough steps together", elastic.ErrNotYet)
 	}
-	return o.among(a.Members).decide(a, r.cfg.Microbatch)
+	return o.among(a.Members).decide(a, j.microbatch)
 }
 
 // among is the outlook of those that are still members.

@@ -214,23 +214,23 @@ func TestAmongThoseThatAreLeft(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	r := alone(t, ramp{paramsOf(2, 3, 17)}, nil)
 	slow := elastic.Application{Candidate: elastic.Candidate{Speed: 1}, Members: []elastic.ID{"a", "b", "c", "d"}}
-	if err := r.Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
+	if err := r.replica().Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("before any step: %v", err)
 	}
 	r.pulses.outlook.Store(four(pulse{}))
-	if err := r.Admit(slow); err == nil || errors.Is(err, elastic.ErrNotYet) {
+	if err := r.replica().Admit(slow); err == nil || errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("a slow one: %v", err)
 	}
 	slow.Forced = true
-	if err := r.Admit(slow); err != nil {
+	if err := r.replica().Admit(slow); err != nil {
 		t.Errorf("forced: %v", err)
 	}
 	slow.Forced, slow.Members = false, append(slow.Members, "e")
-	if err := r.Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
+	if err := r.replica().Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("somebody has just come: %v", err)
 	}
 	r.cfg.Admit = AdmitAlways
-	if err := r.Admit(slow); err != nil {
+	if err := r.replica().Admit(slow); err != nil {
 		t.Errorf("always: %v", err)
 	}
 	if _, err := newRunner(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: r.cfg.Optimizer,

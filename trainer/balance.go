@@ -129,7 +129,7 @@ func (r *runner) tellShares(s *elastic.Session) {
 	if old == nil {
 		old = []int{} // the log has an empty list, not null
 	}
-	r.group.Emit(s.View.Epoch, r.committed+1, event.Shares{Old: old, New: b.told, Reason: why})
+	r.group.Emit(s.View.Epoch, r.state.committed()+1, event.Shares{Old: old, New: b.told, Reason: why})
 }
 
 // reason says why shares of a full step are others than those told. What the policy says
@@ -162,10 +162,10 @@ func (r *runner) takeLess(p stepPlan, share int, cause error) error {
 	switch n := min(share, r.together()); {
 	case n > 1:
 		r.most = n / 2
-		r.log("this peer computes at most %d samples at once from now on: %v", r.most*p.micro, cause)
+		r.cfg.log("this peer computes at most %d samples at once from now on: %v", r.most*p.micro, cause)
 	case share > 1:
 		r.balance.most = share / 2
-		r.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
+		r.cfg.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
 	default:
 		return fmt.Errorf("a single microbatch is too much: %w", cause)
 	}

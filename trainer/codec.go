@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/internal/kernel"
-	"github.com/elrun/elrun/trainer/exact"
 )
 
 // A state and an update have one form, numbers little-endian:
@@ -40,34 +39,17 @@ type header struct {
 	Slots     int    // vectors that the optimizer keeps for each
 }
 
-// header describes the state after the last committed step, reached with o.
-func (r *runner) header(o outcome) header {
-	h := header{Outcome: o, Slots: r.cfg.Optimizer.Slots()}
-	for _, p := range r.params {
-		h.Sizes = append(h.Sizes, len(p))
-	}
-	if r.cfg.Exact {
-		h.Exponents = r.scale.Exponents()
-	}
-	return h
-}
-
-// scaleOf returns the scale that a header holds, and checks that all of it fits
-// this job.
-func (r *runner) scaleOf(h header) (exact.Scale, error) {
-	want := r.header(outcome{})
+// fits says what of a header is other than in one that a state of this job has.
+func (h header) fits(want header) error {
 	switch {
 	case !slices.Equal(h.Sizes, want.Sizes):
-		return exact.Scale{}, fmt.Errorf("parameters have %v elements, here %v", h.Sizes, want.Sizes)
+		return fmt.Errorf("parameters have %v elements, here %v", h.Sizes, want.Sizes)
 	case h.Slots != want.Slots:
-		return exact.Scale{}, fmt.Errorf("the optimizer keeps %d vectors for each parameter, here %d", h.Slots, want.Slots)
+		return fmt.Errorf("the optimizer keeps %d vectors for each parameter, here %d", h.Slots, want.Slots)
 	case len(h.Exponents) != len(want.Exponents):
-		return exact.Scale{}, fmt.Errorf("%d exponents of exact mode, here %d", len(h.Exponents), len(want.Exponents))
+		return fmt.Errorf("%d exponents of exact mode, here %d", len(h.Exponents), len(want.Exponents))
 	}
-	if err := h.Outcome.check(r.plan); err != nil {
-		return exact.Scale{}, err
-	}
-	return r.scaleFrom(h.Exponents)
+	return nil
 }
 
 // encode writes a state or an update.

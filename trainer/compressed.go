@@ -79,9 +79,14 @@ func (c *compressed) settle(counted bool) {
 	c.of = c.samples()
 }
 
-// forget gives up what lacks, and returns the norm of that as part of a mean gradient.
+// forget gives up what lacks, also of the open step, and returns the norm of what lacked up to the
+// last one, as part of a mean gradient.
 func (c *compressed) forget() float64 {
-	if c == nil || c.of == 0 {
+	if c == nil {
+		return 0
+	}
+	c.staged = false
+	if c.of == 0 {
 		return 0
 	}
 	norm := optim.Norm(c.lacked.views) / float64(c.of)
@@ -119,7 +124,7 @@ func (c *compressed) bytes(l layout) int {
 // anything.
 func (r *runner) giveUp(why string) {
 	if norm := r.compressed.forget(); norm > 0 {
-		r.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",
-			why, norm, optim.Norm(r.bufs.applied.views))
+		r.cfg.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",
+			why, norm, optim.Norm(r.state.grads.applied.views))
 	}
 }

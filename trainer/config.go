@@ -186,6 +186,13 @@ func (c Config) TotalSteps() int64 {
 	return newPlan(c).steps
 }
 
+// log tells the user what is worth knowing.
+func (c Config) log(format string, args ...any) {
+	if c.Log != nil {
+		c.Log(fmt.Sprintf(format, args...))
+	}
+}
+
 // withDefaults returns the configuration with its zeros replaced, or says which
 // field makes no sense.
 func (c Config) withDefaults() (Config, error) {

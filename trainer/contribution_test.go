@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -126,7 +127,7 @@ func TestRecomputedCounts(t *testing.T) {
 		}
 	}
 	add(0, 1)
-	r.open.reset(1, 0, r.scale, 4)
+	r.open.reset(1, 0, r.state.scale, 4)
 	if r.open.samples != 0 || r.open.held.Len() != 0 || r.open.loss != (lossSum{}) || r.open.sums.(*plain).own.flat[0] != 0 {
 		t.Errorf("after a reset the contribution has %+v", r.open)
 	}
@@ -134,12 +135,12 @@ func TestRecomputedCounts(t *testing.T) {
 	if r.open.recomputed != 1 || r.open.loss.float() != 4 {
 		t.Errorf("recomputed %d, want 1; loss %v", r.open.recomputed, r.open.loss.float())
 	}
-	r.open.reset(1, 1, r.scale, 4)
+	r.open.reset(1, 1, r.state.scale, 4)
 	add(0, 1, 2)
 	if r.open.recomputed != 0 {
 		t.Errorf("recomputed %d in the second attempt", r.open.recomputed)
 	}
-	r.open.reset(2, 0, r.scale, 4)
+	r.open.reset(2, 0, r.state.scale, 4)
 	add(0)
 	if r.open.recomputed != 0 || r.open.step != 2 {
 		t.Errorf("recomputed %d in the next step", r.open.recomputed)
@@ -175,9 +176,9 @@ func TestExactContributionsAddUp(t *testing.T) {
 		for _, part := range parts {
 			r := alone(t, m, func(c *Config) { c.Exact = true })
 			for _, k := range part {
-				r.bufs.swap()
-				for j := range r.bufs.staging.flat {
-					r.bufs.staging.flat[j] = 99
+				r.state.grads.swap()
+				for j := range r.state.grads.staging.flat {
+					r.state.grads.staging.flat[j] = 99
 				}
 				if err := r.open.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
 					t.Fatal(err)
@@ -202,7 +203,95 @@ func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	q := r.open.sums.(*quantised)
 	q.step = []exact.Peak{200}
 	next, fits := q.mean(20, nil)
-	if fits || next.Equal(r.scale) || !next.Fits(q.step) {
+	if fits || next.Equal(r.state.scale) || !next.Fits(q.step) {
 		t.Errorf("fits %t, next scale %v", fits, next.Exponents())
+	}
+}
+
+// ramp is a model whose gradient depends on sample and element.
+type ramp struct{ params []Param }
+
+func (m ramp) Params() []Param { return m.params }
+
+func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	for i, g := range grad {
+		for j := range g {
+			for _, s := range samples {
+				g[j] += float32(s*7+i*3+j) / 16
+			}
+		}
+		done(i)
+	}
+	return float64(len(samples)), nil
+}
+
+// newRamp is a runner without a group; in exact mode or not.
+func newRamp(t *testing.T, exactly bool) *runner {
+	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
+		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
+	})
+}
+
+// solo commits the next step of a runner as a group of one does.
+func (r *runner) solo(t *testing.T) {
+	t.Helper()
+	p := r.plan.step(r.state.committed() + 1)
+	for k := range p.microbatches {
+		if err := r.open.add(r.model, p, []int{k}, ignore); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch sums := r.open.sums.(type) {
+	case *plain:
+		copy(r.state.grads.staging.flat, sums.own.flat)
+	case *quantised:
+		copy(sums.all, sums.own)
+		copy(sums.step, sums.peaks)
+	}
+	next, fits := r.open.sums.mean(int64(r.open.samples), r.state.pipeline.left)
+	if !fits {
+		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
+		r.solo(t)
+		return
+	}
+	o := outcome{Step: p.step, Attempt: r.open.attempt, Epoch: 1, Peers: 1, Samples: int64(r.open.samples), Loss: r.open.loss,
+		Shares: []share{{"me", r.open.held.Ranges()}}}
+	if err := r.state.commit(o, next); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A contribution to a step that is committed meanwhile is no longer needed; it did
+// count, and its work is reported.
+func TestApplyEndsTheContribution(t *testing.T) {
+	leader, r := newRamp(t, false), newRamp(t, false)
+	leader.solo(t)
+	if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
+		t.Fatal(err)
+	}
+	r.open.recomputed = 1
+	if err := r.state.Apply(bytes.NewReader(updated(t, leader.state))); err != nil {
+		t.Fatal(err)
+	}
+	if r.open.step != 2 || r.open.held.Len() != 0 || r.reporter.own.step != 1 || r.reporter.own.recomputed != 1 || r.state.last.Step != 1 {
+		t.Errorf("contribution to step %d of %v, own work %+v", r.open.step, r.open.held.Ranges(), r.reporter.own)
+	}
+}
+
+// What was computed from the state that is replaced goes with it.
+func TestLoadEndsTheContribution(t *testing.T) {
+	leader, r := newRamp(t, true), newRamp(t, true)
+	start := saved(t, leader.state)
+	leader.solo(t)
+	for step, state := range [][]byte{start, saved(t, leader.state)} {
+		if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.state.Load(bytes.NewReader(state)); err != nil {
+			t.Fatal(err)
+		}
+		if r.open.step != int64(step)+1 || r.open.held.Len() != 0 || r.open.samples != 0 || !r.open.scale.Equal(r.state.scale) {
+			t.Errorf("step %d: contribution to step %d of %v", step, r.open.step, r.open.held.Ranges())
+		}
 	}
 }

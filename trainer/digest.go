@@ -15,25 +15,20 @@ const digestBytes = 1 << 20
 
 // digestDue reports whether the digest of the parameters after a step is taken: after
 // each if they are small, else after one in so many. All peers come to the same.
-func (r *runner) digestDue(step int64) bool {
-	return step%int64(ceilDiv(4*r.layout.size(), digestBytes)) == 0
-}
-
-// digest returns the digest of the parameters after the last committed step.
-func (r *runner) digest() uint64 {
-	if !r.digested {
-		r.known, r.digested = digestOf(r.everything()[:len(r.params)]), true
+func digestDue(step int64, params []Param) bool {
+	elements := 0
+	for _, p := range params {
+		elements += len(p.Data)
 	}
-	return r.known
+	return step%int64(ceilDiv(4*elements, digestBytes)) == 0
 }
 
-// digestText is what is reported of the digest after the last committed step; empty if it is not
-// due.
-func (r *runner) digestText(step int64) string {
-	if !r.digestDue(step) {
+// digestText writes a digest for people; empty if it is not due.
+func digestText(digest uint64) string {
+	if digest == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%016x", r.digest())
+	return fmt.Sprintf("%016x", digest)
 }
 
 // digestOf is a quick fingerprint of the parameters, in declaration order. It is

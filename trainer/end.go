@@ -40,7 +40,7 @@ func (r *runner) end(ctx context.Context, s *elastic.Session) error {
 // stable before: if the others were cut off, and not killed, they may have lacked this
 // peer's part of the tail, and commit the step with other shares.
 func (r *runner) endAlone(ctx context.Context) error {
-	if err := r.decisions.decideAlone(ctx, r.committed); err != nil {
+	if err := r.decisions.decideAlone(ctx, r.state.committed()); err != nil {
 		return err
 	}
 	var score *Score
@@ -52,14 +52,14 @@ func (r *runner) endAlone(ctx context.Context) error {
 		}
 		score = &all
 	}
-	r.finish(r.last.Epoch, score)
+	r.finish(r.state.last.Epoch, score)
 	return nil
 }
 
 // finish reports the end of the job.
 func (r *runner) finish(epoch uint64, score *Score) {
-	result := Result{Steps: r.committed, Peers: r.last.Peers, Score: score, SHA256: sha256Of(r.layout.params)}
-	r.group.Emit(epoch, r.committed, result.done())
+	result := Result{Steps: r.state.committed(), Peers: r.state.last.Peers, Score: score, SHA256: sha256Of(r.layout.params)}
+	r.group.Emit(epoch, r.state.committed(), result.done())
 	if r.cfg.Done != nil {
 		r.cfg.Done(result)
 	}

@@ -7,12 +7,11 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
-	"github.com/elrun/elrun/trainer/exact"
 )
 
 // entry is what a rank tells the others when it enters a session.
 type entry struct {
-	state     state
+	state     fingerprint
 	attempt   int64
 	exponents []int8      // of the attempt; none without exact mode
 	held      loadbal.Set // microbatches of the open step
@@ -40,7 +39,7 @@ func (e entry) words() []uint64 {
 
 // entryOf decodes what words wrote, with so many exponents and ranks.
 func entryOf(w []uint64, exponents, ranks int) entry {
-	e := entry{state: state{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
+	e := entry{state: fingerprint{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
 		exponents: make([]int8, exponents), links: make([]pace, ranks)}
 	w = w[entryWords:]
 	for i := range e.exponents {
@@ -86,18 +85,15 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 		r.reopen()
 		r.open.owner = id
 	}
-	mine := entry{state: state{r.committed, r.digest()}, attempt: r.open.attempt, held: r.open.held,
-		speed: r.balance.speed(), most: r.balance.most, links: r.links.row(s.View)}
-	if r.cfg.Exact {
-		mine.exponents = r.open.scale.Exponents()
-	}
+	mine := entry{state: fingerprint{r.state.committed(), r.state.digest()}, attempt: r.open.attempt, held: r.open.held,
+		exponents: r.open.scale.Exponents(), speed: r.balance.speed(), most: r.balance.most, links: r.links.row(s.View)}
 	words := mine.words()
 	gathered := make([]uint64, len(words)*len(s.View.Members))
 	if err := collective.AllGather(ctx, s.Comm.For("entry"), gathered, words); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
 	var all []entry
-	var states []state
+	var states []fingerprint
 	var rows [][]pace
 	for ; len(gathered) > 0; gathered = gathered[len(words):] {
 		e := entryOf(gathered[:len(words)], len(mine.exponents), len(mine.links))
@@ -112,20 +108,12 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 	r.links.enter(s, rows)
 	leader, shares, kept := settle(all, r.balance.wanted, r.openMicrobatches())
 	if !kept[s.Rank] {
-		scale, err := r.scaleFrom(all[leader].exponents)
+		scale, err := r.plan.scale(all[leader].exponents)
 		if err != nil {
 			return fmt.Errorf("enter epoch %d: scale of %s: %w", s.View.Epoch, peerName(s)(leader), err)
 		}
-		r.open.reset(r.committed+1, all[leader].attempt, scale, r.openMicrobatches())
+		r.open.reset(r.state.committed()+1, all[leader].attempt, scale, r.openMicrobatches())
 	}
 	r.shares = shares
 	return nil
-}
-
-// scaleFrom returns the scale of these exponents; the zero value without exact mode.
-func (r *runner) scaleFrom(exponents []int8) (exact.Scale, error) {
-	if !r.cfg.Exact {
-		return exact.Scale{}, nil
-	}
-	return exact.Restore(exponents, r.plan.mostMicrobatches())
 }

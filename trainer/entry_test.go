@@ -14,7 +14,7 @@ import (
 
 func TestEntriesSurviveTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		e := entry{state: state{rapid.Int64().Draw(t, "committed"), rapid.Uint64().Draw(t, "digest")}, attempt: rapid.Int64().Draw(t, "attempt"),
+		e := entry{state: fingerprint{rapid.Int64().Draw(t, "committed"), rapid.Uint64().Draw(t, "digest")}, attempt: rapid.Int64().Draw(t, "attempt"),
 			exponents: rapid.SliceOfN(rapid.Int8(), 0, 20).Draw(t, "exponents"), held: rapid.SliceOfN(rapid.Uint64(), 0, 3).Draw(t, "held"),
 			speed: rapid.Int64().Draw(t, "speed"), most: rapid.Int().Draw(t, "most"),
 			links: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pace { return pace(rapid.Byte().Draw(t, "pace")) }), 0, 20).Draw(t, "links")}

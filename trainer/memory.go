@@ -36,7 +36,7 @@ func (r *runner) house(c *collective.Comm) {
 	}
 	now := housing{comm: c, old: old.rooms}
 	if err := r.open.sums.house(&now); err != nil {
-		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, leave(now.rooms, old.rooms)))
+		r.cfg.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, leave(now.rooms, old.rooms)))
 		r.housing.comm, r.housing.full = c, true
 		return
 	}

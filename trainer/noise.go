@@ -63,17 +63,17 @@ func (r *runner) noiseDue(step int64) bool {
 // returns the norm that it had; NaN if nobody needs it.
 func (r *runner) norm(step int64) float64 {
 	if r.cfg.Clip > 0 {
-		return optim.Clip(r.bufs.staging.views, r.cfg.Clip)
+		return optim.Clip(r.state.grads.staging.views, r.cfg.Clip)
 	}
 	if r.noiseDue(step) {
-		return optim.Norm(r.bufs.staging.views)
+		return optim.Norm(r.state.grads.staging.views)
 	}
 	return math.NaN()
 }
 
 // weigh takes note of the norms of the step that was just committed.
 func (r *runner) weigh(slots []slot, rank int, norm float64) {
-	if !r.noiseDue(r.committed) {
+	if !r.noiseDue(r.state.committed()) {
 		return
 	}
 	r.noise.observe(slots, square(norm))

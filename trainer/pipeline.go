@@ -9,32 +9,31 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
-// pipeline begins the next step while the sums of the open one are still on their way:
-// parameters are updated one by one, large ones in parts, as their sums come in, and the first
-// call of the next share, which waits for each (Batch.Wait), follows them. There is no place
-// yet for its gradients: when it asks for that (Batch.Grad) the open step is finished first.
-// The step may still fail, so what a parameter was is kept until the commit.
+// pipeline has the parameters and the optimizer's memory. They may be updated with a step that is
+// not committed yet, one by one and large ones in parts, as their sums come in, so that the next
+// step can begin. The step may still fail, so what a parameter was is kept until the commit.
 type pipeline struct {
-	on     bool // else each step waits for the one before
-	params [][]float32
-	slots  [][][]float32
+	params [][]float32   // the model's memory
+	slots  [][][]float32 // by parameter: what the optimizer keeps
 
 	was  [][][]float32 // by parameter: what it and its slots were
 	from []int         // by parameter: from there on it was updated with a step that is not committed
-
-	took time.Duration // computing of the next step in the open one
 }
 
 // updateBlock is how many elements are updated at a time, so that they stay in the cache.
 const updateBlock = 8 << 10
 
-// newPipeline returns a pipeline for a model, which does nothing if that does not wait for
-// parameters, or if a part of the sums does not tell what becomes of a parameter: in exact
-// mode all of them together tell whether the step counts, and a limit is one for their norm.
-func newPipeline(r *runner) *pipeline {
-	return &pipeline{params: r.params, slots: r.slots, on: r.model.Waits && !r.cfg.Exact && r.cfg.Clip == 0}
+// newPipeline returns a pipeline of parameters and fresh memory of their optimizer.
+func newPipeline(params []Param, o optim.Optimizer) *pipeline {
+	p := &pipeline{}
+	for _, param := range params {
+		p.params = append(p.params, param.Data)
+		p.slots = append(p.slots, optim.NewState(o, len(param.Data)))
+	}
+	return p
 }
 
 // reserve takes the memory that the first step needs which is begun in the one before.
@@ -111,6 +110,17 @@ func (p *pipeline) committed(i int) (param []float32, slots [][]float32) {
 	return was[0], was[1:]
 }
 
+// vectors returns the parameters and then the optimizer's memory, as they are after the last
+// committed step.
+func (p *pipeline) vectors() [][]float32 {
+	var params, memory [][]float32
+	for i := range p.params {
+		param, slots := p.committed(i)
+		params, memory = append(params, param), append(memory, slots...)
+	}
+	return append(params, memory...)
+}
+
 // settle takes note that a step is committed.
 func (p *pipeline) settle() {
 	for i := range p.from {
@@ -148,7 +158,6 @@ var errAnother = errors.New("the share of this peer has become another one")
 // next step begins meanwhile.
 func (r *runner) await(ctx context.Context, s *elastic.Session, t *try) error {
 	mine := r.declare(r.contributed())
-	r.pipeline.took = 0
 	if !r.links.between() {
 		return r.finishStep(s, t, r.exchangeAfter(ctx, s, t, mine))
 	}
@@ -160,7 +169,7 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, t *try) error {
 		exchange.Wait()
 		return r.finishStep(s, t, got)
 	})
-	if r.pipeline.on && t.plan.step < r.plan.steps && !r.decisions.due(t.plan.step) {
+	if r.overlaps && t.plan.step < r.plan.steps && !r.decisions.due(t.plan.step) {
 		r.lookAhead(ctx, s, t, finish)
 	}
 	return finish()
@@ -168,22 +177,22 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, t *try) error {
 
 // lookAhead makes the first call of the step after t.
 func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
-	p, next := r.pipeline, r.plan.step(t.plan.step+1)
+	p, next := r.state.pipeline, r.plan.step(t.plan.step+1)
 	missing := r.sharesOf(next)[s.Rank].Without(loadbal.NewSet(next.microbatches))
-	rate, err := r.rate(t.plan.step)
+	rate, err := r.state.rate(t.plan.step)
 	if len(missing) == 0 || err != nil {
 		return
 	}
 	p.reserve()
-	f := forward{pipeline: p, sums: t.sums, values: r.bufs.staging.views, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err,
+	f := forward{pipeline: p, sums: t.sums, values: r.state.grads.staging.views, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err,
 		apply: func(param, mean []float32, state [][]float32) {
 			r.cfg.Optimizer.Update(t.plan.step, rate, param, mean, state)
 		}}
 	l := newCall(r.model, next, callsOf(missing, r.together())[0], r.open.sums)
 	l.coming = func(i, from int) error { return f.need(ctx, i, from) }
 	l.opening = func() {
-		p.took = time.Since(l.begun) - f.waited
-		if err := r.follow(ctx, s, l, finish); err != nil {
+		t.following = time.Since(l.begun) - f.waited
+		if err := r.follow(ctx, s, t, l, finish); err != nil {
 			l.useless, l.sink = err, p.scratch()
 		}
 		l.begun = time.Now()
@@ -195,7 +204,7 @@ func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, t *try, fini
 
 // follow finishes the open step, begins the next one, and makes a call that has begun before
 // that the first of it; the error says why it cannot be.
-func (r *runner) follow(ctx context.Context, s *elastic.Session, l *call, finish func() error) error {
+func (r *runner) follow(ctx context.Context, s *elastic.Session, t *try, l *call, finish func() error) error {
 	if err := finish(); err != nil {
 		return err
 	}
@@ -208,8 +217,8 @@ func (r *runner) follow(ctx context.Context, s *elastic.Session, l *call, finish
 		return errAnother
 	}
 	l.sink = r.open.sums.collect(len(l.groups), r.next.readyAt(len(calls) == 1))
-	r.next.claimed = r.pipeline.took
-	r.open.compute += r.pipeline.took
+	r.next.claimed = t.following
+	r.open.compute += t.following
 	return nil
 }
 

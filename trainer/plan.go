@@ -1,5 +1,7 @@
 package trainer
 
+import "github.com/elrun/elrun/trainer/exact"
+
 // plan says which samples each step has. It is pure: the same at every peer, at
 // any time.
 type plan struct {
@@ -67,6 +69,23 @@ func (s stepPlan) samplesIn(ranges [][2]int) int {
 		n += min(s.first+r[1]*s.micro, s.end) - (s.first + r[0]*s.micro)
 	}
 	return n
+}
+
+// scale restores the scale of exact mode that has these exponents; the zero value without any,
+// as other modes have none.
+func (p plan) scale(exponents []int8) (exact.Scale, error) {
+	if len(exponents) == 0 {
+		return exact.Scale{}, nil
+	}
+	return exact.Restore(exponents, p.mostMicrobatches())
+}
+
+// after returns how many microbatches the step after one has; none after the last.
+func (p plan) after(step int64) int {
+	if step >= p.steps {
+		return 0
+	}
+	return p.step(step + 1).microbatches
 }
 
 // ceilDiv divides and rounds up; a >= 0, b > 0.

@@ -74,3 +74,19 @@ func TestStepsCountsAcrossPasses(t *testing.T) {
 		t.Errorf("steps have %v samples, want %v", sizes, want)
 	}
 }
+
+func TestSamplesInRanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPlan(Config{Samples: 103, GlobalBatch: 50, Microbatch: rapid.IntRange(1, 60).Draw(t, "micro"), Passes: 1}).step(rapid.Int64Range(1, 3).Draw(t, "step"))
+		held, want := microbatches(p.microbatches), 0
+		for k := range p.microbatches {
+			if rapid.Bool().Draw(t, "held") {
+				held.Add(k)
+				want += len(p.appendSamples(nil, k))
+			}
+		}
+		if got := p.samplesIn(held.Ranges()); got != want {
+			t.Fatalf("%d samples in %v, want %d", got, held.Ranges(), want)
+		}
+	})
+}

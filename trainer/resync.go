@@ -20,7 +20,7 @@ const mostResyncs = 2
 // agree wants all ranks of a session to have committed the same step and to have the
 // same parameters after it. If some differ, all leave the session; those who differ
 // get the state of the others in the next one.
-func (r *runner) agree(s *elastic.Session, states []state) error {
+func (r *runner) agree(s *elastic.Session, states []fingerprint) error {
 	wrong, right := differing(states)
 	if wrong == nil {
 		return nil
@@ -39,28 +39,28 @@ func (r *runner) agree(s *elastic.Session, states []state) error {
 		r.group.Leave()
 		return fmt.Errorf("re-synced %d times before: %w", mostResyncs, err)
 	}
-	r.void = true // and what was computed from it goes with it
-	r.group.Emit(s.View.Epoch, r.committed, event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
+	r.state.invalidate() // and what was computed from it goes with it
+	r.group.Emit(s.View.Epoch, r.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
 		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
-	r.log("this peer has other parameters than the others and takes theirs: %v", err)
+	r.cfg.log("this peer has other parameters than the others and takes theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }
 
-// state is what all ranks must agree on before a step.
-type state struct {
+// fingerprint tells a state from others: all ranks must have the same before a step.
+type fingerprint struct {
 	committed int64
 	digest    uint64
 }
 
 // String describes the state in an error.
-func (s state) String() string {
+func (s fingerprint) String() string {
 	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
 }
 
 // differing returns the ranks whose state is not that of the most, and this one. Of
 // equal numbers the one of the lowest rank is right.
-func differing(states []state) (wrong []int, right state) {
-	count := make(map[state]int)
+func differing(states []fingerprint) (wrong []int, right fingerprint) {
+	count := make(map[fingerprint]int)
 	for _, s := range states {
 		count[s]++
 	}

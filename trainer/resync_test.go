@@ -8,22 +8,22 @@ import (
 // Those who differ from the most are wrong; of equal numbers those without the lowest
 // rank.
 func TestDiffering(t *testing.T) {
-	at := func(committed int64, digest uint64) state { return state{committed, digest} }
+	at := func(committed int64, digest uint64) fingerprint { return fingerprint{committed, digest} }
 	tests := []struct {
-		states []state
+		states []fingerprint
 		wrong  []int
-		right  state
+		right  fingerprint
 	}{
-		{[]state{at(3, 7)}, nil, at(3, 7)},
-		{[]state{at(3, 7), at(3, 7), at(3, 7)}, nil, at(3, 7)},
-		{[]state{at(3, 7), at(3, 8), at(3, 7)}, []int{1}, at(3, 7)},
-		{[]state{at(3, 8), at(3, 7), at(3, 7)}, []int{0}, at(3, 7)},
-		{[]state{at(3, 7), at(3, 8)}, []int{1}, at(3, 7)},
-		{[]state{at(4, 7), at(3, 7), at(4, 7)}, []int{1}, at(4, 7)},
-		{[]state{at(0, 1), at(0, 2), at(0, 2), at(0, 3)}, []int{0, 3}, at(0, 2)},
-		{[]state{at(0, 0), at(0, 5), at(0, 5)}, []int{0}, at(0, 5)},
-		{[]state{at(0, 5), at(0, 0)}, []int{1}, at(0, 5)},
-		{[]state{at(0, 5), at(0, 6), at(0, 6), at(0, 5)}, []int{1, 2}, at(0, 5)},
+		{[]fingerprint{at(3, 7)}, nil, at(3, 7)},
+		{[]fingerprint{at(3, 7), at(3, 7), at(3, 7)}, nil, at(3, 7)},
+		{[]fingerprint{at(3, 7), at(3, 8), at(3, 7)}, []int{1}, at(3, 7)},
+		{[]fingerprint{at(3, 8), at(3, 7), at(3, 7)}, []int{0}, at(3, 7)},
+		{[]fingerprint{at(3, 7), at(3, 8)}, []int{1}, at(3, 7)},
+		{[]fingerprint{at(4, 7), at(3, 7), at(4, 7)}, []int{1}, at(4, 7)},
+		{[]fingerprint{at(0, 1), at(0, 2), at(0, 2), at(0, 3)}, []int{0, 3}, at(0, 2)},
+		{[]fingerprint{at(0, 0), at(0, 5), at(0, 5)}, []int{0}, at(0, 5)},
+		{[]fingerprint{at(0, 5), at(0, 0)}, []int{1}, at(0, 5)},
+		{[]fingerprint{at(0, 5), at(0, 6), at(0, 6), at(0, 5)}, []int{1, 2}, at(0, 5)},
 	}
 	for _, tt := range tests {
 		if wrong, right := differing(tt.states); !slices.Equal(wrong, tt.wrong) || right != tt.right {

@@ -8,12 +8,10 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/netpoll"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
-	"github.com/elrun/elrun/trainer/optim"
 )
 
 // runner is a run of Run. It is not safe for concurrent use.
@@ -24,6 +22,7 @@ type runner struct {
 	plan   plan
 	layout layout
 	held   []elastic.Setting // in which all members agree
+	state  *state
 	saver  *saver
 	ahead  *ahead
 	// progress is that of calls while the model computes.
@@ -32,20 +31,9 @@ type runner struct {
 	ended    func() error // why the run ends
 	most     int          // microbatches that a call of the model may have
 
-	// The state: what all members hold alike after the last committed step.
-	params    [][]float32   // the model's memory
-	slots     [][][]float32 // of the optimizer: per parameter, per slot
-	scale     exact.Scale   // of the step that follows; exact mode only
-	committed int64
-	last      outcome // of the committed step
-	void      bool    // the state is of no use
-	known     uint64  // digest of the parameters, if digested
-	digested  bool
-
 	// The open step, which is the one after.
-	bufs      *gradients
 	open      contribution
-	pipeline  *pipeline     // begins the step after it
+	overlaps  bool          // the step after it may begin meanwhile
 	next      *try          // at the open step, if a call of it began in the step before
 	shares    []loadbal.Set // what each rank of the session is to contribute
 	balance   balance       // from which they follow
@@ -87,15 +75,15 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.resume(); err != nil {
 		return err
 	}
-	r.group.Hold(r, slices.Concat(r.cfg.Settings, r.held, r.decisions.settings()))
-	r.group.OnQuorumLost(func() { r.saver.now(r) })
+	r.group.Hold(r.replica(), slices.Concat(r.cfg.Settings, r.held, r.decisions.settings()))
+	r.group.OnQuorumLost(func() { r.saver.now(r.state) })
 	defer func() { _ = leave(r.housing.rooms, nil) }() // what is not given back goes with the process
 	err = r.sessions(ctx)
 	if errors.Is(err, elastic.ErrLeft) {
 		r.giveUp("leaving")
 	}
 	if err != nil {
-		return fmt.Errorf("trainer: after step %d of %d: %w", r.committed, r.plan.steps, err)
+		return fmt.Errorf("trainer: after step %d of %d: %w", r.state.committed(), r.plan.steps, err)
 	}
 	return nil
 }
@@ -135,45 +123,52 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	if err := model.check(); err != nil {
 		return nil, err
 	}
-	params := model.Params
-	r := &runner{group: group, cfg: cfg, plan: newPlan(cfg), layout: newLayout(params, cfg.BucketBytes/4),
-		saver: newSaver(cfg.Checkpoint), ahead: newAhead(model.Prefetch), ended: func() error { return nil }}
+	r := &runner{group: group, cfg: cfg, plan: newPlan(cfg), layout: newLayout(model.Params, cfg.BucketBytes/4),
+		ahead: newAhead(model.Prefetch), overlaps: model.Waits && !cfg.Exact && cfg.Clip == 0, ended: func() error { return nil }}
 	r.model = r.guarded(model)
-	r.reporter = reporter{plan: r.plan, told: cfg.OnStep, digest: r.digestText,
-		emit: func(epoch uint64, step int64, body event.Body) { r.group.Emit(epoch, step, body) }}
-	for _, p := range params {
-		r.params = append(r.params, p.Data)
-		r.slots = append(r.slots, optim.NewState(cfg.Optimizer, len(p.Data)))
-	}
-	r.pipeline = newPipeline(r)
-	r.decisions = decisions{group: group, params: r.params, of: r.plan.steps}
 	if model.Order != nil {
-		if err := r.layout.completeIn(model.Order(r.pipeline.on)); err != nil {
+		if err := r.layout.completeIn(model.Order(r.overlaps)); err != nil {
 			return nil, err
 		}
 	}
-	coding, err := compress.Parse(cfg.Compression)
-	if err != nil {
-		return nil, fmt.Errorf("trainer: Compression: %w", err)
+	if err := r.hold(); err != nil {
+		return nil, err
 	}
-	switch {
-	case coding != nil:
-		r.compressed, r.bufs = newCompressed(r.layout, coding, func() stepPlan { return r.plan.step(r.open.step) })
-		r.open.sums = r.compressed
-	case cfg.Exact:
-		if r.scale, err = exact.New(len(params), r.plan.mostMicrobatches()); err != nil {
-			return nil, fmt.Errorf("trainer: exact mode: %w", err)
-		}
-		r.open.sums, r.bufs = newQuantised(r.layout)
-	default:
-		r.open.sums, r.bufs = newPlain(r.layout)
-	}
+	r.reporter = reporter{plan: r.plan, told: cfg.OnStep, emit: r.group.Emit, digest: func(int64) string { return digestText(r.state.dueDigest()) }}
+	r.decisions = decisions{group: group, params: r.state.pipeline.params, of: r.plan.steps}
 	r.most = mostOf(model, cfg.Microbatch, cfg.Exact)
 	r.balance.most = cfg.MaxShare
 	r.links.bytes = r.compressed.bytes(r.layout)
 	r.held = r.settings()
+	r.saver = newSaver(cfg, r.plan, model.Params, r.held)
+	r.saver.emit = r.group.Emit
 	r.reopen()
 	return r, nil
+}
+
+// hold takes the memory of the state and of the contribution to the open step.
+func (r *runner) hold() error {
+	coding, err := compress.Parse(r.cfg.Compression)
+	if err != nil {
+		return fmt.Errorf("trainer: Compression: %w", err)
+	}
+	var grads *gradients
+	var scale exact.Scale
+	switch {
+	case coding != nil:
+		r.compressed, grads = newCompressed(r.layout, coding, func() stepPlan { return r.plan.step(r.open.step) })
+		r.open.sums = r.compressed
+	case r.cfg.Exact:
+		if scale, err = exact.New(len(r.layout.params), r.plan.mostMicrobatches()); err != nil {
+			return fmt.Errorf("trainer: exact mode: %w", err)
+		}
+		r.open.sums, grads = newQuantised(r.layout)
+	default:
+		r.open.sums, grads = newPlain(r.layout)
+	}
+	r.state = newState(r.plan, r.cfg, r.layout.params, grads, scale)
+	r.state.observer = r
+	return nil
 }
 
 // sessions trains in one session after the other until the job is finished. A session
@@ -182,7 +177,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 func (r *runner) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := r.group.Next(ctx, epoch)
-		if err != nil && r.finished() && !r.void && ctx.Err() == nil {
+		if err != nil && r.finished() && !r.state.void && ctx.Err() == nil {
 			return r.endAlone(ctx)
 		}
 		if err != nil {
@@ -205,7 +200,7 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 	}
 	r.tellShares(s)
 	for {
-		if err := r.decisions.decide(ctx, s, r.committed); err != nil {
+		if err := r.decisions.decide(ctx, s, r.state.committed()); err != nil {
 			return err
 		}
 		if r.finished() {
@@ -218,11 +213,59 @@ func (r *runner) session(ctx context.Context, s *elastic.Session) error {
 }
 
 // finished reports whether there is no further step.
-func (r *runner) finished() bool { return r.committed >= r.plan.steps || r.decisions.stopped }
+func (r *runner) finished() bool { return r.state.committed() >= r.plan.steps || r.decisions.stopped }
 
-// log tells the user what is worth knowing.
-func (r *runner) log(format string, args ...any) {
-	if r.cfg.Log != nil {
-		r.cfg.Log(fmt.Sprintf(format, args...))
+// replica is what elastic levels among the members, and asks about peers that want to be some.
+type replica struct {
+	*state
+	judge
+	trial
+}
+
+// replica returns what elastic gets to know of the run.
+func (r *runner) replica() replica {
+	return replica{r.state, judge{r.cfg.Admit == AdmitAlways, r.cfg.Microbatch, &r.pulses.outlook}, trial{r}}
+}
+
+// superseded reports the last step before others' copies take this peer to a later one, if it
+// is still the peer that has contributed to it. With a whole state it gives up what compression
+// has held back.
+func (r *runner) superseded(by int64, whole bool) {
+	last := r.state.last
+	if _, took := last.share(r.open.owner); took && !r.state.void && r.group.Self().ID == r.open.owner {
+		r.reporter.superseded(last, r.open.owner, by)
 	}
+	if whole {
+		r.giveUp("taking the state of others")
+	}
+}
+
+// advanced closes the open step, if it is that of o, and opens the one after.
+func (r *runner) advanced(was, o outcome) {
+	_, counted := o.share(r.open.owner)
+	r.compressed.settle(counted && r.open.step == o.Step)
+	r.reporter.advance(was, o)
+	if r.open.step == o.Step {
+		r.reporter.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
+			predicted: r.balance.predicted}
+		r.reporter.own.sent, r.reporter.own.raw = r.compressed.traffic()
+	}
+	r.reopen()
+}
+
+// reopen begins the contribution to the step after the committed one.
+func (r *runner) reopen() {
+	r.open.reset(r.state.committed()+1, 0, r.state.scale, r.openMicrobatches())
+}
+
+// openMicrobatches is how many the step after the committed one has; none after the last.
+func (r *runner) openMicrobatches() int { return r.plan.after(r.state.committed()) }
+
+// resume loads the checkpoint that the job goes on from, if it is to.
+func (r *runner) resume() error {
+	if r.cfg.Checkpoint.Resume == "" {
+		return nil
+	}
+	defer r.group.Busy("loading a checkpoint")()
+	return r.saver.resume(r.state)
 }

@@ -5,106 +5,124 @@ import (
 	"io"
 
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A runner is an elastic.Replayer, and a Judge and Trier (admit.go, trial.go): what members hold alike is the parameters, the
-// optimizer's memory, and the outcome of the last committed step.
+// state is what all members hold alike after the last committed step: the parameters, the
+// optimizer's memory, and the outcome of that step. It is an elastic.Replayer, and knows nothing
+// of a group. It is not safe for concurrent use.
+type state struct {
+	plan      plan
+	optimizer optim.Optimizer
+	schedule  optim.Schedule
+	params    []Param
+	pipeline  *pipeline   // the vectors, and what the open step has changed of them already
+	grads     *gradients  // the mean gradients of the last step and of the one that is committed next
+	scale     exact.Scale // of the step after the committed one; exact mode only
+	last      outcome     // of the committed step; zero before the first
+	void      bool        // the state is of no use
+	digested  uint64      // digest of the parameters; 0 if it has not been taken
+	observer  observer
+}
+
+// observer is told how a state goes on, as reports and the contribution to the open step depend
+// on that.
+type observer interface {
+	// superseded comes before another member's copy takes the state to the step by: one of the
+	// whole state, or else the update of the step after the committed one.
+	superseded(by int64, whole bool)
+	// advanced comes when the state is after the step of o; was is the outcome before.
+	advanced(was, o outcome)
+}
+
+// newState returns the state before the first step. grads has the mode's gradients, and scale is
+// that of the first step.
+func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.Scale) *state {
+	return &state{plan: p, optimizer: cfg.Optimizer, schedule: cfg.Schedule, params: params,
+		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
+}
+
+// committed returns the number of the last committed step; 0 before the first.
+func (s *state) committed() int64 { return s.last.Step }
 
 // Step returns the last committed step, or -1 if the state is of no use and a copy of
 // another member's has to replace it.
-func (r *runner) Step() int64 {
-	if r.void {
+func (s *state) Step() int64 {
+	if s.void {
 		return -1
 	}
-	return r.committed
+	return s.committed()
 }
 
+// invalidate says that the state is of no use until a good one is loaded.
+func (s *state) invalidate() { s.void = true }
+
 // Save writes the state.
-func (r *runner) Save(w io.Writer) error { return r.save(w, r.last) }
+func (s *state) Save(w io.Writer) error { return s.save(w, s.last) }
 
 // save writes the state with o as the outcome of its last step.
-func (r *runner) save(w io.Writer, o outcome) error {
-	h := r.header(o)
-	h.Digest = r.digest()
-	if err := encode(w, stateMagic, h, r.everything()); err != nil {
-		return fmt.Errorf("trainer: save the state after step %d: %w", r.committed, err)
+func (s *state) save(w io.Writer, o outcome) error {
+	h := s.header(o)
+	h.Digest = s.digest()
+	if err := encode(w, stateMagic, h, s.pipeline.vectors()); err != nil {
+		return fmt.Errorf("trainer: save the state after step %d: %w", s.committed(), err)
 	}
 	return nil
 }
 
-// superseded reports the last step before others' copies take this peer to a later one, if it
-// is still the peer that has contributed to it.
-func (r *runner) superseded(by int64) {
-	if _, took := r.last.share(r.open.owner); took && !r.void && r.group.Self().ID == r.open.owner {
-		r.reporter.superseded(r.last, r.open.owner, by)
-	}
-}
-
-// everything returns the parameters and the optimizer's memory.
-func (r *runner) everything() [][]float32 {
-	var params, memory [][]float32
-	for i := range r.params {
-		param, slots := r.pipeline.committed(i)
-		params, memory = append(params, param), append(memory, slots...)
-	}
-	return append(params, memory...)
-}
-
 // Load replaces the state. The contribution is thrown away: others have gone on
 // without this peer, or without what it has computed from a state that was wrong.
-func (r *runner) Load(from io.Reader) error {
+func (s *state) Load(from io.Reader) error {
 	h, err := decodeHeader(from, stateMagic)
 	if err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
-	scale, err := r.scaleOf(h)
+	scale, err := s.check(h)
 	if err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
-	r.superseded(h.Outcome.Step)
-	r.giveUp("taking the state of others")
-	r.void = true // until all of it is there
-	if err := decodeVectors(from, r.everything()); err != nil {
+	s.observer.superseded(h.Outcome.Step, true)
+	s.invalidate() // until all of it is there
+	if err := decodeVectors(from, s.pipeline.vectors()); err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
-	r.digested = false
-	if got := r.digest(); got != h.Digest {
+	s.digested = 0
+	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("trainer: load the state after step %d: the parameters have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
-	r.scale, r.void = scale, false
-	r.advance(h.Outcome)
-	r.reopen()
+	s.scale, s.void = scale, false
+	s.advance(h.Outcome)
 	return nil
 }
 
 // Update writes the mean gradient of the last committed step. It stays as it is while
 // the next step is being reduced.
-func (r *runner) Update(w io.Writer) error {
-	if err := encode(w, updateMagic, r.header(r.last), r.bufs.applied.views); err != nil {
-		return fmt.Errorf("trainer: save the update of step %d: %w", r.committed, err)
+func (s *state) Update(w io.Writer) error {
+	if err := encode(w, updateMagic, s.header(s.last), s.grads.applied.views); err != nil {
+		return fmt.Errorf("trainer: save the update of step %d: %w", s.committed(), err)
 	}
 	return nil
 }
 
-// Apply commits the step that another member's Update describes, as step does when
-// it has heard of the commit itself.
-func (r *runner) Apply(from io.Reader) error {
+// Apply commits the step that another member's Update describes, as a member does that has
+// heard of the commit itself.
+func (s *state) Apply(from io.Reader) error {
 	h, err := decodeHeader(from, updateMagic)
 	if err != nil {
 		return fmt.Errorf("trainer: apply an update: %w", err)
 	}
-	scale, err := r.scaleOf(h)
+	scale, err := s.check(h)
 	if err != nil {
 		return fmt.Errorf("trainer: apply an update: %w", err)
 	}
-	if h.Outcome.Step != r.committed+1 {
-		return fmt.Errorf("trainer: apply an update: it is of step %d, the state after step %d", h.Outcome.Step, r.committed)
+	if h.Outcome.Step != s.committed()+1 {
+		return fmt.Errorf("trainer: apply an update: it is of step %d, the state after step %d", h.Outcome.Step, s.committed())
 	}
-	if err := decodeVectors(from, r.bufs.staging.views); err != nil {
+	if err := decodeVectors(from, s.grads.staging.views); err != nil {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
-	r.superseded(h.Outcome.Step)
-	if err := r.commit(h.Outcome, scale); err != nil {
+	s.observer.superseded(h.Outcome.Step, false)
+	if err := s.commit(h.Outcome, scale); err != nil {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
 	return nil
@@ -113,33 +131,30 @@ func (r *runner) Apply(from io.Reader) error {
 // commit applies the mean gradient that is staged; next is the scale of the step after.
 // Every member does the same on the
 // same bits, so an error is every member's error; it comes before anything is changed.
-func (r *runner) commit(o outcome, next exact.Scale) error {
-	for i, v := range r.bufs.staging.views {
-		if !allFinite(v[:r.pipeline.left(i)]) { // the others were looked at before
-			return fmt.Errorf("gradient of %s summed over all peers: %w", r.layout.params[i].Name, ErrNotFinite)
+func (s *state) commit(o outcome, next exact.Scale) error {
+	for i, v := range s.grads.staging.views {
+		if !allFinite(v[:s.pipeline.left(i)]) { // the others were looked at before
+			return fmt.Errorf("gradient of %s summed over all peers: %w", s.params[i].Name, ErrNotFinite)
 		}
 	}
-	rate, err := r.rate(o.Step)
+	rate, err := s.rate(o.Step)
 	if err != nil {
 		return err
 	}
-	for i, v := range r.bufs.staging.views {
-		param, slots := r.pipeline.rest(i)
-		r.cfg.Optimizer.Update(o.Step, rate, param, v[:len(param)], slots)
+	for i, v := range s.grads.staging.views {
+		param, slots := s.pipeline.rest(i)
+		s.optimizer.Update(o.Step, rate, param, v[:len(param)], slots)
 	}
-	r.pipeline.settle()
-	r.bufs.swap()
-	_, counted := o.share(r.open.owner)
-	r.compressed.settle(counted && r.open.step == o.Step)
-	r.scale, r.digested = next, false
-	r.advance(o)
-	r.reopen()
+	s.pipeline.settle()
+	s.grads.swap()
+	s.scale, s.digested = next, 0
+	s.advance(o)
 	return nil
 }
 
 // rate is the learning rate of a step.
-func (r *runner) rate(step int64) (float64, error) {
-	rate := r.cfg.Schedule(step)
+func (s *state) rate(step int64) (float64, error) {
+	rate := s.schedule(step)
 	if !finite(rate) {
 		return 0, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
 	}
@@ -147,24 +162,45 @@ func (r *runner) rate(step int64) (float64, error) {
 }
 
 // advance takes note of the outcome of the step that the state is now of.
-func (r *runner) advance(o outcome) {
-	r.reporter.advance(r.last, o)
-	if r.open.step == o.Step {
-		r.reporter.own = work{step: o.Step, compute: r.open.compute, recomputed: r.open.recomputed,
-			predicted: r.balance.predicted}
-		r.reporter.own.sent, r.reporter.own.raw = r.compressed.traffic()
-	}
-	r.last, r.committed = o, o.Step
+func (s *state) advance(o outcome) {
+	was := s.last
+	s.last = o
+	s.observer.advanced(was, o)
 }
 
-// reopen begins the contribution to the step after the committed one.
-func (r *runner) reopen() { r.open.reset(r.committed+1, 0, r.scale, r.openMicrobatches()) }
+// header describes the state after the last committed step, reached with o.
+func (s *state) header(o outcome) header {
+	h := header{Outcome: o, Exponents: s.scale.Exponents(), Slots: s.optimizer.Slots()}
+	for _, p := range s.params {
+		h.Sizes = append(h.Sizes, len(p.Data))
+	}
+	return h
+}
 
-// openMicrobatches is how many the step after the committed one has; none after the
-// last.
-func (r *runner) openMicrobatches() int {
-	if r.committed >= r.plan.steps {
+// check wants all of a header to fit this job, and returns the scale that it has.
+func (s *state) check(h header) (exact.Scale, error) {
+	if err := h.fits(s.header(outcome{})); err != nil {
+		return exact.Scale{}, err
+	}
+	if err := h.Outcome.check(s.plan); err != nil {
+		return exact.Scale{}, err
+	}
+	return s.plan.scale(h.Exponents)
+}
+
+// digest returns the digest of the parameters after the last committed step.
+func (s *state) digest() uint64 {
+	if s.digested == 0 {
+		s.digested = digestOf(s.pipeline.vectors()[:len(s.params)])
+	}
+	return s.digested
+}
+
+// dueDigest returns the digest after the last committed step if it is one after which it is
+// taken, or 0.
+func (s *state) dueDigest() uint64 {
+	if !digestDue(s.committed(), s.params) {
 		return 0
 	}
-	return r.plan.step(r.committed + 1).microbatches
+	return s.digest()
 }

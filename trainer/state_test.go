@@ -11,62 +11,73 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
-	"pgregory.net/rapid"
 )
 
-// A runner is what elastic levels.
-var _ elastic.Replayer = (*runner)(nil)
+// A state is what elastic levels.
+var _ elastic.Replayer = (*state)(nil)
 
-// ramp is a model whose gradient depends on sample and element.
-type ramp struct{ params []Param }
+// witness is an observer that writes down what it is told.
+type witness struct{ told []string }
 
-func (m ramp) Params() []Param { return m.params }
-
-func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	for i, g := range grad {
-		for j := range g {
-			for _, s := range samples {
-				g[j] += float32(s*7+i*3+j) / 16
-			}
-		}
-		done(i)
-	}
-	return float64(len(samples)), nil
+func (w *witness) superseded(by int64, whole bool) {
+	w.told = append(w.told, fmt.Sprint("superseded by ", by, ", whole ", whole))
 }
 
-// newRamp is a runner without a group; in exact mode or not.
-func newRamp(t *testing.T, exactly bool) *runner {
-	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
-		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
-	})
+func (w *witness) advanced(was, o outcome) {
+	w.told = append(w.told, fmt.Sprint("from ", was.Step, " to ", o.Step))
 }
 
-// solo commits the next step of a runner as a group of one does.
-func (r *runner) solo(t *testing.T) {
+// told returns what the observer of a state was told since the last call.
+func told(s *state) []string {
+	w := s.observer.(*witness)
+	told := w.told
+	w.told = nil
+	return told
+}
+
+// newTestState is a state of three parameters, of steps with 4 microbatches.
+func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	t.Helper()
-	p := r.plan.step(r.committed + 1)
-	for k := range p.microbatches {
-		if err := r.open.add(r.model, p, []int{k}, ignore); err != nil {
+	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Exact: exactly,
+		Optimizer: optim.Adam{}, Schedule: optim.Constant(0.5)}
+	if change != nil {
+		change(&cfg)
+	}
+	p, params := newPlan(cfg), paramsOf(2, 3, 17)
+	_, grads := newPlain(newLayout(params, 1))
+	var scale exact.Scale
+	if exactly {
+		var err error
+		if scale, err = exact.New(len(params), p.mostMicrobatches()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	switch sums := r.open.sums.(type) {
-	case *plain:
-		copy(r.bufs.staging.flat, sums.own.flat)
-	case *quantised:
-		copy(sums.all, sums.own)
-		copy(sums.step, sums.peaks)
+	s := newState(p, cfg, params, grads, scale)
+	s.observer = &witness{}
+	return s
+}
+
+// train commits the next step with a gradient that is its own, and in exact mode a scale.
+func train(t testing.TB, s *state) {
+	t.Helper()
+	step := s.committed() + 1
+	for i, v := range s.grads.staging.views {
+		for j := range v {
+			v[j] = float32((int(step)*7+i*3+j)%16-5) / 16
+		}
 	}
-	next, fits := r.open.sums.mean(int64(r.open.samples), r.pipeline.left)
-	if !fits {
-		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
-		r.solo(t)
-		return
+	exponents := slices.Clone(s.scale.Exponents())
+	for i := range exponents {
+		exponents[i] = int8(step) + int8(i)
 	}
-	o := outcome{Step: p.step, Attempt: r.open.attempt, Epoch: 1, Peers: 1, Samples: int64(r.open.samples), Loss: r.open.loss,
-		Shares: []share{{"me", r.open.held.Ranges()}}}
-	if err := r.commit(o, next); err != nil {
+	next, err := s.plan.scale(exponents)
+	if err == nil {
+		o := outcome{Step: step, Epoch: 1, Peers: 1, Samples: 20, Loss: lossOf(float64(step)), Shares: []share{{"me", [][2]int{{0, 4}}}}}
+		err = s.commit(o, next)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -81,11 +92,11 @@ func bytesOf(t testing.TB, write func(*bytes.Buffer) error) []byte {
 	return b.Bytes()
 }
 
-func saved(t testing.TB, r *runner) []byte {
+func saved(t testing.TB, r elastic.Replayer) []byte {
 	return bytesOf(t, func(b *bytes.Buffer) error { return r.Save(b) })
 }
 
-func updated(t testing.TB, r *runner) []byte {
+func updated(t testing.TB, r elastic.Replayer) []byte {
 	return bytesOf(t, func(b *bytes.Buffer) error { return r.Update(b) })
 }
 
@@ -94,69 +105,34 @@ func updated(t testing.TB, r *runner) []byte {
 func TestEveryWayLeadsToTheSameState(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		t.Run(fmt.Sprint("exact ", exactly), func(t *testing.T) {
-			leader, follower := newRamp(t, exactly), newRamp(t, exactly)
+			leader, follower := newTestState(t, exactly, nil), newTestState(t, exactly, nil)
 			for range 6 {
-				leader.solo(t)
+				train(t, leader)
 				// The next step is under way when somebody asks for the update.
 				update := updated(t, leader)
-				for i := range leader.bufs.staging.flat {
-					leader.bufs.staging.flat[i] = 1e9
+				for i := range leader.grads.staging.flat {
+					leader.grads.staging.flat[i] = 1e9
 				}
 				if !bytes.Equal(update, updated(t, leader)) {
-					t.Fatalf("step %d: the update changes with the reductions of the next step", leader.committed)
+					t.Fatalf("step %d: the update changes with the reductions of the next step", leader.committed())
 				}
 				if err := follower.Apply(bytes.NewReader(update)); err != nil {
 					t.Fatal(err)
 				}
-				late := newRamp(t, exactly)
+				late := newTestState(t, exactly, nil)
 				if err := late.Load(bytes.NewReader(saved(t, leader))); err != nil {
 					t.Fatal(err)
 				}
-				for name, other := range map[string]*runner{"applied": follower, "loaded": late} {
-					if !bytes.Equal(saved(t, other), saved(t, leader)) || other.Step() != leader.committed {
-						t.Fatalf("step %d: the state that was %s differs", leader.committed, name)
+				for name, other := range map[string]*state{"applied": follower, "loaded": late} {
+					if !bytes.Equal(saved(t, other), saved(t, leader)) || other.Step() != leader.committed() {
+						t.Fatalf("step %d: the state that was %s differs", leader.committed(), name)
 					}
 				}
 				if !bytes.Equal(updated(t, follower), update) {
-					t.Fatalf("step %d: a follower hands on another update", leader.committed)
+					t.Fatalf("step %d: a follower hands on another update", leader.committed())
 				}
 			}
 		})
-	}
-}
-
-// A contribution to a step that is committed meanwhile is no longer needed; it did
-// count, and its work is reported.
-func TestApplyEndsTheContribution(t *testing.T) {
-	leader, r := newRamp(t, false), newRamp(t, false)
-	leader.solo(t)
-	if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
-		t.Fatal(err)
-	}
-	r.open.recomputed = 1
-	if err := r.Apply(bytes.NewReader(updated(t, leader))); err != nil {
-		t.Fatal(err)
-	}
-	if r.open.step != 2 || r.open.held.Len() != 0 || r.reporter.own.step != 1 || r.reporter.own.recomputed != 1 || r.last.Step != 1 {
-		t.Errorf("contribution to step %d of %v, own work %+v", r.open.step, r.open.held.Ranges(), r.reporter.own)
-	}
-}
-
-// What was computed from the state that is replaced goes with it.
-func TestLoadEndsTheContribution(t *testing.T) {
-	leader, r := newRamp(t, true), newRamp(t, true)
-	start := saved(t, leader)
-	leader.solo(t)
-	for step, state := range [][]byte{start, saved(t, leader)} {
-		if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Load(bytes.NewReader(state)); err != nil {
-			t.Fatal(err)
-		}
-		if r.open.step != int64(step)+1 || r.open.held.Len() != 0 || r.open.samples != 0 || !r.open.scale.Equal(r.scale) {
-			t.Errorf("step %d: contribution to step %d of %v", step, r.open.step, r.open.held.Ranges())
-		}
 	}
 }
 
@@ -183,11 +159,71 @@ func damaged(good []byte) map[string][]byte {
 	}
 }
 
+// Who observes a state is told before another's copy takes it further, when nothing has changed yet,
+// and after each step, but not of what has failed.
+func TestObserversAreTold(t *testing.T) {
+	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
+	want := func(s *state, want ...string) {
+		t.Helper()
+		if got := told(s); !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	train(t, leader)
+	want(leader, "from 0 to 1")
+	if err := r.Apply(bytes.NewReader(updated(t, leader))); err != nil {
+		t.Fatal(err)
+	}
+	want(r, "superseded by 1, whole false", "from 0 to 1")
+	train(t, leader)
+	train(t, leader)
+	state := saved(t, leader)
+	if err := r.Load(bytes.NewReader(state[:len(state)-1])); err == nil || r.Step() != -1 || r.committed() != 1 {
+		t.Errorf("half a state: error %v, step %d", err, r.Step())
+	}
+	want(r, "superseded by 3, whole true")
+	if err := r.Load(bytes.NewReader(state)); err != nil {
+		t.Fatal(err)
+	}
+	want(r, "superseded by 3, whole true", "from 1 to 3")
+	if err := r.Apply(bytes.NewReader(updated(t, leader))); err == nil {
+		t.Error("an update was applied twice")
+	}
+	want(r)
+}
+
+// Digests and copies are those of the committed step while the next one has changed parameters
+// already; and a step that fails leaves nothing behind.
+func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
+	s := newTestState(t, false, nil)
+	train(t, s)
+	state, digest := saved(t, s), s.digest()
+	s.pipeline.reserve()
+	sum := []float32{1, 2, 3}
+	if err := s.pipeline.update(1, 1, sum, 2, func(param, mean []float32, slots [][]float32) {
+		s.optimizer.Update(2, 0.5, param, mean, slots)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.digested = 0
+	if !bytes.Equal(saved(t, s), state) || s.digest() != digest || s.pipeline.left(1) != 1 {
+		t.Error("what is saved is not the state of the committed step")
+	}
+	s.pipeline.takeBack()
+	if !bytes.Equal(saved(t, s), state) || s.params[1].Data[1] == 0 {
+		t.Error("the step has left something behind")
+	}
+	s.invalidate()
+	if s.Step() != -1 {
+		t.Errorf("step %d of a state that is of no use", s.Step())
+	}
+}
+
 // Whatever is wrong with an update, the state is as it was; with a state, it is of no
 // use until a good one was loaded, or as it was.
 func TestDamagedStatesAndUpdates(t *testing.T) {
-	leader, r := newRamp(t, false), newRamp(t, false)
-	leader.solo(t)
+	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
+	train(t, leader)
 	before := saved(t, r)
 	for want, bad := range damaged(updated(t, leader)) {
 		err := r.Apply(bytes.NewReader(bad))
@@ -211,19 +247,19 @@ func TestDamagedStatesAndUpdates(t *testing.T) {
 }
 
 func TestUpdatesThatDoNotFit(t *testing.T) {
-	leader, r := newRamp(t, false), newRamp(t, false)
-	leader.solo(t)
+	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
+	train(t, leader)
 	first := updated(t, leader)
-	leader.solo(t)
+	train(t, leader)
 	if err := r.Apply(bytes.NewReader(updated(t, leader))); err == nil || !strings.Contains(err.Error(), "is of step 2, the state after step 0") {
 		t.Errorf("error %v", err)
 	}
 	inf := slices.Clone(first)
 	binary.LittleEndian.PutUint32(inf[len(inf)-4:], math.Float32bits(float32(math.Inf(-1))))
-	if err := r.Apply(bytes.NewReader(inf)); !errors.Is(err, ErrNotFinite) || r.committed != 0 {
+	if err := r.Apply(bytes.NewReader(inf)); !errors.Is(err, ErrNotFinite) || r.committed() != 0 {
 		t.Errorf("error %v", err)
 	}
-	other := newRamp(t, true)
+	other := newTestState(t, true, nil)
 	if err := other.Apply(bytes.NewReader(first)); err == nil || !strings.Contains(err.Error(), "exponents") {
 		t.Errorf("exact mode: error %v", err)
 	}
@@ -231,84 +267,31 @@ func TestUpdatesThatDoNotFit(t *testing.T) {
 
 // A schedule that fails does so before anything has changed.
 func TestCommitChecksTheRateFirst(t *testing.T) {
-	leader := newRamp(t, false)
-	leader.solo(t)
-	r := alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
-		c.Optimizer, c.Clip, c.Schedule = optim.Adam{}, 3, optim.Constant(math.NaN())
-	})
+	leader := newTestState(t, false, nil)
+	train(t, leader)
+	r := newTestState(t, false, func(c *Config) { c.Schedule = optim.Constant(math.NaN()) })
 	before := saved(t, r)
 	if err := r.Apply(bytes.NewReader(updated(t, leader))); !errors.Is(err, ErrNotFinite) || !bytes.Equal(before, saved(t, r)) {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestSettingsTellJobsApart(t *testing.T) {
-	value := func(change func(*Config)) map[string]string {
-		m := make(map[string]string)
-		for _, s := range alone(t, ramp{paramsOf(2, 3)}, change).held {
-			m[s.Name] = s.Value
-		}
-		return m
-	}
-	base := value(nil)
-	for name, change := range map[string]func(*Config){
-		"samples":      func(c *Config) { c.Samples++ },
-		"global batch": func(c *Config) { c.GlobalBatch-- },
-		"microbatch":   func(c *Config) { c.Microbatch++ },
-		"seed":         func(c *Config) { c.Seed++ },
-		"optimizer":    func(c *Config) { c.Optimizer = optim.SGD{Momentum: 0.25} },
-		"clip":         func(c *Config) { c.Clip = 1 },
-		"exact":        func(c *Config) { c.Exact = true },
-		"data":         func(c *Config) { c.DataHash = "x" },
-		"steps":        func(c *Config) { c.Passes++ },
-		"schedule":     func(c *Config) { c.Schedule = optim.Cosine(0.5, 0, 7) },
-		"bucket bytes": func(c *Config) { c.BucketBytes++ },
-	} {
-		if got := value(change); got[name] == base[name] {
-			t.Errorf("%s: the setting does not differ: %q", name, got[name])
-		}
-	}
-	if got := value(func(c *Config) { c.Exact = true }); got["arithmetic"] == "" {
-		t.Error("exact mode without a probe")
-	}
-	if a, b := (layout{params: paramsOf(2, 3)}), (layout{params: paramsOf(2, 3)}); newLayout(a.params, 1).describe() == newLayout(append(b.params[:1:1], Param{"b", []int{3, 1}, make([]float32, 3)}), 1).describe() {
-		t.Error("shapes do not count")
-	}
-}
-
 // The digest of large models is not taken after every step.
 func TestDigestOfLargeModelsIsRarer(t *testing.T) {
 	for size, every := range map[int]int64{10: 1, 1 << 18: 1, 1<<18 + 1: 2, 1 << 20: 4} {
-		r := &runner{layout: newLayout(paramsOf(size), 1)}
+		params := paramsOf(size)
 		for step := int64(1); step < 9; step++ {
-			if got := r.digestDue(step); got != (step%every == 0) {
+			if got := digestDue(step, params); got != (step%every == 0) {
 				t.Errorf("%d elements: digest of step %d is due: %t", size, step, got)
 			}
 		}
 	}
 }
 
-func TestSamplesInRanges(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := newPlan(Config{Samples: 103, GlobalBatch: 50, Microbatch: rapid.IntRange(1, 60).Draw(t, "micro"), Passes: 1}).step(rapid.Int64Range(1, 3).Draw(t, "step"))
-		held, want := microbatches(p.microbatches), 0
-		for k := range p.microbatches {
-			if rapid.Bool().Draw(t, "held") {
-				held.Add(k)
-				want += len(p.appendSamples(nil, k))
-			}
-		}
-		if got := p.samplesIn(held.Ranges()); got != want {
-			t.Fatalf("%d samples in %v, want %d", got, held.Ranges(), want)
-		}
-	})
-}
-
 // fuzzed seeds a target with good encodings and damaged ones.
-func fuzzed(f *testing.F, encode func(testing.TB, *runner) []byte) {
-	leader := fuzzRunner(f)
-	leader.last = outcome{Step: 1, Epoch: 1, Peers: 1, Samples: 20, Shares: []share{{"me", [][2]int{{0, 4}}}}}
-	leader.committed = 1
+func fuzzed(f *testing.F, encode func(testing.TB, elastic.Replayer) []byte) {
+	leader := newTestState(f, false, nil)
+	train(f, leader)
 	good := encode(f, leader)
 	f.Add(good)
 	for _, bad := range damaged(good) {
@@ -316,19 +299,10 @@ func fuzzed(f *testing.F, encode func(testing.TB, *runner) []byte) {
 	}
 }
 
-func fuzzRunner(t testing.TB) *runner {
-	r, err := newRunner(nil, ModelOf(ramp{paramsOf(2, 3, 17)}), Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3,
-		Optimizer: optim.Adam{}, Schedule: optim.Constant(0.5)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func FuzzApply(f *testing.F) {
 	fuzzed(f, updated)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := fuzzRunner(t)
+		r := newTestState(t, false, nil)
 		before := saved(t, r)
 		if err := r.Apply(bytes.NewReader(b)); err != nil && !bytes.Equal(saved(t, r), before) {
 			t.Fatalf("the state has changed, with the error %v", err)
@@ -341,11 +315,11 @@ func FuzzApply(f *testing.F) {
 func FuzzLoad(f *testing.F) {
 	fuzzed(f, saved)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := fuzzRunner(t)
+		r := newTestState(t, false, nil)
 		if r.Load(bytes.NewReader(b)) != nil {
 			return
 		}
-		again := fuzzRunner(t)
+		again := newTestState(t, false, nil)
 		if err := again.Load(bytes.NewReader(saved(t, r))); err != nil || !bytes.Equal(saved(t, again), saved(t, r)) {
 			t.Fatalf("what was loaded is not what is saved: %v", err)
 		}

@@ -18,7 +18,9 @@ type try struct {
 	whole   bool          // nothing of this peer's share was there when it began
 	before  time.Duration // computing, for the same step, before it began
 	claimed time.Duration // computing its first call in the step before
-	failed  error         // of that call, or of the beginning
+	// following is the computing of the first call of the step after it, while it was open.
+	following time.Duration
+	failed    error // of that call, or of the beginning
 
 	computed time.Time // when this peer's share was complete
 }
@@ -49,7 +51,7 @@ func (r *runner) step(ctx context.Context, s *elastic.Session) error {
 
 // begin begins to try the step after the committed one.
 func (r *runner) begin(ctx context.Context, s *elastic.Session) *try {
-	p := r.plan.step(r.committed + 1)
+	p := r.plan.step(r.state.committed() + 1)
 	t := &try{plan: p, begun: time.Now(), whole: r.open.held.Len() == 0, before: r.open.compute}
 	if r.cfg.OnBegin != nil {
 		r.cfg.OnBegin(p.step)
@@ -104,7 +106,7 @@ func (r *runner) exchangeAfter(ctx context.Context, s *elastic.Session, t *try, 
 
 // finishStep commits a step whose tail is complete. Nothing of it stays if that fails.
 func (r *runner) finishStep(s *elastic.Session, t *try, got exchanged) error {
-	defer r.pipeline.takeBack() // unless the step is committed
+	defer r.state.pipeline.takeBack() // unless the step is committed
 	if got.err != nil {
 		return got.err
 	}
@@ -120,11 +122,10 @@ func (r *runner) finishStep(s *elastic.Session, t *try, got exchanged) error {
 	if !committed {
 		return nil
 	}
-	took := r.pipeline.took
-	r.reporter.own.comm, r.reporter.own.total = comm-took, time.Since(t.begun)+t.claimed-took
+	r.reporter.own.comm, r.reporter.own.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
 	r.publish(s, got.slots, got.tail)
-	if err := r.group.Committed(r.committed); err != nil {
-		return fmt.Errorf("step %d is committed: %w", r.committed, err)
+	if err := r.group.Committed(r.state.committed()); err != nil {
+		return fmt.Errorf("step %d is committed: %w", r.state.committed(), err)
 	}
 	if anyStale(got.slots) {
 		return errNextSession
@@ -155,10 +156,7 @@ func (r *runner) tail(ctx context.Context, s *elastic.Session, mine slot) ([]slo
 
 // declare adds to a slot which step this peer has committed, and the state after it.
 func (r *runner) declare(mine slot) slot {
-	mine.committed = r.committed
-	if r.digestDue(r.committed) {
-		mine.digest = r.digest()
-	}
+	mine.committed, mine.digest = r.state.committed(), r.state.dueDigest()
 	return mine
 }
 
@@ -168,7 +166,7 @@ func (r *runner) exchange(ctx context.Context, s *elastic.Session, mine slot) ([
 	words := make([]int64, len(s.View.Members)*slotWords)
 	putSlot(words, s.Rank, mine)
 	if err := collective.AllReduce(ctx, s.Comm.For("tail"), words, words, collective.Sum[int64]); err != nil {
-		return nil, fmt.Errorf("tail after step %d: %w", r.committed, err)
+		return nil, fmt.Errorf("tail after step %d: %w", r.state.committed(), err)
 	}
 	return getSlots(words), nil
 }
@@ -176,16 +174,16 @@ func (r *runner) exchange(ctx context.Context, s *elastic.Session, mine slot) ([
 // learn takes in a complete tail.
 func (r *runner) learn(s *elastic.Session, slots []slot) error {
 	r.links.learn(slots)
-	var states []state
+	var states []fingerprint
 	for _, other := range slots {
-		states = append(states, state{other.committed, other.digest})
+		states = append(states, fingerprint{other.committed, other.digest})
 	}
 	if err := r.agree(s, states); err != nil {
-		return fmt.Errorf("after step %d: %w", r.committed, err)
+		return fmt.Errorf("after step %d: %w", r.state.committed(), err)
 	}
-	if r.last.Step > 0 && r.reporter.stable(r.last, s.View, s.View.Members[s.Rank].ID) {
-		r.group.Stable(r.last.Step)
-		r.saver.stable(r, s.Rank == 0)
+	if last := r.state.last; last.Step > 0 && r.reporter.stable(last, s.View, s.View.Members[s.Rank].ID) {
+		r.group.Stable(last.Step)
+		r.saver.stable(r.state, s.Rank == 0, r.finished())
 	}
 	return nil
 }
@@ -200,7 +198,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
-	next, fits := r.open.sums.mean(samples, r.pipeline.left)
+	next, fits := r.open.sums.mean(samples, r.state.pipeline.left)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		return false, nil
@@ -210,7 +208,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	for rank, m := range s.View.Members {
 		o.Shares = append(o.Shares, share{m.ID, r.shares[rank].Ranges()})
 	}
-	if err := r.commit(o, next); err != nil {
+	if err := r.state.commit(o, next); err != nil {
 		return false, err
 	}
 	r.weigh(slots, s.Rank, norm)

@@ -110,7 +110,7 @@ type Status struct {
 func (t *Training) Status() Status {
 	s := Status{Err: t.err}
 	if r := t.runner; r != nil {
-		s.Step, s.Of, s.Stopped, s.Kept = r.committed, r.plan.steps, r.decisions.stopped, r.decisions.kept
+		s.Step, s.Of, s.Stopped, s.Kept = r.state.committed(), r.plan.steps, r.decisions.stopped, r.decisions.kept
 	}
 	return s
 }

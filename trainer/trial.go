@@ -20,20 +20,23 @@ const (
 	trialLong  = 2 * time.Second
 )
 
+// trial measures how fast this peer is before it takes part.
+type trial struct{ run *runner }
+
 // Trial computes some microbatches of the open step for nothing, and returns how fast
 // that was. It implements elastic.Trier. This peer has contributed nothing to the step,
 // as it is in no session; the contribution is empty again afterwards, so neither the
 // ledger nor the parameters know of the trial.
-func (r *runner) Trial(ctx context.Context) (elastic.Candidate, error) {
-	me := elastic.Candidate{Forced: r.cfg.Admit == AdmitAlways, Most: r.balance.most}
-	if me.Forced || r.void || r.openMicrobatches() == 0 {
+func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
+	me := elastic.Candidate{Forced: t.run.cfg.Admit == AdmitAlways, Most: t.run.balance.most}
+	if me.Forced || t.run.state.void || t.run.plan.after(t.run.state.committed()) == 0 {
 		return me, nil // nobody asks
 	}
-	times, err := r.rehearse(ctx)
-	r.open.computed = nil // or reset would take these for computed once
-	r.reopen()
+	times, err := t.rehearse(ctx)
+	t.run.open.computed = nil // or reset would take these for computed once
+	t.run.reopen()
 	if err != nil {
-		return me, fmt.Errorf("trainer: trial of step %d: %w", r.open.step, err)
+		return me, fmt.Errorf("trainer: trial of step %d: %w", t.run.open.step, err)
 	}
 	first := times[0]
 	if len(times) > 1 {
@@ -47,7 +50,7 @@ func (r *runner) Trial(ctx context.Context) (elastic.Candidate, error) {
 		me.Fixed = first - pace
 	}
 	me.Speed = loadbal.Speed(1, pace.Microseconds())
-	r.balance.speeds = []int64{me.Speed}
+	t.run.balance.speeds = []int64{me.Speed}
 	return me, nil
 }
 
@@ -60,18 +63,18 @@ func mean(times []time.Duration) (sum time.Duration) {
 
 // rehearse computes microbatches as a step does, and returns what each took. The first of
 // all is not measured: it brings memory and caches into the state in which they stay.
-func (r *runner) rehearse(ctx context.Context) ([]time.Duration, error) {
-	p := r.plan.step(r.committed + 1)
+func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
+	p := t.run.plan.step(t.run.state.committed() + 1)
 	one := func(k int) (time.Duration, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
 		begun := time.Now()
 		// Whole microbatches only: the last one of a pass may be short.
-		err := r.open.add(r.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
+		err := t.run.open.add(t.run.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
 		return max(time.Microsecond, time.Since(begun)), err
 	}
-	r.onTrial(p.step)
+	t.onTrial(p.step)
 	warm, err := one(0)
 	if err != nil {
 		return nil, err
@@ -80,7 +83,7 @@ func (r *runner) rehearse(ctx context.Context) ([]time.Duration, error) {
 	if warm > trialLong {
 		least = 1
 	}
-	r.onTrial(p.step)
+	t.onTrial(p.step)
 	var times []time.Duration
 	for begun := time.Now(); len(times) < least || len(times) < trialMicrobatches && time.Since(begun) < trialTime; {
 		took, err := one(len(times))
@@ -93,8 +96,8 @@ func (r *runner) rehearse(ctx context.Context) ([]time.Duration, error) {
 }
 
 // onTrial says that a rehearsal of a step begins.
-func (r *runner) onTrial(step int64) {
-	if r.cfg.OnTrial != nil {
-		r.cfg.OnTrial(step)
+func (t trial) onTrial(step int64) {
+	if t.run.cfg.OnTrial != nil {
+		t.run.cfg.OnTrial(step)
 	}
 }
