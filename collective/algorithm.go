@@ -63,7 +63,7 @@ func supported(k transport.Kind) []Algorithm {
 }
 
 // Choice returns the algorithm of a call of kind whose whole vector has the given
-// bytes, commutative if it has no reduction: the one set by Using, or what Auto
+// bytes, commutative if it has no reduction: that of CallOptions, or what Auto
 // chooses. An algorithm that does not fit the call is an ErrArgument.
 func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
 	if !c.made() {
@@ -74,6 +74,9 @@ func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorit
 
 // choose is Choice of a communicator that was made.
 func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Algorithm, error) {
+	if c.order.wrong != nil {
+		return Auto, c.order.wrong
+	}
 	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
 	return choose(c.algorithm, &n, c.opts.Cost)
 }

@@ -36,7 +36,7 @@ func steady(t *testing.T, n, reps int, w way, length int) usage {
 			src, dst := make([]float32, length), make([]float32, length)
 			for i := range state {
 				for range reps {
-					if err := reduceOnce(ctx, c.Using(w.algorithm), w.kind, dst, src); err != nil {
+					if err := reduceOnce(ctx, c.With(collective.CallOptions{Algorithm: w.algorithm}), w.kind, dst, src); err != nil {
 						return err
 					}
 				}
@@ -153,7 +153,7 @@ func BenchmarkAllReduce(b *testing.B) {
 				cluster.Run(b, 4, func(ctx context.Context, c *collective.Comm) error {
 					v, out := make([]float32, length), make([]float32, length)
 					for range b.N {
-						if err := reduceOnce(ctx, c.Using(a), "allreduce", out, v); err != nil {
+						if err := reduceOnce(ctx, c.With(collective.CallOptions{Algorithm: a}), "allreduce", out, v); err != nil {
 							return err
 						}
 					}

@@ -72,11 +72,11 @@ func mistakes() []mistake {
 		}},
 		{"peer", func(ctx context.Context, c comm, two, _ v) error { return collective.Send(ctx, c, 2, 0, two) }},
 		{"algorithm", func(ctx context.Context, c comm, _, _ v) error {
-			return collective.Barrier(ctx, c.Using(collective.Ring))
+			return collective.Barrier(ctx, c.With(collective.CallOptions{Algorithm: collective.Ring}))
 		}},
 		{"ordered ring", func(ctx context.Context, c comm, two, _ v) error {
 			op := collective.NewOp("left", false, func(dst, a, _ []int32) { copy(dst, a) })
-			return collective.AllReduce(ctx, c.Using(collective.Ring), two, two, op)
+			return collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.Ring}), two, two, op)
 		}},
 	}
 }

@@ -40,7 +40,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	}
 	mine := append([]int64{leader}, c.opts.Cost.words()...)
 	all := make([]int64, words*c.size)
-	messages := c.Using(RecursiveDoubling) // whatever else there is, nobody knows of yet
+	messages := c.using(RecursiveDoubling) // whatever else there is, nobody knows of yet
 	if err := AllGather(ctx, messages, all, mine); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func fastest(times []float64, series int) []float64 {
 func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) {
 	v := make([]float64, s.length)
 	begun := time.Now()
-	err = AllReduce(ctx, c.Using(s.algorithm), v, v, Sum[float64])
+	err = AllReduce(ctx, c.using(s.algorithm), v, v, Sum[float64])
 	return time.Since(begun).Seconds(), err
 }
 

@@ -45,7 +45,7 @@ type Coding interface {
 //
 // Costs for n ranks and a code of C bytes: 2(n-1) steps and 2(n-1)/n C bytes sent by a
 // rank; n-1 steps and (n-1) C bytes with a sparse coding. Codes to other chunks go straight
-// to their ranks, the rest goes round the ring (Comm.InOrder).
+// to their ranks, the rest goes round the ring (CallOptions.Order).
 func AllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Coding) error {
 	return c.run(ctx, planCoded(c, dst, v, coding))
 }
@@ -61,7 +61,7 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	if coding != nil {
 		name = coding.Name()
 	}
-	p := c.Using(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
+	p := c.using(Ring).planFor(vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[float32](), size: kernel.Size[float32](), count: len(v),
 		root: none, op: "sum " + name})
 	if coding == nil {
 		p.fail("the coding is nil")

@@ -148,11 +148,7 @@ func TestCodedConserves(t *testing.T) {
 		coding := rapid.SampledFrom([]collective.Coding{halves{}, first{}}).Draw(rt, "coding")
 		order := rapid.Permutation(slices.Collect(upTo(ranks))).Draw(rt, "order")
 		sums, rests := reduceCoded(t, ranks, n, coding, func(c *collective.Comm) *collective.Comm {
-			c, err := c.InOrder(order)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			return c
+			return c.With(collective.CallOptions{Order: order})
 		})
 		for i := range n {
 			was, is := float32(0), sums[0][i]
@@ -276,7 +272,7 @@ func TestCodedBytes(t *testing.T) {
 			})
 			run(&plain, func(ctx context.Context, c *collective.Comm) error {
 				v := coded(c.Rank(), n)
-				return collective.AllReduce(ctx, c.Using(collective.Ring), v, v, collective.Sum[float32])
+				return collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.Ring}), v, v, collective.Sum[float32])
 			})
 			if total.Load() != told.Load() || plain.Load() != uncoded.Load() {
 				t.Errorf("%s, %d ranks: sent %d, told %d; without coding %d, told %d", coding.Name(), ranks,

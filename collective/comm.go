@@ -42,11 +42,11 @@ type Comm struct {
 	id        uint64
 	rank      int
 	size      int
-	ranks     []int // ranks of the transport, by rank here; nil if they are the same
-	algorithm Algorithm
-	purpose   string // of For
+	ranks     []int     // ranks of the transport, by rank here; nil if they are the same
+	algorithm Algorithm // this one and those up to segment: see CallOptions
+	purpose   string
 	priority  int32
-	segment   int    // of Interruptible, 0 for that of the options
+	segment   int    // of interruptible calls; 0 for that of the options
 	lane      *lane  // of the memory that all ranks share; nil if they share none
 	hosts     *hosts // on which they are; nil if they have one rank each, or lane is there
 	order     ringOrder
@@ -84,7 +84,7 @@ type world struct {
 	memory [64]sync.Pool // of *[]uint64 of 1<<i words
 }
 
-// sequence is the state that all forms of one communicator share (Using, For and others).
+// sequence is the state that all forms of one communicator share (see With).
 // It is used under the world's lock.
 type sequence struct {
 	begun   uint32          // collective calls; modulo pointBit, so it may wrap
@@ -186,58 +186,6 @@ func (c *Comm) Size() int {
 		return 0
 	}
 	return c.size
-}
-
-// Using returns the same communicator with another way to carry out calls: they
-// take their places in the same sequence. A call that cannot be done by a is an
-// ErrArgument; Auto, the default, chooses for each call.
-func (c *Comm) Using(a Algorithm) *Comm {
-	d := *c.orNobody()
-	d.algorithm = a
-	return &d
-}
-
-// For returns the same communicator for calls of which a report of a stall says what
-// they are for, as in "bucket 2 of 7". It need not be the same at all ranks.
-func (c *Comm) For(what string) *Comm {
-	d := *c.orNobody()
-	d.purpose = what
-	return &d
-}
-
-// WithPriority returns the same communicator for calls whose messages go first where they
-// wait for those of calls with a lower priority; others have 0. It need not be the same at
-// all ranks.
-func (c *Comm) WithPriority(priority int32) *Comm {
-	d := *c.orNobody()
-	d.priority = priority
-	return &d
-}
-
-// pieceTime is how long a message of an interruptible call takes, in seconds, and leastPiece
-// how short it is at most for that.
-const (
-	pieceTime  = 1e-3
-	leastPiece = 16 << 10
-)
-
-// Interruptible returns the same communicator for calls whose segments are so short that
-// more urgent messages wait for one about a millisecond, by the costs of messages, where
-// they are longer else. All ranks do the same.
-func (c *Comm) Interruptible() *Comm {
-	d := *c.orNobody()
-	for d.segment = d.opts.Segment; d.segment >= 2*leastPiece && float64(d.segment)*d.opts.Cost.Beta > pieceTime; {
-		d.segment = d.segment / 16 * 8
-	}
-	return &d
-}
-
-// pieces is the size in bytes of the pieces in which messages are sent.
-func (c *Comm) pieces() int {
-	if c.segment > 0 {
-		return c.segment
-	}
-	return c.opts.Segment
 }
 
 // Revoke makes every pending and later call fail at every rank that can be reached,

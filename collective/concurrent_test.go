@@ -22,7 +22,7 @@ func intruders() map[string]func(ctx context.Context, c *collective.Comm) error 
 			return collective.AllReduce(ctx, c, w, w, collective.Sum[int64])
 		},
 		"barrier by another form": func(ctx context.Context, c *collective.Comm) error {
-			return collective.Barrier(ctx, c.Using(collective.RecursiveDoubling))
+			return collective.Barrier(ctx, c.With(collective.CallOptions{Algorithm: collective.RecursiveDoubling}))
 		},
 		"split": func(ctx context.Context, c *collective.Comm) error {
 			_, err := collective.Split(ctx, c, 0, 0)
@@ -144,14 +144,14 @@ func TestCloseOfPart(t *testing.T) {
 			if err := errors.Join(collective.Barrier(ctx, part), collective.Barrier(ctx, dup), part.Close(), part.Close()); err != nil {
 				return err
 			}
-			if err := errors.Join(isClosed(ctx, part), isClosed(ctx, part.Using(collective.Auto))); err != nil {
+			if err := errors.Join(isClosed(ctx, part), isClosed(ctx, part.With(collective.CallOptions{Algorithm: collective.Ring}))); err != nil {
 				return err
 			}
 			again, err := collective.Dup(ctx, dup)
 			if err != nil {
 				return fmt.Errorf("after the part was closed: %w", err)
 			}
-			if err := errors.Join(dup.For("close").Close(), isClosed(ctx, dup), isClosed(ctx, again)); err != nil {
+			if err := errors.Join(dup.With(collective.CallOptions{For: "close"}).Close(), isClosed(ctx, dup), isClosed(ctx, again)); err != nil {
 				return err
 			}
 			return collective.Barrier(ctx, c)

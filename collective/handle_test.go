@@ -23,7 +23,7 @@ func TestManyInProgress(t *testing.T) {
 			for j := range results[i] {
 				results[i][j] = int64(100*i + j + c.Rank())
 			}
-			handles[i] = collective.IAllReduce(ctx, c.Using(a), results[i], results[i], collective.Sum[int64])
+			handles[i] = collective.IAllReduce(ctx, c.With(collective.CallOptions{Algorithm: a}), results[i], results[i], collective.Sum[int64])
 		}
 		if err := collective.Barrier(ctx, c); err != nil { // behind all of them, and yet done first
 			return err

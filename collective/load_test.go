@@ -113,7 +113,7 @@ func (l *vectors[T]) ordered() bool { return l.reduction.ordered }
 
 func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error {
 	var err error
-	on := c.Using(k.algorithm)
+	on := c.With(collective.CallOptions{Algorithm: k.algorithm})
 	switch k.kind {
 	case "allreduce", "reduce", "scan", "exscan":
 		err = l.whole(ctx, on, k)

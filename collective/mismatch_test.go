@@ -41,7 +41,7 @@ func making(kind string, a args) act {
 
 func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) error {
 	n := c.Size()
-	c = c.Using(a.algorithm)
+	c = c.With(collective.CallOptions{Algorithm: a.algorithm})
 	v, all := make([]int32, a.length), make([]int32, n*a.length)
 	switch kind {
 	case "allreduce":

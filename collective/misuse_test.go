@@ -23,7 +23,7 @@ type misuse struct {
 
 // nothing is a communicator that New did not make.
 func nothing() map[string]*collective.Comm {
-	return map[string]*collective.Comm{"nil": nil, "zero": {}, "form of nil": (*collective.Comm)(nil).For("x")}
+	return map[string]*collective.Comm{"nil": nil, "zero": {}, "form of nil": (*collective.Comm)(nil).With(collective.CallOptions{For: "x"})}
 }
 
 // everyCall makes each call with right arguments of n elements, but for what is given.
@@ -153,9 +153,8 @@ func TestNoCommunicator(t *testing.T) {
 // methodsOf calls every method of a communicator that is none.
 func methodsOf(ctx context.Context, c *collective.Comm) error {
 	_, errAlloc := collective.Alloc[int64](c, 4)
-	_, errOrder := c.InOrder([]int{0})
 	_, errChoice := c.Choice(transport.KindAllReduce, 8, true)
-	for i, err := range []error{errAlloc, errOrder, errChoice, c.Err(), c.Calibrate(ctx)} {
+	for i, err := range []error{errAlloc, errChoice, c.Err(), c.Calibrate(ctx)} {
 		if !errors.Is(err, collective.ErrArgument) {
 			return fmt.Errorf("error %d: %w", i, orNone(err))
 		}
@@ -169,8 +168,8 @@ func methodsOf(ctx context.Context, c *collective.Comm) error {
 			return fmt.Errorf("getter %d tells something", i)
 		}
 	}
-	for i, d := range []*collective.Comm{c.Using(collective.Ring), c.For("x"), c.WithPriority(1), c.Interruptible()} {
-		if err := collective.Barrier(ctx, d); !errors.Is(err, collective.ErrArgument) {
+	for i, o := range []collective.CallOptions{{}, {Algorithm: collective.Ring}, {For: "x"}, {Priority: 1}, {Interruptible: true}, {Order: []int{0}}} {
+		if err := collective.Barrier(ctx, c.With(o)); !errors.Is(err, collective.ErrArgument) {
 			return fmt.Errorf("form %d: %w", i, orNone(err))
 		}
 	}

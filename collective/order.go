@@ -10,42 +10,25 @@ import (
 type ringOrder struct {
 	ranks []int  // nil for that of the ranks
 	hash  uint32 // of ranks
+	wrong error  // why the user's order is none
 }
 
-// InOrder returns the same communicator with another order of its ring: algorithms of
-// that kind go from each rank of order to the next, and from the last to the first. All
-// ranks give the same order, which has each of them once; ring.Order finds a good one.
-// Calls take their places in the same sequence. Ranks whose orders differ find a
-// mismatch. Other algorithms do as before, and communicators made from this one have
-// orders of their own.
-//
-// The result of a call is the same for every order, but for the last bits of
-// floating-point sums.
-func (c *Comm) InOrder(order []int) (*Comm, error) {
-	if !c.made() {
-		return nil, fmt.Errorf("collective: order: %w", errNil)
+// newRingOrder returns an order of n ranks.
+func newRingOrder(order []int, n int) ringOrder {
+	own := make([]int, n)
+	for i := range own {
+		own[i] = i
 	}
-	sorted := slices.Sorted(slices.Values(order))
-	if !slices.Equal(sorted, c.ownOrder()) {
-		return nil, fmt.Errorf("collective: order %v of %d ranks: %w", order, c.size, ErrArgument)
+	if !slices.Equal(slices.Sorted(slices.Values(order)), own) {
+		return ringOrder{wrong: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
 	}
-	d := *c
-	d.order = ringOrder{}
 	// One ring has one hash, wherever its order begins.
 	at := slices.Index(order, 0)
-	if turned := slices.Concat(order[at:], order[:at]); !slices.Equal(turned, sorted) {
-		d.order = ringOrder{turned, layout(turned)}
+	turned := slices.Concat(order[at:], order[:at])
+	if slices.Equal(turned, own) {
+		return ringOrder{}
 	}
-	return &d, nil
-}
-
-// ownOrder returns the ranks in their own order.
-func (c *Comm) ownOrder() []int {
-	ranks := make([]int, c.size)
-	for i := range ranks {
-		ranks[i] = i
-	}
-	return ranks
+	return ringOrder{ranks: turned, hash: layout(turned)}
 }
 
 // layout adds the order to the layout of a call.

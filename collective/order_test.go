@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/testing/cluster"
 )
@@ -54,22 +55,19 @@ func ringCalls(ctx context.Context, c *collective.Comm, length, root int) ([]int
 
 // Every call has the same result for every order of the ring, also for calls of both
 // kinds in one sequence.
-func TestInOrder(t *testing.T) {
+func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "n")
 		order := rapid.Permutation(ranksOf(n)).Draw(rt, "order")
 		length, root := rapid.IntRange(0, 40).Draw(rt, "length"), rapid.IntRange(0, n-1).Draw(rt, "root")
 		errs := cluster.Errors(t, n, func(ctx context.Context, c *collective.Comm) error {
 			// The algorithm may differ from call to call: broadcasts by tree have no order.
-			c = c.Using(collective.Ring)
+			c = c.With(collective.CallOptions{Algorithm: collective.Ring})
 			want, err := ringCalls(ctx, c, length, root)
 			if err != nil {
 				return err
 			}
-			d, err := c.InOrder(order)
-			if err != nil {
-				return err
-			}
+			d := c.With(collective.CallOptions{Order: order})
 			got, err := ringCalls(ctx, d, length, root)
 			if err == nil && !slices.Equal(got, want) {
 				err = fmt.Errorf("order %v: %v, want %v", order, got, want)
@@ -92,14 +90,11 @@ func ranksOf(n int) []int {
 }
 
 // Sums that round have the same bits at all ranks in any order.
-func TestInOrderSameBits(t *testing.T) {
+func TestOrderSameBits(t *testing.T) {
 	const n, length = 5, 1000
 	sums := make([][]float32, n)
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-		c, err := c.Using(collective.Ring).InOrder([]int{0, 3, 1, 4, 2})
-		if err != nil {
-			return err
-		}
+		c = c.With(collective.CallOptions{Algorithm: collective.Ring, Order: []int{0, 3, 1, 4, 2}})
 		v := make([]float32, length)
 		for i := range v {
 			v[i] = 1 / float32(1+i*(c.Rank()+1))
@@ -148,10 +143,7 @@ func TestOrdersMustAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				errs := cluster.Errors(t, 4, func(ctx context.Context, c *collective.Comm) error {
-					c, err := c.Using(test.with).InOrder(test.at(c.Rank()))
-					if err != nil {
-						return err
-					}
+					c = c.With(collective.CallOptions{Algorithm: test.with, Order: test.at(c.Rank())})
 					v := make([]int64, 100)
 					return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
 				})
@@ -166,11 +158,32 @@ func TestOrdersMustAgree(t *testing.T) {
 	}
 }
 
+// With an order that is none every call is a bad argument, also one that goes round no ring.
 func TestBadOrders(t *testing.T) {
-	cluster.Run(t, 3, func(_ context.Context, c *collective.Comm) error {
-		for _, order := range [][]int{nil, {0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}} {
-			if _, err := c.InOrder(order); !errors.Is(err, collective.ErrArgument) {
-				return fmt.Errorf("order %v: %v", order, err)
+	for _, order := range [][]int{{}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}} {
+		errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+			c = c.With(collective.CallOptions{Order: order})
+			if _, err := c.Choice(transport.KindBarrier, 0, true); !errors.Is(err, collective.ErrArgument) {
+				return fmt.Errorf("choice: %v", err)
+			}
+			return collective.Barrier(ctx, c)
+		})
+		for rank, err := range errs {
+			if !errors.Is(err, collective.ErrArgument) || !errors.Is(err, collective.ErrRevoked) {
+				t.Errorf("order %v, rank %d: %v", order, rank, err)
+			}
+		}
+	}
+}
+
+// An order that is none harms only calls with it: not others of the communicator, and not those
+// with another order in its place.
+func TestBadOrderNotUsed(t *testing.T) {
+	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
+		bad := c.With(collective.CallOptions{Order: []int{0, 1, 1}})
+		for _, good := range []*collective.Comm{c, bad.With(collective.CallOptions{Order: []int{2, 1, 0}})} {
+			if err := collective.Barrier(ctx, good); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -181,16 +194,13 @@ func TestBadOrders(t *testing.T) {
 // meter.
 func TestSplitFromOrder(t *testing.T) {
 	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
-		d, err := c.InOrder([]int{0, 2, 3, 1})
-		if err != nil {
-			return err
-		}
+		d := c.With(collective.CallOptions{Order: []int{0, 2, 3, 1}})
 		half, err := collective.Split(ctx, d, c.Rank()%2, 0)
 		if err != nil {
 			return err
 		}
 		v := []int64{1}
-		if err := collective.AllReduce(ctx, half.Using(collective.Ring), v, v, collective.Sum[int64]); err != nil {
+		if err := collective.AllReduce(ctx, half.With(collective.CallOptions{Algorithm: collective.Ring}), v, v, collective.Sum[int64]); err != nil {
 			return err
 		}
 		if v[0] != 2 || c.Meter() != nil {

@@ -154,7 +154,7 @@ func TestHalve(t *testing.T) {
 // pieces returns the size of the pieces of interruptible calls and of others.
 func pieces(segment int, beta float64) (short, usual int) {
 	c := &Comm{world: &world{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
-	return c.Interruptible().WithPriority(2).pieces(), c.pieces()
+	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).pieces(), c.pieces()
 }
 
 func TestPieces(t *testing.T) {

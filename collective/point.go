@@ -62,7 +62,7 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 
 func planPoint[T Number](c *Comm, peer, tag, count int) plan {
 	c = c.orNobody()
-	p := c.Using(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: none})
+	p := c.using(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: none})
 	if tag < 0 || tag > MaxTag {
 		p.fail("tag %d, want 0 to %d", tag, MaxTag)
 	}

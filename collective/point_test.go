@@ -166,7 +166,7 @@ func TestOutstandingMessages(t *testing.T) {
 					src[k] = int64(i*length + k)
 				}
 				got[i] = make([]int64, length)
-				handles = append(handles, collective.ISend(ctx, c.For("send"), right, 3, src), collective.IRecv(ctx, c, left, 3, got[i]))
+				handles = append(handles, collective.ISend(ctx, c.With(collective.CallOptions{For: "send"}), right, 3, src), collective.IRecv(ctx, c, left, 3, got[i]))
 			}
 			for _, h := range handles {
 				if err := h.Wait(ctx); err != nil {

@@ -28,12 +28,12 @@ func withPriority(c *collective.Comm, i int) *collective.Comm {
 	if i%3 == 0 {
 		return c
 	}
-	return c.WithPriority(int32(i%5 - 2)).Interruptible()
+	return c.With(collective.CallOptions{Priority: int32(i%5 - 2), Interruptible: true})
 }
 
 // Calls with priorities and without give what the definition says, also while others are
 // under way.
-func TestWithPriority(t *testing.T) {
+func TestPriority(t *testing.T) {
 	for _, ts := range [][]transport.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
 		n, s := len(ts), typed[int64]{integers[int64]()}
 		const long = 5000 // in several pieces
@@ -117,7 +117,7 @@ func TestPriorityOfMessages(t *testing.T) {
 			for _, priority := range []int32{0, 7, -1} {
 				on := c
 				if priority != 0 {
-					on = c.WithPriority(3).WithPriority(priority).Interruptible().For("a test")
+					on = c.With(collective.CallOptions{Priority: 3}).With(collective.CallOptions{Priority: priority, Interruptible: true}).With(collective.CallOptions{For: "a test"})
 				}
 				if err := everyWayToSend(ctx, on, make([]int64, none+priority)); err != nil {
 					return err
@@ -138,10 +138,10 @@ func TestPriorityOfMessages(t *testing.T) {
 func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 	var errs []error
 	for _, a := range []collective.Algorithm{collective.Auto, collective.Ring, collective.Tree, collective.RecursiveDoubling, collective.Rabenseifner} {
-		errs = append(errs, collective.AllReduce(ctx, c.Using(a), v, v, collective.Sum[int64]))
+		errs = append(errs, collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: a}), v, v, collective.Sum[int64]))
 	}
 	for _, a := range []collective.Algorithm{collective.Ring, collective.Tree} {
-		errs = append(errs, collective.Broadcast(ctx, c.Using(a), v, 1))
+		errs = append(errs, collective.Broadcast(ctx, c.With(collective.CallOptions{Algorithm: a}), v, 1))
 	}
 	next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
 	sent := collective.ISend(ctx, c, next, 1, v)
@@ -154,7 +154,9 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 func TestMismatchOfPieces(t *testing.T) {
 	for _, kind := range kinds() {
 		common := making(kind, usual())
-		other := act{kind, func(ctx context.Context, c *collective.Comm) error { return common.do(ctx, c.Interruptible()) }}
+		other := act{kind, func(ctx context.Context, c *collective.Comm) error {
+			return common.do(ctx, c.With(collective.CallOptions{Interruptible: true}))
+		}}
 		positions(func(n, odd int) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()

@@ -18,7 +18,7 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	table := make([]int64, columns*c.size)
 	copy(table[columns*c.rank:], []int64{int64(color), int64(key), c.freeLane()})
 	var id uint64
-	p := c.Using(Auto).planFor(vector{kind: transport.KindSplit, root: none})
+	p := c.using(Auto).planFor(vector{kind: transport.KindSplit, root: none})
 	p.body = func(o *operation) error {
 		id = childID(o.env.Comm, o.env.Seq, color)
 		return allGatherInPlace(o, table, bounds(evenly(o.size, columns)))

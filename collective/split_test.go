@@ -176,11 +176,11 @@ func TestMismatchOnPart(t *testing.T) {
 	})
 }
 
-// Using changes how calls are carried out, not their sequence.
-func TestUsingSharesSequence(t *testing.T) {
+// With changes how calls are carried out, not their sequence.
+func TestWithSharesSequence(t *testing.T) {
 	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		for _, a := range []collective.Algorithm{collective.Ring, collective.Tree, collective.Auto} {
-			if err := callInt32(ctx, c.Using(a), "allreduce", usual()); err != nil {
+			if err := callInt32(ctx, c.With(collective.CallOptions{Algorithm: a}), "allreduce", usual()); err != nil {
 				return err
 			}
 			if err := collective.Barrier(ctx, c); err != nil {

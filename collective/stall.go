@@ -12,7 +12,7 @@ import (
 // transport.
 type Stall struct {
 	Call     transport.Call
-	For      string        // what its caller said that it is for, see Comm.For; or empty
+	For      string        // what its caller said that it is for, see CallOptions; or empty
 	Since    time.Duration // how long it has been held up, or its step, where Options.Step tells of steps
 	Quiet    time.Duration // how long it has been without a message
 	Waiting  int           // rank from which the caller receives, or -1

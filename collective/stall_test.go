@@ -204,7 +204,7 @@ func TestStallOfManyCalls(t *testing.T) {
 			var calls []*collective.Handle
 			for i := range 5 {
 				v := make([]int32, 10)
-				calls = append(calls, collective.IAllReduce(ctx, c.For(fmt.Sprintf("bucket %d", i)), v, v, collective.Sum[int32]))
+				calls = append(calls, collective.IAllReduce(ctx, c.With(collective.CallOptions{For: fmt.Sprintf("bucket %d", i)}), v, v, collective.Sum[int32]))
 				after(20 * time.Millisecond)
 			}
 			var errs []error

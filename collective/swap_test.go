@@ -25,7 +25,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 		}, ignore)
 		errs := cluster.RunOver(t, ts, collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) error {
 			v := ones(length)
-			if err := collective.AllReduce(ctx, c.Using(collective.RecursiveDoubling), v, v, collective.Sum[int64]); err != nil {
+			if err := collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.RecursiveDoubling}), v, v, collective.Sum[int64]); err != nil {
 				return err
 			}
 			for i, got := range v {
@@ -59,7 +59,7 @@ func TestPanicBetweenPieces(t *testing.T) {
 					}
 				}()
 				v := ones(100)
-				return collective.AllReduce(ctx, c.Using(collective.RecursiveDoubling), v, v, op)
+				return collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.RecursiveDoubling}), v, v, op)
 			})
 			for rank, err := range errs {
 				if (err != nil || rank == 1) && !errors.Is(err, collective.ErrRevoked) {

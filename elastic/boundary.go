@@ -213,7 +213,7 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	mine.loop, mine.until, mine.step = l.group.loops.ordinal(), l.until, l.state.Step()
 	n := s.Comm.Size()
 	words := make([]int64, recordWords*n)
-	if err := collective.AllGather(l.ctx, s.Comm.For("boundary"), words, mine.words()); err != nil {
+	if err := collective.AllGather(l.ctx, s.Comm.With(collective.CallOptions{For: "boundary"}), words, mine.words()); err != nil {
 		return nil, err
 	}
 	all := recordsOf(words)

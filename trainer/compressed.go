@@ -43,7 +43,8 @@ func (c *compressed) clear(scale exact.Scale) {
 
 // reduce adds what was lacking to the bucket, in next, where the call leaves what is
 // lacking now.
-func (c *compressed) reduce(ctx context.Context, comm *collective.Comm, b bucket) pending {
+func (c *compressed) reduce(ctx context.Context, on bucketComm, b bucket) pending {
+	comm := on.long()
 	c.scan(b)
 	if b.number == 0 { // the first of a try
 		c.sent, c.raw = 0, 0

@@ -176,7 +176,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 func (d *decisions) tellViews(ctx context.Context, s *elastic.Session) ([]view, error) {
 	mine := view{d.point, d.seen, d.kept}.words()
 	words := make([]int64, len(s.View.Members)*viewWords)
-	if err := collective.AllGather(ctx, s.Comm.For("decision"), words, mine); err != nil {
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "decision"}), words, mine); err != nil {
 		return nil, fmt.Errorf("decide after step %d: %w", d.point.step, err)
 	}
 	var all []view
@@ -200,7 +200,7 @@ func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []vie
 		if len(copied) <= i {
 			copied = append(copied, make([]float32, len(p)))
 		}
-		if err := collective.Broadcast(ctx, s.Comm.For("kept model"), copied[i], from); err != nil {
+		if err := collective.Broadcast(ctx, s.Comm.With(collective.CallOptions{For: "kept model"}), copied[i], from); err != nil {
 			return fmt.Errorf("take over the model of step %d: %w", all[from].kept, err)
 		}
 	}
@@ -293,7 +293,7 @@ func (p *Point) sum(part Score) (total Score, err error) {
 	n := len(p.session.View.Members)
 	all := make([]int64, n*words)
 	putScore(all[p.session.Rank*words:], part)
-	if err := collective.AllReduce(p.ctx, p.session.Comm.For("score"), all, all, collective.Sum[int64]); err != nil {
+	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {
 		return Score{}, fmt.Errorf("share the score after step %d: %w", p.Step, err)
 	}
 	for w := range slices.Chunk(all, words) {

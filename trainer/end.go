@@ -74,7 +74,7 @@ func (r *runner) finish(epoch uint64, score *Score) {
 // is nothing to evaluate.
 func (r *runner) evaluate(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if r.cfg.Evaluate == nil {
-		if err := collective.Barrier(ctx, s.Comm.For("end")); err != nil {
+		if err := collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "end"})); err != nil {
 			return nil, fmt.Errorf("end the job: %w", err)
 		}
 		return nil, nil
@@ -92,7 +92,7 @@ func (r *runner) evaluate(ctx context.Context, s *elastic.Session) (*Score, erro
 	if s.Stale() {
 		mine[4] = 1
 	}
-	err := collective.AllReduce(ctx, s.Comm.For("score"), words, words, collective.Sum[int64])
+	err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "score"}), words, words, collective.Sum[int64])
 	if failed != nil {
 		return nil, fmt.Errorf("evaluate: %w", failed)
 	}

@@ -89,7 +89,7 @@ func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
 		exponents: r.open.scale.Exponents(), speed: r.balance.speed(), most: r.balance.most, links: r.links.row(s.View)}
 	words := mine.words()
 	gathered := make([]uint64, len(words)*len(s.View.Members))
-	if err := collective.AllGather(ctx, s.Comm.For("entry"), gathered, words); err != nil {
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "entry"}), gathered, words); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
 	var all []entry

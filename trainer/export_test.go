@@ -68,7 +68,7 @@ func ReduceInOrder(ctx context.Context, c *collective.Comm, order ...int) ([]exa
 	}
 	l.divide(1, 1)
 	q, _ := newQuantised(l)
-	r := newReduction(l, func(b bucket) pending { return q.reduce(ctx, c, b) })
+	r := newReduction(l, func(b bucket) pending { return q.reduce(ctx, bucketComm{ordered: c, plain: c}, b) })
 	for _, i := range order {
 		q.peaks[i] = exact.Peak(i + 1)
 		r.ready(i, 0)

@@ -20,7 +20,7 @@ type try struct {
 	claimed time.Duration // computing its first call in the step before
 	// following is the computing of the first call of the step after it, while it was open.
 	following time.Duration
-	failed    error // of that call, or of the beginning
+	failed    error // of that call
 
 	computed time.Time // when this peer's share was complete
 }
@@ -58,9 +58,8 @@ func (r *runner) begin(ctx context.Context, s *elastic.Session) *try {
 	}
 	r.balance.micros = 0
 	r.readAhead(p, s.Rank)
-	comm, err := r.ordered(s, p.step)
-	t.failed = err
-	t.sums = newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, comm, b) })
+	ordered := r.ordered(s, p.step)
+	t.sums = newReduction(r.layout, func(b bucket) pending { return r.reduce(ctx, s.Comm, ordered, b) })
 	t.sums.yield = r.progress.Poll
 	return t
 }
@@ -165,7 +164,7 @@ func (r *runner) exchange(ctx context.Context, s *elastic.Session, mine slot) ([
 	mine.stale, mine.links = s.Stale(), r.links.measure()
 	words := make([]int64, len(s.View.Members)*slotWords)
 	putSlot(words, s.Rank, mine)
-	if err := collective.AllReduce(ctx, s.Comm.For("tail"), words, words, collective.Sum[int64]); err != nil {
+	if err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "tail"}), words, words, collective.Sum[int64]); err != nil {
 		return nil, fmt.Errorf("tail after step %d: %w", r.state.committed(), err)
 	}
 	return getSlots(words), nil

@@ -23,7 +23,7 @@ type summer interface {
 	// on.
 	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
-	reduce(ctx context.Context, c *collective.Comm, b bucket) pending
+	reduce(ctx context.Context, c bucketComm, b bucket) pending
 	// house moves what is reduced into shared memory; after an error nothing has moved.
 	house(h *housing) error
 	// fault names the first parameter whose contribution is not finite.
@@ -84,9 +84,9 @@ func (p *plain) collect(_ int, ready func(i, from int)) sink {
 	return sink{p.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
-func (p *plain) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
+func (p *plain) reduce(ctx context.Context, c bucketComm, b bucket) pending {
 	p.scan(b)
-	return collective.IAllReduce(ctx, c, p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
+	return collective.IAllReduce(ctx, c.long(), p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
 // scan looks for what is not finite in a bucket that is about to be reduced, which brings
@@ -235,12 +235,12 @@ func (q *quantised) whole() error {
 }
 
 // reduce reduces the peaks together with the last bucket.
-func (q *quantised) reduce(ctx context.Context, c *collective.Comm, b bucket) pending {
-	p := collective.IAllReduce(ctx, c, q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
+func (q *quantised) reduce(ctx context.Context, c bucketComm, b bucket) pending {
+	p := collective.IAllReduce(ctx, c.long(), q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
 	if !b.last {
 		return p
 	}
-	return both{p, collective.IAllReduce(ctx, c.Using(collective.Auto), q.step, q.peaks, collective.Max[exact.Peak])}
+	return both{p, collective.IAllReduce(ctx, c.short(), q.step, q.peaks, collective.Max[exact.Peak])}
 }
 
 func (q *quantised) fault() fault {

@@ -35,7 +35,7 @@ func compare(t *testing.T, cases []testCase, want [][]byte) {
 		for _, tc := range cases {
 			size := 0
 			for _, algorithm := range tc.algorithms() {
-				got, err := tc.run(ctx, c.Using(algorithm))
+				got, err := tc.run(ctx, c.With(collective.CallOptions{Algorithm: algorithm}))
 				if err != nil {
 					return fmt.Errorf("%v by %v: %w", tc, algorithm, err)
 				}

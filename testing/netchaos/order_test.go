@@ -297,15 +297,12 @@ func timeRings(ctx context.Context) error {
 
 // timeRing returns how long a reduction takes that all ranks begin at the same time.
 func timeRing(ctx context.Context, c *collective.Comm, order []int, elements int) (time.Duration, error) {
-	c, err := c.Using(collective.Ring).InOrder(order)
-	if err != nil {
-		return 0, err
-	}
+	ring := c.With(collective.CallOptions{Algorithm: collective.Ring, Order: order})
 	v := make([]float32, elements)
-	if err := collective.Barrier(ctx, c.Using(collective.Auto)); err != nil {
+	if err := collective.Barrier(ctx, c); err != nil {
 		return 0, err
 	}
 	begun := time.Now()
-	err = collective.AllReduce(ctx, c, v, v, collective.Sum[float32])
+	err := collective.AllReduce(ctx, ring, v, v, collective.Sum[float32])
 	return time.Since(begun), err
 }

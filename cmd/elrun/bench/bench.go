@@ -100,7 +100,7 @@ func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Conf
 func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
 	// The figures of a size are exchanged with an algorithm of their own choosing, on
 	// the same communicator.
-	timed := c.Using(cfg.Algorithm)
+	timed := c.With(collective.CallOptions{Algorithm: cfg.Algorithm})
 	for i, bytes := range cfg.Bytes {
 		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
 			forget()

@@ -50,7 +50,7 @@ func Tune(ctx context.Context, c *collective.Comm, cfg Config, report func(Tuned
 
 // tune measures one size.
 func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned, error) {
-	auto, err := chosen(c.Using(collective.Auto), cfg, bytes)
+	auto, err := chosen(c, cfg, bytes)
 	if err != nil {
 		return Tuned{}, err
 	}
@@ -83,7 +83,7 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 func able(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
-		if name, err := chosen(c.Using(a), cfg, bytes); err == nil && name == a.String() {
+		if name, err := chosen(c.With(collective.CallOptions{Algorithm: a}), cfg, bytes); err == nil && name == a.String() {
 			out = append(out, a)
 		}
 	}
@@ -128,7 +128,7 @@ func Crossovers(c *collective.Comm, name string) (string, error) {
 	var out []string
 	last := ""
 	for bytes := 4; bytes <= 1<<30; bytes *= 2 {
-		choice, err := chosen(c.Using(collective.Auto), Config{Collective: name}, bytes)
+		choice, err := chosen(c, Config{Collective: name}, bytes)
 		if err != nil {
 			return "", err
 		}

@@ -1,0 +1,33 @@
+package collective
+
+import (
+	"slices"
+	"testing"
+)
+
+// Options that are zero leave a communicator as it is, the others stay when more are added, and
+// the communicator that With is called on never changes.
+func TestWith(t *testing.T) {
+	base := Comm{world: &world{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, size: 3}
+	steps := []CallOptions{
+		{Algorithm: Ring}, {For: "x"}, {Priority: -2}, {Interruptible: true}, {Order: []int{0, 2, 1}}, {},
+	}
+	c := &base
+	for _, o := range steps {
+		was := *c
+		d := c.With(o)
+		if c.algorithm != was.algorithm || c.purpose != was.purpose || c.priority != was.priority || c.segment != was.segment || !slices.Equal(c.order.ranks, was.order.ranks) {
+			t.Errorf("With(%+v) changed what it was called on", o)
+		}
+		c = d
+	}
+	all := base.With(CallOptions{Ring, "x", -2, true, []int{0, 2, 1}})
+	for name, d := range map[string]*Comm{"one by one": c, "together": all} {
+		if d.algorithm != Ring || d.purpose != "x" || d.priority != -2 || d.segment == 0 || !slices.Equal(d.order.ranks, []int{0, 2, 1}) {
+			t.Errorf("%s: %v %q %d %d %v", name, d.algorithm, d.purpose, d.priority, d.segment, d.order)
+		}
+	}
+	if n := testing.AllocsPerRun(10, func() { c = base.With(CallOptions{Algorithm: Tree, For: "y", Priority: 1, Interruptible: true}) }); n > 1 {
+		t.Errorf("%v allocations, want one for the communicator", n)
+	}
+}
