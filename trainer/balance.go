@@ -14,19 +14,28 @@ import (
 // decides from has been gathered or reduced, so that all ranks come to the same.
 type balance struct {
 	policy loadbal.Policy
-	wanted []int // microbatches of each rank in the open step
+	target
+	// coming is about the step after the open one, where a peer has to know its part of that
+	// before the open one is committed (Config.Delay): it is then a step older.
+	coming target
+	early  bool
 
 	// What the log has not been told yet.
 	told  []int  // wanted, as the log has it
 	cause string // of a new session, in which the policy has begun anew
-	why   string // in the policy's words: wanted is other than for the step before
 	short bool   // a short step has been between the one of told and the open one
 
 	// What this peer knows of itself.
 	most   int     // microbatches that it can take; 0 for no bound
 	micros int64   // that the contribution to the open step took; 0 if that is no measure
 	speeds []int64 // of its last steps
-	// predicted is how long its share of the open step should take; 0 if that is not known.
+}
+
+// target is what a policy wants of a step.
+type target struct {
+	wanted []int  // microbatches of each rank
+	why    string // in the policy's words: wanted is other than for the step before
+	// predicted is how long this peer's share should take; 0 if that is not known.
 	predicted time.Duration
 }
 
@@ -70,19 +79,38 @@ func (b *balance) enter(policy string, all []entry, microbatches, self int) erro
 	if b.cause = "the members have changed"; b.told == nil {
 		b.cause = "start"
 	}
-	b.next(bounds, microbatches, self)
+	b.target = b.decide(bounds, microbatches, self)
+	b.coming = b.target
 	return nil
 }
 
-// next decides about the step after the one that the reports are of. self is this
-// peer's rank.
+// next goes on to the step after the one that the reports are of. The policy decides about so
+// many microbatches of it, or of the step after that where this has been decided about early.
+// self is this peer's rank.
 func (b *balance) next(reports []loadbal.Report, microbatches, self int) {
-	if microbatches == 0 { // the last step is committed
-		b.wanted = nil
-		return
+	d := b.decide(reports, microbatches, self)
+	if b.early {
+		d, b.coming = b.coming, d
 	}
-	b.wanted, b.why = b.policy.Next(reports, microbatches)
-	b.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
+	b.target = d
+}
+
+// decide asks the policy.
+func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d target) {
+	if microbatches == 0 { // there is no such step
+		return target{}
+	}
+	d.wanted, d.why = b.policy.Next(reports, microbatches)
+	d.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
+	return d
+}
+
+// ahead is what is wanted of each rank in the step after the open one, as far as it is known.
+func (b *balance) ahead() []int {
+	if b.early {
+		return b.coming.wanted
+	}
+	return b.wanted
 }
 
 // measured takes note of how long a share took to compute. One of which some was there before,
@@ -102,7 +130,11 @@ func (r *runner) shareOut(s *elastic.Session, slots []slot, committed bool) {
 		for rank, o := range slots {
 			reports[rank] = loadbal.Report{Share: r.shares[rank].Len(), Micros: o.micros, Max: int(o.most)}
 		}
-		r.balance.next(reports, r.openMicrobatches(), s.Rank)
+		before := r.state.committed() // the step that is decided about
+		if r.balance.early {
+			before++
+		}
+		r.balance.next(reports, r.plan.after(before), s.Rank)
 	}
 	r.shares, _ = loadbal.AssignTo(make([]loadbal.Set, len(slots)), r.balance.wanted, r.openMicrobatches())
 	r.tellShares(s)

@@ -18,6 +18,8 @@ type Batch struct {
 // changes one by Batch.Wrap. Functions that are nil do nothing, but for Grad, which must be
 // there. All are called from the goroutine of Gradient.
 type Gate struct {
+	// Step is the step of the run of which the samples are, from 1; 0 outside of a run.
+	Step int64
 	// Grad returns where the gradient of a parameter is added.
 	Grad func(param int) []float32
 	// Wait returns when a parameter may be read from an element on.
@@ -72,6 +74,10 @@ func (b *Batch) Wrap(change func(g *Gate)) *Batch {
 // Samples returns the indices of the samples, one at least, in the order in which they are
 // to be added up. The slice is valid until Gradient returns, and must not be changed.
 func (b *Batch) Samples() []int { return b.samples }
+
+// Step returns the number of the step of which the samples are, from 1; 0 outside of a run. It may
+// be the one after the step that Config.OnBegin was told last (Model.Waits, Config.Delay).
+func (b *Batch) Step() int64 { return b.gate.Step }
 
 // Groups returns the groups of samples of which each is to be computed as if it were alone, to
 // the bit: in exact mode the microbatches, otherwise b alone. Only a model that is Grouped is

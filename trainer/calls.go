@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -21,6 +22,9 @@ func callsOf(micros []int, most int) (calls [][]int) {
 
 // mostOf returns how many microbatches of such a size a call of the model may have.
 func mostOf(m Model, samples int, exactly bool) int {
+	if m.Whole {
+		return math.MaxInt
+	}
 	if exactly && !m.Grouped {
 		return 1
 	}
@@ -30,7 +34,7 @@ func mostOf(m Model, samples int, exactly bool) int {
 // together returns how many microbatches a call of the model has in the session. Within a host
 // there is little to hide, and what is computed one by one stays in the cache.
 func (r *runner) together() int {
-	if r.links.between() {
+	if r.links.between() || r.model.Whole {
 		return r.most
 	}
 	return 1
@@ -39,6 +43,7 @@ func (r *runner) together() int {
 // call is one call of the model, and what goes through its Batch. It is one of the open step,
 // or begins the step after that: then coming and opening are the two gates at which it waits.
 type call struct {
+	step    int64
 	micros  []int
 	samples [][]int // of each microbatch
 	groups  [][]int // of samples
@@ -50,13 +55,14 @@ type call struct {
 
 	coming  func(i, from int) error // waits for parameter i; nil if all may be read
 	opening func()                  // finds a sink, before the first gradient; nil if there is one
+	broken  func() error            // why there will be no sink, while there is none
 	useless error                   // why the result is of no use
 	begun   time.Time               // of what counts as computing the open step
 }
 
 // newCall is for microbatches of a step, whose gradients sums takes.
 func newCall(m Model, p stepPlan, micros []int, sums summer) *call {
-	l := &call{micros: micros, samples: p.samplesOf(micros)}
+	l := &call{step: p.step, micros: micros, samples: p.samplesOf(micros)}
 	l.groups = sums.groups(l.samples)
 	l.losses = make([]float64, len(l.groups))
 	for _, param := range m.Params {
@@ -68,8 +74,8 @@ func newCall(m Model, p stepPlan, micros []int, sums summer) *call {
 // run calls the model.
 func (l *call) run(m Model) error {
 	l.begun = time.Now()
-	loss, err := m.Gradient(NewBatch(l.groups, Gate{Wait: l.wait, Grad: l.grad, Done: l.done, Loss: l.addLoss,
-		Err: func() error { return l.useless }}))
+	loss, err := m.Gradient(NewBatch(l.groups, Gate{Step: l.step, Wait: l.wait, Grad: l.grad, Done: l.done, Loss: l.addLoss,
+		Err: l.err}))
 	l.open()
 	if err == nil {
 		err = l.wrong
@@ -98,6 +104,14 @@ func (l *call) wait(i, from int) {
 			l.useless, l.coming = err, nil
 		}
 	}
+}
+
+// err is that of a Batch. Once the call is of no use it stays so.
+func (l *call) err() error {
+	if l.useless == nil && l.opening != nil {
+		l.useless = l.broken()
+	}
+	return l.useless
 }
 
 // unread says which parameter the model has not waited for.

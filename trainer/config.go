@@ -52,6 +52,14 @@ type Config struct {
 	Schedule  optim.Schedule
 	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
 	Clip float64
+	// Delay applies the mean gradient of a step when the step after it is committed, and that of
+	// the last step when training ends. So a peer computes its part of a step while the sums of
+	// the step before are on their way, and between hosts a step takes about as long as the
+	// longer of both: as far as its share is one call of the model (Model.MaxSamples). What is
+	// outstanding is part of the state, which peers that join and checkpoints get. Points
+	// (Training) have parameters without it. A step that fails with its session takes along what
+	// was computed of the step after it. It takes as much memory as Model.Waits.
+	Delay bool
 	// BucketBytes is how many bytes of gradients are reduced together; 0 means 256 KiB. Of
 	// a model that is larger than 16 times as much it is more at first. Where there is a
 	// network between the peers it is less towards the end of a backward pass, and between

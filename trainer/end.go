@@ -27,11 +27,32 @@ func (r *runner) end(ctx context.Context, s *elastic.Session) error {
 	if anyStale(slots) {
 		return errNextSession
 	}
-	score, err := r.evaluate(ctx, s)
+	return r.finishAfter(s.View.Epoch, func() (*Score, error) { return r.evaluate(ctx, s) })
+}
+
+// finishAfter applies what is outstanding, and finishes the job if the evaluation of that succeeds.
+// Otherwise the state is again what it was, as others may need a copy of it.
+func (r *runner) finishAfter(epoch uint64, evaluate func() (*Score, error)) error {
+	finished := false
+	if r.cfg.Delay {
+		apply, err := r.state.rule(r.state.committed())
+		if err != nil {
+			return err
+		}
+		r.state.pipeline.reserve()
+		r.state.pipeline.advance(r.state.grads.applied.views, apply)
+		defer func() {
+			if !finished {
+				r.state.pipeline.takeBack()
+			}
+		}()
+	}
+	score, err := evaluate()
 	if err != nil {
 		return err
 	}
-	r.finish(s.View.Epoch, score)
+	finished = true
+	r.finish(epoch, score)
 	return nil
 }
 
@@ -43,17 +64,17 @@ func (r *runner) endAlone(ctx context.Context) error {
 	if err := r.decisions.decideAlone(ctx, r.state.committed()); err != nil {
 		return err
 	}
-	var score *Score
-	if r.cfg.Evaluate != nil {
-		defer r.group.Busy("evaluating")()
-		all, err := r.cfg.Evaluate(ctx, 0, 1)
-		if err != nil {
-			return fmt.Errorf("evaluate: %w", err)
+	return r.finishAfter(r.state.last.Epoch, func() (*Score, error) {
+		if r.cfg.Evaluate == nil {
+			return nil, nil
 		}
-		score = &all
-	}
-	r.finish(r.state.last.Epoch, score)
-	return nil
+		defer r.group.Busy("evaluating")()
+		score, err := r.cfg.Evaluate(ctx, 0, 1)
+		if err != nil {
+			return nil, fmt.Errorf("evaluate: %w", err)
+		}
+		return &score, nil
+	})
 }
 
 // finish reports the end of the job.

@@ -62,6 +62,11 @@ type Model struct {
 	// Grouped says that Gradient computes the groups of a Batch (b.Groups) each as if it
 	// were alone, to the bit.
 	Grouped bool
+	// Whole says that what Gradient computes is not the sum of what it would compute of parts:
+	// it is given its peer's whole share of a step in one call, also within a host. Only after
+	// a session that was broken off, or for lack of memory, a share takes several calls. It
+	// makes no sense in exact mode, which is there so that shares do not matter.
+	Whole bool
 	// Order, if set, returns the order in which gradients are complete from now on: the
 	// calls of b.Done, or some of them; for each parameter the last one, with From 0. What
 	// is sent together follows the calls that it names. nil stands for the order from the

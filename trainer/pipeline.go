@@ -65,17 +65,35 @@ func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule)
 		if !allFinite(sum[at:end]) {
 			return ErrNotFinite
 		}
-		param := p.params[i][at:end]
-		copy(p.was[i][0][at:end], param)
-		for k, slot := range p.slots[i] {
-			state[k] = slot[at:end]
-			copy(p.was[i][1+k][at:end], state[k])
-		}
 		makeMean(sum[at:end], samples)
-		apply(param, sum[at:end], state)
-		p.from[i] = at
+		p.move(i, at, sum[at:end], apply, state)
 	}
 	return nil
+}
+
+// move updates parameter i from an element on, up to where it was updated already, and keeps what
+// it was. state is room for a part of each slot.
+func (p *pipeline) move(i, at int, mean []float32, apply rule, state [][]float32) {
+	end := p.from[i]
+	param := p.params[i][at:end]
+	copy(p.was[i][0][at:end], param)
+	for k, slot := range p.slots[i] {
+		state[k] = slot[at:end]
+		copy(p.was[i][1+k][at:end], state[k])
+	}
+	apply(param, mean, state)
+	p.from[i] = at
+}
+
+// advance updates all parameters with a mean gradient that is there.
+func (p *pipeline) advance(mean [][]float32, apply rule) {
+	for i := range p.params {
+		state := make([][]float32, len(p.slots[i]))
+		for p.from[i] > 0 {
+			at := max(0, p.from[i]-updateBlock)
+			p.move(i, at, mean[i][at:p.from[i]], apply, state)
+		}
+	}
 }
 
 // left returns how many elements of parameter i, from the first on, are as the last committed
@@ -179,17 +197,20 @@ func (r *runner) await(ctx context.Context, s *elastic.Session, t *try) error {
 func (r *runner) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
 	p, next := r.state.pipeline, r.plan.step(t.plan.step+1)
 	missing := r.sharesOf(next)[s.Rank].Without(loadbal.NewSet(next.microbatches))
-	rate, err := r.state.rate(t.plan.step)
+	of, mean := r.state.due(t.plan.step)
+	apply, err := r.state.rule(of)
 	if len(missing) == 0 || err != nil {
 		return
 	}
 	p.reserve()
-	f := forward{pipeline: p, sums: t.sums, values: r.state.grads.staging.views, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err,
-		apply: func(param, mean []float32, state [][]float32) {
-			r.cfg.Optimizer.Update(t.plan.step, rate, param, mean, state)
-		}}
+	f := forward{pipeline: p, sums: t.sums, values: mean, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err, apply: apply}
 	l := newCall(r.model, next, callsOf(missing, r.together())[0], r.open.sums)
-	l.coming = func(i, from int) error { return f.need(ctx, i, from) }
+	l.broken = s.Comm.Err
+	if r.cfg.Delay {
+		p.advance(mean, apply)
+	} else {
+		l.coming = func(i, from int) error { return f.need(ctx, i, from) }
+	}
 	l.opening = func() {
 		t.following = time.Since(l.begun) - f.waited
 		if err := r.follow(ctx, s, t, l, finish); err != nil {
@@ -213,7 +234,7 @@ func (r *runner) follow(ctx context.Context, s *elastic.Session, t *try, l *call
 	}
 	r.next = r.begin(ctx, s)
 	calls := r.open.calls(r.shares[s.Rank], r.together())
-	if r.next.failed != nil || len(calls) == 0 || !slices.Equal(calls[0], l.micros) {
+	if r.next.failed != nil || r.next.plan.step != l.step || len(calls) == 0 || !slices.Equal(calls[0], l.micros) {
 		return errAnother
 	}
 	l.sink = r.open.sums.collect(len(l.groups), r.next.readyAt(len(calls) == 1))
@@ -264,6 +285,6 @@ func (f *forward) another() bool {
 
 // sharesOf returns the ranks' parts of a step, if they stay what they are.
 func (r *runner) sharesOf(p stepPlan) []loadbal.Set {
-	shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(r.shares)), r.balance.wanted, p.microbatches)
+	shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(r.shares)), r.balance.ahead(), p.microbatches)
 	return shares
 }

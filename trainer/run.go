@@ -124,7 +124,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 		return nil, err
 	}
 	r := &runner{group: group, cfg: cfg, plan: newPlan(cfg), layout: newLayout(model.Params, cfg.BucketBytes/4),
-		ahead: newAhead(model.Prefetch), overlaps: model.Waits && !cfg.Exact && cfg.Clip == 0, ended: func() error { return nil }}
+		ahead: newAhead(model.Prefetch), overlaps: overlaps(model, cfg), ended: func() error { return nil }}
 	r.model = r.guarded(model)
 	if model.Order != nil {
 		if err := r.layout.completeIn(model.Order(r.overlaps)); err != nil {
@@ -137,7 +137,7 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	r.reporter = reporter{plan: r.plan, told: cfg.OnStep, emit: r.group.Emit, digest: func(int64) string { return digestText(r.state.dueDigest()) }}
 	r.decisions = decisions{group: group, params: r.state.pipeline.params, of: r.plan.steps}
 	r.most = mostOf(model, cfg.Microbatch, cfg.Exact)
-	r.balance.most = cfg.MaxShare
+	r.balance.most, r.balance.early = cfg.MaxShare, cfg.Delay
 	r.links.bytes = r.compressed.bytes(r.layout)
 	r.held = r.settings()
 	r.saver = newSaver(cfg, r.plan, model.Params, r.held)
@@ -145,6 +145,11 @@ func newRunner(group *elastic.Group, model Model, cfg Config) (*runner, error) {
 	r.reopen()
 	return r, nil
 }
+
+// overlaps reports whether a step may begin in the one before. Without a delay that takes a model
+// that waits for its parameters, and sums of which a part tells what becomes of a parameter: in
+// exact mode all of them together tell whether the step counts, and a limit is one for their norm.
+func overlaps(m Model, cfg Config) bool { return cfg.Delay || m.Waits && !cfg.Exact && cfg.Clip == 0 }
 
 // hold takes the memory of the state and of the contribution to the open step.
 func (r *runner) hold() error {

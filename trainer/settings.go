@@ -25,14 +25,17 @@ const (
 // settings lists what must be equal at all members of a job, but for Config.Settings. A
 // peer that differs is told the name and both values, not hashes.
 func (r *runner) settings() []elastic.Setting {
-	c := r.cfg
+	c, delayed := r.cfg, ""
+	if c.Delay {
+		delayed = ", a step late"
+	}
 	s := []elastic.Setting{
 		{Name: "samples", Value: fmt.Sprint(c.Samples)},
 		{Name: "global batch", Value: fmt.Sprint(c.GlobalBatch)},
 		{Name: "microbatch", Value: fmt.Sprint(c.Microbatch)},
 		{Name: "seed", Value: fmt.Sprint(c.Seed)},
 		{Name: "parameters", Value: r.layout.describe(), Text: fmt.Sprintf("%d of %d elements", len(r.layout.params), r.layout.size())},
-		{Name: "optimizer", Value: fmt.Sprintf("%T%+v", c.Optimizer, c.Optimizer)},
+		{Name: "optimizer", Value: fmt.Sprintf("%T%+v%s", c.Optimizer, c.Optimizer, delayed)},
 		{Name: "clip", Value: fmt.Sprint(c.Clip)},
 		{Name: "exact", Value: fmt.Sprint(c.Exact)},
 		{Name: "data", Value: c.DataHash, Text: fmt.Sprintf("%d samples", c.Samples)},

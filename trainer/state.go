@@ -15,6 +15,7 @@ type state struct {
 	plan      plan
 	optimizer optim.Optimizer
 	schedule  optim.Schedule
+	delay     bool // the mean gradient of a step is applied by the commit of the one after it
 	params    []Param
 	pipeline  *pipeline   // the vectors, and what the open step has changed of them already
 	grads     *gradients  // the mean gradients of the last step and of the one that is committed next
@@ -38,7 +39,7 @@ type observer interface {
 // newState returns the state before the first step. grads has the mode's gradients, and scale is
 // that of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.Scale) *state {
-	return &state{plan: p, optimizer: cfg.Optimizer, schedule: cfg.Schedule, params: params,
+	return &state{plan: p, optimizer: cfg.Optimizer, schedule: cfg.Schedule, delay: cfg.Delay, params: params,
 		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
 }
 
@@ -64,7 +65,7 @@ func (s *state) Save(w io.Writer) error { return s.save(w, s.last) }
 func (s *state) save(w io.Writer, o outcome) error {
 	h := s.header(o)
 	h.Digest = s.digest()
-	if err := encode(w, stateMagic, h, s.pipeline.vectors()); err != nil {
+	if err := encode(w, stateMagic, h, s.vectors()); err != nil {
 		return fmt.Errorf("trainer: save the state after step %d: %w", s.committed(), err)
 	}
 	return nil
@@ -83,7 +84,7 @@ func (s *state) Load(from io.Reader) error {
 	}
 	s.observer.superseded(h.Outcome.Step, true)
 	s.invalidate() // until all of it is there
-	if err := decodeVectors(from, s.pipeline.vectors()); err != nil {
+	if err := decodeVectors(from, s.vectors()); err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	s.digested = 0
@@ -133,17 +134,18 @@ func (s *state) Apply(from io.Reader) error {
 // same bits, so an error is every member's error; it comes before anything is changed.
 func (s *state) commit(o outcome, next exact.Scale) error {
 	for i, v := range s.grads.staging.views {
-		if !allFinite(v[:s.pipeline.left(i)]) { // the others were looked at before
+		if !allFinite(v[:s.unmeant(i)]) { // the others were looked at before
 			return fmt.Errorf("gradient of %s summed over all peers: %w", s.params[i].Name, ErrNotFinite)
 		}
 	}
-	rate, err := s.rate(o.Step)
+	of, mean := s.due(o.Step)
+	apply, err := s.rule(of)
 	if err != nil {
 		return err
 	}
-	for i, v := range s.grads.staging.views {
+	for i, v := range mean {
 		param, slots := s.pipeline.rest(i)
-		s.optimizer.Update(o.Step, rate, param, v[:len(param)], slots)
+		apply(param, v[:len(param)], slots)
 	}
 	s.pipeline.settle()
 	s.grads.swap()
@@ -152,13 +154,45 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 	return nil
 }
 
-// rate is the learning rate of a step.
-func (s *state) rate(step int64) (float64, error) {
+// due returns the mean gradient that the commit of a step applies, and of which step it is: this
+// one, or with a delay the one before, which is 0 at the beginning.
+func (s *state) due(step int64) (of int64, mean [][]float32) {
+	if s.delay {
+		return step - 1, s.grads.applied.views
+	}
+	return step, s.grads.staging.views
+}
+
+// rule returns that of the optimizer for a step; one that does nothing for step 0.
+func (s *state) rule(step int64) (rule, error) {
+	if step == 0 {
+		return func(_, _ []float32, _ [][]float32) {}, nil
+	}
 	rate := s.schedule(step)
 	if !finite(rate) {
-		return 0, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
+		return nil, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
 	}
-	return rate, nil
+	return func(param, mean []float32, memory [][]float32) {
+		s.optimizer.Update(step, rate, param, mean, memory)
+	}, nil
+}
+
+// unmeant returns how many elements of the sum of parameter i, from the first on, have not
+// been made a mean.
+func (s *state) unmeant(i int) int {
+	if s.delay {
+		return len(s.params[i].Data)
+	}
+	return s.pipeline.left(i)
+}
+
+// vectors returns what is saved: parameters, the optimizer's memory, and what a delay holds back.
+func (s *state) vectors() [][]float32 {
+	all := s.pipeline.vectors()
+	if s.delay {
+		all = append(all, s.grads.applied.views...)
+	}
+	return all
 }
 
 // advance takes note of the outcome of the step that the state is now of.

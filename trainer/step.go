@@ -197,7 +197,7 @@ func (r *runner) conclude(s *elastic.Session, p stepPlan, slots []slot) (committ
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
-	next, fits := r.open.sums.mean(samples, r.state.pipeline.left)
+	next, fits := r.open.sums.mean(samples, r.state.unmeant)
 	if !fits {
 		r.open.reset(p.step, r.open.attempt+1, next, p.microbatches)
 		return false, nil

@@ -61,6 +61,8 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 				models = append(models, m)
 			case abreast:
 				models = append(models, m.broad)
+			case undivided:
+				models = append(models, m.broad)
 			}
 		}
 		return models
@@ -291,4 +293,39 @@ func killBroad(t *testing.T, exactly bool) {
 		})
 	})
 	t.Logf("%d kills", len(points))
+}
+
+// A model that wants its share as a whole is given it in one call, also within a host, and in two
+// where there is too little memory.
+func TestWholeShares(t *testing.T) {
+	want := oneAlone(t, dyadic(6))
+	for _, host := range []string{"", "here"} {
+		for _, room := range []int{0, 12} {
+			synctest.Test(t, func(t *testing.T) {
+				a := newArena(2, dyadic(6))
+				a.first[0].Host, a.first[1].Host = host, host
+				models := a.broadly(t, 0, room)
+				a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = undivided{x.trained.(*broad)} })
+				a.play(t)
+				about := fmt.Sprintf("host %q, room for %d samples", host, room)
+				if sha := a.check(t, about); sha != want {
+					t.Errorf("%s: weights %s, want %s", about, sha, want)
+				}
+				for _, m := range models() {
+					if last := m.done[len(m.done)-1]; room == 0 && (last != 16 || len(m.done) != 6) || room > 0 && last != 8 {
+						t.Errorf("%s: calls of %d samples", about, m.done)
+					}
+				}
+			})
+		}
+	}
+}
+
+// undivided is a broad that wants its share as a whole.
+type undivided struct{ *broad }
+
+func (m undivided) Model() trainer.Model {
+	model := m.broad.Model()
+	model.Whole = true
+	return model
 }

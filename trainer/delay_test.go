@@ -1,0 +1,301 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// delayed is churning with Config.Delay.
+func delayed(steps int64, exactly bool) trainer.Config {
+	cfg := churning(steps, exactly)
+	cfg.Delay = true
+	return cfg
+}
+
+// Gradients are those of the parameters that have all sums but the last one, and nothing is
+// outstanding in the end.
+func TestDelayIsThatOfTheTwin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, delayed(7, false))
+		var samples [][]int // by step
+		a.adjust = func(x *actor) {
+			begin := x.cfg.OnBegin
+			x.cfg.OnBegin = func(step int64) {
+				samples = append(samples, nil)
+				if begin != nil {
+					begin(step)
+				}
+			}
+			x.trained = seeing{x.model, func(part []int) { samples[len(samples)-1] = append(samples[len(samples)-1], part...) }}
+		}
+		a.play(t)
+		a.check(t, "alone")
+		m := a.actors[0].model
+		for i, p := range m.params {
+			for j, got := range p.Data {
+				w, v, outstanding := 0.0, 0.0, math.NaN()
+				apply := func() {
+					if !math.IsNaN(outstanding) {
+						v = 0.5*v + outstanding
+						w -= 0.25 * v
+					}
+				}
+				for _, part := range samples {
+					g := 0.0
+					for _, s := range part {
+						g += w - math.Sin(float64(s*31+i*17+j*7))
+					}
+					apply()
+					outstanding = g / float64(len(part))
+				}
+				if apply(); math.Abs(float64(got)-w) > 1e-5 {
+					t.Errorf("element %d of %s is %v, want %v", j, p.Name, got, w)
+				}
+			}
+		}
+	})
+}
+
+// seeing tells of the samples that a model is given.
+type seeing struct {
+	*slope
+	tell func(samples []int)
+}
+
+func (m seeing) Model() trainer.Model {
+	return around(m.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
+		m.tell(b.Samples())
+		return gradient(b)
+	})
+}
+
+// With Delay any model computes a step while the one before is under way, in exact mode, with a
+// limit of the gradients and in codings, too. The models have gradients that do not depend on the
+// parameters, so that in the end nothing is different.
+func TestDelayedStepsBeginEarly(t *testing.T) {
+	for name, change := range map[string]func(c *trainer.Config){
+		"momentum":   func(*trainer.Config) {},
+		"adam":       func(c *trainer.Config) { c.Optimizer = optim.Adam{} },
+		"exact":      func(c *trainer.Config) { c.Exact = true },
+		"clip":       func(c *trainer.Config) { c.Clip = 1 },
+		"compressed": func(c *trainer.Config) { c.Compression = "int8" },
+	} {
+		cfg := dyadic(10)
+		change(&cfg)
+		for n := 1; n <= 4; n += 1 + n%2 { // 1, 3, 4
+			about := fmt.Sprintf("%s, %d peers", name, n)
+			want, _ := beginning(t, about, n, cfg, func(x *actor, m *eager) { x.trained = lazy{m} })
+			late := cfg
+			late.Delay = true
+			for _, waits := range []bool{false, true} {
+				got, models := beginning(t, about+", delayed", n, late, func(x *actor, m *eager) {
+					if !waits {
+						x.trained = lazy{m}
+					}
+				})
+				for i, x := range got {
+					if x.result.SHA256 != want[i].result.SHA256 {
+						t.Errorf("%s: weights %s, without delay %s", about, x.result.SHA256, want[i].result.SHA256)
+					}
+				}
+				early := int32(9)
+				if n == 1 {
+					early = 0
+				}
+				for _, m := range models {
+					// In exact mode all begin the first step again, with another scale.
+					if p, r := m.passes.Load(), m.resumed.Load(); r != early || p > r+1 || p > r && !cfg.Exact {
+						t.Errorf("%s: %d calls before the step, %d of use, want %d", about, p, r, early)
+					}
+				}
+			}
+		}
+	}
+}
+
+// In exact mode a job in which any peer dies before any one of its messages, and another one
+// joins, ends with the weights of one process. The gradients depend on the parameters.
+func TestKillWithDelay(t *testing.T) {
+	t.Parallel()
+	cfg := delayed(10, true)
+	want := alone(t, cfg)
+	if late := alone(t, churning(10, true)); late == want {
+		t.Fatal("the delay changes nothing: this shows nothing")
+	}
+	for _, n := range []int{2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(n, cfg)
+			a.play(t)
+			if sha := a.check(t, "undisturbed"); sha != want {
+				t.Errorf("%d peers: weights %s, one has %s", n, sha, want)
+			}
+		})
+	}
+	var points []point
+	synctest.Test(t, func(t *testing.T) {
+		s := stage(3, cfg, func(simnet.Message) bool { return false })
+		s.play(t)
+		if sha := s.check(t, "no kill"); sha != want {
+			t.Errorf("weights %s, want %s", sha, want)
+		}
+		if n := len(s.actor(latecomer).steps); n < 2 {
+			t.Errorf("who joins has contributed to %d steps: this shows little", n)
+		}
+		for i, x := range s.actors {
+			if again := of[event.Resync](&s.events, i); len(again) > 1 { // who joins gets one copy
+				t.Errorf("%s: %+v", x.self.ID, again)
+			}
+			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
+				if every() || k%5 == 0 {
+					points = append(points, point{x.self.ID, simnet.Data, k})
+				}
+			}
+		}
+	})
+	t.Run("points", func(t *testing.T) {
+		inParallel(t, len(points), func(t *testing.T, i int) {
+			p := points[i]
+			about := fmt.Sprintf("kill at message %d of %s", p.number, p.victim)
+			s := stage(3, cfg, func(m simnet.Message) bool { return p == point{m.From, m.Plane, m.Number} })
+			s.play(t)
+			if sha := s.check(t, about); sha != want {
+				t.Errorf("%s: weights %s, want %s", about, sha, want)
+			}
+		})
+	})
+}
+
+// What is outstanding is in checkpoints, also those of a step that has begun early, and of the
+// last one.
+func TestCheckpointsWithDelay(t *testing.T) {
+	for _, every := range []int64{5, 7} {
+		cfg := delayed(9, true)
+		want := alone(t, cfg)
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			cfg := cfg
+			cfg.Steps, cfg.Checkpoint = 7, trainer.Checkpoint{Dir: dir, EverySteps: every}
+			a := newArena(2, cfg)
+			a.play(t)
+			a.check(t, "saving")
+		})
+		x, told := resumed(t, dir, cfg)
+		if x.err != nil || x.result.SHA256 != want || x.steps[0].Step != every+1 {
+			t.Errorf("error %v; from step %d on to the weights %v, want %s; log %q", x.err, x.steps[0].Step, x.result, want, told)
+		}
+	}
+}
+
+// Where a peer has computed a step before the one ahead of it is committed, that is its share,
+// though peers have other speeds than was thought.
+func TestDelayedSharesAreKnownEarly(t *testing.T) {
+	cfg := dyadic(12)
+	want := oneAlone(t, cfg)
+	cfg.Balance, cfg.Delay = trainer.DefaultBalance, true
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, cfg)
+		models := a.eagerly(t, func(x *actor, m *eager) { m.pace *= time.Duration(1 + 3*x.self.Index) })
+		a.play(t)
+		if sha := a.check(t, "unequal peers"); sha != want {
+			t.Errorf("weights %s, want %s", sha, want)
+		}
+		for i, m := range models() {
+			if p, r := m.passes.Load(), m.resumed.Load(); p != r || p != 11 {
+				t.Errorf("peer %d: %d calls before the step, %d of use, want 11", i, p, r)
+			}
+		}
+		first, last := a.actors[0].steps[0].Microbatches, a.actors[0].steps[11].Microbatches
+		if slices.Equal(first, last) {
+			t.Errorf("shares have not changed: %v and %v", first, last)
+		}
+	})
+}
+
+// A job that is not told of the delay is another one.
+func TestDelayIsASetting(t *testing.T) {
+	dir := save(t, 1, delayed(4, false), 2)
+	x, _ := resumed(t, dir, churning(6, false))
+	if x.err == nil {
+		t.Error("a job goes on from a checkpoint with what is outstanding, and knows nothing of it")
+	}
+}
+
+// A step that has begun before a session ends is given up at once, and not at its end.
+func TestDelayedStepsEndWithTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(3, delayed(4, false))
+		var gaveUp atomic.Int32
+		a.adjust = func(x *actor) {
+			kills := x.self.Index == 1
+			x.trained = lookingUp{x.model, func(b *trainer.Batch) error {
+				for range 1000 {
+					if b.Err() != nil {
+						gaveUp.Add(1)
+						return b.Err()
+					}
+					<-time.After(time.Millisecond)
+					if kills && b.Step() == 3 && x.tries[3] == 0 {
+						x.kill()
+					}
+				}
+				return nil
+			}}
+		}
+		a.play(t)
+		a.check(t, "a death in a step that has begun early")
+		if gaveUp.Load() == 0 {
+			t.Error("who is left has computed a step to its end of which nothing can be used")
+		}
+	})
+}
+
+// What is evaluated has nothing outstanding. If that fails the parameters are those of the last
+// committed step.
+func TestDelayedEvaluationThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, delayed(4, false))
+		failed := errors.New("no test set")
+		var evaluated []float32
+		a.adjust = func(x *actor) {
+			x.cfg.Evaluate = func(context.Context, int, int) (trainer.Score, error) {
+				evaluated = slices.Clone(x.model.params[3].Data)
+				return trainer.Score{}, failed
+			}
+		}
+		a.play(t)
+		x := a.actors[0]
+		if !errors.Is(x.err, failed) {
+			t.Errorf("error %v, want that of the evaluation", x.err)
+		}
+		if after := x.model.params[3].Data; evaluated == nil || slices.Equal(after, evaluated) {
+			t.Errorf("parameters are %v, in the evaluation they were %v", after, evaluated)
+		}
+	})
+}
+
+// lookingUp computes something before each call.
+type lookingUp struct {
+	*slope
+	before func(b *trainer.Batch) error
+}
+
+func (m lookingUp) Model() trainer.Model {
+	return around(m.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
+		if err := m.before(b); err != nil {
+			return 0, err
+		}
+		return gradient(b)
+	})
+}
