@@ -30,6 +30,8 @@ type options struct {
 	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
 	Local       int     `placeholder:"H" help:"Local steps: peers sum only after every H steps. Each microbatch of a step is a path by itself then, which goes on for H steps of --optimizer at the rate --lr."`
 	Outer       *outer  `placeholder:"RATE,MOMENTUM" help:"With --local: rate and Nesterov momentum by which the mean of the paths is applied. 1,0 is plain averaging (default 0.7,0.9)."`
+	Delay       bool    `help:"With --local: apply the mean of a round a round later, so that a round goes on while the sums of the one before are on their way."`
+	BySpeed     bool    `help:"With --local: each peer has one path through its whole share, with as many local steps as its speed allows. Not with --exact."`
 	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given. What a coding loses is sent later (default ${default})."`
 
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
@@ -67,6 +69,12 @@ func (o options) check() error {
 		return fmt.Errorf("--local: %d is negative", o.Local)
 	case o.Outer != nil && o.Local == 0:
 		return fmt.Errorf("--outer: there is no --local: say how many local steps a round has")
+	case o.Delay && o.Local == 0:
+		return fmt.Errorf("--delay: there is no --local: say how many local steps a round has")
+	case o.BySpeed && o.Local == 0:
+		return fmt.Errorf("--by-speed: there is no --local: say how many local steps a round has")
+	case o.BySpeed && o.Exact:
+		return fmt.Errorf("--by-speed: with --exact all paths have as many steps, whoever computes them: leave one of them out")
 	case o.Hidden < 1:
 		return fmt.Errorf("--hidden: %d is less than 1", o.Hidden)
 	case o.CheckpointEvery < 0:
@@ -141,6 +149,8 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 		{Name: "--exact", Value: fmt.Sprint(o.Exact)},
 		{Name: "--local", Value: fmt.Sprint(o.Local)},
 		{Name: "--outer", Value: fmt.Sprint(o.outer())},
+		{Name: "--delay", Value: fmt.Sprint(o.Delay)},
+		{Name: "--by-speed", Value: fmt.Sprint(o.BySpeed)},
 		{Name: "--compress", Value: o.Compress},
 		{Name: "--balance", Value: o.Balance},
 	}

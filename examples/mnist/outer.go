@@ -50,5 +50,6 @@ func (o options) wrap(m trainer.Model, cfg trainer.Config) (trainer.Model, train
 		Steps: o.Local,
 		Outer: optim.SGD{Momentum: u.momentum, Nesterov: u.momentum > 0},
 		Rate:  optim.Constant(u.rate),
+		Delay: o.Delay, BySpeed: o.BySpeed,
 	})
 }

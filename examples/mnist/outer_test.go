@@ -22,7 +22,7 @@ func TestLocalSteps(t *testing.T) {
 	_, step := newestIn(t, dir)
 	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
 	for flag, want := range map[string]bool{"--outer=0.7,0.9": true, "--outer=1,0": false, "--outer=0.7,0.5": false,
-		"--lr=0.05": true, "--lr=0.2": false} {
+		"--lr=0.05": true, "--lr=0.2": false, "--delay": false} {
 		got := trained(t, append(args, flag)...)
 		if same := got.sha256 == whole.sha256; same != want {
 			t.Errorf("%s: %s, by default %s", flag, got.sha256, whole.sha256)
@@ -30,10 +30,35 @@ func TestLocalSteps(t *testing.T) {
 	}
 }
 
+// A job with a delay goes on from what was outstanding.
+func TestLocalStepsWithDelay(t *testing.T) {
+	data, dir := tinyMNIST(t), t.TempDir()
+	args := []string{"--exact", "--data", data, "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5", "--delay"}
+	whole := trained(t, args...)
+	saving := trained(t, append(args, "--checkpoint", dir, "--checkpoint-every", "5")...)
+	if saving.sha256 != whole.sha256 {
+		t.Errorf("%s, with checkpoints %s", whole.sha256, saving.sha256)
+	}
+	_, step := newestIn(t, dir)
+	checkResumed(t, trained(t, append(args, "--resume", dir)...), whole, step)
+}
+
+// Alone a peer has one path in a round by speed.
+func TestLocalStepsBySpeed(t *testing.T) {
+	args := []string{"--data", tinyMNIST(t), "--global-batch", "20", "--microbatch", "5", "--hidden", "10", "--passes", "7", "--local", "5"}
+	fixed, whole := trained(t, args...), trained(t, append(args, "--by-speed")...)
+	if !strings.Contains(whole.stdout, "done steps=14 ") || whole.sha256 == fixed.sha256 {
+		t.Errorf("output %q, want 14 rounds with other weights than %s", whole.stdout, fixed.sha256)
+	}
+}
+
 func TestLocalArguments(t *testing.T) {
 	for args, word := range map[string]string{
 		"--local=-1":                    "is negative",
 		"--outer=1,0":                   "there is no --local",
+		"--delay":                       "there is no --local",
+		"--by-speed":                    "there is no --local",
+		"--local=2 --by-speed --exact":  "leave one of them out",
 		"--local=2 --outer=1":           "is not RATE,MOMENTUM",
 		"--local=2 --outer=0,0":         "rate",
 		"--local=2 --outer=NaN,0":       "rate",

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -60,10 +61,18 @@ func (c *collected) one(t *testing.T, n int) trainer.Result {
 }
 
 // rings is a network on a small table, with sides at which products have other bits at other
-// addresses. A local step takes a millisecond.
+// addresses.
 func rings(t *testing.T) *nn.Network {
 	t.Helper()
-	var data nn.Table
+	network, err := nn.MLP(points(), nn.Shape{C: 11, H: 1, W: 1}, []int{13}, 3, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return network
+}
+
+// points are the table of rings.
+func points() (data nn.Table) {
 	for i := range 240 {
 		x := make([]float32, 11)
 		for j := range x {
@@ -71,11 +80,7 @@ func rings(t *testing.T) *nn.Network {
 		}
 		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%3)
 	}
-	network, err := nn.MLP(data, nn.Shape{C: 11, H: 1, W: 1}, []int{13}, 3, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return network
+	return data
 }
 
 // paced makes each call of a model take a millisecond.
@@ -89,18 +94,24 @@ func paced(m trainer.Model) trainer.Model {
 }
 
 // exactRounds is training in exact mode by rounds of 8 paths with 3 local steps.
-func exactRounds(t *testing.T, cfg trainer.Config) (trainer.Model, trainer.Config) {
+func exactRounds(t *testing.T, cfg trainer.Config, delay bool) (trainer.Model, trainer.Config) {
 	t.Helper()
 	cfg.Samples, cfg.GlobalBatch, cfg.Microbatch, cfg.Passes = 240, 40, 5, 30
 	cfg.Exact, cfg.Admit = true, trainer.AdmitAlways
 	cfg.Optimizer, cfg.Schedule = optim.Adam{}, optim.Constant(0.01)
-	return wrapped(t, paced(rings(t).Model()), cfg, local.Config{Steps: 3, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.5)})
+	return wrapped(t, paced(rings(t).Model()), cfg, local.Config{Steps: 3, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.5), Delay: delay})
 }
 
 // In exact mode 1, 2 and 4 peers end with the same bits, and so do six of which five die while
 // two others join.
 func TestExactWhoeverComesAndGoes(t *testing.T) {
-	still := func(t *testing.T) (trainer.Model, trainer.Config) { return exactRounds(t, trainer.Config{}) }
+	for _, delay := range []bool{false, true} {
+		t.Run(fmt.Sprint("delay ", delay), func(t *testing.T) { exactWhoeverComesAndGoes(t, delay) })
+	}
+}
+
+func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
+	still := func(t *testing.T) (trainer.Model, trainer.Config) { return exactRounds(t, trainer.Config{}, delay) }
 	want := train(t, 1, still)
 	for _, n := range []int{2, 4} {
 		if got := train(t, n, still); got.SHA256 != want.SHA256 {
@@ -127,7 +138,7 @@ func TestExactWhoeverComesAndGoes(t *testing.T) {
 			}
 		}
 		job = cluster.Start(t, 6, simnet.New(simnet.Config{Seed: 3}), nil, func(ctx context.Context, g *elastic.Group) error {
-			m, cfg := exactRounds(t, trainer.Config{OnBegin: begin})
+			m, cfg := exactRounds(t, trainer.Config{OnBegin: begin}, delay)
 			cfg.Done = results.add
 			cfg.OnStep = func(r trainer.StepReport) { reported.Add(int64(r.Recomputed)) }
 			return trainer.Run(ctx, g, m, cfg)
@@ -195,9 +206,10 @@ func TestBytesArePerRound(t *testing.T) {
 func TestWrappedModelKeepsTheRules(t *testing.T) {
 	samples := []int{5, 1, 7, 3, 9, 2, 8, 0, 11, 4, 6, 10, 12}
 	cfg := trainer.Config{Samples: 240, GlobalBatch: 13, Microbatch: 13, Passes: 1, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1)}
-	m, cfg := wrapped(t, rings(t).Model(), cfg, local.Config{Steps: 3})
-	cfg.OnBegin(1)
-	if err := trainer.CheckModel(m, samples); err != nil {
-		t.Error(err)
+	for _, c := range []local.Config{{Steps: 3}, {Steps: 3, Delay: true}, {Steps: 3, BySpeed: true}} {
+		m, _ := wrapped(t, rings(t).Model(), cfg, c)
+		if err := trainer.CheckModel(m, samples); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

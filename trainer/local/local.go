@@ -31,11 +31,24 @@
 // but for the rounding of sums, and in exact mode not at all. Peers may come, go and die as
 // ever: paths that are complete stay in the sum, and the weights are those of samples.
 // Everything else of the trainer works as well: shares by speed, in whole paths; compression;
-// checkpoints, after whole rounds; evaluation.
+// checkpoints, after whole rounds; evaluation. A local step has a microbatch's samples, and wants
+// a rate that suits a batch of that size.
 //
-// Shares follow speeds better the more paths there are for each peer; peers beyond the number
-// of paths have nothing to compute. A local step has a microbatch's samples,
-// and wants a rate that suits a batch of that size.
+// # Peers of different speeds
+//
+// Shares of whole paths follow speeds better the more paths there are for each peer; peers beyond
+// the number of paths have nothing to compute. With Config.BySpeed each peer has one path through
+// its whole share, so that it takes as many local steps as its speed allows, and nobody waits. The
+// local steps of all peers are together as many as otherwise, and the peers' differences have the
+// weights of their samples. The result depends on who computes what then, and is only as
+// reproducible as the speeds are.
+//
+// # Slow networks
+//
+// With Config.Delay the mean of a round is applied at the end of the round after it. So a round is
+// computed while the sums of the one before are on their way, and takes about as long as the
+// longer of both. What is outstanding is part of the state (trainer.Config.Delay). Sums that come
+// a round late want a smaller outer rate, or less momentum.
 //
 // # What differs from ordinary training
 //
@@ -45,11 +58,13 @@
 // and tells nothing of batches. Config.Clip limits the gradients of local steps, each by
 // itself. Model.Order, MaxSamples, Grouped and Waits have no effect, as a path is computed by
 // itself and has its gradient when it ends: nothing of a sum is hidden behind computing.
-// A peer leaves or notices that a session has ended between two paths. trainer.CheckModel is
-// for the model that Wrap is given: a path is not the sum of its halves.
+// A peer leaves or notices that a session has ended between two calls, which have a path each, or
+// with Delay or BySpeed all of its share. trainer.CheckModel is for the model that Wrap is given: a
+// path is not the sum of its halves.
 //
-// A model takes the memory of two more copies of its parameters, and of one for each slot of
-// the inner optimizer.
+// A model takes the memory of three more copies of its parameters, and of one for each slot of
+// the inner optimizer. With Delay in exact mode it is one copy more for each further path of a
+// peer's share.
 package local
 
 import (
@@ -74,19 +89,27 @@ type Config struct {
 	// Rate is the rate of Outer by rounds, from 1; nil stands for optim.Constant(1). With
 	// optim.SGD{} and a rate of 1 the new parameters are the mean of where the paths ended.
 	Rate optim.Schedule
+	// Delay applies the mean of a round at the end of the round after it, and that of the last
+	// one when training ends, so that no peer waits for sums as long as computing a round takes
+	// longer.
+	Delay bool
+	// BySpeed gives each peer one path through its whole share, which follows its speed. It does
+	// not go with exact mode, in which all paths have equally many steps, whoever computes them.
+	BySpeed bool
 }
 
 // Wrap returns the model and the configuration for training with local steps, made from those
 // of ordinary training. Of m it replaces Gradient, and what that makes useless; of cfg
 //
 //   - Microbatch and GlobalBatch become c.Steps times as much, so that samples, paths and
-//     passes are those of ordinary training;
+//     passes are those of ordinary training; with c.BySpeed Microbatch stays, as shares are
+//     counted in local steps;
 //   - Steps, if it is set, becomes the number of rounds that have the samples of so many
 //     steps, rounded up;
 //   - Optimizer, Schedule and Clip are those of local steps from now on, and c.Outer and c.Rate
 //     take their place. Schedule is asked for the number of the step of ordinary training that
 //     would be as far in the pass;
-//   - OnBegin and OnTrial are also told to the model, and must not be replaced afterwards;
+//   - Delay is that of c;
 //   - Settings get what c says.
 //
 // m and cfg stay as they are. An error says which field makes no sense; what Wrap does not need
@@ -104,16 +127,20 @@ func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer
 	if err := check(m, cfg, c); err != nil {
 		return m, cfg, err
 	}
-	p := newPath(m, cfg, c.Steps)
+	p := newPath(m, cfg, c)
 	cfg.Settings = append(cfg.Settings[:len(cfg.Settings):len(cfg.Settings)], settings(cfg, c)...)
 	cfg.Steps = p.place.rounds(cfg.Steps)
-	cfg.Microbatch *= c.Steps
+	if !c.BySpeed {
+		cfg.Microbatch *= c.Steps
+	}
 	cfg.GlobalBatch *= c.Steps
-	cfg.Optimizer, cfg.Schedule, cfg.Clip = c.Outer, c.Rate, 0
-	cfg.OnBegin, cfg.OnTrial = p.begins(cfg.OnBegin), p.begins(cfg.OnTrial)
+	cfg.Optimizer, cfg.Schedule, cfg.Clip, cfg.Delay = c.Outer, c.Rate, 0, c.Delay
 
 	m.Gradient = p.gradient
-	m.Waits, m.MaxSamples, m.Grouped, m.Order = false, 0, false, nil
+	m.Waits, m.MaxSamples, m.Grouped, m.Order, m.Whole = false, 0, false, nil, c.BySpeed
+	if c.Delay { // what is computed while sums are on their way has to be all of the share
+		m.MaxSamples, m.Grouped = cfg.GlobalBatch, true
+	}
 	return m, cfg, nil
 }
 
@@ -130,6 +157,10 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 		return fmt.Errorf("local: Steps is %d, too many for batches of %d", c.Steps, max(cfg.GlobalBatch, cfg.Microbatch))
 	case cfg.Optimizer == nil || cfg.Schedule == nil:
 		return errors.New("local: Optimizer and Schedule of the local steps must be set")
+	case c.BySpeed && cfg.Exact:
+		return errors.New("local: BySpeed does not go with Exact: results would depend on the speeds of the peers; leave one of them out")
+	case cfg.Delay:
+		return errors.New("local: Delay of the trainer is set: set that of local.Config instead, as it is rounds that are late")
 	case !(cfg.Clip >= 0):
 		return fmt.Errorf("local: Clip is %v, want 0 or more", cfg.Clip)
 	}
@@ -152,6 +183,8 @@ func settings(cfg trainer.Config, c Config) []elastic.Setting {
 	}
 	return []elastic.Setting{
 		{Name: "local steps", Value: fmt.Sprint(c.Steps)},
+		{Name: "local delay", Value: fmt.Sprint(c.Delay)},
+		{Name: "local steps by speed", Value: fmt.Sprint(c.BySpeed)},
 		{Name: "local optimizer", Value: fmt.Sprintf("%T%+v, clip %v", cfg.Optimizer, cfg.Optimizer, cfg.Clip)},
 		{Name: "local schedule", Value: fmt.Sprintf("%016x", rates.Sum64()),
 			Text: fmt.Sprintf("%.4g, %.4g, %.4g at steps 1, %d, %d", cfg.Schedule(1), cfg.Schedule((1+last)/2), cfg.Schedule(last), (1+last)/2, last)},

@@ -78,10 +78,14 @@ func wrapped(t *testing.T, m trainer.Model, cfg trainer.Config, c local.Config) 
 // batches of a round's paths. Inner momentum is 0.5, the outer one is Nesterov's, 0.9.
 type twin struct {
 	params, outer map[[2]int]float64 // by parameter and element
+	// late has the mean of a round that is applied in the next one; nil without a delay, and before
+	// the first.
+	late  map[[2]int]float64
+	delay bool
 }
 
-func newTwin(params []trainer.Param) *twin {
-	w := &twin{map[[2]int]float64{}, map[[2]int]float64{}}
+func newTwin(params []trainer.Param, delay bool) *twin {
+	w := &twin{params: map[[2]int]float64{}, outer: map[[2]int]float64{}, delay: delay}
 	for i, p := range params {
 		for j := range p.Data {
 			w.params[[2]int{i, j}] = 0
@@ -122,8 +126,18 @@ func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 			moved[e] += float64(n) * (w.params[e] - at[e])
 		}
 	}
-	for e := range w.params {
-		g := moved[e] / float64(samples)
+	for e := range moved {
+		moved[e] /= float64(samples)
+	}
+	if w.delay {
+		moved, w.late = w.late, moved
+	}
+	w.apply(moved)
+}
+
+// apply takes the outer step with a mean; nil is none.
+func (w *twin) apply(mean map[[2]int]float64) {
+	for e, g := range mean {
 		w.outer[e] = 0.9*w.outer[e] + g
 		w.params[e] -= 0.7 * (g + 0.9*w.outer[e])
 	}
@@ -132,32 +146,36 @@ func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 // What peers compute is what the papers say. 12 ordinary steps of 40, 40 and 17 samples are
 // 8 rounds, and paths count by their samples.
 func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
-	for _, clip := range []float64{0, 0.3} {
+	for _, c := range []struct {
+		clip  float64
+		delay bool
+	}{{0, false}, {0.3, false}, {0, true}} {
 		var models []*bowl
 		train(t, 1, func(t *testing.T) (trainer.Model, trainer.Config) {
 			m := newBowl()
 			models = append(models, m)
 			cfg := ordinary(4)
-			cfg.Clip = clip
-			return wrapped(t, m.model(), cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.7)})
+			cfg.Clip = c.clip
+			return wrapped(t, m.model(), cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9, Nesterov: true}, Rate: optim.Constant(0.7), Delay: c.delay})
 		})
 		m := models[0]
-		w, rest := newTwin(m.params), m.seen
+		w, rest := newTwin(m.params, c.delay), m.seen
 		for pass := range 4 {
 			// 17 samples are 2 paths of 2 steps, the last one of 2 samples, not 4 of 1.
 			whole, short := pathsOf(rest[:16]), pathsOf(rest[16:20])
 			rest = rest[20:]
-			w.round(whole, 3*pass, 3*pass+3, clip)
-			w.round(short, 3*pass+2, 3*pass+3, clip)
+			w.round(whole, 3*pass, 3*pass+3, c.clip)
+			w.round(short, 3*pass+2, 3*pass+3, c.clip)
 			checkPass(t, append(whole, short...))
 		}
 		if len(rest) != 0 {
 			t.Errorf("%d calls were not expected", len(rest))
 		}
+		w.apply(w.late)
 		for i, p := range m.params {
 			for j, v := range p.Data {
 				if want := w.params[[2]int{i, j}]; math.Abs(float64(v)-want) > 1e-4 {
-					t.Errorf("clip %v: element %d of parameter %d is %v, want %v", clip, j, i, v, want)
+					t.Errorf("%+v: element %d of parameter %d is %v, want %v", c, j, i, v, want)
 				}
 			}
 		}
@@ -234,8 +252,7 @@ func TestParametersAreBackAfterAFailure(t *testing.T) {
 			}
 			return m.gradient(b)
 		}
-		model, cfg := wrapped(t, model, ordinary(1), local.Config{Steps: 4})
-		cfg.OnBegin(1)
+		model, _ = wrapped(t, model, ordinary(1), local.Config{Steps: 4})
 		grad := make([][]float32, len(m.params))
 		for i, p := range m.params {
 			grad[i] = make([]float32, len(p.Data))
@@ -264,8 +281,7 @@ func TestParametersAreBackAfterAFailure(t *testing.T) {
 // The part of the round before is of no use: the model is asked for no more.
 func TestAPathEndsEarly(t *testing.T) {
 	m := newBowl()
-	model, cfg := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})
-	cfg.OnTrial(1)
+	model, _ := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})
 	gone := errors.New("gone")
 	batch := trainer.NewBatch([][]int{{0, 1, 2, 3, 4, 5, 6}}, trainer.Gate{
 		Grad: func(i int) []float32 { return make([]float32, len(m.params[i].Data)) },
@@ -291,14 +307,10 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	cfg := ordinary(0)
 	cfg.Steps, cfg.Clip, cfg.Microbatch = 7, 2, 0
 	cfg.Settings = []elastic.Setting{{Name: "--data"}}
-	var began, tried int64
-	cfg.OnBegin, cfg.OnTrial = func(step int64) { began = step }, func(step int64) { tried = step }
 	w, c := wrapped(t, m, cfg, local.Config{Steps: 2, Outer: optim.SGD{Momentum: 0.9}})
 	w.Prefetch(t.Context(), nil)
-	c.OnBegin(3)
-	c.OnTrial(4)
-	if asked != 1 || began != 3 || tried != 4 || len(w.Params) != 4 {
-		t.Errorf("%d calls of Prefetch, OnBegin %d, OnTrial %d", asked, began, tried)
+	if asked != 1 || len(w.Params) != 4 {
+		t.Errorf("%d calls of Prefetch, %d parameters", asked, len(w.Params))
 	}
 	if w.Waits || w.Grouped || w.MaxSamples != 0 || w.Order != nil {
 		t.Errorf("the model promises what a path cannot keep: %+v", w)
@@ -310,6 +322,14 @@ func TestWrapKeepsTheRest(t *testing.T) {
 	}
 	if cfg.GlobalBatch != 40 || len(cfg.Settings) != 1 {
 		t.Errorf("Wrap has changed the caller's configuration: %+v", cfg)
+	}
+	w, c = wrapped(t, m, cfg, local.Config{Steps: 2, Delay: true})
+	if !c.Delay || w.MaxSamples != 80 || !w.Grouped || w.Whole || w.Waits {
+		t.Errorf("with Delay the model is %+v and the configuration %+v", w, c)
+	}
+	w, c = wrapped(t, m, cfg, local.Config{Steps: 2, BySpeed: true})
+	if c.Delay || c.Microbatch != trainer.DefaultMicrobatch || c.GlobalBatch != 80 || !w.Whole || w.Grouped {
+		t.Errorf("by speed the model is %+v and the configuration %+v", w, c)
 	}
 }
 
@@ -326,6 +346,8 @@ func TestOtherLocalStepsAreOtherSettings(t *testing.T) {
 		"steps":     func(_ *trainer.Config, c *local.Config) { c.Steps = 3 },
 		"optimizer": func(cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.Adam{} },
 		"clip":      func(cfg *trainer.Config, _ *local.Config) { cfg.Clip = 1 },
+		"delay":     func(_ *trainer.Config, c *local.Config) { c.Delay = true },
+		"share":     func(_ *trainer.Config, c *local.Config) { c.BySpeed = true },
 		"schedule":  func(cfg *trainer.Config, _ *local.Config) { cfg.Schedule = optim.Warmup(2, cfg.Schedule) },
 	} {
 		if got := of(change); got == plain {
@@ -347,6 +369,8 @@ func TestWrapRefuses(t *testing.T) {
 		"Microbatch -5":         func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Microbatch = -5 },
 		"must be set":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
 		"Schedule of the local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
+		"go with Exact":         func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Exact, c.BySpeed = true, true },
+		"set that of local":     func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Delay = true },
 		"Clip is NaN":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
 		"local steps: optim":    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
 		"Outer: optim":          func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
@@ -363,13 +387,8 @@ func TestWrapRefuses(t *testing.T) {
 func TestPathsThatFail(t *testing.T) {
 	m, cfg := newBowl(), ordinary(1)
 	grad := [][]float32{make([]float32, 3), make([]float32, 4), make([]float32, 1), make([]float32, 6)}
-	model, _ := wrapped(t, m.model(), cfg, local.Config{Steps: 2})
-	if _, err := model.Accumulate(grad, []int{1}, nil); err == nil || !strings.Contains(err.Error(), "Config that Wrap returned") {
-		t.Errorf("error %v, want one that says what to give to Run", err)
-	}
 	cfg.Schedule = optim.Constant(math.Inf(1))
-	model, cfg = wrapped(t, m.model(), cfg, local.Config{Steps: 2})
-	cfg.OnBegin(1)
+	model, _ := wrapped(t, m.model(), cfg, local.Config{Steps: 2})
 	if _, err := model.Accumulate(grad, []int{1}, nil); !errors.Is(err, trainer.ErrNotFinite) {
 		t.Errorf("error %v, want ErrNotFinite", err)
 	}
@@ -392,9 +411,8 @@ func TestInnerStepsCountFromOne(t *testing.T) {
 	m.params = m.params[:1]
 	var steps []int64
 	cfg.Optimizer = counted{optim.SGD{}, &steps}
-	model, cfg := wrapped(t, m.model(), cfg, local.Config{Steps: 3})
-	for round := range int64(2) {
-		cfg.OnBegin(round + 1)
+	model, _ := wrapped(t, m.model(), cfg, local.Config{Steps: 3})
+	for range 2 {
 		if _, err := model.Accumulate([][]float32{make([]float32, 3)}, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, nil); err != nil {
 			t.Fatal(err)
 		}

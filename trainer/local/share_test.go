@@ -1,0 +1,140 @@
+package local_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/local"
+	"github.com/elrun/elrun/trainer/nn"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// A share that is computed in one call has the paths of one that is computed path by path, also
+// the short ones at the end of a pass. With gradients that are not rounded the bits are equal: one
+// peer, which has nobody to wait for, computes path by path.
+func TestPathsInOneCall(t *testing.T) {
+	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
+	for _, steps := range []int{1, 2} {
+		rounds := func(t *testing.T) (trainer.Model, trainer.Config) {
+			return wrapped(t, dots(), cfg, local.Config{Steps: steps, Delay: true})
+		}
+		want := train(t, 1, rounds)
+		if got := train(t, 3, rounds); got.SHA256 != want.SHA256 || got.Steps != want.Steps {
+			t.Errorf("%d local steps: three peers %v, one peer %v", steps, got, want)
+		}
+	}
+}
+
+// A path by speed takes the rates of the whole round, however many steps it has.
+func TestPathsBySpeedFollowTheSchedule(t *testing.T) {
+	m, cfg := newBowl(), ordinary(4)
+	cfg.Samples = 400
+	m.params = m.params[:1]
+	var asked []int64
+	cfg.Schedule = func(step int64) float64 {
+		asked = append(asked, step)
+		return 0.1
+	}
+	model, _ := wrapped(t, m.model(), cfg, local.Config{Steps: 4, BySpeed: true})
+	for samples, want := range map[int][]int64{
+		2 * 5:   {5, 7},
+		4 * 5:   {5, 6, 7, 8},
+		8*5 - 3: {5, 5, 6, 6, 7, 7, 8, 8},
+	} {
+		asked = nil
+		batch := trainer.NewBatch([][]int{slices.Repeat([]int{1}, samples)}, trainer.Gate{Step: 2, Grad: func(int) []float32 { return make([]float32, 3) }})
+		if _, err := model.Gradient(batch); err != nil || !slices.Equal(asked, want) {
+			t.Errorf("%d samples: rates of steps %v, error %v, want %v", samples, asked, err, want)
+		}
+	}
+}
+
+// clouds are samples of three classes that overlap, so that no model tells all of them apart.
+func clouds() (data nn.Table) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 240 {
+		x := make([]float32, 8)
+		for j := range x {
+			x[j] = float32(rng.NormFloat64()) + float32(math.Cos(float64(i%3*5+j*2)))
+		}
+		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%3)
+	}
+	return data
+}
+
+// uneven trains at four peers, one of which is a quarter as fast as the others, and returns the
+// part of the sum of speeds that they used when shares had settled, and the loss in the end.
+func uneven(t *testing.T, c local.Config) (used, loss float64) {
+	t.Helper()
+	const batch, samples, passes = 5, 240, 60
+	var mu sync.Mutex
+	var begun, ended time.Time // of the second half
+	computed := 0              // samples in it
+	var results collected
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{Delay: 100 * time.Microsecond}})
+		cluster.Start(t, 4, network, nil, func(ctx context.Context, g *elastic.Group) error {
+			net, err := nn.Softmax(clouds(), nn.Shape{C: 8, H: 1, W: 1}, 3, 7)
+			if err != nil {
+				return err
+			}
+			pace := time.Millisecond
+			if g.Self().Index == 3 {
+				pace *= 4
+			}
+			m := net.Model()
+			gradient := m.Gradient
+			m.Gradient = func(b *trainer.Batch) (float64, error) {
+				<-time.After(pace)
+				return gradient(b)
+			}
+			cfg := trainer.Config{Samples: samples, GlobalBatch: 4 * batch, Microbatch: batch, Passes: passes,
+				Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01),
+				Evaluate: func(ctx context.Context, part, parts int) (trainer.Score, error) {
+					return net.Evaluate(ctx, clouds(), samples*part/parts, samples*(part+1)/parts)
+				},
+				Done: results.add,
+			}
+			cfg.OnStep = func(r trainer.StepReport) {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Step == r.Of/2 && begun.IsZero() {
+					begun = time.Now()
+				}
+				if r.Step > r.Of/2 {
+					ended = time.Now()
+					computed += r.ShareSamples
+				}
+			}
+			m, cfg = wrapped(t, m, cfg, c)
+			return trainer.Run(ctx, g, m, cfg)
+		}).Wait()
+	})
+	score := results.one(t, 4).Score
+	speeds := (3 + 0.25) * batch / float64(time.Millisecond) // samples in a nanosecond
+	return float64(computed) / float64(ended.Sub(begun)) / speeds, score.MeanLoss()
+}
+
+// With local steps by speed peers of other speeds waste nothing, and learn as much of as many
+// samples as with paths of equally many steps.
+func TestLocalStepsBySpeed(t *testing.T) {
+	fixed, want := uneven(t, local.Config{Steps: 12})
+	used, loss := uneven(t, local.Config{Steps: 12, BySpeed: true})
+	t.Logf("%.1f %% of the sum of speeds, with equal paths %.1f %%; loss %.4f and %.4f", 100*used, 100*fixed, loss, want)
+	if used < 0.97 {
+		t.Errorf("%.1f %% of the sum of speeds are used, want 97 %%", 100*used)
+	}
+	if math.Abs(loss/want-1) > 0.02 {
+		t.Errorf("loss %v, with equal paths %v, want at most 2 %% of difference", loss, want)
+	}
+}
