@@ -56,7 +56,8 @@
 //	foreign ack   believed              refused
 //	probe(d)      believed              refused
 //
-// Of one outsider 100 letters are read in half a second, all others are dropped unread.
+// Of one outsider 100 letters are read in half a second, all others are dropped unread. The
+// network may hold it up earlier, as transport/p2p does.
 // Requests: an offer is answered, and lets its author in if the settings and the Judge
 // agree, which is what a ticket is for; a transfer copies the state out. Neither changes
 // what members hold. The network bounds how many are answered at a time.

@@ -126,7 +126,7 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	case "", "tcp":
 		// A dial from the port that listens could collide with a dial the other way.
 		var plain *tcp.TcpTransport
-		plain, err = tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+		plain, err = tcp.NewTCPTransport(meteredUpgrader{up, h.throttle}, limits, nil, tcp.DisableReuseport())
 		t = scoped{plain}
 	case "quic":
 		t, err = h.quic(key, limits)

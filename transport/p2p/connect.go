@@ -64,6 +64,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if err := h.checkForgotten(v); err != nil {
 		return nil, err
 	}
+	h.throttle.enter(h.insiders(v))
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,6 +89,7 @@ func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 	if a.err != nil {
 		return nil, a.err
 	}
+	h.throttle.enter(h.insiders(v)) // with the relays that have been found meanwhile
 	h.meetAll(v)
 	return h.start(outer, a)
 }

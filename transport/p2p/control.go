@@ -228,6 +228,7 @@ func (h *Host) readControl(id peer.ID, s *controlStream) {
 	err := readMessages(s, s.acknowledged, func(msg []byte) {
 		s.acknowledge()
 		h.links.message(name, msg)
+		h.throttle.spend(id, messageTokens)
 	})
 	h.dropControl(id, s)
 	_ = s.Reset()

@@ -25,6 +25,17 @@
 // checks the member's answer likewise, and what it has not checked it does not listen to. Connections in
 // the handshake have a bound for each address that they come from (halfopen.go).
 //
+// # Outsiders
+//
+// Who has proved itself and is in no view of this host is an outsider. Members compute
+// meanwhile, so outsiders cost them a bounded amount of work (throttle.go): what is read of an
+// outsider, its messages and its streams, take tokens from a bucket of its own, of 524,288.
+// All outsiders together get 262,144 a second, in equal parts. A byte takes one, a read of
+// the connection 128 more, a control message 1,024, and a stream 4,096. Of an outsider
+// without tokens nothing is read (backpressure), until it has some again or is in a view.
+// What is sent to it earns a token for each 256 bytes, so that the copy of a large state is
+// not held up. Over QUIC and relays only messages and streams count.
+//
 // # Who is there
 //
 // Send and Connect end with an error at once when nobody listens any more where the peer

@@ -72,6 +72,7 @@ type Host struct {
 	swarm         *swarm.Swarm
 	below         []io.Closer // what libp2p is made of, closed after it in order
 	gate          *gate
+	throttle      *throttle
 	lobby         *lobby
 	links         *links
 	port          *direct.Port        // nil if only libp2p is wanted
@@ -143,6 +144,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.arenas = newArenas()
+	h.throttle = newThrottle(h.done)
 	h.links = newLinks(h.down)
 	h.lobby = &lobby{expel: h.expel}
 	h.desk = newDesk()

@@ -202,6 +202,7 @@ func (h *Host) acceptStream(s network.Stream) {
 		}
 		mux = h.strangers
 	}
+	h.throttle.spend(s.Conn().RemotePeer(), streamTokens)
 	err := s.SetDeadline(time.Now().Add(helloTime))
 	if err != nil {
 		_ = s.Reset()

@@ -74,6 +74,19 @@ func isRelayed(a multiaddr.Multiaddr) bool {
 	return err == nil
 }
 
+// relayOf returns by way of whom an address is; false if it is by way of nobody.
+func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
+	if !isRelayed(a) {
+		return "", false
+	}
+	by, err := a.ValueForProtocol(multiaddr.P_P2P)
+	if err != nil {
+		return "", false
+	}
+	id, err := peer.Decode(by)
+	return id, err == nil
+}
+
 // placeOf returns the IP address at which whoever has the address is itself, nil if it has
 // none or is reached by way of another, whose it would be.
 func placeOf(a multiaddr.Multiaddr) net.IP {
