@@ -117,7 +117,7 @@ func (a *arena) conserved(t *testing.T, about string) {
 // Peers of different speeds, a newcomer, and steps of different lengths: what is held back
 // comes later and once.
 func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
-	for _, coding := range []string{"none", "fp16", "bf16", "int8", "topk"} {
+	for _, coding := range []string{"none", "fp16", "bf16", "int8", "topk", "topk:0.01:2bit"} {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(3, fade(coding))
 			var begun atomic.Bool

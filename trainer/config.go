@@ -69,7 +69,7 @@ type Config struct {
 	// bits whatever the number of peers, and whoever comes and goes.
 	Exact bool
 	// Compression makes gradients shorter on their way, by a coding of package compress:
-	// "fp16", "bf16", "int8", "topk" or "topk:F". What a coding loses is sent later, and all
+	// "fp16", "bf16", "int8", "topk", "topk:F" or "topk:F:2bit". What a coding loses is sent later, and all
 	// peers have the same bits. Empty or "none" means that they travel as they are.
 	Compression string
 	// Balance names the policy by which the shares of the peers follow their speeds: one

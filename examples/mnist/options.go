@@ -32,7 +32,7 @@ type options struct {
 	Outer       *outer  `placeholder:"RATE,MOMENTUM" help:"With --local: rate and Nesterov momentum by which the mean of the paths is applied. 1,0 is plain averaging (default 0.7,0.9)."`
 	Delay       bool    `help:"With --local: apply the mean of a round a round later, so that a round goes on while the sums of the one before are on their way."`
 	BySpeed     bool    `help:"With --local: each peer has one path through its whole share, with as many local steps as its speed allows. Not with --exact."`
-	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given. What a coding loses is sent later (default ${default})."`
+	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given, or topk:F:2bit, which rounds them to 2 bits. What a coding loses is sent later (default ${default})."`
 
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
 	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
@@ -24,7 +26,7 @@ func must(t testing.TB, name string) collective.Coding {
 }
 
 // names lists a coding of each kind.
-func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01"} }
+func names() []string { return []string{"fp16", "bf16", "int8", "topk:0.01", "topk:0.01:2bit"} }
 
 // decoded codes a copy of v and returns what comes out, and what was left.
 func decoded(t testing.TB, c collective.Coding, v []float32) (out, rest []float32) {
@@ -47,7 +49,7 @@ func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bit
 // gradient draws vectors of several blocks and runs whose values differ by many orders of
 // magnitude, with runs of equal ones.
 func gradient(rt *rapid.T) []float32 {
-	n := rapid.SampledFrom([]int{0, 1, 2, 254, 255, 256, 511, 1023, 1024, 1025, 2500}).Draw(rt, "n")
+	n := rapid.SampledFrom([]int{0, 1, 2, 254, 255, 256, 511, 1023, 1024, 1025, 2500, 9000}).Draw(rt, "n")
 	state := rapid.Uint64().Draw(rt, "seed") | 1
 	wide := rapid.IntRange(1, 250).Draw(rt, "wide")
 	v := make([]float32, n)
@@ -63,14 +65,18 @@ func gradient(rt *rapid.T) []float32 {
 }
 
 // What is decoded and what is left are what there was: exactly, as far as a float32 can be
-// the difference of two.
+// the difference of two. With values of 2 bits what is decoded may be the larger of both.
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := gradient(rt)
 		for _, name := range names() {
 			out, rest := decoded(t, must(t, name), v)
 			for i, x := range v {
-				if diff := math.Abs(float64(out[i]) + float64(rest[i]) - float64(x)); diff > math.Abs(float64(x))*0x1p-24 {
+				size := math.Abs(float64(x))
+				if strings.HasSuffix(name, ":2bit") {
+					size = max(size, math.Abs(float64(out[i])))
+				}
+				if diff := math.Abs(float64(out[i]) + float64(rest[i]) - float64(x)); diff > size*0x1p-24 {
 					rt.Fatalf("%s: element %d is %v: decoded %v, left %v", name, i, x, out[i], rest[i])
 				}
 			}
@@ -119,14 +125,103 @@ func TestTopKIsSorting(t *testing.T) {
 		// Of equal ones the first.
 		slices.SortStableFunc(places, func(a, b int) int { return -cmp.Compare(math.Abs(float64(v[a])), math.Abs(float64(v[b]))) })
 		k := min(len(v), max(256, int(math.Ceil(fraction*float64(len(v))))))
-		want := make([]float32, len(v))
+		want, coarse := make([]float32, len(v)), make([]float32, len(v))
 		for _, i := range places[:k] {
 			want[i] = dtype.ToBFloat16(v[i]).Float32()
 		}
 		if out, _ := decoded(t, c, v); !slices.Equal(out, want) {
 			rt.Fatalf("of %v\nkept %v\nwant %v", v, out, want)
 		}
+		kept := places[:k]
+		slices.Sort(kept)
+		for len(kept) > 0 {
+			n := slices.IndexFunc(kept, func(i int) bool { return i/4080 > kept[0]/4080 })
+			if n < 0 {
+				n = len(kept)
+			}
+			twoMagnitudes(coarse, v, kept[:n])
+			kept = kept[n:]
+		}
+		if out, _ := decoded(t, c.In2Bits(), v); !slices.Equal(out, coarse) {
+			rt.Fatalf("of %v\nkept with 2 bits %v\nwant %v", v, out, coarse)
+		}
 	})
+}
+
+// twoMagnitudes is the twin of values of 2 bits: it rounds the elements of a chunk at some places
+// to one of two magnitudes. They are split at their mean, and then eight times in the middle between
+// the means of both parts.
+func twoMagnitudes(dst, v []float32, places []int) {
+	mean := func(part []int) float64 {
+		sum := 0.0
+		for _, i := range part {
+			sum += math.Abs(float64(v[i]))
+		}
+		return sum / float64(max(1, len(part)))
+	}
+	split := func(from float64) (small, large []int) {
+		for _, i := range places {
+			if math.Abs(float64(v[i])) < from {
+				small = append(small, i)
+			} else {
+				large = append(large, i)
+			}
+		}
+		return small, large
+	}
+	low, high := 0.0, mean(places)
+	small, large := split(high)
+	for range 8 {
+		if len(small) > 0 {
+			low, high = mean(small), mean(large)
+			small, large = split((low + high) / 2)
+		}
+	}
+	for part, level := range map[*[]int]float64{&small: low, &large: high} {
+		for _, i := range *part {
+			magnitude := float64(dtype.ToBFloat16(float32(level)).Float32())
+			dst[i] = float32(math.Copysign(magnitude, float64(v[i])))
+		}
+	}
+}
+
+// For values that are spread like noise two magnitudes come close to the best ones, of which there
+// are as many pairs as ways to split the sorted magnitudes.
+func TestTwoMagnitudesAreNearTheBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for trial := range 50 {
+		v := make([]float32, 256) // all are kept
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
+			if trial%2 == 1 { // longer tails
+				v[i] = float32(math.Copysign(rng.ExpFloat64(), rng.Float64()-0.5))
+			}
+		}
+		got := 0.0
+		_, rest := decoded(t, must(t, "topk:0.5:2bit"), v)
+		for _, x := range rest {
+			got += float64(x) * float64(x)
+		}
+		var sizes []float64
+		for _, x := range v {
+			sizes = append(sizes, math.Abs(float64(x)))
+		}
+		slices.Sort(sizes)
+		scatter := func(part []float64) float64 {
+			sum, squares := 0.0, 0.0
+			for _, x := range part {
+				sum, squares = sum+x, squares+x*x
+			}
+			return squares - sum*sum/float64(max(1, len(part)))
+		}
+		best := math.Inf(1)
+		for i := range sizes {
+			best = min(best, scatter(sizes[:i])+scatter(sizes[i:]))
+		}
+		if got > 1.1*best {
+			t.Errorf("squared error %v, the best is %v", got, best)
+		}
+	}
 }
 
 // A single infinity or NaN shows in what is decoded.
@@ -166,7 +261,8 @@ func TestExtremes(t *testing.T) {
 // How much shorter gradients get, for a bucket of the default size.
 func TestSizes(t *testing.T) {
 	const n = 65536
-	for name, want := range map[string]float64{"fp16": 1.999, "bf16": 2, "int8": 3.984, "topk": 117.7, "topk:0.1": 13.1} {
+	for name, want := range map[string]float64{"fp16": 1.999, "bf16": 2, "int8": 3.984, "topk": 117.7, "topk:0.1": 13.1,
+		"topk:0.0156": 78, "topk:0.0156:2bit": 163} {
 		if ratio := 4 * n / float64(must(t, name).Size(n)); ratio < want {
 			t.Errorf("%s: %.4f times shorter, want %v", name, ratio, want)
 		}
@@ -192,8 +288,10 @@ func TestAt(t *testing.T) {
 	}
 	for step, want := range map[int64]string{1: "topk:0.125", 32: "topk:0.125", 33: "topk:0.0625", 97: "topk:0.015625", 128: "topk:0.015625",
 		129: "topk:0.01", 1e12: "topk:0.01"} {
-		if got := compress.At(must(t, "topk:0.01"), step).Name(); got != want {
-			t.Errorf("step %d: %s, want %s", step, got, want)
+		for _, width := range []string{"", ":2bit"} {
+			if got := compress.At(must(t, "topk:0.01"+width), step).Name(); got != want+width {
+				t.Errorf("step %d: %s, want %s", step, got, want+width)
+			}
 		}
 	}
 	if compress.At(nil, 1) != nil {
@@ -230,8 +328,9 @@ func FuzzAdd(f *testing.F) {
 		}
 	}
 	f.Add(bytes.Repeat([]byte{255}, 100), uint16(30), uint8(3))
+	f.Add(bytes.Repeat([]byte{255}, 100), uint16(30), uint8(4))
 	f.Fuzz(func(t *testing.T, b []byte, n uint16, kind uint8) {
-		c := must(t, names()[int(kind)%4])
+		c := must(t, names()[int(kind)%len(names())])
 		code := make([]byte, c.Size(int(n)%5000))
 		copy(code, b)
 		first, second := make([]float32, int(n)%5000), make([]float32, int(n)%5000)

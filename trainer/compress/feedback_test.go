@@ -74,8 +74,13 @@ func TestErrorFeedbackConserves(t *testing.T) {
 
 // What is held back stays bounded: each element's turn comes.
 func TestWhatIsLeftIsBounded(t *testing.T) {
+	for _, name := range []string{"topk:0.01", "topk:0.01:2bit"} {
+		leftIsBounded(t, must(t, name))
+	}
+}
+
+func leftIsBounded(t *testing.T, coding collective.Coding) {
 	const ranks, n = 3, 30000
-	coding := must(t, "topk:0.01")
 	norm := func(steps int) float64 {
 		_, rests := applied(t, ranks, n, steps, coding)
 		total := 0.0
@@ -88,7 +93,7 @@ func TestWhatIsLeftIsBounded(t *testing.T) {
 	// gradients of a hundred steps, which are like noise, add up to ten of one.
 	one, many := norm(1), norm(150)
 	if many > 12*one {
-		t.Errorf("after 150 steps %v is left, after one %v", many, one)
+		t.Errorf("%s: after 150 steps %v is left, after one %v", coding.Name(), many, one)
 	}
 }
 

@@ -15,19 +15,14 @@ const None = "none"
 const DefaultFraction = 0.01
 
 // Parse returns the coding of that name: fp16, bf16, int8, topk, or topk:F with a fraction
-// F above 0 and up to 0.5. It is nil for none and for an empty name.
+// F above 0 and up to 0.5, or topk:F:2bit. It is nil for none and for an empty name.
 func Parse(name string) (collective.Coding, error) {
-	kind, fraction, given := strings.Cut(name, ":")
+	kind, rest, given := strings.Cut(name, ":")
 	switch {
+	case kind == "topk" && given:
+		return parseTopK(name, rest)
 	case kind == "topk":
-		f := DefaultFraction
-		if given {
-			var err error
-			if f, err = strconv.ParseFloat(fraction, 64); err != nil {
-				return nil, fmt.Errorf("compression %q: fraction: %w", name, err)
-			}
-		}
-		return NewTopK(f)
+		return NewTopK(DefaultFraction)
 	case name == "" || name == None:
 		return nil, nil
 	case name == "fp16":
@@ -37,7 +32,26 @@ func Parse(name string) (collective.Coding, error) {
 	case name == "int8":
 		return Int8{}, nil
 	}
-	return nil, fmt.Errorf("compression %q: want none, fp16, bf16, int8, topk or topk:F", name)
+	return nil, fmt.Errorf("compression %q: want none, fp16, bf16, int8, topk, topk:F or topk:F:2bit", name)
+}
+
+// parseTopK is for a name of a TopK, of which the rest is after the first colon.
+func parseTopK(name, rest string) (collective.Coding, error) {
+	fraction, width, given := strings.Cut(rest, ":")
+	f, err := strconv.ParseFloat(fraction, 64)
+	if err != nil {
+		return nil, fmt.Errorf("compression %q: fraction: %w", name, err)
+	}
+	c, err := NewTopK(f)
+	switch {
+	case err != nil:
+		return nil, err
+	case !given:
+		return c, nil
+	case width != twoBit:
+		return nil, fmt.Errorf("compression %q: width %q of values: want %s, or nothing for 16 bits", name, width, twoBit)
+	}
+	return c.In2Bits(), nil
 }
 
 // Name returns the name of a coding that Parse has returned, in one spelling: None for nil.

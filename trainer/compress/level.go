@@ -1,0 +1,115 @@
+package compress
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/elrun/elrun/dtype"
+)
+
+// Values of 2 bits are cut into chunks. Those of a chunk are split at their mean magnitude, and then
+// again and again in the middle between the means of both parts, which come near to the two
+// magnitudes of least squared error (Lloyd 1957).
+const (
+	splits     = 8
+	chunkRuns  = 16
+	chunk      = chunkRuns * run // elements
+	levelBytes = 4               // of a chunk
+)
+
+// chunks returns how many chunks n elements have.
+func chunks(n int) int { return (n + chunk - 1) / chunk }
+
+// levelPair are the magnitudes of a chunk.
+type levelPair [2]float32
+
+// levelsOf returns those of values, rounded to bfloat16, and from which magnitude on the second one
+// counts. A value that is not finite makes the second one not finite.
+func levelsOf(values []float32) (pair levelPair, from float64) {
+	var mean [2]float64
+	for range 1 + splits { // in the first round all are in the second part
+		var sum, count [2]float64
+		for _, x := range values {
+			side := sideOf(x, from)
+			sum[side] += math.Abs(float64(x))
+			count[side]++
+		}
+		mean = [2]float64{sum[0] / max(1, count[0]), sum[1] / max(1, count[1])}
+		next := (mean[0] + mean[1]) / 2
+		if count[0] == 0 {
+			next = mean[1]
+		}
+		if next == from || next-next != 0 {
+			break
+		}
+		from = next
+	}
+	return levelPair{dtype.ToBFloat16(float32(mean[0])).Float32(), dtype.ToBFloat16(float32(mean[1])).Float32()}, from
+}
+
+// sideOf is 1 for magnitudes from one on, and for what is no number.
+func sideOf(x float32, from float64) int {
+	if math.Abs(float64(x)) < from {
+		return 0
+	}
+	return 1
+}
+
+// encodeLevels codes the elements of v at the places that are kept, of which counts has the
+// numbers by run, and leaves what that takes away.
+func encodeLevels(values, counts, places []byte, v []float32) {
+	levels, bits := values[:levelBytes*chunks(len(v))], values[levelBytes*chunks(len(v)):]
+	clear(bits)
+	k := 0 // elements before
+	for c := range chunks(len(v)) {
+		var kept [chunk]float32
+		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], places, v[c*chunk:])
+		pair, from := levelsOf(kept[:n])
+		for side, level := range pair {
+			binary.LittleEndian.PutUint16(levels[levelBytes*c+2*side:], uint16(dtype.ToBFloat16(level)))
+		}
+		for i, x := range kept[:n] {
+			side := sideOf(x, from)
+			value, code := pair[side], byte(side)<<1
+			if math.Signbit(float64(x)) {
+				value, code = -value, code|1
+			}
+			bits[k/4] |= code << (k % 4 * 2)
+			v[c*chunk+int(at[i])] = x - value
+			k++
+		}
+		places = places[n:]
+	}
+}
+
+// gather copies the elements of a chunk at the places that are kept, and returns where in the chunk
+// they are, and how many.
+func gather(kept *[chunk]float32, counts, places []byte, v []float32) (at [chunk]uint16, n int) {
+	for r, count := range counts {
+		for _, place := range places[n : n+int(count)] {
+			at[n] = uint16(r*run + int(place))
+			kept[n] = v[at[n]]
+			n++
+		}
+	}
+	return at, n
+}
+
+// addLevels adds what encodeLevels has coded to dst, at places that are good.
+func addLevels(dst []float32, values, counts, places []byte) {
+	levels, bits := values[:levelBytes*chunks(len(dst))], values[levelBytes*chunks(len(dst)):]
+	k := 0
+	for r, count := range counts {
+		pair := levels[r/chunkRuns*levelBytes:]
+		low, high := float(pair), float(pair[2:])
+		value := [4]float32{low, -low, high, -high}
+		part := dst[r*run:]
+		for _, at := range places[k : k+int(count)] {
+			part[at] += value[bits[k/4]>>(k%4*2)&3]
+			k++
+		}
+	}
+}
+
+// float reads a bfloat16.
+func float(b []byte) float32 { return dtype.BFloat16(binary.LittleEndian.Uint16(b)).Float32() }
