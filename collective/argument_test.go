@@ -86,9 +86,9 @@ func mistakes() []mistake {
 func TestArguments(t *testing.T) {
 	for _, m := range mistakes() {
 		t.Run(m.name, func(t *testing.T) {
-			errs := cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 				return m.do(ctx, c, make([]int32, 2), make([]int32, 3))
-			})
+			}, cluster.MayFail())
 			for rank, err := range errs {
 				if !errors.Is(err, collective.ErrRevoked) {
 					t.Errorf("rank %d: %v", rank, err)

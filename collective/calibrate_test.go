@@ -2,7 +2,6 @@ package collective_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
@@ -35,14 +34,11 @@ func calibrated(t *testing.T, perHost []int, o collective.Options) collective.Co
 	t.Helper()
 	ts := sharing(t, perHost...)
 	costs := make([]collective.Cost, len(ts))
-	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		err := c.Calibrate(ctx)
 		costs[c.Rank()] = c.Cost()
 		return err
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(ts), cluster.WithOptions(o))
 	for rank, c := range costs {
 		if c != costs[0] {
 			t.Errorf("hosts of %v ranks: rank %d has %+v, rank 0 %+v", perHost, rank, c, costs[0])

@@ -204,10 +204,10 @@ func TestCodedMismatch(t *testing.T) {
 		"lengths": func(rank int) (int, halves) { return 5 + rank, halves{} },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 				n, coding := call(c.Rank())
 				return collective.AllReduceCoded(ctx, c, make([]float32, n), make([]float32, n), coding)
-			})
+			}, cluster.MayFail())
 			for rank, err := range errs {
 				var mismatch *collective.MismatchError
 				if !errors.As(err, &mismatch) {
@@ -216,9 +216,9 @@ func TestCodedMismatch(t *testing.T) {
 			}
 		})
 	}
-	err := errors.Join(cluster.Errors(t, 1, func(ctx context.Context, c *collective.Comm) error {
+	err := errors.Join(cluster.Run(t, 1, func(ctx context.Context, c *collective.Comm) error {
 		return collective.AllReduceCoded(ctx, c, make([]float32, 3), make([]float32, 4), halves{})
-	})...)
+	}, cluster.MayFail())...)
 	if !errors.Is(err, collective.ErrArgument) {
 		t.Errorf("dst too short: %v", err)
 	}
@@ -230,9 +230,9 @@ type spoiled struct{ first }
 func (spoiled) Encode(code []byte, v []float32) { code[0] = byte(len(v)) }
 
 func TestCodeThatDoesNotDecode(t *testing.T) {
-	errs := cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		return collective.AllReduceCoded(ctx, c, make([]float32, 3), make([]float32, 3), spoiled{})
-	})
+	}, cluster.MayFail())
 	if err := errors.Join(errs...); !errors.Is(err, errCode) || !errors.Is(err, collective.ErrRevoked) {
 		t.Errorf("error %v", err)
 	}
@@ -260,9 +260,7 @@ func TestCodedBytes(t *testing.T) {
 				for _, e := range messages(ranks) {
 					ts = append(ts, tapped{e, total})
 				}
-				if err := errors.Join(cluster.RunOver(t, ts, collective.Options{}, call)...); err != nil {
-					t.Fatal(err)
-				}
+				cluster.Run(t, len(ts), call, cluster.Over(ts))
 			}
 			run(&total, func(ctx context.Context, c *collective.Comm) error {
 				sent, raw := c.CodedBytes(n, coding)
@@ -288,7 +286,7 @@ func TestCodedOverSharedMemory(t *testing.T) {
 	for _, perHost := range [][]int{{3}, {2, 2}, {3, 1}} {
 		ts := sharing(t, perHost...)
 		sum, rests := twinOfHalves(len(ts), n)
-		errs := cluster.RunOver(t, ts, collective.Options{Segment: 1 << 10}, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			dst, v := make([]float32, n), coded(c.Rank(), n)
 			h := collective.IAllReduceCoded(ctx, c, dst, v, halves{})
 			plain := make([]int64, 300) // the memory is in use meanwhile
@@ -299,9 +297,6 @@ func TestCodedOverSharedMemory(t *testing.T) {
 				return fmt.Errorf("hosts of %v ranks: another sum than of messages", perHost)
 			}
 			return nil
-		})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		}, cluster.Over(ts), cluster.WithOptions(collective.Options{Segment: 1 << 10}))
 	}
 }

@@ -42,12 +42,12 @@ func TestConcurrentCalls(t *testing.T) {
 		for name, intrude := range intruders() {
 			t.Run(name+"/"+where, func(t *testing.T) {
 				var refused error
-				errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+				errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 					if c.Rank() != 1 {
 						return reduceHeld(ctx, c, nil)
 					}
 					return reduceHeld(ctx, c, func() { refused = intrude(ctx, c) })
-				})
+				}, cluster.Over(connect()), cluster.MayFail())
 				if !errors.Is(refused, collective.ErrConcurrent) || !errors.Is(refused, collective.ErrRevoked) {
 					t.Errorf("refused with %v", refused)
 				}
@@ -84,7 +84,7 @@ func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error
 func TestBesideBlockingCall(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
-		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
@@ -106,7 +106,7 @@ func TestBesideBlockingCall(t *testing.T) {
 				other = <-others
 			}
 			return errors.Join(err, other, before.Wait(ctx))
-		})
+		}, cluster.Over(connect()), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
@@ -132,7 +132,7 @@ func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 func TestCloseOfPart(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
-		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
@@ -155,7 +155,7 @@ func TestCloseOfPart(t *testing.T) {
 				return err
 			}
 			return collective.Barrier(ctx, c)
-		})
+		}, cluster.Over(connect()), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
@@ -174,9 +174,9 @@ func TestCallAfterCloseOfPart(t *testing.T) {
 		},
 	} {
 		for where, connect := range places {
-			errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 				return closeBeforeCall(ctx, c, call)
-			})
+			}, cluster.Over(connect()), cluster.MayFail())
 			for rank, err := range errs {
 				if !isAbort("closed the communicator")(err, 0) {
 					t.Errorf("%s %s: rank %d: %v", where, name, rank, err)

@@ -8,9 +8,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
-	"github.com/elrun/elrun/transport/mem"
 )
 
 // OnBegin hears of every call, and OnError of those that failed on the communicator itself
@@ -22,11 +20,7 @@ func TestHooks(t *testing.T) {
 		OnBegin: func() { mu.Lock(); begun++; mu.Unlock() },
 		OnError: func(err error) { mu.Lock(); failed = append(failed, err); mu.Unlock() },
 	}
-	var ts []transport.Transport
-	for _, end := range mem.New(2) {
-		ts = append(ts, end)
-	}
-	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		v := []int64{1, 2}
 		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
 			return err
@@ -57,10 +51,7 @@ func TestHooks(t *testing.T) {
 			t.Errorf("rank %d: %v is no mistake", c.Rank(), c.Err())
 		}
 		return nil
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.WithOptions(o))
 	if begun != 2*5 {
 		t.Errorf("%d calls have begun, want 10", begun)
 	}

@@ -29,7 +29,7 @@ func levelPieces() collective.Options {
 func TestLongOfHosts(t *testing.T) {
 	t.Parallel()
 	const most = 60_001
-	errs := cluster.RunOver(t, sharing(t, 2, 3), levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, 5, func(ctx context.Context, c *collective.Comm) error {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
@@ -56,10 +56,7 @@ func TestLongOfHosts(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(sharing(t, 2, 3)), cluster.WithOptions(levelPieces()))
 }
 
 // average combines vectors of five ranks and looks at the result.
@@ -124,7 +121,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 		return nil
 	}, ignore)
 	var ended atomic.Int32
-	errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if err := c.Calibrate(ctx); err != nil {
@@ -148,10 +145,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 			return fmt.Errorf("element %d: %d", i, first[i])
 		}
 		return nil
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 }
 
 // Calls that are under way at the same time, of any lengths and priorities, do not get in each
@@ -159,7 +153,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 func TestManyOfHosts(t *testing.T) {
 	t.Parallel()
 	const calls = 24
-	errs := cluster.RunOver(t, sharing(t, 2, 1, 3), levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, 6, func(ctx context.Context, c *collective.Comm) error {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
@@ -188,10 +182,7 @@ func TestManyOfHosts(t *testing.T) {
 			}
 		}
 		return collective.Free(c, all)
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(sharing(t, 2, 1, 3)), cluster.WithOptions(levelPieces()))
 }
 
 func ones(n int) []int64 { return slices.Repeat([]int64{1}, n) }
@@ -213,9 +204,9 @@ func TestFaultsOfHosts(t *testing.T) {
 				}
 				return nil
 			}, ignore)
-			errs := cluster.RunOver(t, ts, levelPieces(), func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 				return errors.Join(c.Calibrate(ctx), summed(ctx, c, length))
-			})
+			}, cluster.Over(ts), cluster.WithOptions(levelPieces()), cluster.MayFail())
 			for rank, err := range errs {
 				if err != nil && !errors.Is(err, collective.ErrRevoked) {
 					t.Errorf("message %d of rank %d fails: rank %d: %v", k, odd, rank, err)
@@ -264,7 +255,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 		}
 	})
 	release := sync.OnceFunc(func() { close(goOn) })
-	errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
@@ -299,10 +290,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 			}
 		}
 		return errors.Join(collective.Free(c, dst), collective.Free(c, src))
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 }
 
 // Whichever rank is not in a call, a leader or not: the others find it, also those that wait
@@ -314,7 +302,7 @@ func TestStallOfHosts(t *testing.T) {
 		stalled := make(chan collective.Stall, 100)
 		o := slowLinks()
 		o.OnStall = func(s collective.Stall) { stalled <- s }
-		errs := cluster.RunOver(t, sharing(t, 2, 2), o, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
 			if err := c.Calibrate(ctx); err != nil {
 				return err
 			}
@@ -334,7 +322,7 @@ func TestStallOfHosts(t *testing.T) {
 				}
 			}
 			return collective.AllReduce(ctx, c, v, v, collective.Min[int64])
-		})
+		}, cluster.Over(sharing(t, 2, 2)), cluster.WithOptions(o), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Error(err)
 		}

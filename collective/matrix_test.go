@@ -134,7 +134,7 @@ func sharing(t *testing.T, perHost ...int) []transport.Transport {
 // runJobs carries out all calls at the ranks of the transports, one after the other.
 func runJobs(t *testing.T, ts []transport.Transport, o collective.Options, jobs []job) {
 	t.Helper()
-	errs := cluster.RunOver(t, ts, o, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		if err := c.Calibrate(ctx); err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func runJobs(t *testing.T, ts []transport.Transport, o collective.Options, jobs 
 			}
 		}
 		return nil
-	})
+	}, cluster.Over(ts), cluster.WithOptions(o), cluster.MayFail())
 	for _, err := range errs {
 		if err != nil {
 			t.Fatal(err)

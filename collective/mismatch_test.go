@@ -93,11 +93,11 @@ func differ(t *testing.T, n, odd int, common, other act) {
 	synctest.Test(t, func(t *testing.T) {
 		took := make([]time.Duration, n)
 		begin := time.Now()
-		errs := cluster.Errors(t, n, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 			err := oneOf(ctx, c, odd, common, other)
 			took[c.Rank()] = time.Since(begin)
 			return err
-		})
+		}, cluster.MayFail())
 		for rank, err := range errs {
 			where := fmt.Sprintf("n=%d, rank %d calls %s, others %s: rank %d after %v", n, odd, other.name, common.name, rank, took[rank])
 			if took[rank] > time.Second {
@@ -307,9 +307,9 @@ func TestMismatchInRealTime(t *testing.T) {
 	for _, v := range append(cases, variations()...) {
 		t.Run(v.common.name+" and "+v.other.name, func(t *testing.T) {
 			t.Parallel()
-			errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 				return oneOf(ctx, c, 1, v.common, v.other)
-			})
+			}, cluster.MayFail())
 			for rank, err := range errs {
 				checkMismatch(t, fmt.Sprint("rank ", rank), err, v.common.name, v.other.name)
 			}

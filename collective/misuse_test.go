@@ -254,9 +254,9 @@ func TestWrongCalls(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", where, n), func(t *testing.T) {
 				t.Parallel()
 				for _, m := range wrongCalls() {
-					errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+					errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 						return m.do(ctx, c, make([]int64, 12*c.Size()))
-					})
+					}, cluster.Over(connect()), cluster.MayFail())
 					for rank, err := range errs {
 						if !errors.Is(err, collective.ErrArgument) || !errors.Is(err, collective.ErrRevoked) {
 							t.Errorf("%s: rank %d: %v", m.name, rank, err)
@@ -303,12 +303,12 @@ func TestCallsThatDiffer(t *testing.T) {
 			t.Parallel()
 			for i, m := range everyCall(3, collective.Sum[int64])[:13] {
 				for _, other := range differing(i) {
-					errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+					errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 						if c.Rank() == 1 {
 							return other.do(ctx, c, make([]int64, 36))
 						}
 						return m.do(ctx, c, make([]int64, 36))
-					})
+					}, cluster.Over(connect()), cluster.MayFail())
 					for rank, err := range errs {
 						names := func(word string) bool { return err != nil && strings.Contains(err.Error(), word) }
 						if !slices.ContainsFunc(other.words, names) {
@@ -326,7 +326,8 @@ func TestFreedVector(t *testing.T) {
 	t.Parallel()
 	for _, perHost := range [][]int{{3}, {2, 2}} {
 		for _, m := range everyCall(5000, collective.Sum[int64])[:12] {
-			errs := cluster.RunOver(t, sharing(t, perHost...), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			ts := sharing(t, perHost...)
+			errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 				v, err := collective.Alloc[int64](c, 15000)
 				if err != nil {
 					return err
@@ -338,7 +339,7 @@ func TestFreedVector(t *testing.T) {
 					return errors.New("freed twice")
 				}
 				return m.do(ctx, c, v)
-			})
+			}, cluster.Over(ts), cluster.MayFail())
 			for rank, err := range errs {
 				if err == nil || !strings.Contains(err.Error(), "freed before the call") {
 					t.Errorf("%s: %v: rank %d: %v", m.name, perHost, rank, err)
@@ -357,7 +358,7 @@ func TestForeignVector(t *testing.T) {
 		for i := range given {
 			given[i] = make(chan []int64, 1)
 		}
-		errs := cluster.RunOver(t, connect(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			dup, err := collective.Dup(ctx, c)
 			if err != nil {
 				return err
@@ -381,7 +382,7 @@ func TestForeignVector(t *testing.T) {
 			}
 			given[(c.Rank()+1)%3] <- v
 			return collective.Free(c, <-given[c.Rank()]) // its own again
-		})
+		}, cluster.Over(connect()), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}

@@ -60,7 +60,7 @@ func TestOrder(t *testing.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "n")
 		order := rapid.Permutation(ranksOf(n)).Draw(rt, "order")
 		length, root := rapid.IntRange(0, 40).Draw(rt, "length"), rapid.IntRange(0, n-1).Draw(rt, "root")
-		errs := cluster.Errors(t, n, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 			// The algorithm may differ from call to call: broadcasts by tree have no order.
 			c = c.With(collective.CallOptions{Algorithm: collective.Ring})
 			want, err := ringCalls(ctx, c, length, root)
@@ -74,9 +74,6 @@ func TestOrder(t *testing.T) {
 			}
 			return err
 		})
-		if err := errors.Join(errs...); err != nil {
-			rt.Fatal(err)
-		}
 	})
 }
 
@@ -142,11 +139,11 @@ func TestOrdersMustAgree(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				errs := cluster.Errors(t, 4, func(ctx context.Context, c *collective.Comm) error {
+				errs := cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
 					c = c.With(collective.CallOptions{Algorithm: test.with, Order: test.at(c.Rank())})
 					v := make([]int64, 100)
 					return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
-				})
+				}, cluster.MayFail())
 				for rank, err := range errs {
 					var m *collective.MismatchError
 					if errors.As(err, &m) != test.mismatch || !test.mismatch && err != nil {
@@ -161,13 +158,13 @@ func TestOrdersMustAgree(t *testing.T) {
 // With an order that is none every call is a bad argument, also one that goes round no ring.
 func TestBadOrders(t *testing.T) {
 	for _, order := range [][]int{{}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}} {
-		errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			c = c.With(collective.CallOptions{Order: order})
 			if _, err := c.Choice(transport.KindBarrier, 0, true); !errors.Is(err, collective.ErrArgument) {
 				return fmt.Errorf("choice: %v", err)
 			}
 			return collective.Barrier(ctx, c)
-		})
+		}, cluster.MayFail())
 		for rank, err := range errs {
 			if !errors.Is(err, collective.ErrArgument) || !errors.Is(err, collective.ErrRevoked) {
 				t.Errorf("order %v, rank %d: %v", order, rank, err)

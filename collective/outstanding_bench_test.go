@@ -2,12 +2,10 @@ package collective_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -35,11 +33,7 @@ func outstanding(b *testing.B, where string, ranks, n int, blocking bool) {
 			b.Fatal(err)
 		}
 	}
-	var ts []transport.Transport
-	for _, e := range all {
-		ts = append(ts, e)
-	}
-	errs := cluster.RunOver(b, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(b, len(all), func(ctx context.Context, c *collective.Comm) error {
 		const calls = 1000
 		v := make([][]float32, calls)
 		for i := range v {
@@ -63,8 +57,5 @@ func outstanding(b *testing.B, where string, ranks, n int, blocking bool) {
 			}
 		}
 		return nil
-	})
-	if err := errors.Join(errs...); err != nil {
-		b.Fatal(err)
-	}
+	}, cluster.Over(all))
 }

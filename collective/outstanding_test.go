@@ -60,7 +60,7 @@ func TestOutstandingInMemory(t *testing.T) { // alone, as it counts goroutines
 func TestCancelOutstandingInMemory(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	errs := cluster.RunOver(t, sharing(t, 2), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 1 {
 			<-ended // it makes none of the calls
 			return nil
@@ -72,7 +72,7 @@ func TestCancelOutstandingInMemory(t *testing.T) {
 		second := collective.IAllReduce(short, c, v[1:], v[1:], collective.Sum[int64])
 		cancel()
 		return errors.Join(first.Wait(ctx), second.Wait(ctx))
-	})
+	}, cluster.Over(sharing(t, 2)), cluster.MayFail())
 	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[0], collective.ErrRevoked) {
 		t.Errorf("%v", errs)
 	}
@@ -82,7 +82,7 @@ func TestCancelOutstandingInMemory(t *testing.T) {
 func TestGoexitInOutstanding(t *testing.T) {
 	t.Parallel()
 	for name, ts := range map[string][]transport.Transport{"memory": overMemory(2), "shared": sharing(t, 2)} {
-		errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			exit := collective.NewOp("exit", true, func(_, _, _ []int64) { runtime.Goexit() })
 			v := make([]int64, 2)
 			first := collective.IAllReduce(ctx, c, v[:1], v[:1], exit)
@@ -91,7 +91,7 @@ func TestGoexitInOutstanding(t *testing.T) {
 				return errors.New("a call without a result has ended well")
 			}
 			return nil
-		})
+		}, cluster.Over(ts), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -154,14 +154,14 @@ func TestSelectionOverP2P(t *testing.T) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(byRanks)) {
 		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
-			cluster.RunP2P(t, n, func(ctx context.Context, c *collective.Comm) error {
+			cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 				for _, j := range byRanks[n] {
 					if err := j.run(ctx, c); err != nil {
 						return err
 					}
 				}
 				return nil
-			})
+			}, cluster.OverP2P())
 		})
 	}
 }

@@ -113,7 +113,7 @@ func TestMismatchOfMessages(t *testing.T) {
 	for name, receive := range receives {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				errs := cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
+				errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 					if c.Rank() == 1 {
 						return receive(ctx, c)
 					}
@@ -121,7 +121,7 @@ func TestMismatchOfMessages(t *testing.T) {
 						return err
 					}
 					return collective.Barrier(ctx, c)
-				})
+				}, cluster.MayFail())
 				for rank, err := range errs {
 					if !errors.Is(err, collective.ErrMismatch) {
 						t.Errorf("rank %d: %v", rank, err)
@@ -137,16 +137,13 @@ func TestMismatchOfMessages(t *testing.T) {
 func TestRecvOfSlowISend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newGates(2)
-		errs := cluster.RunOver(t, slow.transports(), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 0 {
 				h := collective.ISend(ctx, c, 1, 1, make([]int8, 10)) // held back for a while
 				return errors.Join(collective.Barrier(ctx, c), h.Wait(ctx))
 			}
 			return errors.Join(collective.Recv(ctx, c, 0, 1, make([]int8, 10)), collective.Barrier(ctx, c))
-		})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		}, cluster.Over(slow.transports()))
 	})
 }
 
@@ -156,7 +153,7 @@ func TestOutstandingMessages(t *testing.T) {
 	t.Parallel()
 	const messages, length = 8, 300
 	for where, connect := range everywhere(t, 3) {
-		errs := cluster.RunOver(t, connect(), collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			right, left := (c.Rank()+1)%3, (c.Rank()+2)%3
 			var handles []*collective.Handle
 			got := make([][]int64, messages)
@@ -179,7 +176,7 @@ func TestOutstandingMessages(t *testing.T) {
 				}
 			}
 			return nil
-		})
+		}, cluster.Over(connect()), cluster.WithOptions(collective.Options{Segment: 64}), cluster.MayFail())
 		if err := errors.Join(errs...); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}

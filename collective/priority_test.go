@@ -41,12 +41,9 @@ func TestPriority(t *testing.T) {
 			{s.prepare(moving, n, n*long), calls(ways(carrying(), false), n, []int{1, long})},
 			{s.prepare("sum", n, long), calls(ways(reducing(), false), n, []int{1, long})},
 		}
-		errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			return errors.Join(c.Calibrate(ctx), besideOthers(ctx, c, jobs[0]), besideOthers(ctx, c, jobs[1]))
-		})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 	}
 }
 
@@ -110,7 +107,7 @@ func TestPriorityOfMessages(t *testing.T) {
 			ts = append(ts, noted{e, look})
 		}
 		full.Store(0)
-		errs := cluster.RunOver(t, ts, slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			if err := c.Calibrate(ctx); err != nil {
 				return err
 			}
@@ -124,10 +121,7 @@ func TestPriorityOfMessages(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 		if full.Load() == 0 {
 			t.Error("no vector was sent in pieces")
 		}
@@ -160,9 +154,9 @@ func TestMismatchOfPieces(t *testing.T) {
 		positions(func(n, odd int) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
-				errs := cluster.RunOver(t, messages(n), slowLinks(), func(ctx context.Context, c *collective.Comm) error {
+				errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 					return oneOf(ctx, c, odd, common, other)
-				})
+				}, cluster.Over(messages(n)), cluster.WithOptions(slowLinks()), cluster.MayFail())
 				for rank, err := range errs {
 					checkMismatch(t, fmt.Sprintf("n=%d, rank %d is interruptible in %s: rank %d", n, odd, kind, rank), err, kind, kind)
 				}

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
 )
@@ -80,19 +79,15 @@ func stops() []stop {
 
 var errTired = errors.New("tired")
 
-// inMemory is cluster.Errors with the endpoints in the hands of f.
+// inMemory is cluster.Run with the endpoints in the hands of f.
 func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
 	t.Helper()
 	ends := mem.New(n)
-	ts := make([]transport.Transport, n)
-	for i, e := range ends {
-		ts[i] = e
-	}
-	return cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	return cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
 		ctx, cancel := context.WithTimeout(ctx, hang)
 		defer cancel()
 		return f(ctx, c, ends[c.Rank()])
-	})
+	}, cluster.Over(ends), cluster.MayFail())
 }
 
 // Whatever ends one communicator at one rank ends all calls in progress of all

@@ -46,9 +46,7 @@ func TestMatrixOfHosts(t *testing.T) {
 // overShared runs f at n ranks that share memory.
 func overShared(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
-	if err := errors.Join(cluster.RunOver(t, sharing(t, n), collective.Options{}, f)...); err != nil {
-		t.Fatal(err)
-	}
+	cluster.Run(t, n, f, cluster.Over(sharing(t, n)))
 }
 
 // allocated returns vectors that are in the shared memory, or not.
@@ -180,7 +178,7 @@ func TestMismatchInMemory(t *testing.T) {
 	}
 	for name, other := range calls {
 		for _, length := range []int{6, 6000} {
-			errs := cluster.RunOver(t, sharing(t, 3), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
 				v := make([]int64, length)
@@ -188,7 +186,7 @@ func TestMismatchInMemory(t *testing.T) {
 					return other(ctx, c, v)
 				}
 				return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
-			})
+			}, cluster.Over(sharing(t, 3)), cluster.MayFail())
 			for rank, err := range errs {
 				if !errors.Is(err, collective.ErrMismatch) {
 					t.Errorf("%s %d: rank %d: %v, want a mismatch", name, length, rank, err)
@@ -216,7 +214,7 @@ func TestEndInMemory(t *testing.T) {
 	for name, e := range ends {
 		for _, length := range []int{5, 50_000} {
 			ts := sharing(t, 3)
-			errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+			errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 				v := make([]int64, length)
 				if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
 					return err
@@ -225,7 +223,7 @@ func TestEndInMemory(t *testing.T) {
 					return e.end(c, ts[2])
 				}
 				return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
-			})
+			}, cluster.Over(ts), cluster.MayFail())
 			for rank, err := range errs[:2] {
 				if !errors.Is(err, e.want) {
 					t.Errorf("%s %d: rank %d: %v, want %v", name, length, rank, err, e.want)
@@ -240,13 +238,13 @@ func TestRevokedInMemory(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{5, 50_000} {
 		cause := errors.New("enough")
-		errs := cluster.RunOver(t, sharing(t, 2), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+		errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 1 {
 				c.Revoke(cause)
 			}
 			v := make([]int64, length)
 			return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
-		})
+		}, cluster.Over(sharing(t, 2)), cluster.MayFail())
 		for rank, err := range errs {
 			if !errors.Is(err, collective.ErrRevoked) {
 				t.Errorf("%d elements, rank %d: %v", length, rank, err)
@@ -259,7 +257,7 @@ func TestRevokedInMemory(t *testing.T) {
 func TestCancelInMemory(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	errs := cluster.RunOver(t, sharing(t, 3), collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		switch c.Rank() {
@@ -277,7 +275,7 @@ func TestCancelInMemory(t *testing.T) {
 		}
 		v := make([]int64, 10)
 		return collective.AllReduce(ctx, c, v, v, collective.Sum[int64])
-	})
+	}, cluster.Over(sharing(t, 3)), cluster.MayFail())
 	if !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[2], collective.ErrRevoked) {
 		t.Errorf("%v", errs)
 	}
@@ -289,14 +287,14 @@ func TestCloseInMemory(t *testing.T) {
 	t.Parallel()
 	ts := sharing(t, 2)
 	var early atomic.Bool
-	errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		v := make([]int64, 1)
 		return collective.AllReduce(ctx, c, v, v, collective.NewOp("close", true, func(dst, _, _ []int64) {
 			if c.Rank() == 0 {
 				early.Store(closesUnder(ctx, c, ts[0]))
 			}
 		}))
-	})
+	}, cluster.Over(ts), cluster.MayFail())
 	if err := errors.Join(errs...); err != nil || early.Load() {
 		t.Errorf("error %v; Close returned during the call: %v", err, early.Load())
 	}
@@ -329,7 +327,7 @@ func TestStallInMemory(t *testing.T) {
 	t.Parallel()
 	stalled := make(chan collective.Stall, 2)
 	o := collective.Options{OnStall: func(s collective.Stall) { stalled <- s }}
-	errs := cluster.RunOver(t, sharing(t, 2), o, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		v := make([]int64, 10)
 		for range 1000 {
 			if err := collective.AllReduce(ctx, c, v, v, collective.Min[int64]); err != nil {
@@ -343,7 +341,7 @@ func TestStallInMemory(t *testing.T) {
 			}
 		}
 		return collective.AllReduce(ctx, c, v, v, collective.Min[int64])
-	})
+	}, cluster.Over(sharing(t, 2)), cluster.WithOptions(o), cluster.MayFail())
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
@@ -357,7 +355,7 @@ func BenchmarkAllReduceInMemory(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
-			errs := cluster.RunOver(b, []transport.Transport{all[0], all[1]}, collective.Options{}, func(_ context.Context, c *collective.Comm) error {
+			cluster.Run(b, 2, func(_ context.Context, c *collective.Comm) error {
 				v := make([]float32, n)
 				ctx := context.Background()
 				for range b.N {
@@ -366,10 +364,7 @@ func BenchmarkAllReduceInMemory(b *testing.B) {
 					}
 				}
 				return nil
-			})
-			if err := errors.Join(errs...); err != nil {
-				b.Fatal(err)
-			}
+			}, cluster.Over(all))
 		})
 	}
 }

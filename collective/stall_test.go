@@ -22,9 +22,7 @@ func (g *gates) stalls(t *testing.T, f func(ctx context.Context, c *collective.C
 	t.Helper()
 	reports := make(chan collective.Stall, 1000)
 	o := collective.Options{OnStall: func(s collective.Stall) { reports <- s }}
-	if err := errors.Join(cluster.RunOver(t, g.transports(), o, f)...); err != nil {
-		t.Fatal(err)
-	}
+	cluster.Run(t, len(g.ends), f, cluster.Over(g.transports()), cluster.WithOptions(o))
 	close(reports)
 	var all []collective.Stall
 	for s := range reports {
@@ -234,7 +232,7 @@ func TestStallOfStep(t *testing.T) {
 			if steps {
 				o.Step = step.Load
 			}
-			err := errors.Join(cluster.RunOver(t, newGates(2).transports(), o, func(ctx context.Context, c *collective.Comm) error {
+			err := errors.Join(cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 				for i := range 100 {
 					slow := i >= 50 && i < 55
 					if c.Rank() == 1 && slow {
@@ -250,7 +248,7 @@ func TestStallOfStep(t *testing.T) {
 					}
 				}
 				return nil
-			})...)
+			}, cluster.Over(newGates(2).transports()), cluster.WithOptions(o), cluster.MayFail())...)
 			if err != nil {
 				t.Fatal(err)
 			}

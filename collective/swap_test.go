@@ -23,7 +23,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 			}
 			return nil
 		}, ignore)
-		errs := cluster.RunOver(t, ts, collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 			v := ones(length)
 			if err := collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.RecursiveDoubling}), v, v, collective.Sum[int64]); err != nil {
 				return err
@@ -34,10 +34,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		}, cluster.Over(ts), cluster.WithOptions(collective.Options{Segment: 64}))
 	})
 }
 
@@ -46,7 +43,7 @@ func TestSwapWaitsForSend(t *testing.T) {
 func TestPanicBetweenPieces(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		synctest.Test(t, func(t *testing.T) {
-			errs := cluster.RunOver(t, messages(n), collective.Options{Segment: 64}, func(ctx context.Context, c *collective.Comm) (err error) {
+			errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) (err error) {
 				folds := 0
 				op := collective.NewOp("panics", true, func(dst, a, b []int64) {
 					if folds++; c.Rank() == 1 && folds == 3 {
@@ -60,7 +57,7 @@ func TestPanicBetweenPieces(t *testing.T) {
 				}()
 				v := ones(100)
 				return collective.AllReduce(ctx, c.With(collective.CallOptions{Algorithm: collective.RecursiveDoubling}), v, v, op)
-			})
+			}, cluster.Over(messages(n)), cluster.WithOptions(collective.Options{Segment: 64}), cluster.MayFail())
 			for rank, err := range errs {
 				if (err != nil || rank == 1) && !errors.Is(err, collective.ErrRevoked) {
 					t.Errorf("n=%d, rank %d: %v", n, rank, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
 )
 
 // A group or a session that is none, and a nil context, are errors with a sentence.
@@ -44,7 +45,7 @@ func TestNoGroup(t *testing.T) {
 // Committed wants a state, and Next and Boundary want a context.
 func TestWithoutStateOrContext(t *testing.T) {
 	var none context.Context
-	cluster.RunGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {
+	cluster.Start(t, 1, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
 		if err := g.Committed(1); err == nil || !strings.Contains(err.Error(), "call Hold") {
 			t.Errorf("without a state: %v", err)
 		}
@@ -59,5 +60,5 @@ func TestWithoutStateOrContext(t *testing.T) {
 			return errors.New("a boundary without a context")
 		}
 		return nil
-	})
+	}).Wait()
 }

@@ -96,14 +96,14 @@ func startLoops(t *testing.T, n int, seed uint64, loop func(ctx context.Context,
 	r := &run{ended: make(map[int]ending)}
 	network := simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
 	begun := time.Now()
-	r.Job = cluster.Start(t, n, network, &r.sink, func(ctx context.Context, g *elastic.Group) error {
+	r.Job = cluster.Start(t, n, network, func(ctx context.Context, g *elastic.Group) error {
 		l := newLedger()
 		err := loop(ctx, g, l)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.ended[g.Self().Index] = ending{l, err, time.Since(begun)}
 		return nil
-	})
+	}, &r.sink)
 	return r
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/transport/mem"
@@ -21,9 +20,8 @@ func TestHouseAfterFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoints := []transport.Transport{ts[0], ts[1]}
 	began, ended := make(chan struct{}), make(chan struct{})
-	errs := cluster.RunOver(t, endpoints, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
 		h := trainer.NewHoused(10_000)
 		h.House(c)
 		src, dst := h.Vectors()
@@ -55,7 +53,7 @@ func TestHouseAfterFailure(t *testing.T) {
 			return fmt.Errorf("%w; dst is where others may write: %t", err, collective.IsShared(c, dst))
 		}
 		return errors.Join(movesAgain(c, h), h.Leave())
-	})
+	}, cluster.Over(ts), cluster.MayFail())
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/optim"
 	"go.uber.org/goleak"
@@ -101,10 +102,15 @@ type outcome struct {
 	err    error
 }
 
-// runGroups is cluster.RunGroups in virtual time: nothing waits for the clock.
+// runGroups calls f with n members of a group in virtual time: nothing waits for the clock.
+// sink, if not nil, takes the events of all.
 func runGroups(t *testing.T, n int, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { cluster.RunGroups(t, n, sink, f) })
+	var sinks []event.Sink
+	if sink != nil {
+		sinks = append(sinks, sink)
+	}
+	synctest.Test(t, func(t *testing.T) { cluster.Start(t, n, simnet.New(simnet.Config{}), f, sinks...).Wait() })
 }
 
 // train runs cfg at n ranks; change may alter the model or the configuration of one.

@@ -83,7 +83,7 @@ func TestGroups(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			var f finals
-			cluster.Start(t, n, network(1), nil, f.train).Wait()
+			cluster.Start(t, n, network(1), f.train).Wait()
 			f.check(t, n)
 		})
 	}
@@ -96,7 +96,7 @@ func TestChurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f finals
 				r := rand.New(rand.NewPCG(seed, 0))
-				job := cluster.Start(t, 4, network(seed), nil, f.train)
+				job := cluster.Start(t, 4, network(seed), f.train)
 				// Two of four die, and one that came in between: each leaves a majority.
 				next := func() { <-time.After(time.Duration(300_000+r.IntN(150_000)) * time.Microsecond) }
 				victims := r.Perm(4)
@@ -124,7 +124,7 @@ func TestKillAtMessage(t *testing.T) {
 			var f finals
 			var sent atomic.Int64
 			n := network(uint64(k))
-			job := cluster.Start(t, 3, n, nil, f.train)
+			job := cluster.Start(t, 3, n, f.train)
 			n.KillWhen(func(m simnet.Message) bool {
 				if m.Plane != simnet.Data || m.From != "member-1" || sent.Load() == 0 && m.Envelope.Call.Count != uint64(len(ownloop.Sums{})) {
 					return false
@@ -146,7 +146,7 @@ func TestOtherSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f finals
 		refused := false
-		job := cluster.Start(t, 2, network(1), nil, func(ctx context.Context, g *elastic.Group) error {
+		job := cluster.Start(t, 2, network(1), func(ctx context.Context, g *elastic.Group) error {
 			if g.Self().Index < 2 {
 				return f.train(ctx, g)
 			}

@@ -26,7 +26,7 @@ func TestTrains(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var results []trainer.Result
-			cluster.Start(t, n, simnet.New(simnet.Config{Seed: 1}), nil, func(ctx context.Context, g *elastic.Group) error {
+			cluster.Start(t, n, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
 				return tensors.Train(ctx, g, 30, func(r trainer.Result) {
 					mu.Lock()
 					defer mu.Unlock()

@@ -153,7 +153,7 @@ func exemptions() []exemption {
 	return []exemption{
 		{
 			Rule: "calls", File: "testing/cluster/process.go", Text: "os.Exit",
-			Why: "a process that RunProcesses started has no other program around it: it ends with the function",
+			Why: "a process that cluster.InProcesses started has no other program around it: it ends with the function",
 		},
 	}
 }

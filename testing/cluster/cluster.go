@@ -1,5 +1,15 @@
 // Package cluster runs a function at n ranks inside one test.
 //
+//	package sum_test
+//
+//	import (
+//		"context"
+//		"testing"
+//
+//		"github.com/elrun/elrun/collective"
+//		"github.com/elrun/elrun/testing/cluster"
+//	)
+//
 //	func TestSum(t *testing.T) {
 //		cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
 //			sum := []int64{int64(c.Rank())}
@@ -7,10 +17,9 @@
 //		})
 //	}
 //
-// Run uses goroutines and memory, RunP2P goroutines and libp2p over loopback, and
-// RunProcesses real processes, started by elrun's own launcher. Start is for groups
-// whose members come and die meanwhile (Job). Tests that use this package belong to
-// external (_test) packages.
+// Options of Run say over which network (OverP2P, Over), in which processes (InProcesses), and
+// whether errors are expected (MayFail). Start is for groups whose members come and die
+// meanwhile (Job). Tests that use this package belong to external (_test) packages.
 //
 // A rank whose function returns an error revokes the communicator, so that the
 // others end, too; the test fails with every rank's error.
@@ -20,45 +29,112 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
-	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/mem"
 )
 
 // errEnded is what other ranks hear of one whose function did not return.
 var errEnded = errors.New("the rank's function ended without returning")
 
-// Run calls f at ranks 0..n-1, each in a goroutine of its own, over a transport in
-// memory, and fails t unless all return nil. It works inside a synctest bubble.
-func Run(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
+// Option changes how Run calls the function.
+type Option struct{ apply func(*setup) }
+
+// setup is what options say.
+type setup struct {
+	places     []string // options that say where the ranks are, at most one
+	transports func(t testing.TB, n int) []transport.Transport
+	processes  bool
+	options    collective.Options
+	here       []string // options that processes of their own do not take
+	mayFail    bool
+}
+
+// OverP2P gives every rank a libp2p host of its own, which listens at a free TCP port of the
+// loopback interface.
+func OverP2P() Option {
+	return Option{func(s *setup) {
+		s.places = append(s.places, "OverP2P")
+		s.transports = func(t testing.TB, n int) []transport.Transport { return NewHosts(t, n).Transports(t) }
+	}}
+}
+
+// Over gives the ranks these transports, one each, which Run closes.
+func Over[T transport.Transport](ts []T) Option {
+	return Option{func(s *setup) {
+		s.places = append(s.places, "Over")
+		s.transports = func(t testing.TB, n int) []transport.Transport {
+			t.Helper()
+			if n != len(ts) {
+				t.Fatalf("cluster: %d ranks over %d transports", n, len(ts))
+			}
+			return transportsOf(ts)
+		}
+	}}
+}
+
+// InProcesses gives every rank a process of its own, over libp2p, started by elrun's launcher.
+// The processes are this test binary, told to run t alone: they do what stands in the test
+// before Run once more, and exit after f. The test fails with their output unless all end
+// with nil. MayFail and WithOptions do not go with it.
+func InProcesses() Option {
+	return Option{func(s *setup) {
+		s.places = append(s.places, "InProcesses")
+		s.processes = true
+	}}
+}
+
+// WithOptions makes the communicators with these options.
+func WithOptions(o collective.Options) Option {
+	return Option{func(s *setup) { s.here, s.options = append(s.here, "WithOptions"), o }}
+}
+
+// MayFail is for tests that expect errors: Run returns them and does not fail the test.
+func MayFail() Option {
+	return Option{func(s *setup) { s.here, s.mayFail = append(s.here, "MayFail"), true }}
+}
+
+// Run calls f at ranks 0..n-1, each in a goroutine of its own, over a transport in memory, and
+// fails t unless all return nil. It works inside a synctest bubble. Options change this.
+//
+// Run returns what f returned, by rank, marked with the rank: n times nil, but with MayFail. In
+// processes of their own there are no errors by rank, and Run returns nil.
+func Run(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error, options ...Option) []error {
 	t.Helper()
-	if err := errors.Join(Errors(t, n, f)...); err != nil {
+	s := setup{transports: func(_ testing.TB, n int) []transport.Transport { return transportsOf(mem.New(n)) }}
+	for _, o := range options {
+		o.apply(&s)
+	}
+	switch {
+	case len(s.places) > 1:
+		t.Fatalf("cluster: ranks are in one place, not in %s", strings.Join(s.places, " and "))
+	case s.processes && len(s.here) > 0:
+		t.Fatalf("cluster: %s does not go with InProcesses", strings.Join(s.here, ", "))
+	case s.processes:
+		runProcesses(t, n, f)
+		return nil
+	}
+	errs := runOver(t, s.transports(t, n), s.options, f)
+	if err := errors.Join(errs...); err != nil && !s.mayFail {
 		t.Fatal(err)
 	}
+	return errs
 }
 
-// Errors is Run for tests that expect errors: it returns what f returned, by rank,
-// marked with the rank, and does not fail t for it.
-func Errors(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) []error {
-	t.Helper()
-	return RunOver(t, endpoints(mem.New(n)), collective.Options{}, f)
-}
-
-func endpoints(ts []*mem.Transport) []transport.Transport {
+func transportsOf[T transport.Transport](ts []T) []transport.Transport {
 	out := make([]transport.Transport, len(ts))
-	for i, e := range ts {
-		out[i] = e
+	for i, one := range ts {
+		out[i] = one
 	}
 	return out
 }
 
-// RunOver is Errors over the given transports of ranks 0..n-1, which it closes.
-func RunOver(t testing.TB, ts []transport.Transport, o collective.Options, f func(ctx context.Context, c *collective.Comm) error) []error {
+// runOver calls f over the transports of ranks 0..n-1, and closes them.
+func runOver(t testing.TB, ts []transport.Transport, o collective.Options, f func(ctx context.Context, c *collective.Comm) error) []error {
 	t.Helper()
 	comms := make([]*collective.Comm, len(ts))
 	for rank, e := range ts {
@@ -103,28 +179,4 @@ func each(n int, f func(i int) error) []error {
 	}
 	all.Wait()
 	return errs
-}
-
-// RunGroups calls f with n members of one elastic group, in goroutines and memory,
-// and fails t unless all return nil. sink, if not nil, takes the events of all.
-func RunGroups(t testing.TB, n int, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) {
-	t.Helper()
-	network := mem.NewNetwork()
-	members := make([]elastic.Member, n)
-	for i := range members {
-		members[i] = elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}
-	}
-	errs := each(n, func(i int) error {
-		g, err := elastic.Join(t.Context(), elastic.Config{
-			Endpoint: network.Endpoint(members[i]), Peers: members, Sink: sink,
-		})
-		if err != nil {
-			return err
-		}
-		err = f(t.Context(), g)
-		return errors.Join(err, g.Close()) // members that wait for this one get an error
-	})
-	if err := errors.Join(append(errs, network.Close())...); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,11 +47,11 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunP2P(t *testing.T) { cluster.RunP2P(t, 3, sum) }
+func TestOverP2P(t *testing.T) { cluster.Run(t, 3, sum, cluster.OverP2P()) }
 
-func TestRunProcesses(t *testing.T) {
+func TestInProcesses(t *testing.T) {
 	t.Run("of a subtest", func(t *testing.T) {
-		cluster.RunProcesses(t, 3, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 			// Were the ranks one process, they would all send the same.
 			pids := make([]int64, c.Size())
 			if err := collective.AllGather(ctx, c, pids, []int64{int64(os.Getpid())}); err != nil {
@@ -62,7 +62,7 @@ func TestRunProcesses(t *testing.T) {
 				return fmt.Errorf("%d processes for %d ranks", n, c.Size())
 			}
 			return sum(ctx, c)
-		})
+		}, cluster.InProcesses())
 	})
 }
 
@@ -84,16 +84,16 @@ func (r *recorder) Fatal(args ...any) {
 	runtime.Goexit()
 }
 
-func TestRunProcessesFails(t *testing.T) {
+func TestInProcessesFails(t *testing.T) {
 	r := &recorder{TB: t}
 	var all sync.WaitGroup
 	all.Go(func() {
-		cluster.RunProcesses(r, 2, func(ctx context.Context, c *collective.Comm) error {
+		cluster.Run(r, 2, func(ctx context.Context, c *collective.Comm) error {
 			if c.Rank() == 1 {
 				return errors.New("rank 1 has had enough")
 			}
 			return collective.Barrier(ctx, c)
-		})
+		}, cluster.InProcesses())
 	})
 	all.Wait()
 	if !strings.Contains(r.message, "rank 1 has had enough") || !strings.Contains(r.message, "rank 1") {
@@ -102,14 +102,14 @@ func TestRunProcessesFails(t *testing.T) {
 }
 
 // The error of one rank ends the others, and every error says whose it is.
-func TestErrors(t *testing.T) {
+func TestMayFail(t *testing.T) {
 	errMine := errors.New("mine")
-	errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 1 {
 			return errMine
 		}
 		return collective.Barrier(ctx, c)
-	})
+	}, cluster.MayFail())
 	for rank, err := range errs {
 		if err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("rank %d: ", rank)) ||
 			errors.Is(err, errMine) != (rank == 1) || errors.Is(err, collective.ErrRevoked) != (rank != 1) {
@@ -121,12 +121,12 @@ func TestErrors(t *testing.T) {
 // A function that ends its goroutine, as t.FailNow does, does not leave the others
 // waiting.
 func TestFunctionDoesNotReturn(t *testing.T) {
-	errs := cluster.Errors(t, 3, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		if c.Rank() == 2 {
 			runtime.Goexit()
 		}
 		return collective.Barrier(ctx, c)
-	})
+	}, cluster.MayFail())
 	for rank, err := range errs[:2] {
 		if !errors.Is(err, collective.ErrRevoked) {
 			t.Errorf("rank %d: %v", rank, err)
@@ -134,14 +134,60 @@ func TestFunctionDoesNotReturn(t *testing.T) {
 	}
 }
 
-func TestRunGroups(t *testing.T) {
-	for n := 1; n <= 3; n++ {
-		cluster.RunGroups(t, n, nil, func(ctx context.Context, g *elastic.Group) error {
-			s, err := g.Next(ctx, 0)
-			if err != nil {
-				return err
-			}
-			return sum(ctx, s.Comm)
-		})
+// mistaken runs f with options that do not go together and returns how the test failed.
+func mistaken(t *testing.T, n int, options ...cluster.Option) string {
+	r := &recorder{TB: t}
+	var all sync.WaitGroup
+	all.Go(func() { cluster.Run(r, n, sum, options...) })
+	all.Wait()
+	return r.message
+}
+
+func TestOptionsThatDoNotFit(t *testing.T) {
+	ts := mem.New(2)
+	defer func() {
+		for _, e := range ts {
+			_ = e.Close()
+		}
+	}()
+	for want, got := range map[string]string{
+		"3 ranks over 2 transports":                    mistaken(t, 3, cluster.Over(ts)),
+		"in one place, not in OverP2P and InProcesses": mistaken(t, 2, cluster.OverP2P(), cluster.InProcesses()),
+		"MayFail does not go with InProcesses":         mistaken(t, 2, cluster.MayFail(), cluster.InProcesses()),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the failure says %q, want %q in it", got, want)
+		}
+	}
+}
+
+// closing counts how often transports are closed.
+type closing struct {
+	*mem.Transport
+	closed *atomic.Int64
+}
+
+func (c closing) Close() error {
+	c.closed.Add(1)
+	return c.Transport.Close()
+}
+
+func TestOver(t *testing.T) {
+	var ts []closing
+	var closed atomic.Int64
+	for _, e := range mem.New(3) {
+		ts = append(ts, closing{e, &closed})
+	}
+	errs := cluster.Run(t, 3, sum, cluster.Over(ts))
+	if len(errs) != 3 || errors.Join(errs...) != nil || closed.Load() != 3 {
+		t.Errorf("got %v, want three times nil; %d transports were closed", errs, closed.Load())
+	}
+}
+
+func TestWithOptions(t *testing.T) {
+	var begun atomic.Int64
+	cluster.Run(t, 3, sum, cluster.WithOptions(collective.Options{OnBegin: func() { begun.Add(1) }}))
+	if begun.Load() != 3 {
+		t.Errorf("%d calls have begun, want 3", begun.Load())
 	}
 }

@@ -12,11 +12,21 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
+// fanOut is a sink that passes events on to others.
+type fanOut []event.Sink
+
+// Emit implements event.Sink.
+func (f fanOut) Emit(e event.Event) {
+	for _, s := range f {
+		s.Emit(e)
+	}
+}
+
 // Job is an elastic group whose members come and die while a test goes on. They are
 // goroutines of one process on a simulated network; in a synctest bubble time is virtual:
 //
 //	synctest.Test(t, func(t *testing.T) {
-//		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), nil, train)
+//		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), train)
 //		time.AfterFunc(time.Second, func() { job.Kill(1) })
 //		time.AfterFunc(2*time.Second, func() { job.Join() })
 //		job.Wait()
@@ -36,13 +46,10 @@ type Job struct {
 }
 
 // Start calls f with each of the n members of a new group. The job owns the network,
-// which Wait closes. sink, if not nil, takes the events of all.
-func Start(t testing.TB, n int, network *simnet.Network, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) *Job {
+// which Wait closes. The sinks take the events of all members.
+func Start(t testing.TB, n int, network *simnet.Network, f func(ctx context.Context, g *elastic.Group) error, sinks ...event.Sink) *Job {
 	t.Helper()
-	if sink == nil {
-		sink = event.Discard{}
-	}
-	j := &Job{Network: network, t: t, sink: network.Sink(sink), f: f, ctx: t.Context()}
+	j := &Job{Network: network, t: t, sink: network.Sink(fanOut(sinks)), f: f, ctx: t.Context()}
 	for range n {
 		j.add()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/testing/simnet"
 )
@@ -43,7 +44,7 @@ func TestJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		met := make(map[int]bool)
-		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), nil, func(ctx context.Context, g *elastic.Group) error {
+		job := cluster.Start(t, 3, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
 			err := meet(ctx, g, 2) // 3 at the start, then 4, then 3, then 2
 			mu.Lock()
 			defer mu.Unlock()
@@ -71,7 +72,7 @@ func TestJobFails(t *testing.T) {
 		r := &recorder{TB: t}
 		var all sync.WaitGroup
 		all.Go(func() {
-			job := cluster.Start(r, 2, simnet.New(simnet.Config{}), nil, func(ctx context.Context, g *elastic.Group) error {
+			job := cluster.Start(r, 2, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
 				if g.Self().Index == 1 {
 					return errors.New("has had enough")
 				}
@@ -84,4 +85,35 @@ func TestJobFails(t *testing.T) {
 			t.Errorf("the failure says %q", r.message)
 		}
 	})
+}
+
+// kinds is a sink that notes which events each member emits.
+type kinds struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (k *kinds) Emit(e event.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[fmt.Sprintf("%d %T", e.Index, e.Body)] = true
+}
+
+// Members sum in the first session of a group; all sinks take the events of all.
+func TestStart(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		sinks := [2]*kinds{{seen: map[string]bool{}}, {seen: map[string]bool{}}}
+		cluster.Start(t, n, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
+			s, err := g.Next(ctx, 0)
+			if err != nil {
+				return err
+			}
+			return sum(ctx, s.Comm)
+		}, sinks[0], sinks[1]).Wait()
+		for i := range n {
+			if want := fmt.Sprintf("%d event.View", i); !sinks[0].seen[want] || !sinks[1].seen[want] {
+				t.Errorf("n=%d: no %s among %v and %v", n, want, sinks[0].seen, sinks[1].seen)
+			}
+		}
+	}
 }

@@ -6,21 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 )
-
-// RunP2P is Run over libp2p: every rank has a host of its own, that listens at a free
-// TCP port of the loopback interface.
-func RunP2P(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
-	t.Helper()
-	ts := NewHosts(t, n).Transports(t)
-	if err := errors.Join(RunOver(t, ts, collective.Options{}, f)...); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // Hosts are libp2p hosts of one job on this machine. They end with the test.
 type Hosts struct {

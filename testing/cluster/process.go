@@ -14,11 +14,8 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// RunProcesses calls f at ranks 0..n-1, each in a process of its own over libp2p, and
-// fails t with their output unless all return nil. The processes are this test
-// binary, told to run t alone: they do whatever stands in the test before this call
-// once more, and exit after f.
-func RunProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
+// runProcesses calls f at n ranks in processes of their own (InProcesses).
+func runProcesses(t testing.TB, n int, f func(ctx context.Context, c *collective.Comm) error) {
 	t.Helper()
 	if launch.Launched() {
 		os.Exit(play(t.Context(), f)) // what follows in the test is the first process's

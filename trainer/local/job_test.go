@@ -25,7 +25,7 @@ func train(t *testing.T, n int, build func(t *testing.T) (trainer.Model, trainer
 	t.Helper()
 	var results collected
 	synctest.Test(t, func(t *testing.T) {
-		cluster.Start(t, n, simnet.New(simnet.Config{Seed: 1}), nil, func(ctx context.Context, g *elastic.Group) error {
+		cluster.Start(t, n, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
 			m, cfg := build(t)
 			cfg.Done = results.add
 			return trainer.Run(ctx, g, m, cfg)
@@ -137,7 +137,7 @@ func exactWhoeverComesAndGoes(t *testing.T, delay bool) {
 				delete(at, round)
 			}
 		}
-		job = cluster.Start(t, 6, simnet.New(simnet.Config{Seed: 3}), nil, func(ctx context.Context, g *elastic.Group) error {
+		job = cluster.Start(t, 6, simnet.New(simnet.Config{Seed: 3}), func(ctx context.Context, g *elastic.Group) error {
 			m, cfg := exactRounds(t, trainer.Config{OnBegin: begin}, delay)
 			cfg.Done = results.add
 			cfg.OnStep = func(r trainer.StepReport) { reported.Add(int64(r.Recomputed)) }
@@ -170,7 +170,7 @@ func carried(t *testing.T, cfg trainer.Config, c local.Config) (r trainer.Result
 			}
 			return false
 		})
-		cluster.Start(t, 4, network, nil, func(ctx context.Context, g *elastic.Group) error {
+		cluster.Start(t, 4, network, func(ctx context.Context, g *elastic.Group) error {
 			m, cfg := wrapped(t, rings(t).Model(), cfg, c)
 			cfg.Done = results.add
 			return trainer.Run(ctx, g, m, cfg)

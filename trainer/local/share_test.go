@@ -83,7 +83,7 @@ func uneven(t *testing.T, c local.Config) (used, loss float64) {
 	var results collected
 	synctest.Test(t, func(t *testing.T) {
 		network := simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{Delay: 100 * time.Microsecond}})
-		cluster.Start(t, 4, network, nil, func(ctx context.Context, g *elastic.Group) error {
+		cluster.Start(t, 4, network, func(ctx context.Context, g *elastic.Group) error {
 			net, err := nn.Softmax(clouds(), nn.Shape{C: 8, H: 1, W: 1}, 3, 7)
 			if err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/cluster"
+	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/nn"
 	"github.com/elrun/elrun/trainer/optim"
@@ -32,7 +33,7 @@ func patterns(samples int, in nn.Shape, classes int) nn.Table {
 func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func() (*nn.Network, error)) []float64 {
 	t.Helper()
 	losses, digests := make([][]float64, n), make([][]string, n)
-	cluster.RunGroups(t, n, nil, func(ctx context.Context, g *elastic.Group) error {
+	cluster.Start(t, n, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
 		m, err := build()
 		if err != nil {
 			return err
@@ -45,7 +46,7 @@ func trainAt(t *testing.T, n int, rule optim.Optimizer, rate float64, build func
 				losses[rank], digests[rank] = append(losses[rank], r.Loss), append(digests[rank], r.Digest)
 			},
 		})
-	})
+	}).Wait()
 	for rank := range n {
 		if !slices.Equal(digests[rank], digests[0]) || !slices.Equal(losses[rank], losses[0]) || len(losses[rank]) != 100 {
 			t.Fatalf("%d ranks: rank %d has other digests or losses than rank 0", n, rank)

@@ -64,9 +64,9 @@ func TestInPlace(t *testing.T) {
 				checkAll(t, 3, cfg)
 				return
 			}
-			for _, err := range cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
+			for _, err := range cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 				return bench.Run(ctx, c, cfg, nil)
-			}) {
+			}, cluster.MayFail()) {
 				if err == nil || !strings.Contains(err.Error(), "in place") {
 					t.Errorf("got %v, want an error about in place", err)
 				}
@@ -118,9 +118,9 @@ func TestBadConfig(t *testing.T) {
 		{Collective: "allreduce", Bytes: []int{4}, Type: dtype.Int8, Op: "nonsense"},
 		{Collective: "allreduce", Bytes: []int{4}, Op: "sum"},
 	} {
-		for _, err := range cluster.Errors(t, 2, func(ctx context.Context, c *collective.Comm) error {
+		for _, err := range cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 			return bench.Run(ctx, c, cfg, nil)
-		}) {
+		}, cluster.MayFail()) {
 			if err == nil {
 				t.Errorf("%+v: no error", cfg)
 			}
@@ -131,13 +131,13 @@ func TestBadConfig(t *testing.T) {
 func TestReportError(t *testing.T) {
 	stop := errors.New("stop")
 	var once sync.Once
-	errs := cluster.Errors(t, 1, func(ctx context.Context, c *collective.Comm) error {
+	errs := cluster.Run(t, 1, func(ctx context.Context, c *collective.Comm) error {
 		cfg := bench.Config{Collective: "barrier", Bytes: []int{4, 8}, Type: dtype.F32, Op: "sum", Iters: 1}
 		return bench.Run(ctx, c, cfg, func(bench.Result) (err error) {
 			once.Do(func() { err = stop })
 			return err
 		})
-	})
+	}, cluster.MayFail())
 	if !errors.Is(errs[0], stop) {
 		t.Errorf("got %v, want %v", errs[0], stop)
 	}

@@ -22,16 +22,9 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ts []transport.Transport
-	for _, one := range all {
-		ts = append(ts, one)
-	}
-	errs := cluster.RunOver(t, ts, collective.Options{}, func(ctx context.Context, c *collective.Comm) error {
+	cluster.Run(t, len(all), func(ctx context.Context, c *collective.Comm) error {
 		return errors.Join(c.Calibrate(ctx), f(ctx, c))
-	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	}, cluster.Over(all))
 }
 
 // Each algorithm that can do the call is measured, that of auto among them, at every size
