@@ -118,7 +118,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 		if err = makePrivate(dir); err != nil {
 			return nil, err
 		}
-		if isDeadSocket(path) {
+		if refuses, young := isDeadSocket(path); refuses && !young {
 			_ = os.Remove(path) // of a process that had the same number
 		}
 		if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); !errors.Is(err, os.ErrNotExist) {
@@ -164,11 +164,15 @@ func listControls() ([]socketName, error) {
 			if err != nil {
 				continue
 			}
-			if path := filepath.Join(dir, f.Name()); isDeadSocket(path) {
+			path := filepath.Join(dir, f.Name())
+			switch refuses, young := isDeadSocket(path); {
+			case refuses && !young:
 				_ = os.Remove(path)
-				continue
+			case refuses && syscall.Kill(n.pid, 0) == syscall.ESRCH:
+				// Its peer was killed just now, or sees other processes than this one.
+			default:
+				out = append(out, n)
 			}
-			out = append(out, n)
 		}
 	}
 	slices.SortFunc(out, func(a, b socketName) int {
@@ -177,13 +181,17 @@ func listControls() ([]socketName, error) {
 	return slices.Compact(out), nil
 }
 
-// isDeadSocket reports whether nobody listens at a socket. A young one may be about to.
-func isDeadSocket(path string) bool {
+// isDeadSocket reports whether nobody listens at a socket, and whether it is so young that
+// somebody may be about to.
+func isDeadSocket(path string) (refuses, young bool) {
 	conn, err := net.Dial("unix", path)
 	if err == nil {
 		_ = conn.Close()
-		return false
+		return false, false
 	}
 	info, gone := os.Lstat(path)
-	return errors.Is(err, syscall.ECONNREFUSED) && gone == nil && time.Since(info.ModTime()) > youngSocket
+	if !errors.Is(err, syscall.ECONNREFUSED) || gone != nil {
+		return false, false
+	}
+	return true, time.Since(info.ModTime()) <= youngSocket
 }

@@ -69,6 +69,31 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
+// A young socket of a process that is gone is not listed: it was killed just now.
+func TestSocketOfTheKilled(t *testing.T) {
+	dir := runtimeDir(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	at := socketName{testJob(t), 3, gone.Process.Pid}
+	l, err := listenControl(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(time.Hour) // young, however slow this test is
+	if err := os.Chtimes(filepath.Join(dir, at.file()), then, then); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := listControls(); err != nil || slices.Contains(names, at) {
+		t.Errorf("listed %v, error %v", names, err)
+	}
+}
+
 // A directory that others may enter, or that is a link, holds no socket: the next one does.
 func TestDirThatIsNotPrivate(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
