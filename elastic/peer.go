@@ -211,10 +211,17 @@ func (k *keeper) stateOf(id ID) ProcessState {
 		return ProcessUnknown
 	}
 	m := k.view.Members[rank]
-	if m.Process == "" || m.Launcher == "" || m.Launcher != k.ep.Self.Launcher {
+	if m.Process == "" || !k.near(m) {
 		return ProcessUnknown
 	}
 	return k.cfg.Inspect(m)
+}
+
+// near reports whether a member is known to be on this host: its launcher has started this
+// process, too, and there.
+func (k *keeper) near(m Member) bool {
+	self := k.ep.Self
+	return m.Launcher != "" && m.Launcher == self.Launcher && m.Host == self.Host
 }
 
 // beatAll says to those who watch this member that it lives, and tries suspects again.
@@ -238,8 +245,7 @@ func (k *keeper) beatAll() {
 func (k *keeper) greetAll() {
 	self := k.view.Rank(k.ep.Self.ID)
 	for rank, m := range k.view.Members {
-		near := m.Launcher != "" && m.Launcher == k.ep.Self.Launcher
-		if rank == self || k.peerOf(m.ID).spoke || rank > self && (near || k.ticks <= firstTicks) {
+		if rank == self || k.peerOf(m.ID).spoke || rank > self && (k.near(m) || k.ticks <= firstTicks) {
 			continue
 		}
 		k.beatTo(m.ID, true)

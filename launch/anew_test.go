@@ -20,7 +20,7 @@ func started(letters []letter, n int) []int {
 
 // restarted lets peer i end and come back under another ID.
 func restarted(m *meeting, i int) {
-	m.exit(i, "was killed")
+	m.exit(i, "was killed", true)
 	m.expect(i)
 	m.hello(i, elastic.Member{ID: elastic.ID("again-" + string(rune('a'+i)))})
 }
@@ -30,12 +30,12 @@ func restarted(m *meeting, i int) {
 func TestMeetingBeginsAnew(t *testing.T) {
 	m := met(t, 3)
 	restarted(m, 0)
-	m.exit(1, "was killed")
+	m.exit(1, "was killed", true)
 	m.expect(1)
 	if letters, begin := m.anew(); len(letters)+len(begin) > 0 {
 		t.Fatalf("a member lives: %v, %v", letters, begin)
 	}
-	m.exit(2, "was killed")
+	m.exit(2, "was killed", true)
 	if letters, begin := m.anew(); len(letters)+len(begin) > 0 {
 		t.Fatalf("peer 1 has not said hello: %v, %v", letters, begin)
 	}
@@ -56,7 +56,7 @@ func TestMeetingWithStrangersDoesNotBeginAnew(t *testing.T) {
 	m := met(t, 2)
 	m.viewed([]string{peerID(0).Short(), peerID(1).Short(), "stranger"})
 	restarted(m, 0)
-	m.exit(1, "was killed")
+	m.exit(1, "was killed", true)
 	if letters, begin := m.anew(); len(letters)+len(begin) > 0 {
 		t.Errorf("got %v, %v", letters, begin)
 	}
@@ -67,7 +67,7 @@ func TestMeetingFinished(t *testing.T) {
 	m := met(t, 2)
 	restarted(m, 0)
 	m.complete(1)
-	m.exit(1, "exited with status 0")
+	m.exit(1, "exited with status 0", true)
 	letters, begin := m.anew()
 	if len(letters) != 1 || letters[0].to != 0 || !letters[0].msg.Finished || begin != nil {
 		t.Errorf("got %+v, %v", letters, begin)

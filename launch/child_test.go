@@ -25,15 +25,18 @@ func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	var out buffer
 	con := newConsole(&out, &out, nil, false)
 	script := `echo hello; echo '{"known":{}}' >&3; exit 3`
-	c, err := startChild(2, exec.Command("sh", "-c", script), nil, nil)
+	notices, ended := make(chan notice), make(chan struct{})
+	f := newFeed(2, "[2] ", con, notices, nil)
+	for i := range f.streams {
+		f.streams[i].log = &lineWriter{w: log}
+	}
+	c, err := startLocal(2, exec.Command("sh", "-c", script), f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.log = &lineWriter{w: log}
-	notices, ended := make(chan notice), make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.supervise(con, false, notices)
+		c.watch()
 	}()
 	hang := time.After(30 * time.Second)
 	var told []notice

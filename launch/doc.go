@@ -68,6 +68,15 @@
 // in this package. A program that never calls Init gets SIGTERM on Linux when its
 // launcher dies.
 //
+// # Other hosts
+//
+// With Options.Hosts the peers run elsewhere. For each host Run starts ssh, which starts an
+// agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent
+// exchange frames over the standard input and output of the agent, JSON objects, one a line
+// (frame.go): what launcher and peers say to each other, the peers' output, signals, and how a
+// peer's process ended. The end of its input tells an agent that the launcher has died. The
+// end of a connection is not the end of a peer: nobody is told that its death is certain.
+//
 // # Joining by ticket
 //
 // A ticket names the job and some members, and carries a key that is made of the job's

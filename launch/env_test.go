@@ -91,10 +91,10 @@ func TestJobNameAlwaysValid(t *testing.T) {
 
 func TestChildEnvironment(t *testing.T) {
 	e := environment{job: "j", peers: 1 << 10, fd: 3, transport: "auto"}
-	if got := childEnvironment([]string{"A=b"}, e); !slices.Contains(got, "GOMAXPROCS=1") || got[0] != "A=b" {
+	if got := childEnvironment([]string{"A=b"}, e, e.peers); !slices.Contains(got, "GOMAXPROCS=1") || got[0] != "A=b" {
 		t.Errorf("got %v", got)
 	}
-	got := childEnvironment([]string{"GOMAXPROCS=7"}, e)
+	got := childEnvironment([]string{"GOMAXPROCS=7"}, e, e.peers)
 	if slices.Contains(got, "GOMAXPROCS=1") || !slices.Contains(got, "ELRUN_NP=1024") {
 		t.Errorf("GOMAXPROCS that was set: got %v", got)
 	}

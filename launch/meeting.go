@@ -155,12 +155,15 @@ func (m *meeting) learn(k known) {
 }
 
 // exit notes that peer i ended, how as in "exited with status 3", and returns what
-// to send now.
-func (m *meeting) exit(i int, how string) []letter {
+// to send now. Its death is certain, or else the connection to its host was lost.
+func (m *meeting) exit(i int, how string, certain bool) []letter {
 	g := m.guests[i]
 	g.ended = true
-	if m.started {
+	switch {
+	case m.started && certain:
 		return m.tellDead(g)
+	case m.started:
+		return nil
 	}
 	if m.broken == "" {
 		m.broken = fmt.Sprintf("peer %d %s before all had joined", i, how)

@@ -59,7 +59,7 @@ func TestMeetingAllJoin(t *testing.T) {
 func TestMeetingBroken(t *testing.T) {
 	m := newMeeting(3, testOrder(), false)
 	m.hello(0, elastic.Member{ID: peerID(0)})
-	letters := m.exit(1, "exited with status 3")
+	letters := m.exit(1, "exited with status 3", true)
 	if len(letters) != 1 || letters[0].to != 0 || !strings.Contains(letters[0].msg.Abort, "peer 1 exited with status 3") {
 		t.Fatalf("got %+v", letters)
 	}
@@ -90,11 +90,11 @@ func addressees(letters []letter, id elastic.ID) []int {
 
 func TestMeetingDeathIsTold(t *testing.T) {
 	m := met(t, 4)
-	if got := addressees(m.exit(1, "ended"), peerID(1)); !slices.Equal(got, []int{0, 2, 3}) {
+	if got := addressees(m.exit(1, "ended", true), peerID(1)); !slices.Equal(got, []int{0, 2, 3}) {
 		t.Errorf("the first death is told to %v", got)
 	}
 	m.hello(2, elastic.Member{ID: "new-id-of-2"}) // it was put out, and comes back
-	letters := m.exit(2, "ended")
+	letters := m.exit(2, "ended", true)
 	for _, id := range []elastic.ID{peerID(2), "new-id-of-2"} {
 		if got := addressees(letters, id); !slices.Equal(got, []int{0, 3}) {
 			t.Errorf("the death of %s is told to %v", id, got)
@@ -109,7 +109,7 @@ func TestMeetingDeathIsTold(t *testing.T) {
 // deaths of before.
 func TestMeetingLatePeer(t *testing.T) {
 	m := met(t, 3)
-	m.exit(0, "ended")
+	m.exit(0, "ended", true)
 	far := elastic.Member{ID: "far", Host: "elsewhere", Launcher: "another"}
 	m.learn(known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}},
 		Secret: testOrder().Secret})
@@ -177,7 +177,7 @@ func TestMeetingAnswersEverybody(t *testing.T) {
 					continue
 				}
 				ended[i] = true
-				letters = m.exit(i, "ended")
+				letters = m.exit(i, "ended", true)
 			case !said[i] && !ended[i]:
 				said[i] = true
 				letters = m.hello(i, elastic.Member{ID: peerID(i)})

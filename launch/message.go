@@ -113,6 +113,14 @@ func decodeMessage(line []byte) (message, error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
+	if err := m.check(); err != nil {
+		return message{}, err
+	}
+	return m, nil
+}
+
+// check reports what decodeMessage refuses.
+func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
 		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil} {
@@ -121,19 +129,19 @@ func decodeMessage(line []byte) (message, error) {
 		}
 	}
 	if set != 1 {
-		return message{}, fmt.Errorf("launch: decode message: %d fields, want one", set)
+		return fmt.Errorf("launch: decode message: %d fields, want one", set)
 	}
 	for _, members := range m.members() {
 		if err := checkMembers(members); err != nil {
-			return message{}, fmt.Errorf("launch: decode message: %w", err)
+			return fmt.Errorf("launch: decode message: %w", err)
 		}
 	}
 	for _, secret := range m.secrets() {
 		if len(secret) != 0 && len(secret) != secretSize {
-			return message{}, fmt.Errorf("launch: decode message: secret of %d bytes", len(secret))
+			return fmt.Errorf("launch: decode message: secret of %d bytes", len(secret))
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // maxNote is the longest note, in bytes.

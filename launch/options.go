@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Program   string   // a path, or a name to be found in PATH
 	Args      []string // without the program's name
-	Peers     int      // processes, at least 1
+	Peers     int      // processes, at least 1; with Hosts 0 for one in each of their slots
 	Job       string   // name of the job; "" makes one from Program
 	Transport string   // auto (also ""), shm, unix, direct or p2p
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
@@ -36,6 +36,25 @@ type Options struct {
 	// LAN lets the job be found on the local network (multicast DNS) once it has a ticket,
 	// and looks for others of it there.
 	LAN bool
+
+	// Hosts are where the peers run, each host gets as many as it has slots, up to Peers in
+	// all; none for this host alone.
+	Hosts []Host
+	// SSH is the command, with its first arguments, by which hosts are reached: "" for ssh.
+	SSH string
+	// ConnectTimeout is how long a host may take until it is ready to start peers, without the
+	// time to copy a program; 0 means 10 s.
+	ConnectTimeout time.Duration
+	// Copy has elrun and the program copied to hosts that lack them. Otherwise elrun is found
+	// there in PATH, or at the path that it has here, and the program as its name says.
+	Copy bool
+	// Dir is the working folder of peers on Hosts; "" for their home.
+	Dir string
+	// Forward are environment variables for the peers, NAME=VALUE each. Peers on Hosts get no
+	// others of this process.
+	Forward []string
+	// Detach lets peers on Hosts go on when this launcher has died.
+	Detach bool
 
 	// Join makes the peers join the running job Job (or the only one of this user on this
 	// host), or the one that Ticket is for.
@@ -69,6 +88,8 @@ var ErrOptions = errors.New("bad option")
 const (
 	// defaultGrace is the Grace of Options that name none.
 	defaultGrace = 10 * time.Second
+	// defaultConnect is the ConnectTimeout of Options that name none.
+	defaultConnect = 10 * time.Second
 	// defaultRejoin is the RejoinTimeout of Options that name none.
 	defaultRejoin = 10 * time.Minute
 )
@@ -78,8 +99,9 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 	if err := o.check(); err != nil {
 		return "", fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
-	if path, err = findProgram(o.Program); err != nil {
-		return "", err
+	path, err = findProgram(o.Program)
+	if err != nil && (len(o.Hosts) == 0 || o.Copy) {
+		return "", err // elsewhere the program may be there
 	}
 	if o.Join {
 		err = o.find(ctx)
@@ -109,14 +131,20 @@ func (o *Options) check() error {
 		choices = append(choices, err)
 	}
 	switch {
-	case o.Peers < 1 || o.Peers > maxPeers:
+	case (o.Peers < 1 && len(o.Hosts) == 0) || o.Peers < 0 || o.Peers > maxPeers:
 		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)
+	case len(o.Hosts) == 0 && (o.Copy || o.Detach || o.Dir != "" || o.SSH != ""):
+		return errors.New("options for hosts, and no host: name hosts, or leave them out")
+	case len(o.Hosts) > 0 && o.Join:
+		return errors.New("peers on other hosts cannot join a job: start them there with its ticket")
 	case o.MinPeers < 0 || o.MinPeers > maxMembers:
 		return fmt.Errorf("at least %d peers, want 1 to %d", o.MinPeers, maxMembers)
 	case o.Restart < 0:
 		return fmt.Errorf("%d restarts, want none or more", o.Restart)
 	case o.StateRate < 0:
 		return fmt.Errorf("state rate of %d bytes a second, want more than 0", o.StateRate)
+	case o.ConnectTimeout < 0:
+		return fmt.Errorf("connect timeout %v, want more than 0", o.ConnectTimeout)
 	case o.RejoinTimeout < 0:
 		return fmt.Errorf("rejoin timeout %v, want more than 0", o.RejoinTimeout)
 	}
@@ -157,8 +185,14 @@ func (o *Options) defaults() {
 			*s = "auto"
 		}
 	}
+	if len(o.Hosts) > 1 && o.Listen == listenAuto {
+		o.Listen = listenAll // the others are elsewhere
+	}
 	if o.Relay == "" {
 		o.Relay = "never"
+	}
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = defaultConnect
 	}
 	if o.Grace == 0 {
 		o.Grace = defaultGrace

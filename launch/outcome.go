@@ -34,10 +34,11 @@ type outcome struct {
 }
 
 // completed reports whether at least one process ended well that was not asked to leave,
-// and those that did not were killed: the others went on without them.
+// and those that did not were killed or lost with their hosts: the others went on without
+// them.
 func (o outcome) completed() bool {
 	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
-	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 })
+	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
 // failures returns the processes that failed of themselves, the likely cause of the others
@@ -58,7 +59,7 @@ func (o outcome) failures() []Exit {
 // was killed leaves it to the others.
 func (o outcome) kept() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
-	failed := func(e Exit) bool { return e.result && e.Signal == 0 }
+	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }
 

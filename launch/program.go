@@ -53,14 +53,19 @@ func startError(name string, err error) error {
 	return err
 }
 
-// childEnvironment adds to base what a peer needs. Without a bound every peer would run
-// as many threads as there are cores, which makes n peers fight for them.
-func childEnvironment(base []string, e environment) []string {
-	env := append(append([]string{}, base...), e.list()...)
-	for _, v := range base {
+// childEnvironment adds to base what a peer needs, one of so many on this host.
+func childEnvironment(base []string, e environment, here int) []string {
+	return boundProcessors(append(append([]string{}, base...), e.list()...), here)
+}
+
+// boundProcessors adds the number of processors for a peer, one of so many on this host,
+// unless it is set. Without a bound every peer would run as many threads as there are cores,
+// which makes them fight for these.
+func boundProcessors(env []string, peers int) []string {
+	for _, v := range env {
 		if strings.HasPrefix(v, "GOMAXPROCS=") {
 			return env
 		}
 	}
-	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, cores.Count()/e.peers)))
+	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, cores.Count()/peers)))
 }

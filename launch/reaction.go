@@ -17,6 +17,8 @@ func (r *runner) notice(n notice) {
 		r.exited(*n.exit)
 	case n.err != nil:
 		r.say("peer %d: %v", n.from, n.err)
+	case n.halted:
+		r.halted(n.from, n.pid)
 	default:
 		if n.msg.Hello != nil {
 			r.children[n.from].met(n.pid)
@@ -83,7 +85,7 @@ func (r *runner) exited(e Exit) {
 	if !e.failed() && !e.Asked {
 		r.meet.complete(e.Index)
 	}
-	letters := r.meet.exit(e.Index, e.String())
+	letters := r.meet.exit(e.Index, e.String(), !e.Lost)
 	r.deliver(letters)
 	defer r.beginAnew()
 	now := time.Now()
@@ -171,11 +173,17 @@ func (r *runner) startLate(index, n int, first []byte) error {
 func (r *runner) suspect(id string) {
 	i := r.meet.index(id)
 	c := r.children[i]
-	if c == nil || r.suspended || r.meet.shortID(i) != id || !stopped(c.pid()) {
+	if c == nil || r.suspended || r.meet.shortID(i) != id {
 		return
 	}
-	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(id), c.pid())
-	c.signal(syscall.SIGKILL)
+	if pid, halted := c.suspect(); halted {
+		r.halted(i, pid)
+	}
+}
+
+// halted says that a child that was stopped is being killed.
+func (r *runner) halted(i, pid int) {
+	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(r.meet.shortID(i)), pid)
 }
 
 // scale brings the number of local peers to what a user asked for.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/elrun/elrun/event"
 )
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if all, err := net.Interfaces(); err == nil && o.Peers > 1 { // one alone needs no network
+	if all, err := net.Interfaces(); err == nil && o.Peers > 1 && len(o.Hosts) == 0 { // one alone needs no network
 		if err := checkLoopback(all); err != nil {
 			return Result{}, err
 		}
@@ -55,8 +56,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	var stop func()
 	r.orphans, stop = adoptOrphans()
 	defer stop()
-	for i := range o.Peers {
-		if err := r.spawn(i, o.Peers, nil); err != nil {
+	defer r.hangUp()
+	if err := r.connect(ctx); err != nil {
+		_ = r.closeConsole(ctx, "")
+		return Result{}, err
+	}
+	for i := range r.o.Peers {
+		if err := r.spawn(i, r.o.Peers, nil); err != nil {
 			r.out.signal = syscall.SIGKILL // the deaths that follow are no news
 			r.killAll()
 			r.loop(ctx)
@@ -86,23 +92,50 @@ func (o *Options) order() (startOrder, error) {
 // first is an event about that, or nil. Starting takes about a millisecond; signals wait
 // in their channel meanwhile.
 func (r *runner) spawn(index, n int, first []byte) error {
-	cmd := exec.Command(r.path, r.o.Args...)
-	cmd.Args[0] = r.o.Program
-	cmd.Env = childEnvironment(os.Environ(), environment{job: r.o.Job, index: index, peers: max(n, index+1),
-		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()})
+	env := environment{job: r.o.Job, index: index, peers: max(n, index+1),
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()}
 	log, err := openLog(r.o.LogDir, index, r.logged[index])
 	if err != nil {
 		return fmt.Errorf("launch: log of peer %d: %w", index, err)
 	}
 	r.logged[index] = true
-	c, err := startChild(index, cmd, log, r.orphans)
-	if err != nil {
+	h := r.hosts.place(index, r.children)
+	f := newFeed(index, r.prefix(index, h), r.console, r.notices, log)
+	c := &child{index: index, begun: time.Now()}
+	if h != nil {
+		c.host, c.process = h.Name, h.spawn(index, r.hosts.share(h, n), env.list(), f)
+	} else if c.process, err = r.start(env, n, f); err != nil {
+		f.close()
 		return err
 	}
-	c.first = first
+	if first != nil {
+		f.event(first)
+	}
 	r.children[index] = c
-	r.work.Go(func() { c.supervise(r.console, r.o.Plain, r.notices) })
+	r.work.Go(func() {
+		c.watch()
+		f.close()
+	})
 	return nil
+}
+
+// start starts the process of a peer on this host, one of n.
+func (r *runner) start(env environment, n int, to receiver) (process, error) {
+	cmd := exec.Command(r.path, r.o.Args...)
+	cmd.Args[0] = r.o.Program
+	cmd.Env = childEnvironment(append(os.Environ(), r.o.Forward...), env, n)
+	return startLocal(env.index, cmd, to, r.orphans)
+}
+
+// prefix is what each line of a peer's output begins with.
+func (r *runner) prefix(index int, h *remoteHost) string {
+	switch {
+	case r.o.Plain:
+		return ""
+	case h != nil:
+		return fmt.Sprintf("[%d@%s] ", index, h.Name)
+	}
+	return fmt.Sprintf("[%d] ", index)
 }
 
 // listen returns where a peer that is started now listens first: at once on the network if

@@ -22,6 +22,7 @@ type runner struct {
 	o        Options
 	path     string // of the program
 	console  *console
+	hosts    *hostList      // nil where all peers run here
 	children map[int]*child // those that run, by local index
 	notices  chan notice
 	work     sync.WaitGroup // supervisors of the children
@@ -139,6 +140,7 @@ func (r *runner) killAll() {
 	for _, c := range r.children {
 		c.signal(syscall.SIGKILL)
 	}
+	r.hosts.cutOff()
 }
 
 // tell says which processes that are no members have failed, the likely cause of all

@@ -42,6 +42,7 @@ type commands struct {
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
 	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
 	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
+	Agent     agentCommand     `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
 }
 
 // exitStatus ends a command with a status whose reason has been shown already: peers

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -75,11 +76,20 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 }
 
 // runCommand is elrun run.
-type runCommand struct{ jobFlags }
+type runCommand struct {
+	hostFlags
+	jobFlags
+}
 
 // Run starts the job and waits for its end.
 func (c *runCommand) Run(ctx context.Context, t *terminal) error {
-	return c.run(ctx, t, func(*launch.Options) {})
+	hosts, err := c.hosts()
+	env, wrong := c.exported()
+	if err = cmp.Or(err, wrong); err != nil {
+		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
+		return exitStatus(statusUsage)
+	}
+	return c.run(ctx, t, func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) })
 }
 
 // peerCount is a flag with a number of peers; 0 if it is not given.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// hostFlags say on which hosts the peers run.
+type hostFlags struct {
+	Hosts          string        `name:"hosts" short:"H" placeholder:"A:2,B" help:"Start the peers on these hosts by ssh, with so many on each (one without a number)."`
+	Hostfile       string        `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it."`
+	Copy           bool          `help:"Copy elrun and the program to hosts that lack them (into ~/.cache/elrun)."`
+	Export         []string      `name:"export" short:"x" sep:"none" placeholder:"VAR" help:"Give the peers an environment variable: NAME, as it is here, or NAME=VALUE. May be repeated."`
+	Dir            string        `placeholder:"DIR" help:"Working folder on the hosts (default: this one)."`
+	SSH            string        `name:"ssh" placeholder:"CMD" help:"Command in place of ssh, as in 'ssh -F FILE'."`
+	ConnectTimeout time.Duration `default:"10s" placeholder:"D" help:"How long a host may take until it is ready (${default})."`
+	Detach         bool          `help:"Let the peers on the hosts go on if this elrun dies."`
+}
+
+// hosts reads the list or the file; nil for this host.
+func (f *hostFlags) hosts() ([]launch.Host, error) {
+	switch {
+	case f.Hosts != "" && f.Hostfile != "":
+		return nil, errors.New("-H and --hostfile: name the hosts in one way")
+	case f.Hosts != "":
+		return launch.ParseHosts(f.Hosts)
+	case f.Hostfile == "":
+		return nil, nil
+	}
+	file, err := os.Open(f.Hostfile)
+	if err != nil {
+		return nil, fmt.Errorf("hostfile: %w", err)
+	}
+	defer file.Close()
+	hosts, err := launch.ReadHostfile(file)
+	if err != nil {
+		return nil, fmt.Errorf("hostfile %s: %w", f.Hostfile, err)
+	}
+	return hosts, nil
+}
+
+// exported returns the variables that the peers get, NAME=VALUE each.
+func (f *hostFlags) exported() ([]string, error) {
+	var out []string
+	for _, v := range f.Export {
+		name, _, given := strings.Cut(v, "=")
+		value, set := os.LookupEnv(name)
+		switch {
+		case name == "":
+			return nil, fmt.Errorf("-x %s: want a variable's NAME, or NAME=VALUE", v)
+		case !given && !set:
+			return nil, fmt.Errorf("-x %s: it is not set here; give it a value by -x %s=VALUE", v, v)
+		case !given:
+			v = name + "=" + value
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// add adds the flags to the options of a job of so many peers, 0 if they are not counted.
+func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
+	o.ConnectTimeout = f.ConnectTimeout
+	o.Copy, o.SSH, o.Dir, o.Detach, o.Hosts, o.Forward = f.Copy, f.SSH, f.Dir, f.Detach, hosts, env
+	if len(hosts) == 0 {
+		return
+	}
+	o.Peers = peers
+	if o.Dir == "" {
+		o.Dir, _ = os.Getwd() // none: the home
+	}
+}
+
+// agentCommand is elrun agent.
+type agentCommand struct{}
+
+// Run serves the elrun that has started this one.
+func (c *agentCommand) Run(ctx context.Context, t *terminal) error {
+	return launch.ServeHost(ctx, t.stdin, t.stdout, t.signals)
+}

@@ -1,0 +1,300 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// agentScript is the command that finds elrun on a host and starts its agent there. It goes
+// through the user's shell, whatever that is.
+func agentScript(self string, copied *copiedFile) string {
+	script := fmt.Sprintf(`p=$(command -v elrun) || p=%s; [ -x "$p" ] || { echo "%snone"; exit 1; }; exec "$p" agent`, quote(self), agentMark)
+	if copied != nil {
+		script = fmt.Sprintf(`d=${XDG_CACHE_HOME:-$HOME/.cache}/elrun/%s; p=$d/elrun; if [ ! -x "$p" ]; then umask 077; mkdir -p "$d" && echo "%sneed" && head -c %d > "$p.$$" && chmod 700 "$p.$$" && mv "$p.$$" "$p" || exit 1; fi; exec "$p" agent`,
+			copied.sha256, agentMark, copied.size)
+	}
+	return "exec sh -c " + quote(script)
+}
+
+// quote makes one word of s for a shell, csh and fish among them.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// copiedFile is a file of this host that hosts get a copy of.
+type copiedFile struct {
+	path, sha256 string
+	size         int64
+}
+
+// newCopied reads what has to be known of a file before it is copied.
+func newCopied(path string) (*copiedFile, error) {
+	sum, err := hashFile(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	return &copiedFile{path, sum, info.Size()}, nil
+}
+
+// hostPlan is what all hosts are told alike.
+type hostPlan struct {
+	ssh     []string // the command in place of ssh, with its first arguments
+	timeout time.Duration
+	self    string // this elrun
+	copied  *copiedFile
+	begin   beginOrder
+	program string // to be copied, if begin says so
+}
+
+// plan makes the plan of the options. path is that of the program here, "" if there is none.
+func (o *Options) plan(path string) (hostPlan, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return hostPlan{}, fmt.Errorf("launch: %w", err)
+	}
+	p := hostPlan{ssh: strings.Fields(o.SSH), timeout: o.ConnectTimeout, self: self, program: path,
+		begin: beginOrder{Protocol: agentProtocol, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy, Detach: o.Detach}}
+	if len(p.ssh) == 0 {
+		p.ssh = []string{"ssh"}
+	}
+	if o.Copy {
+		if p.copied, err = newCopied(self); err != nil {
+			return hostPlan{}, fmt.Errorf("launch: %w", err)
+		}
+	}
+	// A program that is found in PATH may differ between hosts, as interpreters do.
+	if o.Copy || path != "" && strings.Contains(o.Program, "/") {
+		if p.begin.SHA256, err = hashFile(path); err != nil {
+			return hostPlan{}, fmt.Errorf("launch: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// connect starts an agent on a host and gets it ready. Its error names the host, the cause and
+// the remedy.
+func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
+	h.timeout = p.timeout
+	// ssh gives up first, as it knows more of why.
+	patience := max(1, int(h.timeout.Seconds()*0.8))
+	args := append(slices.Clone(p.ssh), "-T", "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", patience),
+		"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3", h.Name, agentScript(p.self, p.copied))
+	if h.Name == "localhost" {
+		args = []string{"sh", "-c", agentScript(p.self, nil)}
+	}
+	h.cmd = exec.Command(args[0], args[1:]...)
+	h.stderr = &lastWords{}
+	// A terminal's Ctrl-C is for elrun. Its own death ssh learns by the end of its input.
+	h.cmd.Stderr, h.cmd.SysProcAttr = h.stderr, &syscall.SysProcAttr{Setpgid: true}
+	h.cmd.WaitDelay = hangUpPeriod
+	var err error
+	if h.stdin, err = h.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	stdout, err := h.cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("host %s: %w", h.Name, err)
+	}
+	if err := h.orphans.start(h.cmd); err != nil {
+		return fmt.Errorf("host %s: %w: install ssh, or name another command by --ssh", h.Name, err)
+	}
+	h.in = newFrameReader(stdout)
+	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
+	defer limit.Stop()
+	stop := context.AfterFunc(ctx, func() { _ = h.cmd.Process.Kill() })
+	defer stop()
+	if err := h.greet(p, limit); err != nil {
+		_ = h.stdin.Close()
+		var told *hostError
+		if errors.As(err, &told) {
+			h.cutOff() // nothing has been started
+		}
+		ended := h.wait()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if told != nil {
+			return fmt.Errorf("host %s: %s", h.Name, told.text)
+		}
+		waited := time.Duration(0)
+		if !limit.Stop() {
+			waited = h.timeout
+		}
+		return sshError(h.Name, h.stderr, ended, waited)
+	}
+	h.out = newOutbox(nil)
+	h.work.Go(func() { h.out.run(h.writeLine) })
+	return nil
+}
+
+// hostError is what a host says of itself, for people.
+type hostError struct{ text string }
+
+// Error implements error.
+func (e *hostError) Error() string { return e.text }
+
+// mostGreeting bounds the lines that shells write before the agent does.
+const mostGreeting = 10_000
+
+// greet talks to the agent until it is ready to start peers. limit is restarted while a file
+// is being copied.
+func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
+	if err := h.findAgent(p, limit); err != nil {
+		return err
+	}
+	first, err := h.in.next()
+	switch {
+	case err != nil:
+		return err
+	case first.Ready == nil:
+		return &hostError{"its elrun does not say what it is: install the same version, or use --copy"}
+	case first.Ready.Protocol != agentProtocol:
+		return &hostError{fmt.Sprintf("its elrun is of another version (protocol %d, want %d): install the same one, or use --copy", first.Ready.Protocol, agentProtocol)}
+	}
+	h.info = *first.Ready
+	w := frameWriter{w: h.stdin}
+	if err := w.write(frame{Begin: &p.begin}); err != nil {
+		return err
+	}
+	for {
+		f, err := h.in.next()
+		switch {
+		case err != nil:
+			return err
+		case f.Need:
+			if err := h.sendFile(&w, p.program, limit); err != nil {
+				return err
+			}
+		case f.Refused != "":
+			return &hostError{clipNote(f.Refused)}
+		case f.Prepared != nil:
+			h.addrs = f.Prepared.Addrs
+			return nil
+		}
+	}
+}
+
+// findAgent reads what comes before the first frame, and sends elrun itself where it is
+// missing.
+func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
+	for range mostGreeting {
+		line, err := h.in.line()
+		if err != nil {
+			return err
+		}
+		word, ok := strings.CutPrefix(string(line), agentMark)
+		switch {
+		case !ok: // a greeting
+		case word == "ready":
+			return nil
+		case word == "none":
+			return &hostError{"no elrun there in PATH, nor at " + p.self + ": install it, or use --copy"}
+		case word == "need" && p.copied != nil:
+			f, err := os.Open(p.copied.path)
+			if err != nil {
+				return &hostError{err.Error()}
+			}
+			_, err = io.Copy(&patient{h.stdin, limit, h.timeout}, f)
+			_ = f.Close()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return &hostError{"its shell writes without end when somebody logs in: keep .bashrc silent where there is no terminal"}
+}
+
+// sendFile sends the program.
+func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return &hostError{err.Error()}
+	}
+	defer f.Close()
+	buf := make([]byte, maxPart)
+	for {
+		n, err := f.Read(buf)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return &hostError{err.Error()}
+		}
+		limit.Reset(h.timeout)
+		if err := w.write(frame{Part: &filePart{buf[:n]}}); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// patient restarts a limit whenever something was written.
+type patient struct {
+	w       io.Writer
+	limit   *time.Timer
+	timeout time.Duration
+}
+
+// Write implements io.Writer.
+func (p *patient) Write(b []byte) (int, error) {
+	p.limit.Reset(p.timeout)
+	return p.w.Write(b)
+}
+
+// reachable has the host try to connect to others, and returns which it cannot reach and why.
+func (h *remoteHost) reachable(others []hostAddrs) (map[string]string, error) {
+	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
+	defer limit.Stop()
+	h.send(frame{Probe: others})
+	for {
+		f, err := h.in.next()
+		switch {
+		case err != nil:
+			return nil, sshError(h.Name, h.stderr, err, 0)
+		case f.Probed != nil:
+			return f.Probed.Failed, nil
+		}
+	}
+}
+
+// lastWords keeps the end of what a command says on standard error.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// mostWords is how many bytes are kept.
+const mostWords = 8 << 10
+
+// Write implements io.Writer.
+func (l *lastWords) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, b...)
+	l.text = l.text[max(0, len(l.text)-mostWords):]
+	return len(b), nil
+}
+
+// String returns what is kept.
+func (l *lastWords) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
+}
+
+// last returns the last line that is not empty.
+func (l *lastWords) last() string {
+	said := ""
+	for line := range strings.Lines(l.String()) {
+		said = cmp.Or(strings.TrimSpace(line), said)
+	}
+	return said
+}

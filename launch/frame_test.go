@@ -1,0 +1,88 @@
+package launch
+
+import (
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// frames are one of each kind.
+func frames() []frame {
+	self := memberAt(1)
+	return []frame{
+		{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/"}},
+		{Part: &filePart{[]byte{0, 255}}},
+		{Probe: []hostAddrs{{"b", []string{"192.0.2.1:1/w"}}}},
+		{Index: 3, Spawn: &spawnOrder{Env: []string{"A=b"}, Peers: 2}},
+		{Index: 3, Signal: &signalOrder{Signal: syscall.SIGTERM, Ask: true}},
+		{Index: 3, Suspect: true},
+		{Index: 3, Message: &message{Hello: &self}, PID: 7},
+		{Index: 3, Message: &message{Dead: elastic.ID("x")}},
+		{Ready: &hostInfo{Protocol: 1, Host: "h", System: "linux/arm64", Cores: 4}},
+		{Need: true},
+		{Prepared: &preparation{Addrs: []string{"192.0.2.1:1/w"}}},
+		{Refused: "why"},
+		{Probed: &probeResult{map[string]string{"b": "refused"}}},
+		{Index: 3, Output: &outputPart{To: toStderr, Data: []byte("x\n")}},
+		{Index: 3, Output: &outputPart{End: true}},
+		{Index: 3, Mistake: "why"},
+		{Index: 3, Stopped: true, PID: 7},
+		{Index: 3, Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}},
+	}
+}
+
+func TestFrames(t *testing.T) {
+	var text strings.Builder
+	w := frameWriter{w: &text}
+	for _, f := range frames() {
+		if err := w.write(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newFrameReader(strings.NewReader(text.String() + `{"need":true}`)) // the last line is not ended
+	for _, want := range frames() {
+		if got, err := r.next(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, error %v, want %+v", got, err, want)
+		}
+	}
+	if _, err := r.next(); !errors.Is(err, io.EOF) {
+		t.Errorf("error %v at the end", err)
+	}
+}
+
+func TestBadFrames(t *testing.T) {
+	for _, line := range []string{"", "{", "{}", `{"need":true,"suspect":true}`, `{"i":-1,"need":true}`, `{"i":9999,"need":true}`,
+		`{"out":{"to":2}}`, `{"out":{"to":-1}}`, `{"spawn":{"peers":0}}`, `{"signal":{"signal":0}}`, `{"msg":{}}`} {
+		if f, err := decodeFrame([]byte(line)); err == nil {
+			t.Errorf("%s: %+v, no error", line, f)
+		}
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	for _, seed := range frames() {
+		line, err := encodeFrame(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		got, err := decodeFrame(line)
+		if err != nil {
+			return
+		}
+		again, err := encodeFrame(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeFrame(again); err != nil {
+			t.Errorf("%s: %v", again, err)
+		}
+	})
+}

@@ -1,0 +1,224 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// hostList are the hosts of a job and which peers they get. A nil list has none: peers run
+// here.
+type hostList struct {
+	hosts []*remoteHost // that are connected
+	seats []*remoteHost // by index of the peers that were placed at the start
+}
+
+// connect gets all hosts ready at the same time. One that does not work is told of, and the
+// job runs on the others if they have room for the fewest peers that it wants.
+func (r *runner) connect(ctx context.Context) error {
+	if len(r.o.Hosts) == 0 {
+		return nil
+	}
+	p, err := r.o.plan(r.path)
+	if err != nil {
+		return err
+	}
+	all := make([]*remoteHost, len(r.o.Hosts))
+	errs := make([]error, len(all))
+	var work sync.WaitGroup
+	for i, h := range r.o.Hosts {
+		all[i] = &remoteHost{Host: h, orphans: r.orphans, peers: make(map[int]*remote), ended: make(chan struct{})}
+		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
+	}
+	work.Wait()
+	r.hosts = &hostList{}
+	var failed []error
+	for i, h := range all {
+		if errs[i] != nil {
+			failed = append(failed, errs[i])
+			continue
+		}
+		r.hosts.hosts = append(r.hosts.hosts, h)
+	}
+	failed = append(failed, r.hosts.part(r.o.Relay == "members" || !wide(r.o.Listen))...)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.hosts.seat(r.o.Peers)
+	room := len(r.hosts.seats)
+	if room < max(1, r.o.MinPeers) {
+		if len(r.hosts.hosts) > 0 {
+			failed = append(failed, fmt.Errorf("the hosts that work have room for %s, the job wants at least %d (--min-peers)", plural(room, "peer", "peers"), r.o.MinPeers))
+		}
+		return fmt.Errorf("launch: %s", joinErrors(failed))
+	}
+	for _, err := range failed {
+		r.say("%v; the job runs on the other hosts", err)
+	}
+	r.o.Peers = room
+	r.meet = newMeeting(room, r.meet.order, false)
+	for _, h := range r.hosts.hosts {
+		h.run(r.console.say)
+	}
+	return nil
+}
+
+// wide reports whether peers listen at all addresses of their hosts, as probes do.
+func wide(listen string) bool { return listen == listenAuto || listen == listenAll }
+
+// joinErrors words all errors in a line.
+func joinErrors(errs []error) string {
+	var words []string
+	for _, err := range errs {
+		words = append(words, err.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
+// part leaves out hosts, as few as it finds, until each of the rest can connect to each other
+// in one direction at least, and returns why. It does nothing where peers find other ways.
+func (l *hostList) part(others bool) (failed []error) {
+	if others || len(l.hosts) < 2 {
+		return nil
+	}
+	reasons := make([]map[string]string, len(l.hosts))
+	errs := make([]error, len(l.hosts))
+	var work sync.WaitGroup
+	for i, h := range l.hosts {
+		var rest []hostAddrs
+		for k, o := range l.hosts {
+			if k != i {
+				rest = append(rest, hostAddrs{o.Name, o.addrs})
+			}
+		}
+		work.Go(func() { reasons[i], errs[i] = h.reachable(rest) })
+	}
+	work.Wait()
+	out := make(map[int]bool)
+	for i, err := range errs {
+		if err != nil {
+			failed, out[i] = append(failed, err), true
+		}
+	}
+	for {
+		worst, with := l.worst(reasons, out)
+		if len(with) == 0 {
+			break
+		}
+		name, other := l.hosts[worst].Name, l.hosts[with[0]].Name
+		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through, or use --relay members", name, other, reasons[worst][other]))
+		out[worst] = true
+	}
+	var rest []*remoteHost
+	for i, h := range l.hosts {
+		if out[i] {
+			h.hangUp()
+			continue
+		}
+		rest = append(rest, h)
+	}
+	l.hosts = rest
+	return failed
+}
+
+// worst returns the host that has no way to the most others, the last of equals, and these.
+func (l *hostList) worst(reasons []map[string]string, out map[int]bool) (worst int, with []int) {
+	for i, h := range l.hosts {
+		var cut []int
+		for k, o := range l.hosts {
+			if k == i || out[i] || out[k] {
+				continue
+			}
+			_, there := reasons[i][o.Name]
+			_, back := reasons[k][h.Name]
+			if there && back {
+				cut = append(cut, k)
+			}
+		}
+		if len(cut) > 0 && len(cut) >= len(with) {
+			worst, with = i, cut
+		}
+	}
+	return worst, with
+}
+
+// seat gives the hosts their peers, in order, at most so many in all; 0 for no bound.
+func (l *hostList) seat(most int) {
+	for _, h := range l.hosts {
+		if h.Slots == 0 {
+			h.Slots = max(1, h.info.Cores)
+		}
+		for range h.Slots {
+			if most == 0 || len(l.seats) < most {
+				l.seats = append(l.seats, h)
+			}
+		}
+	}
+}
+
+// place returns the host for a peer: its seat, or that with the fewest peers for its slots.
+func (l *hostList) place(index int, running map[int]*child) *remoteHost {
+	if l == nil {
+		return nil
+	}
+	if index < len(l.seats) && !l.seats[index].lostNow() {
+		return l.seats[index]
+	}
+	load := func(h *remoteHost) float64 {
+		n := 1
+		for _, c := range running {
+			if c.host == h.Name {
+				n++
+			}
+		}
+		if h.lostNow() {
+			n += maxPeers * maxPeers
+		}
+		return float64(n) / float64(h.Slots)
+	}
+	return slices.MinFunc(l.hosts, func(a, b *remoteHost) int {
+		switch x, y := load(a), load(b); {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+}
+
+// share is how many of n peers a host is to have.
+func (l *hostList) share(h *remoteHost, n int) int {
+	here := 0
+	for i, s := range l.seats {
+		if s == h && i < n {
+			here++
+		}
+	}
+	return max(1, here)
+}
+
+// cutOff ends the connections soon, if they have not ended: a host that does not answer holds
+// up nobody.
+func (l *hostList) cutOff() {
+	if l == nil {
+		return
+	}
+	for _, h := range l.hosts {
+		h.cutOffSoon()
+	}
+}
+
+// hangUp ends the agents.
+func (r *runner) hangUp() {
+	if r.hosts == nil {
+		return
+	}
+	var work sync.WaitGroup
+	for _, h := range r.hosts.hosts {
+		work.Go(h.hangUp)
+	}
+	work.Wait()
+}

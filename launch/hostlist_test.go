@@ -1,0 +1,80 @@
+package launch
+
+import (
+	"slices"
+	"testing"
+)
+
+// hostsNamed returns hosts that are not connected.
+func hostsNamed(slots int, names ...string) *hostList {
+	l := &hostList{}
+	for _, n := range names {
+		l.hosts = append(l.hosts, &remoteHost{Host: Host{n, slots}, info: hostInfo{Cores: 3}})
+	}
+	return l
+}
+
+// names returns those of hosts.
+func names(hosts []*remoteHost) []string {
+	var out []string
+	for _, h := range hosts {
+		out = append(out, h.Name)
+	}
+	return out
+}
+
+func TestSeats(t *testing.T) {
+	l := hostsNamed(2, "a", "b")
+	l.hosts[1].Slots = 0 // as many as cores
+	l.seat(0)
+	if got := names(l.seats); !slices.Equal(got, []string{"a", "a", "b", "b", "b"}) {
+		t.Errorf("seats %v", got)
+	}
+	if l.share(l.hosts[0], 5) != 2 || l.share(l.hosts[1], 5) != 3 || l.share(l.hosts[1], 3) != 1 {
+		t.Error("shares")
+	}
+	few := hostsNamed(2, "a", "b")
+	few.seat(3)
+	if got := names(few.seats); !slices.Equal(got, []string{"a", "a", "b"}) {
+		t.Errorf("seats %v", got)
+	}
+}
+
+// A peer keeps its seat; one that has none, or whose host is gone, comes where the fewest are
+// for the slots.
+func TestPlace(t *testing.T) {
+	l := hostsNamed(2, "a", "b")
+	l.hosts[1].Slots = 4
+	l.seat(0)
+	running := map[int]*child{0: {host: "a"}, 1: {host: "a"}, 2: {host: "b"}}
+	if got := l.place(1, running).Name; got != "a" {
+		t.Errorf("peer 1 comes to %s", got)
+	}
+	if got := l.place(9, running).Name; got != "b" {
+		t.Errorf("peer 9 comes to %s", got)
+	}
+	l.hosts[1].gone = true
+	if got := l.place(9, running).Name; got != "a" {
+		t.Errorf("with host b lost peer 9 comes to %s", got)
+	}
+	if (*hostList)(nil).place(0, nil) != nil {
+		t.Error("a host where there is none")
+	}
+}
+
+// A host is left out only where neither it nor the other can connect; as few as possible are.
+func TestWorst(t *testing.T) {
+	l := hostsNamed(1, "a", "b", "c", "d")
+	none := map[string]string{}
+	reasons := []map[string]string{{"c": "refused"}, {"c": "refused"}, {"a": "refused", "b": "refused"}, {"a": "refused"}}
+	worst, with := l.worst(reasons, map[int]bool{})
+	if worst != 2 || !slices.Equal(with, []int{0, 1}) {
+		t.Errorf("worst %d with %v", worst, with)
+	}
+	if _, with := l.worst(reasons, map[int]bool{2: true}); len(with) > 0 {
+		t.Errorf("without it still %v", with)
+	}
+	if _, with := l.worst([]map[string]string{{"b": "refused"}, none, none, none}, map[int]bool{}); len(with) > 0 {
+		t.Errorf("one direction is enough, but %v", with)
+	}
+}

@@ -1,0 +1,107 @@
+package launch
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Host is a host on which peers are started, by way of ssh.
+type Host struct {
+	// Name is what ssh connects to: a name, USER@NAME, or an alias of ~/.ssh/config. The name
+	// localhost stands for this host, without ssh.
+	Name string
+	// Slots is how many peers it gets; 0 for as many as it has cores.
+	Slots int
+}
+
+// ParseHosts reads a list of hosts as mpirun has it: "a:2,b" gives host a two peers and host b
+// one. A host that is named twice gets the sum.
+func ParseHosts(list string) ([]Host, error) {
+	var hosts []Host
+	for _, word := range strings.Split(list, ",") {
+		name, count, counted := strings.Cut(strings.TrimSpace(word), ":")
+		h := Host{Name: name, Slots: 1}
+		if counted {
+			n, err := parseSlots(count)
+			if err != nil {
+				return nil, fmt.Errorf("host %q: %w", word, err)
+			}
+			h.Slots = n
+		}
+		var err error
+		if hosts, err = addHost(hosts, h); err != nil {
+			return nil, err
+		}
+	}
+	return hosts, nil
+}
+
+// ReadHostfile reads a file of hosts as mpirun has it: a line for each, with slots=N behind the
+// name, or as many peers as the host has cores; # begins a comment.
+func ReadHostfile(r io.Reader) ([]Host, error) {
+	var hosts []Host
+	scan := bufio.NewScanner(r)
+	for line := 1; scan.Scan(); line++ {
+		text, _, _ := strings.Cut(scan.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		h := Host{Name: words[0]}
+		if name, count, ok := strings.Cut(words[0], ":"); ok {
+			n, err := parseSlots(count)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", line, err)
+			}
+			h = Host{name, n}
+		}
+		for _, w := range words[1:] {
+			key, value, _ := strings.Cut(w, "=")
+			if key != "slots" {
+				return nil, fmt.Errorf("line %d: %q: want slots=N, or nothing, behind a host", line, w)
+			}
+			n, err := parseSlots(value)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", line, err)
+			}
+			h.Slots = n
+		}
+		var err error
+		if hosts, err = addHost(hosts, h); err != nil {
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("no host in it")
+	}
+	return hosts, nil
+}
+
+// parseSlots reads a number of peers.
+func parseSlots(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxPeers {
+		return 0, fmt.Errorf("%q peers, want 1 to %d", text, maxPeers)
+	}
+	return n, nil
+}
+
+// addHost adds a host to a list, or its peers to one that is there.
+func addHost(hosts []Host, h Host) ([]Host, error) {
+	if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
+		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)
+	}
+	for i := range hosts {
+		if hosts[i].Name == h.Name {
+			hosts[i].Slots += h.Slots
+			return hosts, nil
+		}
+	}
+	return append(hosts, h), nil
+}

@@ -1,0 +1,58 @@
+package launch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseHosts(t *testing.T) {
+	for list, want := range map[string][]Host{
+		"a":             {{"a", 1}},
+		"a:2,b":         {{"a", 2}, {"b", 1}},
+		"me@a:3, b:1,b": {{"me@a", 3}, {"b", 2}},
+	} {
+		if got, err := ParseHosts(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, error %v", list, got, err)
+		}
+	}
+	for _, list := range []string{"", "a,", "a:0", "a:x", "a:-1", "a:4097", "-oProxyCommand=x", "a b", "a;b", "$(b)"} {
+		if got, err := ParseHosts(list); err == nil {
+			t.Errorf("%q: %v, no error", list, got)
+		}
+	}
+}
+
+func TestReadHostfile(t *testing.T) {
+	got, err := ReadHostfile(strings.NewReader("# ours\na slots=2\n\nme@b  # all cores\nc:3\na slots=1\n"))
+	if want := []Host{{"a", 3}, {"me@b", 0}, {"c", 3}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, error %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"a\nb slots=x":   "line 2",
+		"a max-slots=2":  "slots=N",
+		"a slots=2 fast": "slots=N",
+		"# nobody\n":     "no host",
+		"a:no":           "line 1",
+	} {
+		if got, err := ReadHostfile(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, error %v", text, got, err)
+		}
+	}
+}
+
+func FuzzReadHostfile(f *testing.F) {
+	f.Add("a slots=2 # x\nb\n")
+	f.Add("me@a:1")
+	f.Fuzz(func(t *testing.T, text string) {
+		hosts, err := ReadHostfile(strings.NewReader(text))
+		if err == nil && len(hosts) == 0 {
+			t.Error("no host, and no error")
+		}
+		for _, h := range hosts {
+			if h.Name == "" || h.Name[0] == '-' || h.Slots < 0 {
+				t.Errorf("host %+v", h)
+			}
+		}
+	})
+}

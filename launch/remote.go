@@ -1,0 +1,285 @@
+package launch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// remoteHost is a host whose peers an agent starts: a process of this elrun there, to which
+// ssh carries frames. Its life:
+//
+//	connect   starts ssh, and by it the agent, which gets ready
+//	spawn     has peers started; run hands on what they say
+//	hangUp    ends the agent, and so its peers
+//
+// Nothing waits for a host: what is sent goes into the outbox.
+type remoteHost struct {
+	Host
+	cmd     *exec.Cmd
+	timeout time.Duration // until it is ready, without the time to copy a program
+	orphans *orphanage
+	stdin   io.WriteCloser
+	in      *frameReader
+	stderr  *lastWords
+	out     *outbox
+	work    sync.WaitGroup // the writer, and run
+	info    hostInfo
+	addrs   []string      // of its probe
+	ended   chan struct{} // closed when run has ended
+
+	mu      sync.Mutex
+	peers   map[int]*remote // that run
+	running bool            // run has been called
+	gone    bool            // the connection has ended
+	quiet   bool            // its end is no news
+}
+
+const (
+	// hangUpPeriod is how long ssh may take to end when its agent has.
+	hangUpPeriod = 2 * time.Second
+)
+
+// writeLine writes to the agent.
+func (h *remoteHost) writeLine(line []byte) error {
+	_, err := h.stdin.Write(line)
+	return err
+}
+
+// send hands a frame to the writer.
+func (h *remoteHost) send(f frame) {
+	if line, err := encodeFrame(f); err == nil {
+		h.out.add(line, result)
+	}
+}
+
+// run hands on what the agent says until it ends. say gets what people should know.
+func (h *remoteHost) run(say func(string)) {
+	h.mu.Lock()
+	h.running = true
+	h.mu.Unlock()
+	h.work.Go(func() {
+		var err error
+		for err == nil {
+			var f frame
+			if f, err = h.in.next(); err == nil {
+				h.hear(f)
+			}
+		}
+		h.lost(say, err)
+		close(h.ended)
+	})
+}
+
+// hear handles one frame.
+func (h *remoteHost) hear(f frame) {
+	h.mu.Lock()
+	p := h.peers[f.Index]
+	if p != nil && f.PID > 0 {
+		p.processID = f.PID
+	}
+	h.mu.Unlock()
+	if p == nil {
+		return
+	}
+	switch {
+	case f.Message != nil:
+		p.to.message(*f.Message, 0)
+	case f.Output != nil && !f.Output.End:
+		p.to.output(f.Output.To, f.Output.Data)
+	case f.Output != nil:
+		p.endOutput(f.Output.To)
+	case f.Mistake != "":
+		p.to.mistake(errors.New(clipNote(f.Mistake)))
+	case f.Stopped:
+		p.to.halted(f.PID)
+	case f.Exit != nil:
+		p.end(f.Exit.exit(p.index))
+	case f.Refused != "":
+		p.to.mistake(errors.New(clipNote(f.Refused)))
+		p.giveUp(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
+	}
+	if p.over() {
+		h.mu.Lock()
+		delete(h.peers, p.index)
+		h.mu.Unlock()
+		close(p.done)
+	}
+}
+
+// statusNotStarted is the exit status of a program that could not be started, as of a shell.
+const statusNotStarted = 126
+
+// lost ends the peers of a host whose connection has ended. They are on their own there.
+func (h *remoteHost) lost(say func(string), why error) {
+	if !errors.Is(why, io.EOF) {
+		_ = h.cmd.Process.Kill() // what it says cannot be read
+	}
+	ended := h.wait()
+	h.mu.Lock()
+	h.gone = true
+	left := slices.Collect(maps.Values(h.peers))
+	clear(h.peers)
+	quiet := h.quiet
+	h.mu.Unlock()
+	if len(left) > 0 && !quiet {
+		if errors.Is(why, io.EOF) {
+			why = errors.New(cmp.Or(h.stderr.last(), fmt.Sprint(ended)))
+		}
+		say(fmt.Sprintf("host %s: the connection to it was lost (%s); without it the peers there leave: %s", h.Name, clipNote(why.Error()), listPeers(indicesOf(left))))
+	}
+	for _, p := range left {
+		p.giveUp(Exit{Index: p.index, PID: p.pid(), Code: -1, Lost: true, at: time.Now()})
+		close(p.done)
+	}
+}
+
+// indicesOf returns the indices of peers in order.
+func indicesOf(peers []*remote) []int {
+	var out []int
+	for _, p := range peers {
+		out = append(out, p.index)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wait waits for ssh and returns how it ended.
+func (h *remoteHost) wait() error {
+	err := h.cmd.Wait()
+	h.orphans.ended(h.cmd.Process.Pid)
+	return err
+}
+
+// hangUp ends the agent and waits until it has ended.
+func (h *remoteHost) hangUp() {
+	h.mu.Lock()
+	h.quiet = true
+	running := h.running
+	h.mu.Unlock()
+	late := time.AfterFunc(hangUpPeriod, h.cutOff)
+	defer late.Stop()
+	h.out.close()
+	_ = h.stdin.Close()
+	h.work.Wait()
+	if !running {
+		_ = h.wait() // it has nothing to say
+	}
+}
+
+// cutOff ends the connection at once.
+func (h *remoteHost) cutOff() { _ = h.cmd.Process.Kill() }
+
+// cutOffSoon ends the connection if the agent does not, which has been told to kill its peers.
+func (h *remoteHost) cutOffSoon() {
+	late := time.AfterFunc(hangUpPeriod, h.cutOff)
+	go func() { // until run has ended
+		<-h.ended
+		late.Stop()
+	}()
+}
+
+// lostNow reports whether the connection has ended.
+func (h *remoteHost) lostNow() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gone
+}
+
+// spawn has a peer started, one of so many on the host.
+func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
+	p := &remote{index: index, h: h, to: to, done: make(chan struct{})}
+	h.mu.Lock()
+	gone := h.gone
+	if !gone {
+		h.peers[index] = p
+	}
+	h.mu.Unlock()
+	if gone {
+		go func() { // as its notices wait for the launcher's loop
+			p.giveUp(Exit{Index: index, Code: -1, Lost: true, at: time.Now()})
+			close(p.done)
+		}()
+		return p
+	}
+	h.send(frame{Index: index, Spawn: &spawnOrder{Env: env, Peers: here}})
+	return p
+}
+
+// remote is a peer's process on another host.
+type remote struct {
+	index     int
+	h         *remoteHost
+	to        receiver
+	processID int           // guarded by h.mu; 0 if it is not known
+	done      chan struct{} // closed when nothing more comes of it
+
+	// For the goroutine that reads from the host.
+	exited bool
+	ended  [2]bool // output streams
+}
+
+// over reports whether nothing more comes of the process.
+func (p *remote) over() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
+
+// end notes the end of the process.
+func (p *remote) end(e Exit) {
+	p.exited = true
+	p.to.ended(e)
+}
+
+// endOutput notes the end of an output stream.
+func (p *remote) endOutput(t target) {
+	if !p.ended[t] {
+		p.ended[t] = true
+		p.to.outputEnd(t)
+	}
+}
+
+// giveUp ends all that has not ended.
+func (p *remote) giveUp(e Exit) {
+	if !p.exited {
+		p.end(e)
+	}
+	p.endOutput(toStdout)
+	p.endOutput(toStderr)
+}
+
+// watch implements process.
+func (p *remote) watch() { <-p.done }
+
+// send implements process.
+func (p *remote) send(m message) { p.h.send(frame{Index: p.index, Message: &m}) }
+
+// signal implements process.
+func (p *remote) signal(sig syscall.Signal) {
+	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig}})
+}
+
+// ask implements process.
+func (p *remote) ask(sig syscall.Signal) {
+	p.h.send(frame{Index: p.index, Signal: &signalOrder{Signal: sig, Ask: true}})
+}
+
+// met implements process: the agent sees to it.
+func (p *remote) met(int) {}
+
+// pid implements process.
+func (p *remote) pid() int {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	return p.processID
+}
+
+// suspect implements process.
+func (p *remote) suspect() (pid int, halted bool) {
+	p.h.send(frame{Index: p.index, Suspect: true})
+	return 0, false
+}

@@ -1,0 +1,226 @@
+package ssh
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/testing/process"
+)
+
+// failure is a way of ssh, or of a host, to fail.
+type failure struct {
+	lines   []string                       // of sshd's configuration
+	prepare func(t *testing.T, a *attempt) // breaks something
+	want    string                         // in the sentence, besides the host
+}
+
+// attempt is one run of elrun -H a.
+type attempt struct {
+	*server
+	host, elrun string
+	program     []string
+	flags       []string
+	timeout     time.Duration // of connecting
+}
+
+// shadow puts an elrun of this script all others on the hosts.
+func (a *attempt) shadow(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "elrun"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a.flags = append(a.flags, "--ssh", a.wrapper(t, `export PATH=`+dir+`:$PATH`))
+}
+
+// wrapper returns a command that runs ssh with something before the command of the host.
+func (a *attempt) wrapper(t *testing.T, before string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "wrapped-ssh")
+	script := fmt.Sprintf("#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec ssh -F %s \"$1\" '%s;' \"$2\"\n", a.config, before)
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// silent listens and never says a word, or closes each connection at once.
+func silent(t *testing.T, closes bool) (port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if closes {
+				_ = conn.Close()
+			} else {
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+		}
+	}()
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// script returns a program that does nothing.
+func script(t *testing.T, dir, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, "train")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// sshFailures are the ways in which ssh does not reach a host.
+func sshFailures() map[string]failure {
+	return map[string]failure{
+		"nothing listens": {prepare: func(t *testing.T, a *attempt) {
+			_, port, _ := net.SplitHostPort(freeAddress(t))
+			a.configure(t, "Port "+port)
+		}, want: "nothing listens at its ssh port"},
+		"unknown name":       {prepare: func(_ *testing.T, a *attempt) { a.host = "no-such-host.invalid" }, want: "no host of this name"},
+		"host key not known": {prepare: func(t *testing.T, a *attempt) { a.write(t, "known_hosts", "") }, want: "host key is not known"},
+		"host key changed": {prepare: func(t *testing.T, a *attempt) {
+			host, port, _ := net.SplitHostPort(a.addr)
+			a.write(t, "known_hosts", "["+host+"]:"+port+" "+a.read(t, "id.pub"))
+		}, want: "not the one known here"},
+		"login refused": {prepare: func(t *testing.T, a *attempt) { a.write(t, "authorized_keys", "") }, want: "refuses this login"},
+		"too many keys": {lines: []string{"MaxAuthTries 1"}, prepare: func(t *testing.T, a *attempt) {
+			other := filepath.Join(a.dir, "other")
+			run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other)
+			a.configure(t, "IdentityFile "+other)
+		}, want: "too many keys"},
+		"bad configuration": {prepare: func(t *testing.T, a *attempt) { a.configure(t, "NoSuchOption yes") }, want: "cannot read its configuration"},
+		"key of others": {prepare: func(t *testing.T, a *attempt) {
+			if err := os.Chmod(filepath.Join(a.dir, "id"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, want: "chmod 600"},
+		"no answer": {prepare: func(t *testing.T, a *attempt) {
+			a.timeout = 3 * time.Second
+			a.configure(t, "Port "+silent(t, false))
+		}, want: "does not answer"},
+		"closed at once": {prepare: func(t *testing.T, a *attempt) { a.configure(t, "Port "+silent(t, true)) }, want: "turned the connection down"},
+		"no forwarding": {lines: []string{"AllowTcpForwarding no"}, prepare: func(t *testing.T, a *attempt) {
+			a.configure(t, "Host a", "ProxyCommand ssh -F "+a.config+" -W %h:%p b", "Host *")
+		}, want: "does not pass connections on"},
+		"no common method": {lines: []string{"Ciphers aes256-ctr"}, prepare: func(t *testing.T, a *attempt) { a.configure(t, "Ciphers aes128-ctr") }, want: "no method in common"},
+	}
+}
+
+// hostFailures are the ways in which a host fails that ssh can reach.
+func hostFailures() map[string]failure {
+	return map[string]failure{
+		"no elrun": {prepare: func(t *testing.T, a *attempt) {
+			a.elrun = filepath.Join(t.TempDir(), "elrun")
+			run(t, "cp", process.Elrun(), a.elrun)
+			a.flags = append(a.flags, "--ssh", a.wrapper(t, "rm -f "+a.elrun))
+		}, want: "no elrun there"},
+		"an older elrun": {prepare: func(t *testing.T, a *attempt) {
+			a.shadow(t, `echo 'elrun: cannot run "agent": not found in PATH' >&2; exit 1`)
+		}, want: "older"},
+		"another version": {prepare: func(t *testing.T, a *attempt) {
+			a.shadow(t, `echo elrun-agent ready; echo "{\"ready\":{\"protocol\":99,\"cores\":1}}"; cat >/dev/null`)
+		}, want: "another version"},
+		"a shell that talks for ever": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "yes") }, want: "writes without end"},
+		"a shell that says nothing": {prepare: func(t *testing.T, a *attempt) {
+			a.timeout = 3 * time.Second
+			a.shadow(t, "cat >/dev/null")
+		}, want: "no answer within"},
+		"a shell that fails": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "echo it is broken >&2; exit 3") }, want: "it is broken"},
+		"no program":         {prepare: func(_ *testing.T, a *attempt) { a.program = []string{"no-such-program"} }, want: "not found in PATH; --copy"},
+		"program not executable": {prepare: func(t *testing.T, a *attempt) {
+			a.program = []string{script(t, t.TempDir(), "", 0o600)}
+		}, want: "not executable"},
+		"another build of the program": {prepare: func(t *testing.T, a *attempt) {
+			here, there := t.TempDir(), t.TempDir()
+			script(t, here, "exit 0", 0o700)
+			script(t, there, "exit 1", 0o700)
+			if err := os.Symlink(process.Elrun(), filepath.Join(here, "elrun")); err != nil {
+				t.Fatal(err)
+			}
+			a.flags = append(a.flags, "--dir", there)
+			a.program = []string{"./train"}
+			t.Chdir(here)
+		}, want: "another build"},
+		"no working folder": {prepare: func(_ *testing.T, a *attempt) { a.flags = append(a.flags, "--dir", "/no/such/folder") }, want: "no working folder /no/such/folder"},
+		"no room for copies": {prepare: func(t *testing.T, a *attempt) {
+			a.flags = append(a.flags, "--copy", "--ssh", a.wrapper(t, "export XDG_CACHE_HOME=/dev/null"))
+		}, want: "cannot create directory"},
+	}
+}
+
+// Each failure is told in a line that names the host and a remedy, soon.
+func TestFailures(t *testing.T) {
+	all := sshFailures()
+	maps.Copy(all, hostFailures())
+	for name, f := range all {
+		t.Run(name, func(t *testing.T) {
+			a := &attempt{server: newServer(t, f.lines...), host: "a", elrun: process.Elrun(), program: []string{"true"}, timeout: process.Limit}
+			f.prepare(t, a)
+			args := append([]string{"--ssh", a.ssh(), "-H", a.host, "--connect-timeout", a.timeout.String()}, a.flags...)
+			cmd := exec.Command(a.elrun, append(args, a.program...)...)
+			begun := time.Now()
+			p := process.Start(t, cmd)
+			status := p.Wait(t)
+			said := p.Err.String()
+			if status != 1 || strings.Count(said, "\n") != 1 || len(said) > 260 || !strings.HasPrefix(said, "elrun: host "+a.host+": ") || !strings.Contains(said, f.want) {
+				t.Errorf("status %d, said %q, want %q", status, said, f.want)
+			}
+			t.Logf("%.1f s: %s", time.Since(begun).Seconds(), said)
+		})
+	}
+}
+
+// Where some hosts work the job runs on these, if that is enough.
+func TestSomeHostsWork(t *testing.T) {
+	s := newServer(t)
+	j := s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid")
+	j.finishes(t, 3)
+	if said := j.elrun.Err.String(); !strings.Contains(said, "host no-such-host.invalid: there is no host of this name") || !strings.Contains(said, "runs on the other hosts") {
+		t.Errorf("said %q", said)
+	}
+	j = s.start(t, 3, 0, "-H", "a:2,no-such-host.invalid", "--min-peers", "3")
+	if status := j.elrun.Wait(t); status != 1 || !strings.Contains(j.elrun.Err.String(), "--min-peers") {
+		t.Errorf("status %d, said %q", status, j.elrun.Err.String())
+	}
+	j.gone(t)
+}
+
+// What is missing is copied, once.
+func TestCopy(t *testing.T) {
+	s := newServer(t)
+	cache := t.TempDir()
+	a := &attempt{server: s}
+	ssh := a.wrapper(t, "export XDG_CACHE_HOME="+cache)
+	for range 2 {
+		j := s.start(t, 2, 0, "-H", "a,b", "--copy", "--ssh", ssh)
+		j.finishes(t, 2)
+	}
+	var files []string
+	for _, pattern := range []string{"*/elrun", "*/*.test"} {
+		found, err := filepath.Glob(filepath.Join(cache, "elrun", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if all, _ := filepath.Glob(filepath.Join(cache, "elrun", "*", "*")); len(files) != 2 || len(all) != 2 {
+		t.Errorf("copies %v of %v", files, all)
+	}
+}
