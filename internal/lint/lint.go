@@ -76,6 +76,7 @@ func Rules() []Rule {
 		{"calls", eachFile(checkCalls)},
 		{"documentation", checkDocs},
 		{"surface", checkSurface},
+		{"example", checkExamples},
 		{"size", eachFile(checkSize)},
 		{"format", eachFile(checkFormat)},
 	}

@@ -57,6 +57,29 @@ func compare(t *testing.T, got []lint.Problem, want []string) {
 	}
 }
 
+// A function has an example that is named after it or calls it.
+func TestExampleRule(t *testing.T) {
+	const shown = "package collective_test\nimport \"" + lint.Module + "/collective\"\n"
+	for _, s := range []struct {
+		name, dir, code, test string
+		want                  []string
+	}{
+		{"none", "collective", "func F() {}", "func TestF() { collective.F() }", []string{"no example shows F: write ExampleF"}},
+		{"of that name", "collective", "func F() {}", "func ExampleF() {}", nil},
+		{"of that name and a suffix", "collective", "func F() {}", "func ExampleF_twice() {}", nil},
+		{"of another one", "collective", "func F() {}\nfunc G() {}", "func ExampleG() { func() { collective.F() }() }", nil},
+		{"of another package", "collective", "func F() {}", "func ExampleG() { ring.F() }", []string{"no example shows F"}},
+		{"methods and what is hidden", "collective", "type T int\nfunc (T) F() {}\nfunc f() {}", "", nil},
+		{"another package", "ring", "func F() {}", "", nil},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			p := packageOf(t, s.dir+"/a.go", "package collective\n"+s.code)
+			p.Files = append(p.Files, packageOf(t, s.dir+"/a_test.go", shown+s.test).Files...)
+			compare(t, ruleNamed("example").Check(p), s.want)
+		})
+	}
+}
+
 // importing returns the source of a package that imports paths.
 func importing(pkg string, paths ...string) string {
 	source := "package " + pkg + "\n"

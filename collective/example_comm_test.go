@@ -1,0 +1,196 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/transport/mem"
+)
+
+// A communicator is made over a transport; alone a rank needs nobody else. It is told of calls
+// that wait for long.
+func ExampleNew() {
+	c, err := collective.New(mem.New(1)[0], 0, 1, collective.Options{
+		OnStall: func(s collective.Stall) { fmt.Println(s) },
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("rank", c.Rank(), "of", c.Size())
+	if err := c.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output: rank 0 of 1
+}
+
+// Ranks of one host make a communicator of their own.
+func ExampleSplit() {
+	group(4, func(ctx context.Context, c *collective.Comm) (any, error) {
+		host := c.Rank() / 2
+		local, err := collective.Split(ctx, c, host, c.Rank())
+		if err != nil {
+			return nil, err
+		}
+		sum := []int32{int32(c.Rank())}
+		err = collective.AllReduce(ctx, local, sum, sum, collective.Sum[int32])
+		return fmt.Sprintf("%d of %d, sum %d", local.Rank(), local.Size(), sum[0]), err
+	})
+	// Output:
+	// rank 0: 0 of 2, sum 1
+	// rank 1: 1 of 2, sum 1
+	// rank 2: 0 of 2, sum 5
+	// rank 3: 1 of 2, sum 5
+}
+
+// A second goroutine needs a communicator of its own: the two may take their calls in different
+// orders at different ranks.
+func ExampleDup() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		d, err := collective.Dup(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		loss := []float64{float64(c.Rank())}
+		logged := make(chan error)
+		go func() { logged <- collective.AllReduce(ctx, d, loss, loss, collective.Max[float64]) }()
+		gradient := []float64{1}
+		err = collective.AllReduce(ctx, c, gradient, gradient, collective.Sum[float64])
+		err = errors.Join(err, <-logged, d.Close())
+		return fmt.Sprint(gradient, loss), err
+	})
+	// Output:
+	// rank 0: [2] [1]
+	// rank 1: [2] [1]
+}
+
+// Calls may be carried out in another way without a sequence of their own: here round a ring of
+// another order, before the messages of others, and with a name for reports of stalls. A
+// communicator that many calls use is kept.
+func ExampleComm_With() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		urgent := c.With(collective.CallOptions{
+			Algorithm: collective.Ring,
+			Order:     []int{0, 2, 1},
+			Priority:  1,
+			For:       "first bucket",
+		})
+		v := []float32{1, 2, 3}
+		if err := collective.AllReduce(ctx, urgent, v, v, collective.Sum[float32]); err != nil {
+			return nil, err
+		}
+		err := collective.Barrier(ctx, c)
+		return v, err
+	})
+	// Output:
+	// rank 0: [3 6 9]
+	// rank 1: [3 6 9]
+	// rank 2: [3 6 9]
+}
+
+// What Auto takes depends on the sizes and on what messages cost, which Calibrate measures. A
+// user may choose by name.
+func ExampleParseAlgorithm() {
+	ring, err := collective.ParseAlgorithm("ring")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	group(4, func(_ context.Context, c *collective.Comm) (any, error) {
+		if c.Rank() > 0 {
+			return nil, nil
+		}
+		short, err := c.Choice(transport.KindAllReduce, 64, true)
+		if err != nil {
+			return nil, err
+		}
+		long, err := c.Choice(transport.KindAllReduce, 64<<20, true)
+		if err != nil {
+			return nil, err
+		}
+		_, err = c.With(collective.CallOptions{Algorithm: ring}).Choice(transport.KindBarrier, 0, true)
+		return fmt.Sprintf("%v, %v, %t", short, long, errors.Is(err, collective.ErrArgument)), nil
+	})
+	// Output: rank 0: recursive-doubling, ring, true
+}
+
+// The costs that are reckoned with before anything was measured: seconds for a message, for a
+// byte of it, and for adding a byte.
+func ExampleDefaultCost() {
+	cost := collective.DefaultCost()
+	const bytes = 1 << 20
+	message := time.Duration(1e9 * (cost.Alpha + bytes*cost.Beta))
+	fmt.Println("a message of 1 MiB takes", message.Round(10*time.Microsecond))
+	// Output: a message of 1 MiB takes 1.61ms
+}
+
+// Where a chunk of 10 elements begins and ends at each of four ranks.
+func ExampleChunk() {
+	for rank := range 4 {
+		first, end := collective.Chunk(10, 4, rank)
+		fmt.Println(first, end)
+	}
+	// Output:
+	// 0 3
+	// 3 6
+	// 6 8
+	// 8 10
+}
+
+// Ranks that make different calls get an error that names two of them. It is a mistake of the
+// program, which comes again on any other communicator.
+func ExampleMismatchError() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		v := make([]int32, 1+c.Rank())
+		err := collective.AllReduce(ctx, c, v, v, collective.Sum[int32])
+		var m *collective.MismatchError
+		if errors.As(err, &m) {
+			return fmt.Sprint(m.A.Kind, " of ", min(m.A.Count, m.B.Count), " and of ", max(m.A.Count, m.B.Count), " elements, ",
+				errors.Is(err, collective.ErrMistake)), nil
+		}
+		return nil, err
+	})
+	// Output:
+	// rank 0: allreduce of 1 and of 2 elements, true
+	// rank 1: allreduce of 1 and of 2 elements, true
+}
+
+// A rank that gives up ends the calls of all, and tells them why.
+func ExampleComm_Revoke() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		if c.Rank() == 0 {
+			c.Revoke(errors.New("the disk is full"))
+			return nil, nil
+		}
+		err := collective.Barrier(ctx, c)
+		var a *collective.AbortError
+		if errors.As(err, &a) && errors.Is(err, collective.ErrRevoked) {
+			return a, nil
+		}
+		return nil, err
+	})
+	// Output: rank 1: revoked by rank 0: the disk is full
+}
+
+// Vectors in memory that the ranks of a host share are reduced where they lie. Where there is no
+// such memory, as here, Alloc returns a slice like any other.
+func ExampleAlloc() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		v, err := collective.Alloc[float32](c, 1000)
+		if err != nil {
+			return nil, err
+		}
+		v[0] = 1
+		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[float32]); err != nil {
+			return nil, err
+		}
+		return fmt.Sprint(v[0], collective.IsShared(c, v) == c.SharesMemory()), collective.Free(c, v)
+	})
+	// Output:
+	// rank 0: 2 true
+	// rank 1: 2 true
+}

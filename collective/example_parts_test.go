@@ -1,0 +1,153 @@
+package collective_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elrun/elrun/collective"
+)
+
+// Each rank has a vector, and all get them all, one after the other.
+func ExampleAllGather() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		mine := []int32{int32(c.Rank()), int32(c.Rank() * c.Rank())}
+		all := make([]int32, len(mine)*c.Size())
+		err := collective.AllGather(ctx, c, all, mine)
+		return all, err
+	})
+	// Output:
+	// rank 0: [0 0 1 1 2 4]
+	// rank 1: [0 0 1 1 2 4]
+	// rank 2: [0 0 1 1 2 4]
+}
+
+// The vectors may have different lengths, which all ranks know: here 0, 1 and 2.
+func ExampleAllGatherV() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		counts := []int{0, 1, 2}
+		mine := []uint8{7, 8}[:c.Rank()]
+		all := make([]uint8, 3)
+		err := collective.AllGatherV(ctx, c, all, mine, counts)
+		return all, err
+	})
+	// Output:
+	// rank 0: [7 7 8]
+	// rank 1: [7 7 8]
+	// rank 2: [7 7 8]
+}
+
+// One rank gets the vectors of all.
+func ExampleGather() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const root = 1
+		loss := []float64{float64(c.Rank()) / 2}
+		if c.Rank() != root {
+			return nil, collective.Gather(ctx, c, nil, loss, root)
+		}
+		losses := make([]float64, c.Size())
+		err := collective.Gather(ctx, c, losses, loss, root)
+		return losses, err
+	})
+	// Output: rank 1: [0 0.5 1]
+}
+
+// One rank gets vectors of different lengths: results of as many samples as each rank had.
+func ExampleGatherV() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const root = 0
+		counts := []int{2, 0, 1}
+		mine := make([]int32, counts[c.Rank()])
+		for i := range mine {
+			mine[i] = int32(10*c.Rank() + i)
+		}
+		if c.Rank() != root {
+			return nil, collective.GatherV(ctx, c, nil, mine, counts, root)
+		}
+		all := make([]int32, 3)
+		err := collective.GatherV(ctx, c, all, mine, counts, root)
+		return all, err
+	})
+	// Output: rank 0: [0 1 20]
+}
+
+// One rank has a vector, and each gets an equal part of it.
+func ExampleScatter() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const root = 0
+		var all []int32
+		if c.Rank() == root {
+			all = []int32{1, 2, 3, 4, 5, 6}
+		}
+		part := make([]int32, 2)
+		err := collective.Scatter(ctx, c, part, all, root)
+		return part, err
+	})
+	// Output:
+	// rank 0: [1 2]
+	// rank 1: [3 4]
+	// rank 2: [5 6]
+}
+
+// The parts may have different lengths; where those of Chunk are meant, they differ by at most
+// one.
+func ExampleScatterV() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const root, length = 2, 5
+		counts := make([]int, c.Size())
+		for rank := range counts {
+			first, end := collective.Chunk(length, c.Size(), rank)
+			counts[rank] = end - first
+		}
+		var all []int32
+		if c.Rank() == root {
+			all = []int32{1, 2, 3, 4, 5}
+		}
+		part := make([]int32, counts[c.Rank()])
+		err := collective.ScatterV(ctx, c, part, all, counts, root)
+		return part, err
+	})
+	// Output:
+	// rank 0: [1 2]
+	// rank 1: [3 4]
+	// rank 2: [5]
+}
+
+// Rank i gets the i-th part of every rank's vector: the transpose of a matrix with a row at
+// each rank.
+func ExampleAllToAll() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		row := []int32{0, 1, 2}
+		for i := range row {
+			row[i] += 10 * int32(c.Rank())
+		}
+		column := make([]int32, 3)
+		err := collective.AllToAll(ctx, c, column, row)
+		return column, err
+	})
+	// Output:
+	// rank 0: [0 10 20]
+	// rank 1: [1 11 21]
+	// rank 2: [2 12 22]
+}
+
+// Parts of different lengths travel beside other calls.
+func ExampleIGatherV() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		counts := []int{1, 2}
+		n := counts[c.Rank()]
+		src, dst := []int32{1, 2, 3}, make([]int32, 3)
+		part, all := make([]int32, n), make([]int32, 3)
+		gathered := collective.IGatherV(ctx, c, dst, src[:n], counts, 0)
+		scattered := collective.IScatterV(ctx, c, part, src, counts, 0)
+		everywhere := collective.IAllGatherV(ctx, c, all, src[:n], counts)
+		for _, h := range []*collective.Handle{gathered, scattered, everywhere} {
+			if err := h.Wait(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return fmt.Sprint(part, all), nil
+	})
+	// Output:
+	// rank 0: [1] [1 1 2]
+	// rank 1: [2 3] [1 1 2]
+}

@@ -1,0 +1,181 @@
+package collective_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/compress"
+)
+
+// One rank gets the result.
+func ExampleReduce() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const root = 2
+		seen := []int64{int64(100 + c.Rank())} // samples
+		if c.Rank() != root {
+			return nil, collective.Reduce(ctx, c, nil, seen, collective.Sum[int64], root)
+		}
+		err := collective.Reduce(ctx, c, seen, seen, collective.Sum[int64], root)
+		return seen, err
+	})
+	// Output: rank 2: [303]
+}
+
+// Each rank gets its Chunk of the result, as an optimizer does that keeps a part of its memory at
+// each rank.
+func ExampleReduceScatter() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		gradient := []float32{1, 2, 3, 4, 5}
+		first, end := collective.Chunk(len(gradient), c.Size(), c.Rank())
+		mine := make([]float32, end-first)
+		err := collective.ReduceScatter(ctx, c, mine, gradient, collective.Average[float32])
+		return fmt.Sprintf("%d to %d: %v", first, end, mine), err
+	})
+	// Output:
+	// rank 0: 0 to 2: [1 2]
+	// rank 1: 2 to 4: [3 4]
+	// rank 2: 4 to 5: [5]
+}
+
+// Rank i gets the sum of ranks 0 to i.
+func ExampleScan() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		v := []int64{int64(c.Rank() + 1)}
+		err := collective.Scan(ctx, c, v, v, collective.Sum[int64])
+		return v, err
+	})
+	// Output:
+	// rank 0: [1]
+	// rank 1: [3]
+	// rank 2: [6]
+}
+
+// Rank i gets the sum of the ranks before it: where its records begin in a file that all write.
+// At rank 0 the vector stays as it was.
+func ExampleExScan() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		records := []int64{int64(10 * (c.Rank() + 1))}
+		begin := []int64{0}
+		err := collective.ExScan(ctx, c, begin, records, collective.Sum[int64])
+		return begin, err
+	})
+	// Output:
+	// rank 0: [0]
+	// rank 1: [10]
+	// rank 2: [30]
+}
+
+// The operations that are there. Logical ones take what is not zero for true.
+func ExampleOp() {
+	operations := []struct {
+		name string
+		op   collective.Op[int64]
+	}{
+		{"sum", collective.Sum[int64]},
+		{"product", collective.Prod[int64]},
+		{"least", collective.Min[int64]},
+		{"greatest", collective.Max[int64]},
+		{"average", collective.Average[int64]},
+		{"and", collective.And[int64]},
+		{"or", collective.Or[int64]},
+		{"exclusive or", collective.Xor[int64]},
+		{"bits in both", collective.BitAnd[int64]},
+		{"bits in either", collective.BitOr[int64]},
+		{"bits in one", collective.BitXor[int64]},
+	}
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		v := [][]int64{{3, 2}, {6, 0}}[c.Rank()]
+		for _, o := range operations {
+			got := make([]int64, len(v))
+			if err := collective.AllReduce(ctx, c, got, v, o.op); err != nil {
+				return nil, err
+			}
+			if c.Rank() == 0 {
+				fmt.Println(o.name, got)
+			}
+		}
+		return nil, nil
+	})
+	// Output:
+	// sum [9 2]
+	// product [18 0]
+	// least [3 0]
+	// greatest [6 2]
+	// average [4 1]
+	// and [1 0]
+	// or [1 1]
+	// exclusive or [0 1]
+	// bits in both [2 0]
+	// bits in either [7 2]
+	// bits in one [5 2]
+}
+
+// A reduction of one's own that does not commute: it writes one number behind the
+// other.
+func ExampleNewOp() {
+	concat := collective.NewOp("concat", false, func(dst, a, b []int64) {
+		for i := range dst {
+			shift := int64(10)
+			for shift <= b[i] {
+				shift *= 10
+			}
+			dst[i] = a[i]*shift + b[i]
+		}
+	})
+	group(4, func(ctx context.Context, c *collective.Comm) (any, error) {
+		got := []int64{int64(c.Rank() + 1)}
+		err := collective.AllReduce(ctx, c, got, got, concat)
+		return got, err
+	})
+	// Output:
+	// rank 0: [1234]
+	// rank 1: [1234]
+	// rank 2: [1234]
+	// rank 3: [1234]
+}
+
+// Vectors travel in a coding of half the bytes, which rounds. What a sum lacks of a rank's vector
+// stays there and goes into the next one, so nothing is lost for good.
+func ExampleAllReduceCoded() {
+	coding, err := compress.Parse("bf16")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		const gradient = 1 + 1.0/512 // in bf16 it is 1
+		var total float32
+		v, sum := []float32{0}, make([]float32, 1)
+		for range 3 {
+			v[0] += gradient
+			if err := collective.AllReduceCoded(ctx, c, sum, v, coding); err != nil {
+				return nil, err
+			}
+			total += sum[0]
+		}
+		err := collective.AllReduce(ctx, c, v, v, collective.Sum[float32])
+		return fmt.Sprintf("%v, and %v is lacking of %v", total, v[0], 2*3*gradient), err
+	})
+	// Output:
+	// rank 0: 6.015625, and -0.00390625 is lacking of 6.01171875
+	// rank 1: 6.015625, and -0.00390625 is lacking of 6.01171875
+}
+
+// The call in a coding goes on while its caller computes, as others do.
+func ExampleIAllReduceCoded() {
+	coding, err := compress.Parse("fp16")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		v, sum := []float32{1, 0.5, -3}, make([]float32, 3)
+		h := collective.IAllReduceCoded(ctx, c, sum, v, coding)
+		err := h.Wait(ctx)
+		return sum, err
+	})
+	// Output:
+	// rank 0: [2 1 -6]
+	// rank 1: [2 1 -6]
+}
