@@ -3,6 +3,7 @@ package trainer
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // drawOutlook draws a session of 1 to 8 ranks.
@@ -212,29 +214,30 @@ func TestAmongThoseThatAreLeft(t *testing.T) {
 }
 
 func TestAdmit(t *testing.T) {
-	r := alone(t, ramp{paramsOf(2, 3, 17)}, nil)
+	var last atomic.Pointer[outlook]
+	j := judge{microbatch: 5, outlook: &last}
 	slow := elastic.Application{Candidate: elastic.Candidate{Speed: 1}, Members: []elastic.ID{"a", "b", "c", "d"}}
-	if err := r.replica().Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
+	if err := j.Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("before any step: %v", err)
 	}
-	r.pulses.outlook.Store(four(pulse{}))
-	if err := r.replica().Admit(slow); err == nil || errors.Is(err, elastic.ErrNotYet) {
+	last.Store(four(pulse{}))
+	if err := j.Admit(slow); err == nil || errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("a slow one: %v", err)
 	}
 	slow.Forced = true
-	if err := r.replica().Admit(slow); err != nil {
+	if err := j.Admit(slow); err != nil {
 		t.Errorf("forced: %v", err)
 	}
 	slow.Forced, slow.Members = false, append(slow.Members, "e")
-	if err := r.replica().Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
+	if err := j.Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("somebody has just come: %v", err)
 	}
-	r.cfg.Admit = AdmitAlways
-	if err := r.replica().Admit(slow); err != nil {
+	j.always = true
+	if err := j.Admit(slow); err != nil {
 		t.Errorf("always: %v", err)
 	}
-	if _, err := newRunner(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: r.cfg.Optimizer,
-		Schedule: r.cfg.Schedule, Admit: "sometimes"}); !errors.Is(err, errAdmit) {
+	if _, err := newJob(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: optim.SGD{},
+		Schedule: optim.Constant(1), Admit: "sometimes"}); !errors.Is(err, errAdmit) {
 		t.Errorf("Admit sometimes: %v", err)
 	}
 }

@@ -13,12 +13,15 @@ import (
 // balance decides how many microbatches each rank of a session is to compute. What it
 // decides from has been gathered or reduced, so that all ranks come to the same.
 type balance struct {
+	plan   plan
 	policy loadbal.Policy
-	target
+	target               // of the open step
+	shares []loadbal.Set // which microbatches each rank is to have
 	// coming is about the step after the open one, where a peer has to know its part of that
 	// before the open one is committed (Config.Delay): it is then a step older.
 	coming target
 	early  bool
+	emit   func(epoch uint64, step int64, body event.Body)
 
 	// What the log has not been told yet.
 	told  []int  // wanted, as the log has it
@@ -52,6 +55,9 @@ func (b *balance) note(share int, took time.Duration) {
 	}
 }
 
+// assume takes a speed of this peer as that of its last steps.
+func (b *balance) assume(speed int64) { b.speeds = []int64{speed} }
+
 // speed is this peer's, from its last steps; 0 if it is not known.
 func (b *balance) speed() int64 {
 	if len(b.speeds) == 0 {
@@ -84,18 +90,7 @@ func (b *balance) enter(policy string, all []entry, microbatches, self int) erro
 	return nil
 }
 
-// next goes on to the step after the one that the reports are of. The policy decides about so
-// many microbatches of it, or of the step after that where this has been decided about early.
-// self is this peer's rank.
-func (b *balance) next(reports []loadbal.Report, microbatches, self int) {
-	d := b.decide(reports, microbatches, self)
-	if b.early {
-		d, b.coming = b.coming, d
-	}
-	b.target = d
-}
-
-// decide asks the policy.
+// decide asks the policy about a step of so many microbatches. self is this peer's rank.
 func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d target) {
 	if microbatches == 0 { // there is no such step
 		return target{}
@@ -113,6 +108,14 @@ func (b *balance) ahead() []int {
 	return b.wanted
 }
 
+// costs returns those of the ranks, in nanoseconds; nil if the policy does not know them.
+func (b *balance) costs() []loadbal.Cost {
+	if policy, ok := b.policy.(loadbal.Costed); ok {
+		return policy.Costs()
+	}
+	return nil
+}
+
 // measured takes note of how long a share took to compute. One of which some was there before,
 // from a session that broke, or of which nothing is computed, gives no measure of the peer's
 // speed.
@@ -122,30 +125,40 @@ func (b *balance) measured(share int, whole bool, took time.Duration) {
 	}
 }
 
-// shareOut gives each rank its part of the open step, of which nobody holds anything:
-// after a commit, or when a step has to be computed again.
-func (r *runner) shareOut(s *elastic.Session, slots []slot, committed bool) {
-	if committed {
-		reports := make([]loadbal.Report, len(slots))
-		for rank, o := range slots {
-			reports[rank] = loadbal.Report{Share: r.shares[rank].Len(), Micros: o.micros, Max: int(o.most)}
-		}
-		before := r.state.committed() // the step that is decided about
-		if r.balance.early {
-			before++
-		}
-		r.balance.next(reports, r.plan.after(before), s.Rank)
+// learn goes on to a step after the one that is committed, and whose tail has these slots. The
+// policy decides about it, or about the step after it where it has been decided about early. self
+// is this peer's rank.
+func (b *balance) learn(slots []slot, step int64, self int) {
+	reports := make([]loadbal.Report, len(slots))
+	for rank, o := range slots {
+		reports[rank] = loadbal.Report{Share: b.shares[rank].Len(), Micros: o.micros, Max: int(o.most)}
 	}
-	r.shares, _ = loadbal.AssignTo(make([]loadbal.Set, len(slots)), r.balance.wanted, r.openMicrobatches())
-	r.tellShares(s)
+	if b.early {
+		b.target, b.coming = b.coming, b.decide(reports, b.plan.after(step), self)
+		return
+	}
+	b.target = b.decide(reports, b.plan.after(step-1), self)
 }
 
-// tellShares writes to the log that the shares are others than before, and why. The
+// sharesAhead returns the ranks' parts of the step after the open one, which has so many
+// microbatches, as far as they are known.
+func (b *balance) sharesAhead(microbatches int) []loadbal.Set {
+	shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(b.shares)), b.ahead(), microbatches)
+	return shares
+}
+
+// shareOut gives each rank its part of a step of which nobody holds anything: after a commit, or
+// when a step has to be computed again.
+func (b *balance) shareOut(s *elastic.Session, step int64) {
+	b.shares, _ = loadbal.AssignTo(make([]loadbal.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
+	b.tell(s, step)
+}
+
+// tell writes to the log that the shares of a step are others than before, and why. The
 // lowest rank of each launcher does, so that it stands once in each log. The short step
 // at the end of a pass has other shares for no reason of its own, and is passed over.
-func (r *runner) tellShares(s *elastic.Session) {
-	b := &r.balance
-	if r.openMicrobatches() < r.plan.mostMicrobatches() {
+func (b *balance) tell(s *elastic.Session, step int64) {
+	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
 		b.short = true
 		return
 	}
@@ -161,7 +174,7 @@ func (r *runner) tellShares(s *elastic.Session) {
 	if old == nil {
 		old = []int{} // the log has an empty list, not null
 	}
-	r.group.Emit(s.View.Epoch, r.state.committed()+1, event.Shares{Old: old, New: b.told, Reason: why})
+	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})
 }
 
 // reason says why shares of a full step are others than those told. What the policy says
@@ -184,23 +197,3 @@ func (b *balance) reason() string {
 
 // distance is how far two numbers are from each other.
 func distance(a, b int) int { return max(a-b, b-a) }
-
-// takeLess answers a model that has run out of memory over a share: it is given half as
-// much at once from now on, or, if that was a microbatch, this peer's bound is half of the
-// share. All leave the session, in the next one of which the bound is known. What has been
-// computed goes with the call that failed, as that may be in the sums in part. No reduction
-// may be under way.
-func (r *runner) takeLess(p stepPlan, share int, cause error) error {
-	switch n := min(share, r.together()); {
-	case n > 1:
-		r.most = n / 2
-		r.cfg.log("this peer computes at most %d samples at once from now on: %v", r.most*p.micro, cause)
-	case share > 1:
-		r.balance.most = share / 2
-		r.cfg.log("this peer computes at most %d microbatches of a step from now on: %v", r.balance.most, cause)
-	default:
-		return fmt.Errorf("a single microbatch is too much: %w", cause)
-	}
-	r.open.reset(p.step, r.open.attempt, r.open.scale, p.microbatches)
-	return fmt.Errorf("%w: %w", errNextSession, cause)
-}

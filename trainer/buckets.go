@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sort"
-
-	"github.com/elrun/elrun/elastic"
 )
 
 // layout places the parameters one after the other, in declaration order, in one
@@ -135,22 +133,6 @@ func (l *layout) completes(b bucket) int {
 		last = max(last, p.turn)
 	}
 	return last
-}
-
-// divide cuts the gradients into buckets for a session. Between processes of one host a call
-// takes longer than its bytes, and compressed gradients are short: there the last buckets
-// are as long as others. A ring sends each bucket in as many parts as there are hosts, so that
-// between a few hosts they are shorter.
-func (r *runner) divide(v elastic.View) {
-	const ring = 4 // hosts, for which a bucket has its full length
-	limit := r.cfg.BucketBytes / 4
-	least := leastBucket
-	if hosts := slices.Max(hostsOf(v)) + 1; hosts == 1 || r.compressed != nil {
-		least = limit
-	} else {
-		limit = max(limit*min(hosts, ring)/ring, 1)
-	}
-	r.layout.divide(limit, least)
 }
 
 // paramAt returns the parameter that has an element of the flat vector.

@@ -207,7 +207,7 @@ func TestBucketsByHosts(t *testing.T) {
 		for h := range hosts {
 			v.Members = append(v.Members, elastic.Member{Host: fmt.Sprint(h)}, elastic.Member{Host: fmt.Sprint(h)})
 		}
-		r := &runner{cfg: Config{BucketBytes: 4 * 400}, layout: newLayout(paramsOf(4*400), 1)}
+		r := &reducer{bucketBytes: 4 * 400, layout: newLayout(paramsOf(4*400), 1)}
 		r.divide(v)
 		if first := r.layout.buckets[0]; first.hi-first.lo != want {
 			t.Errorf("%d hosts: buckets of %d elements, want %d", hosts, first.hi-first.lo, want)

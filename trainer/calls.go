@@ -31,15 +31,6 @@ func mostOf(m Model, samples int, exactly bool) int {
 	return max(1, m.MaxSamples/samples)
 }
 
-// together returns how many microbatches a call of the model has in the session. Within a host
-// there is little to hide, and what is computed one by one stays in the cache.
-func (r *runner) together() int {
-	if r.links.between() || r.model.Whole {
-		return r.most
-	}
-	return 1
-}
-
 // call is one call of the model, and what goes through its Batch. It is one of the open step,
 // or begins the step after that: then coming and opening are the two gates at which it waits.
 type call struct {

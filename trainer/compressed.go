@@ -120,12 +120,3 @@ func (c *compressed) bytes(l layout) int {
 	}
 	return total
 }
-
-// giveUp drops what compression has held back at this peer, and says so where that was
-// anything.
-func (r *runner) giveUp(why string) {
-	if norm := r.compressed.forget(); norm > 0 {
-		r.cfg.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",
-			why, norm, optim.Norm(r.state.grads.applied.views))
-	}
-}

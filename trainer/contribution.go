@@ -73,6 +73,10 @@ func (c *contribution) take(l *call, err error) error {
 	return nil
 }
 
+// forget takes none of the microbatches for computed, so that to compute them again counts as the
+// first time.
+func (c *contribution) forget() { c.computed = nil }
+
 // ignore is for gradients to which more will be added.
 func ignore(i, from int) {}
 

@@ -113,8 +113,8 @@
 //
 // With Config.Delay the commit of a step applies the mean gradient of the step before it, which
 // all keep anyway for those who did not hear of that commit (state.go). So a step can be computed
-// before the sums of the one ahead of it are there (pipeline.go). The state is the parameters and
-// what is outstanding; in the end that is applied, too (end.go). A share is decided a step earlier
+// before the sums of the one ahead of it are there (forward.go). The state is the parameters and
+// what is outstanding; in the end that is applied, too (job.go). A share is decided a step earlier
 // than otherwise, from the tail before the last (balance.go).
 //
 // # Decisions

@@ -1,13 +1,6 @@
 package trainer
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/loadbal"
-)
+import "github.com/elrun/elrun/loadbal"
 
 // entry is what a rank tells the others when it enters a session.
 type entry struct {
@@ -74,46 +67,4 @@ func settle(all []entry, wanted []int, microbatches int) (leader int, shares []l
 		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
 	}
 	return leader, shares, kept
-}
-
-// enter tells the others of a new session what this peer holds of the open step, and
-// learns what it is to compute. All have committed the same step: Next has seen to it.
-func (r *runner) enter(ctx context.Context, s *elastic.Session) error {
-	// Under another identity this peer has been put out meanwhile, and others have
-	// computed what it holds.
-	if id := s.View.Members[s.Rank].ID; r.open.owner != id {
-		r.reopen()
-		r.open.owner = id
-	}
-	mine := entry{state: fingerprint{r.state.committed(), r.state.digest()}, attempt: r.open.attempt, held: r.open.held,
-		exponents: r.open.scale.Exponents(), speed: r.balance.speed(), most: r.balance.most, links: r.links.row(s.View)}
-	words := mine.words()
-	gathered := make([]uint64, len(words)*len(s.View.Members))
-	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "entry"}), gathered, words); err != nil {
-		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
-	}
-	var all []entry
-	var states []fingerprint
-	var rows [][]pace
-	for ; len(gathered) > 0; gathered = gathered[len(words):] {
-		e := entryOf(gathered[:len(words)], len(mine.exponents), len(mine.links))
-		all, states, rows = append(all, e), append(states, e.state), append(rows, e.links)
-	}
-	if err := r.agree(s, states); err != nil {
-		return err
-	}
-	if err := r.balance.enter(r.cfg.Balance, all, r.openMicrobatches(), s.Rank); err != nil {
-		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
-	}
-	r.links.enter(s, rows)
-	leader, shares, kept := settle(all, r.balance.wanted, r.openMicrobatches())
-	if !kept[s.Rank] {
-		scale, err := r.plan.scale(all[leader].exponents)
-		if err != nil {
-			return fmt.Errorf("enter epoch %d: scale of %s: %w", s.View.Epoch, peerName(s)(leader), err)
-		}
-		r.open.reset(r.state.committed()+1, all[leader].attempt, scale, r.openMicrobatches())
-	}
-	r.shares = shares
-	return nil
 }

@@ -5,9 +5,6 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
-	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/loadbal"
 	"pgregory.net/rapid"
 )
@@ -56,44 +53,5 @@ func TestAnOverlapIsThrownAway(t *testing.T) {
 func TestNothingIsOpen(t *testing.T) {
 	if leader, shares, kept := settle([]entry{{}, {}}, nil, 0); leader != 0 || shares[1].Len() != 0 || !kept[0] || !kept[1] {
 		t.Errorf("leader %d, shares %v, kept %v", leader, shares, kept)
-	}
-}
-
-// nobody is the transport of a group of one, which sends nothing.
-type nobody struct{ transport.Transport }
-
-func (nobody) Signals() <-chan transport.Signal { return nil }
-func (nobody) Close() error                     { return nil }
-
-// What a peer holds stays from one session to the next, but not under another identity:
-// then others have computed it.
-func TestContributionsBelongToAnIdentity(t *testing.T) {
-	comm, err := collective.New(nobody{}, 0, 1, collective.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer comm.Close()
-	r := alone(t, ramp{paramsOf(2, 3)}, nil)
-	enter := func(id elastic.ID, epoch uint64) {
-		t.Helper()
-		s := &elastic.Session{View: elastic.View{Epoch: epoch, Members: []elastic.Member{{ID: id}}}, Comm: comm}
-		if err := r.enter(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-		if r.shares[0].Len() != 4 {
-			t.Errorf("the share of a single peer is %v", r.shares[0].Ranges())
-		}
-	}
-	enter("me", 1)
-	if err := r.open.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
-		t.Fatal(err)
-	}
-	enter("me", 2)
-	if !r.open.held.Has(2) {
-		t.Error("the contribution did not survive the change of the session")
-	}
-	enter("me again", 3)
-	if r.open.held.Has(2) || r.open.samples != 0 {
-		t.Error("the contribution survived the change of the identity")
 	}
 }

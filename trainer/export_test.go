@@ -25,23 +25,23 @@ func ModelOf(m Accumulator) Model {
 	}}
 }
 
-// Housed is a runner that has gradients and nothing else, for tests that need ranks, which those
+// Housed is a reducer that has gradients and nothing else, for tests that need ranks, which those
 // inside this package cannot have.
 type Housed struct {
-	run  runner
-	sums *plain
+	reducer reducer
+	sums    *plain
 }
 
 // NewHoused returns one with gradients of n elements.
 func NewHoused(n int) *Housed {
 	h := new(Housed)
 	h.sums, _ = newPlain(newLayout([]Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}, n))
-	h.run.open.sums = h.sums
+	h.reducer.sums = h.sums
 	return h
 }
 
-// House does what the runner does when a session begins.
-func (h *Housed) House(c *collective.Comm) { h.run.house(c) }
+// House does what a run does when a session begins.
+func (h *Housed) House(c *collective.Comm) { h.reducer.house(c) }
 
 // Vectors returns the gradients of this rank, and what those of all are reduced into.
 func (h *Housed) Vectors() (own, staging []float32) {
@@ -49,7 +49,7 @@ func (h *Housed) Vectors() (own, staging []float32) {
 }
 
 // Leave gives all memory back.
-func (h *Housed) Leave() error { return leave(h.run.housing.rooms, nil) }
+func (h *Housed) Leave() error { return h.reducer.leave() }
 
 // ReduceInOrder reduces, as in exact mode, gradients of parameters of one element, which are
 // complete in an order; the calls that have begun end before the next one is. The peak of

@@ -1,11 +1,9 @@
 package trainer
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
@@ -324,45 +322,6 @@ func probeLength(p pace) int {
 		return firstProbe
 	}
 	return int(min(max(probeTime<<20/p.cost(), leastProbe), probeBytes))
-}
-
-// ordered returns the communicator for the buckets of a step. It tells the log of an
-// order that is new, and lets links be measured while the step is computed.
-func (r *runner) ordered(s *elastic.Session, step int64) *collective.Comm {
-	l := &r.links
-	if l.untold != nil && speaks(s) {
-		r.group.Emit(s.View.Epoch, step, *l.untold)
-	}
-	l.untold = nil
-	l.probe()
-	o := collective.CallOptions{Order: l.order}
-	if l.slow {
-		o.Algorithm = collective.Ring
-	}
-	return s.Comm.With(o)
-}
-
-// bucketComm is the communicator for the calls of a bucket.
-type bucketComm struct {
-	ordered *collective.Comm // as the links want it
-	plain   *collective.Comm // as the session has it
-	options collective.CallOptions
-}
-
-// long is for the elements of the bucket.
-func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
-
-// short is for a few words that go with them.
-func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
-
-// reduce begins the reduction of a bucket, which may overtake others. Where links are measured
-// messages are not cut into pieces for that: short ones do not tell how fast a link is.
-func (r *runner) reduce(ctx context.Context, plain, ordered *collective.Comm, b bucket) pending {
-	return r.open.sums.reduce(ctx, bucketComm{ordered, plain, collective.CallOptions{
-		For:           fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets)),
-		Priority:      r.layout.priority(b),
-		Interruptible: r.links.meter == nil,
-	}}, b)
 }
 
 // speaks reports whether this peer tells its launcher's log what all ranks know alike:

@@ -26,33 +26,14 @@ type room struct {
 	free   func() error
 }
 
-// house moves the vectors that are reduced into the memory of a session, if it has some
-// and they are not there yet. Elsewhere they serve as well, which only takes longer: so
-// that there is no room is told once, and is no error.
-func (r *runner) house(c *collective.Comm) {
-	old := r.housing
-	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.serves(c)) {
-		return
-	}
-	now := housing{comm: c, old: old.rooms}
-	if err := r.open.sums.house(&now); err != nil {
-		r.cfg.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, leave(now.rooms, old.rooms)))
-		r.housing.comm, r.housing.full = c, true
-		return
-	}
-	_ = leave(old.rooms, now.rooms) // what is not given back goes with the process
-	now.old = nil
-	r.housing = now
-}
-
 // serves reports whether c's ranks share all vectors that are housed.
 func (h *housing) serves(c *collective.Comm) bool {
 	return !slices.ContainsFunc(h.rooms, func(r room) bool { return !r.shared(c) })
 }
 
 // leave gives the memory of vectors back, but for those to keep. Nothing uses it any more:
-// reductions have ended at all ranks that use their sums, and elastic asks a runner for its
-// state from the goroutine of Run only.
+// reductions have ended at all ranks that use their sums, and elastic asks for the state
+// from the goroutine of Run only.
 func leave(rooms, keep []room) error {
 	var errs []error
 	for _, r := range rooms {

@@ -1,10 +1,6 @@
 package trainer
 
-import (
-	"math"
-
-	"github.com/elrun/elrun/trainer/optim"
-)
+import "math"
 
 // noise estimates how much the gradients of single samples differ, from the gradients
 // of the ranks and their mean. With shares b_i of a batch B, of n ranks,
@@ -16,7 +12,10 @@ import (
 // are unbiased also where the shares differ. The noise scale is tr / |G|^2 (McCandlish
 // and others: An empirical model of large-batch training, 2018). A single step's values
 // scatter widely and may be negative, so both are averaged before they are divided.
-type noise struct{ trace, signal float64 }
+type noise struct {
+	every         int64 // steps from one whose norms are taken to the next; 0 for none
+	trace, signal float64
+}
 
 // noiseMemory is the weight of what was before in the averages: about ten measurements.
 const noiseMemory = 0.9
@@ -52,36 +51,18 @@ func (e *noise) scale() float64 {
 // not show.
 const noiseElements = 1 << 16
 
-// noiseDue reports whether the norms of a step are taken: of each for small models, else
-// of one in so many. All peers come to the same. With a sparse coding the sum of a step is
-// of earlier gradients as much as of its own, and there is no estimate.
-func (r *runner) noiseDue(step int64) bool {
-	return !r.compressed.sparse() && step%int64(ceilDiv(r.layout.size(), noiseElements)) == 0
+// newNoise is for gradients of so many elements. Their norms are taken of each step if they are
+// few, else of one in so many. All peers come to the same. With a sparse coding the sum of a step
+// is of earlier gradients as much as of its own, and there is no estimate.
+func newNoise(elements int, sparse bool) noise {
+	if sparse {
+		return noise{}
+	}
+	return noise{every: int64(ceilDiv(elements, noiseElements))}
 }
 
-// norm limits the mean gradient that is staged for a step, where that is wanted, and
-// returns the norm that it had; NaN if nobody needs it.
-func (r *runner) norm(step int64) float64 {
-	if r.cfg.Clip > 0 {
-		return optim.Clip(r.state.grads.staging.views, r.cfg.Clip)
-	}
-	if r.noiseDue(step) {
-		return optim.Norm(r.state.grads.staging.views)
-	}
-	return math.NaN()
-}
-
-// weigh takes note of the norms of the step that was just committed.
-func (r *runner) weigh(slots []slot, rank int, norm float64) {
-	if !r.noiseDue(r.state.committed()) {
-		return
-	}
-	r.noise.observe(slots, square(norm))
-	r.reporter.own.noiseScale = r.noise.scale()
-	if mine := slots[rank]; mine.samples > 0 {
-		r.reporter.own.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
-	}
-}
+// due reports whether the norms of a step are taken.
+func (e *noise) due(step int64) bool { return e.every > 0 && step%e.every == 0 }
 
 // square returns x*x.
 func square(x float64) float64 { return x * x }

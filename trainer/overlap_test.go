@@ -13,11 +13,11 @@ func TestExactReductionOverlaps(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
 	r := alone(t, traced{params: params, trace: &trace}, func(c *Config) { c.Exact = true })
-	reduction := newReduction(r.layout, func(b bucket) pending {
+	reduction := newReduction(r.reducer.layout, func(b bucket) pending {
 		trace = append(trace, "reduce "+params[b.firstParam].Name)
 		return waiter(func(context.Context) error { return nil })
 	})
-	if err := r.open.complete(t.Context(), r.model, r.plan.step(1), r.open.calls(microbatches(4, 1, 3), 1), reduction, always(nil)); err != nil {
+	if err := r.own.complete(t.Context(), r.model, r.plan.step(1), r.own.calls(microbatches(4, 1, 3), 1), reduction, always(nil)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",
@@ -49,11 +49,11 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 		m := careless{traced{params: paramsOf(3, 1, 2), trace: &trace}, tells}
 		r := alone(t, m, func(c *Config) { c.Exact = true })
 		for k := range 3 {
-			if err := r.open.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
+			if err := r.own.add(r.model, r.plan.step(1), []int{k}, ignore); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return r.open.sums.(*quantised).own
+		return r.own.sums.(*quantised).own
 	}
 	want := sums(2, 1, 0)
 	for _, tells := range [][]int{{0, 1, 2}, {2, 2, 0, 0}, {}, {3, 1, -1}} {

@@ -94,24 +94,3 @@ func (a *ahead) fresh(needs []need) []int {
 	a.asked = asked
 	return samples
 }
-
-// readAhead tells what this peer, of the given rank, is about to compute: what is missing
-// of its share of the open step, and its share of the next one if the shares stay.
-func (r *runner) readAhead(p stepPlan, rank int) {
-	if r.ahead.box == nil {
-		return
-	}
-	rest := loadbal.NewSet(p.microbatches)
-	calls := r.open.calls(r.shares[rank], r.together())
-	for _, micros := range calls[min(1, len(calls)):] { // the first is being read
-		for _, k := range micros {
-			rest.Add(k)
-		}
-	}
-	needs := []need{{p, rest}}
-	if p.step < r.plan.steps {
-		next := r.plan.step(p.step + 1)
-		needs = append(needs, need{next, r.sharesOf(next)[rank]})
-	}
-	r.ahead.want(needs)
-}

@@ -20,19 +20,22 @@ const (
 // pulses measures what steps take besides computing, and publishes the outlook that
 // follows. The goroutine of the steps owns it, but for outlook.
 type pulses struct {
+	policy       string // that shares the steps out
+	microbatches int    // of a full step
+
 	epoch   uint64 // of the session that the window is of
 	window  []pulse
 	outlook atomic.Pointer[outlook]
 }
 
-// publish takes in a step of a session that was just committed, of which this peer has
-// noted its own times. tail is what the exchange of the slots took: as all are there by
+// publish takes in a step that was just committed in a view, and what this peer has noted of it.
+// tail is what the exchange of the slots took: as all are there by
 // then, it is nothing but latency. The slowest rank has waited for nobody, so what the
-// step took beyond its computing is fixed or communication.
-func (r *runner) publish(s *elastic.Session, slots []slot, tail time.Duration) {
-	p := &r.pulses
-	if p.epoch != s.View.Epoch {
-		p.epoch, p.window = s.View.Epoch, nil
+// step took beyond its computing is fixed or communication. costs are those of the ranks, nil if
+// they are not known, and bytes the length of gradients as they are sent.
+func (p *pulses) publish(v elastic.View, slots []slot, tail time.Duration, own work, costs []loadbal.Cost, bytes int) {
+	if p.epoch != v.Epoch {
+		p.epoch, p.window = v.Epoch, nil
 	}
 	slowest := time.Duration(0)
 	for _, o := range slots {
@@ -41,24 +44,18 @@ func (r *runner) publish(s *elastic.Session, slots []slot, tail time.Duration) {
 		}
 		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
 	}
-	rest := max(0, r.reporter.own.total-slowest)
-	now := pulse{slowest: slowest, fixed: min(rest, max(0, r.reporter.own.total-r.reporter.own.compute-r.reporter.own.comm))}
+	rest := max(0, own.total-slowest)
+	now := pulse{slowest: slowest, fixed: min(rest, max(0, own.total-own.compute-own.comm))}
 	now.latency = min(rest-now.fixed, reductions*tail)
 	now.flow = rest - now.fixed - now.latency
 	if p.window = append(p.window, now); len(p.window) > pulseWindow {
 		p.window = p.window[1:]
 	}
-	policy, ok := r.balance.policy.(loadbal.Costed)
-	if !ok || len(p.window) < firstPulses {
+	if len(p.window) < firstPulses || costs == nil {
 		return
 	}
-	costs := policy.Costs()
-	if costs == nil {
-		return
-	}
-	o := &outlook{policy: r.cfg.Balance, microbatches: r.plan.mostMicrobatches(), costs: costs,
-		bytes: int64(r.compressed.bytes(r.layout)), pulse: middle(p.window)}
-	for _, m := range s.View.Members {
+	o := &outlook{policy: p.policy, microbatches: p.microbatches, costs: costs, bytes: int64(bytes), pulse: middle(p.window)}
+	for _, m := range v.Members {
 		o.members = append(o.members, m.ID)
 	}
 	p.outlook.Store(o)

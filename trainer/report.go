@@ -25,7 +25,6 @@ type reporter struct {
 	told   func(StepReport)        // the user; may be nil
 	digest func(step int64) string // of the parameters after the last committed step; empty if it is not taken
 
-	own       work         // this peer's, for the last step it has contributed to
 	reported  int64        // the last step that was
 	before    outcome      // of the step before the last committed one; zero if it is not known
 	witnesses []elastic.ID // members that were there when the last report was made
@@ -44,15 +43,15 @@ func (p *reporter) advance(was, o outcome) {
 
 // stable takes note that all members of a view, of which this peer is one, have committed the
 // last step, whose outcome is o. It reports the step once, and returns whether it was the first
-// time.
-func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID) (fresh bool) {
+// time. own is this peer's part of the last step that it has contributed to.
+func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work) (fresh bool) {
 	lost := p.unreported(o, v)
 	fresh = o.Step > p.reported
 	mine, took := o.share(self)
 	if took && fresh {
-		p.report(o, mine, lost)
+		p.report(o, mine, own, lost)
 	} else if lost != nil {
-		p.report(o, share{}, lost)
+		p.report(o, share{}, own, lost)
 	}
 	p.reported, p.witnesses = o.Step, nil
 	for _, m := range v.Members {
@@ -64,12 +63,12 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID) (fresh boo
 // superseded reports the last step, to which this peer has contributed as self, before others'
 // copies take it to a later one. That there is a later one shows that the last is stable: its
 // tail, in which this peer declared the last step, was complete somewhere.
-func (p *reporter) superseded(o outcome, self elastic.ID, by int64) {
+func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	mine, took := o.share(self)
 	if !took || o.Step <= p.reported || by <= o.Step {
 		return
 	}
-	p.report(o, mine, nil)
+	p.report(o, mine, own, nil)
 	// Who of the others is still there is not known here; the next report names those who
 	// are not.
 	p.reported, p.witnesses = o.Step, nil
@@ -108,19 +107,19 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 	return out
 }
 
-// report writes the last step to the log: the part that this peer has contributed, and
-// parts of others. It tells the user of a step that this peer took part in.
-func (p *reporter) report(o outcome, mine share, lost []event.Contribution) {
+// report writes the last step to the log: the part that this peer has contributed, what it knows
+// of that, and parts of others. It tells the user of a step that this peer took part in.
+func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
 	rep := StepReport{
 		Epoch: o.Epoch, Step: o.Step, Of: p.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
 		Microbatches: mine.Microbatches, ShareSamples: p.plan.step(o.Step).samplesIn(mine.Microbatches),
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}
-	if p.own.step == o.Step && mine.Peer != "" {
-		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = p.own.recomputed, p.own.compute, p.own.comm, p.own.total
-		rep.Predicted = p.own.predicted
-		rep.GradNorm, rep.NoiseScale = p.own.gradNorm, p.own.noiseScale
-		rep.Sent, rep.Raw = p.own.sent, p.own.raw
+	if own.step == o.Step && mine.Peer != "" {
+		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.total
+		rep.Predicted = own.predicted
+		rep.GradNorm, rep.NoiseScale = own.gradNorm, own.noiseScale
+		rep.Sent, rep.Raw = own.sent, own.raw
 	}
 	rep.Digest = p.digest(o.Step)
 	ranges := rep.Microbatches

@@ -88,7 +88,7 @@ func TestReportsAreWhole(t *testing.T) {
 			v := viewOfPeers(alive)
 			heard := rapid.IntRange(1, len(alive)).Draw(t, "hear the tail")
 			for _, l := range alive[len(alive)-heard:] {
-				l.stable(o, v, l.id)
+				l.stable(o, v, l.id, work{})
 			}
 			if heard < len(alive) { // the others hear another one, or are gone
 				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the tail")):]
@@ -97,7 +97,7 @@ func TestReportsAreWhole(t *testing.T) {
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {
-					l.stable(o, v, l.id)
+					l.stable(o, v, l.id, work{})
 				}
 			}
 		}
@@ -132,23 +132,23 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 func TestSupersededSteps(t *testing.T) {
 	a, b := newListener("a"), newListener("b")
 	a.commit(outcomeOfStep(1, []*listener{a, b}))
-	a.superseded(a.last, "a", 1)
+	a.superseded(a.last, "a", work{}, 1)
 	if len(a.steps) != 0 {
 		t.Errorf("reported %v though there is no later step", a.steps)
 	}
-	a.superseded(a.last, "c", 3)
+	a.superseded(a.last, "c", work{}, 3)
 	if len(a.steps) != 0 {
 		t.Errorf("reported %v, to which it has not contributed as c", a.steps)
 	}
 	for range 2 {
-		a.superseded(a.last, "a", 3)
+		a.superseded(a.last, "a", work{}, 3)
 	}
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
 	// Whoever is gone since has perhaps not reported its part.
 	a.commit(outcomeOfStep(3, []*listener{a}))
-	a.stable(a.last, viewOfPeers([]*listener{a}), "a")
+	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{})
 	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is between them
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}

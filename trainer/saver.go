@@ -137,10 +137,15 @@ func (v *saver) header(s *state) checkpoint.Header {
 	return h
 }
 
-// resume loads the newest checkpoint that is whole into the state. Without one the job begins at
-// the beginning, or this peer gets the state from others. One of another job is an error.
-func (v *saver) resume(s *state) error {
+// resume loads the newest checkpoint that is whole into the state, if the job is to go on from one.
+// Without one it begins at the beginning, or this peer gets the state from others. One of another
+// job is an error. busy says that this peer does something that takes long.
+func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	dir := v.cfg.Resume
+	if dir == "" {
+		return nil
+	}
+	defer busy("loading a checkpoint")()
 	var other error
 	c, problems, err := checkpoint.Latest(dir, func(h checkpoint.Header) error {
 		err := v.fits(h)

@@ -22,10 +22,10 @@ const (
 	settingCompress   = "compression"
 )
 
-// settings lists what must be equal at all members of a job, but for Config.Settings. A
+// settingsOf lists what must be equal at all members of a job, but for Config.Settings. A
 // peer that differs is told the name and both values, not hashes.
-func (r *runner) settings() []elastic.Setting {
-	c, delayed := r.cfg, ""
+func settingsOf(c Config, p plan, l layout) []elastic.Setting {
+	delayed := ""
 	if c.Delay {
 		delayed = ", a step late"
 	}
@@ -34,13 +34,13 @@ func (r *runner) settings() []elastic.Setting {
 		{Name: "global batch", Value: fmt.Sprint(c.GlobalBatch)},
 		{Name: "microbatch", Value: fmt.Sprint(c.Microbatch)},
 		{Name: "seed", Value: fmt.Sprint(c.Seed)},
-		{Name: "parameters", Value: r.layout.describe(), Text: fmt.Sprintf("%d of %d elements", len(r.layout.params), r.layout.size())},
+		{Name: "parameters", Value: l.describe(), Text: fmt.Sprintf("%d of %d elements", len(l.params), l.size())},
 		{Name: "optimizer", Value: fmt.Sprintf("%T%+v%s", c.Optimizer, c.Optimizer, delayed)},
 		{Name: "clip", Value: fmt.Sprint(c.Clip)},
 		{Name: "exact", Value: fmt.Sprint(c.Exact)},
 		{Name: "data", Value: c.DataHash, Text: fmt.Sprintf("%d samples", c.Samples)},
-		{Name: settingSteps, Value: fmt.Sprint(r.plan.steps)},
-		{Name: settingSchedule, Value: scheduleHash(c.Schedule, r.plan.steps), Text: describeSchedule(c.Schedule, r.plan.steps)},
+		{Name: settingSteps, Value: fmt.Sprint(p.steps)},
+		{Name: settingSchedule, Value: scheduleHash(c.Schedule, p.steps), Text: describeSchedule(c.Schedule, p.steps)},
 		{Name: settingBuckets, Value: fmt.Sprint(c.BucketBytes)},
 		{Name: settingBalance, Value: c.Balance},
 		{Name: settingCompress, Value: c.Compression},

@@ -3,13 +3,29 @@ package trainer
 import (
 	"testing"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/optim"
 )
+
+// settings are those of a job with two parameters.
+func settings(t *testing.T, change func(*Config)) []elastic.Setting {
+	t.Helper()
+	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,
+		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.5)}
+	if change != nil {
+		change(&cfg)
+	}
+	j, err := newJob(nil, ModelOf(ramp{paramsOf(2, 3)}), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.held
+}
 
 func TestSettingsTellJobsApart(t *testing.T) {
 	value := func(change func(*Config)) map[string]string {
 		m := make(map[string]string)
-		for _, s := range alone(t, ramp{paramsOf(2, 3)}, change).held {
+		for _, s := range settings(t, change) {
 			m[s.Name] = s.Value
 		}
 		return m

@@ -177,6 +177,21 @@ func (s *state) rule(step int64) (rule, error) {
 	}, nil
 }
 
+// complete applies what a delay has held back, after the last step. The function that it returns
+// takes that back.
+func (s *state) complete() (takeBack func(), err error) {
+	if !s.delay {
+		return func() {}, nil
+	}
+	apply, err := s.rule(s.committed())
+	if err != nil {
+		return nil, err
+	}
+	s.pipeline.reserve()
+	s.pipeline.advance(s.grads.applied.views, apply)
+	return s.pipeline.takeBack, nil
+}
+
 // unmeant returns how many elements of the sum of parameter i, from the first on, have not
 // been made a mean.
 func (s *state) unmeant(i int) int {

@@ -276,18 +276,6 @@ func TestCommitChecksTheRateFirst(t *testing.T) {
 	}
 }
 
-// The digest of large models is not taken after every step.
-func TestDigestOfLargeModelsIsRarer(t *testing.T) {
-	for size, every := range map[int]int64{10: 1, 1 << 18: 1, 1<<18 + 1: 2, 1 << 20: 4} {
-		params := paramsOf(size)
-		for step := int64(1); step < 9; step++ {
-			if got := digestDue(step, params); got != (step%every == 0) {
-				t.Errorf("%d elements: digest of step %d is due: %t", size, step, got)
-			}
-		}
-	}
-}
-
 // fuzzed seeds a target with good encodings and damaged ones.
 func fuzzed(f *testing.F, encode func(testing.TB, elastic.Replayer) []byte) {
 	leader := newTestState(f, false, nil)

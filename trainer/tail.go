@@ -1,10 +1,12 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -66,6 +68,20 @@ func getSlots(tail []int64) []slot {
 			links: news{w[10], w[11]}}
 	}
 	return slots
+}
+
+// declared is a slot that tells nothing but which step this peer has committed, and the state after
+// it.
+func declared(s *state) slot { return slot{committed: s.committed(), digest: s.dueDigest()} }
+
+// exchangeSlots tells all the ranks' slots. When it succeeds every rank has come to that call.
+func exchangeSlots(ctx context.Context, s *elastic.Session, mine slot) ([]slot, error) {
+	words := make([]int64, len(s.View.Members)*slotWords)
+	putSlot(words, s.Rank, mine)
+	if err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "tail"}), words, words, collective.Sum[int64]); err != nil {
+		return nil, fmt.Errorf("tail after step %d: %w", mine.committed, err)
+	}
+	return getSlots(words), nil
 }
 
 // checkFaults returns ErrNotFinite with the first rank that reported a fault.

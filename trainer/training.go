@@ -40,11 +40,11 @@ import (
 // that has seen most points, the lowest rank of equals. Run is the short form, without points. A
 // Training is not safe for concurrent use.
 type Training struct {
-	runner *runner
-	group  *elastic.Group
-	model  Model
-	cfg    Config
-	err    error
+	job   *job
+	group *elastic.Group
+	model Model
+	cfg   Config
+	err   error
 }
 
 // Interval is the number of steps between two points of a Training.
@@ -77,22 +77,22 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 			return
 		}
 		t.err = errors.New("trainer: the loop of Points was left by a panic")
-		t.err = t.run(ctx, func(r *runner) {
-			r.decisions.every, r.decisions.show = int64(every), yield
+		t.err = t.run(ctx, func(j *job) {
+			j.decisions.every, j.decisions.show = int64(every), yield
 			if every == EveryPass {
-				r.decisions.every = r.plan.perPass
+				j.decisions.every = j.plan.perPass
 			}
 		})
 	}
 }
 
-// run is Run after a change of the runner.
-func (t *Training) run(ctx context.Context, change func(r *runner)) (err error) {
-	if t.runner, err = newRunner(t.group, t.model, t.cfg); err != nil {
+// run is Run after a change of the job.
+func (t *Training) run(ctx context.Context, change func(j *job)) (err error) {
+	if t.job, err = newJob(t.group, t.model, t.cfg); err != nil {
 		return err
 	}
-	change(t.runner)
-	return t.runner.run(ctx)
+	change(t.job)
+	return t.job.run(ctx)
 }
 
 // Err returns the error with which the training has ended, as Run does; nil if it is finished.
@@ -109,8 +109,8 @@ type Status struct {
 // Status returns how far the training has come.
 func (t *Training) Status() Status {
 	s := Status{Err: t.err}
-	if r := t.runner; r != nil {
-		s.Step, s.Of, s.Stopped, s.Kept = r.state.committed(), r.plan.steps, r.decisions.stopped, r.decisions.kept
+	if j := t.job; j != nil {
+		s.Step, s.Of, s.Stopped, s.Kept = j.state.committed(), j.plan.steps, j.decisions.stopped, j.decisions.kept
 	}
 	return s
 }
@@ -118,12 +118,12 @@ func (t *Training) Status() Status {
 // Kept returns the parameters of the step at which the model was kept last, the same at every
 // peer that has finished; nil if there is none. They belong to the caller.
 func (t *Training) Kept() []Param {
-	if t.runner == nil || t.runner.decisions.kept == 0 {
+	if t.job == nil || t.job.decisions.kept == 0 {
 		return nil
 	}
 	var all []Param
 	for i, p := range t.model.Params {
-		all = append(all, Param{Name: p.Name, Shape: p.Shape, Data: t.runner.decisions.copied[i]})
+		all = append(all, Param{Name: p.Name, Shape: p.Shape, Data: t.job.decisions.copied[i]})
 	}
 	return all
 }

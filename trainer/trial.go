@@ -21,22 +21,25 @@ const (
 )
 
 // trial measures how fast this peer is before it takes part.
-type trial struct{ run *runner }
+type trial struct {
+	step   *openStep
+	always bool // it is let in however fast it is
+}
 
 // Trial computes some microbatches of the open step for nothing, and returns how fast
 // that was. It implements elastic.Trier. This peer has contributed nothing to the step,
 // as it is in no session; the contribution is empty again afterwards, so neither the
 // ledger nor the parameters know of the trial.
 func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
-	me := elastic.Candidate{Forced: t.run.cfg.Admit == AdmitAlways, Most: t.run.balance.most}
-	if me.Forced || t.run.state.void || t.run.plan.after(t.run.state.committed()) == 0 {
+	me := elastic.Candidate{Forced: t.always, Most: t.step.balance.most}
+	if me.Forced || t.step.state.void || t.step.microbatches() == 0 {
 		return me, nil // nobody asks
 	}
 	times, err := t.rehearse(ctx)
-	t.run.open.computed = nil // or reset would take these for computed once
-	t.run.reopen()
+	t.step.own.forget()
+	t.step.reopen()
 	if err != nil {
-		return me, fmt.Errorf("trainer: trial of step %d: %w", t.run.open.step, err)
+		return me, fmt.Errorf("trainer: trial of step %d: %w", t.step.own.step, err)
 	}
 	first := times[0]
 	if len(times) > 1 {
@@ -50,7 +53,7 @@ func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 		me.Fixed = first - pace
 	}
 	me.Speed = loadbal.Speed(1, pace.Microseconds())
-	t.run.balance.speeds = []int64{me.Speed}
+	t.step.balance.assume(me.Speed)
 	return me, nil
 }
 
@@ -64,14 +67,14 @@ func mean(times []time.Duration) (sum time.Duration) {
 // rehearse computes microbatches as a step does, and returns what each took. The first of
 // all is not measured: it brings memory and caches into the state in which they stay.
 func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
-	p := t.run.plan.step(t.run.state.committed() + 1)
+	p := t.step.plan.step(t.step.state.committed() + 1)
 	one := func(k int) (time.Duration, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
 		begun := time.Now()
 		// Whole microbatches only: the last one of a pass may be short.
-		err := t.run.open.add(t.run.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
+		err := t.step.own.add(t.step.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
 		return max(time.Microsecond, time.Since(begun)), err
 	}
 	t.onTrial(p.step)
@@ -97,7 +100,7 @@ func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 
 // onTrial says that a rehearsal of a step begins.
 func (t trial) onTrial(step int64) {
-	if t.run.cfg.OnTrial != nil {
-		t.run.cfg.OnTrial(step)
+	if t.step.cfg.OnTrial != nil {
+		t.step.cfg.OnTrial(step)
 	}
 }

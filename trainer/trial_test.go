@@ -36,7 +36,7 @@ func (m *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 }
 
 // tried is a peer with such a model, and its model.
-func tried(t *testing.T, m timed, change func(*Config)) (*runner, *timed) {
+func tried(t *testing.T, m timed, change func(*Config)) (*openStep, *timed) {
 	t.Helper()
 	m.ramp = ramp{paramsOf(2, 3, 17)}
 	r := alone(t, &m, func(c *Config) {
@@ -63,7 +63,7 @@ func TestTrialMeasures(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, m := tried(t, timed{pace: c.pace, first: c.first}, nil)
 			c.want.Speed = loadbal.Speed(1, c.microseconds)
-			got, err := r.replica().Trial(t.Context())
+			got, err := (trial{step: r}).Trial(t.Context())
 			if err != nil || got != c.want || m.computed != c.computed {
 				t.Errorf("%s: %+v after %d microbatches, %v; want %+v after %d", name, got, m.computed, err, c.want, c.computed)
 			}
@@ -83,16 +83,16 @@ func TestTrialLeavesNoTrace(t *testing.T) {
 			without, _ := tried(t, timed{}, func(c *Config) { c.Exact = exactly })
 			for range 2 {
 				before := saved(t, with.state)
-				if _, err := with.replica().Trial(t.Context()); err != nil {
+				if _, err := (trial{step: with}).Trial(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if !bytes.Equal(saved(t, with.state), before) || with.open.samples != 0 || with.open.held.Len() != 0 || with.open.compute != 0 {
+				if !bytes.Equal(saved(t, with.state), before) || with.own.samples != 0 || with.own.held.Len() != 0 || with.own.compute != 0 {
 					t.Errorf("exact %t: something of the trial is left", exactly)
 				}
 				with.solo(t)
 				without.solo(t)
-				if with.reporter.own.recomputed != 0 || !bytes.Equal(saved(t, with.state), saved(t, without.state)) || !slices.Equal(updated(t, with.state), updated(t, without.state)) {
-					t.Errorf("exact %t: the step after a trial is another, or %d microbatches count as computed again", exactly, with.reporter.own.recomputed)
+				if with.work.recomputed != 0 || !bytes.Equal(saved(t, with.state), saved(t, without.state)) || !slices.Equal(updated(t, with.state), updated(t, without.state)) {
+					t.Errorf("exact %t: the step after a trial is another, or %d microbatches count as computed again", exactly, with.work.recomputed)
 				}
 			}
 		})
@@ -104,23 +104,22 @@ func TestTrialEnds(t *testing.T) {
 		r, m := tried(t, timed{pace: time.Second}, func(c *Config) { c.MaxShare = 7 })
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
-		if _, err := r.replica().Trial(ctx); !errors.Is(err, context.DeadlineExceeded) || m.computed != 2 {
+		if _, err := (trial{step: r}).Trial(ctx); !errors.Is(err, context.DeadlineExceeded) || m.computed != 2 {
 			t.Errorf("%v after %d microbatches", err, m.computed)
 		}
-		if got, err := r.replica().Trial(t.Context()); got.Forced || got.Most != 7 || got.Speed == 0 || err != nil {
+		if got, err := (trial{step: r}).Trial(t.Context()); got.Forced || got.Most != 7 || got.Speed == 0 || err != nil {
 			t.Errorf("%+v, %v", got, err)
 		}
-		r.cfg.Admit, m.computed = AdmitAlways, 0
-		if got, err := r.replica().Trial(t.Context()); !got.Forced || got.Speed != 0 || m.computed != 0 || err != nil {
+		m.computed = 0
+		if got, err := (trial{r, true}).Trial(t.Context()); !got.Forced || got.Speed != 0 || m.computed != 0 || err != nil {
 			t.Errorf("%+v after %d microbatches, %v", got, m.computed, err)
 		}
-		r.cfg.Admit = AdmitIfItHelps
 		m.err = ErrOutOfMemory
-		if _, err := r.replica().Trial(t.Context()); !errors.Is(err, ErrOutOfMemory) {
+		if _, err := (trial{step: r}).Trial(t.Context()); !errors.Is(err, ErrOutOfMemory) {
 			t.Errorf("no memory: %v", err)
 		}
 		r.state.last.Step = r.plan.steps
-		if got, err := r.replica().Trial(t.Context()); got.Speed != 0 || err != nil {
+		if got, err := (trial{step: r}).Trial(t.Context()); got.Speed != 0 || err != nil {
 			t.Errorf("after the last step: %+v, %v", got, err)
 		}
 	})

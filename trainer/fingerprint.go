@@ -9,6 +9,38 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
+// fingerprint tells a state from others: all ranks must have the same before a step.
+type fingerprint struct {
+	committed int64
+	digest    uint64
+}
+
+// String describes the state in an error.
+func (s fingerprint) String() string {
+	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
+}
+
+// differing returns the ranks whose state is not that of the most, and this one. Of
+// equal numbers the one of the lowest rank is right.
+func differing(states []fingerprint) (wrong []int, right fingerprint) {
+	count := make(map[fingerprint]int)
+	for _, s := range states {
+		count[s]++
+	}
+	right = states[0]
+	for _, s := range states { // in rank order, so that ties fall alike everywhere
+		if count[s] > count[right] {
+			right = s
+		}
+	}
+	for rank, s := range states {
+		if s != right {
+			wrong = append(wrong, rank)
+		}
+	}
+	return wrong, right
+}
+
 // digestBytes is how much of the parameters a step takes a digest of, on average: its
 // cost shall not show.
 const digestBytes = 1 << 20

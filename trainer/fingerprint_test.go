@@ -31,3 +31,15 @@ func TestDiffering(t *testing.T) {
 		}
 	}
 }
+
+// The digest of large models is not taken after every step.
+func TestDigestOfLargeModelsIsRarer(t *testing.T) {
+	for size, every := range map[int]int64{10: 1, 1 << 18: 1, 1<<18 + 1: 2, 1 << 20: 4} {
+		params := paramsOf(size)
+		for step := int64(1); step < 9; step++ {
+			if got := digestDue(step, params); got != (step%every == 0) {
+				t.Errorf("%d elements: digest of step %d is due: %t", size, step, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/compress"
+	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// openStep is the step after the committed one, as this peer takes part in it: the contribution that
+// it has computed, the share that it is to compute, and the reduction of the gradients of all. It
+// outlives sessions, and goes on from step to step. It is not safe for concurrent use.
+type openStep struct {
+	cfg     Config
+	plan    plan
+	model   Model
+	state   *state       // which the step begins with
+	own     contribution // of this peer
+	reducer reducer
+	balance balance // what each rank of the session is to contribute
+	noise   noise
+	ahead   *ahead
+	most    int  // microbatches that a call of the model may have
+	next    *try // at this step, if a call of it began in the step before
+	work    work // of this peer for the last step that it has contributed to
+}
+
+// newOpenStep takes the memory of a first step and of the state before it. The caller says who
+// observes the state, which has to call advance, and calls reopen.
+func newOpenStep(cfg Config, m Model) (*openStep, error) {
+	l := newLayout(m.Params, cfg.BucketBytes/4)
+	if m.Order != nil {
+		if err := l.completeIn(m.Order(overlaps(m, cfg))); err != nil {
+			return nil, err
+		}
+	}
+	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newAhead(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Exact)}
+	coding, err := compress.Parse(cfg.Compression)
+	if err != nil {
+		return nil, fmt.Errorf("trainer: Compression: %w", err)
+	}
+	var coded *compressed
+	var grads *gradients
+	var scale exact.Scale
+	switch {
+	case coding != nil:
+		coded, grads = newCompressed(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
+		o.own.sums = coded
+	case cfg.Exact:
+		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
+			return nil, fmt.Errorf("trainer: exact mode: %w", err)
+		}
+		o.own.sums, grads = newQuantised(l)
+	default:
+		o.own.sums, grads = newPlain(l)
+	}
+	o.state = newState(o.plan, cfg, l.params, grads, scale)
+	o.reducer = reducer{layout: l, bucketBytes: cfg.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.log}
+	o.reducer.links.bytes = o.reducer.bytes()
+	o.balance = balance{plan: o.plan, most: cfg.MaxShare, early: cfg.Delay}
+	o.noise = newNoise(l.size(), coded.sparse())
+	return o, nil
+}
+
+// microbatches is how many the step has; none after the last.
+func (o *openStep) microbatches() int { return o.plan.after(o.state.committed()) }
+
+// reopen empties the contribution, for the step after the committed one.
+func (o *openStep) reopen() {
+	o.own.reset(o.state.committed()+1, 0, o.state.scale, o.microbatches())
+}
+
+// entry returns what this peer tells the others of a session, to which it makes ready.
+func (o *openStep) entry(s *elastic.Session) entry {
+	o.next = nil
+	// Under another identity this peer has been put out meanwhile, and others have
+	// computed what it holds.
+	if id := s.View.Members[s.Rank].ID; o.own.owner != id {
+		o.reopen()
+		o.own.owner = id
+	}
+	return entry{state: fingerprint{o.state.committed(), o.state.digest()}, attempt: o.own.attempt, held: o.own.held,
+		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View)}
+}
+
+// enter derives from the entries of all ranks what each is to compute.
+func (o *openStep) enter(s *elastic.Session, all []entry) error {
+	if err := o.balance.enter(o.cfg.Balance, all, o.microbatches(), s.Rank); err != nil {
+		return err
+	}
+	var rows [][]pace
+	for _, e := range all {
+		rows = append(rows, e.links)
+	}
+	o.reducer.links.enter(s, rows)
+	leader, shares, kept := settle(all, o.balance.wanted, o.microbatches())
+	if !kept[s.Rank] {
+		scale, err := o.plan.scale(all[leader].exponents)
+		if err != nil {
+			return fmt.Errorf("scale of %s: %w", peerName(s)(leader), err)
+		}
+		o.own.reset(o.state.committed()+1, all[leader].attempt, scale, o.microbatches())
+	}
+	o.balance.shares = shares
+	o.balance.tell(s, o.state.committed()+1)
+	return nil
+}
+
+// begin begins to try the step.
+func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
+	p := o.plan.step(o.state.committed() + 1)
+	t := &try{plan: p, begun: time.Now(), whole: o.own.held.Len() == 0, before: o.own.compute}
+	if o.cfg.OnBegin != nil {
+		o.cfg.OnBegin(p.step)
+	}
+	o.balance.micros = 0
+	o.readAhead(p, s.Rank)
+	t.sums = o.reducer.start(ctx, s, p.step)
+	return t
+}
+
+// contribute computes what is missing of this peer's share and starts the reduction of
+// every bucket.
+func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, error) {
+	t := o.next
+	if o.next = nil; t == nil {
+		t = o.begin(ctx, s)
+	}
+	share, err := o.balance.shares[s.Rank], t.failed
+	if err == nil {
+		err = o.own.complete(ctx, o.model, t.plan, o.own.calls(share, o.together()), t.sums, s.Comm.Err)
+	}
+	if err == nil {
+		o.balance.measured(share.Len(), t.whole, o.own.compute-t.before)
+		t.computed = time.Now()
+		return t, nil
+	}
+	// The others wait for this peer's buckets. They learn the reason, and the calls that
+	// have begun here end before the buffers are left.
+	s.Comm.Revoke(err)
+	_ = t.sums.wait(ctx) // its error is only that of the revocation
+	if errors.Is(err, ErrOutOfMemory) {
+		err = o.takeLess(t.plan, share.Len(), err)
+	}
+	return t, err
+}
+
+// together returns how many microbatches a call of the model has in the session. Within a host
+// there is little to hide, and what is computed one by one stays in the cache.
+func (o *openStep) together() int {
+	if o.reducer.between() || o.model.Whole {
+		return o.most
+	}
+	return 1
+}
+
+// readAhead tells what this peer, of the given rank, is about to compute: what is missing
+// of its share of the step, and its share of the next one if the shares stay.
+func (o *openStep) readAhead(p stepPlan, rank int) {
+	if o.ahead.box == nil {
+		return
+	}
+	rest := loadbal.NewSet(p.microbatches)
+	calls := o.own.calls(o.balance.shares[rank], o.together())
+	for _, micros := range calls[min(1, len(calls)):] { // the first is being read
+		for _, k := range micros {
+			rest.Add(k)
+		}
+	}
+	needs := []need{{p, rest}}
+	if p.step < o.plan.steps {
+		next := o.plan.step(p.step + 1)
+		needs = append(needs, need{next, o.balance.sharesAhead(next.microbatches)[rank]})
+	}
+	o.ahead.want(needs)
+}
+
+// takeLess answers a model that has run out of memory over a share: it is given half as
+// much at once from now on, or, if that was a microbatch, this peer's bound is half of the
+// share. All leave the session, in the next one of which the bound is known. What has been
+// computed goes with the call that failed, as that may be in the sums in part. No reduction
+// may be under way.
+func (o *openStep) takeLess(p stepPlan, share int, cause error) error {
+	switch n := min(share, o.together()); {
+	case n > 1:
+		o.most = n / 2
+		o.cfg.log("this peer computes at most %d samples at once from now on: %v", o.most*p.micro, cause)
+	case share > 1:
+		o.balance.most = share / 2
+		o.cfg.log("this peer computes at most %d microbatches of a step from now on: %v", o.balance.most, cause)
+	default:
+		return fmt.Errorf("a single microbatch is too much: %w", cause)
+	}
+	o.own.reset(p.step, o.own.attempt, o.own.scale, p.microbatches)
+	return fmt.Errorf("%w: %w", errNextSession, cause)
+}
+
+// slot describes the contribution and the state before it in a tail.
+func (o *openStep) slot() slot {
+	mine := declared(o.state)
+	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
+	mine.micros, mine.most = o.balance.micros, int64(o.balance.most)
+	if o.noise.due(o.own.step) {
+		mine.square = o.own.sums.square()
+	}
+	return mine
+}
+
+// conclude commits the step whose tail is complete, or, if its sums do not fit the
+// scale, begins another attempt. All ranks come to the same, errors included.
+func (o *openStep) conclude(s *elastic.Session, p stepPlan, slots []slot) (committed bool, err error) {
+	if err := checkFaults(slots, peerName(s), o.reducer.layout.params); err != nil {
+		return false, err
+	}
+	samples, loss := totals(slots)
+	if want := int64(p.end - p.first); samples != want {
+		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
+	}
+	next, fits := o.own.sums.mean(samples, o.state.unmeant)
+	if !fits {
+		o.own.reset(p.step, o.own.attempt+1, next, p.microbatches)
+		o.balance.shareOut(s, p.step)
+		return false, nil
+	}
+	norm := math.NaN() // of the mean gradient, if anybody needs it
+	switch mean := o.state.grads.staging.views; {
+	case o.cfg.Clip > 0:
+		norm = optim.Clip(mean, o.cfg.Clip)
+	case o.noise.due(p.step):
+		norm = optim.Norm(mean)
+	}
+	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(slots), Samples: samples, Loss: loss}
+	for rank, m := range s.View.Members {
+		done.Shares = append(done.Shares, share{m.ID, o.balance.shares[rank].Ranges()})
+	}
+	if err := o.state.commit(done, next); err != nil {
+		return false, err
+	}
+	o.weigh(p.step, slots, s.Rank, norm)
+	o.balance.learn(slots, p.step+1, s.Rank)
+	o.balance.shareOut(s, p.step+1)
+	return true, nil
+}
+
+// weigh takes note of the norms of a step that was just committed.
+func (o *openStep) weigh(step int64, slots []slot, rank int, norm float64) {
+	if !o.noise.due(step) {
+		return
+	}
+	o.noise.observe(slots, square(norm))
+	o.work.noiseScale = o.noise.scale()
+	if mine := slots[rank]; mine.samples > 0 {
+		o.work.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
+	}
+}
+
+// advance closes the step, if it is that of done, which is committed, and opens the one after done.
+func (o *openStep) advance(done outcome) {
+	if o.own.step == done.Step {
+		_, counted := done.share(o.own.owner)
+		o.reducer.coded.settle(counted)
+		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.predicted}
+		o.work.sent, o.work.raw = o.reducer.coded.traffic()
+	}
+	o.reopen()
+}

@@ -1,0 +1,228 @@
+package trainer
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// nobody is the transport of a group of one, which sends nothing.
+type nobody struct{ transport.Transport }
+
+func (nobody) Signals() <-chan transport.Signal { return nil }
+func (nobody) Close() error                     { return nil }
+func (nobody) Revoke(error)                     {}
+
+// sessionOf is a session of a single peer, with no group behind it.
+func sessionOf(t *testing.T, id elastic.ID, epoch uint64) *elastic.Session {
+	t.Helper()
+	comm, err := collective.New(nobody{}, 0, 1, collective.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = comm.Close() })
+	return &elastic.Session{View: elastic.View{Epoch: epoch, Members: []elastic.Member{{ID: id}}}, Comm: comm}
+}
+
+// entered is a new session of a single peer that the step has entered.
+func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Session {
+	t.Helper()
+	s := sessionOf(t, id, epoch)
+	o.reducer.enter(s)
+	if err := o.enter(s, []entry{o.entry(s)}); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.balance.shares[0].Len(); n != 4 {
+		t.Fatalf("the share of a single peer has %d microbatches", n)
+	}
+	return s
+}
+
+// What a peer holds stays from one session to the next, but not under another identity:
+// then others have computed it.
+func TestContributionsBelongToAnIdentity(t *testing.T) {
+	o := alone(t, ramp{paramsOf(2, 3)}, nil)
+	entered(t, o, "me", 1)
+	if err := o.own.add(o.model, o.plan.step(1), []int{2}, ignore); err != nil {
+		t.Fatal(err)
+	}
+	entered(t, o, "me", 2)
+	if !o.own.held.Has(2) {
+		t.Error("the contribution did not survive the change of the session")
+	}
+	entered(t, o, "me again", 3)
+	if o.own.held.Has(2) || o.own.samples != 0 {
+		t.Error("the contribution survived the change of the identity")
+	}
+}
+
+// counted is a ramp that calls a function after each microbatch.
+type counted struct {
+	ramp
+	after func(samples []int) error
+}
+
+func (m counted) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	loss, _ := m.ramp.Accumulate(grad, samples, done)
+	return loss, m.after(samples)
+}
+
+// A session breaks while this peer computes. What it has computed counts in the next one, in which
+// it computes the rest, and the step is the same as in a session that did not break.
+func TestAStepOutlivesItsSession(t *testing.T) {
+	calls, after := 0, func() error { return nil }
+	m := counted{ramp{paramsOf(2, 3, 17)}, func([]int) error { calls++; return after() }}
+	o, whole := alone(t, m, nil), alone(t, ramp{paramsOf(2, 3, 17)}, nil)
+	s := entered(t, o, "me", 1)
+	after = func() error {
+		if calls == 2 {
+			s.Comm.Revoke(errors.New("somebody is gone"))
+		}
+		return nil
+	}
+	if _, err := o.contribute(t.Context(), s); !goOn(err) || o.own.held.Len() != 2 || o.work.step != 0 {
+		t.Fatalf("error %v, %d microbatches held", err, o.own.held.Len())
+	}
+	s = entered(t, o, "me", 2)
+	concluded(t, o, s)
+	if calls != 4 || o.work.step != 1 || o.work.recomputed != 0 || o.balance.micros != 0 {
+		t.Errorf("%d microbatches computed, own part %+v", calls, o.work)
+	}
+	concluded(t, whole, entered(t, whole, "me", 2))
+	if !bytes.Equal(saved(t, o.state), saved(t, whole.state)) {
+		t.Error("the step has become another by the change of the session")
+	}
+}
+
+// concluded has a step committed in a session of a single peer.
+func concluded(t *testing.T, o *openStep, s *elastic.Session) {
+	t.Helper()
+	try, err := o.contribute(t.Context(), s)
+	if err == nil {
+		err = try.sums.wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := o.own.step
+	committed, err := o.conclude(s, try.plan, []slot{o.slot()})
+	if err != nil || !committed || o.state.committed() != step || o.own.step != step+1 || o.own.held.Len() != 0 {
+		t.Fatalf("committed %t after step %d, open %d, error %v", committed, o.state.committed(), o.own.step, err)
+	}
+}
+
+// A model that has no memory for its share gets half of it, and what it has computed is dropped. It
+// fails where it has no memory for one microbatch.
+func TestTooLargeShares(t *testing.T) {
+	most := 0
+	m := counted{ramp{paramsOf(2)}, func([]int) error {
+		if most--; most < 0 {
+			return ErrOutOfMemory
+		}
+		return nil
+	}}
+	o := alone(t, m, nil)
+	for _, want := range []int{2, 2, 2} { // a single peer has to compute all of the step
+		most = 1
+		_, err := o.contribute(t.Context(), entered(t, o, "me", 1))
+		if !errors.Is(err, errNextSession) || o.balance.most != want || o.own.held.Len() != 0 {
+			t.Errorf("bound %d, want %d; %d microbatches held, error %v", o.balance.most, want, o.own.held.Len(), err)
+		}
+	}
+	if err := o.takeLess(o.plan.step(1), 1, ErrOutOfMemory); errors.Is(err, errNextSession) || !errors.Is(err, ErrOutOfMemory) {
+		t.Errorf("a single microbatch is too much: %v", err)
+	}
+}
+
+// ramp is a model whose gradient depends on sample and element.
+type ramp struct{ params []Param }
+
+func (m ramp) Params() []Param { return m.params }
+
+func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	for i, g := range grad {
+		for j := range g {
+			for _, s := range samples {
+				g[j] += float32(s*7+i*3+j) / 16
+			}
+		}
+		done(i)
+	}
+	return float64(len(samples)), nil
+}
+
+// newRamp is a step without a group; in exact mode or not.
+func newRamp(t *testing.T, exactly bool) *openStep {
+	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
+		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
+	})
+}
+
+// solo commits the next step of a step as a group of one does.
+func (r *openStep) solo(t *testing.T) {
+	t.Helper()
+	p := r.plan.step(r.state.committed() + 1)
+	for k := range p.microbatches {
+		if err := r.own.add(r.model, p, []int{k}, ignore); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch sums := r.own.sums.(type) {
+	case *plain:
+		copy(r.state.grads.staging.flat, sums.own.flat)
+	case *quantised:
+		copy(sums.all, sums.own)
+		copy(sums.step, sums.peaks)
+	}
+	next, fits := r.own.sums.mean(int64(r.own.samples), r.state.pipeline.left)
+	if !fits {
+		r.own.reset(p.step, r.own.attempt+1, next, p.microbatches)
+		r.solo(t)
+		return
+	}
+	o := outcome{Step: p.step, Attempt: r.own.attempt, Epoch: 1, Peers: 1, Samples: int64(r.own.samples), Loss: r.own.loss,
+		Shares: []share{{"me", r.own.held.Ranges()}}}
+	if err := r.state.commit(o, next); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A contribution to a step that is committed meanwhile is no longer needed; it did
+// count, and its work is reported.
+func TestApplyEndsTheContribution(t *testing.T) {
+	leader, r := newRamp(t, false), newRamp(t, false)
+	leader.solo(t)
+	if err := r.own.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
+		t.Fatal(err)
+	}
+	r.own.recomputed = 1
+	if err := r.state.Apply(bytes.NewReader(updated(t, leader.state))); err != nil {
+		t.Fatal(err)
+	}
+	if r.own.step != 2 || r.own.held.Len() != 0 || r.work.step != 1 || r.work.recomputed != 1 || r.state.last.Step != 1 {
+		t.Errorf("contribution to step %d of %v, own work %+v", r.own.step, r.own.held.Ranges(), r.work)
+	}
+}
+
+// What was computed from the state that is replaced goes with it.
+func TestLoadEndsTheContribution(t *testing.T) {
+	leader, r := newRamp(t, true), newRamp(t, true)
+	start := saved(t, leader.state)
+	leader.solo(t)
+	for step, state := range [][]byte{start, saved(t, leader.state)} {
+		if err := r.own.add(r.model, r.plan.step(1), []int{2}, ignore); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.state.Load(bytes.NewReader(state)); err != nil {
+			t.Fatal(err)
+		}
+		if r.own.step != int64(step)+1 || r.own.held.Len() != 0 || r.own.samples != 0 || !r.own.scale.Equal(r.state.scale) {
+			t.Errorf("step %d: contribution to step %d of %v", step, r.own.step, r.own.held.Ranges())
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+)
+
+// errNextSession ends a session by a decision that all its members have made alike.
+var errNextSession = errors.New("left for the next session")
+
+// goOn reports whether an error of a session is followed by another session.
+func goOn(err error) bool {
+	return errors.Is(err, collective.ErrRevoked) || errors.Is(err, errNextSession)
+}
+
+// session trains in one session until the job is finished or the session ends.
+func (j *job) session(ctx context.Context, s *elastic.Session) error {
+	j.guard.revoke = s.Comm.Revoke
+	j.step.reducer.enter(s)
+	if err := j.enter(ctx, s); err != nil {
+		return err
+	}
+	for {
+		if err := j.decisions.decide(ctx, s, j.state.committed()); err != nil {
+			return err
+		}
+		if j.finished() {
+			return j.end(ctx, s)
+		}
+		if err := j.try(ctx, s); err != nil {
+			return err
+		}
+	}
+}
+
+// enter tells the others of a new session what this peer holds of the open step, and
+// learns what it is to compute. All have committed the same step: Next has seen to it.
+func (j *job) enter(ctx context.Context, s *elastic.Session) error {
+	mine := j.step.entry(s)
+	words := mine.words()
+	gathered := make([]uint64, len(words)*len(s.View.Members))
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "entry"}), gathered, words); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	var all []entry
+	var states []fingerprint
+	for w := range slices.Chunk(gathered, len(words)) {
+		e := entryOf(w, len(mine.exponents), len(mine.links))
+		all, states = append(all, e), append(states, e.state)
+	}
+	if err := j.agree(s, states); err != nil {
+		return err
+	}
+	if err := j.step.enter(s, all); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	return nil
+}
+
+// try tries the open step: it has this peer's share computed and the sums reduced,
+// and applies the result. It returns nil when the step is committed, and also when all
+// have to compute it again with another scale. On any error but those that end the job
+// the contribution keeps what it has.
+//
+// Where there is a network to wait for, the next step begins meanwhile.
+func (j *job) try(ctx context.Context, s *elastic.Session) error {
+	t, err := j.step.contribute(ctx, s)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	mine := j.step.slot()
+	if !j.step.reducer.between() {
+		return j.commit(s, t, t.exchange(ctx, s, mine, &j.step.reducer))
+	}
+	var got exchanged
+	var exchange sync.WaitGroup
+	exchange.Go(func() { got = t.exchange(ctx, s, mine, &j.step.reducer) })
+	defer exchange.Wait() // also if the model panics
+	finish := sync.OnceValue(func() error {
+		exchange.Wait()
+		return j.commit(s, t, got)
+	})
+	if !j.decisions.due(t.plan.step) {
+		j.step.lookAhead(ctx, s, t, finish)
+	}
+	return finish()
+}
+
+// commit commits a step whose tail is complete. Nothing of it stays if that fails.
+func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
+	defer j.state.pipeline.takeBack() // unless the step is committed
+	if got.err != nil {
+		return got.err
+	}
+	comm := time.Since(t.computed)
+	if err := j.learn(s, got.slots); err != nil {
+		return err
+	}
+	committed, err := j.step.conclude(s, t.plan, got.slots)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	if !committed {
+		return nil
+	}
+	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
+	j.pulses.publish(s.View, got.slots, got.tail, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
+	if err := j.group.Committed(j.state.committed()); err != nil {
+		return fmt.Errorf("step %d is committed: %w", j.state.committed(), err)
+	}
+	if anyStale(got.slots) {
+		return errNextSession
+	}
+	return nil
+}
+
+// learn takes in a complete tail. The step that was committed before is stable then, and reported.
+func (j *job) learn(s *elastic.Session, slots []slot) error {
+	j.step.reducer.learn(slots)
+	var states []fingerprint
+	for _, other := range slots {
+		states = append(states, fingerprint{other.committed, other.digest})
+	}
+	if err := j.agree(s, states); err != nil {
+		return fmt.Errorf("after step %d: %w", j.state.committed(), err)
+	}
+	last := j.state.last
+	if last.Step > 0 && j.reporter.stable(last, s.View, s.View.Members[s.Rank].ID, j.step.work) {
+		j.group.Stable(last.Step)
+		j.saver.stable(j.state, s.Rank == 0, j.finished())
+	}
+	return nil
+}
+
+// mostResyncs is how often a peer may be re-synced: a machine that goes on to
+// compute something else is of no use.
+const mostResyncs = 2
+
+// agree wants all ranks of a session to have committed the same step and to have the
+// same parameters after it. If some differ, all leave the session; those who differ
+// get the state of the others in the next one.
+func (j *job) agree(s *elastic.Session, states []fingerprint) error {
+	wrong, right := differing(states)
+	if wrong == nil {
+		return nil
+	}
+	var list []string
+	for _, rank := range wrong {
+		list = append(list, fmt.Sprintf("%s has %v", peerName(s)(rank), states[rank]))
+	}
+	err := fmt.Errorf("%w: %s; the others have %v", ErrDiverged, strings.Join(list, ", "), right)
+	s.Comm.Revoke(err)
+	if !slices.Contains(wrong, s.Rank) {
+		return fmt.Errorf("%w: %w", errNextSession, err)
+	}
+	j.resyncs++
+	if j.resyncs > mostResyncs {
+		j.group.Leave()
+		return fmt.Errorf("re-synced %d times before: %w", mostResyncs, err)
+	}
+	j.state.invalidate() // and what was computed from it goes with it
+	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
+		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
+	j.cfg.log("this peer has other parameters than the others and takes theirs: %v", err)
+	return fmt.Errorf("%w: %w", errNextSession, err)
+}
+
+// end brings a job to its end in a session all of whose members have committed the last
+// step. What fails with the session is done again in the next one.
+func (j *job) end(ctx context.Context, s *elastic.Session) error {
+	// A tail without a step tells all that all have committed the last one. Until then
+	// nobody goes, because somebody may need a copy of the state: also one who has just
+	// been let in, in a later view.
+	slots, err := j.step.reducer.exchange(ctx, s, declared(j.state))
+	if err == nil {
+		err = j.learn(s, slots)
+	}
+	if err != nil {
+		return err
+	}
+	if anyStale(slots) {
+		return errNextSession
+	}
+	return j.finish(s.View.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.together(ctx, s) })
+}
