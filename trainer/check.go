@@ -177,7 +177,7 @@ func (c *checker) waits() error {
 	defer func() { _ = c.restore() }()
 	var got computation
 	_, got.grad = exact.Views(c.sizes)
-	l := call{asked: slices.Clone(c.sizes), losses: make([]float64, 1)}
+	l := call{asked: slices.Clone(c.sizes), losses: make([]float64, 1), broken: func() error { return nil }}
 	l.coming = func(i, from int) error {
 		copy(c.model.Params[i].Data[from:], c.params[i][from:])
 		return nil
