@@ -14,7 +14,7 @@ import (
 // frame is a line between a launcher and the agent of a host; Index is that of the peer that
 // it is about, and of the other fields exactly one is set. The order is
 //
-//	launcher  begin ... part ......... probe ... any of spawn, message, signal, suspect ... (end)
+//	launcher  begin ... part ......... probe ... any of spawn, message, signal, suspect, beat ... (end)
 //	agent     ready ... need, prepared or refused ... probed ... any of message, output, exit, stopped (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
@@ -25,6 +25,7 @@ type frame struct {
 	Spawn   *spawnOrder  `json:"spawn,omitempty"`
 	Signal  *signalOrder `json:"signal,omitempty"`
 	Suspect bool         `json:"suspect,omitempty"` // end the peer if it is stopped
+	Beat    bool         `json:"beat,omitempty"`    // the launcher lives
 
 	// Message goes both ways: what the launcher and the peer say to each other. PID is that
 	// of the peer's process.
@@ -128,7 +129,7 @@ func decodeFrame(line []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	set := 0
-	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Spawn != nil, f.Signal != nil, f.Suspect,
+	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat,
 		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Output != nil,
 		f.Mistake != "", f.Stopped, f.Exit != nil} {
 		if there {

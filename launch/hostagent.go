@@ -35,14 +35,15 @@ const agentReady = agentMark + "ready"
 //
 // The end of in is the launcher's death: the peers leave their group, and those that have not
 // ended after a while are killed, unless the launcher was told to detach. A signal is passed
-// on to the peers.
+// on to the peers. When the launcher was silent for long a read of in may go on after the
+// return.
 func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.Signal) error {
 	// The death signal of children comes when the thread ends that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The launcher may die while the peers print; they are to end as usual.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	a := &hostAgent{in: newFrameReader(in), out: frameWriter{w: out}, peers: make(map[int]*local)}
+	a := newHostAgent(in, out)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go a.passOn(ctx, signals)
@@ -62,21 +63,39 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 // hostAgent starts peers for a launcher elsewhere. The goroutine of ServeHost owns it, but for
 // what mu guards.
 type hostAgent struct {
-	in    *frameReader
-	out   frameWriter
-	order beginOrder
-	path  string // of the program
-	probe *probe // nil before prepare and after the first spawn
-	work  sync.WaitGroup
+	in       *frameReader
+	incoming chan incoming // what read has read
+	out      frameWriter
+	order    beginOrder
+	path     string // of the program
+	probe    *probe // nil before prepare and after the first spawn
+	work     sync.WaitGroup
 
 	mu    sync.Mutex
 	peers map[int]*local // that run
 }
 
-// serve carries out what the launcher says, until it says nothing more.
+const (
+	// beatPeriod is how often a launcher tells its agents that it lives.
+	beatPeriod = 10 * time.Second
+	// silencePeriod is how long an agent without peers waits for a word of its launcher: the
+	// network between them may be gone for good, of which the system says nothing for hours.
+	silencePeriod = 6 * beatPeriod
+)
+
+// newHostAgent returns an agent that has not been told anything.
+func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
+	return &hostAgent{in: newFrameReader(in), incoming: make(chan incoming), out: frameWriter{w: out}, peers: make(map[int]*local)}
+}
+
+// serve carries out what the launcher says, until it says nothing more: it has ended, or
+// nothing has come for long and there is no peer whose end is to be told.
 func (a *hostAgent) serve() error {
+	done := make(chan struct{})
+	defer close(done)
+	go a.read(done)
 	for {
-		f, err := a.in.next()
+		f, err := a.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -87,6 +106,51 @@ func (a *hostAgent) serve() error {
 			return err
 		}
 	}
+}
+
+// read hands frames to next until the launcher says nothing more, or done is closed and
+// another one comes.
+func (a *hostAgent) read(done <-chan struct{}) {
+	for {
+		f, err := a.in.next()
+		select {
+		case a.incoming <- incoming{f, err}:
+		case <-done:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// incoming is a frame, or why there is none any more.
+type incoming struct {
+	frame frame
+	err   error
+}
+
+// next returns the next frame. io.EOF is the launcher's end.
+func (a *hostAgent) next() (frame, error) {
+	silence := time.NewTicker(silencePeriod)
+	defer silence.Stop()
+	for {
+		select {
+		case h := <-a.incoming:
+			return h.frame, h.err
+		case <-silence.C:
+			if a.idle() {
+				return frame{}, io.EOF
+			}
+		}
+	}
+}
+
+// idle reports whether no peer runs.
+func (a *hostAgent) idle() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.peers) == 0
 }
 
 // handle carries out one frame. An error ends the conversation.
@@ -206,7 +270,7 @@ func (a *hostAgent) fetch() error {
 func (a *hostAgent) receive(f *os.File) error {
 	var failed error
 	for {
-		p, err := a.in.next()
+		p, err := a.next()
 		switch {
 		case err != nil:
 			return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // hostList are the hosts of a job and which peers they get. A nil list has none: peers run
@@ -13,6 +14,7 @@ import (
 type hostList struct {
 	hosts []*remoteHost // that are connected
 	seats []*remoteHost // by index of the peers that were placed at the start
+	next  time.Time     // of the beats
 }
 
 // connect gets all hosts ready at the same time. One that does not work is told of, and the
@@ -198,6 +200,17 @@ func (l *hostList) share(h *remoteHost, n int) int {
 		}
 	}
 	return max(1, here)
+}
+
+// beat tells the agents that this launcher lives, if it is time.
+func (l *hostList) beat(now time.Time) {
+	if l == nil || now.Before(l.next) {
+		return
+	}
+	l.next = now.Add(beatPeriod)
+	for _, h := range l.hosts {
+		h.beat()
+	}
 }
 
 // cutOff ends the connections soon, if they have not ended: a host that does not answer holds

@@ -18,6 +18,7 @@ import (
 //
 //	connect   starts ssh, and by it the agent, which gets ready
 //	spawn     has peers started; run hands on what they say
+//	beat      says from time to time that the launcher lives
 //	hangUp    ends the agent, and so its peers
 //
 // Nothing waits for a host: what is sent goes into the outbox.
@@ -57,6 +58,13 @@ func (h *remoteHost) writeLine(line []byte) error {
 func (h *remoteHost) send(f frame) {
 	if line, err := encodeFrame(f); err == nil {
 		h.out.add(line, result)
+	}
+}
+
+// beat tells the agent that the launcher lives.
+func (h *remoteHost) beat() {
+	if line, err := encodeFrame(frame{Beat: true}); err == nil {
+		h.out.add(line, transient)
 	}
 }
 

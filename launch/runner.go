@@ -118,6 +118,7 @@ func (r *runner) tick(now time.Time) {
 	if len(r.untold) > 0 && !now.Before(r.tellAt) {
 		r.tell()
 	}
+	r.hosts.beat(now)
 	r.sayAll(r.changes.due(now))
 	if r.out.signal == 0 {
 		r.sayAll(r.lobby.due(now))

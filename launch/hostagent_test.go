@@ -1,0 +1,43 @@
+package launch
+
+import (
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An agent that hears nothing ends only when it has no peers: the network to its launcher is
+// gone. A launcher that says from time to time that it lives keeps it.
+func TestAgentOfASilentLauncher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		a := newHostAgent(in, io.Discard)
+		begun := time.Now()
+		go func() {
+			for range 30 {
+				time.Sleep(beatPeriod)
+				if err := (&frameWriter{w: out}).write(frame{Beat: true}); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		if err := a.serve(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 30*beatPeriod+silencePeriod {
+			t.Errorf("it served for %v", took)
+		}
+		_ = in.Close() // for the goroutine that reads
+	})
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		a := newHostAgent(in, io.Discard)
+		a.peers[0] = &local{}
+		begun := time.Now()
+		time.AfterFunc(10*silencePeriod, func() { _ = out.Close() })
+		if err := a.serve(); err != nil || time.Since(begun) != 10*silencePeriod {
+			t.Errorf("served for %v, error %v", time.Since(begun), err)
+		}
+	})
+}
