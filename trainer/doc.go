@@ -70,6 +70,15 @@
 // happens to the group afterwards is no error: a peer that gets no further session
 // evaluates alone.
 //
+// # The parts of a run
+//
+// A job (job.go, session.go) goes from session to session, and agrees with the others: at the entry,
+// in tails, and at the end. It has the state (state.go), which is what all hold alike after the
+// committed step, and which elastic copies from peer to peer; and the open step (openstep.go),
+// which is what this peer does for the step after: its contribution (contribution.go), the shares of
+// all (balance.go), and the reduction of gradients (reducer.go). A try (try.go) ends with its
+// session. What is stable is told by a reporter (report.go). State and open step know no group.
+//
 // # The ledger
 //
 // The event log accounts for every sample: each microbatch of each stable step is in the

@@ -70,8 +70,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	}
 	p, next := o.state.pipeline, o.plan.step(t.plan.step+1)
 	missing := o.balance.sharesAhead(next.microbatches)[s.Rank].Without(loadbal.NewSet(next.microbatches))
-	of, mean := o.state.due(t.plan.step)
-	apply, err := o.state.rule(of)
+	apply, mean, err := o.state.rules.due(t.plan.step, o.state.grads)
 	if len(missing) == 0 || err != nil {
 		return
 	}

@@ -42,9 +42,6 @@ func (p *pipeline) reserve() {
 	}
 }
 
-// rule is that of an optimizer for one step.
-type rule func(param, mean []float32, state [][]float32)
-
 // update makes the sum of parameter i over all samples of a step their mean, from an element
 // on, and updates as much of the parameter with it, as commit would. It goes through all of
 // them in blocks, and ends with ErrNotFinite before one whose sum is not finite.

@@ -5,25 +5,22 @@ import (
 	"io"
 
 	"github.com/elrun/elrun/trainer/exact"
-	"github.com/elrun/elrun/trainer/optim"
 )
 
 // state is what all members hold alike after the last committed step: the parameters, the
 // optimizer's memory, and the outcome of that step. It is an elastic.Replayer, and knows nothing
 // of a group. It is not safe for concurrent use.
 type state struct {
-	plan      plan
-	optimizer optim.Optimizer
-	schedule  optim.Schedule
-	delay     bool // the mean gradient of a step is applied by the commit of the one after it
-	params    []Param
-	pipeline  *pipeline   // the vectors, and what the open step has changed of them already
-	grads     *gradients  // the mean gradients of the last step and of the one that is committed next
-	scale     exact.Scale // of the step after the committed one; exact mode only
-	last      outcome     // of the committed step; zero before the first
-	void      bool        // the state is of no use
-	digested  uint64      // digest of the parameters; 0 if it has not been taken
-	observer  observer
+	plan     plan
+	rules    rules // of commits
+	params   []Param
+	pipeline *pipeline   // the vectors, and what the open step has changed of them already
+	grads    *gradients  // the mean gradients of the last step and of the one that is committed next
+	scale    exact.Scale // of the step after the committed one; exact mode only
+	last     outcome     // of the committed step; zero before the first
+	void     bool        // the state is of no use
+	digested uint64      // digest of the parameters; 0 if it has not been taken
+	observer observer
 }
 
 // observer is told how a state goes on, as reports and the contribution to the open step depend
@@ -39,7 +36,7 @@ type observer interface {
 // newState returns the state before the first step. grads has the mode's gradients, and scale is
 // that of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.Scale) *state {
-	return &state{plan: p, optimizer: cfg.Optimizer, schedule: cfg.Schedule, delay: cfg.Delay, params: params,
+	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Delay}, params: params,
 		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
 }
 
@@ -92,7 +89,9 @@ func (s *state) Load(from io.Reader) error {
 		return fmt.Errorf("trainer: load the state after step %d: the parameters have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
 	s.scale, s.void = scale, false
-	s.advance(h.Outcome)
+	was := s.last
+	s.last = h.Outcome
+	s.observer.advanced(was, s.last)
 	return nil
 }
 
@@ -138,8 +137,7 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 			return fmt.Errorf("gradient of %s summed over all peers: %w", s.params[i].Name, ErrNotFinite)
 		}
 	}
-	of, mean := s.due(o.Step)
-	apply, err := s.rule(of)
+	apply, mean, err := s.rules.due(o.Step, s.grads)
 	if err != nil {
 		return err
 	}
@@ -150,40 +148,19 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 	s.pipeline.settle()
 	s.grads.swap()
 	s.scale, s.digested = next, 0
-	s.advance(o)
+	was := s.last
+	s.last = o
+	s.observer.advanced(was, o)
 	return nil
-}
-
-// due returns the mean gradient that the commit of a step applies, and of which step it is: this
-// one, or with a delay the one before, which is 0 at the beginning.
-func (s *state) due(step int64) (of int64, mean [][]float32) {
-	if s.delay {
-		return step - 1, s.grads.applied.views
-	}
-	return step, s.grads.staging.views
-}
-
-// rule returns that of the optimizer for a step; one that does nothing for step 0.
-func (s *state) rule(step int64) (rule, error) {
-	if step == 0 {
-		return func(_, _ []float32, _ [][]float32) {}, nil
-	}
-	rate := s.schedule(step)
-	if !finite(rate) {
-		return nil, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
-	}
-	return func(param, mean []float32, memory [][]float32) {
-		s.optimizer.Update(step, rate, param, mean, memory)
-	}, nil
 }
 
 // complete applies what a delay has held back, after the last step. The function that it returns
 // takes that back.
 func (s *state) complete() (takeBack func(), err error) {
-	if !s.delay {
+	if !s.rules.delay {
 		return func() {}, nil
 	}
-	apply, err := s.rule(s.committed())
+	apply, err := s.rules.of(s.committed())
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +172,7 @@ func (s *state) complete() (takeBack func(), err error) {
 // unmeant returns how many elements of the sum of parameter i, from the first on, have not
 // been made a mean.
 func (s *state) unmeant(i int) int {
-	if s.delay {
+	if s.rules.delay {
 		return len(s.params[i].Data)
 	}
 	return s.pipeline.left(i)
@@ -204,22 +181,15 @@ func (s *state) unmeant(i int) int {
 // vectors returns what is saved: parameters, the optimizer's memory, and what a delay holds back.
 func (s *state) vectors() [][]float32 {
 	all := s.pipeline.vectors()
-	if s.delay {
+	if s.rules.delay {
 		all = append(all, s.grads.applied.views...)
 	}
 	return all
 }
 
-// advance takes note of the outcome of the step that the state is now of.
-func (s *state) advance(o outcome) {
-	was := s.last
-	s.last = o
-	s.observer.advanced(was, o)
-}
-
 // header describes the state after the last committed step, reached with o.
 func (s *state) header(o outcome) header {
-	h := header{Outcome: o, Exponents: s.scale.Exponents(), Slots: s.optimizer.Slots()}
+	h := header{Outcome: o, Exponents: s.scale.Exponents(), Slots: s.rules.optimizer.Slots()}
 	for _, p := range s.params {
 		h.Sizes = append(h.Sizes, len(p.Data))
 	}

@@ -201,7 +201,7 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	s.pipeline.reserve()
 	sum := []float32{1, 2, 3}
 	if err := s.pipeline.update(1, 1, sum, 2, func(param, mean []float32, slots [][]float32) {
-		s.optimizer.Update(2, 0.5, param, mean, slots)
+		s.rules.optimizer.Update(2, 0.5, param, mean, slots)
 	}); err != nil {
 		t.Fatal(err)
 	}
