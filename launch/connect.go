@@ -75,7 +75,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 		}
 	}
 	// A program that is found in PATH may differ between hosts, as interpreters do.
-	if o.Copy || path != "" && strings.Contains(o.Program, "/") {
+	if o.Program != "" && (o.Copy || path != "" && strings.Contains(o.Program, "/")) {
 		if p.begin.SHA256, err = hashFile(path); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}
@@ -251,16 +251,25 @@ func (p *patient) Write(b []byte) (int, error) {
 
 // reachable has the host try to connect to others, and returns which it cannot reach and why.
 func (h *remoteHost) reachable(others []hostAddrs) (map[string]string, error) {
-	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
+	f, err := h.request(frame{Probe: others}, func(f frame) bool { return f.Probed != nil })
+	if err != nil {
+		return nil, err
+	}
+	return f.Probed.Failed, nil
+}
+
+// request sends a frame and returns the answer, before run is called.
+func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
+	limit := time.AfterFunc(max(h.timeout, doctorPeriod), func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()
-	h.send(frame{Probe: others})
+	h.send(f)
 	for {
 		f, err := h.in.next()
 		switch {
 		case err != nil:
-			return nil, sshError(h.Name, h.stderr, err, 0)
-		case f.Probed != nil:
-			return f.Probed.Failed, nil
+			return frame{}, sshError(h.Name, h.stderr, err, 0)
+		case answers(f):
+			return f, nil
 		}
 	}
 }

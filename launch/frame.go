@@ -14,14 +14,15 @@ import (
 // frame is a line between a launcher and the agent of a host; Index is that of the peer that
 // it is about, and of the other fields exactly one is set. The order is
 //
-//	launcher  begin ... part ......... probe ... any of spawn, message, signal, suspect, beat ... (end)
-//	agent     ready ... need, prepared or refused ... probed ... any of message, output, exit, stopped (end)
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, beat ... (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
 
 	Begin   *beginOrder  `json:"begin,omitempty"`
-	Part    *filePart    `json:"part,omitempty"`  // of the program
-	Probe   []hostAddrs  `json:"probe,omitempty"` // of the other hosts
+	Part    *filePart    `json:"part,omitempty"`   // of the program
+	Probe   []hostAddrs  `json:"probe,omitempty"`  // of the other hosts
+	Doctor  bool         `json:"doctor,omitempty"` // try out what jobs use there
 	Spawn   *spawnOrder  `json:"spawn,omitempty"`
 	Signal  *signalOrder `json:"signal,omitempty"`
 	Suspect bool         `json:"suspect,omitempty"` // end the peer if it is stopped
@@ -37,6 +38,7 @@ type frame struct {
 	Prepared *preparation `json:"prepared,omitempty"`
 	Refused  string       `json:"refused,omitempty"` // why nothing can be started
 	Probed   *probeResult `json:"probed,omitempty"`
+	Findings *findings    `json:"findings,omitempty"`
 	Output   *outputPart  `json:"out,omitempty"`
 	Mistake  string       `json:"mistake,omitempty"` // why the peer lost its connection
 	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was, and is being killed
@@ -46,7 +48,7 @@ type frame struct {
 // beginOrder tells an agent what it will start.
 type beginOrder struct {
 	Protocol int      `json:"protocol"`
-	Program  string   `json:"program"`
+	Program  string   `json:"program"` // "" if nothing is to be started
 	Args     []string `json:"args"`
 	Env      []string `json:"env"` // NAME=VALUE, over those of the host
 	Dir      string   `json:"dir"` // working folder; "" for the home
@@ -83,6 +85,12 @@ type hostAddrs struct {
 // probeResult says which hosts an agent cannot connect to, and why.
 type probeResult struct {
 	Failed map[string]string `json:"failed"`
+}
+
+// findings are what Doctor has found on a host, at a time by its clock.
+type findings struct {
+	Checks []Check   `json:"checks"`
+	Clock  time.Time `json:"clock"`
 }
 
 // spawnOrder has a peer started, one of Peers on its host.
@@ -129,8 +137,8 @@ func decodeFrame(line []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	set := 0
-	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat,
-		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Output != nil,
+	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat,
+		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Findings != nil, f.Output != nil,
 		f.Mistake != "", f.Stopped, f.Exit != nil} {
 		if there {
 			set++

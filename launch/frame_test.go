@@ -22,6 +22,8 @@ func frames() []frame {
 		{Index: 3, Signal: &signalOrder{Signal: syscall.SIGTERM, Ask: true}},
 		{Index: 3, Suspect: true},
 		{Beat: true},
+		{Doctor: true},
+		{Findings: &findings{Checks: []Check{{Level: OK, Name: "cores", Found: "2"}}}},
 		{Index: 3, Message: &message{Hello: &self}, PID: 7},
 		{Index: 3, Message: &message{Dead: elastic.ID("x")}},
 		{Ready: &hostInfo{Protocol: 1, Host: "h", System: "linux/arm64", Cores: 4}},

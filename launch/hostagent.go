@@ -161,6 +161,11 @@ func (a *hostAgent) handle(f frame) error {
 	case len(f.Probe) > 0:
 		failed := a.probe.dial(f.Probe)
 		return a.out.write(frame{Probed: &probeResult{failed}})
+	case f.Doctor:
+		ctx, cancel := context.WithTimeout(context.Background(), doctorPeriod)
+		defer cancel()
+		checks := Doctor(ctx)
+		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
 	}
@@ -207,7 +212,10 @@ func (a *hostAgent) prepare() error {
 			return fmt.Errorf("no working folder %s (%w): make it there, or name another by --dir", dir, cause(err))
 		}
 	}
-	if a.order.Copy {
+	switch {
+	case a.order.Program == "":
+		return nil
+	case a.order.Copy:
 		return a.fetch()
 	}
 	path, err := findProgram(a.order.Program)

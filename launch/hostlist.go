@@ -31,7 +31,7 @@ func (r *runner) connect(ctx context.Context) error {
 	errs := make([]error, len(all))
 	var work sync.WaitGroup
 	for i, h := range r.o.Hosts {
-		all[i] = &remoteHost{Host: h, orphans: r.orphans, peers: make(map[int]*remote), ended: make(chan struct{})}
+		all[i] = newRemoteHost(h, r.orphans)
 		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
 	}
 	work.Wait()
@@ -85,19 +85,7 @@ func (l *hostList) part(others bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
 	}
-	reasons := make([]map[string]string, len(l.hosts))
-	errs := make([]error, len(l.hosts))
-	var work sync.WaitGroup
-	for i, h := range l.hosts {
-		var rest []hostAddrs
-		for k, o := range l.hosts {
-			if k != i {
-				rest = append(rest, hostAddrs{o.Name, o.addrs})
-			}
-		}
-		work.Go(func() { reasons[i], errs[i] = h.reachable(rest) })
-	}
-	work.Wait()
+	reasons, errs := l.tryAll()
 	out := make(map[int]bool)
 	for i, err := range errs {
 		if err != nil {
@@ -123,6 +111,27 @@ func (l *hostList) part(others bool) (failed []error) {
 	}
 	l.hosts = rest
 	return failed
+}
+
+// tryAll has each host try to connect to each other. It returns, by host, which others it
+// cannot reach and why, and the errors of hosts that could not try.
+func (l *hostList) tryAll() (reasons []map[string]string, errs []error) {
+	reasons, errs = make([]map[string]string, len(l.hosts)), make([]error, len(l.hosts))
+	if len(l.hosts) < 2 {
+		return reasons, errs
+	}
+	var work sync.WaitGroup
+	for i, h := range l.hosts {
+		var rest []hostAddrs
+		for k, o := range l.hosts {
+			if k != i {
+				rest = append(rest, hostAddrs{o.Name, o.addrs})
+			}
+		}
+		work.Go(func() { reasons[i], errs[i] = h.reachable(rest) })
+	}
+	work.Wait()
+	return reasons, errs
 }
 
 // worst returns the host that has no way to the most others, the last of equals, and these.
@@ -225,12 +234,12 @@ func (l *hostList) cutOff() {
 }
 
 // hangUp ends the agents.
-func (r *runner) hangUp() {
-	if r.hosts == nil {
+func (l *hostList) hangUp() {
+	if l == nil {
 		return
 	}
 	var work sync.WaitGroup
-	for _, h := range r.hosts.hosts {
+	for _, h := range l.hosts {
 		work.Go(h.hangUp)
 	}
 	work.Wait()

@@ -61,6 +61,11 @@ func (h *remoteHost) send(f frame) {
 	}
 }
 
+// newRemoteHost returns a host that is not connected. orphans may be nil.
+func newRemoteHost(h Host, orphans *orphanage) *remoteHost {
+	return &remoteHost{Host: h, orphans: orphans, peers: make(map[int]*remote), ended: make(chan struct{})}
+}
+
 // beat tells the agent that the launcher lives.
 func (h *remoteHost) beat() {
 	if line, err := encodeFrame(frame{Beat: true}); err == nil {

@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	var stop func()
 	r.orphans, stop = adoptOrphans()
 	defer stop()
-	defer r.hangUp()
+	defer func() { r.hosts.hangUp() }()
 	if err := r.connect(ctx); err != nil {
 		_ = r.closeConsole(ctx, "")
 		return Result{}, err

@@ -4,24 +4,39 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
 )
 
 // doctorCommand is elrun doctor.
-type doctorCommand struct{}
+type doctorCommand struct{ sshFlags }
 
-// Run shows what works here, a line for each check, and fails if one did.
+// Run shows what works here, or on hosts and between them, a line for each check, and fails if
+// one did.
 func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
+	hosts, err := c.hosts()
+	if err != nil {
+		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
+		return exitStatus(statusUsage)
+	}
 	ctx, release := t.interruptible(ctx)
 	defer release()
-	checks := launch.Doctor(ctx)
-	if err := context.Cause(ctx); err != nil {
+	var checks []launch.Check
+	if len(hosts) > 0 {
+		checks, err = launch.DoctorHosts(ctx, launch.Options{Hosts: hosts, SSH: c.SSH, Copy: c.Copy, ConnectTimeout: c.ConnectTimeout})
+	} else {
+		checks = launch.Doctor(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	failed := false
 	for _, check := range checks {
 		failed = failed || check.Level == launch.Fail
-		if _, err := fmt.Fprintln(t.stdout, check); err != nil {
+		if _, err := fmt.Fprintln(t.stdout, printable.Line(check.String())); err != nil {
 			return err
 		}
 	}

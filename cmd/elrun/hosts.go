@@ -11,20 +11,25 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// hostFlags say on which hosts the peers run.
-type hostFlags struct {
-	Hosts          string        `name:"hosts" short:"H" placeholder:"A:2,B" help:"Start the peers on these hosts by ssh, with so many on each (one without a number)."`
+// sshFlags say which hosts there are, and how they are reached.
+type sshFlags struct {
+	Hosts          string        `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
 	Hostfile       string        `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it."`
-	Copy           bool          `help:"Copy elrun and the program to hosts that lack them (into ~/.cache/elrun)."`
-	Export         []string      `name:"export" short:"x" sep:"none" placeholder:"VAR" help:"Give the peers an environment variable: NAME, as it is here, or NAME=VALUE. May be repeated."`
-	Dir            string        `placeholder:"DIR" help:"Working folder on the hosts (default: this one)."`
+	Copy           bool          `help:"Copy elrun, and the program, to hosts that lack them (into ~/.cache/elrun)."`
 	SSH            string        `name:"ssh" placeholder:"CMD" help:"Command in place of ssh, as in 'ssh -F FILE'."`
 	ConnectTimeout time.Duration `default:"10s" placeholder:"D" help:"How long a host may take until it is ready (${default})."`
-	Detach         bool          `help:"Let the peers on the hosts go on if this elrun dies."`
+}
+
+// hostFlags say how peers run on other hosts.
+type hostFlags struct {
+	sshFlags
+	Export []string `name:"export" short:"x" sep:"none" placeholder:"VAR" help:"Give the peers an environment variable: NAME, as it is here, or NAME=VALUE. May be repeated."`
+	Dir    string   `placeholder:"DIR" help:"Working folder on the hosts (default: this one)."`
+	Detach bool     `help:"Let the peers on the hosts go on if this elrun dies."`
 }
 
 // hosts reads the list or the file; nil for this host.
-func (f *hostFlags) hosts() ([]launch.Host, error) {
+func (f *sshFlags) hosts() ([]launch.Host, error) {
 	switch {
 	case f.Hosts != "" && f.Hostfile != "":
 		return nil, errors.New("-H and --hostfile: name the hosts in one way")

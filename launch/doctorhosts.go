@@ -1,0 +1,120 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// doctorPeriod bounds the checks of one host.
+	doctorPeriod = 20 * time.Second
+	// clockSlack is how far the clock of a host may be off before event logs are hard to read
+	// and tickets may be refused.
+	clockSlack = 2 * time.Second
+)
+
+// DoctorHosts has elrun on each of o.Hosts try out what jobs use there, and tries whether each
+// can connect to each other. Of o it uses Hosts, SSH, ConnectTimeout and Copy. A host that
+// cannot be used is a failed check; the error is one of o.
+func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
+	if len(o.Hosts) == 0 {
+		return nil, fmt.Errorf("launch: %w: no hosts", ErrOptions)
+	}
+	if o.ConnectTimeout == 0 {
+		o.ConnectTimeout = defaultConnect
+	}
+	plan, err := (&Options{SSH: o.SSH, Copy: o.Copy, ConnectTimeout: o.ConnectTimeout}).plan("")
+	if err != nil {
+		return nil, err
+	}
+	plan.begin.Copy = false // there is no program
+	l := &hostList{}
+	all := make([][]Check, len(o.Hosts))
+	hosts := make([]*remoteHost, len(o.Hosts))
+	var work sync.WaitGroup
+	for i, h := range o.Hosts {
+		hosts[i] = newRemoteHost(h, nil)
+		work.Go(func() {
+			if err := hosts[i].connect(ctx, plan); err != nil {
+				all[i] = []Check{{Level: Fail, Name: h.Name, Found: strings.TrimPrefix(err.Error(), "host "+h.Name+": ")}}
+				hosts[i] = nil
+				return
+			}
+			all[i] = hosts[i].examine()
+		})
+	}
+	work.Wait()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	l.hosts = slices.DeleteFunc(hosts, func(h *remoteHost) bool { return h == nil })
+	defer l.hangUp()
+	return slices.Concat(slices.Concat(all...), l.pairs()), err
+}
+
+// examine returns what Doctor finds on the host, and how far its clock is off.
+func (h *remoteHost) examine() []Check {
+	named := func(c Check) Check {
+		c.Name = h.Name + ": " + c.Name
+		return c
+	}
+	begun := time.Now()
+	f, err := h.request(frame{Doctor: true}, func(f frame) bool { return f.Findings != nil })
+	if err != nil {
+		return []Check{named(Check{Level: Fail, Name: "doctor", Found: err.Error()})}
+	}
+	out := []Check{named(Check{Level: OK, Name: "system", Found: fmt.Sprintf("%s on %s", clipNote(h.info.Host), clipNote(h.info.System))}),
+		named(checkClock(f.Findings.Clock, begun, time.Now()))}
+	for _, c := range f.Findings.Checks {
+		out = append(out, named(c))
+	}
+	return out
+}
+
+// checkClock judges the clock of a host that showed there at some time between asked and
+// answered.
+func checkClock(there, asked, answered time.Time) Check {
+	c := Check{Level: OK, Name: "clock", Found: "as here"}
+	off := time.Duration(0)
+	switch {
+	case there.Before(asked):
+		off = there.Sub(asked)
+	case there.After(answered):
+		off = there.Sub(answered)
+	}
+	if off.Abs() > clockSlack {
+		c.Level, c.Found, c.Advice = Warn, fmt.Sprintf("%v off", off.Round(time.Millisecond)), "run a time service there (chrony, systemd-timesyncd)"
+	}
+	return c
+}
+
+// pairs returns which hosts cannot connect to which others.
+func (l *hostList) pairs() []Check {
+	reasons, errs := l.tryAll()
+	var out []Check
+	for i, h := range l.hosts {
+		if errs[i] != nil {
+			out = append(out, Check{Level: Fail, Name: h.Name, Found: errs[i].Error()})
+			continue
+		}
+		for k, o := range l.hosts {
+			if k == i {
+				continue
+			}
+			c := Check{Level: OK, Name: h.Name + " -> " + o.Name, Found: "connects"}
+			if why, failed := reasons[i][o.Name]; failed {
+				_, back := reasons[k][h.Name]
+				c.Level, c.Found, c.Advice = Warn, clipNote(why), "the other direction is enough"
+				if back {
+					c.Level, c.Advice = Fail, "let TCP through between them, or use --relay members"
+				}
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,23 @@
+package launch
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestCheckClock(t *testing.T) {
+	asked := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	answered := asked.Add(300 * time.Millisecond)
+	for off, want := range map[time.Duration]Level{0: OK, time.Second: OK, -time.Second: OK, 2400 * time.Millisecond: Warn, -3 * time.Second: Warn} {
+		if c := checkClock(asked.Add(100*time.Millisecond+off), asked, answered); c.Level != want || (c.Advice == "") != (want == OK) {
+			t.Errorf("%v off: %v", off, c)
+		}
+	}
+}
+
+func TestDoctorWithoutHosts(t *testing.T) {
+	if _, err := DoctorHosts(t.Context(), Options{}); !errors.Is(err, ErrOptions) {
+		t.Errorf("error %v", err)
+	}
+}
