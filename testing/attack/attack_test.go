@@ -2,6 +2,9 @@ package attack
 
 import (
 	"context"
+	"flag"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,11 +53,35 @@ func TestLauncherStaysAlone(t *testing.T) {
 	}
 }
 
-// attackAll makes all attacks at once, each by an attacker of its own.
-func attackAll(t *testing.T, j *job) {
+// A newcomer gets in while ticket holders use up all that outsiders may.
+func TestJoinDuringAttacks(t *testing.T) {
+	j := startJob(t, 3)
+	wait := beginAttacks(t, j)
+	if _, says, status := process.Command(t, "scale", j.Name, "4"); status != 0 {
+		t.Error(says)
+	}
+	j.Until(t, "the newcomer to train", func() bool { return strings.Count(j.Out.String(), "size=4") == 4 })
+	wait()
+	j.end(t)
+	found := regexp.MustCompile(`result steps=\d+ hash=\w+`).FindAllString(j.Out.String(), -1)
+	if len(found) != 4 || len(slices.Compact(found)) != 1 || j.Status() != 0 {
+		t.Errorf("status %d: %q", j.Status(), found)
+	}
+}
+
+// attackAll makes all attacks at once and waits for their end.
+func attackAll(t *testing.T, j *job) { beginAttacks(t, j)() }
+
+// beginAttacks begins all attacks, each by an attacker of its own, and returns a function that
+// waits for their end.
+func beginAttacks(t *testing.T, j *job) (wait func()) {
 	k := j.ticket(t)
 	var all sync.WaitGroup
+	only := flag.Lookup("only").Value.String()
 	for name, attack := range attacks() {
+		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
+			continue
+		}
 		a := newAttacker(t.Context(), t, k, j.size)
 		all.Go(func() {
 			if n, err := repeat(t.Context(), a, attack); err != nil || n == 0 {
@@ -64,7 +91,7 @@ func attackAll(t *testing.T, j *job) {
 			}
 		})
 	}
-	all.Wait()
+	return all.Wait
 }
 
 // repeat attacks again and again for the duration of an attack.

@@ -11,10 +11,12 @@
 //
 //	taskset -c 1 go test -v ./testing/attack -run 'Quiet|TicketHolders' -long -cpus 0
 //
+// With -only letters,offers only these attacks are made.
+//
 // The program under test is the test binary itself, started again by elrun (role_test.go):
 // its result is a hash over the sums of all steps. An attacker (attacker_test.go) is a host
 // on libp2p in the test's process. It shows its ticket to a member as any newcomer does, learns
 // of the others as newcomers do, and from then on sends what it likes. What attackers do
 // stands in letters_test.go and requests_test.go, one function each; attack_test.go runs
-// them one by one and all together.
+// them all together.
 package attack

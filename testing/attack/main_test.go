@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Bool("long", false, "attack for longer and measure the members' steps")
 	flag.String("cpus", "", "processors of the job, as taskset names them; empty for all")
+	flag.String("only", "", "names of the attacks to make, with commas between; empty for all")
 	flag.Parse()
 	os.Exit(process.WithElrun(m.Run))
 }

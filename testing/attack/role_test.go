@@ -96,7 +96,8 @@ func train(ctx context.Context, steps int64) error {
 		}
 	}
 	slices.Sort(took)
-	fmt.Printf("result steps=%d hash=%x p50=%v p95=%v\n", c.step, c.hash, took[len(took)/2], took[len(took)*95/100])
+	fmt.Printf("result steps=%d hash=%x p50=%v p95=%v max=%v\n", c.step, c.hash,
+		took[len(took)/2], took[len(took)*95/100], took[len(took)-1])
 	return g.Close()
 }
 
