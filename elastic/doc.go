@@ -2,18 +2,41 @@
 // and die, and hands out sessions: fixed memberships with a communicator, in which
 // all members hold the same state.
 //
-//	g, err := elastic.Join(ctx, cfg) // or launch.Init, which makes cfg
-//	defer g.Close()
-//	for t := range g.Steps(ctx, elastic.Vectors(&step, weights), steps) {
-//		lo, hi := t.Part(batch) // this peer's samples of the step
-//		sum := gradient(weights, step, lo, hi)
-//		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
-//			continue // the step is tried again
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//
+//		"github.com/elrun/elrun/collective"
+//		"github.com/elrun/elrun/elastic"
+//		"github.com/elrun/elrun/launch"
+//	)
+//
+//	// main finds the mean of the samples 0 to 9.
+//	func main() {
+//		ctx := context.Background()
+//		g, err := launch.Init(ctx) // makes a Config and calls Join
+//		if err != nil {
+//			log.Fatal(err)
 //		}
-//		update(weights, sum)
-//		step++
+//		defer g.Close()
+//		step, mean := int64(0), []float64{0}
+//		for t := range g.Steps(ctx, elastic.Vectors(&step, mean), 50) {
+//			sum := []float64{0}
+//			lo, hi := t.Part(10) // this peer's samples of the step
+//			for i := lo; i < hi; i++ {
+//				sum[0] += float64(i) - mean[0]
+//			}
+//			if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+//				continue // the step is tried again
+//			}
+//			mean[0] += sum[0] / 20
+//			step++
+//		}
+//		fmt.Println(mean[0], g.Err())
 //	}
-//	return g.Err()
 //
 // Below Steps is the loop over sessions, as package trainer has one:
 //

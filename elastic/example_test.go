@@ -1,8 +1,11 @@
 package elastic_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -13,6 +16,36 @@ import (
 func alone(ctx context.Context) (*elastic.Group, error) {
 	network, self := mem.NewNetwork(), elastic.Member{ID: "alone"}
 	return elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), Peers: []elastic.Member{self}})
+}
+
+// A group of two in one process. Programs call launch.Init, which makes the Config.
+func ExampleJoin() {
+	ctx := context.Background()
+	network := mem.NewNetwork()
+	members := []elastic.Member{{ID: "a", Index: 0}, {ID: "b", Index: 1}}
+	var all sync.WaitGroup
+	for _, self := range members {
+		all.Go(func() {
+			g, err := elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), Peers: members})
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			defer g.Close()
+			s, err := g.Next(ctx, 0)
+			if err == nil && s.Rank == 0 {
+				fmt.Println(len(s.View.Members), "members in view", s.View.Epoch)
+			}
+			if err == nil {
+				err = collective.Barrier(ctx, s.Comm)
+			}
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	all.Wait()
+	// Output: 2 members in view 1
 }
 
 // A whole training loop: it finds the mean of the samples 0 to 9. With more peers each has its
@@ -81,4 +114,83 @@ func ExampleGroup_Err() {
 	}
 	fmt.Println(g.Err())
 	// Output: elastic: a turn of the loop neither failed nor committed step 1: let the state count the step after the last call, or call Turn.Fail with the reason
+}
+
+// handOver saves a state and loads it into another, as is done for a peer that joins.
+func handOver(to, from elastic.State) error {
+	var b bytes.Buffer
+	if err := from.Save(&b); err != nil {
+		return err
+	}
+	return to.Load(&b)
+}
+
+// A state of slices, which keep their memory.
+func ExampleVectors() {
+	step, weights, counts := int64(7), []float32{1, 2}, []int64{3}
+	var step2 int64
+	weights2, counts2 := make([]float32, 2), make([]int64, 1)
+	err := handOver(elastic.Vectors(&step2, weights2, counts2), elastic.Vectors(&step, weights, counts))
+	fmt.Println(step2, weights2, counts2, err)
+	// Output: 7 [1 2] [3] <nil>
+}
+
+// A state of values that marshal themselves, as mat.Dense does, or a source of random numbers.
+func ExampleBinary() {
+	step, random := int64(7), rand.NewPCG(1, 2)
+	var step2 int64
+	var random2 rand.PCG
+	err := handOver(elastic.Binary(&step2, &random2), elastic.Binary(&step, random))
+	fmt.Println(step2, random2.Uint64() == random.Uint64(), err)
+	// Output: 7 true <nil>
+}
+
+// A state of any variables but maps.
+func ExampleGob() {
+	type model struct {
+		Weights []float32
+		Name    string
+	}
+	step, m := int64(7), model{Weights: []float32{1, 2}, Name: "line"}
+	var step2 int64
+	var m2 model
+	err := handOver(elastic.Gob(&step2, &m2), elastic.Gob(&step, &m))
+	fmt.Println(step2, m2, err)
+	// Output: 7 {[1 2] line} <nil>
+}
+
+// The loop below Steps: sessions come one after the other, and a step that was broken off is
+// tried again in the next one.
+func ExampleGroup_Next() {
+	ctx := context.Background()
+	g, err := alone(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer g.Close()
+	step, x := int64(0), []float64{0}
+	g.Hold(elastic.Vectors(&step, x), nil)
+	for epoch := uint64(0); step < 3; {
+		s, err := g.Next(ctx, epoch)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		epoch = s.View.Epoch
+		for left := false; err == nil && !left && step < 3; {
+			one := []float64{1}
+			if err = collective.AllReduce(ctx, s.Comm, one, one, collective.Sum[float64]); err != nil {
+				break // the next session tries this step again
+			}
+			x[0], step = x[0]+one[0], step+1
+			if err = g.Committed(step); err != nil {
+				fmt.Println(err)
+				return
+			}
+			left, err = s.Boundary(ctx)
+		}
+	}
+	fmt.Println(step, x)
+	// Output: 3 [3]
 }

@@ -4,12 +4,34 @@
 // A training program calls Init and needs nothing else of this package. Started by
 // elrun it becomes one peer among several; started alone it is a group of one:
 //
-//	g, err := launch.Init(ctx)
-//	if err != nil {
-//		return err
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//
+//		"github.com/elrun/elrun/collective"
+//		"github.com/elrun/elrun/launch"
+//	)
+//
+//	func main() {
+//		ctx := context.Background()
+//		g, err := launch.Init(ctx)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer g.Close()
+//		s, err := g.Next(ctx, 0) // a fixed set of members
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		sum := []int64{int64(s.Rank)}
+//		if err := collective.AllReduce(ctx, s.Comm, sum, sum, collective.Sum[int64]); err != nil {
+//			log.Fatal(err)
+//		}
+//		fmt.Println(s.Comm.Size(), "peers, sum of the ranks", sum[0])
 //	}
-//	defer g.Close()
-//	s, err := g.Next(ctx, 0)
 //
 // Run is the other side, the launcher:
 //

@@ -3,21 +3,49 @@
 // parameters to the bit. Peers may come, go and die at any time; what a dead peer had
 // not finished is computed by the others, and nothing else is computed twice.
 //
-//	group, err := launch.Init(ctx)
-//	defer group.Close()
-//	model := trainer.Model{Params: params, Gradient: func(b *trainer.Batch) (loss float64, err error) {
-//		for _, i := range b.Samples() {
-//			loss += addGradient(b.Grad(0), i) // of the loss of sample i
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//
+//		"github.com/elrun/elrun/launch"
+//		"github.com/elrun/elrun/trainer"
+//		"github.com/elrun/elrun/trainer/optim"
+//	)
+//
+//	// main finds the line y = 1 + 2 x through a hundred points.
+//	func main() {
+//		ctx := context.Background()
+//		group, err := launch.Init(ctx)
+//		if err != nil {
+//			log.Fatal(err)
 //		}
-//		return loss, nil
-//	}}
-//	err = trainer.Run(ctx, group, model, trainer.Config{
-//		Samples:     60000,
-//		GlobalBatch: 512,
-//		Passes:      3,
-//		Optimizer:   optim.SGD{Momentum: 0.9},
-//		Schedule:    optim.Constant(0.05),
-//	})
+//		defer group.Close()
+//		w := make([]float32, 2)
+//		model := trainer.Model{
+//			Params: []trainer.Param{{Name: "w", Shape: []int{2}, Data: w}},
+//			Gradient: func(b *trainer.Batch) (loss float64, err error) {
+//				grad := b.Grad(0)
+//				for _, i := range b.Samples() {
+//					x := float32(i) / 100
+//					miss := w[0] + w[1]*x - (1 + 2*x)
+//					grad[0] += 2 * miss
+//					grad[1] += 2 * miss * x
+//					loss += float64(miss * miss)
+//				}
+//				return loss, nil
+//			},
+//		}
+//		if err := trainer.Run(ctx, group, model, trainer.Config{
+//			Samples: 100, GlobalBatch: 20, Passes: 40,
+//			Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3),
+//		}); err != nil {
+//			log.Fatal(err)
+//		}
+//		fmt.Printf("y = %.1f + %.1f x\n", w[0], w[1])
+//	}
 //
 // # A step
 //

@@ -60,7 +60,7 @@ func ExampleRun() {
 }
 
 // Peers score the model together after each pass, and stop when it is good enough.
-func ExampleTraining() {
+func ExampleNew() {
 	ctx := context.Background()
 	group, err := groupOfOne(ctx)
 	if err != nil {
@@ -117,4 +117,24 @@ func ExampleCheckModel() {
 	// Output:
 	// <nil>
 	// trainer: check model: samples [3 1]: the model did not call Wait(0, 0) for w: call it before each parameter is read, or leave Model.Waits unset
+}
+
+// A gradient without a run: the sum over three samples.
+func ExampleModel_Accumulate() {
+	model := line()
+	grad := [][]float32{make([]float32, 2)}
+	loss, err := model.Accumulate(grad, []int{0, 5, 9}, nil)
+	fmt.Printf("%.2f %.2f %v\n", loss, grad[0], err)
+	// Output: 12.84 [-11.60 -7.04] <nil>
+}
+
+// A program that computes with a model in a way of its own makes the batches, and the gate
+// through which the gradients come.
+func ExampleNewBatch() {
+	model := line()
+	sum := make([]float32, 2)
+	b := trainer.NewBatch([][]int{{0, 5}}, trainer.Gate{Grad: func(int) []float32 { return sum }})
+	loss, err := model.Gradient(b)
+	fmt.Println(loss, sum, err)
+	// Output: 5 [-6 -2] <nil>
 }

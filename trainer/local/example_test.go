@@ -12,7 +12,7 @@ import (
 
 // A line is fitted to points by paths of ten local steps, two in a round. Under "elrun -n 2"
 // each of two peers would compute one.
-func Example() {
+func ExampleWrap() {
 	ctx := context.Background()
 	group, err := launch.Init(ctx)
 	if err != nil {

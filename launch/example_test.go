@@ -1,0 +1,127 @@
+package launch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/launch"
+)
+
+// A whole program: its peers add up their ranks. "elrun -n 4 program" makes it four peers;
+// started alone it is one.
+func ExampleInit() {
+	ctx := context.Background()
+	g, err := launch.Init(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer g.Close()
+	s, err := g.Next(ctx, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sum := []int64{int64(s.Comm.Rank())}
+	if err := collective.AllReduce(ctx, s.Comm, sum, sum, collective.Sum[int64]); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(s.Comm.Size(), "peers, sum of the ranks", sum[0])
+	// Output: 1 peers, sum of the ranks 0
+}
+
+// A program that runs alone prints itself what a launcher would print for it.
+func ExampleLaunched() {
+	if !launch.Launched() {
+		fmt.Println("done in one process")
+	}
+	// Output: done in one process
+}
+
+// A program starts peers of another one, as elrun does.
+func ExampleRun() {
+	result, err := launch.Run(context.Background(), launch.Options{
+		Program: "echo", Args: []string{"hello"}, Peers: 2, Plain: true, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	fmt.Println(result.Status, len(result.Exits), err)
+	// Output:
+	// hello
+	// hello
+	// 0 2 <nil>
+}
+
+// A job is found by its name or the beginning of it, and asked.
+func ExampleFind() {
+	ctx := context.Background()
+	job, err := launch.Find(ctx, "sweep-of-tuesday")
+	if errors.Is(err, launch.ErrNoJob) {
+		fmt.Println("not running")
+		return
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := job.Status(ctx)
+	fmt.Println(len(s.Members), "peers in step", s.Step, err)
+	what, err := job.Scale(ctx, len(s.Members)+1, 0)
+	fmt.Println(what, err)
+	ticket, err := job.Ticket(ctx, time.Hour)
+	fmt.Println("elrun join", ticket.Text, err)
+	stopped, err := job.Stop(ctx)
+	fmt.Println(stopped.Peers, "peers have ended", err)
+	// Output: not running
+}
+
+// What runs on this host.
+func ExampleJobs() {
+	all, err := launch.Jobs(context.Background())
+	for _, s := range all {
+		if s.Job == "sweep-of-tuesday" {
+			fmt.Println(s.Job, len(s.Members), "peers in step", s.Step)
+		}
+	}
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// What keeps jobs from running here.
+func ExampleDoctor() {
+	checks := launch.Doctor(context.Background())
+	for _, c := range checks {
+		if c.Level == launch.Fail {
+			fmt.Fprintln(os.Stderr, c, c.Advice)
+		}
+	}
+	fmt.Println(len(checks) > 0)
+	// Output: true
+}
+
+// Hosts and how many peers each of them takes.
+func ExampleParseHosts() {
+	hosts, err := launch.ParseHosts("node1:2,node2")
+	fmt.Println(hosts, err)
+	// Output: [{node1 2} {node2 1}] <nil>
+}
+
+// The same, one host a line. A host without a number gets a peer for each of its cores.
+func ExampleReadHostfile() {
+	hosts, err := launch.ReadHostfile(strings.NewReader("node1 slots=2\nnode2\n"))
+	fmt.Println(hosts, err)
+	// Output: [{node1 2} {node2 0}] <nil>
+}
+
+// The other end of ssh: a program that is started on a host serves the launcher that started it,
+// here one that hangs up at once.
+func ExampleServeHost() {
+	var out strings.Builder
+	err := launch.ServeHost(context.Background(), strings.NewReader(""), &out, nil)
+	fmt.Println(err, out.Len() > 0) // it said that it is there
+	// Output: <nil> true
+}
