@@ -4,9 +4,9 @@
 // whether the group did what it must.
 //
 // The tests make the namespaces themselves and remove them at their end, which takes
-// root and the commands ip (iproute2) and nft (nftables). Nothing leaves the namespaces,
-// and no address is given outside of them. Where something is missing the tests say so
-// and are skipped, but with ELRUN_CI set they fail.
+// root, the commands ip (iproute2) and nft (nftables), and for hosts far from each other
+// /dev/net/tun. Nothing leaves the namespaces, and no address is given outside of them. Where
+// something is missing the tests say so and are skipped, but with ELRUN_CI set they fail.
 //
 //	go test ./testing/netchaos                                      short forms
 //	go test ./testing/netchaos -run Detect -v -runs=20              stopped, black holes
@@ -14,6 +14,7 @@
 //	go test ./testing/netchaos -run Partition -v -runs=1 -seed=7    the faults of a seed
 //	go test ./testing/netchaos -run Quiet -v -minutes=10 -timeout 1h
 //	go test ./testing/netchaos -run State -v -long                  400 MB
+//	go test ./testing/netchaos -run FarHosts -v -long               local steps over slow links
 //	go test ./testing/netchaos -v -long -timeout 5h                 all long forms
 //
 // With -keep=DIR event logs and outputs are left in DIR.

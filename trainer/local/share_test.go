@@ -138,3 +138,64 @@ func TestLocalStepsBySpeed(t *testing.T) {
 		t.Errorf("loss %v, with equal paths %v, want at most 2 %% of difference", loss, want)
 	}
 }
+
+// across trains at four peers that are 50 ms from each other, of which each sends 250 KB a second, a
+// model of 500 KB, of which a local step takes 250 ms; and returns how long a round takes in the
+// middle of the run.
+func across(t *testing.T, c local.Config, rounds int) (round time.Duration) {
+	t.Helper()
+	const peers, n = 4, 125_000
+	var mu sync.Mutex
+	var all []time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		network := simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{Delay: 50 * time.Millisecond, Bandwidth: 250_000}})
+		cluster.Start(t, peers, network, func(ctx context.Context, g *elastic.Group) error {
+			params := []trainer.Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}
+			m := trainer.Model{Params: params, Gradient: func(b *trainer.Batch) (float64, error) {
+				<-time.After(250 * time.Millisecond)
+				grad := b.Grad(0)
+				for i := range grad {
+					grad[i] += float32(i%7 - b.Samples()[0]%5)
+				}
+				return 1, nil
+			}}
+			cfg := trainer.Config{Samples: peers * c.Steps * 5, GlobalBatch: peers, Microbatch: 1, Steps: int64(rounds * c.Steps), Balance: "equal",
+				Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001),
+				OnStep: func(r trainer.StepReport) {
+					mu.Lock()
+					defer mu.Unlock()
+					if r.Step > 2 && r.Step < r.Of {
+						all = append(all, r.Total)
+					}
+				}}
+			m, cfg = wrapped(t, m, cfg, c)
+			return trainer.Run(ctx, g, m, cfg)
+		}).Wait()
+	})
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+// Where sums take long local steps make up for it, and with a delay nobody waits for them as long as
+// computing takes longer; otherwise a round takes as long as its sums.
+func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
+	every := across(t, local.Config{Steps: 1}, 6)
+	sums := every - 250*time.Millisecond
+	for _, steps := range []int{20, 5} {
+		computing := time.Duration(steps) * 250 * time.Millisecond
+		whole, late := across(t, local.Config{Steps: steps}, 6), across(t, local.Config{Steps: steps, Delay: true}, 8)
+		ratio := late.Seconds() / max(computing, sums).Seconds()
+		t.Logf("H = %d: sums take %v and computing %v: a round %v, with a delay %v, %.3f times the longer; %.1f times the samples a second of H = 1",
+			steps, sums, computing, whole, late, ratio, float64(steps)*every.Seconds()/late.Seconds())
+		// Sums that follow each other without a pause take some longer than those measured above.
+		most := 1.05
+		if computing < sums {
+			most = 1.15
+		}
+		if ratio > most {
+			t.Errorf("H = %d: a round takes %.3f times the longer of computing and sums, want %.2f", steps, ratio, most)
+		}
+	}
+	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < 10 {
+		t.Errorf("20 local steps compute %.1f times the samples a second of one, want 10", gain)
+	}
+}

@@ -1,0 +1,121 @@
+package netchaos
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// path is what the links of far hosts are like: each host sends at a rate, and what it sends
+// arrives later.
+type path struct {
+	mbit  int
+	delay time.Duration // one way
+}
+
+// pathQueue is what a path holds before it drops packets.
+const pathQueue = 100 * time.Millisecond
+
+// newFar makes n hosts with such a path between any two, which end with the test. This process
+// moves the packets, as few kernels can delay them. It takes /dev/net/tun.
+func newFar(t *testing.T, n int, p path) *lab {
+	t.Helper()
+	l := newHosts(t, n)
+	var moving sync.WaitGroup
+	t.Cleanup(moving.Wait)
+	var ends []*os.File
+	for i, h := range l.hosts {
+		end := h.tun(t, fmt.Sprintf("nc%d-%d", os.Getpid()%100000, i))
+		t.Cleanup(func() { _ = end.Close() }) // reading and writing end with it
+		h.begin(t)
+		ends = append(ends, end)
+	}
+	for _, from := range ends {
+		packets := make(chan packet, 20_000) // more than fit the path
+		moving.Go(func() { p.take(from, packets) })
+		moving.Go(func() { deliver(ends, packets) })
+	}
+	return l
+}
+
+// tun makes a device of that name, moves it to the host as its eth0, and returns its other end.
+func (h *host) tun(t *testing.T, name string) *os.File {
+	t.Helper()
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		missing(t, fmt.Sprintf("/dev/net/tun: %v", err))
+	}
+	request, err := unix.NewIfreq(name)
+	if err == nil {
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // the other error counts
+		t.Fatalf("make the device %s: %v", name, err)
+	}
+	end := os.NewFile(uintptr(fd), name) // after the ioctl: only now the device can be waited for
+	command(t, "", "ip", "link", "set", name, "netns", h.namespace)
+	command(t, fmt.Sprintf("link set %s name eth0\nlink set eth0 txqueuelen 10000\n", name), "ip", "-n", h.namespace, "-batch", "-")
+	return end
+}
+
+// packet is one that is on its way.
+type packet struct {
+	due  time.Time
+	data []byte
+}
+
+// take reads what a host sends until its device is closed, and says when it arrives.
+func (p path) take(from *os.File, packets chan<- packet) {
+	defer close(packets)
+	free := time.Now() // when the link has sent what it has
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		if free.Before(now) {
+			free = now
+		}
+		if free.Sub(now) > pathQueue {
+			continue // lost, as on a path that is full
+		}
+		free = free.Add(time.Duration(8000 * n / p.mbit))
+		select {
+		case packets <- packet{free.Add(p.delay), append([]byte(nil), buffer[:n]...)}:
+		default: // as above
+		}
+	}
+}
+
+// deliver hands packets to the hosts to which they are addressed, when they are due.
+func deliver(ends []*os.File, packets <-chan packet) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for p := range packets {
+		if wait := time.Until(p.due); wait > 0 {
+			timer.Reset(wait)
+			<-timer.C
+		}
+		if to := destination(p.data); to >= 0 && to < len(ends) {
+			_, _ = ends[to].Write(p.data) // a packet that the other host does not take is lost
+		}
+	}
+}
+
+// destination returns the number of the host to which an IPv4 packet is addressed; -1 for another
+// packet.
+func destination(data []byte) int {
+	if len(data) < 20 || data[0]>>4 != 4 {
+		return -1
+	}
+	return int(binary.BigEndian.Uint32(data[16:])&0xff) - 1
+}

@@ -1,0 +1,69 @@
+package netchaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/local"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// roundsVariable has the task of the role rounds, as JSON.
+const roundsVariable = "NETCHAOS_ROUNDS"
+
+// roundsTask says what a process of the role rounds trains: a model of so many elements, by rounds
+// of local steps, each of which takes a time.
+type roundsTask struct {
+	Params int
+	Local  int
+	Delay  bool
+	Pace   time.Duration
+	Rounds int64
+}
+
+// roundsResult is what the process prints, as JSON.
+type roundsResult struct {
+	Compute, Total []time.Duration // of each round but the first two and the last
+	SHA256         string
+}
+
+// takeRounds is the role.
+func takeRounds(ctx context.Context) error {
+	var o order
+	var task roundsTask
+	if err := json.Unmarshal([]byte(os.Getenv(orderVariable)), &o); err != nil {
+		return fmt.Errorf("%s: %w", orderVariable, err)
+	}
+	if err := json.Unmarshal([]byte(os.Getenv(roundsVariable)), &task); err != nil {
+		return fmt.Errorf("%s: %w", roundsVariable, err)
+	}
+	g, err := o.join(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	var got roundsResult
+	cfg := trainer.Config{Samples: o.First * task.Local * 16, GlobalBatch: o.First, Microbatch: 1, Steps: task.Rounds * int64(task.Local),
+		Balance: "equal", Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-6),
+		OnStep: func(r trainer.StepReport) {
+			// From then on connections have their windows, and a round the one before it. After the
+			// last one there is nothing to compute while its sums are on their way.
+			if r.Step > 2 && r.Step < r.Of {
+				got.Compute, got.Total = append(got.Compute, r.Compute), append(got.Total, r.Total)
+			}
+		},
+		Done: func(r trainer.Result) { got.SHA256 = r.SHA256 }}
+	p := &paced{pace: task.Pace, vary: 1}
+	m, cfg, err := local.Wrap(p.slowed(bulky(task.Params)), cfg, local.Config{Steps: task.Local, Delay: task.Delay})
+	if err != nil {
+		return err
+	}
+	if err := trainer.Run(ctx, g, m, cfg); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(got)
+}
