@@ -36,6 +36,8 @@
 // What is sent to it earns a token for each 256 bytes, so that the copy of a large state is
 // not held up. Over QUIC and relays only messages and streams count.
 //
+// All limits on strangers, outsiders and members stand in one table in docs/elastic.md.
+//
 // # Who is there
 //
 // Send and Connect end with an error at once when nobody listens any more where the peer

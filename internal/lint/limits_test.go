@@ -1,0 +1,137 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// constants are the constants of one package that are whole numbers, by name, and the files
+// that declare them.
+type constants struct {
+	exprs map[string]ast.Expr
+	files map[string]string
+}
+
+// readConstants parses the files of a folder, tests apart.
+func readConstants(t *testing.T, dir string) constants {
+	t.Helper()
+	out := constants{map[string]ast.Expr{}, map[string]string{}}
+	paths, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, d := range f.Decls {
+			if g, ok := d.(*ast.GenDecl); !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range specsOf[*ast.ValueSpec](d) {
+				for i, name := range spec.Names {
+					if i < len(spec.Values) {
+						out.exprs[name.Name], out.files[name.Name] = spec.Values[i], filepath.Base(path)
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// value works out a constant expression; nil if it is none of whole numbers.
+func (c constants) value(e ast.Expr) constant.Value {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return constant.MakeFromLiteral(e.Value, e.Kind, 0)
+	case *ast.ParenExpr:
+		return c.value(e.X)
+	case *ast.Ident:
+		if x, ok := c.exprs[e.Name]; ok {
+			return c.value(x)
+		}
+	case *ast.SelectorExpr: // of package time
+		units := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
+		if d, ok := units[e.Sel.Name]; ok {
+			return constant.MakeInt64(int64(d))
+		}
+	case *ast.BinaryExpr:
+		x, y := c.value(e.X), c.value(e.Y)
+		if x == nil || y == nil {
+			return nil
+		}
+		if e.Op == token.SHL {
+			n, _ := constant.Uint64Val(y)
+			return constant.Shift(x, e.Op, uint(n))
+		}
+		return constant.BinaryOp(x, e.Op, y)
+	}
+	return nil
+}
+
+// shownValue reads a value as the table has it: a number, one with a unit, or a duration.
+func shownValue(text string) (int64, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return int64(d), nil
+	}
+	var n int64
+	var unit string
+	if fields, err := fmt.Sscan(text+" -", &n, &unit); fields != 2 {
+		return 0, err
+	}
+	shift, ok := map[string]int{"-": 0, "Ki": 10, "KiB": 10, "Mi": 20, "MiB": 20}[unit]
+	if !ok {
+		return 0, fmt.Errorf("unit %q", unit)
+	}
+	return n << shift, nil
+}
+
+// The table of limits in docs/elastic.md has the values of the code, and each constant of the
+// files that bound what strangers and newcomers may take.
+func TestLimitsInDocs(t *testing.T) {
+	b, err := os.ReadFile("../../docs/elastic.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages, listed := map[string]constants{}, map[string]bool{}
+	rows := regexp.MustCompile("(?m)^\\| [a-z, ]+ \\| `([a-z0-9/]+)\\.([A-Za-z]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(string(b), -1)
+	for _, row := range rows {
+		dir, name, shown := row[1], row[2], row[3]
+		if _, ok := packages[dir]; !ok {
+			packages[dir] = readConstants(t, dir)
+		}
+		listed[dir+"."+name] = true
+		e, ok := packages[dir].exprs[name]
+		if !ok {
+			t.Errorf("%s has no constant %s", dir, name)
+			continue
+		}
+		want, err := shownValue(shown)
+		if got := packages[dir].value(e); err != nil || got == nil || constant.Compare(got, token.NEQ, constant.MakeInt64(want)) {
+			t.Errorf("%s.%s is %v, the table has %q: %v", dir, name, got, shown, err)
+		}
+	}
+	bounds := regexp.MustCompile("^(halfopen|throttle|lobby|desk)\\.go$")
+	for name, file := range packages["transport/p2p"].files {
+		if bounds.MatchString(file) && !listed["transport/p2p."+name] {
+			t.Errorf("the table lacks transport/p2p.%s of %s", name, file)
+		}
+	}
+	if len(rows) < 30 {
+		t.Errorf("%d rows", len(rows))
+	}
+}
