@@ -65,7 +65,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 		return hostPlan{}, fmt.Errorf("launch: %w", err)
 	}
 	p := hostPlan{ssh: strings.Fields(o.SSH), timeout: o.ConnectTimeout, self: self, program: path,
-		begin: beginOrder{Protocol: agentProtocol, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy, Detach: o.Detach}}
+		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy, Detach: o.Detach}}
 	if len(p.ssh) == 0 {
 		p.ssh = []string{"ssh"}
 	}
@@ -86,7 +86,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 // connect starts an agent on a host and gets it ready. Its error names the host, the cause and
 // the remedy.
 func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
-	h.timeout = p.timeout
+	h.timeout, h.job = p.timeout, p.begin.Job
 	// ssh gives up first, as it knows more of why.
 	patience := max(1, int(h.timeout.Seconds()*0.8))
 	args := append(slices.Clone(p.ssh), "-T", "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", patience),

@@ -67,7 +67,7 @@ type services struct {
 	ticket func(ctx context.Context, valid time.Duration, local bool) (Ticket, error)
 }
 
-// answer returns the reply to a request line.
+// answer implements responder.
 func (s services) answer(ctx context.Context, line []byte) reply {
 	r, err := decodeRequest(line)
 	if err != nil {
@@ -95,6 +95,18 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
 }
 
+// responder answers what is asked on a control socket. It is called from several goroutines at
+// once.
+type responder interface {
+	// answer returns the reply to a request line.
+	answer(ctx context.Context, line []byte) reply
+	// end ends the peer, after whoever has asked for it had the reply.
+	end()
+}
+
+// end implements responder.
+func (s services) end() { s.stop() }
+
 // control serves a peer's control socket. Close ends it.
 //
 // One goroutine accepts, one serves each connection; there are at most maxControls of
@@ -102,19 +114,19 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 // kernel's queue. So whoever is let in cannot make a peer hold much.
 type control struct {
 	listener net.Listener
-	services services
+	by       responder
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 }
 
 // serveControl opens the socket of a peer and answers on it until Close.
-func serveControl(at socketName, s services) (*control, error) {
+func serveControl(at socketName, by responder) (*control, error) {
 	l, err := listenControl(at)
 	if err != nil {
 		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.job, err)
 	}
-	c := &control{listener: l, services: s}
+	c := &control{listener: l, by: by}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.work.Go(c.accept)
 	return c, nil
@@ -162,7 +174,7 @@ func (c *control) serve(conn net.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, scalePeriod)
 	defer cancel()
-	r := c.services.answer(ctx, line)
+	r := c.by.answer(ctx, line)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return
@@ -173,7 +185,7 @@ func (c *control) serve(conn net.Conn) {
 		// Whoever asked hangs up when all peers have answered. One that ended earlier would
 		// look like a loss to those that do not know yet.
 		_, _ = conn.Read(make([]byte, 1))
-		c.services.stop()
+		c.by.end()
 	}
 }
 

@@ -98,6 +98,8 @@
 // (frame.go): what launcher and peers say to each other, the peers' output, signals, and how a
 // peer's process ended. The end of its input tells an agent that the launcher has died. The
 // end of a connection is not the end of a peer: nobody is told that its death is certain.
+// For each peer elsewhere the launcher opens a control socket here, whose requests go to that
+// of the peer.
 //
 // # Joining by ticket
 //

@@ -14,8 +14,8 @@ import (
 // frame is a line between a launcher and the agent of a host; Index is that of the peer that
 // it is about, and of the other fields exactly one is set. The order is
 //
-//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, beat ... (end)
-//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped (end)
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
 
@@ -26,7 +26,8 @@ type frame struct {
 	Spawn   *spawnOrder  `json:"spawn,omitempty"`
 	Signal  *signalOrder `json:"signal,omitempty"`
 	Suspect bool         `json:"suspect,omitempty"` // end the peer if it is stopped
-	Beat    bool         `json:"beat,omitempty"`    // the launcher lives
+	Ask     *askOrder    `json:"ask,omitempty"`
+	Beat    bool         `json:"beat,omitempty"` // the launcher lives
 
 	// Message goes both ways: what the launcher and the peer say to each other. PID is that
 	// of the peer's process.
@@ -40,6 +41,7 @@ type frame struct {
 	Probed   *probeResult `json:"probed,omitempty"`
 	Findings *findings    `json:"findings,omitempty"`
 	Output   *outputPart  `json:"out,omitempty"`
+	Answer   *askAnswer   `json:"answer,omitempty"`
 	Mistake  string       `json:"mistake,omitempty"` // why the peer lost its connection
 	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was, and is being killed
 	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer but output
@@ -48,6 +50,7 @@ type frame struct {
 // beginOrder tells an agent what it will start.
 type beginOrder struct {
 	Protocol int      `json:"protocol"`
+	Job      string   `json:"job"`
 	Program  string   `json:"program"` // "" if nothing is to be started
 	Args     []string `json:"args"`
 	Env      []string `json:"env"` // NAME=VALUE, over those of the host
@@ -105,6 +108,18 @@ type signalOrder struct {
 	Ask    bool           `json:"ask,omitempty"`
 }
 
+// askOrder is a request to the control socket of a peer; askAnswer of the same Seq answers.
+type askOrder struct {
+	Seq  int    `json:"seq"`
+	Line []byte `json:"line"`
+}
+
+// askAnswer is the answer to the askOrder of the same Seq.
+type askAnswer struct {
+	Seq   int   `json:"seq"`
+	Reply reply `json:"reply"`
+}
+
 // outputPart is a part of an output stream, or its end.
 type outputPart struct {
 	To   target `json:"to"`
@@ -122,8 +137,8 @@ type exitReport struct {
 const (
 	// agentProtocol is the version of what launcher and agent say to each other.
 	agentProtocol = 1
-	// maxFrame bounds a line: a message, and the rest.
-	maxFrame = maxMessage + 1<<10
+	// maxFrame bounds a line: a message or an answer, and the rest.
+	maxFrame = maxReply + 1<<10
 	// maxPart bounds what a frame has of a file or a stream, in bytes.
 	maxPart = 256 << 10
 )
@@ -137,9 +152,9 @@ func decodeFrame(line []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	set := 0
-	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat,
+	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat, f.Ask != nil,
 		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Findings != nil, f.Output != nil,
-		f.Mistake != "", f.Stopped, f.Exit != nil} {
+		f.Answer != nil, f.Mistake != "", f.Stopped, f.Exit != nil} {
 		if there {
 			set++
 		}

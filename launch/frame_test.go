@@ -23,6 +23,8 @@ func frames() []frame {
 		{Index: 3, Suspect: true},
 		{Beat: true},
 		{Doctor: true},
+		{Index: 3, Ask: &askOrder{Seq: 2, Line: []byte("{}")}},
+		{Index: 3, Answer: &askAnswer{Seq: 2, Reply: reply{Scaling: "x"}}},
 		{Findings: &findings{Checks: []Check{{Level: OK, Name: "cores", Found: "2"}}}},
 		{Index: 3, Message: &message{Hello: &self}, PID: 7},
 		{Index: 3, Message: &message{Dead: elastic.ID("x")}},

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -173,7 +174,12 @@ func (a *hostAgent) handle(f frame) error {
 	defer a.mu.Unlock()
 	p := a.peers[f.Index]
 	switch {
+	case p == nil && f.Ask != nil:
+		return a.out.write(frame{Index: f.Index, Answer: &askAnswer{f.Ask.Seq, reply{Error: "the peer has ended"}}})
 	case p == nil: // it has ended meanwhile
+	case f.Ask != nil:
+		at := socketName{a.order.Job, f.Index, p.pid()}
+		a.work.Go(func() { a.consult(f.Index, at, *f.Ask) })
 	case f.Message != nil:
 		p.send(*f.Message)
 	case f.Suspect:
@@ -186,6 +192,22 @@ func (a *hostAgent) handle(f frame) error {
 		p.signal(f.Signal.Signal)
 	}
 	return nil
+}
+
+// consult asks a peer on its control socket, and tells the launcher the answer.
+func (a *hostAgent) consult(index int, at socketName, o askOrder) {
+	var what request
+	err := json.Unmarshal(o.Line, &what)
+	var r reply
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), scalePeriod)
+		defer cancel()
+		r, err = ask(ctx, at, what)
+	}
+	if err != nil {
+		r = reply{Error: err.Error()}
+	}
+	_ = a.out.write(frame{Index: index, Answer: &askAnswer{o.Seq, r}}) // the launcher may be gone
 }
 
 // begin gets ready to start peers, and tells the launcher that it is, or why not.

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 // Nothing waits for a host: what is sent goes into the outbox.
 type remoteHost struct {
 	Host
+	job     string
 	cmd     *exec.Cmd
 	timeout time.Duration // until it is ready, without the time to copy a program
 	orphans *orphanage
@@ -104,6 +106,9 @@ func (h *remoteHost) hear(f frame) {
 	}
 	switch {
 	case f.Message != nil:
+		if f.Message.Hello != nil {
+			p.serve()
+		}
 		p.to.message(*f.Message, 0)
 	case f.Output != nil && !f.Output.End:
 		p.to.output(f.Output.To, f.Output.Data)
@@ -111,10 +116,12 @@ func (h *remoteHost) hear(f frame) {
 		p.endOutput(f.Output.To)
 	case f.Mistake != "":
 		p.to.mistake(errors.New(clipNote(f.Mistake)))
+	case f.Answer != nil:
+		p.answered(*f.Answer)
 	case f.Stopped:
 		p.to.halted(f.PID)
 	case f.Exit != nil:
-		p.end(f.Exit.exit(p.index))
+		p.exit(f.Exit.exit(p.index))
 	case f.Refused != "":
 		p.to.mistake(errors.New(clipNote(f.Refused)))
 		p.giveUp(Exit{Index: p.index, Code: statusNotStarted, at: time.Now()})
@@ -235,16 +242,77 @@ type remote struct {
 	done      chan struct{} // closed when nothing more comes of it
 
 	// For the goroutine that reads from the host.
-	exited bool
-	ended  [2]bool // output streams
+	exited  bool
+	ended   [2]bool  // output streams
+	control *control // nil before hello
+
+	asking sync.Mutex         // guards what follows
+	seq    int                // of the latest request
+	asked  map[int]chan reply // requests without an answer
+}
+
+// serve opens a control socket on this host for the peer, so that elrun status and the like see
+// it here. Where the peer's own is seen here, or none can be opened, there is none.
+func (p *remote) serve() {
+	if p.control == nil {
+		p.control, _ = serveControl(socketName{p.h.job, p.index, p.pid()}, p)
+	}
+}
+
+// answer implements responder: the peer answers.
+func (p *remote) answer(ctx context.Context, line []byte) reply {
+	what, err := decodeRequest(line)
+	switch {
+	case err != nil:
+		return reply{Error: err.Error()}
+	case what.Request == "stop":
+		return reply{Stopping: true}
+	}
+	came := make(chan reply, 1)
+	p.asking.Lock()
+	p.seq++
+	seq := p.seq
+	if p.asked == nil {
+		p.asked = make(map[int]chan reply)
+	}
+	p.asked[seq] = came
+	p.asking.Unlock()
+	defer func() {
+		p.asking.Lock()
+		defer p.asking.Unlock()
+		delete(p.asked, seq)
+	}()
+	p.h.send(frame{Index: p.index, Ask: &askOrder{seq, line}})
+	select {
+	case r := <-came:
+		return r
+	case <-ctx.Done():
+		return reply{Error: fmt.Sprintf("host %s does not answer", p.h.Name)}
+	}
+}
+
+// end implements responder.
+func (p *remote) end() { p.ask(syscall.SIGTERM) }
+
+// answered hands an answer to who waits for it.
+func (p *remote) answered(a askAnswer) {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	if came := p.asked[a.Seq]; came != nil {
+		came <- a.Reply
+		delete(p.asked, a.Seq)
+	}
 }
 
 // over reports whether nothing more comes of the process.
 func (p *remote) over() bool { return p.exited && p.ended[toStdout] && p.ended[toStderr] }
 
-// end notes the end of the process.
-func (p *remote) end(e Exit) {
+// exit notes the end of the process.
+func (p *remote) exit(e Exit) {
 	p.exited = true
+	if p.control != nil {
+		_ = p.control.Close() // nobody waits for an answer any more
+	}
 	p.to.ended(e)
 }
 
@@ -259,7 +327,7 @@ func (p *remote) endOutput(t target) {
 // giveUp ends all that has not ended.
 func (p *remote) giveUp(e Exit) {
 	if !p.exited {
-		p.end(e)
+		p.exit(e)
 	}
 	p.endOutput(toStdout)
 	p.endOutput(toStderr)

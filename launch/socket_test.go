@@ -180,7 +180,7 @@ func exposed(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &control{listener: l, services: testServices()}
+	c := &control{listener: l, by: testServices()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.work.Go(c.accept)
 	t.Cleanup(func() { _ = c.Close() })

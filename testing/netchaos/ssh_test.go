@@ -75,6 +75,23 @@ func TestCableOfAHost(t *testing.T) {
 			t.Errorf("peers run on %s", hosts)
 		}
 	}
+	ask := func(args ...string) string {
+		return l.hosts[0].inside(t, "", append([]string{process.Elrun()}, args...)...)
+	}
+	if got := ask("status", j.Name); strings.Count(got, "running") != 3 || !strings.Contains(got, "host3") {
+		t.Errorf("status on the host of the launcher:\n%s", got)
+	}
+	if got := ask("ticket", j.Name); !strings.HasPrefix(got, "elrun") {
+		t.Errorf("ticket %q", got)
+	}
+	if got := ask("scale", j.Name, "4"); !strings.Contains(got, "starting peer 3") {
+		t.Errorf("scale says %q", got)
+	}
+	elrun.Until(t, "a fourth peer", members(4))
+	if got := ask("scale", j.Name, "3"); !strings.Contains(got, "asking peer 3 to leave") {
+		t.Errorf("scale says %q", got)
+	}
+	elrun.Until(t, "three peers", members(3))
 	l.cut(t, []hole{{0, 3}, {3, 0}, {1, 3}, {3, 1}, {2, 3}, {3, 2}})
 	elrun.Until(t, "the step after the loss", members(2))
 	elrun.Expect(t, "host host3: the connection to it was lost")
