@@ -3,6 +3,8 @@ package loadbal
 import (
 	"cmp"
 	"slices"
+
+	"github.com/elrun/elrun/internal/apportion"
 )
 
 // tick is the unit of times in this package: microseconds are too coarse for the time
@@ -140,38 +142,7 @@ func inProportion(costs []Cost, microbatches int) []int {
 	for r, c := range costs {
 		bounds[r] = c.limit(microbatches)
 	}
-	return fill(make([]int, len(costs)), weights(bounds, len(costs)), microbatches)
-}
-
-// partUnit is what Level counts parts of a microbatch in.
-const partUnit = 1 << 16
-
-// Level is the time of a step if microbatches could be split at will, rounded up: what
-// no whole shares can beat. Times must stay below 1<<44. Where the bounds leave no room
-// for all, it is the time in which each rank does all that it may.
-func Level(costs []Cost, microbatches int) int64 {
-	parts := func(until int64) int64 {
-		var sum int64
-		for _, c := range costs {
-			p := max(0, until-c.Fixed) * partUnit / c.Each
-			sum += min(max(p, int64(c.Min)*partUnit), int64(c.limit(microbatches))*partUnit)
-		}
-		return sum
-	}
-	// Each part is rounded down, so that all together may be short of the goal.
-	goal := int64(microbatches)*partUnit - int64(len(costs))
-	return max(first(span(costs, microbatches), goal, parts), floor(costs))
-}
-
-// floor is what the least shares take.
-func floor(costs []Cost) int64 {
-	var t int64
-	for _, c := range costs {
-		if c.Min > 0 {
-			t = max(t, c.Time(c.Min))
-		}
-	}
-	return t
+	return apportion.Fill(make([]int, len(costs)), bounds, microbatches)
 }
 
 // median is the middle one of values, the lower of two, and 0 of none.

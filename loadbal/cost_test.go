@@ -2,7 +2,6 @@ package loadbal_test
 
 import (
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -108,52 +107,6 @@ func TestOptimumOfLargeCosts(t *testing.T) {
 	})
 }
 
-// level is the twin of Level: an exact sum of fractions at each time, halving.
-func level(costs []loadbal.Cost, microbatches int) int64 {
-	fits := func(until int64) bool {
-		sum := new(big.Rat)
-		for _, c := range costs {
-			share := big.NewRat(until-c.Fixed, c.Each)
-			if low := big.NewRat(int64(c.Min), 1); share.Cmp(low) < 0 {
-				if until < c.Time(c.Min) && c.Min > 0 {
-					return false
-				}
-				share = low
-			}
-			if c.Max > 0 && share.Cmp(big.NewRat(int64(c.Max), 1)) > 0 {
-				share = big.NewRat(int64(c.Max), 1)
-			}
-			sum.Add(sum, share)
-		}
-		return sum.Cmp(big.NewRat(int64(microbatches), 1)) >= 0
-	}
-	low, high := int64(-1), int64(1)<<43
-	for high-low > 1 {
-		if mid := (low + high) / 2; fits(mid) {
-			high = mid
-		} else {
-			low = mid
-		}
-	}
-	return high
-}
-
-func TestLevelIsBelowAnyShares(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
-		microbatches := 1 + rnd.IntN(40)
-		costs := randomCosts(rnd, 1+rnd.IntN(6), microbatches)
-		got, want := loadbal.Level(costs, microbatches), level(costs, microbatches)
-		// Parts of a microbatch are rounded: it may be too low by one.
-		if got > want || got < want-1 {
-			t.Fatalf("Level(%+v, %d) = %d, want %d", costs, microbatches, got, want)
-		}
-		if step := loadbal.Slowest(costs, loadbal.Optimum(costs, microbatches)); got > step {
-			t.Fatalf("Level(%+v, %d) = %d, and whole shares take %d", costs, microbatches, got, step)
-		}
-	}
-}
-
 func TestOptimumWithoutRoom(t *testing.T) {
 	tight := []loadbal.Cost{{Each: 1, Min: 1, Max: 2}, {Each: 1, Min: 1, Max: 4}}
 	if got := loadbal.Optimum(tight, 12); !slices.Equal(got, []int{4, 8}) {
@@ -175,58 +128,6 @@ func TestOptimumWithoutRoom(t *testing.T) {
 			f()
 		}()
 	}
-}
-
-// Weights that add up are met where nothing is held, and what is held is kept.
-func TestAssignToMeetsWhatIsWanted(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
-		microbatches := 0
-		for _, w := range wanted {
-			microbatches += w
-		}
-		if rapid.Bool().Draw(t, "more") {
-			microbatches += rapid.IntRange(0, 50).Draw(t, "by")
-		}
-		held := make([]loadbal.Set, len(wanted))
-		for r := range held {
-			held[r] = loadbal.NewSet(microbatches)
-		}
-		for k := range microbatches {
-			if r := rapid.IntRange(-len(wanted), len(wanted)-1).Draw(t, "holder"); r >= 0 {
-				held[r].Add(k)
-			}
-		}
-		shares, _ := loadbal.AssignTo(held, wanted, microbatches)
-		for r, want := range weighted(held, wanted, microbatches) {
-			if shares[r].Len() != want {
-				t.Fatalf("rank %d has %d, one by one %d", r, shares[r].Len(), want)
-			}
-		}
-	})
-}
-
-// weighted is the twin of AssignTo: what is free goes one by one to who then has the
-// least of what is wanted.
-func weighted(held []loadbal.Set, wanted []int, microbatches int) []int {
-	if slices.Max(wanted) == 0 {
-		return dealing(held, microbatches)
-	}
-	totals, free := make([]int, len(held)), microbatches
-	for r, h := range held {
-		totals[r] = h.Len()
-		free -= h.Len()
-	}
-	for range free {
-		best := -1
-		for r, w := range wanted {
-			if w > 0 && (best < 0 || big.NewRat(int64(totals[r]+1), int64(w)).Cmp(big.NewRat(int64(totals[best]+1), int64(wanted[best]))) < 0) {
-				best = r
-			}
-		}
-		totals[best]++
-	}
-	return totals
 }
 
 func BenchmarkOptimum(b *testing.B) {

@@ -1,10 +1,7 @@
 // Package loadbal decides how many microbatches of a step each peer computes.
 //
 // Every function is pure integer arithmetic on values that all peers share, so
-// that every peer comes to the same answer without a coordinator:
-//
-//	shares := loadbal.Equal(32, 3)        // 11 11 10
-//	first, end := loadbal.Range(shares, 1) // 11 22: what rank 1 computes
+// that every peer comes to the same answer without a coordinator.
 //
 // A Policy makes shares follow the times that the ranks measured. Each rank of a session
 // has one of its own and feeds it the same reports:
@@ -18,8 +15,5 @@
 //	}
 //
 // Below the policies is a model: a share of b microbatches takes a rank a + c*b. Optimum
-// finds the best whole shares for it. A Meter and the forecasters find a and c.
-//
-// After a change of the group in the middle of a step, ranks hold microbatches that
-// they have computed. Assign leaves these where they are and shares out the rest.
+// finds the best whole shares for it.
 package loadbal

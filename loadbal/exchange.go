@@ -16,7 +16,7 @@ const (
 // the number is doubled again.
 type exchange struct {
 	table
-	times      []Meter
+	times      []meter
 	left       int // steps of the window still to go
 	window     int
 	count      int // microbatches that are moved at once
@@ -25,7 +25,7 @@ type exchange struct {
 
 func (x *exchange) Begin(speeds []int64) {
 	x.table.Begin(speeds)
-	x.times = make([]Meter, len(speeds))
+	x.times = make([]meter, len(speeds))
 	x.window, x.count, x.slow, x.fast = firstWindow, 0, -1, -1
 }
 
@@ -54,7 +54,7 @@ func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	}
 	x.slow, x.fast = slow, fast
 	for r := range x.times {
-		x.times[r] = Meter{}
+		x.times[r] = meter{}
 	}
 	return x.set(x.moved(slow, fast, x.count))
 }

@@ -22,7 +22,7 @@ func TestMeter(t *testing.T) {
 		{"outliers on both sides", []int64{100, 100, 900, 10, 100}, 100, 0},
 	}
 	for _, tt := range tests {
-		m, jumps := Meter{}, 0
+		m, jumps := meter{}, 0
 		for _, v := range tt.values {
 			if m.Add(v) {
 				jumps++

@@ -3,19 +3,19 @@ package loadbal
 // unit is 1 in ratios: relative errors, gains and the like.
 const unit = 1 << 16
 
-// meterWindow is how many steps a Meter looks back.
+// meterWindow is how many steps a meter looks back.
 const meterWindow = 5
 
-// Meter measures something that changes in jumps and is disturbed by outliers: it is
+// meter measures something that changes in jumps and is disturbed by outliers: it is
 // the median of the last few values. Two neighbouring values that are both far off on
 // the same side are taken for a change: what was before them is forgotten. The zero
-// Meter has seen nothing.
-type Meter struct {
+// meter has seen nothing.
+type meter struct {
 	window []int64 // the latest last
 }
 
 // Add takes a value, above 0. It reports whether there was a change.
-func (m *Meter) Add(value int64) (changed bool) {
+func (m *meter) Add(value int64) (changed bool) {
 	before := m.Value()
 	m.window = append(m.window, value)
 	if n := len(m.window); n >= 3 && side(m.window[n-2], before) != 0 && side(m.window[n-2], before) == side(value, before) {
@@ -28,7 +28,7 @@ func (m *Meter) Add(value int64) (changed bool) {
 }
 
 // Value is the median, 0 if there was no value yet.
-func (m *Meter) Value() int64 { return median(m.window) }
+func (m *meter) Value() int64 { return median(m.window) }
 
 // side is where value is as seen from middle: 0 near it, within a quarter.
 func side(value, middle int64) int {

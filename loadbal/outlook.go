@@ -2,14 +2,6 @@ package loadbal
 
 import "slices"
 
-// Costed is a Policy that tells what it has learned; all those of New are.
-type Costed interface {
-	Policy
-	// Costs are those of the ranks, with times in nanoseconds; nil where no speed is known
-	// yet. The caller owns them.
-	Costs() []Cost
-}
-
 // Costs returns what the ranks cost as the policy sees them, with times in nanoseconds;
 // nil where no speed is known yet. The caller owns them.
 func (t *table) Costs() []Cost {
@@ -31,17 +23,4 @@ func nanos(ticks int64) int64 { return min(ticks, longestTime) * 1000 / ticksPer
 // Cost in the unit of Policy.Costs.
 func Pace(speed int64) int64 {
 	return max(1, min(nanos(longestTime), 1_000_000_000*SpeedUnit/speed))
-}
-
-// Settled is how a policy splits microbatches in the end if costs stay what they are: for
-// all but "equal" that is the Optimum.
-func Settled(policy string, costs []Cost, microbatches int) []int {
-	if policy != "equal" {
-		return Optimum(costs, microbatches)
-	}
-	same := slices.Clone(costs)
-	for r := range same {
-		same[r].Fixed, same[r].Each = 0, 1
-	}
-	return Optimum(same, microbatches)
 }

@@ -1,7 +1,6 @@
 package loadbal_test
 
 import (
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,10 +11,7 @@ import (
 // What a policy has measured is told in nanoseconds, and nothing before that.
 func TestCosts(t *testing.T) {
 	for _, name := range loadbal.Names() {
-		p, ok := policy(t, name).(loadbal.Costed)
-		if !ok {
-			t.Fatalf("%s does not tell its costs", name)
-		}
+		p := policy(t, name)
 		p.Begin([]int64{0, 0})
 		if got := p.Costs(); got != nil {
 			t.Errorf("%s: costs %v of nothing", name, got)
@@ -52,19 +48,5 @@ func TestPace(t *testing.T) {
 	})
 	if got := loadbal.Pace(1); got < 1 || got > 1<<44 {
 		t.Errorf("the slowest takes %d ns", got)
-	}
-}
-
-// Equal shares stay equal whatever they cost; the others become as good as can be.
-func TestSettled(t *testing.T) {
-	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
-	if got := loadbal.Settled("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
-		t.Errorf("equal: %v", got)
-	}
-	if got, want := loadbal.Settled("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
-		t.Errorf("auto: %v, want %v", got, want)
-	}
-	if costs[1].Each != 10000 {
-		t.Error("the costs were changed")
 	}
 }

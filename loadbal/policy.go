@@ -34,6 +34,10 @@ type Policy interface {
 	// Forecast is what the shares that Next returned last are expected to take each
 	// rank, in microseconds; 0 where nothing is known yet. The caller owns it.
 	Forecast() []int64
+
+	// Costs are those of the ranks as the policy has learned them, with times in nanoseconds;
+	// nil where no speed is known yet. The caller owns them.
+	Costs() []Cost
 }
 
 // SpeedUnit is the speed of one microbatch a second.

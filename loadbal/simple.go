@@ -22,12 +22,12 @@ func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
 // the median of a few steps. It takes all of a step's time to depend on the share.
 type proportional struct {
 	table
-	meters []Meter
+	meters []meter
 }
 
 func (p *proportional) Begin(speeds []int64) {
 	p.table.Begin(speeds)
-	p.meters = make([]Meter, len(speeds))
+	p.meters = make([]meter, len(speeds))
 }
 
 func (p *proportional) Next(reports []Report, microbatches int) ([]int, string) {

@@ -74,8 +74,21 @@ func (o *outlook) with(others []elastic.Candidate, near bool) forecast {
 			flow = max(flow, bounded(bytes/float64(c.Bandwidth)*float64(time.Second)))
 		}
 	}
-	shares := loadbal.Settled(o.policy, costs, o.microbatches)
+	shares := settled(o.policy, costs, o.microbatches)
 	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.pulse.fixed + latency + flow}
+}
+
+// settled is how a policy splits microbatches in the end if costs stay what they are: for all
+// but "equal" that is the optimum.
+func settled(policy string, costs []loadbal.Cost, microbatches int) []int {
+	if policy != "equal" {
+		return loadbal.Optimum(costs, microbatches)
+	}
+	same := slices.Clone(costs)
+	for r := range same {
+		same[r].Fixed, same[r].Each = 0, 1
+	}
+	return loadbal.Optimum(same, microbatches)
 }
 
 // scale returns d*num/den. One rank alone has measured no communication: den is 0 then.

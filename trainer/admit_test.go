@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -239,5 +240,19 @@ func TestAdmit(t *testing.T) {
 	if _, err := newJob(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: optim.SGD{},
 		Schedule: optim.Constant(1), Admit: "sometimes"}); !errors.Is(err, errAdmit) {
 		t.Errorf("Admit sometimes: %v", err)
+	}
+}
+
+// Equal shares stay equal whatever they cost; the others become as good as can be.
+func TestSettled(t *testing.T) {
+	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
+	if got := settled("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
+		t.Errorf("equal: %v", got)
+	}
+	if got, want := settled("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
+		t.Errorf("auto: %v, want %v", got, want)
+	}
+	if costs[1].Each != 10000 {
+		t.Error("the costs were changed")
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"pgregory.net/rapid"
 )
 
@@ -19,7 +19,7 @@ func TestFresh(t *testing.T) {
 			var want []int
 			still := make(map[int64]map[int]bool)
 			for s := step; s <= step+1; s++ {
-				n := need{p.step(s), loadbal.NewSet(p.step(s).microbatches)}
+				n := need{p.step(s), ledger.NewSet(p.step(s).microbatches)}
 				if still[s] = known[s]; still[s] == nil {
 					still[s] = make(map[int]bool)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
 // balance decides how many microbatches each rank of a session is to compute. What it
@@ -15,8 +16,8 @@ import (
 type balance struct {
 	plan   plan
 	policy loadbal.Policy
-	target               // of the open step
-	shares []loadbal.Set // which microbatches each rank is to have
+	target              // of the open step
+	shares []ledger.Set // which microbatches each rank is to have
 	// coming is about the step after the open one, where a peer has to know its part of that
 	// before the open one is committed (Config.Delay): it is then a step older.
 	coming target
@@ -109,12 +110,7 @@ func (b *balance) ahead() []int {
 }
 
 // costs returns those of the ranks, in nanoseconds; nil if the policy does not know them.
-func (b *balance) costs() []loadbal.Cost {
-	if policy, ok := b.policy.(loadbal.Costed); ok {
-		return policy.Costs()
-	}
-	return nil
-}
+func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 
 // measured takes note of how long a share took to compute. One of which some was there before,
 // from a session that broke, or of which nothing is computed, gives no measure of the peer's
@@ -142,15 +138,15 @@ func (b *balance) learn(slots []slot, step int64, self int) {
 
 // sharesAhead returns the ranks' parts of the step after the open one, which has so many
 // microbatches, as far as they are known.
-func (b *balance) sharesAhead(microbatches int) []loadbal.Set {
-	shares, _ := loadbal.AssignTo(make([]loadbal.Set, len(b.shares)), b.ahead(), microbatches)
+func (b *balance) sharesAhead(microbatches int) []ledger.Set {
+	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(), microbatches)
 	return shares
 }
 
 // shareOut gives each rank its part of a step of which nobody holds anything: after a commit, or
 // when a step has to be computed again.
 func (b *balance) shareOut(s *elastic.Session, step int64) {
-	b.shares, _ = loadbal.AssignTo(make([]loadbal.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
+	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
 	b.tell(s, step)
 }
 

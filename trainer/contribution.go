@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
 // contribution is what this peer has computed for one attempt at one step: the gradient
@@ -21,11 +21,11 @@ type contribution struct {
 	owner   elastic.ID  // identity of this peer under which it was computed
 	sums    summer      // the gradients
 
-	held       loadbal.Set // microbatches in sums
-	computed   loadbal.Set // those computed for this attempt at all
-	samples    int         // in sums
-	loss       lossSum     // in sums
-	lossFault  bool        // a loss was not finite
+	held       ledger.Set // microbatches in sums
+	computed   ledger.Set // those computed for this attempt at all
+	samples    int        // in sums
+	loss       lossSum    // in sums
+	lossFault  bool       // a loss was not finite
 	compute    time.Duration
 	recomputed int // microbatches that were computed a second time
 }
@@ -33,7 +33,7 @@ type contribution struct {
 // reset empties the contribution for an attempt at a step of so many microbatches.
 func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatches int) {
 	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums,
-		held: loadbal.NewSet(microbatches), computed: loadbal.NewSet(microbatches)}
+		held: ledger.NewSet(microbatches), computed: ledger.NewSet(microbatches)}
 	if c.step == step && c.attempt == attempt && c.computed != nil {
 		next.computed, next.compute, next.recomputed = c.computed, c.compute, c.recomputed
 	}
@@ -90,7 +90,7 @@ func (c *contribution) fault() fault {
 }
 
 // calls returns what is missing of a share, cut into calls of the model.
-func (c *contribution) calls(share loadbal.Set, most int) [][]int {
+func (c *contribution) calls(share ledger.Set, most int) [][]int {
 	return callsOf(share.Without(c.held), most)
 }
 

@@ -1,16 +1,16 @@
 package trainer
 
-import "github.com/elrun/elrun/loadbal"
+import "github.com/elrun/elrun/trainer/internal/ledger"
 
 // entry is what a rank tells the others when it enters a session.
 type entry struct {
 	state     fingerprint
 	attempt   int64
-	exponents []int8      // of the attempt; none without exact mode
-	held      loadbal.Set // microbatches of the open step
-	speed     int64       // as loadbal.Speed counts it; 0 if it is not known
-	most      int         // microbatches that the rank can take; 0 for no bound
-	links     []pace      // what is known of those to it, by rank
+	exponents []int8     // of the attempt; none without exact mode
+	held      ledger.Set // microbatches of the open step
+	speed     int64      // as loadbal.Speed counts it; 0 if it is not known
+	most      int        // microbatches that the rank can take; 0 for no bound
+	links     []pace     // what is known of those to it, by rank
 }
 
 // entryWords is the number of words before the exponents and paces.
@@ -42,7 +42,7 @@ func entryOf(w []uint64, exponents, ranks int) entry {
 		i := exponents + k
 		e.links[k] = pace(w[i/8] >> (i % 8 * 8))
 	}
-	e.held = loadbal.Set(w[ceilDiv(exponents+ranks, 8):])
+	e.held = ledger.Set(w[ceilDiv(exponents+ranks, 8):])
 	return e
 }
 
@@ -50,19 +50,19 @@ func entryOf(w []uint64, exponents, ranks int) entry {
 // attempt counts, the microbatches of each rank, as near as can be to how many are wanted
 // of each, and whether each keeps what it holds. It is a pure function, so all come to
 // the same.
-func settle(all []entry, wanted []int, microbatches int) (leader int, shares []loadbal.Set, kept []bool) {
+func settle(all []entry, wanted []int, microbatches int) (leader int, shares []ledger.Set, kept []bool) {
 	for rank, e := range all {
 		if e.attempt > all[leader].attempt {
 			leader = rank
 		}
 	}
-	held := make([]loadbal.Set, len(all))
+	held := make([]ledger.Set, len(all))
 	for rank, e := range all {
 		if e.attempt == all[leader].attempt {
 			held[rank] = e.held
 		}
 	}
-	shares, kept = loadbal.AssignTo(held, wanted, microbatches)
+	shares, kept = ledger.Assign(held, wanted, microbatches)
 	for rank, e := range all {
 		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
 	}

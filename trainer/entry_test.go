@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"pgregory.net/rapid"
 )
 
@@ -21,8 +21,8 @@ func TestEntriesSurviveTheWire(t *testing.T) {
 	})
 }
 
-func microbatches(n int, ks ...int) loadbal.Set {
-	s := loadbal.NewSet(n)
+func microbatches(n int, ks ...int) ledger.Set {
+	s := ledger.NewSet(n)
 	for _, k := range ks {
 		s.Add(k)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
 // The next step begins while the sums of the open one are still on their way: parameters are
@@ -69,7 +69,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 		return
 	}
 	p, next := o.state.pipeline, o.plan.step(t.plan.step+1)
-	missing := o.balance.sharesAhead(next.microbatches)[s.Rank].Without(loadbal.NewSet(next.microbatches))
+	missing := o.balance.sharesAhead(next.microbatches)[s.Rank].Without(ledger.NewSet(next.microbatches))
 	apply, mean, err := o.state.rules.due(t.plan.step, o.state.grads)
 	if len(missing) == 0 || err != nil {
 		return

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -167,7 +167,7 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 	if o.ahead.box == nil {
 		return
 	}
-	rest := loadbal.NewSet(p.microbatches)
+	rest := ledger.NewSet(p.microbatches)
 	calls := o.own.calls(o.balance.shares[rank], o.together())
 	for _, micros := range calls[min(1, len(calls)):] { // the first is being read
 		for _, k := range micros {

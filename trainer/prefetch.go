@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
 // ahead has the samples read ahead that this peer will need. What is wanted changes with
@@ -23,7 +23,7 @@ type ahead struct {
 // need is the microbatches of a step that this peer will compute.
 type need struct {
 	plan   stepPlan
-	micros loadbal.Set
+	micros ledger.Set
 }
 
 // newAhead returns an ahead that has a function read; it does nothing if that is nil.
@@ -79,7 +79,7 @@ func (a *ahead) fresh(needs []need) []int {
 	var samples []int
 	var asked []need
 	for _, n := range needs {
-		known := loadbal.NewSet(n.plan.microbatches)
+		known := ledger.NewSet(n.plan.microbatches)
 		for _, before := range a.asked {
 			if before.plan.step == n.plan.step {
 				known = before.micros

@@ -12,10 +12,14 @@ func examplesDue() map[string][]string {
 	return map[string][]string{
 		"collective":           {},
 		"collective/transport": {},
-		"elastic":              {"Binary", "Gob", "Join"},
-		"launch":               {"Doctor", "Find", "Jobs", "Launched", "Run"},
-		"testing/cluster":      {"Errors", "NewHosts", "Run", "RunGroups", "RunOver", "RunP2P", "RunProcesses", "Start"},
-		"trainer":              {"NewBatch"},
+		"elastic":              {},
+		"launch":               {"DoctorHosts"},
+		"loadbal":              {},
+		"testing/cluster":      {},
+		"trainer":              {},
+		"trainer/local":        {},
+		"trainer/nn":           {},
+		"trainer/optim":        {},
 	}
 }
 

@@ -17,7 +17,7 @@ type layer struct {
 func layers() []layer {
 	return []layer{
 		// Pure code and the vocabulary of the rest: bytes, events, tickets, shares.
-		{"level 0, below the kernels", []string{"dtype"}},
+		{"level 0, below the kernels", []string{"dtype", "internal/apportion"}},
 		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "event", "loadbal"}},
 		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
@@ -38,6 +38,8 @@ func layers() []layer {
 		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
+		// Who contributes which microbatches.
+		{"level 4, below the training loop", []string{"trainer/internal/ledger"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},
@@ -120,7 +122,7 @@ func bans() []ban {
 		{
 			// Only without clock, network and chance do the same inputs give the same
 			// decisions at every rank, and in every replay of a test.
-			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "ring"},
+			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "internal/apportion", "trainer/internal/ledger", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},

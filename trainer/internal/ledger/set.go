@@ -1,4 +1,9 @@
-package loadbal
+// Package ledger says which rank contributes which microbatches of a step.
+//
+// After a change of the group in the middle of a step, ranks hold microbatches that they have
+// computed. Assign leaves these where they are and shares out the rest, in whole numbers that
+// all ranks compute alike.
+package ledger
 
 import (
 	"math/bits"
@@ -9,11 +14,8 @@ import (
 // lowest bit. Sets that are compared or combined have one length; nil is empty.
 type Set []uint64
 
-// Words is the length of a Set of the microbatches 0 to n-1.
-func Words(n int) int { return (n + 63) / 64 }
-
 // NewSet returns an empty set with room for the microbatches 0 to n-1.
-func NewSet(n int) Set { return make(Set, Words(n)) }
+func NewSet(n int) Set { return make(Set, (n+63)/64) }
 
 // Has reports whether k is in the set. Any k may be asked for.
 func (s Set) Has(k int) bool { return k >= 0 && k/64 < len(s) && s[k/64]>>(k%64)&1 != 0 }

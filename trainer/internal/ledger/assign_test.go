@@ -1,17 +1,18 @@
-package loadbal_test
+package ledger_test
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"testing"
 
-	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"pgregory.net/rapid"
 )
 
 // setOf makes a set with room for n.
-func setOf(n int, microbatches ...int) loadbal.Set {
-	s := loadbal.NewSet(n)
+func setOf(n int, microbatches ...int) ledger.Set {
+	s := ledger.NewSet(n)
 	for _, k := range microbatches {
 		s.Add(k)
 	}
@@ -21,20 +22,20 @@ func setOf(n int, microbatches ...int) loadbal.Set {
 func TestAssignTable(t *testing.T) {
 	tests := []struct {
 		name         string
-		held         []loadbal.Set
+		held         []ledger.Set
 		microbatches int
 		want         string
 	}{
-		{"nothing held", []loadbal.Set{nil, nil, nil}, 8, "[[[0 3]] [[3 6]] [[6 8]]]"},
-		{"a third rank died", []loadbal.Set{setOf(9, 0, 1, 2), setOf(9, 3, 4, 5)}, 9, "[[[0 3] [6 8]] [[3 6] [8 9]]]"},
-		{"one is behind", []loadbal.Set{setOf(8, 0), setOf(8, 4, 5, 6)}, 8, "[[[0 4]] [[4 8]]]"},
-		{"one has more than its share", []loadbal.Set{setOf(8, 0, 1, 2, 3, 4, 5), nil, nil}, 8, "[[[0 6]] [[6 7]] [[7 8]]]"},
-		{"all is held", []loadbal.Set{setOf(3, 2), setOf(3, 0, 1)}, 3, "[[[2 3]] [[0 2]]]"},
-		{"no microbatches", []loadbal.Set{nil, nil}, 0, "[[] []]"},
-		{"more ranks than microbatches", []loadbal.Set{nil, setOf(2, 1), nil}, 2, "[[[0 1]] [[1 2]] []]"},
+		{"nothing held", []ledger.Set{nil, nil, nil}, 8, "[[[0 3]] [[3 6]] [[6 8]]]"},
+		{"a third rank died", []ledger.Set{setOf(9, 0, 1, 2), setOf(9, 3, 4, 5)}, 9, "[[[0 3] [6 8]] [[3 6] [8 9]]]"},
+		{"one is behind", []ledger.Set{setOf(8, 0), setOf(8, 4, 5, 6)}, 8, "[[[0 4]] [[4 8]]]"},
+		{"one has more than its share", []ledger.Set{setOf(8, 0, 1, 2, 3, 4, 5), nil, nil}, 8, "[[[0 6]] [[6 7]] [[7 8]]]"},
+		{"all is held", []ledger.Set{setOf(3, 2), setOf(3, 0, 1)}, 3, "[[[2 3]] [[0 2]]]"},
+		{"no microbatches", []ledger.Set{nil, nil}, 0, "[[] []]"},
+		{"more ranks than microbatches", []ledger.Set{nil, setOf(2, 1), nil}, 2, "[[[0 1]] [[1 2]] []]"},
 	}
 	for _, tt := range tests {
-		shares, kept := loadbal.Assign(tt.held, tt.microbatches)
+		shares, kept := ledger.Assign(tt.held, nil, tt.microbatches)
 		var got [][][2]int
 		for _, s := range shares {
 			got = append(got, s.Ranges())
@@ -48,7 +49,7 @@ func TestAssignTable(t *testing.T) {
 // What two hold stays with the lower rank. The other loses all that it holds, also
 // the microbatches that nobody else has.
 func TestAssignOfAnOverlap(t *testing.T) {
-	shares, kept := loadbal.Assign([]loadbal.Set{setOf(6, 2), setOf(6, 2, 3), setOf(6, 3, 4), setOf(70, 66)}, 6)
+	shares, kept := ledger.Assign([]ledger.Set{setOf(6, 2), setOf(6, 2, 3), setOf(6, 3, 4), setOf(70, 66)}, nil, 6)
 	if !slices.Equal(kept, []bool{true, false, true, false}) {
 		t.Fatalf("kept %v", kept)
 	}
@@ -57,8 +58,8 @@ func TestAssignOfAnOverlap(t *testing.T) {
 	}
 }
 
-// dealing is the twin of Assign: what is free goes one by one to who has the least.
-func dealing(held []loadbal.Set, microbatches int) []int {
+// dealing is the twin of Assign without weights: what is free goes one by one to who has the least.
+func dealing(held []ledger.Set, microbatches int) []int {
 	totals, free := make([]int, len(held)), microbatches
 	for r, h := range held {
 		totals[r] = h.Len()
@@ -73,16 +74,16 @@ func dealing(held []loadbal.Set, microbatches int) []int {
 func TestAssignCoversEverythingOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches, n := rapid.IntRange(0, 200).Draw(t, "microbatches"), rapid.IntRange(1, 9).Draw(t, "n")
-		held := make([]loadbal.Set, n)
+		held := make([]ledger.Set, n)
 		for r := range held {
-			held[r] = loadbal.NewSet(microbatches)
+			held[r] = ledger.NewSet(microbatches)
 		}
 		for k := range microbatches {
 			if r := rapid.IntRange(-n, n-1).Draw(t, "holder"); r >= 0 {
 				held[r].Add(k)
 			}
 		}
-		shares, kept := loadbal.Assign(held, microbatches)
+		shares, kept := ledger.Assign(held, nil, microbatches)
 		owner := make([]int, microbatches)
 		for r, s := range shares {
 			if !kept[r] || len(held[r].Without(s)) > 0 {
@@ -109,10 +110,13 @@ func TestAssignCoversEverythingOnce(t *testing.T) {
 func TestAssignOfNothingIsEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches, n := rapid.IntRange(0, 300).Draw(t, "microbatches"), rapid.IntRange(1, 20).Draw(t, "n")
-		shares, _ := loadbal.Assign(make([]loadbal.Set, n), microbatches)
-		equal := loadbal.Equal(microbatches, n)
+		shares, _ := ledger.Assign(make([]ledger.Set, n), nil, microbatches)
+		first, end := 0, 0
 		for r, s := range shares {
-			first, end := loadbal.Range(equal, r)
+			first, end = end, end+microbatches/n
+			if r < microbatches%n {
+				end++
+			}
 			if want := [][2]int{{first, end}}; first < end && !slices.Equal(s.Ranges(), want) || s.Len() != end-first {
 				t.Fatalf("rank %d has %v, want %v", r, s.Ranges(), want)
 			}
@@ -126,8 +130,8 @@ func TestAssignOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 100).Draw(t, "microbatches")
 		word := rapid.SampledFrom([]uint64{0, 1, 3, 1 << 40, ^uint64(0)})
-		held := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(word, 0, 3), func(w []uint64) loadbal.Set { return w }), 1, 6).Draw(t, "held")
-		shares, kept := loadbal.Assign(held, microbatches)
+		held := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(word, 0, 3), func(w []uint64) ledger.Set { return w }), 1, 6).Draw(t, "held")
+		shares, kept := ledger.Assign(held, nil, microbatches)
 		total, seen := 0, map[int]bool{}
 		for r, s := range shares {
 			total += s.Len()
@@ -144,10 +148,63 @@ func TestAssignOfAnything(t *testing.T) {
 	})
 }
 
+// Weights that add up are met where nothing is held, and what is held is kept.
+func TestAssignMeetsWhatIsWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
+		microbatches := 0
+		for _, w := range wanted {
+			microbatches += w
+		}
+		if rapid.Bool().Draw(t, "more") {
+			microbatches += rapid.IntRange(0, 50).Draw(t, "by")
+		}
+		held := make([]ledger.Set, len(wanted))
+		for r := range held {
+			held[r] = ledger.NewSet(microbatches)
+		}
+		for k := range microbatches {
+			if r := rapid.IntRange(-len(wanted), len(wanted)-1).Draw(t, "holder"); r >= 0 {
+				held[r].Add(k)
+			}
+		}
+		shares, _ := ledger.Assign(held, wanted, microbatches)
+		for r, want := range weighted(held, wanted, microbatches) {
+			if shares[r].Len() != want {
+				t.Fatalf("rank %d has %d, one by one %d", r, shares[r].Len(), want)
+			}
+		}
+	})
+}
+
+// weighted is the twin of Assign with weights: what is free goes one by one to who then has the
+// least of what is wanted.
+func weighted(held []ledger.Set, wanted []int, microbatches int) []int {
+	if slices.Max(wanted) == 0 {
+		return dealing(held, microbatches)
+	}
+	totals, free := make([]int, len(held)), microbatches
+	for r, h := range held {
+		totals[r] = h.Len()
+		free -= h.Len()
+	}
+	for range free {
+		best := -1
+		for r, w := range wanted {
+			if w > 0 && (best < 0 || big.NewRat(int64(totals[r]+1), int64(w)).Cmp(big.NewRat(int64(totals[best]+1), int64(wanted[best]))) < 0) {
+				best = r
+			}
+		}
+		totals[best]++
+	}
+	return totals
+}
+
 func TestAssignPanicsOnTheCallersMistake(t *testing.T) {
 	for name, f := range map[string]func(){
-		"no ranks": func() { loadbal.Assign(nil, 3) },
-		"negative": func() { loadbal.Assign(make([]loadbal.Set, 1), -1) },
+		"no ranks": func() { ledger.Assign(nil, nil, 3) },
+		"weights":  func() { ledger.Assign(make([]ledger.Set, 2), []int{1}, 3) },
+		"negative": func() { ledger.Assign(make([]ledger.Set, 1), nil, -1) },
 	} {
 		func() {
 			defer func() {
@@ -170,19 +227,19 @@ func TestSet(t *testing.T) {
 	if s.Has(5) || !slices.Equal(c.Without(s), []int{5}) || !slices.Equal(s.Without(setOf(64, 0, 63)), []int{1, 64, 65, 129}) {
 		t.Errorf("clone %v, without %v", c.Ranges(), c.Without(s))
 	}
-	if loadbal.Words(0) != 0 || loadbal.Words(64) != 1 || loadbal.Words(65) != 2 {
-		t.Error("Words is wrong")
+	if len(ledger.NewSet(0)) != 0 || len(ledger.NewSet(64)) != 1 || len(ledger.NewSet(65)) != 2 {
+		t.Error("NewSet has another number of words")
 	}
 }
 
 func ExampleAssign() {
 	// Three ranks had four microbatches each; the last one died. The others hold theirs.
-	a, b := loadbal.NewSet(12), loadbal.NewSet(12)
+	a, b := ledger.NewSet(12), ledger.NewSet(12)
 	for k := range 4 {
 		a.Add(k)
 		b.Add(4 + k)
 	}
-	shares, _ := loadbal.Assign([]loadbal.Set{a, b}, 12)
+	shares, _ := ledger.Assign([]ledger.Set{a, b}, nil, 12)
 	fmt.Println(shares[0].Ranges(), shares[1].Ranges())
 	// Output: [[0 4] [8 10]] [[4 8] [10 12]]
 }
