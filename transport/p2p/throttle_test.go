@@ -54,7 +54,7 @@ func TestThrottle(t *testing.T) {
 		near(t, "one that has earned what it owed", waited(func() { l.wait("a", nil) }), 0)
 		l.pay("a", -2*outsiderTokens)
 		near(t, "more than full", waited(func() { l.spend("a", outsiderTokens+1000) }), forTokens(1000, 3))
-		time.Sleep(forTokens(outsiderTokens, 3)) // virtual
+		<-time.After(forTokens(outsiderTokens, 3)) // virtual
 		l.pay("d", 1)
 		if len(l.buckets) != 1 {
 			t.Errorf("%d buckets are kept", len(l.buckets))
@@ -73,7 +73,7 @@ func TestThrottleOfMembers(t *testing.T) {
 			defer close(done)
 			near(t, "a new member", waited(func() { l.wait("m", nil) }), time.Millisecond)
 		}()
-		time.Sleep(time.Millisecond) // virtual
+		<-time.After(time.Millisecond) // virtual
 		l.enter([]peer.ID{"m"})
 		<-done
 		near(t, "a member", waited(func() { l.spend("m", 10*outsiderTokens) }), 0)
