@@ -146,6 +146,26 @@
 // bits all the same. What is kept changes with the commit of a step, and not before; it goes
 // with its peer.
 //
+// # Memory
+//
+// What a peer holds for each parameter, in bytes, the parameter included, by optimizer. Within a
+// host the bytes of the last column are in memory that its peers share, from which reductions do
+// not copy; between hosts they are the peer's own.
+//
+//	mode                                SGD  momentum  Adam  shared
+//	plain                                16        20    24      12
+//	plain, Model.Waits or Config.Delay   20        28    36      12
+//	Exact                                20        24    28       8
+//	Compression, each coding             24        28    32       0
+//	local steps, plain                   28        32    36      12
+//
+// Plain are parameter, own sum, sum of all, and mean gradient of the last step. Momentum has a
+// vector, Adam (and AdamW) two. Where the next step begins early, parameter and optimizer's
+// memory are kept twice. Exact mode has two sums of integers besides the mean gradients of two
+// steps. Compression has what codes lacked, twice. Local steps (package trainer/local) have the
+// beginning of a path, a gradient, and how far paths came, and 4 bytes more for each vector of the
+// inner optimizer; the column is that of the outer one.
+//
 // # Delay
 //
 // With Config.Delay the commit of a step applies the mean gradient of the step before it, which

@@ -2,8 +2,10 @@ package trainer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 )
 
@@ -46,6 +48,28 @@ func (h *Housed) House(c *collective.Comm) { h.reducer.house(c) }
 // Vectors returns the gradients of this rank, and what those of all are reduced into.
 func (h *Housed) Vectors() (own, staging []float32) {
 	return h.sums.own.flat, h.sums.bufs.staging.flat
+}
+
+// SharedVectors returns how many vectors of a mode, "plain", "exact" or the name of a coding, are in
+// memory that the ranks of c share.
+func SharedVectors(c *collective.Comm, mode string) (int, error) {
+	l := newLayout([]Param{{Name: "p", Shape: []int{1000}, Data: make([]float32, 1000)}}, 1000)
+	var sums summer
+	switch mode {
+	case "plain":
+		sums, _ = newPlain(l)
+	case "exact":
+		sums, _ = newQuantised(l)
+	default:
+		coding, err := compress.Parse(mode)
+		if err != nil {
+			return 0, err
+		}
+		sums, _ = newCompressed(l, coding, nil)
+	}
+	h := housing{comm: c}
+	err := sums.house(&h)
+	return len(h.rooms), errors.Join(err, leave(h.rooms, nil))
 }
 
 // Leave gives all memory back.

@@ -108,7 +108,7 @@ func TestLimitsInDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	packages, listed := map[string]constants{}, map[string]bool{}
-	rows := regexp.MustCompile("(?m)^\\| [a-z, ]+ \\| `([a-z0-9/]+)\\.([A-Za-z]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(string(b), -1)
+	rows := regexp.MustCompile(`(?m)^\| [a-z, ]+ \| \x60([a-z0-9/]+)\.([A-Za-z]+)\x60 \| ([^|]+) \|`).FindAllStringSubmatch(string(b), -1)
 	for _, row := range rows {
 		dir, name, shown := row[1], row[2], row[3]
 		if _, ok := packages[dir]; !ok {
@@ -125,7 +125,7 @@ func TestLimitsInDocs(t *testing.T) {
 			t.Errorf("%s.%s is %v, the table has %q: %v", dir, name, got, shown, err)
 		}
 	}
-	bounds := regexp.MustCompile("^(halfopen|throttle|lobby|desk)\\.go$")
+	bounds := regexp.MustCompile(`^(halfopen|throttle|lobby|desk)\.go$`)
 	for name, file := range packages["transport/p2p"].files {
 		if bounds.MatchString(file) && !listed["transport/p2p."+name] {
 			t.Errorf("the table lacks transport/p2p.%s of %s", name, file)
