@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -30,20 +31,37 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 	if !ok {
 		sig = syscall.SIGTERM
 	}
+	switch {
+	case r.out.signal == 0:
+		r.pass(sig, fmt.Sprintf("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers")), now)
+	case r.cancelled:
+		r.cancelled, r.interrupted = false, now
+		r.say("%v: the peers are leaving already; once more kills them", sig)
+	case now.Sub(r.interrupted) >= repeatPeriod:
+		r.say("second signal (%v): killing the peers", sig)
+		r.killAll()
+	}
+}
+
+// cancel asks the peers to leave, as SIGTERM does, when the context of Run has ended. A
+// machine that announces its end sends SIGTERM later, so a first signal after it kills nobody.
+func (r *runner) cancel(cause error, now time.Time) {
 	if r.out.signal != 0 {
-		if now.Sub(r.interrupted) >= repeatPeriod {
-			r.say("second signal (%v): killing the peers", sig)
-			r.killAll()
-		}
 		return
 	}
+	r.cancelled = true
+	r.pass(syscall.SIGTERM, fmt.Sprintf("%v: asking %s to leave", cause, plural(len(r.children), "peer", "peers")), now)
+}
+
+// pass passes the first signal on, and says so in a line.
+func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	r.out.signal, r.interrupted, r.comebacks = sig, now, nil
 	r.resume()
 	if len(r.children) == 0 {
 		return
 	}
 	r.killing = time.After(r.o.Grace)
-	r.say("%v: passed on to %s; once more kills them", sig, plural(len(r.children), "peer", "peers"))
+	r.console.say(line)
 	if sig == syscall.SIGPIPE || r.meet.strangers() {
 		// Theirs are not broken, or others go on, which are spared a loss if these leave.
 		sig = syscall.SIGTERM

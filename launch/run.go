@@ -34,7 +34,8 @@ type Result struct {
 // The end of a peer does not end the job: the others are told that its death is certain
 // and go on without it.
 //
-// The end of ctx counts as SIGTERM.
+// The end of ctx counts as SIGTERM, and is told with its cause; a signal that follows it counts
+// as the first one.
 func Run(ctx context.Context, o Options) (Result, error) {
 	path, err := o.complete(ctx)
 	if err != nil {

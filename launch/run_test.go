@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -273,6 +274,45 @@ func TestRunCancelled(t *testing.T) {
 		t.Errorf("got %+v, %v, want status 143", res, err)
 	}
 }
+
+// The end of the context is told with its cause. A signal that follows, as from a machine that
+// is shut down, kills nobody; the next one does.
+func TestRunCancelledThenSignalled(t *testing.T) {
+	r := newRunner(Options{Peers: 1, Stdout: io.Discard, Stderr: newExpecting("x"), Grace: time.Hour}, "", startOrder{})
+	out := r.o.Stderr.(*expecting)
+	p := &silentProcess{}
+	r.children[0] = &child{process: p}
+	now := time.Now()
+	r.cancel(errors.New("the machine goes"), now)
+	r.cancel(errors.New("once more"), now)
+	r.interrupt(syscall.SIGTERM, now.Add(time.Minute))
+	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod/2)) // counts as the same
+	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM}) || r.out.signal != syscall.SIGTERM {
+		t.Errorf("the peer got %v, and the job's signal is %v", p.got, r.out.signal)
+	}
+	r.interrupt(syscall.SIGTERM, now.Add(time.Minute+repeatPeriod))
+	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
+		t.Errorf("the peer got %v after the second signal", p.got)
+	}
+	if err := r.console.close(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"elrun: the machine goes: asking 1 peer to leave", "elrun: terminated: the peers are leaving already; once more kills them",
+		"elrun: second signal (terminated): killing the peers"}
+	if got := strings.Split(strings.TrimSpace(out.String()), "\n"); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// silentProcess is a process that only takes signals.
+type silentProcess struct {
+	process
+	got []syscall.Signal
+}
+
+func (p *silentProcess) signal(sig syscall.Signal) { p.got = append(p.got, sig) }
+
+func (p *silentProcess) ask(sig syscall.Signal) { p.got = append(p.got, sig) }
 
 // Output that cannot be written ends the job as a pipeline ends.
 func TestRunBrokenOutput(t *testing.T) {

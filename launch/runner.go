@@ -40,6 +40,7 @@ type runner struct {
 
 	comebacks   []comeback
 	interrupted time.Time        // when the first signal came
+	cancelled   bool             // the end of the context came in its place, and no signal since
 	killing     <-chan time.Time // end of the peers' time to obey a signal; nil if none runs
 	suspended   bool             // the peers were stopped with this process
 	logged      map[int]bool     // the log of the peer with this index has been begun
@@ -90,7 +91,7 @@ func (r *runner) loop(ctx context.Context) {
 			r.signalled(s, time.Now())
 		case <-end:
 			end = nil
-			r.interrupt(syscall.SIGTERM, time.Now())
+			r.cancel(context.Cause(ctx), time.Now())
 		case <-r.console.broken: // nobody reads the output: end as a pipeline does
 			if r.out.signal == 0 { // a closed terminal sends SIGHUP as well
 				r.interrupt(syscall.SIGPIPE, time.Now())

@@ -24,7 +24,9 @@ func (c *joinCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
+	return c.preemptible(ctx, t, func(ctx context.Context) error {
+		return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
+	})
 }
 
 // ticketPrefix is how all tickets begin, in every version.

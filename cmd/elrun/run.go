@@ -33,6 +33,7 @@ type jobFlags struct {
 	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
 	Relay         string        `enum:"never,members" default:"never" help:"Whether two peers that cannot connect may reach each other by way of a third: never, or members, if the peers of all three say so."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
+	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	LogDir        string        `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
 	Program       []string      `arg:"" passthrough:"all" help:"Program and its arguments."`
 }
@@ -71,6 +72,9 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		Listen: f.Listen, LAN: f.LAN, Transport: f.Transport, Encrypt: f.Encrypt, Relay: f.Relay,
 		Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-",
 		Events: events, LogDir: f.LogDir, Signals: t.signals}
+	if f.PreemptNotice != "" {
+		o.Grace = preemptGrace
+	}
 	change(&o)
 	return finish(launch.Run(ctx, o))
 }
@@ -89,7 +93,9 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
-	return c.run(ctx, t, func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) })
+	return c.preemptible(ctx, t, func(ctx context.Context) error {
+		return c.run(ctx, t, func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) })
+	})
 }
 
 // peerCount is a flag with a number of peers; 0 if it is not given.

@@ -1,0 +1,210 @@
+package preempt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// answerPatience is how long a metadata service may take to answer.
+	answerPatience = 10 * time.Second
+	// eventsPatience is the same for Azure's first answer about events, for which it starts a
+	// service in up to two minutes.
+	eventsPatience = 150 * time.Second
+	// holdSeconds is how long Google's service holds a request until something changes.
+	holdSeconds = 60
+	// maxAnswer is how many bytes of an answer are read.
+	maxAnswer = 1 << 20
+)
+
+// clouds returns the metadata service of each cloud.
+func clouds() map[string]*metadata {
+	// These addresses are of the machine itself: a proxy would answer for another one.
+	client := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}
+	return map[string]*metadata{
+		"aws":   {"http://169.254.169.254", client},
+		"gcp":   {"http://metadata.google.internal", client},
+		"azure": {"http://169.254.169.254", client},
+	}
+}
+
+// cloud returns the look of a cloud at its metadata service, nil if there is no such cloud.
+func cloud(name string, m *metadata) func(context.Context) (string, error) {
+	switch name {
+	case "aws":
+		return (&aws{metadata: m}).look
+	case "gcp":
+		return (&gcp{metadata: m, etag: "NONE"}).look
+	case "azure":
+		return (&azure{metadata: m}).look
+	}
+	return nil
+}
+
+// metadata is the metadata service of a cloud, which tells a machine about itself.
+type metadata struct {
+	address string // URL without a path
+	client  *http.Client
+}
+
+// answer is what a metadata service answers.
+type answer struct {
+	status int
+	etag   string
+	body   string
+}
+
+// get asks for a path, with a header field.
+func (m *metadata) get(ctx context.Context, patience time.Duration, path, field, value string) (answer, error) {
+	return m.ask(ctx, patience, http.MethodGet, path, field, value)
+}
+
+// ask makes a request with a header field.
+func (m *metadata) ask(ctx context.Context, patience time.Duration, method, path, field string, value string) (answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, m.address+path, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set(field, value)
+	res, err := m.client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return answer{}, fmt.Errorf("metadata service %s: %w", m.address, err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return answer{}, fmt.Errorf("metadata service %s: %w", m.address, err)
+	}
+	return answer{res.StatusCode, res.Header.Get("Etag"), strings.TrimSpace(string(b))}, nil
+}
+
+// unexpected is the error for an answer that a request does not have.
+func (m *metadata) unexpected(path string, a answer) error {
+	path, _, _ = strings.Cut(path, "?")
+	return fmt.Errorf("metadata service %s answers %s with status %d and %d bytes, which is no answer of this cloud", m.address, path, a.status, len(a.body))
+}
+
+// aws asks Amazon EC2 for the interruption of a spot instance (IMDSv2), which comes two
+// minutes ahead.
+type aws struct {
+	*metadata
+	token string // "" if a new one is needed
+}
+
+const (
+	awsToken  = "/latest/api/token"
+	awsAction = "/latest/meta-data/spot/instance-action"
+)
+
+func (c *aws) look(ctx context.Context) (string, error) {
+	if c.token == "" {
+		a, err := c.ask(ctx, answerPatience, http.MethodPut, awsToken, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
+		if err != nil {
+			return "", err
+		}
+		if a.status != http.StatusOK || a.body == "" {
+			return "", c.unexpected(awsToken, a)
+		}
+		c.token = a.body
+	}
+	a, err := c.get(ctx, answerPatience, awsAction, "X-aws-ec2-metadata-token", c.token)
+	if err != nil {
+		return "", err
+	}
+	var action struct{ Action, Time string }
+	switch {
+	case a.status == http.StatusNotFound:
+		return "", nil
+	case a.status == http.StatusUnauthorized:
+		c.token = "" // it has expired
+	case a.status == http.StatusOK && json.Unmarshal([]byte(a.body), &action) == nil && action.Action != "":
+		return fmt.Sprintf("aws: %s at %s", action.Action, action.Time), nil
+	}
+	return "", c.unexpected(awsAction, a)
+}
+
+// gcp asks Google Compute Engine whether the instance is being preempted, which comes half a
+// minute ahead. The service holds a request until the answer changes.
+type gcp struct {
+	*metadata
+	etag string // of the last answer; NONE at first
+}
+
+const gcpPreempted = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
+
+func (c *gcp) look(ctx context.Context) (string, error) {
+	path := fmt.Sprintf("%s&timeout_sec=%d&last_etag=%s", gcpPreempted, holdSeconds, url.QueryEscape(c.etag))
+	a, err := c.get(ctx, holdSeconds*time.Second+answerPatience, path, "Metadata-Flavor", "Google")
+	switch {
+	case err != nil:
+		return "", err
+	case a.status == http.StatusOK && a.body == "TRUE":
+		return "gcp: the instance is being preempted", nil
+	case a.status == http.StatusOK && a.body == "FALSE":
+		c.etag = a.etag
+		return "", nil
+	}
+	return "", c.unexpected(gcpPreempted, a)
+}
+
+// azure asks Azure for scheduled events of type Preempt, which come at least half a minute
+// ahead. The machines of a scale set see each other's events.
+type azure struct {
+	*metadata
+	name string // of this machine; "" until it is known
+}
+
+const (
+	azureName   = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+	azureEvents = "/metadata/scheduledevents?api-version=2020-07-01"
+)
+
+func (c *azure) look(ctx context.Context) (string, error) {
+	if c.name == "" {
+		a, err := c.get(ctx, answerPatience, azureName, "Metadata", "true")
+		if err != nil {
+			return "", err
+		}
+		if a.status != http.StatusOK || a.body == "" {
+			return "", c.unexpected(azureName, a)
+		}
+		c.name = a.body
+	}
+	a, err := c.get(ctx, eventsPatience, azureEvents, "Metadata", "true")
+	if err != nil {
+		return "", err
+	}
+	var scheduled struct {
+		Events []struct {
+			EventType, NotBefore string
+			Resources            []string
+		}
+	}
+	if a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &scheduled) != nil {
+		return "", c.unexpected(azureEvents, a)
+	}
+	for _, e := range scheduled.Events {
+		mine := slices.ContainsFunc(e.Resources, func(r string) bool { return strings.EqualFold(r, c.name) })
+		if e.EventType == "Preempt" && mine {
+			return strings.TrimSpace("azure: preempted, not before " + e.NotBefore), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,79 @@
+package preempt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// command is a shell command that ends with status 0 when the notice comes.
+type command string
+
+// runScript runs its first argument and writes to descriptor 3 if that ends with status 0.
+// The exit status alone would not do: in the first process of a container, whoever waits for
+// orphans may take it.
+const runScript = `(eval "$1") 3>&- && echo notice >&3`
+
+// run runs the command once. The end of ctx kills it, with its process group.
+func (c command) run(ctx context.Context) (string, error) {
+	// On Linux the command dies with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return "", fmt.Errorf("start %q: %w", string(c), err)
+	}
+	defer r.Close()
+	var said tail
+	cmd := exec.Command("sh", "-c", runScript, "sh", string(c))
+	cmd.ExtraFiles, cmd.Stderr, cmd.SysProcAttr = []*os.File{w}, &said, attributes()
+	cmd.WaitDelay = retryPeriod // for what the command leaves behind
+	err = cmd.Start()
+	_ = w.Close() // the command has it
+	if err != nil {
+		return "", fmt.Errorf("start %q: %w", string(c), err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	notice, _ := io.ReadAll(r) // to the end of the shell
+	err = cmd.Wait()
+	stop()
+	switch {
+	case len(notice) > 0:
+		return string(c), nil
+	case err == nil:
+		err = errors.New("its status is not known")
+	}
+	if line := said.line(); line != "" {
+		err = fmt.Errorf("%w: %s", err, line)
+	}
+	return "", fmt.Errorf("%q ended without a notice: %w", string(c), err)
+}
+
+// maxTail is how much of a command's standard error is kept, in bytes.
+const maxTail = 4 << 10
+
+// tail keeps the end of what is written.
+type tail struct{ text []byte }
+
+// Write implements io.Writer and never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - maxTail; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(p), nil
+}
+
+// line returns the last line, at most 100 bytes of it.
+func (t *tail) line() string {
+	b := bytes.TrimSpace(t.text)
+	b = bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])
+	return strings.ToValidUTF8(string(b[:min(100, len(b))]), "")
+}

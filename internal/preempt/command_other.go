@@ -1,0 +1,8 @@
+//go:build !linux
+
+package preempt
+
+import "syscall"
+
+// attributes gives the command a process group.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
