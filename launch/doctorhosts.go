@@ -102,19 +102,25 @@ func (l *hostList) pairs() []Check {
 			continue
 		}
 		for k, o := range l.hosts {
-			if k == i {
-				continue
-			}
-			c := Check{Level: OK, Name: h.Name + " -> " + o.Name, Found: "connects"}
-			if why, failed := reasons[i][o.Name]; failed {
+			if k != i {
+				why, failed := reasons[i][o.Name]
 				_, back := reasons[k][h.Name]
-				c.Level, c.Found, c.Advice = Warn, clipNote(why), "the other direction is enough"
-				if back {
-					c.Level, c.Advice = Fail, "let TCP through between them, or use --relay members"
-				}
+				out = append(out, checkWay(h.Name, o.Name, why, failed, back))
 			}
-			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// checkWay judges the way from one host to another, which failed or not, and so did the way
+// back.
+func checkWay(from, to, why string, failed, back bool) Check {
+	c := Check{Level: OK, Name: from + " -> " + to, Found: "connects"}
+	switch {
+	case failed && back:
+		c.Level, c.Found, c.Advice = Fail, clipNote(why), "let TCP through between them, or use --relay members"
+	case failed:
+		c.Level, c.Found, c.Advice = Warn, clipNote(why), "the other direction is enough"
+	}
+	return c
 }

@@ -16,6 +16,18 @@ func TestCheckClock(t *testing.T) {
 	}
 }
 
+func TestCheckWay(t *testing.T) {
+	for c, want := range map[Check]Level{
+		checkWay("a", "b", "", false, true):        OK,
+		checkWay("a", "b", "refused", true, false): Warn,
+		checkWay("a", "b", "refused", true, true):  Fail,
+	} {
+		if c.Level != want || c.Name != "a -> b" {
+			t.Errorf("%v", c)
+		}
+	}
+}
+
 func TestDoctorWithoutHosts(t *testing.T) {
 	if _, err := DoctorHosts(t.Context(), Options{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("error %v", err)

@@ -16,7 +16,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			for range 30 {
-				time.Sleep(beatPeriod)
+				<-time.After(beatPeriod)
 				if err := (&frameWriter{w: out}).write(frame{Beat: true}); err != nil {
 					t.Error(err)
 				}
