@@ -19,10 +19,10 @@ func TestLocalStepsBetweenFarHosts(t *testing.T) {
 	parallel(t)
 	l := newFar(t, 4, slowPath())
 	dir := folder(t)
-	const local = 200
+	const local = 120
 	run := func(name string, steps int, delay bool, rounds int) (compute, total time.Duration) {
 		compute, total = l.rounds(t, filepath.Join(dir, name), roundsTask{Params: 5_000_000 / 4, Local: steps, Delay: delay,
-			Pace: 25 * time.Millisecond, Rounds: int64(3 + rounds)})
+			Pace: 50 * time.Millisecond, Rounds: int64(3 + rounds)})
 		t.Logf("%s, H = %d: a round takes %v, of which computing %v", name, steps, short(total), short(compute))
 		return compute, total
 	}
