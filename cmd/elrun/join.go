@@ -12,20 +12,51 @@ import (
 
 // joinCommand is elrun join.
 type joinCommand struct {
-	Ticket string `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
+	Ticket  string `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
+	Forever bool   `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
 	jobFlags
 }
 
 // Run starts peers that join a running job, and waits for their end.
 func (c *joinCommand) Run(ctx context.Context, t *terminal) error {
+	return c.preemptible(ctx, t, func(ctx context.Context) error {
+		if !c.Forever {
+			return c.join(ctx, t)
+		}
+		return c.joinForever(ctx, t)
+	})
+}
+
+// join joins once.
+func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	reading, release := t.interruptible(ctx)
 	ticket, err := readTicket(reading, c.Ticket, t.stdin)
 	release()
 	if err != nil {
 		return err
 	}
-	return c.preemptible(ctx, t, func(ctx context.Context) error {
-		return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
+	return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
+}
+
+// joinForever joins again and again. A ticket in a file is read each time, and may be a bad one
+// for now; standard input has only one.
+func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
+	if c.Ticket == fromInput {
+		reading, release := t.interruptible(ctx)
+		text, err := readTicket(reading, c.Ticket, t.stdin)
+		release()
+		if err != nil {
+			return err
+		}
+		c.Ticket = text
+	}
+	return forever(ctx, t, func(ctx context.Context) error {
+		err := c.join(ctx, t)
+		if strings.HasPrefix(c.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
+			report(t.stderr, err)
+			return exitStatus(statusFailed)
+		}
+		return err
 	})
 }
 
