@@ -21,7 +21,7 @@ NESTED   = -C scripts/figures ./...
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential clean
+.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential dist clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -100,5 +100,15 @@ soak: ## MINUTES=20 of whatever can happen to processes
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
 
+# The bytes depend on the source and on the version of Go alone.
+dist: ## static tarballs for Linux and macOS, amd64 and arm64, in dist/
+	@mkdir -p dist
+	@for p in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do \
+		name=elrun-$$(echo $$p | tr / -); mkdir -p dist/$$name && \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} GOAMD64=v1 GOARM64=v8.0 GOFLAGS= $(GO) build -trimpath -buildvcs=false -ldflags="-s -w -buildid=" -o dist/$$name/elrun ./cmd/elrun && \
+		CGO_ENABLED=0 $(GO) run ./scripts/dist dist/$$name.tar.gz $$name dist/$$name/elrun LICENSE README.md && \
+		rm -r dist/$$name && echo dist/$$name.tar.gz || exit 1; \
+	done
+
 clean: ## remove what the build made; the data stays
-	@rm -rf bin
+	@rm -rf bin dist
