@@ -125,3 +125,18 @@ func ExampleServeHost() {
 	fmt.Println(err, out.Len() > 0) // it said that it is there
 	// Output: <nil> true
 }
+
+// What keeps jobs from running on other hosts: here the command that connects to them fails.
+func ExampleDoctorHosts() {
+	checks, err := launch.DoctorHosts(context.Background(), launch.Options{
+		Hosts: []launch.Host{{Name: "node1"}, {Name: "node2"}}, SSH: "false",
+	})
+	for _, c := range checks {
+		fmt.Println(c.Level, c.Name)
+	}
+	fmt.Println(err)
+	// Output:
+	// fail node1
+	// fail node2
+	// <nil>
+}

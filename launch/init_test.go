@@ -1,8 +1,6 @@
 package launch
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -45,23 +43,4 @@ func TestInitWithoutSocket(t *testing.T) {
 	if _, err := Init(t.Context()); err == nil || !strings.Contains(err.Error(), "not a socket to a launcher") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func ExampleInit() {
-	ctx := context.Background()
-	g, err := Init(ctx) // a group of one, since no launcher started this
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer g.Close()
-	s, err := g.Next(ctx, 0)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	v := []float32{1, 2, 3}
-	err = collective.AllReduce(ctx, s.Comm, v, v, collective.Sum[float32])
-	fmt.Println(v, err)
-	// Output: [1 2 3] <nil>
 }

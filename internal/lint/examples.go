@@ -13,7 +13,7 @@ func examplesDue() map[string][]string {
 		"collective":           {},
 		"collective/transport": {},
 		"elastic":              {},
-		"launch":               {"DoctorHosts"},
+		"launch":               {},
 		"loadbal":              {},
 		"testing/cluster":      {},
 		"trainer":              {},
