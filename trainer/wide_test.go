@@ -321,6 +321,21 @@ func TestWholeShares(t *testing.T) {
 	}
 }
 
+// In exact mode shares do not matter, and a model that says otherwise is refused.
+func TestWholeSharesAreNotExact(t *testing.T) {
+	cfg := dyadic(6)
+	cfg.Exact = true
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(1, cfg)
+		a.broadly(t, 0, 0)
+		a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = undivided{x.trained.(*broad)} })
+		a.play(t)
+		if err := a.actors[0].err; err == nil || !strings.Contains(err.Error(), "Whole does not go with Exact") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // undivided is a broad that wants its share as a whole.
 type undivided struct{ *broad }
 

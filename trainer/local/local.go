@@ -159,6 +159,8 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 		return errors.New("local: Optimizer and Schedule of the local steps must be set")
 	case c.BySpeed && cfg.Exact:
 		return errors.New("local: BySpeed does not go with Exact: results would depend on the speeds of the peers; leave one of them out")
+	case c.BySpeed && cfg.Balance == "equal":
+		return errors.New("local: BySpeed does not go with the balance equal, by which shares do not follow speeds: choose another one")
 	case cfg.Delay:
 		return errors.New("local: Delay of the trainer is set: set that of local.Config instead, as it is rounds that are late")
 	case !(cfg.Clip >= 0):

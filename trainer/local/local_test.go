@@ -370,6 +370,7 @@ func TestWrapRefuses(t *testing.T) {
 		"must be set":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = nil },
 		"Schedule of the local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Schedule = nil },
 		"go with Exact":         func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Exact, c.BySpeed = true, true },
+		"choose another":        func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) { cfg.Balance, c.BySpeed = "equal", true },
 		"set that of local":     func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Delay = true },
 		"Clip is NaN":           func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Clip = math.NaN() },
 		"local steps: optim":    func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
