@@ -234,7 +234,7 @@ func TestHelpers(t *testing.T) {
 			defer close(read)
 			for {
 				select {
-				case s := <-k.ep.Control.(wall).sent:
+				case s := <-k.ep.Network.(wall).sent:
 					sent[fmt.Sprintf("%d %s", s[0], s[1:])] = s
 				case <-k.out.ctx.Done():
 					return

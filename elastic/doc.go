@@ -66,7 +66,7 @@
 //
 // # Who is believed
 //
-// Control messages (letters) and requests of Bulk come from whoever holds the job's secret
+// Control messages (letters) and requests (Network.Request) come from whoever holds the job's secret
 // or a ticket. The table (letter_table.go) says how far a letter counts. An outsider is not
 // in the present view: a newcomer, a member that was put out, one of another branch, or
 // somebody with a ticket and no good intent.

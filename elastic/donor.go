@@ -9,12 +9,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// bulkSource is the way of elastic/internal/transfer to the members.
-type bulkSource struct{ bulk Bulk }
+// networkSource is the way of elastic/internal/transfer to the members.
+type networkSource struct{ network Network }
 
 // Request implements transfer.Source.
-func (b bulkSource) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
-	return b.bulk.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
+func (s networkSource) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
+	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
 // newDonor makes this member's side of transfers.
@@ -58,7 +58,7 @@ func (g *Group) rest(yes bool) {
 // be let in. It returns the bytes that were moved.
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
-	a := &applying{joiner: j, inView: inView, src: &rated{Source: bulkSource{j.k.ep.Bulk}},
+	a := &applying{joiner: j, inView: inView, src: &rated{Source: networkSource{j.k.ep.Network}},
 		opts: transfer.Options{Self: string(j.k.ep.Self.ID), Donors: j.donors}}
 	if g.state == nil {
 		return 0, a.run()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,9 +16,14 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// filter is a Control that loses what drop says, as a network may.
+// unasked is a Network that answers nobody.
+type unasked struct{ elastic.Network }
+
+func (unasked) Serve(func(context.Context, elastic.ID, []byte, io.Writer) error) {}
+
+// filter is a Network that loses what drop says, as a network may.
 type filter struct {
-	elastic.Control
+	elastic.Network
 	drop func(to elastic.ID, msg []byte) bool
 }
 
@@ -25,7 +31,7 @@ func (f filter) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if f.drop(to, msg) {
 		return nil
 	}
-	return f.Control.Send(ctx, to, msg)
+	return f.Network.Send(ctx, to, msg)
 }
 
 // The first bytes of control messages, as letter.go has them.
@@ -78,10 +84,10 @@ func TestForeignLauncher(t *testing.T) {
 		p.adjust = func(i int, cfg *elastic.Config) {
 			cfg.Sole, cfg.RejoinTimeout = true, 5*time.Second
 			if i == 1 {
-				cfg.Bulk = nil // it hears of no offer
+				cfg.Network = unasked{cfg.Network} // it hears of no offer
 				return
 			}
-			cfg.Control = filter{cfg.Control, func(to elastic.ID, msg []byte) bool {
+			cfg.Network = filter{cfg.Network, func(to elastic.ID, msg []byte) bool {
 				return to == p.members[1].ID && msg[0] == foreignLetter && time.Since(begun) < deaf
 			}}
 		}
@@ -179,7 +185,7 @@ func TestUninvited(t *testing.T) {
 
 // intrude asks to be let in for three seconds, and heeds nothing else.
 func (p *peers) intrude(ctx context.Context) {
-	control := p.network.Control("intruder")
+	control := p.network.Member("intruder")
 	m := member.NewJoiner(member.Config{Self: member.Member{ID: "intruder", Info: "{}"},
 		Contacts: []member.ID{member.ID(p.members[0].ID), member.ID(p.members[1].ID)}})
 	for range 300 {

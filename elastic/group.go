@@ -148,8 +148,8 @@ const DefaultRejoinTimeout = 10 * time.Minute
 
 // join starts the keeper and enters the first view.
 func (g *Group) join(ctx context.Context) error {
-	if g.cfg.Control == nil || g.cfg.Connector == nil {
-		return errors.New("the Endpoint has no Control or no Connector")
+	if g.cfg.Network == nil {
+		return errors.New("the Endpoint has no Network")
 	}
 	if g.cfg.Peers == nil && g.cfg.Contacts == nil {
 		return errors.New("neither a first view nor members to ask")
@@ -170,9 +170,7 @@ func (g *Group) join(ctx context.Context) error {
 	if g.cfg.Started != nil {
 		g.cfg.Started(g)
 	}
-	if g.cfg.Bulk != nil {
-		g.cfg.Bulk.Serve(g.answer)
-	}
+	g.cfg.Network.Serve(g.answer)
 	if len(g.cfg.Peers) < g.cfg.MinPeers {
 		return nil // those who are to come need the state, which is there at the first Next
 	}

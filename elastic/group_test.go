@@ -201,8 +201,11 @@ func TestStallEvents(t *testing.T) {
 	})
 }
 
-// incapable is a connector that can do nothing for any view.
-type incapable struct{ why error }
+// incapable is a Network that can do nothing for any view.
+type incapable struct {
+	elastic.Network
+	why error
+}
 
 func (c incapable) Connect(context.Context, elastic.View, int) (transport.Transport, error) {
 	return nil, c.why
@@ -214,7 +217,7 @@ func TestNoWayAtAll(t *testing.T) {
 		p := newPeers(3)
 		why := errors.New("no shared memory")
 		p.adjust = func(_ int, cfg *elastic.Config) {
-			cfg.Endpoint.Connector = incapable{fmt.Errorf("%w: %w", elastic.ErrNoView, why)}
+			cfg.Network = incapable{cfg.Network, fmt.Errorf("%w: %w", elastic.ErrNoView, why)}
 		}
 		errs := p.joined(t, func(context.Context, *elastic.Group, *elastic.Session) error { return nil })
 		for i, err := range errs {

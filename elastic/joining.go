@@ -152,7 +152,7 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 		k.stop()
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
-	ep.Bulk.Serve(g.answer)
+	ep.Network.Serve(g.answer)
 	g.fresh = true
 	if g.state != nil {
 		g.void = true

@@ -27,7 +27,7 @@ const (
 // goroutine owns all that stands above mu. What others need to know of it is its
 // standing; what they want of it are functions that it calls.
 //
-//	Control.Events --+
+//	Network.Events --+
 //	failures --------+--> machine --> Ready --> outboxes
 //	ticks -----------+                  |
 //	functions -------+                  +-----> standing, events, revocations
@@ -95,7 +95,7 @@ type lack struct{ present, needed int }
 // newKeeper starts the keeper of an identity: a member of the first view, or, if first
 // is nil, a peer that is going to join.
 func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*keeper, error) {
-	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Control),
+	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Network),
 		peers: make(map[ID]*peer), approved: make(map[ID]approval),
 		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
@@ -166,7 +166,7 @@ func (k *keeper) run() {
 	defer ticker.Stop()
 	k.ticked = time.Now()
 	k.beatAll()
-	events := k.ep.Control.Events()
+	events := k.ep.Network.Events()
 	for {
 		select {
 		case e, ok := <-events:

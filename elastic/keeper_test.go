@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// wall is a Control whose Send hands on what it is given when that is taken.
+// wall is a Network whose Send hands on what it is given when that is taken.
 type wall struct {
+	Network
 	sent chan string
 }
 
@@ -33,7 +34,7 @@ func (w wall) Introduce([]Member) error { return nil }
 
 // testKeeper is a keeper without goroutine and machine that is member of a view of n.
 func testKeeper(t *testing.T, n, self int) *keeper {
-	w := wall{make(chan string)}
+	w := wall{sent: make(chan string)}
 	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer)}
 	k.ctx, k.cancel = context.WithCancel(t.Context())
 	k.cancel() // there is no goroutine to call functions
@@ -45,7 +46,7 @@ func testKeeper(t *testing.T, n, self int) *keeper {
 		k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now()), spoke: true}}
 	}
 	delete(k.peers, k.view.Members[self].ID)
-	k.ep = Endpoint{Self: k.view.Members[self], Control: w}
+	k.ep = Endpoint{Self: k.view.Members[self], Network: w}
 	k.standing.phase, k.standing.view = inside, k.view
 	return k
 }
@@ -137,7 +138,7 @@ func TestForeignIsNoted(t *testing.T) {
 		k := testKeeper(t, 3, 0)
 		k.cfg.Sole, k.sole.on = true, true
 		k.letter("001", []byte{byte(letterForeign)})
-		if got := <-k.ep.Control.(wall).sent; got != string(rune(letterForeignAck)) {
+		if got := <-k.ep.Network.(wall).sent; got != string(rune(letterForeignAck)) {
 			t.Errorf("the answer is %q", got)
 		}
 		for _, id := range []ID{"001", "002"} {
@@ -152,7 +153,7 @@ func TestForeignIsNoted(t *testing.T) {
 // What waits for a member that takes nothing is bounded. The newest are kept, in order.
 func TestOutboxKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := wall{make(chan string)}
+		w := wall{sent: make(chan string)}
 		o := newOutboxes(w)
 		var read sync.WaitGroup
 		read.Go(func() {

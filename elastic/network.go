@@ -9,15 +9,19 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Control carries membership messages between processes that know each other's
-// ID, whatever view they are in.
-type Control interface {
-	// Send delivers msg, at most MaxControl bytes, to the peer or returns an error;
-	// nil says that it was handed to the network, not that it arrived. It connects
+// Network is what one identity reaches the others of its job by. All methods are safe for
+// concurrent use.
+//
+// Control messages go between processes that know each other's ID, whatever view they are in.
+// State moves apart from them, as short questions with long answers, which must not hold them
+// up. A view has a data plane of its own.
+type Network interface {
+	// Send delivers a control message, at most MaxControl bytes, to the peer or returns an
+	// error; nil says that it was handed to the network, not that it arrived. It connects
 	// first where needed. msg may be reused afterwards. An error that is ErrGone says
 	// that certainly nobody is there; any other, that no answer came.
 	Send(ctx context.Context, to ID, msg []byte) error
-	// Events returns messages and changes of connection in the order in which they
+	// Events returns control messages and changes of connection in the order in which they
 	// were seen. The receiver must keep reading. It is closed when the network is.
 	Events() <-chan PeerEvent
 	// Redial gives up the connections with a peer, which has not been heard of for long:
@@ -27,11 +31,6 @@ type Control interface {
 	// Introduce lets the members in and remembers how to reach them, in addition to
 	// those that it knows. It does not block.
 	Introduce(members []Member) error
-}
-
-// Bulk moves state between processes: requests with short questions and long answers,
-// apart from the messages of Control, which they must not hold up.
-type Bulk interface {
 	// Request asks a peer and returns its answer as a stream, which the caller closes;
 	// closing early is how to break off. request is at most MaxRequest bytes. ctx bounds
 	// the whole answer. An answer that the peer broke off ends with an error other
@@ -42,21 +41,25 @@ type Bulk interface {
 	// peer has broken off or the network closes. An error of answer breaks the stream
 	// off: the peer sees an error where it expected io.EOF.
 	Serve(answer func(ctx context.Context, from ID, request []byte, w io.Writer) error)
+	// Connect opens the data plane of a view: it returns a Transport between the members of v
+	// as soon as every one of them is reachable; self is the caller's rank. All members of v
+	// call it, at about the same time. The caller owns the Transport and closes it. An error
+	// of which a member is the cause is a *collective.PeerError that names it; one that no
+	// later view will mend wraps ErrNoView, and ends the caller's part in the job.
+	Connect(ctx context.Context, v View, self int) (transport.Transport, error)
 }
 
-// MaxRequest is the longest request of Bulk, in bytes.
+// MaxRequest is the longest request of Network.Request, in bytes.
 const MaxRequest = 64 << 10
 
 // Endpoint is one identity on the network of a job.
 type Endpoint struct {
-	Self      Member
-	Control   Control
-	Connector Connector
-	Bulk      Bulk
+	Self    Member
+	Network Network
 	// Keys proves decisions to peers that were not there. Without it they count only
 	// among members of one view, and branches of a job do not find together.
 	Keys Keys
-	// Close takes the identity off the network, which closes Control's Events.
+	// Close takes the identity off the network, which closes the network's Events.
 	Close func() error
 }
 
@@ -84,16 +87,6 @@ const (
 	PeerUp                    // a connection with Peer was made
 	PeerDown                  // the last connection with Peer ended
 )
-
-// Connector opens the data plane of a view.
-type Connector interface {
-	// Connect returns a Transport between the members of v as soon as every one of
-	// them is reachable; self is the caller's rank. All members of v call it, at
-	// about the same time. The caller owns the Transport and closes it. An error of
-	// which a member is the cause is a *collective.PeerError that names it; one that no
-	// later view will mend wraps ErrNoView, and ends the caller's part in the job.
-	Connect(ctx context.Context, v View, self int) (transport.Transport, error)
-}
 
 // Pather is what a Transport may implement to tell the event log how it reaches the
 // others.

@@ -38,7 +38,7 @@ type reply struct {
 // maxReply bounds an encoded reply, in bytes: one of 1,024 members with addresses.
 const maxReply = 4 << 20
 
-// requestKind is the first byte of a request of Bulk.
+// requestKind is the first byte of a request.
 type requestKind byte
 
 const (
@@ -99,7 +99,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
-	_ = k.ep.Control.Introduce([]Member{o.Member}) // it has connected already
+	_ = k.ep.Network.Introduce([]Member{o.Member}) // it has connected already
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)
@@ -131,7 +131,7 @@ func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
 	if err != nil {
 		return reply{}, fmt.Errorf("make an offer: %w", err)
 	}
-	answer, err := ep.Bulk.Request(ctx, to, append([]byte{byte(requestOffer)}, body...))
+	answer, err := ep.Network.Request(ctx, to, append([]byte{byte(requestOffer)}, body...))
 	if err != nil {
 		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
 	}

@@ -127,7 +127,7 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	defer cancel()
 	stop := context.AfterFunc(j.k.ctx, cancel)
 	defer stop()
-	if err := j.k.ep.Control.Introduce([]Member{m}); err != nil {
+	if err := j.k.ep.Network.Introduce([]Member{m}); err != nil {
 		return reply{}, err
 	}
 	o.Member, o.State, o.Settings = j.k.ep.Self, j.group.state != nil, j.group.settings

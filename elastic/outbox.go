@@ -25,7 +25,7 @@ type failed struct {
 // outboxes sends control messages without making the sender wait: a goroutine per
 // peer, which ends when it has been idle.
 type outboxes struct {
-	control  Control
+	network  Network
 	failures chan failed // the reader must keep reading until stop returns
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -35,8 +35,8 @@ type outboxes struct {
 	queue map[ID][][]byte // of peers whose goroutine runs
 }
 
-func newOutboxes(c Control) *outboxes {
-	o := &outboxes{control: c, failures: make(chan failed, 16), queue: make(map[ID][][]byte)}
+func newOutboxes(n Network) *outboxes {
+	o := &outboxes{network: n, failures: make(chan failed, 16), queue: make(map[ID][][]byte)}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
@@ -72,7 +72,7 @@ func (o *outboxes) take(to ID) []byte {
 func (o *outboxes) run(to ID) {
 	for msg := o.take(to); msg != nil; msg = o.take(to) {
 		ctx, cancel := context.WithTimeout(o.ctx, sendPatience)
-		err := o.control.Send(ctx, to, msg)
+		err := o.network.Send(ctx, to, msg)
 		cancel()
 		if err == nil {
 			continue

@@ -199,7 +199,7 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 		if p.down || p.beat.Deaf || p.vouched.After(p.last) {
 			cause = "unreachable" // it may live
 		}
-		k.ep.Control.Redial(id)
+		k.ep.Network.Redial(id)
 		k.suspect(id, p, cause, false)
 	}
 }

@@ -84,7 +84,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	slow := time.AfterFunc(slowEntry, func() { k.do(func() { k.reportAbsent(v) }) })
 	defer slow.Stop()
 	rank := v.Rank(k.ep.Self.ID)
-	t, err := k.ep.Connector.Connect(ctx, v, rank)
+	t, err := k.ep.Network.Connect(ctx, v, rank)
 	if err != nil {
 		return nil, fmt.Errorf("connect %v: %w", v, err)
 	}

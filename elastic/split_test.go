@@ -18,7 +18,7 @@ import (
 
 // tally counts what a keeper does about silent members.
 type tally struct {
-	elastic.Control
+	elastic.Network
 	mu       *sync.Mutex
 	redialed map[elastic.ID]int
 	told     map[elastic.ID]int // by OnSuspect
@@ -45,8 +45,8 @@ func TestHalvesMeetAgain(t *testing.T) {
 		c := tally{mu: new(sync.Mutex), redialed: make(map[elastic.ID]int), told: make(map[elastic.ID]int)}
 		r.adjust = func(i int, cfg *elastic.Config) {
 			if i == 0 {
-				c.Control = cfg.Control
-				cfg.Control, cfg.OnSuspect = c, c.suspect
+				c.Network = cfg.Network
+				cfg.Network, cfg.OnSuspect = c, c.suspect
 			}
 		}
 		r.during = divided("member0")
@@ -135,7 +135,7 @@ func TestSessionOverBeforeItBegan(t *testing.T) {
 		r.until = 20
 		r.adjust = func(i int, cfg *elastic.Config) {
 			if i < 2 {
-				cfg.Connector = slow{cfg.Connector, r, r.members[i].ID}
+				cfg.Network = slow{cfg.Network, r, r.members[i].ID}
 			}
 		}
 		r.during = r.stopForGood(t, 2)
@@ -146,16 +146,16 @@ func TestSessionOverBeforeItBegan(t *testing.T) {
 	})
 }
 
-// slow is a Connector that takes so long to come back from the first view that its
+// slow is a Network that takes so long to come back from the first view that its
 // member knows of a later one.
 type slow struct {
-	elastic.Connector
+	elastic.Network
 	rig *rig
 	id  elastic.ID
 }
 
 func (c slow) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Connector.Connect(ctx, v, self)
+	t, err := c.Network.Connect(ctx, v, self)
 	for v.Epoch == 1 && err == nil && !c.knowsMore() {
 		after(oneStep)
 	}

@@ -23,7 +23,7 @@ func (k *keeper) entered(mv member.View) {
 	k.view = v
 	// An address that cannot be read is the member's own mistake, and it will be seen as
 	// a member that cannot be reached.
-	_ = k.ep.Control.Introduce(v.Members)
+	_ = k.ep.Network.Introduce(v.Members)
 	k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
 	k.welcome(old, v)
 	gone := k.farewell(old, v)

@@ -21,19 +21,17 @@ type network interface {
 }
 
 // identity is one ID of this process on the network: the endpoint of a host, and what a
-// newcomer has to do before members talk to it. It is the elastic.Control, Connector and
-// Bulk of the group's endpoint.
+// newcomer has to do before members talk to it. It is the elastic.Network of the
+// group's endpoint.
 //
 // A member of the first view is known to all others from the start. A newcomer proves
 // itself to each member that it hears of before it sends the first message there; once
 // it is in a view all members have been told of it.
 type identity struct {
-	elastic.Control // of the endpoint: these do what is not done below
-	elastic.Connector
-	elastic.Bulk
-	ep      elastic.Endpoint
-	net     network
-	entered func(elastic.View) // is told of each view before it is connected
+	elastic.Network // of the endpoint: it does what is not done below
+	ep              elastic.Endpoint
+	net             network
+	entered         func(elastic.View) // is told of each view before it is connected
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -52,14 +50,14 @@ const provePeriod = 10 * time.Second
 
 // newIdentity takes over ep.
 func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
-	i := &identity{Control: ep.Control, Connector: ep.Connector, Bulk: ep.Bulk, ep: ep, net: n, entered: entered, shown: make(map[elastic.ID]chan struct{})}
+	i := &identity{Network: ep.Network, ep: ep, net: n, entered: entered, shown: make(map[elastic.ID]chan struct{})}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
 
 // endpoint returns the identity as what elastic needs of a network.
 func (i *identity) endpoint() elastic.Endpoint {
-	return elastic.Endpoint{Self: i.ep.Self, Control: i, Connector: i, Bulk: i, Keys: i.ep.Keys, Close: i.Close}
+	return elastic.Endpoint{Self: i.ep.Self, Network: i, Keys: i.ep.Keys, Close: i.Close}
 }
 
 // belong makes this identity one that all members know from the start.
@@ -67,7 +65,7 @@ func (i *identity) belong(members []elastic.Member) error {
 	i.mu.Lock()
 	i.inside = true
 	i.mu.Unlock()
-	return i.Control.Introduce(members)
+	return i.Network.Introduce(members)
 }
 
 // introduceBy proves this identity to one of the members that are named, or of those that
@@ -179,7 +177,7 @@ func (i *identity) equip(secret []byte) {
 	i.proof = ticket.BySecret(secret)
 }
 
-// Introduce implements elastic.Control. Members to whom this identity has to prove itself
+// Introduce implements elastic.Network. Members to whom this identity has to prove itself
 // are introduced when it has.
 func (i *identity) Introduce(members []elastic.Member) error {
 	var known []elastic.Member
@@ -200,7 +198,7 @@ func (i *identity) Introduce(members []elastic.Member) error {
 		}
 	}
 	i.mu.Unlock()
-	return i.Control.Introduce(known)
+	return i.Network.Introduce(known)
 }
 
 // show proves this identity to a member. If that fails nothing is known of the member,
@@ -231,29 +229,29 @@ func (i *identity) wait(ctx context.Context, to elastic.ID) error {
 	}
 }
 
-// Send implements elastic.Control.
+// Send implements elastic.Network.
 func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if err := i.wait(ctx, to); err != nil {
 		return err
 	}
-	return i.Control.Send(ctx, to, msg)
+	return i.Network.Send(ctx, to, msg)
 }
 
-// Connect implements elastic.Connector.
+// Connect implements elastic.Network.
 func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	if err := i.belong(v.Members); err != nil {
 		return nil, err
 	}
 	i.entered(v)
-	return i.Connector.Connect(ctx, v, self)
+	return i.Network.Connect(ctx, v, self)
 }
 
-// Request implements elastic.Bulk.
+// Request implements elastic.Network.
 func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	if err := i.wait(ctx, to); err != nil {
 		return nil, err
 	}
-	return i.Bulk.Request(ctx, to, request)
+	return i.Network.Request(ctx, to, request)
 }
 
 // Close takes the identity off the network.

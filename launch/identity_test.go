@@ -91,7 +91,7 @@ func (f *fakeNet) Serve(func(context.Context, elastic.ID, []byte, io.Writer) err
 
 // identity returns an identity on f, which the test closes at its end.
 func (f *fakeNet) identity(entered func(elastic.View)) *identity {
-	return newIdentity(elastic.Endpoint{Self: elastic.Member{ID: "self"}, Control: f, Connector: f, Bulk: f,
+	return newIdentity(elastic.Endpoint{Self: elastic.Member{ID: "self"}, Network: f,
 		Close: func() error { return nil }}, f, entered)
 }
 

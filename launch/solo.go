@@ -17,8 +17,7 @@ func solo(ctx context.Context, sink event.Sink, closers ...io.Closer) (*elastic.
 	self := elastic.Member{ID: "solo", Host: host}
 	network := mem.NewNetwork()
 	return elastic.Join(ctx, elastic.Config{
-		Endpoint: elastic.Endpoint{Self: self, Control: network.Control(self.ID), Connector: network.Connector(self.ID),
-			Close: network.Close},
-		Peers: []elastic.Member{self}, Sink: sink, Closers: closers,
+		Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID), Close: network.Close},
+		Peers:    []elastic.Member{self}, Sink: sink, Closers: closers,
 	})
 }

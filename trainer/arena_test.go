@@ -208,7 +208,7 @@ func (a *arena) given(m trainer.Model) trainer.Model {
 // endpoint is one identity of the process.
 func (x *actor) endpoint(self elastic.Member) elastic.Endpoint {
 	ep := x.arena.network.Endpoint(self)
-	ep.Control, ep.Connector = control{ep.Control, x}, connector{ep.Connector, x}
+	ep.Network = watched{ep.Network, x}
 	return ep
 }
 
@@ -239,27 +239,22 @@ func (x *actor) sending() {
 	}
 }
 
-// control, connector and transport pass everything on and count what is sent.
-type control struct {
-	elastic.Control
+// watched and sharingTransport pass everything on and count what is sent.
+type watched struct {
+	elastic.Network
 	x *actor
 }
 
-func (c control) Send(ctx context.Context, to elastic.ID, msg []byte) error {
+func (c watched) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	c.x.sending()
 	if c.x.muted.Load() {
 		return nil
 	}
-	return c.Control.Send(ctx, to, msg)
+	return c.Network.Send(ctx, to, msg)
 }
 
-type connector struct {
-	elastic.Connector
-	x *actor
-}
-
-func (c connector) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Connector.Connect(ctx, v, self)
+func (c watched) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := c.Network.Connect(ctx, v, self)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type house struct {
 
 func (l *lodging) Endpoint(self elastic.Member) elastic.Endpoint {
 	ep := l.Network.Endpoint(self)
-	ep.Connector = lodger{ep.Connector, l}
+	ep.Network = lodger{ep.Network, l}
 	return ep
 }
 
@@ -89,12 +89,12 @@ func (l *lodging) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
 
 // lodger connects one member.
 type lodger struct {
-	elastic.Connector
+	elastic.Network
 	network *lodging
 }
 
 func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Connector.Connect(ctx, v, self)
+	t, err := c.Network.Connect(ctx, v, self)
 	if err != nil || v.Epoch < c.network.since {
 		return t, err
 	}

@@ -85,7 +85,7 @@ func confinements() []confinement {
 			// must be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
 			Allowed: []string{"transport/p2p", "launch"},
-			Instead: "use transport.Transport, elastic.Control or elastic.Connector; transport/p2p implements them",
+			Instead: "use transport.Transport or elastic.Network; transport/p2p implements them",
 		},
 		{
 			// It needs a dozen modules, which only its users are to have, and its releases lag
@@ -130,7 +130,7 @@ func bans() []ban {
 			// So that a whole group can run in a test on virtual time.
 			Packages: []string{"elastic"},
 			Imports:  []string{"net/..."},
-			Instead:  "reach the network through elastic.Control and elastic.Connector",
+			Instead:  "reach the network through elastic.Network",
 		},
 		{
 			// A program that only wants the collectives must not carry the trainer.

@@ -128,7 +128,7 @@ func TestConfinements(t *testing.T) {
 		{"libp2p transport", "transport/p2p/a.go", importing("p2p", host), nil},
 		{"libp2p wiring", "launch/a.go", importing("launch", host), nil},
 		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in transport/p2p, launch"}},
-		{"addresses elsewhere", "cmd/elrun/a.go", importing("main", "github.com/multiformats/go-multiaddr"), []string{"elastic.Connector"}},
+		{"addresses elsewhere", "cmd/elrun/a.go", importing("main", "github.com/multiformats/go-multiaddr"), []string{"elastic.Network"}},
 		{"tensor adapter", "trainer/tensors/a.go", importing("tensors", tensor), nil},
 		{"test of the adapter", "trainer/tensors/a_test.go", importing("tensors_test", tensor), nil},
 		{"tensor elsewhere", "trainer/model.go", importing("trainer", tensor), []string{"package trainer/tensors"}},
@@ -152,7 +152,7 @@ func TestBans(t *testing.T) {
 	}
 	checkSamples(t, "imports", []sample{
 		{"clock above", "elastic/a.go", importing("elastic", "time", "math", "log/slog"), nil},
-		{"network in elastic", "elastic/a.go", importing("elastic", "net"), []string{"elastic.Control"}},
+		{"network in elastic", "elastic/a.go", importing("elastic", "net"), []string{"elastic.Network"}},
 		{"trainer in launch", "launch/a.go", importing("launch", lint.Module+"/trainer"), []string{"launch starts any program"}},
 		{"math in pure", "loadbal/a.go", importing("loadbal", "math", "slices"), nil},
 	})

@@ -42,14 +42,14 @@ type stream struct {
 	back    *pipe    // from server to asker
 }
 
-// Serve implements elastic.Bulk.
+// Serve implements elastic.Network.
 func (m *node) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()
 	m.reply = answer
 }
 
-// Request implements elastic.Bulk. It returns when the peer has taken the request.
+// Request implements elastic.Network. It returns when the peer has taken the request.
 func (m *node) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	s, err := m.request(ctx, to, request)
 	if err != nil {

@@ -26,7 +26,7 @@ func state(size int) []byte {
 
 // serve lets a member answer every request with data.
 func serve(e elastic.Endpoint, data []byte) {
-	e.Bulk.Serve(func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
+	e.Network.Serve(func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
 		_, err := w.Write(append(request, data...))
 		return err
 	})
@@ -34,7 +34,7 @@ func serve(e elastic.Endpoint, data []byte) {
 
 // fetch asks a member and reads the answer to its end.
 func (b *bench) fetch(ctx context.Context, at int, from elastic.ID, request string) ([]byte, error) {
-	r, err := b.ends[at].Bulk.Request(ctx, from, []byte(request))
+	r, err := b.ends[at].Network.Request(ctx, from, []byte(request))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func TestRequestErrors(t *testing.T) {
 			t.Error("too long")
 		}
 		for _, cause := range []error{errors.New("disk full"), io.EOF} {
-			b.ends[1].Bulk.Serve(func(_ context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
+			b.ends[1].Network.Serve(func(_ context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
 				_, err := w.Write([]byte("half"))
 				return errors.Join(err, cause)
 			})
@@ -103,7 +103,7 @@ func TestRequestBrokenOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}}, func(t *testing.T, b *bench) {
 				wrote := make(chan error, 1)
-				b.ends[1].Bulk.Serve(func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
+				b.ends[1].Network.Serve(func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
 					var err error
 					for err == nil { // nobody reads: it blocks
 						_, err = w.Write(state(1 << 20))
@@ -113,7 +113,7 @@ func TestRequestBrokenOff(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				r, err := b.ends[0].Bulk.Request(ctx, "b", nil)
+				r, err := b.ends[0].Network.Request(ctx, "b", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -206,7 +206,7 @@ func TestBandwidthIsShared(t *testing.T) {
 func TestBandwidthIsFair(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Bandwidth: 1 << 20}}, func(t *testing.T, b *bench) {
 		serve(b.ends[1], state(100<<20))
-		r, err := b.ends[0].Bulk.Request(t.Context(), "b", nil)
+		r, err := b.ends[0].Network.Request(t.Context(), "b", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ type Plane uint8
 
 // The planes. Methods that take any number of them mean all where none is named.
 const (
-	Control Plane = iota // messages of elastic.Control
+	Control Plane = iota // messages of elastic.Network
 	Data                 // messages of a session's collectives
 	Bulk                 // state that is copied
 	planes

@@ -43,7 +43,7 @@ type hello struct {
 	rank    int // of the receiver
 }
 
-// Connect implements elastic.Connector.
+// Connect implements elastic.Network.
 func (m *node) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := m.connect(ctx, v, self)
 	if err != nil {

@@ -26,7 +26,7 @@ type dial struct {
 // reorderTime is the least by which a message may be overtaken.
 const reorderTime = 10 * time.Millisecond
 
-// Send implements elastic.Control.
+// Send implements elastic.Network.
 func (m *node) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if err := m.send(ctx, to, msg); err != nil {
 		return fmt.Errorf("simnet: send to %s: %w", to.Short(), err)

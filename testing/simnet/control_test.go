@@ -34,7 +34,7 @@ func TestControl(t *testing.T) {
 
 func TestControlErrors(t *testing.T) {
 	inBubble(t, 3, simnet.Config{}, func(t *testing.T, b *bench) {
-		a := b.ends[0].Control
+		a := b.ends[0].Network
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := a.Send(ended, "b", nil); !errors.Is(err, context.Canceled) {
@@ -47,7 +47,7 @@ func TestControlErrors(t *testing.T) {
 			t.Error("sent to itself")
 		}
 		b.Kill("b")
-		if err := b.ends[1].Control.Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
+		if err := b.ends[1].Network.Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("sent by the dead: %v", err)
 		}
 	})
@@ -56,7 +56,7 @@ func TestControlErrors(t *testing.T) {
 // Both dial at once: there is one connection.
 func TestCrossingDials(t *testing.T) {
 	inBubble(t, 2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}}, func(t *testing.T, b *bench) {
-		done := begin(func() error { return b.ends[1].Control.Send(t.Context(), "a", []byte("b's")) })
+		done := begin(func() error { return b.ends[1].Network.Send(t.Context(), "a", []byte("b's")) })
 		b.say(0, 1, "a's")
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -95,7 +95,7 @@ func (b *bench) numbers(n int) (got []int) {
 	end := time.After(time.Minute)
 	for {
 		select {
-		case e := <-b.ends[1].Control.Events():
+		case e := <-b.ends[1].Network.Events():
 			var i int
 			if _, err := fmt.Sscan(string(e.Data), &i); err != nil {
 				b.t.Fatal(err)
@@ -167,7 +167,7 @@ func TestSeed(t *testing.T) {
 			end := time.After(time.Minute)
 			for {
 				select {
-				case e := <-b.ends[1].Control.Events():
+				case e := <-b.ends[1].Network.Events():
 					out += fmt.Sprintf("%s at %v\n", text(e), time.Since(start))
 				case <-end:
 					return
@@ -190,7 +190,7 @@ func TestControlWindow(t *testing.T) {
 		sent := 0
 		done := begin(func() error {
 			for ; sent < 100; sent++ {
-				if err := b.ends[0].Control.Send(t.Context(), "b", make([]byte, 1000)); err != nil {
+				if err := b.ends[0].Network.Send(t.Context(), "b", make([]byte, 1000)); err != nil {
 					return err
 				}
 			}
@@ -201,7 +201,7 @@ func TestControlWindow(t *testing.T) {
 			t.Errorf("%d messages of 1,000 bytes were taken in", sent)
 		}
 		for range 101 {
-			<-b.ends[1].Control.Events()
+			<-b.ends[1].Network.Events()
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -212,10 +212,10 @@ func TestControlWindow(t *testing.T) {
 // A member that comes later finds what was sent to it.
 func TestLateMember(t *testing.T) {
 	inBubble(t, 1, simnet.Config{}, func(t *testing.T, b *bench) {
-		done := begin(func() error { return b.ends[0].Control.Send(t.Context(), "z", []byte("hello")) })
+		done := begin(func() error { return b.ends[0].Network.Send(t.Context(), "z", []byte("hello")) })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := b.ends[0].Control.Send(ctx, "y", nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := b.ends[0].Network.Send(ctx, "y", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("to one that never comes: %v", err)
 		}
 		b.ends = append(b.ends, b.Endpoint(elastic.Member{ID: "z"}))
@@ -226,7 +226,7 @@ func TestLateMember(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, ok := <-b.Endpoint(elastic.Member{ID: "late"}).Control.Events(); ok {
+		if _, ok := <-b.Endpoint(elastic.Member{ID: "late"}).Network.Events(); ok {
 			t.Error("a member of a closed network")
 		}
 	})

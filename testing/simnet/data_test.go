@@ -243,13 +243,13 @@ func TestConnectErrors(t *testing.T) {
 				t.Errorf("rank %d: %v", i, r.err)
 			}
 		}
-		if _, err := b.ends[0].Connector.Connect(t.Context(), b.view, 1); !errors.Is(err, collective.ErrArgument) {
+		if _, err := b.ends[0].Network.Connect(t.Context(), b.view, 1); !errors.Is(err, collective.ErrArgument) {
 			t.Errorf("another's rank: %v", err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		first := b.connecting(ended, b.view, 0)[0]
 		synctest.Wait()
-		if _, err := b.ends[0].Connector.Connect(t.Context(), b.view, 0); err == nil {
+		if _, err := b.ends[0].Network.Connect(t.Context(), b.view, 0); err == nil {
 			t.Error("twice at a time")
 		}
 		end()
@@ -258,7 +258,7 @@ func TestConnectErrors(t *testing.T) {
 			t.Errorf("cancelled: %v", r.err)
 		}
 		closeAll(t, b.connect()) // after attempts that failed
-		if _, err := b.ends[0].Connector.Connect(t.Context(), b.view, 0); err == nil {
+		if _, err := b.ends[0].Network.Connect(t.Context(), b.view, 0); err == nil {
 			t.Error("an epoch that is over")
 		}
 		alone := elastic.View{Epoch: 9, Members: b.view.Members[:1]}

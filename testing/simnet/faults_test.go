@@ -30,14 +30,14 @@ func TestBlackHole(t *testing.T) {
 		b.say(0, 1, strings.Repeat("x", 9_000)) // fills the window
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := b.ends[0].Control.Send(ctx, "b", make([]byte, 1000)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := b.ends[0].Network.Send(ctx, "b", make([]byte, 1000)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a send into the full window: %v", err)
 		}
 		b.silent(0)
 		b.silent(1)
 		b.Heal()
 		b.hears(1, "a says during")
-		<-b.ends[1].Control.Events()
+		<-b.ends[1].Network.Events()
 		b.say(0, 1, "after")
 		b.hears(1, "a says after")
 		b.silent(0)
@@ -55,9 +55,9 @@ func TestOneWayLoss(t *testing.T) {
 		defer cancel()
 		heard := 0
 		for ctx.Err() == nil {
-			_ = b.ends[0].Control.Send(ctx, "b", make([]byte, 1000)) // the end of ctx ends the loop
+			_ = b.ends[0].Network.Send(ctx, "b", make([]byte, 1000)) // the end of ctx ends the loop
 			select {
-			case <-b.ends[1].Control.Events():
+			case <-b.ends[1].Network.Events():
 				heard++
 			case <-ctx.Done():
 			}
@@ -78,13 +78,13 @@ func TestDialOverCut(t *testing.T) {
 			b.Cut(dir[0], dir[1])
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			if err := b.ends[0].Control.Send(ctx, "b", nil); !errors.Is(err, context.DeadlineExceeded) {
+			if err := b.ends[0].Network.Send(ctx, "b", nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("dial over a cut: %v", err)
 			}
-			if _, err := b.ends[0].Bulk.Request(ctx, "b", nil); err == nil {
+			if _, err := b.ends[0].Network.Request(ctx, "b", nil); err == nil {
 				t.Error("request over a cut")
 			}
-			done := begin(func() error { return b.ends[0].Control.Send(t.Context(), "b", []byte("hello")) })
+			done := begin(func() error { return b.ends[0].Network.Send(t.Context(), "b", []byte("hello")) })
 			synctest.Wait()
 			b.Mend(dir[0], dir[1])
 			if err := <-done; err != nil {
@@ -100,11 +100,11 @@ func TestPartition(t *testing.T) {
 		reaches := func(from, to int) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			r, err := b.ends[from].Bulk.Request(ctx, b.ends[to].Self.ID, nil)
+			r, err := b.ends[from].Network.Request(ctx, b.ends[to].Self.ID, nil)
 			return err == nil && r.Close() == nil
 		}
 		for _, e := range b.ends {
-			e.Bulk.Serve(func(context.Context, elastic.ID, []byte, io.Writer) error { return nil })
+			e.Network.Serve(func(context.Context, elastic.ID, []byte, io.Writer) error { return nil })
 		}
 		groups := [][]elastic.ID{{"a", "b"}, {"c"}} // and d, e
 		group := []int{0, 0, 1, 2, 2}
@@ -163,7 +163,7 @@ func TestStop(t *testing.T) {
 		b.Stop("b")
 		b.say(0, 1, "one")
 		b.say(0, 1, "two")
-		sent := begin(func() error { return b.ends[1].Control.Send(t.Context(), "a", []byte("three")) })
+		sent := begin(func() error { return b.ends[1].Network.Send(t.Context(), "a", []byte("three")) })
 		pass(time.Hour)
 		b.silent(0)
 		b.silent(1)
@@ -176,7 +176,7 @@ func TestStop(t *testing.T) {
 		b.Stop("b")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := b.ends[1].Control.Send(ctx, "a", nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := b.ends[1].Network.Send(ctx, "a", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("sent while stopped: %v", err)
 		}
 		b.Kill("b")
@@ -201,10 +201,10 @@ func TestKill(t *testing.T) {
 		pass(time.Hour)
 		b.silent(0)
 		start = time.Now()
-		if err := b.ends[1].Control.Send(t.Context(), "c", nil); err == nil || time.Since(start) != 20*time.Millisecond {
+		if err := b.ends[1].Network.Send(t.Context(), "c", nil); err == nil || time.Since(start) != 20*time.Millisecond {
 			t.Errorf("refused after %v: %v", time.Since(start), err)
 		}
-		if _, err := b.ends[1].Bulk.Request(t.Context(), "c", nil); err == nil {
+		if _, err := b.ends[1].Network.Request(t.Context(), "c", nil); err == nil {
 			t.Error("asked the dead")
 		}
 		b.Heal()

@@ -48,7 +48,7 @@ func New(c Config) *Network {
 // before. Closing the endpoint takes the member off the network; an ID never comes back.
 func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := n.node(self)
-	return elastic.Endpoint{Self: m.self, Control: m, Connector: m, Bulk: m, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: m.Close}
+	return elastic.Endpoint{Self: m.self, Network: m, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: m.Close}
 }
 
 // node returns the node of that member, and makes it on first use.

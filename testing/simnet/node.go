@@ -33,7 +33,7 @@ type item struct {
 }
 
 // node is one member on the network: a process and its host. It implements
-// elastic.Control, elastic.Connector and elastic.Bulk.
+// elastic.Network.
 type node struct {
 	net    *Network
 	self   elastic.Member
@@ -144,14 +144,14 @@ func (m *node) pushLocked(e elastic.PeerEvent, read func()) {
 	m.changed.Signal()
 }
 
-// Events implements elastic.Control.
+// Events implements elastic.Network.
 func (m *node) Events() <-chan elastic.PeerEvent { return m.events }
 
-// Redial implements elastic.Control. A stream here flows again when its link does, so
+// Redial implements elastic.Network. A stream here flows again when its link does, so
 // that there is nothing to give up.
 func (m *node) Redial(elastic.ID) {}
 
-// Introduce implements elastic.Control. In one process everybody is known.
+// Introduce implements elastic.Network. In one process everybody is known.
 func (m *node) Introduce([]elastic.Member) error { return nil }
 
 // pump hands the inbox to the reader of Events until the member is off the network.

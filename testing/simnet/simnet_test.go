@@ -71,7 +71,7 @@ func (b *bench) connecting(ctx context.Context, v elastic.View, ranks ...int) []
 	for _, rank := range ranks {
 		id := v.Members[rank].ID
 		out = append(out, begin(func() result {
-			t, err := b.Endpoint(elastic.Member{ID: id}).Connector.Connect(ctx, v, rank)
+			t, err := b.Endpoint(elastic.Member{ID: id}).Network.Connect(ctx, v, rank)
 			return result{t, err}
 		}))
 	}
@@ -137,7 +137,7 @@ func (b *bench) hears(at int, want ...string) {
 	b.t.Helper()
 	var got []string
 	for range want {
-		got = append(got, text(<-b.ends[at].Control.Events()))
+		got = append(got, text(<-b.ends[at].Network.Events()))
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		b.t.Errorf("%s saw %q, want %q", b.ends[at].Self.ID, got, want)
@@ -149,7 +149,7 @@ func (b *bench) silent(at int) {
 	b.t.Helper()
 	synctest.Wait()
 	select {
-	case e := <-b.ends[at].Control.Events():
+	case e := <-b.ends[at].Network.Events():
 		b.t.Errorf("%s saw %q", b.ends[at].Self.ID, text(e))
 	default:
 	}
@@ -158,7 +158,7 @@ func (b *bench) silent(at int) {
 // say sends a control message.
 func (b *bench) say(from, to int, words string) {
 	b.t.Helper()
-	if err := b.ends[from].Control.Send(b.t.Context(), b.ends[to].Self.ID, []byte(words)); err != nil {
+	if err := b.ends[from].Network.Send(b.t.Context(), b.ends[to].Self.ID, []byte(words)); err != nil {
 		b.t.Error(err)
 	}
 }

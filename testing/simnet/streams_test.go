@@ -96,7 +96,7 @@ func (b *bench) sendMany(e transport.Transport, from, to int) error {
 		if err := e.Send(ctx, to, env(uint32(i/3)), payload(i)); err != nil {
 			return fmt.Errorf("send %d to %d: %w", from, to, err)
 		}
-		if err := b.ends[from].Control.Send(ctx, b.ends[to].Self.ID, payload(i)); err != nil {
+		if err := b.ends[from].Network.Send(ctx, b.ends[to].Self.ID, payload(i)); err != nil {
 			return err
 		}
 		pass(20 * time.Millisecond)
@@ -122,7 +122,7 @@ func recvMany(t *testing.T, e transport.Transport, from int) error {
 func (b *bench) hearMany(at, others int) error {
 	next := make(map[elastic.ID]int)
 	for heard := 0; heard < others*many; {
-		switch e := <-b.ends[at].Control.Events(); {
+		switch e := <-b.ends[at].Network.Events(); {
 		case e.Kind == elastic.PeerMessage && string(e.Data) == string(payload(next[e.Peer])):
 			next[e.Peer]++
 			heard++

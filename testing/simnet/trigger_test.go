@@ -120,7 +120,7 @@ func TestKillWhenSeesAll(t *testing.T) {
 		if _, err := b.fetch(t.Context(), 0, "b", "why"); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("asked by one that died: %v", err)
 		}
-		if err := b.ends[2].Control.Send(t.Context(), "b", []byte("x")); !errors.Is(err, transport.ErrClosed) {
+		if err := b.ends[2].Network.Send(t.Context(), "b", []byte("x")); !errors.Is(err, transport.ErrClosed) {
 			t.Errorf("sent by one that died: %v", err)
 		}
 		want := []string{`a to b, control 1: 5 "hello"`, `a to b, bulk 1: 3 "why"`, `b to a, bulk 1: 103 ""`, `c to b, control 1: 1 "x"`}
@@ -129,7 +129,7 @@ func TestKillWhenSeesAll(t *testing.T) {
 		}
 		b.KillWhen(nil)
 		pass(time.Second) // until b has heard of it
-		if b.ends[1].Control.Send(t.Context(), "a", nil) == nil {
+		if b.ends[1].Network.Send(t.Context(), "a", nil) == nil {
 			t.Error("a lives")
 		}
 	})
@@ -172,7 +172,7 @@ func TestKillAtByEvents(t *testing.T) {
 					t.Errorf("%d of %d events passed on", inner.events, len(test.events))
 				}
 				for i, e := range b.ends {
-					err := e.Control.Send(t.Context(), elastic.ID(rune('a'+1-i)), nil)
+					err := e.Network.Send(t.Context(), elastic.ID(rune('a'+1-i)), nil)
 					if dead := errors.Is(err, transport.ErrClosed); dead != (e.Self.ID == test.dead) {
 						t.Errorf("%s: %v", e.Self.ID, err)
 					}
@@ -191,7 +191,7 @@ func ExampleNetwork_KillAt() {
 	v := elastic.View{Epoch: 1, Members: []elastic.Member{{ID: "x"}, {ID: "y"}}}
 	member := func(rank int) (steps int64, err error) {
 		ctx := context.Background()
-		t, err := n.Endpoint(v.Members[rank]).Connector.Connect(ctx, v, rank)
+		t, err := n.Endpoint(v.Members[rank]).Network.Connect(ctx, v, rank)
 		if err != nil {
 			return 0, err
 		}

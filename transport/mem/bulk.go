@@ -27,18 +27,18 @@ type stream struct {
 // Endpoint returns all that member self needs of a network. Closing it is closing the
 // member.
 func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
-	m := w.Control(self.ID)
-	return elastic.Endpoint{Self: self, Control: m, Connector: m, Bulk: m, Keys: w.ring.Keys(self.ID), Close: m.Close}
+	m := w.Member(self.ID)
+	return elastic.Endpoint{Self: self, Network: m, Keys: w.ring.Keys(self.ID), Close: m.Close}
 }
 
-// Serve implements elastic.Bulk.
+// Serve implements elastic.Network.
 func (m *Member) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
 	m.network.mu.Lock()
 	defer m.network.mu.Unlock()
 	m.answer = answer
 }
 
-// Request implements elastic.Bulk. A peer that has not called Serve yet is an error.
+// Request implements elastic.Network. A peer that has not called Serve yet is an error.
 func (m *Member) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	s, err := m.request(ctx, to, request)
 	if err != nil {

@@ -14,13 +14,11 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-var _ elastic.Bulk = (*mem.Member)(nil)
-
 // endpoints returns those of a and b on a new network, where b answers with f.
 func endpoints(t *testing.T, f func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) (w *mem.Network, a, b elastic.Endpoint) {
 	w = mem.NewNetwork()
 	a, b = w.Endpoint(elastic.Member{ID: "a"}), w.Endpoint(elastic.Member{ID: "b"})
-	b.Bulk.Serve(f)
+	b.Network.Serve(f)
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)
@@ -41,7 +39,7 @@ func TestRequest(t *testing.T) {
 		})
 		for range 2 {
 			request := []byte("why")
-			r, err := a.Bulk.Request(t.Context(), "b", request)
+			r, err := a.Network.Request(t.Context(), "b", request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +64,7 @@ func TestRequestBrokenOff(t *testing.T) {
 		"the asker is killed":    func(w *mem.Network, _ io.Closer, _ context.CancelCauseFunc) error { w.Kill("a"); return nil },
 		"the answerer is killed": func(w *mem.Network, _ io.Closer, _ context.CancelCauseFunc) error { w.Kill("b"); return nil },
 		"the answerer leaves": func(w *mem.Network, _ io.Closer, _ context.CancelCauseFunc) error {
-			return w.Control("b").Close()
+			return w.Member("b").Close()
 		},
 	}
 	for name, act := range tests {
@@ -82,7 +80,7 @@ func TestRequestBrokenOff(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				r, err := a.Bulk.Request(ctx, "b", nil)
+				r, err := a.Network.Request(ctx, "b", nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +109,7 @@ func TestAnswerFails(t *testing.T) {
 	for _, cause := range []error{errors.New("disk full"), io.EOF} {
 		synctest.Test(t, func(t *testing.T) {
 			_, a, _ := endpoints(t, func(context.Context, elastic.ID, []byte, io.Writer) error { return cause })
-			r, err := a.Bulk.Request(t.Context(), "b", nil)
+			r, err := a.Network.Request(t.Context(), "b", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,15 +127,15 @@ func TestRequestErrors(t *testing.T) {
 	w, a, b := endpoints(t, nil)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := a.Bulk.Request(ended, "b", nil); !errors.Is(err, context.Canceled) {
+	if _, err := a.Network.Request(ended, "b", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended context: %v", err)
 	}
 	for what, ask := range map[string]func() (io.ReadCloser, error){
 		"too long": func() (io.ReadCloser, error) {
-			return a.Bulk.Request(t.Context(), "b", make([]byte, elastic.MaxRequest+1))
+			return a.Network.Request(t.Context(), "b", make([]byte, elastic.MaxRequest+1))
 		},
-		"nobody answers": func() (io.ReadCloser, error) { return a.Bulk.Request(t.Context(), "b", nil) },
-		"to itself":      func() (io.ReadCloser, error) { return a.Bulk.Request(t.Context(), "a", nil) },
+		"nobody answers": func() (io.ReadCloser, error) { return a.Network.Request(t.Context(), "b", nil) },
+		"to itself":      func() (io.ReadCloser, error) { return a.Network.Request(t.Context(), "a", nil) },
 	} {
 		if _, err := ask(); err == nil {
 			t.Errorf("%s: no error", what)
@@ -146,11 +144,11 @@ func TestRequestErrors(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.Bulk.Request(t.Context(), "b", nil); err == nil {
+	if _, err := a.Network.Request(t.Context(), "b", nil); err == nil {
 		t.Error("asked one that has left")
 	}
 	w.Kill("a")
-	if _, err := a.Bulk.Request(t.Context(), "b", nil); !errors.Is(err, transport.ErrClosed) {
+	if _, err := a.Network.Request(t.Context(), "b", nil); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("asked by the dead: %v", err)
 	}
 }

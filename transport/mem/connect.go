@@ -21,7 +21,7 @@ type meeting struct {
 	err  error
 }
 
-// Connect implements elastic.Connector.
+// Connect implements elastic.Network.
 func (m *Member) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := m.connect(ctx, v, self)
 	if err != nil {

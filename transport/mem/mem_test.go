@@ -16,8 +16,7 @@ import (
 )
 
 var (
-	_ elastic.Control     = (*mem.Member)(nil)
-	_ elastic.Connector   = (*mem.Member)(nil)
+	_ elastic.Network     = (*mem.Member)(nil)
 	_ transport.Transport = (*mem.Transport)(nil)
 )
 

@@ -28,9 +28,9 @@ func NewNetwork() *Network {
 	return &Network{ring: Keyring(rand.Text()), members: make(map[elastic.ID]*Member), meetings: make(map[[32]byte]*meeting)}
 }
 
-// Control returns the control plane of member id, always the same one for an ID.
-// Closing it takes the member off the network in good order.
-func (w *Network) Control(id elastic.ID) *Member {
+// Member returns the member of that ID, always the same one for an ID. Closing it takes
+// it off the network in good order.
+func (w *Network) Member(id elastic.ID) *Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.memberLocked(id)
@@ -49,15 +49,11 @@ func (w *Network) memberLocked(id elastic.ID) *Member {
 	return m
 }
 
-// Connector returns the data plane of member id. Connect waits until all members
-// of the view have called it with an equal view.
-func (w *Network) Connector(id elastic.ID) elastic.Connector { return w.Control(id) }
-
 // Kill ends member id as a crash does: its calls fail with ErrClosed, its peers see
 // a PeerDown, and every transport of which it is a member is revoked with a
 // *transport.PeerError that names it. The ID cannot come back.
 func (w *Network) Kill(id elastic.ID) {
-	m := w.Control(id)
+	m := w.Member(id)
 	for _, t := range m.leave(errors.New("killed")) {
 		t.Kill()
 	}
@@ -78,8 +74,7 @@ func (w *Network) Close() error {
 	return nil
 }
 
-// Member is one ID on a Network. It implements elastic.Control, elastic.Connector and
-// elastic.Bulk.
+// Member is one ID on a Network. It implements elastic.Network.
 type Member struct {
 	network *Network
 	id      elastic.ID
@@ -97,7 +92,7 @@ type Member struct {
 	streams map[*stream]bool // answers under way, from it and to it
 }
 
-// Send implements elastic.Control. It never blocks, as the queue of a member has no
+// Send implements elastic.Network. It never blocks, as the queue of a member has no
 // bound; one that is not there yet finds its messages when it comes.
 func (m *Member) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	err := m.send(ctx, to, msg)
@@ -143,13 +138,13 @@ func (m *Member) pushLocked(e elastic.PeerEvent) {
 	m.queued.Signal()
 }
 
-// Introduce implements elastic.Control. In one process everybody is known.
+// Introduce implements elastic.Network. In one process everybody is known.
 func (m *Member) Introduce([]elastic.Member) error { return nil }
 
-// Redial implements elastic.Control. Nothing gets stuck here.
+// Redial implements elastic.Network. Nothing gets stuck here.
 func (m *Member) Redial(elastic.ID) {}
 
-// Events implements elastic.Control.
+// Events implements elastic.Network.
 func (m *Member) Events() <-chan elastic.PeerEvent { return m.events }
 
 // pump hands the queue to the reader of Events until the member leaves.

@@ -25,7 +25,7 @@ func view(epoch uint64, ids ...elastic.ID) elastic.View {
 // take returns n events of id as text.
 func take(w *mem.Network, id elastic.ID, n int) (out []string) {
 	for range n {
-		e, ok := <-w.Control(id).Events()
+		e, ok := <-w.Member(id).Events()
 		switch {
 		case !ok:
 			out = append(out, "end")
@@ -49,7 +49,7 @@ func wantEvents(t *testing.T, w *mem.Network, id elastic.ID, want ...string) {
 
 func send(t *testing.T, w *mem.Network, from, to elastic.ID, text string) {
 	t.Helper()
-	if err := w.Control(from).Send(t.Context(), to, []byte(text)); err != nil {
+	if err := w.Member(from).Send(t.Context(), to, []byte(text)); err != nil {
 		t.Error(err)
 	}
 }
@@ -66,7 +66,7 @@ func TestControl(t *testing.T) {
 		w.Kill("a")
 		wantEvents(t, w, "a", "end")
 		wantEvents(t, w, "b", "a down: killed")
-		if err := w.Control("c").Close(); err != nil {
+		if err := w.Member("c").Close(); err != nil {
 			t.Error(err)
 		}
 		wantEvents(t, w, "b", "c down: closed")
@@ -79,7 +79,7 @@ func TestControl(t *testing.T) {
 
 func TestControlErrors(t *testing.T) {
 	w := mem.NewNetwork()
-	a := w.Control("a")
+	a := w.Member("a")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := a.Send(ended, "b", nil); !errors.Is(err, context.Canceled) {
@@ -95,7 +95,7 @@ func TestControlErrors(t *testing.T) {
 	if err := a.Send(t.Context(), "b", nil); err == nil {
 		t.Error("sent to the dead")
 	}
-	if err := w.Control("b").Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
+	if err := w.Member("b").Send(t.Context(), "a", nil); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("sent by the dead: %v", err)
 	}
 	if err := w.Close(); err != nil {
@@ -113,7 +113,7 @@ func connect(ctx context.Context, w *mem.Network, v elastic.View, ranks ...int) 
 	results := make(chan result)
 	for _, rank := range ranks {
 		go func() {
-			t, err := w.Connector(v.Members[rank].ID).Connect(ctx, v, rank)
+			t, err := w.Member(v.Members[rank].ID).Connect(ctx, v, rank)
 			results <- result{rank, t, err}
 		}()
 	}
@@ -167,7 +167,7 @@ func TestConnectErrors(t *testing.T) {
 				t.Errorf("rank %d waited for a member that never came: %v", rank, err)
 			}
 		}
-		if _, err := w.Connector("a").Connect(t.Context(), v, 1); !errors.Is(err, collective.ErrArgument) {
+		if _, err := w.Member("a").Connect(t.Context(), v, 1); !errors.Is(err, collective.ErrArgument) {
 			t.Errorf("another's rank: %v", err)
 		}
 		if ts, errs := connect(t.Context(), w, v, 0, 1, 2); ts[0] == nil || ts[1] == nil || ts[2] == nil {

@@ -30,7 +30,7 @@ var errBusy = errors.New("busy with other requests")
 // ackByte acknowledges a piece.
 const ackByte = 1
 
-// Request implements elastic.Bulk. Errors of the peer, also that it is busy, come from
+// Request implements elastic.Network. Errors of the peer, also that it is busy, come from
 // reading the answer. The peer breaks the answer off when it is not read for
 // progressTime.
 func (h *Host) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {

@@ -151,9 +151,7 @@ func TestEndpoint(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, open := <-e.Control.Events(); open {
+	if _, open := <-e.Network.Events(); open {
 		t.Error("an event after Close")
 	}
 }
-
-var _ elastic.Bulk = (*p2p.Host)(nil)

@@ -42,7 +42,7 @@ type attempt struct {
 	lastErr []error // by rank, of dials so far, for people
 }
 
-// Connect implements elastic.Connector.
+// Connect implements elastic.Network.
 func (h *Host) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	t, err := h.connect(ctx, v, self)
 	if err != nil {

@@ -269,5 +269,4 @@ func TestSendArguments(t *testing.T) {
 	closeAll(t, ts)
 }
 
-var _ elastic.Control = (*p2p.Host)(nil)
-var _ elastic.Connector = (*p2p.Host)(nil)
+var _ elastic.Network = (*p2p.Host)(nil)

@@ -18,7 +18,7 @@ import (
 // reads all of them. More than maxControls are refused.
 const maxControls = 4
 
-// Send implements elastic.Control. To a peer with which there is no stream it connects
+// Send implements elastic.Network. To a peer with which there is no stream it connects
 // first. It ends with elastic.ErrGone as soon as it is certain that nobody is there, which it
 // is not in the first second after a peer was introduced: then, and while the peer does
 // not answer or does not know this host, it tries again until ctx ends.
@@ -235,7 +235,7 @@ func (h *Host) readControl(id peer.ID, s *controlStream) {
 	h.links.down(name, err)
 }
 
-// Redial implements elastic.Control.
+// Redial implements elastic.Network.
 func (h *Host) Redial(to elastic.ID) {
 	id, err := idOf(string(to))
 	if err != nil {
@@ -252,5 +252,5 @@ func (h *Host) Redial(to elastic.ID) {
 	}()
 }
 
-// Events implements elastic.Control.
+// Events implements elastic.Network.
 func (h *Host) Events() <-chan elastic.PeerEvent { return h.links.out }

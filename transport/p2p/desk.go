@@ -44,7 +44,7 @@ type desk struct {
 // newDesk returns a desk that refuses all requests until Serve was called.
 func newDesk() *desk { return &desk{from: make(map[elastic.ID]int), left: make(chan struct{})} }
 
-// Serve implements elastic.Bulk. What answer writes is sent in pieces of 64 KiB.
+// Serve implements elastic.Network. What answer writes is sent in pieces of 64 KiB.
 func (h *Host) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
 	h.desk.mu.Lock()
 	defer h.desk.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Introduce implements elastic.Control: it lets in the given members and remembers their
+// Introduce implements elastic.Network: it lets in the given members and remembers their
 // addresses, in addition to those it knows. It does nothing for those that Forget was
 // called with. Whoever was not introduced is refused right after the security
 // handshake, or, where the host has a secret, unless it proves itself; a member that

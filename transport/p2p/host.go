@@ -62,8 +62,8 @@ type Config struct {
 	Secret []byte
 }
 
-// Host is this process on the network of its job. It is its own elastic.Control,
-// elastic.Connector and elastic.Bulk. All methods are safe for concurrent use.
+// Host is this process on the network of its job. It is its own elastic.Network.
+// All methods are safe for concurrent use.
 type Host struct {
 	job           string
 	id            elastic.ID
@@ -164,7 +164,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 // see this process; its ID and addresses are the host's, whatever it says.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
-	return elastic.Endpoint{Self: self, Control: h, Connector: h, Bulk: h, Keys: h.keys, Close: h.Close}
+	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Close: h.Close}
 }
 
 // ID returns the text form of the libp2p peer ID.
