@@ -23,7 +23,8 @@ func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 
 // IAllGather starts AllGather.
 func IAllGather[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, planAllGather(c, dst, src, nil, false))
+	p := planAllGather(c, dst, src, nil, false)
+	return c.start(ctx, &p)
 }
 
 // AllGatherV is AllGather for vectors of different lengths: rank i gives counts[i]
@@ -34,7 +35,8 @@ func AllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []i
 
 // IAllGatherV starts AllGatherV.
 func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
-	return c.start(ctx, planAllGather(c, dst, src, counts, true))
+	p := planAllGather(c, dst, src, counts, true)
+	return c.start(ctx, &p)
 }
 
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {

@@ -29,8 +29,9 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 	red := orNone(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
-	p.body = func(o *operation) error { return allReduce(o, dst, src, red) }
-	return c.start(ctx, p)
+	kept := red // which would be in memory of its own, as planAllReduce has its address
+	p.body = func(o *operation) error { return allReduce(o, dst, src, kept) }
+	return c.start(ctx, &p)
 }
 
 // planAllReduce leaves the body to the caller.

@@ -19,7 +19,8 @@ func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 
 // IAllToAll starts AllToAll.
 func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, planAllToAll(c, dst, src))
+	p := planAllToAll(c, dst, src)
+	return c.start(ctx, &p)
 }
 
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {

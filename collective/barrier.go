@@ -10,7 +10,7 @@ import (
 func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
 
 // IBarrier starts Barrier.
-func IBarrier(ctx context.Context, c *Comm) *Handle { return c.start(ctx, planBarrier(c)) }
+func IBarrier(ctx context.Context, c *Comm) *Handle { p := planBarrier(c); return c.start(ctx, &p) }
 
 func planBarrier(c *Comm) plan {
 	p := c.orNobody().planFor(vector{kind: transport.KindBarrier, root: none})

@@ -19,7 +19,8 @@ func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error 
 
 // IBroadcast starts Broadcast.
 func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Handle {
-	return c.start(ctx, planBroadcast(c, buf, root))
+	p := planBroadcast(c, buf, root)
+	return c.start(ctx, &p)
 }
 
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {

@@ -52,7 +52,8 @@ func AllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Codin
 
 // IAllReduceCoded starts AllReduceCoded.
 func IAllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Coding) *Handle {
-	return c.start(ctx, planCoded(c, dst, v, coding))
+	p := planCoded(c, dst, v, coding)
+	return c.start(ctx, &p)
 }
 
 func planCoded(c *Comm, dst, v []float32, coding Coding) plan {

@@ -92,6 +92,13 @@ type sequence struct {
 	parent  *sequence       // of the communicator from which Split made this one; nil for none
 	closed  bool            // by Close
 	lines   map[line]*turns // of Sends and Recvs in progress
+	queue   queue           // of non-blocking calls in shared memory
+}
+
+// next returns the place of the next collective call.
+func (s *sequence) next() uint32 {
+	s.begun++
+	return s.begun &^ pointBit
 }
 
 // over reports whether the communicator was closed, or one that it was made from.

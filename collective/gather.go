@@ -21,7 +21,8 @@ func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) erro
 
 // IGather starts Gather.
 func IGather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, planGather(c, dst, src, nil, false, root))
+	p := planGather(c, dst, src, nil, false, root)
+	return c.start(ctx, &p)
 }
 
 // GatherV is Gather for vectors of different lengths: rank i gives counts[i]
@@ -32,7 +33,8 @@ func GatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int,
 
 // IGatherV starts GatherV.
 func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, planGather(c, dst, src, counts, true, root))
+	p := planGather(c, dst, src, counts, true, root)
+	return c.start(ctx, &p)
 }
 
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {

@@ -4,106 +4,69 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Handle is a call in progress.
 type Handle struct {
 	comm *Comm
-	done chan struct{}
+	mu   sync.Mutex
+	done chan struct{} // closed at the end; nil until somebody asks for it
 	err  error
+	over atomic.Bool // after err is set
 }
 
 // start begins a call and returns; a goroutine carries it out, and Close waits for it.
-func (c *Comm) start(ctx context.Context, p plan) *Handle {
-	h := &Handle{comm: c, done: make(chan struct{})}
-	body, wrong := p.body, p.err // the rest of the plan is not kept
-	if p.call.Algorithm == SharedMemory && c.made() {
-		c.lane.queue.starting.Lock() // tasks stand in the order of the tickets
-		defer c.lane.queue.starting.Unlock()
+func (c *Comm) start(ctx context.Context, p *plan) *Handle {
+	h := &Handle{comm: c.orNobody()}
+	var err error
+	if c.made() && p.call.Algorithm == SharedMemory {
+		err = c.enqueue(ctx, p, h)
+	} else {
+		err = h.background(ctx, p)
 	}
-	o, err := c.begin(&p, false)
 	if err != nil {
-		h.err = err
-		close(h.done)
-		return h
+		h.end(err)
 	}
-	o.ctx = ctx
-	c.background(o, func() {
-		h.err = errPanicked // also of a goroutine that the user's reduction ends
-		defer close(h.done)
-		h.err = o.carryOut(ctx, wrong, body)
-	})
 	return h
 }
 
-// background carries out a call in a goroutine. Calls in shared memory go one after the
-// other in any case, so one goroutine does for all of them.
-func (c *Comm) background(o *operation, do func()) {
+// background carries out the call in a goroutine of its own.
+func (h *Handle) background(ctx context.Context, p *plan) error {
+	c := h.comm
+	o, err := c.begin(p, false)
+	if err != nil {
+		return err
+	}
+	wrong, body := p.err, p.body
 	c.working.Add(1) // the call's own place is given up before the handle knows of its end
-	task := func() {
+	go func() {
 		defer c.working.Done()
-		do()
-	}
-	if o.env.Call.Algorithm == SharedMemory {
-		o.arm() // it may be long until its turn
-		c.lane.queue.add(&c.working, task)
-		return
-	}
-	go task()
+		h.carryOut(o, ctx, wrong, body)
+	}()
+	return nil
 }
 
-// queue carries out tasks in their order, in a goroutine that lives while there are any.
-type queue struct {
-	starting sync.Mutex // from a call's ticket until its task is here
-
-	mu      sync.Mutex
-	tasks   []func()
-	running bool
+// carryOut runs the call to its end.
+func (h *Handle) carryOut(o *operation, ctx context.Context, wrong error, body func(*operation) error) {
+	err := errPanicked // also of a goroutine that the user's reduction ends
+	defer func() { h.end(err) }()
+	err = o.carryOut(ctx, wrong, body)
 }
 
-// add appends a task. working counts the goroutine.
-func (q *queue) add(working *sync.WaitGroup, task func()) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tasks = append(q.tasks, task)
-	if !q.running {
-		q.running = true
-		q.run(working)
+// end lets those who wait go on.
+func (h *Handle) end(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+	h.over.Store(true)
+	if h.done != nil {
+		close(h.done)
 	}
-}
-
-// run starts the goroutine. Another one goes on if a task ends it (runtime.Goexit).
-func (q *queue) run(working *sync.WaitGroup) {
-	working.Go(func() {
-		empty := false
-		defer func() {
-			if !empty {
-				q.run(working)
-			}
-		}()
-		for task := q.next(); task != nil; task = q.next() {
-			task()
-		}
-		empty = true
-	})
-}
-
-// next takes the first task; nil if there is none.
-func (q *queue) next() func() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.tasks) == 0 {
-		q.tasks, q.running = nil, false
-		return nil
-	}
-	task := q.tasks[0]
-	q.tasks[0] = nil
-	q.tasks = q.tasks[1:]
-	return task
 }
 
 // ofCall reports whether a call made h.
-func (h *Handle) ofCall() bool { return h != nil && h.done != nil }
+func (h *Handle) ofCall() bool { return h != nil && h.comm != nil }
 
 // Done is closed when the call has ended and its slices are the caller's again.
 func (h *Handle) Done() <-chan struct{} {
@@ -111,6 +74,14 @@ func (h *Handle) Done() <-chan struct{} {
 		none := make(chan struct{})
 		close(none)
 		return none
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.done == nil {
+		h.done = make(chan struct{})
+		if h.over.Load() {
+			close(h.done)
+		}
 	}
 	return h.done
 }
@@ -122,16 +93,14 @@ func (h *Handle) Wait(ctx context.Context) error {
 	if !h.ofCall() {
 		return fmt.Errorf("collective: wait: %w: the handle is nil, or of no call", ErrArgument)
 	}
-	select {
-	case <-h.done:
+	if h.over.Load() {
 		return h.ended()
-	default:
 	}
 	if ctx == nil {
 		return fmt.Errorf("collective: wait: %w: the context is nil", ErrArgument)
 	}
 	select {
-	case <-h.done:
+	case <-h.Done():
 		return h.ended()
 	case <-ctx.Done():
 		return fmt.Errorf("collective: wait: %w", context.Cause(ctx))

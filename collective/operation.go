@@ -15,6 +15,9 @@ import (
 // errPanicked is passed on to the other ranks when the goroutine of a call unwinds.
 var errPanicked = errors.New("panic in a call")
 
+// errNoContext is the error of calls without a context.
+var errNoContext = fmt.Errorf("%w: the context is nil", ErrArgument)
+
 // plan is a call that has not begun: its description, and what this rank does.
 type plan struct {
 	call transport.Call
@@ -38,10 +41,11 @@ type operation struct {
 	begun    time.Duration // since world.started
 	progress atomic.Int64  // when a message last went or came, since world.started
 	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
-	brief    bool          // a blocking call in shared memory, which takes less time than to keep books on it
+	brief    bool          // a call in shared memory, which takes less time than to keep books on it
 	noticed  atomic.Bool   // the watch looks after it: only then are the times kept
 	ctx      context.Context
 	disarm   func() bool // ends what listens for the end of ctx, nil if nothing does
+	guard    *guard      // listens for it instead, nil if none does
 	turns    *turns      // that it takes, nil if it needs not
 	ticket   uint32
 	scratch  []*[]uint64   // pooled memory, given back at the end
@@ -76,36 +80,46 @@ func (c *Comm) tell(err error) {
 
 // begin gives the call its place in the sequence and makes it known to the watch.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
+	if err := c.announce(p); err != nil {
+		return nil, err
+	}
+	o, err := c.tryBegin(p, blocking)
+	return o, c.refused(err)
+}
+
+// announce tells Options.OnBegin of a call.
+func (c *Comm) announce(p *plan) error {
 	if !c.made() {
-		return nil, fmt.Errorf("%v: %w", p.call, errNil)
+		return fmt.Errorf("%v: %w", p.call, errNil)
 	}
 	if c.opts.OnBegin != nil {
 		c.opts.OnBegin()
 	}
-	o, err := c.tryBegin(p, blocking)
-	if err != nil && errors.Is(err, ErrConcurrent) { // another rank may have taken the two calls in the other order
+	return nil
+}
+
+// refused returns why a call was refused, and revokes if the other ranks may see it otherwise:
+// of two concurrent calls one of them may have taken the other first.
+func (c *Comm) refused(err error) error {
+	if err != nil && errors.Is(err, ErrConcurrent) {
 		c.revoke(err)
 	}
-	return o, err
+	return err
 }
 
 // tryBegin is begin, but for what a refusal means to the other ranks.
 func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.seq.over() {
-		return nil, fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
-	}
-	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
-		return nil, &callError{fmt.Errorf("%w: %v during %v: Dup one for each goroutine, or use the I forms",
-			ErrConcurrent, p.call, now.env.Call)}
+	if err := c.admit(p); err != nil {
+		return nil, err
 	}
 	o := c.enrol(blocking && p.call.Algorithm == SharedMemory && c.brief == nil)
-	o.Comm, o.peer, o.blocking, o.closing = c, -1, blocking, p.closing
-	o.env.Comm, o.env.Seq, o.env.Call, o.env.Priority = c.id, p.tag|pointBit, p.call, c.priority
+	o.describe(c, &p.call)
+	o.peer, o.closing, o.blocking = -1, p.closing, blocking
+	o.env.Seq = p.tag | pointBit
 	if p.call.Kind != transport.KindPoint {
-		c.seq.begun++
-		o.env.Seq = c.seq.begun &^ pointBit
+		o.env.Seq = c.seq.next()
 		if blocking {
 			c.seq.running = o
 		}
@@ -115,11 +129,29 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	}
 	switch p.call.Algorithm {
 	case SharedMemory:
-		o.take(c.lane.turns)
+		o.turns, o.ticket = c.lane.turns, c.lane.turns.draw()
 	case TwoLevel:
-		o.take(c.hosts.turns)
+		o.turns, o.ticket = c.hosts.turns, c.hosts.turns.draw()
 	}
 	return o, nil
+}
+
+// admit refuses a call that cannot begin now. The caller holds the lock.
+func (c *Comm) admit(p *plan) error {
+	if c.closed || c.seq.over() {
+		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
+	}
+	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
+		return &callError{fmt.Errorf("%w: %v during %v: Dup one for each goroutine, or use the I forms",
+			ErrConcurrent, p.call, now.env.Call)}
+	}
+	return nil
+}
+
+// describe fills in what the communicator and the plan tell of a call, but for its place.
+func (o *operation) describe(c *Comm, call *transport.Call) {
+	o.Comm = c
+	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
 
 // enrol makes a call and notes that it is in progress. The caller holds the lock.
@@ -197,7 +229,7 @@ func (o *operation) attempt(ctx context.Context, wrong error, body func(*operati
 	err := wrong
 	switch {
 	case ctx == nil:
-		ctx, err = context.Background(), fmt.Errorf("%w: the context is nil", ErrArgument)
+		ctx, err = context.Background(), errNoContext
 	case err != nil:
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
@@ -233,7 +265,7 @@ func (o *operation) perform(ctx context.Context, body func(*operation) error) er
 // arm lets the end of the call's context revoke. A brief call does so only when it is about
 // to sleep: it costs as much as the call.
 func (o *operation) arm() {
-	if o.disarm == nil && o.ctx != nil && o.ctx.Done() != nil {
+	if o.disarm == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
 		w, ctx := o.world, o.ctx
 		o.disarm = context.AfterFunc(ctx, func() { w.revoke(context.Cause(ctx)) })
 	}
@@ -246,23 +278,26 @@ func (o *operation) pass(well bool) {
 }
 
 func (o *operation) end(well bool) {
-	if o.disarm != nil {
-		o.disarm()
-	}
 	if o.turns != nil {
 		o.turns.leave(well)
 	}
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}
-	w := o.world // o may be another call in a moment
+	w, disarm := o.world, o.disarm // o may be another call in a moment
 	w.mu.Lock()
 	if o.seq.running == o {
 		o.seq.running = nil
 	}
 	o.seq.stepOut(o)
+	if o.guard != nil {
+		disarm = o.guard.release()
+	}
 	kept := w.strike(o, well)
 	w.mu.Unlock()
+	if disarm != nil {
+		disarm()
+	}
 	if kept {
 		w.working.Done()
 	}

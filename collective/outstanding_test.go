@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/elrun/elrun/collective"
@@ -105,4 +106,100 @@ func overMemory(n int) []transport.Transport {
 		ts = append(ts, e)
 	}
 	return ts
+}
+
+// The end of a context has no bearing on calls that were made with another one, once those
+// that were made with it have ended.
+func TestContextOfEndedCallInMemory(t *testing.T) {
+	t.Parallel()
+	canceled := make(chan struct{})
+	overShared(t, 2, func(ctx context.Context, c *collective.Comm) error {
+		v := make([]int64, 2)
+		short, cancel := context.WithCancel(ctx)
+		defer cancel()
+		first := collective.IAllReduce(short, c, v[:1], v[:1], collective.Sum[int64])
+		if c.Rank() == 1 {
+			<-canceled // the second call of rank 0 waits meanwhile
+		}
+		second := collective.IAllReduce(ctx, c, v[1:], v[1:], collective.Sum[int64])
+		if err := first.Wait(ctx); err != nil {
+			return err
+		}
+		cancel()
+		if c.Rank() == 0 {
+			close(canceled)
+		}
+		return second.Wait(ctx)
+	})
+}
+
+// A call without a context fails in its turn.
+func TestOutstandingWithoutContext(t *testing.T) {
+	t.Parallel()
+	errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
+		v := make([]int64, 2)
+		first := collective.IAllReduce(ctx, c, v[:1], v[:1], collective.Sum[int64])
+		var none context.Context
+		second := collective.IAllReduce(none, c, v[1:], v[1:], collective.Sum[int64])
+		return errors.Join(first.Wait(ctx), second.Wait(ctx))
+	}, cluster.Over(sharing(t, 2)), cluster.MayFail())
+	for rank, err := range errs {
+		if !errors.Is(err, collective.ErrArgument) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+}
+
+// asking counts the signals of a rank.
+type asking struct {
+	*mem.Transport
+	signals *atomic.Int32
+}
+
+func (a asking) Signal(to int, msg []byte) {
+	a.signals.Add(1)
+	a.Transport.Signal(to, msg)
+}
+
+// However many calls wait behind one that is held up, roll calls are held for that one.
+func TestRollCallsOfOutstanding(t *testing.T) {
+	t.Parallel()
+	var signals atomic.Int32
+	var ts []asking
+	all, err := mem.NewShared(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range all {
+		ts = append(ts, asking{end, &signals})
+	}
+	held := make(chan collective.Stall, 1)
+	o := collective.Options{OnStall: func(s collective.Stall) {
+		select {
+		case held <- s:
+		default:
+		}
+	}}
+	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
+		if c.Rank() == 1 {
+			if s := <-held; s.For != "call 0" || len(s.Culprits) != 1 || s.Culprits[0] != 1 {
+				t.Errorf("%+v", s)
+			}
+		}
+		v := make([]int64, manyCalls)
+		var handles []*collective.Handle
+		for i := range v {
+			d := c.With(collective.CallOptions{For: fmt.Sprint("call ", i)})
+			handles = append(handles, collective.IAllReduce(ctx, d, v[i:i+1], v[i:i+1], collective.Sum[int64]))
+		}
+		for _, h := range handles {
+			if err := h.Wait(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, cluster.Over(ts), cluster.WithOptions(o))
+	if n := signals.Load(); n > manyCalls/2 {
+		t.Errorf("%d signals for one call that is held up", n)
+	}
 }

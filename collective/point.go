@@ -22,7 +22,8 @@ func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
 
 // ISend starts Send.
 func ISend[T Number](ctx context.Context, c *Comm, to, tag int, src []T) *Handle {
-	return c.start(ctx, planSend(c, to, tag, src))
+	p := planSend(c, to, tag, src)
+	return c.start(ctx, &p)
 }
 
 // Recv receives from rank from a message of exactly len(dst) elements of T.
@@ -32,7 +33,8 @@ func Recv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) error 
 
 // IRecv starts Recv.
 func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Handle {
-	return c.start(ctx, planRecv(c, from, tag, dst))
+	p := planRecv(c, from, tag, dst)
+	return c.start(ctx, &p)
 }
 
 func planSend[T Number](c *Comm, to, tag int, src []T) plan {

@@ -20,7 +20,8 @@ func Reduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root
 
 // IReduce starts Reduce.
 func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) *Handle {
-	return c.start(ctx, planReduce(c, dst, src, op, root))
+	p := planReduce(c, dst, src, op, root)
+	return c.start(ctx, &p)
 }
 
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
@@ -120,7 +121,8 @@ func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T
 
 // IReduceScatter starts ReduceScatter.
 func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planReduceScatter(c, dst, src, op))
+	p := planReduceScatter(c, dst, src, op)
+	return c.start(ctx, &p)
 }
 
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {

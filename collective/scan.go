@@ -18,7 +18,8 @@ func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error 
 
 // IScan starts Scan.
 func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planScan(c, transport.KindScan, dst, src, op))
+	p := planScan(c, transport.KindScan, dst, src, op)
+	return c.start(ctx, &p)
 }
 
 // ExScan combines the vectors src of the ranks before the caller into dst. dst may be
@@ -29,7 +30,8 @@ func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) erro
 
 // IExScan starts ExScan.
 func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planScan(c, transport.KindExScan, dst, src, op))
+	p := planScan(c, transport.KindExScan, dst, src, op)
+	return c.start(ctx, &p)
 }
 
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {

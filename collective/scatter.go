@@ -17,7 +17,8 @@ func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) err
 
 // IScatter starts Scatter.
 func IScatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, planScatter(c, dst, src, nil, false, root))
+	p := planScatter(c, dst, src, nil, false, root)
+	return c.start(ctx, &p)
 }
 
 // ScatterV is Scatter for parts of different lengths: rank i gets counts[i]
@@ -28,7 +29,8 @@ func ScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 
 // IScatterV starts ScatterV.
 func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, planScatter(c, dst, src, counts, true, root))
+	p := planScatter(c, dst, src, counts, true, root)
+	return c.start(ctx, &p)
 }
 
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {

@@ -47,7 +47,6 @@ type lane struct {
 	shared *memory
 	ranks  []int // of the transport
 	turns  *turns
-	queue  queue // of calls that nobody waits in
 	now    *operation
 	header shm.Header // of that
 	bounds []int      // of the last call that asked for chunks

@@ -35,7 +35,7 @@ func (s *sequence) queueUp(o *operation, l line) {
 	if s.lines[l] == nil {
 		s.lines[l] = &turns{line: l}
 	}
-	o.take(s.lines[l])
+	o.turns, o.ticket = s.lines[l], s.lines[l].draw()
 }
 
 // stepOut ends the line of a Send or Recv that was the last one there. The caller holds the
@@ -46,11 +46,11 @@ func (s *sequence) stepOut(o *operation) {
 	}
 }
 
-// take gives a call its ticket. The caller holds the world's lock, as tickets follow the
-// sequence of the calls.
-func (o *operation) take(t *turns) {
-	o.turns, o.ticket = t, t.drawn
+// draw returns a ticket. The caller holds the world's lock, as tickets follow the sequence of
+// the calls.
+func (t *turns) draw() uint32 {
 	t.drawn++
+	return t.drawn - 1
 }
 
 // enter waits until the calls before are through.

@@ -232,29 +232,34 @@ func (w *world) toldClosed(o *operation, from int, s state) {
 	}
 }
 
-// find returns the collective call in progress at the place of e, or nil.
-func (w *world) find(e transport.Envelope) *operation {
+// find returns the call at the place of e, if it is in progress or in a queue.
+func (w *world) find(e transport.Envelope) (c transport.Call, ok bool) {
 	for _, o := range w.inProgress() {
 		if o.env.Comm == e.Comm && o.env.Seq == e.Seq {
-			return o
+			return o.env.Call, true
 		}
 	}
-	return nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.seqs[e.Comm]; s != nil {
+		return s.queue.find(e.Seq)
+	}
+	return transport.Call{}, false
 }
 
 // answer tells rank from where this rank is, or revokes if the two can never meet.
 func (w *world) answer(from int, m signal) {
-	mine := w.find(m.env)
+	mine, here := w.find(m.env)
 	reply := signal{kind: signalTell, env: m.env, state: absent, at: m.at, plight: w.plight(time.Since(w.started))}
 	switch {
-	case mine == nil && w.isOver(m.env):
+	case !here && w.isOver(m.env):
 		reply.state = closed
 	case m.env.Seq&pointBit != 0:
 		// A tag says nothing about places; the other direction finds the mismatch.
-	case mine != nil && mine.env.Call != m.env.Call:
-		w.revoke(&MismatchError{RankA: w.self, A: mine.env.Call, RankB: from, B: m.env.Call})
+	case here && mine != m.env.Call:
+		w.revoke(&MismatchError{RankA: w.self, A: mine, RankB: from, B: m.env.Call})
 		return
-	case mine != nil:
+	case here:
 		reply.state = present
 	case w.isPast(m.env):
 		reply.state = past
