@@ -31,7 +31,7 @@ func main() {
 // run writes the tarball, and leaves none behind that is not whole.
 func run(args []string) error {
 	if len(args) < 3 {
-		return errors.New("usage: dist OUT.tar.gz FOLDER FILE...")
+		return errors.New("usage: dist OUT.tar.gz FOLDER FILE, with one FILE or more")
 	}
 	part := args[0] + ".part"
 	out, err := os.Create(part)
