@@ -10,13 +10,15 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The commands of docs/hosts.md do what it says, in a folder with its file of hosts and a
+// The commands of docs/hosts.md about ssh do what it says, in a folder with its file of hosts and a
 // program of this name.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/hosts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, section, _ := strings.Cut(string(text), "\n## ssh\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	s := newServer(t)
 	dir, bin := t.TempDir(), t.TempDir()
 	write := func(path, text string) {
@@ -32,7 +34,7 @@ func TestDocs(t *testing.T) {
 	write(filepath.Join(bin, "ssh"), "#!/bin/sh\nPATH=${PATH#*:} exec "+a.wrapper(t, "export XDG_CACHE_HOME="+bin)+" \"$@\"\n")
 	var hosts []string
 	ran := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(section) {
 		command, indented := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "    ")
 		switch {
 		case !indented:
