@@ -104,8 +104,8 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. A reader that waits finds the connection closed.
 func (c *meteredConn) Close() error {
-	c.close()
+	defer c.close()
 	return c.Conn.Close()
 }
