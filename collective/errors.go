@@ -29,7 +29,7 @@ var (
 	ErrConcurrent = errors.New("concurrent calls on one communicator")
 )
 
-// The errors that name ranks, for errors.As. In all of them ranks are those of the
+// The errors that name ranks, for errors.As. A rank in them is the rank in the
 // transport, also on communicators made by Split.
 type (
 	// MismatchError says that two ranks made different calls where one was due: RankA made

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Stall describes a call that is held up unusually long. Ranks are those of the
+// Stall describes a call that is held up unusually long. Ranks count in the
 // transport.
 type Stall struct {
 	Call     transport.Call

@@ -206,7 +206,7 @@ func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 			if err != nil {
 				return &hostError{err.Error()}
 			}
-			_, err = io.Copy(&patient{h.stdin, limit, h.timeout}, f)
+			_, err = io.Copy(&resetWriter{h.stdin, limit, h.timeout}, f)
 			_ = f.Close()
 			if err != nil {
 				return err
@@ -236,15 +236,15 @@ func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) er
 	}
 }
 
-// patient restarts a limit whenever something was written.
-type patient struct {
+// resetWriter restarts a limit at each write, so that a slow copy is not taken for a hang.
+type resetWriter struct {
 	w       io.Writer
 	limit   *time.Timer
 	timeout time.Duration
 }
 
 // Write implements io.Writer.
-func (p *patient) Write(b []byte) (int, error) {
+func (p *resetWriter) Write(b []byte) (int, error) {
 	p.limit.Reset(p.timeout)
 	return p.w.Write(b)
 }

@@ -143,7 +143,7 @@ const (
 	maxPart = 256 << 10
 )
 
-var errFrame = errors.New("launch: what launcher and agent say to each other")
+var errFrame = errors.New("launch: bad frame between launcher and agent")
 
 // decodeFrame reads one line and checks all that a reader relies on.
 func decodeFrame(line []byte) (frame, error) {

@@ -13,8 +13,8 @@ import (
 
 // sshFlags say which hosts there are, and how they are reached.
 type sshFlags struct {
-	Hosts          string        `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
-	Hostfile       string        `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it."`
+	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
+	Hostfile       *string       `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it."`
 	Copy           bool          `help:"Copy elrun, and the program, to hosts that lack them (into ~/.cache/elrun)."`
 	SSH            string        `name:"ssh" placeholder:"CMD" help:"Command in place of ssh, as in 'ssh -F FILE'."`
 	ConnectTimeout time.Duration `default:"10s" placeholder:"D" help:"How long a host may take until it is ready (${default})."`
@@ -31,21 +31,21 @@ type hostFlags struct {
 // hosts reads the list or the file; nil for this host.
 func (f *sshFlags) hosts() ([]launch.Host, error) {
 	switch {
-	case f.Hosts != "" && f.Hostfile != "":
+	case f.Hosts != nil && f.Hostfile != nil:
 		return nil, errors.New("-H and --hostfile: name the hosts in one way")
-	case f.Hosts != "":
-		return launch.ParseHosts(f.Hosts)
-	case f.Hostfile == "":
+	case f.Hosts != nil: // an empty list, of a variable that is not set, is a mistake
+		return launch.ParseHosts(*f.Hosts)
+	case f.Hostfile == nil:
 		return nil, nil
 	}
-	file, err := os.Open(f.Hostfile)
+	file, err := os.Open(*f.Hostfile)
 	if err != nil {
 		return nil, fmt.Errorf("hostfile: %w", err)
 	}
 	defer file.Close()
 	hosts, err := launch.ReadHostfile(file)
 	if err != nil {
-		return nil, fmt.Errorf("hostfile %s: %w", f.Hostfile, err)
+		return nil, fmt.Errorf("hostfile %s: %w", *f.Hostfile, err)
 	}
 	return hosts, nil
 }

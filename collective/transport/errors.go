@@ -20,8 +20,8 @@ var (
 	ErrMistake = errors.New("mistake of the program")
 )
 
-// MismatchError says that two ranks made different calls where one was due. In all
-// errors ranks are those of the transport, also on communicators made by Split.
+// MismatchError says that two ranks made different calls where one was due. A
+// rank in an error is the rank in the transport, also on communicators made by Split.
 type MismatchError struct {
 	RankA, RankB int
 	A, B         Call

@@ -4,7 +4,7 @@ import "time"
 
 // Meter is what a Transport may implement to tell the pace of its links: the time from
 // the header of a message to its last byte. Only messages count that are long enough to
-// tell it. Ranks are those of the transport. All methods are safe for concurrent use.
+// tell it. Ranks count in the transport. All methods are safe for concurrent use.
 type Meter interface {
 	// Arrived returns, by rank, what has come from each since the last call.
 	Arrived() []Arrival
