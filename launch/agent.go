@@ -141,8 +141,9 @@ func (a *agent) suspect(id elastic.ID) {
 	}
 }
 
-// scale asks the launcher for n local peers and returns what it does about that.
-func (a *agent) scale(ctx context.Context, n int) (string, error) {
+// scale asks the launcher for so many peers on a host, or in all if it has no name, and
+// returns what it does about that.
+func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	select {
 	case a.scaling <- struct{}{}:
 		defer func() { <-a.scaling }()
@@ -151,7 +152,7 @@ func (a *agent) scale(ctx context.Context, n int) (string, error) {
 	}
 	a.mu.Lock()
 	a.seq++
-	order := scaleOrder{Seq: a.seq, Peers: n}
+	order := scaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
 	a.mu.Unlock()
 	if a.gone.Err() != nil {
 		return "", errNoLauncher

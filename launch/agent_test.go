@@ -342,18 +342,18 @@ func TestAgentScale(t *testing.T) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := a.scale(ctx, 5); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if _, err := a.scale(ctx, Host{Slots: 5}); err == nil || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("without an answer: %v", err)
 		}
-		if text, err := a.scale(t.Context(), 6); text != "fine" || err != nil {
+		if text, err := a.scale(t.Context(), Host{Slots: 6}); text != "fine" || err != nil {
 			t.Errorf("got %q, %v", text, err)
 		}
-		if _, err := a.scale(t.Context(), 7); err == nil || err.Error() != "no" {
+		if _, err := a.scale(t.Context(), Host{Slots: 7}); err == nil || err.Error() != "no" {
 			t.Errorf("refused: %v", err)
 		}
 		_ = l.conn.Close()
 		<-a.gone.Done()
-		if _, err := a.scale(t.Context(), 8); !errors.Is(err, errNoLauncher) {
+		if _, err := a.scale(t.Context(), Host{Slots: 8}); !errors.Is(err, errNoLauncher) {
 			t.Errorf("without a launcher: %v", err)
 		}
 		_ = a.Close()

@@ -26,8 +26,9 @@ const (
 // request is what may be asked on a control socket.
 type request struct {
 	Request string `json:"request"` // status, stop, scale or ticket
-	// Peers is how many local peers scale asks for.
-	Peers int `json:"peers,omitempty"`
+	// Peers is how many peers scale asks for: in all, or on Host.
+	Peers int    `json:"peers,omitempty"`
+	Host  string `json:"host,omitempty"`
 	// ValidMS is how long a ticket holds, in milliseconds.
 	ValidMS int64 `json:"valid_ms,omitempty"`
 	// Local says that only this host uses the ticket: the job stays closed to others.
@@ -50,7 +51,7 @@ func decodeRequest(line []byte) (request, error) {
 		return request{}, fmt.Errorf("launch: decode request: %w", err)
 	}
 	switch {
-	case r.Request == "scale" && (r.Peers < 1 || r.Peers > maxPeers):
+	case r.Request == "scale" && (r.Peers < 0 || r.Peers < 1 && r.Host == "" || r.Peers > maxPeers):
 		return request{}, fmt.Errorf("launch: decode request: %d peers: want 1 to %d", r.Peers, maxPeers)
 	case r.Request == "ticket" && (r.ValidMS < minValid.Milliseconds() || r.ValidMS > maxValid.Milliseconds()):
 		return request{}, fmt.Errorf("launch: decode request: ticket valid for %d ms: want %v to %v", r.ValidMS, minValid, maxValid)
@@ -62,8 +63,8 @@ func decodeRequest(line []byte) (request, error) {
 // once.
 type services struct {
 	status func() Status
-	stop   func() // is to end the peer
-	scale  func(ctx context.Context, peers int) (string, error)
+	stop   func()                                            // is to end the peer
+	scale  func(ctx context.Context, h Host) (string, error) // h.Name is "" for all hosts
 	ticket func(ctx context.Context, valid time.Duration, local bool) (Ticket, error)
 }
 
@@ -80,7 +81,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	case "stop":
 		return reply{Stopping: true}
 	case "scale":
-		text, err := s.scale(ctx, r.Peers)
+		text, err := s.scale(ctx, Host{r.Host, r.Peers})
 		if err != nil {
 			return reply{Error: err.Error()}
 		}

@@ -89,7 +89,12 @@ func TestSocketName(t *testing.T) {
 func testServices() services {
 	return services{
 		status: func() Status { return Status{} }, stop: func() {},
-		scale: func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil },
+		scale: func(_ context.Context, h Host) (string, error) {
+			if h.Name != "" {
+				return fmt.Sprintf("%d on %s", h.Slots, h.Name), nil
+			}
+			return fmt.Sprint(h.Slots), nil
+		},
 		ticket: func(_ context.Context, valid time.Duration, local bool) (Ticket, error) {
 			return Ticket{Text: fmt.Sprint(valid, local)}, nil
 		},
@@ -98,7 +103,7 @@ func testServices() services {
 
 func FuzzControlDecoders(f *testing.F) {
 	for _, seed := range []string{`{"request":"status"}`, `{"request":"stop"}`, `{"request":"scale","peers":3}`,
-		`{"request":"scale","peers":-1}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`,
+		`{"request":"scale","peers":-1}`, `{"request":"scale","host":"a"}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`,
 		`{"stopping":true}`, `{"scaling":"x"}`, `{"ticket":{"text":"elrun1.x","job":"a"}}`,
 		`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`, "job/1.2"} {
 		f.Add([]byte(seed))
@@ -113,7 +118,7 @@ func FuzzControlDecoders(f *testing.F) {
 		if r.Stopping && (err != nil || asked.Request != "stop") {
 			t.Errorf("%q stops the peer", b)
 		}
-		if r.Scaling != "" && (err != nil || asked.Request != "scale" || asked.Peers < 1 || asked.Peers > maxPeers) {
+		if r.Scaling != "" && (err != nil || asked.Request != "scale" || asked.Peers < 0 || asked.Peers < 1 && asked.Host == "" || asked.Peers > maxPeers) {
 			t.Errorf("%q scales the job to %s", b, r.Scaling)
 		}
 		if r, err := decodeReply(b); err == nil && r.Status != nil {

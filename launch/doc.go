@@ -83,7 +83,7 @@
 //	          suspect  a member is silent: if it is a child of the launcher that is stopped
 //	                   (state T), the launcher kills it, and so makes the death certain
 //	          known    the members and the secret, for peers that are started later
-//	          scale    somebody wants another number of local peers
+//	          scale    somebody wants another number of peers, in all or on a host
 //
 // A peer that sees the socket end knows that the launcher died: it leaves its group, and
 // 1.5 s later it exits with status 1 if the program has not ended. That exit is the only one
@@ -127,7 +127,7 @@
 //	                         the peer sends itself SIGTERM, and the program ends in the way
 //	                         it has for that signal
 //	{"request":"scale",      {"scaling":"..."}: what the launcher does
-//	 "peers":3}
+//	 "peers":3}              "host":"a" for the peers on that host
 //	{"request":"ticket",     {"ticket":{...}}; with "local":true the job is not opened to other
 //	 "valid_ms":3600000}     hosts
 //

@@ -12,9 +12,10 @@ import (
 // hostList are the hosts of a job and which peers they get. A nil list has none: peers run
 // here.
 type hostList struct {
-	hosts []*remoteHost // that are connected
-	seats []*remoteHost // by index of the peers that were placed at the start
+	hosts []*remoteHost // that are connected, or were
+	seats []*remoteHost // by index of the peer; nil for one that has no fixed place
 	next  time.Time     // of the beats
+	added *additions
 }
 
 // connect gets all hosts ready at the same time. One that does not work is told of, and the
@@ -35,7 +36,7 @@ func (r *runner) connect(ctx context.Context) error {
 		work.Go(func() { errs[i] = all[i].connect(ctx, p) })
 	}
 	work.Wait()
-	r.hosts = &hostList{}
+	r.hosts = &hostList{added: newAdditions(p, r.orphans)}
 	var failed []error
 	for i, h := range all {
 		if errs[i] != nil {
@@ -174,8 +175,8 @@ func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 	if l == nil {
 		return nil
 	}
-	if index < len(l.seats) && !l.seats[index].lostNow() {
-		return l.seats[index]
+	if h := l.seatOf(index); h != nil && !h.lostNow() {
+		return h
 	}
 	load := func(h *remoteHost) float64 {
 		n := 1
@@ -198,6 +199,69 @@ func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 		}
 		return 0
 	})
+}
+
+// seatOf returns the host on which a peer has its place, nil if it has none.
+func (l *hostList) seatOf(index int) *remoteHost {
+	if index >= len(l.seats) {
+		return nil
+	}
+	return l.seats[index]
+}
+
+// take gives a peer its place on a host.
+func (l *hostList) take(index int, h *remoteHost) {
+	for len(l.seats) <= index {
+		l.seats = append(l.seats, nil)
+	}
+	l.seats[index] = h
+}
+
+// find returns the host of that name that is connected, nil if there is none.
+func (l *hostList) find(name string) *remoteHost {
+	for _, h := range l.hosts {
+		if h.Name == name && !h.lostNow() {
+			return h
+		}
+	}
+	return nil
+}
+
+// add begins to connect a host that a user has asked for by way of a peer.
+func (l *hostList) add(o scaleOrder, from int) error { return l.added.add(o, from) }
+
+// arrivals is where hosts arrive that have been added; nil if there are none.
+func (l *hostList) arrivals() <-chan addition {
+	if l == nil {
+		return nil
+	}
+	return l.added.arrival
+}
+
+// came takes an arrival into the list, in place of a lost host of that name, and reports
+// whether its order still waits for an answer.
+func (l *hostList) came(a addition) (waits bool) {
+	waits = !l.added.pending[a.order.Host].answered
+	delete(l.added.pending, a.order.Host)
+	if a.err != nil {
+		return waits
+	}
+	for i, h := range l.hosts {
+		if h.Name == a.host.Name {
+			l.hosts[i] = a.host
+			return waits
+		}
+	}
+	l.hosts = append(l.hosts, a.host)
+	return waits
+}
+
+// late returns the orders for hosts that take long.
+func (l *hostList) late(now time.Time) []addition {
+	if l == nil {
+		return nil
+	}
+	return l.added.late(now)
 }
 
 // share is how many of n peers a host is to have.
@@ -238,6 +302,7 @@ func (l *hostList) hangUp() {
 	if l == nil {
 		return
 	}
+	l.added.stop()
 	var work sync.WaitGroup
 	for _, h := range l.hosts {
 		work.Go(h.hangUp)

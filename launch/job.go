@@ -71,6 +71,24 @@ func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
 	if n < 1 || n > maxPeers {
 		return "", fmt.Errorf("launch: %w: %d peers, want 1 to %d", ErrOptions, n, maxPeers)
 	}
+	return j.scale(ctx, request{Request: "scale", Peers: n}, launcher)
+}
+
+// ScaleHost is Scale for the peers on one host of a job that was started on hosts: there are
+// to be h.Slots of them, or none. A host that the job does not have yet is connected as those
+// of Options.Hosts are.
+func (j *Job) ScaleHost(ctx context.Context, h Host, launcher int) (string, error) {
+	if h.Slots < 0 || h.Slots > maxPeers {
+		return "", fmt.Errorf("launch: %w: %d peers on host %s, want 0 to %d", ErrOptions, h.Slots, h.Name, maxPeers)
+	}
+	if _, err := addHost(nil, h); err != nil {
+		return "", fmt.Errorf("launch: %w: %w", ErrOptions, err)
+	}
+	return j.scale(ctx, request{Request: "scale", Peers: h.Slots, Host: h.Name}, launcher)
+}
+
+// scale makes a request to a launcher for another number of peers.
+func (j *Job) scale(ctx context.Context, what request, launcher int) (string, error) {
 	s, err := j.Status(ctx)
 	if err != nil {
 		return "", err
@@ -84,7 +102,7 @@ func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
 			local[m.PID] = true
 		}
 	}
-	answer, err := j.ask(ctx, request{Request: "scale", Peers: n}, func(n socketName) bool { return local[n.pid] })
+	answer, err := j.ask(ctx, what, func(n socketName) bool { return local[n.pid] })
 	if err != nil {
 		return "", err
 	}

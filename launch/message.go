@@ -92,10 +92,12 @@ type known struct {
 	Open bool `json:"open,omitempty"`
 }
 
-// scaleOrder asks the launcher for Peers local peers. Seq tells orders of one peer apart.
+// scaleOrder asks the launcher for Peers peers in all, or on a host. Seq tells orders of one
+// peer apart.
 type scaleOrder struct {
-	Seq   int `json:"seq"`
-	Peers int `json:"peers"`
+	Seq   int    `json:"seq"`
+	Peers int    `json:"peers"`
+	Host  string `json:"host,omitempty"`
 }
 
 // scaleResult answers the scaleOrder of the same Seq; one of the texts is set.

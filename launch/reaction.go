@@ -3,7 +3,6 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -42,8 +41,7 @@ func (r *runner) message(from int, m message) {
 	case m.Suspect != "":
 		r.suspect(m.Suspect.Short())
 	case m.Scale != nil:
-		result := r.scale(*m.Scale)
-		r.deliver([]letter{{from, message{Scaled: &result}}})
+		r.scale(from, *m.Scale)
 	case m.Known != nil:
 		r.meet.learn(*m.Known)
 	}
@@ -184,52 +182,6 @@ func (r *runner) suspect(id string) {
 // halted says that a child that was stopped is being killed.
 func (r *runner) halted(i, pid int) {
 	r.say("%s is stopped and holds up the others: killing it (pid %d)", r.who(r.meet.shortID(i)), pid)
-}
-
-// scale brings the number of local peers to what a user asked for.
-func (r *runner) scale(o scaleOrder) scaleResult {
-	result := scaleResult{Seq: o.Seq}
-	var err error
-	if result.Text, err = r.rescale(o.Peers); err != nil {
-		result.Error = err.Error()
-	}
-	return result
-}
-
-// rescale starts peers or asks some to leave, and says what it does.
-func (r *runner) rescale(n int) (string, error) {
-	switch {
-	case r.out.signal != 0:
-		return "", fmt.Errorf("elrun was interrupted: the job is ending")
-	case r.changes.done:
-		return "", fmt.Errorf("the job has finished")
-	case !r.meet.started:
-		return "", fmt.Errorf("not all peers have joined yet")
-	}
-	var leaving []int
-	for i, c := range r.children {
-		if !c.asked.IsZero() {
-			leaving = append(leaving, i)
-		}
-	}
-	before := len(r.children) - len(leaving)
-	plan, err := planScale(r.running(), leaving, n)
-	if err != nil {
-		return "", err
-	}
-	for _, i := range plan.start {
-		if err := r.startLate(i, n, nil); err != nil {
-			return "", fmt.Errorf("start peer %d: %w", i, err)
-		}
-	}
-	for _, i := range plan.leave {
-		r.children[i].asked = time.Now()
-		r.children[i].ask(syscall.SIGTERM)
-	}
-	r.o.Peers, r.comebacks = n, nil // a peer that is to come back is counted anew
-	text := fmt.Sprintf("%s %d: %v", plural(before, "local peer becomes", "local peers become"), n, plan)
-	r.say("scale: %s", text)
-	return text, nil
 }
 
 // event keeps what the launcher shows.

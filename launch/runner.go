@@ -87,6 +87,8 @@ func (r *runner) loop(ctx context.Context) {
 		select {
 		case n := <-r.notices:
 			r.notice(n)
+		case a := <-r.hosts.arrivals():
+			r.arrived(a)
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
 		case <-end:
@@ -120,6 +122,7 @@ func (r *runner) tick(now time.Time) {
 		r.tell()
 	}
 	r.hosts.beat(now)
+	r.answerLate(now)
 	r.sayAll(r.changes.due(now))
 	if r.out.signal == 0 {
 		r.sayAll(r.lobby.due(now))

@@ -9,24 +9,26 @@ import (
 
 func TestPlanScale(t *testing.T) {
 	for _, c := range []struct {
-		running, leaving []int
-		n                int
-		want             string
+		running, leaving, taken []int
+		n                       int
+		want                    string
 	}{
-		{[]int{0, 1}, nil, 4, "starting peers 2, 3"},
-		{[]int{0, 2}, nil, 3, "starting peer 1"},
-		{[]int{0, 1, 2}, nil, 1, "asking peers 2, 1 to leave"},
-		{[]int{0, 1}, nil, 2, "nothing to do"},
-		{[]int{0, 1, 2}, []int{2}, 2, "nothing to do"},
-		{[]int{0, 1, 2}, []int{2}, 3, "starting peer 3"}, // 2 still runs
-		{nil, nil, 11, "starting peers 0, 1, 2, 3, 4, 5, 6, 7, 3 more"},
+		{[]int{0, 1}, nil, nil, 4, "starting peers 2, 3"},
+		{[]int{0, 2}, nil, nil, 3, "starting peer 1"},
+		{[]int{0, 1, 2}, nil, nil, 1, "asking peers 2, 1 to leave"},
+		{[]int{0, 1}, nil, nil, 2, "nothing to do"},
+		{[]int{0, 1, 2}, []int{2}, nil, 2, "nothing to do"},
+		{[]int{0, 1, 2}, []int{2}, nil, 3, "starting peer 3"},           // 2 still runs
+		{[]int{1, 3}, nil, []int{0, 1, 2, 3}, 4, "starting peers 4, 5"}, // others have 0 and 2
+		{[]int{1, 3}, nil, []int{0, 1, 2, 3}, 0, "asking peers 3, 1 to leave"},
+		{nil, nil, nil, 11, "starting peers 0, 1, 2, 3, 4, 5, 6, 7, 3 more"},
 	} {
-		if p, err := planScale(c.running, c.leaving, c.n); err != nil || p.String() != c.want {
+		if p, err := planScale(c.running, c.leaving, c.taken, c.n); err != nil || p.String() != c.want {
 			t.Errorf("%v without %v to %d: %v, %v, want %s", c.running, c.leaving, c.n, p, err, c.want)
 		}
 	}
-	for _, n := range []int{0, -1, maxPeers + 1} {
-		if p, err := planScale([]int{0}, nil, n); err == nil {
+	for _, n := range []int{-1, maxPeers + 1} {
+		if p, err := planScale([]int{0}, nil, nil, n); err == nil {
 			t.Errorf("to %d: %v", n, p)
 		}
 	}
@@ -44,8 +46,9 @@ func TestPlanScaleProperty(t *testing.T) {
 				leaving = append(leaving, i)
 			}
 		}
-		n := rapid.IntRange(1, 12).Draw(t, "n")
-		p, err := planScale(running, leaving, n)
+		taken := indices.Draw(t, "taken")
+		n := rapid.IntRange(0, 12).Draw(t, "n")
+		p, err := planScale(running, leaving, taken, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +63,7 @@ func TestPlanScaleProperty(t *testing.T) {
 			stay[i] = false
 		}
 		for _, i := range p.start {
-			if _, there := stay[i]; there {
+			if _, there := stay[i]; there || slices.Contains(taken, i) {
 				t.Fatalf("%d is started and runs", i)
 			}
 			stay[i] = true

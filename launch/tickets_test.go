@@ -15,7 +15,7 @@ import (
 
 func TestServiceErrors(t *testing.T) {
 	s := testServices()
-	s.scale = func(context.Context, int) (string, error) { return "", errNoLauncher }
+	s.scale = func(context.Context, Host) (string, error) { return "", errNoLauncher }
 	s.ticket = func(context.Context, time.Duration, bool) (Ticket, error) { return Ticket{}, errors.New("no member") }
 	for line, want := range map[string]string{
 		`{"request":"scale","peers":2}`:         "has ended",

@@ -189,8 +189,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil || len(args) == 0 || args[0] != "scale" || !strings.HasPrefix(k.Command(), "scale") {
 			return
 		}
-		if job, n, err := c.Scale.parse(); err == nil && c.Scale.N == "" && job != "" {
-			t.Errorf("%q: job %q, %d peers", args, job, n)
+		if job, h, err := c.Scale.parse(); err == nil && c.Scale.N == "" && job != "" {
+			t.Errorf("%q: job %q, peers %+v", args, job, h)
 		}
 	})
 }
@@ -208,6 +208,8 @@ func TestScaleArguments(t *testing.T) {
 		"scale --elrun=7 3":       {Job: "3", Elrun: 7},
 		"scale 12 3":              {Job: "12", N: "3"},
 		"scale --elrun=7 -- j 33": {Job: "j", N: "33", Elrun: 7},
+		"scale j a@b:3":           {Job: "j", N: "a@b:3"},
+		"scale a@b:33":            {Job: "a@b:33"},
 	} {
 		var c commands
 		parser, err := newParser(&c, &terminal{}, func(int) {})
@@ -217,9 +219,10 @@ func TestScaleArguments(t *testing.T) {
 		if _, err := parser.Parse(nameTicket(strings.Fields(line))); err != nil || c.Scale != want {
 			t.Errorf("%s: %+v, %v, want %+v", line, c.Scale, err, want)
 		}
-		job, n, err := c.Scale.parse()
-		if wantJob := map[bool]string{true: "", false: want.Job}[want.N == ""]; err != nil || job != wantJob || n%30 != 3 {
-			t.Errorf("%s: job %q, %d peers, %v", line, job, n, err)
+		job, h, err := c.Scale.parse()
+		host := map[bool]string{true: "a@b"}[strings.Contains(line, "@")]
+		if wantJob := map[bool]string{true: "", false: want.Job}[want.N == ""]; err != nil || job != wantJob || h.Slots%30 != 3 || h.Name != host {
+			t.Errorf("%s: job %q, peers %+v, %v", line, job, h, err)
 		}
 	}
 }

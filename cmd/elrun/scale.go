@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/elrun/elrun/launch"
 )
@@ -13,21 +14,25 @@ import (
 type scaleCommand struct {
 	Elrun int    `placeholder:"PID" help:"Process ID of the elrun, if several have peers of the job here."`
 	Job   string `arg:"" name:"job" help:"Name of the job, or its beginning; may be left out if there is only one."`
-	N     string `arg:"" optional:"" name:"n" help:"Number of the job's peers that the elrun is to have on this host."`
+	N     string `arg:"" optional:"" name:"n" help:"Number of peers that the elrun is to have, or HOST:N for those on a host of a job that was started with -H; a host that it does not have yet is added."`
 }
 
 // Run changes the number of peers and says what happens.
 func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
-	name, n, err := c.parse()
+	name, h, err := c.parse()
 	if err != nil {
-		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun scale [JOB] N [--elrun PID]\n", err)
+		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun scale [JOB] N|HOST:N [--elrun PID]\n", err)
 		return exitStatus(statusUsage)
 	}
 	job, err := launch.Find(ctx, name)
 	if err != nil {
 		return err
 	}
-	text, err := job.Scale(ctx, n, c.Elrun)
+	scale := func() (string, error) { return job.Scale(ctx, h.Slots, c.Elrun) }
+	if h.Name != "" {
+		scale = func() (string, error) { return job.ScaleHost(ctx, h, c.Elrun) }
+	}
+	text, err := scale()
 	if err != nil {
 		return err
 	}
@@ -35,17 +40,27 @@ func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// parse reads "[JOB] N": a single argument is the number.
-func (c *scaleCommand) parse() (job string, n int, err error) {
-	job, number := c.Job, c.N
-	if number == "" {
-		job, number = "", c.Job
+// parse reads "[JOB] N" or "[JOB] HOST:N": a single argument is the last of these. A host
+// without a name stands for all.
+func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
+	job, last := c.Job, c.N
+	if last == "" {
+		job, last = "", c.Job
 	}
-	if n, err = strconv.Atoi(number); err != nil {
-		return "", 0, fmt.Errorf("number of peers %q: want a number", number)
+	number, onHost := last, false
+	if i := strings.LastIndexByte(last, ':'); i >= 0 {
+		h.Name, number, onHost = last[:i], last[i+1:], true
 	}
-	if n < 1 {
-		return "", 0, fmt.Errorf("%d peers: want at least 1, or end the job by elrun stop", n)
+	if h.Slots, err = strconv.Atoi(number); err != nil {
+		return "", h, fmt.Errorf("number of peers %q: want a number, or HOST:N", last)
 	}
-	return job, n, nil
+	switch {
+	case onHost && h.Name == "":
+		return "", h, fmt.Errorf("%q: want a host before the colon", last)
+	case h.Slots < 1 && !onHost:
+		return "", h, fmt.Errorf("%d peers: want at least 1, or end the job by elrun stop", h.Slots)
+	case h.Slots < 0:
+		return "", h, fmt.Errorf("%d peers on host %s: want 0 or more", h.Slots, h.Name)
+	}
+	return job, h, nil
 }
