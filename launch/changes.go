@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ const (
 	gatherPeriod = 100 * time.Millisecond
 	// waitingPause is the least time between two lines about one quorum that is awaited.
 	waitingPause = 30 * time.Second
+	// longestLine is how many bytes the line about a change may have that names each member.
+	longestLine = 200
 	// maxSaid bounds the memory of what has been said.
 	maxSaid = 1000
 )
@@ -243,18 +246,23 @@ func (c *changes) flush() []string {
 	if p == nil {
 		return nil
 	}
-	var parts []string
-	lost, detect := false, 0.0
+	line := c.word(p, c.each(p))
+	if len(line) > longestLine {
+		line = c.word(p, c.summary(p))
+	}
 	for _, id := range p.gone {
-		r := c.reason(id)
-		parts = append(parts, c.wordGone(id, r))
-		if !r.left {
-			lost, detect = true, max(detect, r.detectMS)
-		}
 		delete(c.reasons, id)
 	}
-	for _, id := range p.came {
-		parts = append(parts, c.wordCame(id, c.reason(id)))
+	return []string{line}
+}
+
+// word returns the line about a change. parts say who is gone and who came.
+func (c *changes) word(p *change, parts []string) string {
+	lost, detect := false, 0.0
+	for _, id := range p.gone {
+		if r := c.reason(id); !r.left {
+			lost, detect = true, max(detect, r.detectMS)
+		}
 	}
 	if lost && detect > 0 {
 		parts = append(parts, fmt.Sprintf("noticed after %.1f ms", detect))
@@ -262,7 +270,65 @@ func (c *changes) flush() []string {
 	if lost && p.counted {
 		parts = append(parts, fmt.Sprintf("recomputed %d", p.recomputed))
 	}
-	return []string{fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))}
+	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))
+}
+
+// each says of each member that is gone or came how that was.
+func (c *changes) each(p *change) []string {
+	var parts []string
+	for _, id := range p.gone {
+		parts = append(parts, c.wordGone(id, c.reason(id)))
+	}
+	for _, id := range p.came {
+		parts = append(parts, c.wordCame(id, c.reason(id)))
+	}
+	return parts
+}
+
+// summary counts the members that are gone or came. The event log has all of them.
+func (c *changes) summary(p *change) []string {
+	left, lost := 0, make(map[string]int) // by cause
+	for _, id := range p.gone {
+		switch r := c.reason(id); {
+		case r.left:
+			left++
+		case r.end != "":
+			lost["exit"]++
+		case r.out:
+			lost["out"]++
+		default:
+			lost[r.cause]++
+		}
+	}
+	var parts, causes []string
+	for _, cause := range slices.Sorted(maps.Keys(lost)) {
+		causes = append(causes, fmt.Sprintf("%d %s", lost[cause], wordCauses(cause)))
+	}
+	if all := p.peers - len(p.came) + len(p.gone); len(causes) > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d peers are lost (%s)", len(p.gone)-left, all, strings.Join(causes, ", ")))
+	}
+	if left > 0 {
+		parts = append(parts, plural(left, "peer has", "peers have")+" left")
+	}
+	if len(p.came) > 0 {
+		parts = append(parts, plural(len(p.came), "peer has", "peers have")+" joined")
+	}
+	return parts
+}
+
+// wordCauses is wordCause for several members, in few words.
+func wordCauses(cause string) string {
+	switch cause {
+	case "exit":
+		return "ended"
+	case "reset":
+		return "disconnected"
+	case "out":
+		return "put out"
+	case "":
+		return "for reasons that were not told"
+	}
+	return cause
 }
 
 // wordNext says what so many members do now. They may let others in, and lose some, while

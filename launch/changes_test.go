@@ -275,3 +275,22 @@ func TestChangesFormerSelf(t *testing.T) {
 	s.pass(time.Hour)
 	s.expect(t, "epoch 3: <m> was put out, <n> has joined; 3 peers go on")
 }
+
+// Whatever number of members is gone or comes, one line of bounded length says so.
+func TestChangesOfMany(t *testing.T) {
+	s := newScript()
+	s.c.who = func(id string) string { return "peer 99 (" + id + "zzzzzzz)" }
+	all := "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	s.view(1, "start", all[:50])
+	for _, id := range all[:20] {
+		s.tell(1, 1, 0, event.Lost{Who: string(id), Cause: "silent", DetectMS: 1500.04})
+	}
+	for _, id := range all[20:30] {
+		s.tell(1, 1, 0, event.Leave{Who: string(id)})
+	}
+	s.lines = append(s.lines, s.c.ended("E", "was killed", s.now)...)
+	s.view(2, "lost", all[31:])
+	s.tell(3, 2, 8, event.Step{Recomputed: 4})
+	s.pass(costPeriod)
+	s.expect(t, "epoch 2: 21 of 50 peers are lost (1 ended, 20 silent), 10 peers have left, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 31 peers go on")
+}
