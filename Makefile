@@ -15,13 +15,14 @@ BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
 PACKAGES = ./...
+PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 NESTED   = -C scripts/figures ./...
 
 # Left out of "make race": tests that look at files or compare results, and those that
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential dist clean
+.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -100,15 +101,22 @@ soak: ## MINUTES=20 of whatever can happen to processes
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
 
-# The bytes depend on the source and on the version of Go alone.
-dist: ## static tarballs for Linux and macOS, amd64 and arm64, in dist/
+# The bytes depend on the commit and on the version of Go alone. The version control stamp,
+# from which elrun knows its version, is left out where git does not trust the folder.
+dist: ## static tarballs for Linux and macOS, amd64 and arm64, in dist/ (PLATFORMS)
 	@mkdir -p dist
-	@for p in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do \
+	@vcs=$$(git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false); for p in $(PLATFORMS); do \
 		name=elrun-$$(echo $$p | tr / -); mkdir -p dist/$$name && \
-		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} GOAMD64=v1 GOARM64=v8.0 GOFLAGS= $(GO) build -trimpath -buildvcs=false -ldflags="-s -w -buildid=" -o dist/$$name/elrun ./cmd/elrun && \
-		CGO_ENABLED=0 $(GO) run ./scripts/dist dist/$$name.tar.gz $$name dist/$$name/elrun LICENSE README.md && \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} GOAMD64=v1 GOARM64=v8.0 GOFLAGS= $(GO) build -trimpath -buildvcs=$$vcs -ldflags="-s -w -buildid=" -o dist/$$name/elrun ./cmd/elrun && \
+		GO="$(GO)" $(GO) run ./scripts/notices dist/$$name/elrun >dist/$$name/NOTICES && \
+		CGO_ENABLED=0 $(GO) run ./scripts/dist dist/$$name.tar.gz $$name dist/$$name/elrun dist/$$name/NOTICES LICENSE README.md scripts/systemd/elrun-join@.service && \
 		rm -r dist/$$name && echo dist/$$name.tar.gz || exit 1; \
 	done
+
+# nfpm is run at this version and is no dependency: go.mod must not grow by what packs.
+deb: ## Debian packages for amd64 and arm64, in dist/ (PLATFORMS)
+	@$(MAKE) dist PLATFORMS="$$(echo $(PLATFORMS) | tr ' ' '\n' | grep ^linux/ | tr '\n' ' ')"
+	@for p in $(PLATFORMS); do case $$p in linux/*) GO="$(GO)" scripts/deb/build.sh $${p#*/} || exit 1;; esac; done
 
 clean: ## remove what the build made; the data stays
 	@rm -rf bin dist

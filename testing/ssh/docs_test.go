@@ -1,6 +1,7 @@
 package ssh
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,15 +11,51 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// The commands of docs/hosts.md about ssh do what it says, in a folder with its file of hosts and a
-// program of this name.
-func TestDocs(t *testing.T) {
+// docs returns a section of docs/hosts.md.
+func docs(t *testing.T, title string) string {
+	t.Helper()
 	text, err := os.ReadFile("../../docs/hosts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## ssh\n")
+	_, section, _ := strings.Cut(string(text), "\n## "+title+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
+	return section
+}
+
+// The command of docs/hosts.md that unpacks a tarball on a host leaves an elrun there.
+func TestDocsTarball(t *testing.T) {
+	a := &attempt{server: newServer(t)}
+	dir, home := t.TempDir(), t.TempDir()
+	name := "elrun-linux-amd64" // of whatever system: it is the elrun of this test
+	dist := filepath.Join(dir, "dist")
+	if err := errors.Join(os.Mkdir(dist, 0o700), os.Symlink(a.wrapper(t, "export HOME="+home), filepath.Join(dir, "ssh"))); err != nil {
+		t.Fatal(err)
+	}
+	tarball := exec.Command("go", "run", "./scripts/dist", filepath.Join(dist, name+".tar.gz"), name, process.Elrun(), "LICENSE")
+	tarball.Dir = "../.."
+	if out, err := tarball.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for line := range strings.Lines(docs(t, "Machines without Go")) {
+		if command, indented := strings.CutPrefix(line, "    ssh"); indented {
+			cmd := exec.Command("sh", "-c", "./ssh"+command)
+			cmd.Dir = dir
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", line, err, out)
+			}
+		}
+	}
+	out, err := exec.Command(filepath.Join(home, ".local", "bin", "elrun"), "version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "elrun ") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// The commands of docs/hosts.md about ssh do what it says, in a folder with its file of hosts and a
+// program of this name.
+func TestDocs(t *testing.T) {
+	section := docs(t, "ssh")
 	s := newServer(t)
 	dir, bin := t.TempDir(), t.TempDir()
 	write := func(path, text string) {

@@ -1,0 +1,48 @@
+#!/bin/sh
+# check.sh makes the Debian package for this machine twice, wants the same bytes, installs it
+# into a scratch root, as root by dpkg and else by unpacking, and runs what is there.
+set -eu
+cd "$(dirname "$0")/../.."
+command -v dpkg >/dev/null || {
+	echo "check.sh: no dpkg here: nothing is checked" >&2
+	[ -z "${ELRUN_CI:-}" ] && exit 0
+	exit 1
+}
+arch=$(dpkg --print-architecture)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+for i in 1 2; do
+	rm -f dist/elrun_*_"$arch".deb
+	make -s deb PLATFORMS="linux/$arch"
+	mkdir "$scratch/$i"
+	cp dist/elrun-linux-"$arch".tar.gz "$scratch/$i/"
+	mv dist/elrun_*_"$arch".deb "$scratch/$i/elrun.deb"
+done
+diff -r "$scratch/1" "$scratch/2"
+
+root=$scratch/root
+mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
+touch "$root/var/lib/dpkg/status"
+if [ "$(id -u)" -eq 0 ]; then
+	dpkg --root="$root" --log="$scratch/log" -i "$scratch/1/elrun.deb"
+	dpkg --root="$root" -s elrun | grep '^Version: [0-9]'
+else
+	dpkg-deb -x "$scratch/1/elrun.deb" "$root"
+fi
+"$root/usr/bin/elrun" version
+"$root/usr/bin/elrun" doctor
+for f in lib/systemd/system/elrun-join@.service share/doc/elrun/copyright share/doc/elrun/README.md; do
+	[ -s "$root/usr/$f" ] || {
+		echo "check.sh: the package lacks /usr/$f" >&2
+		exit 1
+	}
+done
+# Each module in the program has its licence there.
+"${GO:-go}" version -m "$root/usr/bin/elrun" | awk '$1 == "dep" { print $2 " " $3 }' | while read -r module; do
+	grep -qxF "$module" "$root/usr/share/doc/elrun/copyright" || {
+		echo "check.sh: no licence of $module" >&2
+		exit 1
+	}
+done
+echo "check.sh: the package is the same twice, and works"
