@@ -12,6 +12,7 @@ require (
 	golang.org/x/sys v0.49.0
 	gonum.org/v1/gonum v0.17.0
 	gorgonia.org/tensor v0.9.25-0.20240409020000-068d850921c0
+	lukechampine.com/blake3 v1.4.1
 	pgregory.net/rapid v1.3.0
 )
 
@@ -75,5 +76,5 @@ require (
 	google.golang.org/protobuf v1.36.11 // indirect
 	gorgonia.org/vecf32 v0.9.0 // indirect
 	gorgonia.org/vecf64 v0.9.0 // indirect
-	lukechampine.com/blake3 v1.4.1 // indirect
+
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/elrun/elrun/elastic/internal/transfer"
 	"github.com/elrun/elrun/event"
@@ -71,15 +72,26 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, odd := range snap.Odd {
-		j.k.emit(0, event.Resync{Who: ID(odd).Short(), Reason: "its state differs from that of the others"})
-	}
+	j.nameOdd(snap)
 	if snap.Replays {
 		a.replayer, _ = g.state.(Replayer)
 	}
 	a.moved, a.copied = snap.Bytes, snap.Stats.Elapsed
 	err = a.run()
 	return a.moved, err
+}
+
+// nameOdd tells the log which donors had another state than most, or sent it other than they
+// had it.
+func (j *joiner) nameOdd(snap *transfer.Snapshot) {
+	for _, forger := range snap.Forged {
+		j.k.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})
+	}
+	for _, odd := range snap.Odd {
+		if !slices.Contains(snap.Forged, odd) {
+			j.k.emit(0, event.Forged{Who: ID(odd).Short(), Reason: "its state has other hashes than that of most members"})
+		}
+	}
 }
 
 // donors returns the members to copy from.

@@ -121,6 +121,27 @@ type Fenced struct {
 // Name returns "fenced".
 func (Fenced) Name() string { return "fenced" }
 
+// Forged says that a member gave a newcomer another state than most members have. It was
+// refused, and came from another member.
+type Forged struct {
+	Who    string `json:"who"`
+	Reason string `json:"reason"`
+}
+
+// Name returns "forged".
+func (Forged) Name() string { return "forged" }
+
+// Audit says that members have computed a member's part of a step again, and what came of it
+// (trainer.Config.Audit).
+type Audit struct {
+	Who    []string `json:"who"`    // those whose result differs from that of most, or both if nobody can tell
+	Out    bool     `json:"out"`    // they are put out
+	Reason string   `json:"reason"` // what differs from what
+}
+
+// Name returns "audit".
+func (Audit) Name() string { return "audit" }
+
 // Resync says that a peer has copied what it lacked from others.
 type Resync struct {
 	Who    string  `json:"who"`

@@ -113,6 +113,10 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Parked](b)
 	case Fenced{}.Name():
 		return decode[Fenced](b)
+	case Forged{}.Name():
+		return decode[Forged](b)
+	case Audit{}.Name():
+		return decode[Audit](b)
 	case Resync{}.Name():
 		return decode[Resync](b)
 	case Mismatch{}.Name():

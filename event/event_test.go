@@ -25,6 +25,8 @@ func bodies() []Body {
 		Leave{Who: "a", Reason: "asked"},
 		Parked{Who: "a", Reason: "never level"},
 		Fenced{Who: "a", Reason: "silent"},
+		Forged{Who: "b", Reason: "hash"},
+		Audit{Who: []string{"a", "b"}, Out: true, Reason: "rank 1"},
 		Resync{Who: "a", Reason: "behind", Bytes: 9, MS: 2},
 		Quorum{State: "lost", Present: 1, Needed: 2},
 		Restart{MS: 4},

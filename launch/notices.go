@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/elrun/elrun/event"
@@ -59,12 +60,32 @@ func (c *changes) wordOther(e event.Event) string {
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			c.who(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
+	case event.Forged:
+		return fmt.Sprintf("%s gave a newcomer a state that most members do not have (%s); it was refused: look at the memory of %s, or put it out",
+			c.who(b.Who), b.Reason, c.who(b.Who))
+	case event.Audit:
+		return c.wordAudit(b, e.Step)
 	case event.Mismatch:
 		return "the job cannot begin: " + b.Reason
 	case event.Quorum:
 		return wordQuorum(b)
 	}
 	return ""
+}
+
+// wordAudit says what came of the audit of a step.
+func (c *changes) wordAudit(a event.Audit, step int64) string {
+	var who []string
+	for _, id := range a.Who {
+		who = append(who, c.who(id))
+	}
+	names := strings.Join(who, " and ")
+	if !a.Out {
+		return fmt.Sprintf("audit of step %d: %s; one of %s is wrong, and too few others are there to tell which: start again from a checkpoint on checked hosts",
+			step, a.Reason, names)
+	}
+	return fmt.Sprintf("audit of step %d: %s; put out: %s (bad memory, or it cheats); steps before may be wrong, too: check its host, or go back to a checkpoint",
+		step, a.Reason, names)
 }
 
 // wordQuorum says how a group stands that is too small.

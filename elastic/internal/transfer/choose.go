@@ -22,6 +22,7 @@ type promise struct {
 type chooser struct {
 	client
 	odd      map[string]bool // donors that are not to be asked
+	forged   map[string]bool // donors that sent a chunk that the majority does not have
 	distance int64           // steps between the furthest donor and the snapshot
 	missed   bool            // the last choice came too late
 	full     bool            // donors have no memory for another snapshot

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 const (
@@ -96,11 +94,12 @@ func (c *copying) needs(first, count int) bool {
 
 // deliver checks and keeps a chunk, unless another donor was faster.
 func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
-	wrong := xxhash.Sum64(data) != h.vote.hashes[i]
+	wrong := sumOf(data) != h.vote.hashes[i] // its vote is the elected one
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if wrong {
 		h.wrong++
+		c.forged[h.name] = true
 		return false, fmt.Errorf("%w: chunk %d of %s has a wrong hash", errWire, i, h.name)
 	}
 	h.fails = 0
@@ -170,7 +169,7 @@ func (c *copying) electLocked() {
 	if c.elected != nil {
 		return
 	}
-	votes := map[uint64]int{}
+	votes := map[sum]int{}
 	voters, waiting := 0, 0
 	for _, h := range c.hands {
 		switch {
@@ -217,6 +216,6 @@ func (c *copying) account(s *Stats) {
 func (c *copying) snapshot(stats Stats) *Snapshot {
 	return &Snapshot{
 		Step: c.promise.step, Bytes: c.elected.bytes, Replays: c.promise.replays,
-		Odd: slices.Sorted(maps.Keys(c.odd)), Stats: stats, chunks: c.chunks,
+		Odd: slices.Sorted(maps.Keys(c.odd)), Forged: slices.Sorted(maps.Keys(c.forged)), Stats: stats, chunks: c.chunks,
 	}
 }

@@ -51,12 +51,17 @@
 //	   | updates after S+k                    |
 //	   |------------------------------------->|   waits for the next one: level
 //
-// Chunks are verified one by one. The manifest that counts is that of most donors; one
-// that differs is named in the result and not used. A donor that fails loses only what
+// Chunks are verified one by one as they arrive, by BLAKE3. The manifest that counts is that
+// of most donors, and nothing is fetched before it is known; a donor whose manifest differs
+// is named in the result and not used, and one that sends a chunk with another hash is named,
+// too. So as long as most of the donors are honest the others cannot forge a state. Where as
+// many tell one manifest as another, that of the donor named first counts: of two nobody can
+// tell which is honest. A donor that fails loses only what
 // it had not sent. When nothing is left to ask for, idle donors are asked for what slow
-// ones still owe, so that the slowest does not decide when the copy is complete. Hashes
-// are xxhash64: they find broken memory and broken links, and do not protect from a
-// donor that forges them. Who may be a donor is decided by the network below.
+// ones still owe, so that the slowest does not decide when the copy is complete.
+//
+// An update comes from one donor and has an xxhash64, which finds broken memory and broken
+// links, and no forgery. Who may be a donor is decided by the network below.
 //
 // What a donor keeps for a joiner it keeps for the time of a lease, which each request
 // renews: the snapshot, and the updates after it, of which the oldest go first when

@@ -14,10 +14,13 @@ type Snapshot struct {
 	Step    int64
 	Bytes   int64
 	Replays bool // the donors keep the updates after Step: Follow can go on from there
-	// Odd names donors that were not used because their snapshot differed from that of
-	// most, or did not have the hashes that they said.
-	Odd   []string
-	Stats Stats
+	// Odd names donors that were not used any more because their snapshot differed from that
+	// of most, or because they sent wrong chunks again and again.
+	Odd []string
+	// Forged names donors that sent a chunk that does not have the hash that most told: such
+	// a chunk was refused, and came from another donor.
+	Forged []string
+	Stats  Stats
 
 	chunks [][]byte
 }
@@ -41,7 +44,7 @@ func (s *Snapshot) Reader() *Reader { return &Reader{pieces: s.chunks} }
 func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 	start := time.Now()
 	o = o.withDefaults()
-	ch := &chooser{client: client{src, o}, odd: map[string]bool{}, distance: 2}
+	ch := &chooser{client: client{src, o}, odd: map[string]bool{}, forged: map[string]bool{}, distance: 2}
 	stats := Stats{From: map[string]int64{}}
 	for wait := firstPause; ; wait = min(2*wait, longPause) {
 		p, err := ch.choose(ctx)

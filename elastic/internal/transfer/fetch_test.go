@@ -100,6 +100,36 @@ func damageChunks(req, b []byte) {
 	}
 }
 
+// A minority of donors that forges the state, be it in chunks alone or in the hashes as well,
+// is refused and named, and nothing of it is kept.
+func TestForgersAreNamed(t *testing.T) {
+	for _, c := range []struct{ donors, forgers int }{{3, 1}, {5, 2}} {
+		for _, hashes := range []bool{false, true} {
+			run(t, func(t *testing.T) *world {
+				w := newWorld(t, c.donors, linkRate, Config{})
+				for _, n := range w.nodes[:c.forgers] {
+					if n.spoil = hashes; !hashes {
+						n.damage = damageChunks
+					}
+				}
+				return w
+			}, func(ctx context.Context, w *world) {
+				s, err := Fetch(ctx, w, w.options())
+				w.fetched(s, err)
+				named := s.Forged
+				if hashes {
+					named = s.Odd
+				}
+				for i, n := range w.nodes {
+					if slices.Contains(named, n.name) != (i < c.forgers) {
+						t.Errorf("%d of %d forge (hashes: %v): odd %v, forged %v", c.forgers, c.donors, hashes, s.Odd, s.Forged)
+					}
+				}
+			})
+		}
+	}
+}
+
 // What dying donors have sent is kept: nearly nothing comes twice.
 func TestDeathsCostOnlyWhatWasNotSent(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {

@@ -76,11 +76,11 @@ func (s *slabs) sum() uint64 {
 	return d.Sum64()
 }
 
-// hashes returns the xxhash64 of each piece.
-func (s *slabs) hashes() []uint64 {
-	out := make([]uint64, len(s.pieces))
+// hashes returns the hash of each piece.
+func (s *slabs) hashes() []sum {
+	out := make([]sum, len(s.pieces))
 	for i, p := range s.pieces {
-		out[i] = xxhash.Sum64(p)
+		out[i] = sumOf(p)
 	}
 	return out
 }

@@ -3,12 +3,14 @@ package transfer
 import (
 	"bufio"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/cespare/xxhash/v2"
+	"lukechampine.com/blake3"
 )
 
 // Limits of what a decoder believes. Memory for what is longer than a line is taken
@@ -70,7 +72,7 @@ type header struct {
 	Bytes   int64  `json:"bytes,omitempty"` // of the state, as far as is known; of a manifest's snapshot
 	Chunk   int    `json:"chunk,omitempty"` // bytes of a chunk
 	Count   int    `json:"count,omitempty"` // hashes, chunks or updates that follow
-	Sum     uint64 `json:"sum,omitempty"`   // of a manifest
+	Sum     sum    `json:"sum,omitzero"`    // of a manifest
 }
 
 // held is a snapshot that a donor has, or has promised to make.
@@ -198,33 +200,49 @@ func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// manifest describes a snapshot.
+// sum is a BLAKE3 hash of 256 bits: nobody finds other bytes that have it.
+type sum [32]byte
+
+// sumOf returns the hash of b.
+func sumOf(b []byte) sum { return blake3.Sum256(b) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *sum) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(s)) {
+		return fmt.Errorf("%w: a hash of %d characters", errWire, len(text))
+	}
+	_, err := hex.Decode(s[:], text)
+	return err
+}
+
+// manifest describes a snapshot. Manifests with one sum describe the same bytes, so that who
+// knows the sum knows a forged chunk.
 type manifest struct {
 	step   int64
 	bytes  int64
 	chunk  int
-	hashes []uint64 // xxhash64 of each chunk
-	sum    uint64   // over all of the above
+	hashes []sum // of each chunk
+	sum    sum   // over all of the above
 }
 
 // newManifest computes the sum.
-func newManifest(step, bytes int64, chunk int, hashes []uint64) *manifest {
+func newManifest(step, bytes int64, chunk int, hashes []sum) *manifest {
 	m := &manifest{step: step, bytes: bytes, chunk: chunk, hashes: hashes}
-	d := xxhash.New()
 	b := binary.LittleEndian.AppendUint64(nil, uint64(step))
 	b = binary.LittleEndian.AppendUint64(b, uint64(bytes))
 	b = binary.LittleEndian.AppendUint64(b, uint64(chunk))
-	d.Write(b)
-	d.Write(m.encode())
-	m.sum = d.Sum64()
+	m.sum = sumOf(append(b, m.encode()...))
 	return m
 }
 
 // encode returns the hashes as they follow the header.
 func (m *manifest) encode() []byte {
-	b := make([]byte, 0, 8*len(m.hashes))
+	b := make([]byte, 0, len(sum{})*len(m.hashes))
 	for _, h := range m.hashes {
-		b = binary.LittleEndian.AppendUint64(b, h)
+		b = append(b, h[:]...)
 	}
 	return b
 }
@@ -239,17 +257,17 @@ func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
 	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
 		return nil, fmt.Errorf("%w: %d bytes in %d chunks of %d", errWire, h.Bytes, h.Count, h.Chunk)
 	}
-	raw, err := readN(r, nil, 8*int64(h.Count))
+	raw, err := readN(r, nil, int64(len(sum{}))*int64(h.Count))
 	if err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
-	hashes := make([]uint64, h.Count)
+	hashes := make([]sum, h.Count)
 	for i := range hashes {
-		hashes[i] = binary.LittleEndian.Uint64(raw[8*i:])
+		raw = raw[copy(hashes[i][:], raw):]
 	}
 	m := newManifest(step, h.Bytes, h.Chunk, hashes)
 	if m.sum != h.Sum {
-		return nil, fmt.Errorf("%w: manifest has hash %016x, not %016x", errWire, m.sum, h.Sum)
+		return nil, fmt.Errorf("%w: manifest has hash %x, not %x", errWire, m.sum, h.Sum)
 	}
 	return m, nil
 }

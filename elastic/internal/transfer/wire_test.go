@@ -86,7 +86,7 @@ func decodeManifest(b []byte, step int64) (*manifest, error) {
 }
 
 func TestManifest(t *testing.T) {
-	m := newManifest(7, 25, 10, []uint64{1, 2, 3})
+	m := newManifest(7, 25, 10, []sum{{1}, {2}, {3}})
 	if m.length(0) != 10 || m.length(2) != 5 {
 		t.Errorf("lengths %d, %d", m.length(0), m.length(2))
 	}
@@ -130,7 +130,7 @@ func FuzzDecodeRequest(f *testing.F) {
 }
 
 func FuzzManifest(f *testing.F) {
-	f.Add(encodeManifest(newManifest(7, 25, 10, []uint64{1, 2, 3})))
+	f.Add(encodeManifest(newManifest(7, 25, 10, []sum{{1}, {2}, {3}})))
 	f.Add(encodeManifest(newManifest(7, 0, 10, nil)))
 	f.Add([]byte(`{"code":"ok","at":3,"held":[{"step":4}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
