@@ -49,9 +49,9 @@ func layers() []layer {
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
 		// The one place where concrete transports meet the rest.
 		{"level 5", []string{"launch/..."}},
-		// What "elrun bench" measures, for the command and for those who measure with it, and
-		// policies of loadbal on traces of speeds.
-		{"level 6, below the commands", []string{"cmd/elrun/bench", "scripts/balsim"}},
+		// What "elrun bench" measures, for the command and for those who measure with it, the
+		// manifest of "elrun k8s", and policies of loadbal on traces of speeds.
+		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
 		// What only tests use may know everything.

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/cmd/elrun/k8s"
+	"github.com/elrun/elrun/launch"
+)
+
+// k8sCommand is elrun k8s.
+type k8sCommand struct {
+	Name      string    `required:"" placeholder:"JOB" help:"Name of the job and of its objects."`
+	Image     string    `required:"" placeholder:"IMAGE" help:"Image with elrun and PROGRAM in its PATH."`
+	Peers     peerCount `required:"" placeholder:"N" help:"Pods to begin with, one peer in each."`
+	Max       int       `placeholder:"N" help:"Most pods that the Job will be patched to (default: --peers)."`
+	MinPeers  int       `default:"1" placeholder:"N" help:"Fewest peers to train with; below, the job waits (${default})."`
+	Namespace string    `placeholder:"NS" help:"Namespace of the objects (default: the one that kubectl uses)."`
+	CPU       string    `name:"cpu" default:"1" placeholder:"Q" help:"Cores that each pod asks for, as in 500m or 2 (${default})."`
+	Memory    string    `default:"1Gi" placeholder:"Q" help:"Memory that each pod asks for, and gets at most (${default})."`
+	Queue     string    `placeholder:"QUEUE" help:"LocalQueue of Kueue that decides when the job may start."`
+	Program   []string  `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
+}
+
+// Run prints the manifest.
+func (c *k8sCommand) Run(t *terminal) error {
+	spec := k8s.Spec{Name: c.Name, Namespace: c.Namespace, Image: c.Image, Peers: int(c.Peers), MinPeers: c.MinPeers, MaxPeers: c.Max,
+		CPU: c.CPU, Memory: c.Memory, Queue: c.Queue, Program: c.Program}
+	if len(spec.Program) > 0 && spec.Program[0] == "--" {
+		spec.Program = slices.Clone(spec.Program[1:])
+	}
+	text, err := spec.Manifest(k8s.NewKey())
+	if err != nil {
+		return fmt.Errorf("%w: %w", launch.ErrOptions, err)
+	}
+	_, err = t.stdout.Write(text)
+	return err
+}

@@ -1,0 +1,111 @@
+package k8s
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// Spec says which job a manifest is for.
+type Spec struct {
+	Name      string // of the job and of all objects
+	Namespace string // "" for the one that kubectl uses
+	Image     string // has elrun and the program in its PATH
+	Peers     int
+	MinPeers  int // fewest peers to train with; 0 means 1
+	MaxPeers  int // most that the Job will be patched to; 0 means Peers
+
+	CPU, Memory string // of one pod, as quantities of Kubernetes
+	Queue       string // Kueue's LocalQueue; "" without Kueue
+
+	Program []string // and its arguments
+}
+
+// mostPeers is how many pods one job may have.
+const mostPeers = 4096
+
+// Longest names. A pod's host name is the Job's name, a dash and an index, and elrun's job
+// names are shorter than those of Kubernetes.
+const (
+	longestName  = 40
+	longestLabel = 63
+)
+
+// NewKey makes the key of a job, for Manifest: 128 random bits or more, as text.
+func NewKey() string { return rand.Text() + rand.Text() }
+
+// Check reports what cannot be used, in one line.
+func (s *Spec) Check() error {
+	least, most := cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
+	switch {
+	case len(s.Program) == 0:
+		return errors.New("no program: name it behind --, as in -- mnist --passes 3")
+	case s.Peers < 1 || s.Peers > mostPeers:
+		return fmt.Errorf("%d peers: want 1 to %d", s.Peers, mostPeers)
+	case least < 1 || least > s.Peers:
+		return fmt.Errorf("at least %d of %d peers: want 1 to %d", least, s.Peers, s.Peers)
+	case most < s.Peers || most > mostPeers:
+		return fmt.Errorf("at most %d peers, %d at first: want %d to %d", most, s.Peers, s.Peers, mostPeers)
+	case len(s.Image) > 512 || !imageForm().MatchString(s.Image):
+		return fmt.Errorf("image %.60q: want a reference as in registry.example/train:1 or train@sha256:...", s.Image)
+	}
+	for _, word := range s.Program {
+		if !utf8.ValidString(word) || strings.ContainsRune(word, 0) {
+			return fmt.Errorf("argument %.60q: want text in UTF-8", word)
+		}
+	}
+	return cmp.Or(checkName("name", s.Name, nameForm(), longestName), checkOptional("namespace", s.Namespace), checkOptional("queue", s.Queue),
+		checkQuantity("cpu", s.CPU), checkQuantity("memory", s.Memory))
+}
+
+// nameForm is a DNS label that begins with a letter, as Services want it (RFC 1035).
+func nameForm() *regexp.Regexp { return regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`) }
+
+// labelForm is a DNS label (RFC 1123).
+func labelForm() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`) }
+
+// imageForm is a reference: registry and its port, path, tag, digest. All but the path may
+// be missing.
+func imageForm() *regexp.Regexp {
+	return regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+}
+
+// checkName reports a name that is not of a form.
+func checkName(what, name string, form *regexp.Regexp, longest int) error {
+	if name == "" || len(name) > longest || !form.MatchString(name) {
+		return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first a letter, the last no '-'", what, name, longest)
+	}
+	return nil
+}
+
+// checkOptional reports a name that is neither empty nor a label.
+func checkOptional(what, name string) error {
+	if name == "" || len(name) <= longestLabel && labelForm().MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first and the last no '-'", what, name, longestLabel)
+}
+
+// checkQuantity reports an amount of a resource that Kubernetes would refuse, or that is 0.
+func checkQuantity(what, text string) error {
+	m := regexp.MustCompile(`^([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|[kMGTP]|[KMGTP]i)?$`).FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("%s %.60q: want a quantity as in 500m, 2 or 1.5Gi", what, text)
+	}
+	n, ok := new(big.Rat).SetString(m[1])
+	unit := m[2]
+	switch {
+	case !ok || n.Sign() <= 0:
+		return fmt.Errorf("%s %s: want more than 0", what, text)
+	case what == "cpu" && unit != "" && unit != "m":
+		return fmt.Errorf("cpu %s: want cores, as in 500m or 2", text)
+	case what == "memory" && (unit == "m" || strings.Contains(m[1], ".") && unit == ""):
+		return fmt.Errorf("memory %s: want whole bytes, as in 512Mi or 2Gi", text)
+	}
+	return nil
+}
