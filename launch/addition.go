@@ -75,8 +75,12 @@ func (a *additions) late(now time.Time) []addition {
 	return out
 }
 
-// stop ends the attempts and waits for them.
+// stop ends the attempts and waits for them. A nil receiver has none: nothing is added to the
+// hosts of DoctorHosts.
 func (a *additions) stop() {
+	if a == nil {
+		return
+	}
 	a.cancel()
 	a.work.Wait()
 }

@@ -79,6 +79,17 @@ func ExampleFind() {
 	// Output: not running
 }
 
+// How a job ended that is over.
+func ExampleLastStatus() {
+	s, err := launch.LastStatus(context.Background(), "sweep-of-tuesday")
+	if errors.Is(err, launch.ErrNoJob) {
+		fmt.Println("none has ended within a day")
+		return
+	}
+	fmt.Println(s.Ended.Outcome, s.Ended.Reason, err)
+	// Output: none has ended within a day
+}
+
 // What runs on this host.
 func ExampleJobs() {
 	all, err := launch.Jobs(context.Background())

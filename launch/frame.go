@@ -14,7 +14,7 @@ import (
 // frame is a line between a launcher and the agent of a host; Index is that of the peer that
 // it is about, and of the other fields exactly one is set. The order is
 //
-//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... (end)
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... ended (end)
 //	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
@@ -27,7 +27,8 @@ type frame struct {
 	Signal  *signalOrder `json:"signal,omitempty"`
 	Suspect bool         `json:"suspect,omitempty"` // end the peer if it is stopped
 	Ask     *askOrder    `json:"ask,omitempty"`
-	Beat    bool         `json:"beat,omitempty"` // the launcher lives
+	Beat    bool         `json:"beat,omitempty"`  // the launcher lives
+	Ended   *Status      `json:"ended,omitempty"` // how the job ended, to be kept
 
 	// Message goes both ways: what the launcher and the peer say to each other. PID is that
 	// of the peer's process.
@@ -152,7 +153,7 @@ func decodeFrame(line []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	set := 0
-	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat, f.Ask != nil,
+	for _, there := range []bool{f.Begin != nil, f.Part != nil, len(f.Probe) > 0, f.Doctor, f.Spawn != nil, f.Signal != nil, f.Suspect, f.Beat, f.Ended != nil, f.Ask != nil,
 		f.Message != nil, f.Ready != nil, f.Need, f.Prepared != nil, f.Refused != "", f.Probed != nil, f.Findings != nil, f.Output != nil,
 		f.Answer != nil, f.Mistake != "", f.Stopped, f.Exit != nil} {
 		if there {

@@ -23,6 +23,7 @@ func frames() []frame {
 		{Index: 3, Suspect: true},
 		{Beat: true},
 		{Doctor: true},
+		{Ended: &Status{Job: "m", Ended: &Ended{Status: 1, Outcome: "failed"}}},
 		{Index: 3, Ask: &askOrder{Seq: 2, Line: []byte("{}")}},
 		{Index: 3, Answer: &askAnswer{Seq: 2, Reply: reply{Scaling: "x"}}},
 		{Findings: &findings{Checks: []Check{{Level: OK, Name: "cores", Found: "2"}}}},

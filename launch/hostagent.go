@@ -167,6 +167,9 @@ func (a *hostAgent) handle(f frame) error {
 		defer cancel()
 		checks := Doctor(ctx)
 		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
+	case f.Ended != nil:
+		_ = keepEnded(*f.Ended) // the launcher has told of it
+		return nil
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
 	}

@@ -21,6 +21,7 @@ import (
 type runner struct {
 	o        Options
 	path     string // of the program
+	begun    time.Time
 	console  *console
 	hosts    *hostList      // nil where all peers run here
 	children map[int]*child // those that run, by local index
@@ -71,7 +72,7 @@ const (
 )
 
 func newRunner(o Options, path string, order startOrder) *runner {
-	r := &runner{o: o, path: path, notices: make(chan notice), children: make(map[int]*child),
+	r := &runner{o: o, path: path, begun: time.Now(), notices: make(chan notice), children: make(map[int]*child),
 		logged: make(map[int]bool), meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
 	r.changes = newChanges(o.MinPeers, r.who, func(id string) bool { return r.meet.index(id) >= 0 })
 	r.console = newConsole(o.Stdout, o.Stderr, o.Events, o.Live)
@@ -221,9 +222,16 @@ func (r *runner) finish(ctx context.Context) Result {
 		last = printable.Line(done.Line())
 	}
 	status := r.out.status(done, err)
-	if s := r.out.summary(done, status); s != "" && err == nil && r.out.signal == 0 {
-		r.say("%s", s)
+	reason := r.out.summary(done, status)
+	switch {
+	case err != nil:
+		reason = err.Error()
+	case r.out.signal != 0:
+		reason = ""
+	case reason != "":
+		r.say("%s", reason)
 	}
+	r.keep(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
 		status = 1
 	}

@@ -20,6 +20,8 @@ type Status struct {
 	WaitingFor []string `json:"waiting_for"`
 	// Balanced is the last change of the shares; nil if there was none.
 	Balanced *Balanced `json:"balanced,omitempty"`
+	// Ended says how the job ended, if it has; then there are no members. See LastStatus.
+	Ended *Ended `json:"ended,omitempty"`
 }
 
 // Balanced says why the members' shares are what they are.

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
@@ -50,18 +52,20 @@ func writeJobs(to io.Writer, jobs []launch.Status) error {
 
 // statusCommand is elrun status.
 type statusCommand struct {
-	Job  string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
+	Job  string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. A job that has ended within a day tells how."`
 	JSON bool   `name:"json" help:"One JSON object."`
 }
 
 // Run shows one job.
 func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
-	s, err := statusOf(ctx, c.Job)
-	if err != nil {
+	s, err := lastStatusOf(ctx, c.Job)
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.JSON {
+	case c.JSON:
 		return writeJSON(t.stdout, s)
+	case s.Ended != nil:
+		return writeEnded(t.stdout, s, time.Now())
 	}
 	return writeStatus(t.stdout, s)
 }
@@ -75,15 +79,24 @@ func statusOf(ctx context.Context, name string) (launch.Status, error) {
 	return job.Status(ctx)
 }
 
+// lastStatusOf returns the status of the named job, or of the only one. A job that is named and
+// has ended tells how.
+func lastStatusOf(ctx context.Context, name string) (launch.Status, error) {
+	s, err := statusOf(ctx, name)
+	if name == "" || !errors.Is(err, launch.ErrNoJob) {
+		return s, err
+	}
+	if last, ended := launch.LastStatus(ctx, name); !errors.Is(ended, launch.ErrNoJob) {
+		return last, ended
+	}
+	return s, err
+}
+
 // writeStatus writes what is known of a job: a line about it, one about the time of its last
 // step and one about its shares, as far as there is something to say, and a table of
 // its members. What is not known is a dash: a loop of a program's own reports no steps.
 func writeStatus(to io.Writer, s launch.Status) error {
-	step := known(s.Step)
-	if s.Step > 0 && s.Of > 0 {
-		step += fmt.Sprintf("/%d", s.Of)
-	}
-	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), step, list(s.WaitingFor))
+	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), wordStep(s), list(s.WaitingFor))
 	if measured, predicted := s.StepTime(); measured > 0 {
 		lines += "step time " + wordStepTime(measured, predicted) + "\n"
 	}
@@ -98,6 +111,29 @@ func writeStatus(to io.Writer, s launch.Status) error {
 			writeMember(w, m)
 		}
 	})
+}
+
+// writeEnded writes how a job ended: a line about it, and what is known of the reason and of the
+// result, a line each.
+func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
+	e := *s.Ended
+	lines := fmt.Sprintf("job %s  %s with status %d  step %s  after %v, %v ago (%s)\n", s.Job, text(e.Outcome), e.Status, wordStep(s),
+		e.At.Sub(e.Began).Round(time.Second/10), now.Sub(e.At).Round(time.Second), e.At.Local().Format(time.DateTime))
+	for _, line := range []string{e.Reason, e.Result} {
+		if line != "" {
+			lines += printable.Line(line) + "\n"
+		}
+	}
+	_, err := io.WriteString(to, lines)
+	return err
+}
+
+// wordStep words the last step, of how many.
+func wordStep(s launch.Status) string {
+	if s.Step > 0 && s.Of > 0 {
+		return fmt.Sprintf("%d/%d", s.Step, s.Of)
+	}
+	return known(s.Step)
 }
 
 // writeMember writes the row of one member.

@@ -70,6 +70,29 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS
 	}
 }
 
+func TestWriteEnded(t *testing.T) {
+	at := time.Date(2000, 1, 1, 12, 0, 0, 0, time.Local)
+	for _, c := range []struct {
+		s    launch.Status
+		want string
+	}{
+		{launch.Status{Job: "m", Step: 354, Of: 354, Ended: &launch.Ended{Began: at.Add(-72340 * time.Millisecond), At: at, Outcome: "finished",
+			Reason: "the job finished, though on the way peer 1 was killed", Result: "done steps=354 peers=3"}}, `
+job m  finished with status 0  step 354/354  after 1m12.3s, 10m0s ago (2000-01-01 12:00:00)
+the job finished, though on the way peer 1 was killed
+done steps=354 peers=3
+`},
+		{launch.Status{Job: "own", Ended: &launch.Ended{Began: at.Add(-time.Second), At: at, Status: 1, Outcome: "failed\x1b"}}, `
+job own  failed\x1b with status 1  step -  after 1s, 10m0s ago (2000-01-01 12:00:00)
+`},
+	} {
+		got := shown(t, func(b *strings.Builder) error { return writeEnded(b, c.s, at.Add(10*time.Minute)) })
+		if got != c.want[1:] {
+			t.Errorf("got\n%swant\n%s", got, c.want[1:])
+		}
+	}
+}
+
 func TestWriteJobs(t *testing.T) {
 	got := shown(t, func(b *strings.Builder) error {
 		return writeJobs(b, []launch.Status{

@@ -42,8 +42,16 @@ func TestStatus(t *testing.T) {
 	}
 	e.Signal(t, syscall.SIGINT)
 	e.Wait(t)
-	if _, stderr, status := process.Command(t, "status", e.job.Name); status != 1 || !strings.Contains(stderr, "no such job") {
-		t.Errorf("after the end: status %d, %q", status, stderr)
+	stdout, _, status = process.Command(t, "status", e.job.Name)
+	if status != 0 || !strings.Contains(stdout, "job "+e.job.Name+"  interrupted by signal 2 (interrupt) with status 130") {
+		t.Errorf("after the end: status %d, %q", status, stdout)
+	}
+	stdout, _, status = process.Command(t, "status", e.job.Name, "--json")
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || status != 0 || s.Ended == nil || s.Ended.Status != 130 || len(s.Members) != 0 {
+		t.Errorf("after the end: %v, status %d: %q", err, status, stdout)
+	}
+	if _, stderr, status := process.Command(t, "stop", e.job.Name); status != 1 || !strings.Contains(stderr, "no such job") {
+		t.Errorf("stop after the end: status %d, %q", status, stderr)
 	}
 }
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,7 +38,8 @@ func withElrun(run func() int) (status int, err error) {
 	if err := Build(path, "cmd/elrun"); err != nil {
 		return 0, err
 	}
-	if err := os.Setenv(elrunVariable, path); err != nil {
+	// How their jobs ended is not kept in the home of who runs the tests.
+	if err := errors.Join(os.Setenv(elrunVariable, path), os.Setenv("XDG_STATE_HOME", dir)); err != nil {
 		return 0, err
 	}
 	return run(), nil
