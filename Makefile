@@ -15,9 +15,13 @@ BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
 PACKAGES = ./...
+TIMEOUT  = 60m
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 NESTED   = -C scripts/figures ./...
 
+# TIMEOUT bounds the tests of a package. Only a hang should take so long, also under the race
+# detector on a loaded machine, where some packages take ten minutes.
+#
 # Left out of "make race": tests that look at files or compare results, and those that
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/scripts/
@@ -44,12 +48,12 @@ run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
 
 test: data ## all tests, and a summary
-	@CGO_ENABLED=0 $(GO) run ./scripts/gotest $(PACKAGES) $(NESTED)
+	@CGO_ENABLED=0 $(GO) run ./scripts/gotest -timeout $(TIMEOUT) $(PACKAGES) $(NESTED)
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
 		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
-	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
+	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -timeout $(TIMEOUT) $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
 
 lint: ## import rules, format, vet, staticcheck, documentation, sizes
 	@CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint
