@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -82,7 +83,16 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 // runCommand is elrun run.
 type runCommand struct {
 	hostFlags
+	discoverFlags
 	jobFlags
+}
+
+// Validate is called by kong; its errors are usage errors.
+func (c *runCommand) Validate() error {
+	if c.Discover != "" && (c.Hosts != nil || c.Hostfile != nil) {
+		return errors.New("--discover and -H or --hostfile: find the hosts in one way")
+	}
+	return cmp.Or(c.jobFlags.Validate(), c.discoverFlags.Validate())
 }
 
 // Run starts the job and waits for its end.
@@ -93,8 +103,12 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
+	change := func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) }
 	return c.preemptible(ctx, t, func(ctx context.Context) error {
-		return c.run(ctx, t, func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) })
+		if c.Discover != "" {
+			return c.discovered(ctx, t, change)
+		}
+		return c.run(ctx, t, change)
 	})
 }
 

@@ -1,0 +1,71 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Name is where launchers look for each other: a DNS name whose addresses are theirs, and
+// the port at which they listen.
+type Name struct {
+	Host   string
+	Port   int
+	Server string // of the DNS, host:port; "" for the system's
+}
+
+// defaultPort is the port of names without one.
+const defaultPort = 7473
+
+// ParseName reads dns:NAME, dns:NAME:PORT, and either with @SERVER or @SERVER:PORT behind it.
+func ParseName(text string) (Name, error) {
+	wrong := fmt.Errorf("%.80q: want dns:NAME or dns:NAME:PORT, with @SERVER behind it for another DNS server", text)
+	rest, ok := strings.CutPrefix(text, "dns:")
+	rest, server, other := strings.Cut(rest, "@")
+	host, port, hasPort := strings.Cut(rest, ":")
+	n := Name{Host: host, Port: defaultPort}
+	if hasPort {
+		p, err := strconv.ParseUint(port, 10, 16)
+		n.Port = int(p)
+		ok = ok && err == nil && p > 0
+	}
+	if !ok || len(host) > 253 || !regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?$`).MatchString(host) {
+		return Name{}, wrong
+	}
+	if !other {
+		return n, nil
+	}
+	if addr, err := netip.ParseAddr(server); err == nil {
+		server = netip.AddrPortFrom(addr, 53).String()
+	}
+	if _, err := netip.ParseAddrPort(server); err != nil {
+		return Name{}, wrong
+	}
+	n.Server = server
+	return n, nil
+}
+
+// lookup returns the addresses of the name. That there are none is an error.
+func (n Name) lookup(ctx context.Context) ([]netip.Addr, error) {
+	r := net.Resolver{PreferGo: true}
+	if n.Server != "" {
+		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, n.Server)
+		}
+	}
+	addrs, err := r.LookupNetIP(ctx, "ip", n.Host)
+	var e *net.DNSError
+	if errors.As(err, &e) {
+		err = fmt.Errorf("the DNS does not know %s: %s", n.Host, e.Err)
+	}
+	for i, a := range addrs {
+		addrs[i] = a.Unmap()
+	}
+	return addrs, err
+}

@@ -1,0 +1,237 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/testing/dns"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key = "0123456789abcdef0123456789abcdef"
+
+// lab is a network for Points: a DNS server, and addresses that nobody else uses.
+type lab struct {
+	*dns.Server
+	net  string
+	need int
+}
+
+func newLab(t *testing.T, need int) *lab {
+	t.Helper()
+	return &lab{dns.Start(t, "127.0.0.1:0"), fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256)), need}
+}
+
+// addr is the address of launcher i.
+func (l *lab) addr(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("%s.%d", l.net, i+1)) }
+
+// publish has the DNS name launchers.
+func (l *lab) publish(all ...int) {
+	var addrs []netip.Addr
+	for _, i := range all {
+		addrs = append(addrs, l.addr(i))
+	}
+	l.Set("m", addrs...)
+}
+
+// point starts launcher i.
+func (l *lab) point(t *testing.T, i int, key string, say func(string)) *Point {
+	t.Helper()
+	name, err := ParseName("dns:m@" + l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Listen(t.Context(), Config{Name: name, Key: key, Addr: l.addr(i), Host: fmt.Sprint("m-", i), Need: l.need, Patience: time.Hour, Say: say})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// All who look at once agree on the lowest, who gives the others tickets.
+func TestSeek(t *testing.T) {
+	l := newLab(t, 3)
+	l.publish(0, 1, 2, 3)
+	var points []*Point
+	for i := range 4 {
+		points = append(points, l.point(t, i, key+"\n", nil))
+	}
+	found := make([]Found, len(points))
+	var work sync.WaitGroup
+	for i, p := range points {
+		work.Go(func() {
+			f, err := p.Seek(t.Context())
+			if err != nil {
+				t.Errorf("launcher %d: %v", i, err)
+			}
+			found[i] = f
+			p.Serve(func(context.Context) (string, error) { return fmt.Sprint("ticket of ", i), nil })
+		})
+	}
+	work.Wait()
+	for i, f := range found {
+		if (f.Ticket == "") != (i == 0) || f.Finished {
+			t.Errorf("launcher %d: %+v", i, f)
+		}
+	}
+}
+
+// seekUntil seeks until a text is said.
+func seekUntil(t *testing.T, l *lab, i int, key, text string) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	said := errors.New("said")
+	p := l.point(t, i, key, func(s string) {
+		if strings.Contains(s, text) {
+			cancel(said)
+		}
+	})
+	f, err := p.Seek(ctx)
+	if !errors.Is(err, said) {
+		t.Errorf("want %q, found %+v, %v", text, f, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nobody starts the job while the DNS fails, while somebody does not answer, or with a
+// wrong key.
+func TestNoStart(t *testing.T) {
+	l := newLab(t, 1)
+	l.Break(true)
+	seekUntil(t, l, 0, key, "the DNS does not know m: server misbehaving")
+	l.Break(false)
+	seekUntil(t, l, 0, key, "the DNS does not know m: no such host")
+	l.publish(0, 1)
+	_ = l.point(t, 1, key, nil)
+	seekUntil(t, l, 0, strings.ToUpper(key), "another key")
+	mute, err := net.Listen("tcp", net.JoinHostPort(l.addr(2).String(), "7473"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	l.publish(0, 2)
+	seekUntil(t, l, 0, key, "may have the job, and cannot be asked")
+}
+
+// Who has gone is not waited for: nobody listens there.
+func TestGone(t *testing.T) {
+	l := newLab(t, 1)
+	l.publish(0, 1)
+	f, err := l.point(t, 0, key, nil).Seek(t.Context())
+	if err != nil || f != (Found{}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// A newcomer that the DNS shows to nobody is heard of by its questions.
+func TestVisitors(t *testing.T) {
+	l := newLab(t, 2)
+	l.publish(0)
+	old, fresh := l.point(t, 0, key, nil), l.point(t, 1, key, nil)
+	if _, err := fresh.ask(t.Context(), l.addr(0), askStage, askPeriod); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := old.Seek(t.Context()); err != nil || f != (Found{}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// Who comes when the job has finished learns that, and the others leave when all know.
+func TestFinish(t *testing.T) {
+	l := newLab(t, 1)
+	l.publish(0, 1)
+	first := l.point(t, 0, key, nil)
+	if _, err := first.Seek(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.Finish(t.Context()) // the other is not there yet
+	late := l.point(t, 1, key, nil)
+	f, err := late.Seek(t.Context())
+	if err != nil || !f.Finished || !late.Finished(t.Context()) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	first.Finish(ctx) // and is not told of yet, as it is late's turn to go
+}
+
+// A ticket that cannot be made yet is asked for again.
+func TestTicketLater(t *testing.T) {
+	l := newLab(t, 1)
+	l.publish(0, 1)
+	first := l.point(t, 0, key, nil)
+	if _, err := first.Seek(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tries := 0
+	late := l.point(t, 1, key, func(text string) {
+		switch {
+		case strings.Contains(text, "not in the job yet"):
+			first.Serve(func(context.Context) (string, error) {
+				if tries++; tries == 1 {
+					return "", errors.New("no peer yet")
+				}
+				return "ticket", nil
+			})
+		case !strings.Contains(text, "no peer yet"):
+			t.Errorf("said %q", text)
+		}
+	})
+	f, err := late.Seek(t.Context())
+	if err != nil || f != (Found{Ticket: "ticket", Host: "m-0"}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// Strangers and their bytes end in the handshake or in its time.
+func TestStrangers(t *testing.T) {
+	l := newLab(t, 1)
+	l.publish(0)
+	p := l.point(t, 0, key, nil)
+	for range 2 * maxVisitors {
+		conn, err := net.Dial("tcp", net.JoinHostPort(l.addr(0).String(), "7473"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+	}
+	if f, err := p.Seek(t.Context()); err != nil || f != (Found{}) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if len(p.visitors(time.Now())) > 1 {
+		t.Error("strangers count as visitors")
+	}
+}
+
+func TestListenErrors(t *testing.T) {
+	name, err := ParseName("dns:m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, cfg := range map[string]Config{
+		"a key of 5 characters":   {Name: name, Key: " short\n"},
+		"cannot assign requested": {Name: name, Key: key, Addr: netip.MustParseAddr("192.0.2.1")},
+	} {
+		if p, err := Listen(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v, %v", want, p, err)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Found is what Seek has found.
+type Found struct {
+	Ticket   string // of the job that is there; "" to start it
+	Host     string // who has made the ticket
+	Finished bool   // there is nothing to do any more
+}
+
+const (
+	// firstPause is the pause between two looks at first; it doubles up to longestPause.
+	firstPause   = 100 * time.Millisecond
+	longestPause = time.Second
+)
+
+// Seek looks for the job until it is found or has to be started here. From then on others
+// take this launcher for one that has the job: after an error of the job, Close.
+func (p *Point) Seek(ctx context.Context) (Found, error) {
+	begun, pause, said := time.Now(), firstPause, ""
+	for {
+		l := p.look(ctx)
+		do, why := rules{p.cfg.Need, p.cfg.Patience}.decide(p.self(), l, time.Since(begun))
+		var f Found
+		ok := do == end
+		switch do {
+		case end:
+			f.Finished = true
+		case join:
+			f, ok, why = p.join(ctx, l.having())
+		case claim:
+			ok, why = p.claim(ctx, l.answers)
+		}
+		if ctx.Err() != nil {
+			return Found{}, fmt.Errorf("rendezvous: %w; %s", context.Cause(ctx), why)
+		}
+		if ok {
+			return f, nil
+		}
+		if why != said {
+			p.cfg.Say(why)
+			said = why
+		}
+		p.pause(ctx, pause)
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// join gets a ticket from one of those that have the job.
+func (p *Point) join(ctx context.Context, having []visited) (f Found, ok bool, why string) {
+	for _, v := range having {
+		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
+		switch {
+		case err != nil:
+			why = fmt.Sprintf("%s has the job and gives no ticket: %v", v.From.Name, err)
+		case a.Ticket == "":
+			why = fmt.Sprintf("%s has the job and gives no ticket yet: %s", v.From.Name, a.Why)
+		default:
+			p.enter(running)
+			return Found{Ticket: a.Ticket, Host: v.From.Name}, true, ""
+		}
+	}
+	return Found{}, false, why
+}
+
+// claim asks all others, and this launcher itself, whether it may start the job.
+func (p *Point) claim(ctx context.Context, others []visited) (ok bool, why string) {
+	begun := time.Now()
+	p.mu.Lock()
+	granted := p.ballot.grant(p.self(), netip.Addr{}, begun)
+	p.mu.Unlock()
+	if !granted {
+		return false, "another one is about to start the job"
+	}
+	refusals := make([]error, len(others))
+	var work sync.WaitGroup
+	for i, v := range others {
+		work.Go(func() {
+			a, err := p.ask(ctx, v.addr, askClaim, askPeriod)
+			if err == nil && !a.Granted {
+				err = errors.New("another one may do so")
+			}
+			refusals[i] = err
+		})
+	}
+	work.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	refused := slices.IndexFunc(refusals, func(err error) bool { return err != nil })
+	switch {
+	case refused >= 0:
+		why = fmt.Sprintf("%s does not let this one start the job: %v", others[refused].From.Name, refusals[refused])
+	case time.Since(begun) > lease/2: // as on a host that stood still
+		why = "the others took too long to let this one start the job"
+	}
+	if why != "" {
+		p.ballot.withdraw()
+		return false, why
+	}
+	p.ballot.stage = running
+	return true, ""
+}
+
+// look asks all addresses of the name, and those who have asked lately or have a grant.
+func (p *Point) look(ctx context.Context) look {
+	begun := time.Now()
+	within, cancel := context.WithTimeout(ctx, ticketPeriod)
+	defer cancel()
+	addrs, err := p.cfg.Name.lookup(within)
+	l := look{err: err}
+	addrs = append(addrs, p.visitors(begun)...)
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	for _, addr := range slices.Compact(addrs) {
+		work.Go(func() {
+			a, err := p.ask(ctx, addr, askStage, askPeriod)
+			mu.Lock()
+			defer mu.Unlock()
+			l.add(visited{a, addr}, err, p.self())
+		})
+	}
+	work.Wait()
+	slices.SortFunc(l.answers, func(a, b visited) int { return a.From.compare(b.From) })
+	slices.SortFunc(l.silent, func(a, b silence) int { return a.addr.Compare(b.addr) })
+	p.mu.Lock()
+	p.ballot.revise(l, begun)
+	p.mu.Unlock()
+	return l
+}
+
+// add notes what an address has answered. Where nobody listens nobody has the job.
+func (l *look) add(v visited, err error, self candidate) {
+	switch {
+	case err == nil && v.From != self:
+		l.answers = append(l.answers, v)
+	case err != nil && !errors.Is(err, syscall.ECONNREFUSED):
+		l.silent = append(l.silent, silence{v.addr, err})
+	}
+}
+
+// visitors returns who has asked lately or has a grant.
+func (p *Point) visitors(now time.Time) (out []netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for addr, at := range p.visits {
+		if now.Sub(at) > recent {
+			delete(p.visits, addr)
+			continue
+		}
+		out = append(out, addr)
+	}
+	if p.ballot.at.IsValid() {
+		out = append(out, p.ballot.at)
+	}
+	return out
+}
+
+// ask asks one launcher.
+func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience time.Duration) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	d := tls.Dialer{NetDialer: &net.Dialer{}, Config: p.tls}
+	if p.cfg.Addr.IsValid() && p.cfg.Addr.Is4() == addr.Is4() {
+		d.NetDialer.LocalAddr = &net.TCPAddr{IP: p.cfg.Addr.AsSlice()}
+	}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(addr.String(), strconv.Itoa(p.cfg.Name.Port)))
+	if err != nil {
+		return answer{}, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := json.NewEncoder(conn).Encode(question{p.self(), what}); err != nil {
+		return answer{}, err
+	}
+	var a answer
+	if err := json.NewDecoder(io.LimitReader(conn, maxMessage)).Decode(&a); err != nil {
+		return answer{}, err
+	}
+	return a, nil
+}
+
+// Finish tells others that the job has finished, until all of them know, or ctx ends: one
+// that looks for the job meanwhile must not start it again.
+func (p *Point) Finish(ctx context.Context) {
+	p.enter(finished)
+	for ctx.Err() == nil {
+		l := p.look(ctx)
+		if !slices.ContainsFunc(l.answers, func(v visited) bool { return v.Stage != finished }) {
+			return
+		}
+		p.pause(ctx, longestPause)
+	}
+}
+
+// Finished reports whether another launcher says that the job has finished.
+func (p *Point) Finished(ctx context.Context) bool {
+	return slices.ContainsFunc(p.look(ctx).answers, func(v visited) bool { return v.Stage == finished })
+}

@@ -1,0 +1,82 @@
+package k8s
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// playWord makes the test's own binary a peer, as its first argument. The number of steps
+// and the time that each takes at least follow.
+const playWord = "play"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == playWord {
+		os.Exit(play(os.Args[2], os.Args[3]))
+	}
+	os.Exit(process.WithElrun(m.Run))
+}
+
+// play is the peer.
+func play(steps, pace string) int {
+	n, err := strconv.ParseInt(steps, 10, 64)
+	if err != nil {
+		return 2
+	}
+	d, err := time.ParseDuration(pace)
+	if err != nil {
+		return 2
+	}
+	if err := train(context.Background(), n, d); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// samples is the number of samples of a step.
+const samples = 24
+
+// train adds up the numbers of all samples of all steps, so that one which was lost or counted
+// twice changes the result.
+func train(ctx context.Context, steps int64, pace time.Duration) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	var step int64
+	total := make([]float64, 1)
+	for t := range g.Steps(ctx, elastic.Vectors(&step, total), steps) {
+		sum := make([]float64, 1)
+		for lo, hi := t.Part(samples); lo < hi; lo++ {
+			sum[0] += float64(int(step)*samples + lo)
+		}
+		<-time.After(pace)
+		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+			continue
+		}
+		total[0] += sum[0]
+		step++
+		fmt.Println("step", step, "of", t.Comm.Size())
+	}
+	if err := g.Err(); err != nil || step < steps {
+		return err
+	}
+	fmt.Printf("total %.0f\n", total[0])
+	return g.Report(elastic.Result{})
+}
+
+// total is what each peer of a whole job prints at the end.
+func total(steps int64) string {
+	n := steps * samples
+	return fmt.Sprintf("total %d\n", n*(n-1)/2)
+}

@@ -1,0 +1,198 @@
+package k8s
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/elrun/elrun/testing/dns"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// manifest is what a test needs of what "elrun k8s" prints.
+type manifest struct {
+	command []string
+	key     string
+}
+
+// readManifest has elrun print a manifest.
+func readManifest(t *testing.T, args ...string) (m manifest) {
+	t.Helper()
+	out, errs, status := process.Command(t, append([]string{"k8s"}, args...)...)
+	if status != 0 {
+		t.Fatalf("elrun k8s: %s", errs)
+	}
+	d := yaml.NewDecoder(strings.NewReader(out))
+	for {
+		var o struct {
+			StringData map[string]string `yaml:"stringData"`
+			Spec       struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Command []string
+						}
+					}
+				}
+			}
+		}
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return m
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key, ok := o.StringData["key"]; ok {
+			m.key = key
+		}
+		for _, c := range o.Spec.Template.Spec.Containers {
+			m.command = c.Command
+		}
+	}
+}
+
+// pods are processes that stand for the pods of one Job.
+type pods struct {
+	*process.Job
+	manifest
+	dns    *dns.Server
+	net    string // the first three bytes of the pods' addresses
+	folder string
+	there  map[int]netip.Addr // in the DNS
+}
+
+// newPods prepares a job of so many steps, for which peers are expected.
+func newPods(t *testing.T, peers int, steps int64, pace string) *pods {
+	t.Helper()
+	p := &pods{Job: process.NewJob(t), dns: dns.Start(t, "127.0.0.1:0"), there: make(map[int]netip.Addr)}
+	p.net = fmt.Sprintf("127.%d.%d", 64+rand.IntN(128), rand.IntN(256))
+	p.Name = strings.ToLower(p.Name) // as Kubernetes wants it
+	var err error
+	if p.folder, err = os.MkdirTemp("", "k"); err != nil { // short: sockets are in it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(p.folder) })
+	p.manifest = readManifest(t, "--name", p.Name, "--image", "x", "--peers", strconv.Itoa(peers), "--", process.Self(t), playWord, strconv.FormatInt(steps, 10), pace)
+	if err := os.WriteFile(filepath.Join(p.folder, "key"), []byte(p.key), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// addr is the address of the pod with that index.
+func (p *pods) addr(index int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("%s.%d", p.net, index+1))
+}
+
+// publish sets what the DNS says.
+func (p *pods) publish() {
+	var addrs []netip.Addr
+	for _, a := range p.there {
+		addrs = append(addrs, a)
+	}
+	p.dns.Set(p.Name, addrs...)
+}
+
+// start starts the pod with that index: the manifest's command, as a kubelet would run it.
+func (p *pods) start(t *testing.T, index int) *process.Process {
+	t.Helper()
+	p.there[index] = p.addr(index)
+	p.publish()
+	words := []string{process.Elrun()}
+	for _, w := range p.command[1:] {
+		switch {
+		case strings.HasPrefix(w, "dns:"):
+			w += "@" + p.dns.Addr()
+		case w == "/etc/elrun/key":
+			w = filepath.Join(p.folder, "key")
+		}
+		w = strings.ReplaceAll(w, "$(POD_IP)", p.addr(index).String())
+		words = append(words, strings.ReplaceAll(w, "$$", "$"))
+	}
+	run := filepath.Join(p.folder, strconv.Itoa(index))
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+run)
+	return p.Start(t, cmd)
+}
+
+// stop ends a pod by a signal, and takes it out of the DNS.
+func (p *pods) stop(t *testing.T, index int, pod *process.Process, sig syscall.Signal) {
+	t.Helper()
+	process.Signal(t, pod.PID(), sig)
+	if status := pod.Wait(t); status != 128+int(sig) && sig == syscall.SIGTERM {
+		t.Errorf("status %d after %v, want %d", status, sig, 128+int(sig))
+	}
+	delete(p.there, index)
+	p.publish()
+}
+
+// starters counts the pods that have started the job.
+func (p *pods) starters() (n int) {
+	for _, pod := range p.Elruns {
+		if pod.Says("starting job " + p.Name) {
+			n++
+		}
+	}
+	return n
+}
+
+// finish waits for the end of pods, which all have the result of a whole job.
+func (p *pods) finish(t *testing.T, steps int64, all ...*process.Process) {
+	t.Helper()
+	for _, pod := range all {
+		if status := pod.Wait(t); status != 0 || !pod.Says(total(steps)) {
+			t.Errorf("status %d, want 0 and %s", status, total(steps))
+		}
+	}
+	if n := p.starters(); n != 1 {
+		t.Errorf("the job was started %d times", n)
+	}
+	p.CheckGone(t)
+}
+
+// Pods that all begin at once, with the same command, form one job.
+func TestPods(t *testing.T) {
+	const steps = 40
+	p := newPods(t, 3, steps, "20ms")
+	p.finish(t, steps, p.start(t, 0), p.start(t, 1), p.start(t, 2))
+}
+
+// Who comes later joins, also in the place of the pod that started the job, and of one that was
+// killed: it does not start a second job.
+func TestReplaceEach(t *testing.T) {
+	const steps = 1 << 20 // more than there is time for
+	p := newPods(t, 2, steps, "20ms")
+	all := []*process.Process{p.start(t, 0), p.start(t, 1)}
+	all = append(all, p.start(t, 2))
+	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGTERM} {
+		for _, pod := range all {
+			pod.Expect(t, " of 3\n")
+		}
+		p.stop(t, i, all[i], sig)
+		all[i] = p.start(t, i)
+	}
+	for _, pod := range all {
+		pod.Expect(t, " of 3\n")
+	}
+	for i, pod := range all {
+		p.stop(t, i, pod, syscall.SIGTERM)
+	}
+	if n := p.starters(); n != 1 {
+		t.Errorf("the job was started %d times", n)
+	}
+}
