@@ -1,0 +1,215 @@
+// Package networktest checks that an implementation of elastic.Network keeps its contract
+// where views follow each other: members enter, revoke, close and enter the next view in
+// every order, and nothing of one view is seen in another. Every network runs it:
+//
+//	func TestViews(t *testing.T) {
+//		networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
+//			...
+//		}, networktest.Options{Kill: func(e elastic.Endpoint) { ... }})
+//	}
+//
+// Package transporttest checks the data plane of one view.
+package networktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+)
+
+// Options say what the tests may do with the network.
+type Options struct {
+	// Kill ends one endpoint as the death of its process does. Where it is nil the others of a
+	// network do not see such deaths, and no test has any.
+	Kill func(elastic.Endpoint)
+	// Bubble runs each subtest in a synctest bubble. Goroutines blocked on real I/O are not
+	// possible there.
+	Bubble bool
+	// Views is how many views follow each other in the longest subtest; 0 means 30.
+	Views int
+}
+
+// hang is how long a subtest may take: long enough for a machine that is busy with other
+// things.
+const hang = 2 * time.Minute
+
+// check is one subtest: its error is how the network breaks the contract.
+type check struct {
+	name  string
+	ranks int
+	run   func(*group) error
+}
+
+// Run checks the network between the endpoints that make returns, n of one job that are not
+// in a view. Their Self says how they are reached. What they need is released by t.Cleanup;
+// then no goroutine may be left.
+func Run(t *testing.T, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
+	if o.Views == 0 {
+		o.Views = 30
+	}
+	for _, c := range checks(o) {
+		t.Run(c.name, func(t *testing.T) {
+			one := func(t *testing.T) { runOne(t, c, make, o) }
+			if o.Bubble {
+				synctest.Test(t, one)
+				return
+			}
+			before := goleak.IgnoreCurrent()
+			t.Cleanup(func() { goleak.VerifyNone(t, before) })
+			one(t)
+		})
+	}
+}
+
+// runOne carries out c. The events of the network are read all the time, as members do.
+func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endpoint, o Options) {
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	var readers sync.WaitGroup
+	t.Cleanup(readers.Wait)
+	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill}
+	for _, e := range g.ends {
+		events := e.Network.Events()
+		readers.Go(func() {
+			for range events {
+			}
+		})
+		g.members = append(g.members, e.Self)
+	}
+	if err := c.run(g); err != nil {
+		t.Error(err)
+	}
+}
+
+// group is the endpoints of a check.
+type group struct {
+	ctx     context.Context // ends when the check hangs
+	ends    []elastic.Endpoint
+	members []elastic.Member // of ends
+	kill    func(elastic.Endpoint)
+	last    elastic.View
+}
+
+// next returns the view after the last one. order lists the endpoints by rank; none stands
+// for all in their own order.
+func (g *group) next(order ...int) elastic.View {
+	v := elastic.View{Epoch: g.last.Epoch + 1}
+	if g.last.Epoch > 0 {
+		v.Parent = g.last.Hash()
+	}
+	if len(order) == 0 {
+		for i := range g.ends {
+			order = append(order, i)
+		}
+	}
+	for _, i := range order {
+		v.Members = append(v.Members, g.members[i])
+		v.Voters = append(v.Voters, g.members[i].ID)
+	}
+	g.last = v
+	return v
+}
+
+// end returns the endpoint of a rank of v.
+func (g *group) end(v elastic.View, rank int) elastic.Endpoint {
+	i := slices.IndexFunc(g.members, func(m elastic.Member) bool { return m.ID == v.Members[rank].ID })
+	return g.ends[i]
+}
+
+// connect has a rank enter v.
+func (g *group) connect(ctx context.Context, v elastic.View, rank int) (transport.Transport, error) {
+	t, err := g.end(v, rank).Network.Connect(ctx, v, rank)
+	if err != nil {
+		return nil, fmt.Errorf("rank %d enters view %d: %w", rank, v.Epoch, err)
+	}
+	return t, nil
+}
+
+// enter has all ranks enter v, at the same time.
+func (g *group) enter(v elastic.View) ([]transport.Transport, error) {
+	ts := make([]transport.Transport, len(v.Members))
+	err := each(len(ts), func(rank int) (err error) {
+		ts[rank], err = g.connect(g.ctx, v, rank)
+		return err
+	})
+	if err != nil {
+		closeAll(ts)
+		return nil, err
+	}
+	return ts, nil
+}
+
+// each calls f for every rank at the same time, and joins the errors.
+func each(ranks int, f func(rank int) error) error {
+	errs := make([]error, ranks)
+	var all sync.WaitGroup
+	for rank := range ranks {
+		all.Go(func() { errs[rank] = f(rank) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// closeAll closes transports at the same time, as ranks do. Some may be nil.
+func closeAll(ts []transport.Transport) error {
+	return each(len(ts), func(rank int) error {
+		if ts[rank] == nil {
+			return nil
+		}
+		return ts[rank].Close()
+	})
+}
+
+// works sends from each rank to each other, and wants what arrives.
+func (g *group) works(v elastic.View, ts []transport.Transport) error {
+	n := len(ts)
+	return each(n, func(rank int) error {
+		for i := 1; i < n; i++ {
+			to := (rank + i) % n
+			if err := ts[rank].Send(g.ctx, to, envelope(1), letter(v, rank, to)); err != nil {
+				return fmt.Errorf("view %d: send from %d to %d: %w", v.Epoch, rank, to, err)
+			}
+		}
+		for i := 1; i < n; i++ {
+			from := (rank + i) % n
+			want := letter(v, from, rank)
+			got := make([]byte, len(want))
+			if err := ts[rank].Recv(g.ctx, from, envelope(1), got); err != nil {
+				return fmt.Errorf("view %d: receive at %d from %d: %w", v.Epoch, rank, from, err)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("view %d: rank %d received % x from %d, want % x", v.Epoch, rank, got, from, want)
+			}
+		}
+		return nil
+	})
+}
+
+// worksOnce enters v, has all ranks talk, and closes.
+func (g *group) worksOnce(v elastic.View) error {
+	ts, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	return errors.Join(g.works(v, ts), closeAll(ts))
+}
+
+// letter is a message that no other rank or view has.
+func letter(v elastic.View, from, to int) []byte {
+	return []byte{byte(v.Epoch), byte(v.Epoch >> 8), byte(from), byte(to)}
+}
+
+// envelope returns the envelope of tests with that number.
+func envelope(seq uint32) transport.Envelope {
+	return transport.Envelope{Comm: 3, Seq: seq, Call: transport.Call{Kind: transport.KindPoint, Root: -1, Count: 5}}
+}

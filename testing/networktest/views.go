@@ -1,0 +1,342 @@
+package networktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+)
+
+// checks lists all subtests.
+func checks(o Options) []check {
+	all := []check{
+		{"alone", 1, func(g *group) error { return g.worksOnce(g.next()) }},
+		{"view after view", 3, viewAfterView},
+		{"next view before the last is closed", 3, nextBeforeClose},
+		{"two views at once", 3, twoViews},
+		{"members come and go", 4, comeAndGo},
+		{"blocked send is revoked", 3, blockedSend},
+		{"late messages", 2, lateMessages},
+		{"closed behind messages", 2, closedBehind},
+		{"revoked while others enter", 3, revokedWhileEntering},
+		{"entering is given up", 3, givenUp},
+		{"a member does not enter", 3, missing},
+		{"a view that is over", 2, over},
+		{"letters between views", 3, letters},
+		{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }},
+	}
+	if o.Kill != nil {
+		all = append(all, check{"a member dies while others enter", 3, dies})
+	}
+	return all
+}
+
+// viewAfterView closes each view before the next, which has other ranks.
+func viewAfterView(g *group) error {
+	return errors.Join(g.worksOnce(g.next(0, 1, 2)), g.worksOnce(g.next(2, 0, 1)), g.worksOnce(g.next(1, 2, 0)))
+}
+
+// nextBeforeClose enters a view while the one before still works.
+func nextBeforeClose(g *group) error {
+	v := g.next()
+	first, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	w := g.next(2, 1, 0)
+	second, err := g.enter(w)
+	if err != nil {
+		return errors.Join(err, closeAll(first))
+	}
+	return errors.Join(g.works(v, first), closeAll(first), g.works(w, second), closeAll(second))
+}
+
+// twoViews begins to enter the second view at each rank as soon as that has entered the first.
+func twoViews(g *group) error {
+	v, w := g.next(), g.next()
+	first, second := make([]transport.Transport, 3), make([]transport.Transport, 3)
+	err := each(3, func(rank int) (err error) {
+		if first[rank], err = g.connect(g.ctx, v, rank); err != nil {
+			return err
+		}
+		if err = first[rank].Close(); err != nil {
+			return err
+		}
+		second[rank], err = g.connect(g.ctx, w, rank)
+		return err
+	})
+	if err == nil {
+		err = g.works(w, second)
+	}
+	return errors.Join(err, closeAll(second))
+}
+
+// comeAndGo has views of fewer and more members.
+func comeAndGo(g *group) error {
+	for _, order := range [][]int{{0, 1}, {0, 1, 2, 3}, {3, 1}, {2}, {2, 0, 3, 1}} {
+		if err := g.worksOnce(g.next(order...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// large is the length of a message that does not fit into the buffers of a connection, nor many
+// of them into a mailbox.
+const large = 16 << 20
+
+// blockedSend revokes a view in the middle of a message that nobody takes. Send returns, its
+// buffer is free, and the next view is not disturbed by the rest of the message.
+func blockedSend(g *group) error {
+	v := g.next()
+	ts, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, large)
+	sent := make(chan error, 1)
+	go func() { // until there is no room at the other end
+		var err error
+		for seq := uint32(7); err == nil; seq++ {
+			err = ts[0].Send(g.ctx, 1, envelope(seq), buf)
+		}
+		sent <- err
+	}()
+	errs := []error{g.works(v, ts)} // while it is blocked
+	ts[2].Revoke(errors.New("enough"))
+	var abort *transport.AbortError
+	if err := <-sent; !errors.As(err, &abort) || abort.Rank != 2 {
+		errs = append(errs, fmt.Errorf("a blocked send ended with %v, want that rank 2 has aborted", err))
+	}
+	for i := range buf {
+		buf[i] = 0xff
+	}
+	w := g.next()
+	next, err := g.enter(w)
+	if err != nil {
+		return errors.Join(append(errs, err, closeAll(ts))...)
+	}
+	got := make([]byte, large)
+	errs = append(errs, closeAll(ts), each(2, func(rank int) error {
+		if rank == 0 {
+			return next[0].Send(g.ctx, 1, envelope(7), buf)
+		}
+		return next[1].Recv(g.ctx, 0, envelope(7), got)
+	}))
+	for i, b := range got {
+		if b != 0xff {
+			errs = append(errs, fmt.Errorf("byte %d is %#x, want what was sent in this view", i, b))
+			break
+		}
+	}
+	return errors.Join(append(errs, g.works(w, next), closeAll(next))...)
+}
+
+// lateMessages leaves messages behind in two views that end quickly. The third sees none.
+func lateMessages(g *group) error {
+	for range 2 {
+		ts, err := g.enter(g.next())
+		if err != nil {
+			return err
+		}
+		if err := ts[0].Send(g.ctx, 1, envelope(1), []byte("late")); err != nil {
+			return err
+		}
+		ts[1].Revoke(errors.New("another view"))
+		if err := closeAll(ts); err != nil {
+			return err
+		}
+	}
+	return g.worksOnce(g.next())
+}
+
+// closedBehind closes a rank behind messages that the other takes later, as many as its
+// mailbox has room for.
+func closedBehind(g *group) error {
+	v := g.next()
+	ts, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	const size, count = 64 << 10, 16
+	sent := each(2, func(rank int) error {
+		for i := range uint32(count) {
+			if rank == 0 {
+				if err := ts[0].Send(g.ctx, 1, envelope(i), make([]byte, size)); err != nil {
+					return err
+				}
+				continue
+			}
+			// In the opposite order, so that all of them wait in the mailbox.
+			if err := ts[1].Recv(g.ctx, 0, envelope(count-1-i), make([]byte, size)); err != nil {
+				return fmt.Errorf("message %d: %w", count-1-i, err)
+			}
+		}
+		if rank == 0 {
+			return ts[0].Close()
+		}
+		return nil
+	})
+	return errors.Join(sent, ts[1].Close(), g.worksOnce(g.next()))
+}
+
+// revokedWhileEntering has each set of ranks enter a view and revoke it at once, while the
+// others come. These may find it revoked, or wait for a rank that has gone on; the next view
+// ends their attempts then. All get into that one.
+func revokedWhileEntering(g *group) error {
+	for set := range 1 << 3 {
+		if err := g.revokedBy(set); err != nil {
+			return fmt.Errorf("ranks %03b have revoked: %w", set, err)
+		}
+	}
+	return nil
+}
+
+// revokedBy has a set of ranks revoke a view at once, and wants that the next one works.
+func (g *group) revokedBy(set int) error {
+	v := g.next()
+	ctx, cancel := context.WithCancel(g.ctx)
+	defer cancel()
+	ts := make([]transport.Transport, 3)
+	_ = each(3, func(rank int) (err error) {
+		if ts[rank], err = g.connect(ctx, v, rank); err == nil && set>>rank&1 == 1 {
+			ts[rank].Revoke(errors.New("at once"))
+			cancel() // the next view is known
+		}
+		return nil // it may have entered or not
+	})
+	w := g.next(1, 2, 0)
+	next, err := g.enter(w)
+	if err != nil {
+		return errors.Join(err, closeAll(ts))
+	}
+	return errors.Join(closeAll(ts), g.works(w, next), closeAll(next))
+}
+
+// givenUp ends the attempt of two ranks to enter a view whose third never comes.
+func givenUp(g *group) error {
+	v := g.next()
+	ctx, cancel := context.WithCancelCause(g.ctx)
+	why := errors.New("a better view")
+	left := make(chan error, 2)
+	for rank := range 2 {
+		go func() {
+			t, err := g.connect(ctx, v, rank)
+			if err == nil {
+				_ = t.Close()
+				err = errors.New("entered without rank 2")
+			}
+			left <- err
+		}()
+	}
+	cancel(why)
+	var errs []error
+	for range 2 {
+		if err := <-left; !errors.Is(err, why) {
+			errs = append(errs, fmt.Errorf("%v, want the cause for which it was given up", err))
+		}
+	}
+	return errors.Join(append(errs, g.worksOnce(g.next()))...)
+}
+
+// missing names the rank that does not come in time.
+func missing(g *group) error {
+	v := g.next()
+	ctx, cancel := context.WithTimeout(g.ctx, time.Second)
+	defer cancel()
+	var lost *collective.PeerError
+	t, err := g.connect(ctx, v, 0)
+	if err == nil {
+		_ = t.Close()
+	}
+	if !errors.As(err, &lost) || lost.Rank == 0 || !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%v, want a rank that did not come, and the deadline", err)
+	} else {
+		err = nil
+	}
+	return errors.Join(err, g.worksOnce(g.next()))
+}
+
+// dies kills a member for which others wait. They are told, in the attempt or in the view, and
+// enter the next view without it.
+func dies(g *group) error {
+	v := g.next()
+	told := make(chan error, 2)
+	for rank := range 2 {
+		go func() {
+			t, err := g.connect(g.ctx, v, rank)
+			if err == nil {
+				err = t.Recv(g.ctx, 2, envelope(1), make([]byte, 1))
+				_ = t.Close()
+			}
+			told <- err
+		}()
+	}
+	g.kill(g.ends[2])
+	var errs []error
+	for range 2 {
+		var lost *collective.PeerError
+		if err := <-told; !errors.As(err, &lost) || lost.Rank != 2 {
+			errs = append(errs, fmt.Errorf("%v, want the loss of rank 2", err))
+		}
+	}
+	return errors.Join(append(errs, g.worksOnce(g.next(1, 0)))...)
+}
+
+// over refuses a view after a later one.
+func over(g *group) error {
+	v := g.next()
+	if err := errors.Join(g.worksOnce(v), g.worksOnce(g.next())); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, time.Second)
+	defer cancel()
+	t, err := g.connect(ctx, v, 0)
+	if err == nil {
+		return errors.Join(errors.New("entered a view that is over"), t.Close())
+	}
+	return g.worksOnce(g.next())
+}
+
+// letters sends control messages while views change.
+func letters(g *group) error {
+	for range 5 {
+		v := g.next()
+		ts, err := g.enter(v)
+		if err != nil {
+			return err
+		}
+		said := each(3, func(rank int) error {
+			to := v.Members[(rank+1)%3].ID
+			return g.end(v, rank).Network.Send(g.ctx, to, []byte("a letter"))
+		})
+		if err := errors.Join(said, g.works(v, ts), closeAll(ts)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manyViews has one view after the other, some of which are revoked.
+func manyViews(g *group, count int) error {
+	var v elastic.View
+	for i := range count {
+		v = g.next(i%3, (i+1)%3, (i+2)%3)
+		ts, err := g.enter(v)
+		if err != nil {
+			return err
+		}
+		err = g.works(v, ts)
+		if i%4 == 3 {
+			ts[i%3].Revoke(errors.New("the next view"))
+		}
+		if err := errors.Join(err, closeAll(ts)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

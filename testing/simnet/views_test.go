@@ -1,0 +1,26 @@
+package simnet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/networktest"
+	"github.com/elrun/elrun/testing/simnet"
+)
+
+func TestViews(t *testing.T) {
+	for name, link := range map[string]simnet.Link{
+		"no delay": {},
+		"lag":      {Delay: time.Millisecond, Lag: 10 * time.Millisecond},
+		"slow":     {Delay: time.Millisecond, Bandwidth: 50 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b *bench
+			networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
+				b = newBench(t, n, simnet.Config{Seed: 1, Link: link})
+				return b.ends
+			}, networktest.Options{Kill: func(e elastic.Endpoint) { b.Kill(e.Self.ID) }, Bubble: true})
+		})
+	}
+}
