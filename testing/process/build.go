@@ -39,7 +39,7 @@ func withElrun(run func() int) (status int, err error) {
 		return 0, err
 	}
 	// How their jobs ended is not kept in the home of who runs the tests.
-	if err := errors.Join(os.Setenv(elrunVariable, path), os.Setenv("XDG_STATE_HOME", dir)); err != nil {
+	if err := errors.Join(os.Setenv(elrunVariable, path), os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))); err != nil {
 		return 0, err
 	}
 	return run(), nil
