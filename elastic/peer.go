@@ -13,6 +13,7 @@ type peer struct {
 	helped    map[ID]bool // members that were asked about it, and whether they answered
 	askers    []ID        // members that asked about it, to be told of its next word
 	suspected string      // the cause, in the words of the log; empty if it is trusted
+	barred    bool        // it is to be put out, whatever it says
 	down      bool        // its connection has ended and no other was made
 	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
 	beat      beat        // its last
@@ -85,7 +86,7 @@ func (k *keeper) heard(id ID, p *peer) {
 	}
 	p.helped = nil
 	k.vouchFor(id, p)
-	if p.suspected != "" {
+	if p.suspected != "" && !p.barred {
 		p.suspected = ""
 		k.health.worse(time.Now()) // it may have been this member that was slow
 		k.beatTo(id, false)        // it must know that it is heard again before what the machine says

@@ -134,9 +134,11 @@ func (Forged) Name() string { return "forged" }
 // Audit says that members have computed a member's part of a step again, and what came of it
 // (trainer.Config.Audit).
 type Audit struct {
-	Who    []string `json:"who"`    // those whose result differs from that of most, or both if nobody can tell
-	Out    bool     `json:"out"`    // they are put out
-	Reason string   `json:"reason"` // what differs from what
+	Who    []string `json:"who"` // those whose result differs from that of most, or both if nobody can tell
+	Out    bool     `json:"out"` // they are put out
+	For    int      `json:"for"` // members that come to one result
+	Of     int      `json:"of"`  // members that could compute it
+	Reason string   `json:"reason,omitempty"`
 }
 
 // Name returns "audit".

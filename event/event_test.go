@@ -26,7 +26,7 @@ func bodies() []Body {
 		Parked{Who: "a", Reason: "never level"},
 		Fenced{Who: "a", Reason: "silent"},
 		Forged{Who: "b", Reason: "hash"},
-		Audit{Who: []string{"a", "b"}, Out: true, Reason: "rank 1"},
+		Audit{Who: []string{"a", "b"}, Out: true, For: 2, Of: 3},
 		Resync{Who: "a", Reason: "behind", Bytes: 9, MS: 2},
 		Quorum{State: "lost", Present: 1, Needed: 2},
 		Restart{MS: 4},

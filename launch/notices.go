@@ -80,12 +80,16 @@ func (c *changes) wordAudit(a event.Audit, step int64) string {
 		who = append(who, c.who(id))
 	}
 	names := strings.Join(who, " and ")
-	if !a.Out {
-		return fmt.Sprintf("audit of step %d: %s; one of %s is wrong, and too few others are there to tell which: start again from a checkpoint on checked hosts",
-			step, a.Reason, names)
+	switch {
+	case a.Out:
+		return fmt.Sprintf("audit of step %d: %s put out, as %d of %d peers compute another result: it has bad memory, or cheats; check its host: earlier steps may be wrong, too",
+			step, names, a.For, a.Of)
+	case len(who) > 0:
+		return fmt.Sprintf("audit of step %d: one of %s is wrong, and too few others are there to tell which; check their hosts, and go back to a checkpoint",
+			step, names)
 	}
-	return fmt.Sprintf("audit of step %d: %s; put out: %s (bad memory, or it cheats); steps before may be wrong, too: check its host, or go back to a checkpoint",
-		step, a.Reason, names)
+	return fmt.Sprintf("audit of step %d: %s; a peer changes sums on their way, or a network does; check memory, and leave out --encrypt never",
+		step, a.Reason)
 }
 
 // wordQuorum says how a group stands that is too small.

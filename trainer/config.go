@@ -68,6 +68,12 @@ type Config struct {
 	// Exact sums gradients as integers (package exact), so that the result has the same
 	// bits whatever the number of peers, and whoever comes and goes.
 	Exact bool
+	// Audit is the probability, from 0 to 1, with which each peer computes the part of another
+	// peer in a step again, and compares bits: a peer with bad memory, or one that cheats, is
+	// named and put out (ErrAudit). It needs Exact, and takes that part of the computing more,
+	// and the memory of three times the parameters and one gradient. The weights stay the same.
+	Audit     float64
+	auditSeed uint64 // of tests; 0 draws one
 	// Compression makes gradients shorter on their way, by a coding of package compress:
 	// "fp16", "bf16", "int8", "topk", "topk:F" or "topk:F:2bit". What a coding loses is sent later, and all
 	// peers have the same bits. Empty or "none" means that they travel as they are.
@@ -239,6 +245,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: MaxShare is %d, want 0 or more", c.MaxShare)
 	case c.BucketBytes < 1:
 		return c, fmt.Errorf("trainer: BucketBytes is %d, want at least 1", c.BucketBytes)
+	case !(c.Audit >= 0 && c.Audit <= 1):
+		return c, fmt.Errorf("trainer: Audit is %v, want 0 to 1", c.Audit)
+	case c.Audit > 0 && !c.Exact:
+		return c, fmt.Errorf("trainer: Audit %v without Exact: only there a peer's part has the same bits wherever it is computed", c.Audit)
 	case c.Exact && c.Compression != compress.None:
 		return c, fmt.Errorf("trainer: Exact and Compression %q, want one of them: what is compressed depends on who computed what", c.Compression)
 	}

@@ -1,6 +1,9 @@
 package trainer
 
-import "github.com/elrun/elrun/trainer/internal/ledger"
+import (
+	"github.com/elrun/elrun/trainer/internal/audit"
+	"github.com/elrun/elrun/trainer/internal/ledger"
+)
 
 // entry is what a rank tells the others when it enters a session.
 type entry struct {
@@ -11,14 +14,16 @@ type entry struct {
 	speed     int64      // as loadbal.Speed counts it; 0 if it is not known
 	most      int        // microbatches that the rank can take; 0 for no bound
 	links     []pace     // what is known of those to it, by rank
+	accusing  accusation // by the rank, in an audit
 }
 
 // entryWords is the number of words before the exponents and paces.
-const entryWords = 5
+const entryWords = 8
 
 // words encodes the entry.
 func (e entry) words() []uint64 {
-	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most)}
+	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most),
+		uint64(e.accusing.step), e.accusing.accused, uint64(e.accusing.computed)}
 	packed := make([]uint64, ceilDiv(len(e.exponents)+len(e.links), 8))
 	for i, x := range e.exponents {
 		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
@@ -33,6 +38,7 @@ func (e entry) words() []uint64 {
 // entryOf decodes what words wrote, with so many exponents and ranks.
 func entryOf(w []uint64, exponents, ranks int) entry {
 	e := entry{state: fingerprint{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
+		accusing:  accusation{int64(w[5]), w[6], audit.Print(w[7])},
 		exponents: make([]int8, exponents), links: make([]pace, ranks)}
 	w = w[entryWords:]
 	for i := range e.exponents {

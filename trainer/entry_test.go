@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/elrun/elrun/trainer/internal/audit"
 	"github.com/elrun/elrun/trainer/internal/ledger"
 	"pgregory.net/rapid"
 )
@@ -14,7 +15,8 @@ func TestEntriesSurviveTheWire(t *testing.T) {
 		e := entry{state: fingerprint{rapid.Int64().Draw(t, "committed"), rapid.Uint64().Draw(t, "digest")}, attempt: rapid.Int64().Draw(t, "attempt"),
 			exponents: rapid.SliceOfN(rapid.Int8(), 0, 20).Draw(t, "exponents"), held: rapid.SliceOfN(rapid.Uint64(), 0, 3).Draw(t, "held"),
 			speed: rapid.Int64().Draw(t, "speed"), most: rapid.Int().Draw(t, "most"),
-			links: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pace { return pace(rapid.Byte().Draw(t, "pace")) }), 0, 20).Draw(t, "links")}
+			accusing: accusation{rapid.Int64().Draw(t, "step"), rapid.Uint64().Draw(t, "accused"), audit.Print(rapid.Uint64().Draw(t, "computed"))},
+			links:    rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pace { return pace(rapid.Byte().Draw(t, "pace")) }), 0, 20).Draw(t, "links")}
 		if got := entryOf(e.words(), len(e.exponents), len(e.links)); fmt.Sprint(got) != fmt.Sprint(e) {
 			t.Fatalf("sent %+v, got %+v", e, got)
 		}

@@ -26,6 +26,7 @@ type openStep struct {
 	reducer reducer
 	balance balance // what each rank of the session is to contribute
 	noise   noise
+	audits  *audits // of other members
 	ahead   *ahead
 	most    int  // microbatches that a call of the model may have
 	next    *try // at this step, if a call of it began in the step before
@@ -57,7 +58,9 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
 		}
-		o.own.sums, grads = newQuantised(l)
+		var own *quantised
+		own, grads = newQuantised(l)
+		o.own.sums, o.audits = own, newAudits(cfg, m, own)
 	default:
 		o.own.sums, grads = newPlain(l)
 	}
@@ -87,7 +90,7 @@ func (o *openStep) entry(s *elastic.Session) entry {
 		o.own.owner = id
 	}
 	return entry{state: fingerprint{o.state.committed(), o.state.digest()}, attempt: o.own.attempt, held: o.own.held,
-		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View)}
+		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View), accusing: o.audits.accusation()}
 }
 
 // enter derives from the entries of all ranks what each is to compute.
@@ -139,6 +142,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	}
 	if err == nil {
 		o.balance.measured(share.Len(), t.whole, o.own.compute-t.before)
+		o.audits.contributed(s, t.plan, &o.own, o.balance.shares, o.together())
 		t.computed = time.Now()
 		return t, nil
 	}
@@ -210,6 +214,7 @@ func (o *openStep) slot() slot {
 	if o.noise.due(o.own.step) {
 		mine.square = o.own.sums.square()
 	}
+	o.audits.tell(&mine)
 	return mine
 }
 
@@ -229,6 +234,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, slots []slot) (commi
 		o.balance.shareOut(s, p.step)
 		return false, nil
 	}
+	o.audits.concluded(p.step, slots)
 	norm := math.NaN() // of the mean gradient, if anybody needs it
 	switch mean := o.state.grads.staging.views; {
 	case o.cfg.Clip > 0:

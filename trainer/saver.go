@@ -182,7 +182,7 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 func (v *saver) fits(h checkpoint.Header) error {
 	for _, s := range v.held {
 		switch s.Name {
-		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress:
+		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress, settingAudit:
 			continue
 		}
 		if got := h.Settings[s.Name]; got != s.Value {

@@ -60,6 +60,9 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	if err := j.agree(s, states); err != nil {
 		return err
 	}
+	if err := j.resolve(ctx, s, all); err != nil {
+		return err
+	}
 	if err := j.step.enter(s, all); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
@@ -117,6 +120,9 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	if err := j.group.Committed(j.state.committed()); err != nil {
 		return fmt.Errorf("step %d is committed: %w", j.state.committed(), err)
 	}
+	if err := j.accused(s, got.slots); err != nil {
+		return err
+	}
 	if anyStale(got.slots) {
 		return errNextSession
 	}
@@ -132,6 +138,9 @@ func (j *job) learn(s *elastic.Session, slots []slot) error {
 	}
 	if err := j.agree(s, states); err != nil {
 		return fmt.Errorf("after step %d: %w", j.state.committed(), err)
+	}
+	if found := j.step.audits.learn(s, j.state.committed(), slots); found != nil {
+		j.group.Emit(s.View.Epoch, j.state.committed(), found)
 	}
 	last := j.state.last
 	if last.Step > 0 && j.reporter.stable(last, s.View, s.View.Members[s.Rank].ID, j.step.work) {
@@ -180,9 +189,14 @@ func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	// A tail without a step tells all that all have committed the last one. Until then
 	// nobody goes, because somebody may need a copy of the state: also one who has just
 	// been let in, in a later view.
-	slots, err := j.step.reducer.exchange(ctx, s, declared(j.state))
+	mine := declared(j.state)
+	j.step.audits.tell(&mine)
+	slots, err := j.step.reducer.exchange(ctx, s, mine)
 	if err == nil {
 		err = j.learn(s, slots)
+	}
+	if err == nil {
+		err = j.accused(s, slots)
 	}
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ const (
 	settingArithmetic = "arithmetic"
 	settingBalance    = "balance"
 	settingCompress   = "compression"
+	settingAudit      = "audit"
 )
 
 // settingsOf lists what must be equal at all members of a job, but for Config.Settings. A
@@ -46,6 +47,7 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 		{Name: settingCompress, Value: c.Compression},
 	}
 	if c.Exact {
+		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Audit)})
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "that of " + runtime.GOARCH})
 	}
 	return s

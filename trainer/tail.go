@@ -30,6 +30,9 @@ type slot struct {
 	digest    uint64 // of the parameters before the step, 0 if it is not due
 	committed int64  // the last step that this rank has committed
 	stale     bool   // it knows of a later view
+	nonce     uint64 // for the seed of the step's audit
+	print     uint64 // of its part of the last committed step, as audits tell it
+	accuses   bool   // it accuses a member in an audit
 	links     news   // what it has measured of links to it
 }
 
@@ -44,18 +47,27 @@ const (
 )
 
 // slotWords is the number of int64 in an encoded slot.
-const slotWords = 12
+const slotWords = 14
+
+// Flags of a slot.
+const (
+	flagStale = 1 << iota
+	flagAccuses
+)
 
 // putSlot writes the slot of rank to a tail that is otherwise zero. The tails of all
 // ranks are summed: as every word but those of the rank itself is zero, sums
 // keep all bits, those of digests, too.
 func putSlot(tail []int64, rank int, s slot) {
-	stale := int64(0)
+	flags := int64(0)
 	if s.stale {
-		stale = 1
+		flags |= flagStale
+	}
+	if s.accuses {
+		flags |= flagAccuses
 	}
 	copy(tail[rank*slotWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.micros, s.most, int64(math.Float64bits(s.square)),
-		int64(s.fault), int64(s.digest), s.committed, stale, s.links[0], s.links[1]})
+		int64(s.fault), int64(s.digest), s.committed, flags, s.links[0], s.links[1], int64(s.nonce), int64(s.print)})
 }
 
 // getSlots reads a reduced tail.
@@ -64,8 +76,8 @@ func getSlots(tail []int64) []slot {
 	for r := range slots {
 		w := tail[r*slotWords:]
 		slots[r] = slot{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], most: w[4],
-			square: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9] != 0,
-			links: news{w[10], w[11]}}
+			square: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
+			accuses: w[9]&flagAccuses != 0, links: news{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
 	}
 	return slots
 }

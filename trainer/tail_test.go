@@ -17,7 +17,8 @@ func anySlot() *rapid.Generator[slot] {
 			micros: rapid.Int64().Draw(t, "micros"), most: rapid.Int64().Draw(t, "most"),
 			square: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
-			links: news{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")}}
+			links: news{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
+			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses")}
 	})
 }
 

@@ -28,6 +28,7 @@ type options struct {
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`
 	Hidden      int     `default:"256" placeholder:"N" help:"Units of the hidden layer of mlp (default ${default})."`
 	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
+	Audit       float64 `placeholder:"RATE" env:"ELRUN_AUDIT" help:"With --exact: each peer computes the part of another peer again in this fraction of the steps, and compares bits. One with bad memory, or that cheats, is named and put out."`
 	Local       int     `placeholder:"H" help:"Local steps: peers sum only after every H steps. Each microbatch of a step is a path by itself then, which goes on for H steps of --optimizer at the rate --lr."`
 	Outer       *outer  `placeholder:"RATE,MOMENTUM" help:"With --local: rate and Nesterov momentum by which the mean of the paths is applied. 1,0 is plain averaging (default 0.7,0.9)."`
 	Delay       bool    `help:"With --local: apply the mean of a round a round later, so that a round goes on while the sums of the one before are on their way."`
@@ -73,6 +74,10 @@ func (o options) check() error {
 		return fmt.Errorf("--delay: there is no --local: say how many local steps a round has")
 	case o.BySpeed && o.Local == 0:
 		return fmt.Errorf("--by-speed: there is no --local: say how many local steps a round has")
+	case !(o.Audit >= 0 && o.Audit <= 1):
+		return fmt.Errorf("--audit: %v is no fraction of the steps, want 0 to 1", o.Audit)
+	case o.Audit > 0 && !o.Exact:
+		return fmt.Errorf("--audit: add --exact, as only there a peer's part has the same bits wherever it is computed")
 	case o.BySpeed && o.Exact:
 		return fmt.Errorf("--by-speed: with --exact all paths have as many steps, whoever computes them: leave one of them out")
 	case o.Hidden < 1:
@@ -123,7 +128,7 @@ func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
-		Exact: o.Exact, Compression: o.Compress, Balance: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Checkpoint: o.checkpoint(),
+		Exact: o.Exact, Audit: o.Audit, Compression: o.Compress, Balance: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()
@@ -147,6 +152,7 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 		{Name: "--global-batch", Value: fmt.Sprint(o.GlobalBatch)},
 		{Name: "--microbatch", Value: fmt.Sprint(o.Microbatch)},
 		{Name: "--exact", Value: fmt.Sprint(o.Exact)},
+		{Name: "--audit", Value: fmt.Sprint(o.Audit)},
 		{Name: "--local", Value: fmt.Sprint(o.Local)},
 		{Name: "--outer", Value: fmt.Sprint(o.outer())},
 		{Name: "--delay", Value: fmt.Sprint(o.Delay)},

@@ -1,0 +1,267 @@
+package trainer
+
+import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/audit"
+	"github.com/elrun/elrun/trainer/internal/ledger"
+)
+
+// keptSteps is how many steps an accusation may go back: the step that is audited, the one in
+// whose tail the fingerprints are told, and the one in whose tail the accusation is.
+const keptSteps = 3
+
+// audits is this peer's part in the audits of a job (package audit): it tells fingerprints of
+// its contributions, computes those of others again, and votes. Nil audits do nothing. It is
+// not safe for concurrent use.
+type audits struct {
+	rate   float64
+	dice   *rand.Rand // of this peer alone: nobody foresees whom it audits
+	model  Model
+	params []Param
+	own    *quantised // of the open step
+	log    func(format string, args ...any)
+
+	again contribution // of another member, computed again
+	sums  *quantised   // of again
+	kept  [keptSteps]record
+
+	told     uint64     // of the last committed step: its fingerprint as it is told
+	open     check      // of the open step
+	waiting  check      // of the committed step, until fingerprints are told
+	accusing accusation // to be told
+}
+
+// record is what this peer keeps of a step, so that it can compute a part of it again.
+type record struct {
+	plan    stepPlan
+	epoch   uint64
+	attempt int64
+	scale   exact.Scale
+	members []elastic.Member
+	shares  []ledger.Set
+	params  [][]float32 // before the step
+
+	committed    bool
+	coefficients audit.Coefficients // from the commit on
+	prints       []audit.Print      // of all members, when they are told
+}
+
+// check is an audit under way.
+type check struct {
+	step   int64 // 0 for none
+	victim int   // rank
+	// From the commit on, the fingerprint of the victim's part as this peer has computed it,
+	// and that of the sums of all.
+	computed, sums audit.Print
+}
+
+// accusation says that a member has told another fingerprint than this peer has computed.
+type accusation struct {
+	step     int64 // 0 for none
+	accused  uint64
+	computed audit.Print
+}
+
+// newAudits returns the audits of a job whose gradients own has; nil without a rate.
+func newAudits(cfg Config, m Model, own *quantised) *audits {
+	if cfg.Audit == 0 {
+		return nil
+	}
+	var seed [32]byte
+	cryptorand.Read(seed[:]) // never fails
+	if cfg.auditSeed != 0 {
+		seed = [32]byte{}
+		binary.LittleEndian.PutUint64(seed[:], cfg.auditSeed)
+	}
+	a := &audits{rate: cfg.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.log}
+	// Gradients of one microbatch are computed in the staging buffer, for whichever sums.
+	size := own.layout.size()
+	a.sums = &quantised{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
+	a.sums.views = cut(own.layout, a.sums.own)
+	a.again.sums = a.sums
+	for i := range a.kept {
+		for _, p := range m.Params {
+			a.kept[i].params = append(a.kept[i].params, make([]float32, len(p.Data)))
+		}
+	}
+	return a
+}
+
+// at returns what is kept of a step, or nil.
+func (a *audits) at(step int64) *record {
+	if r := &a.kept[step%keptSteps]; r.plan.step == step {
+		return r
+	}
+	return nil
+}
+
+// nameOf tells members apart in few bytes.
+func nameOf(id elastic.ID) uint64 { return xxhash.Sum64String(string(id)) }
+
+// accusation is what this peer enters a session with.
+func (a *audits) accusation() accusation {
+	if a == nil {
+		return accusation{}
+	}
+	return a.accusing
+}
+
+// enter begins a session: audits under way are of members that may be gone.
+func (a *audits) enter() {
+	if a != nil {
+		a.open, a.waiting = check{}, check{}
+	}
+}
+
+// contributed comes when this peer's share of the step is computed, and the parameters are
+// still those before it. It keeps them, and computes the share of another member, if the dice
+// say so.
+func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, shares []ledger.Set, most int) {
+	if a == nil || len(s.View.Members) < 2 {
+		return
+	}
+	r := &a.kept[p.step%keptSteps]
+	*r = record{plan: p, epoch: s.View.Epoch, attempt: c.attempt, scale: c.scale, members: s.View.Members, shares: shares, params: r.params}
+	for i, param := range a.params {
+		copy(r.params[i], param.Data)
+	}
+	a.open = check{}
+	if a.dice.Float64() >= a.rate {
+		return
+	}
+	victim := a.dice.IntN(len(s.View.Members) - 1)
+	if victim >= s.Rank {
+		victim++
+	}
+	if shares[victim].Len() == 0 {
+		return
+	}
+	if err := a.compute(r, victim, most, s.Comm.Err); err != nil {
+		a.log("step %d: an audit of %s was given up: %v", p.step, peerName(s)(victim), err)
+		return
+	}
+	a.open = check{step: p.step, victim: victim}
+}
+
+// compute computes the share of a rank from the present parameters.
+func (a *audits) compute(r *record, rank, most int, broken func() error) error {
+	a.again.reset(r.plan.step, r.attempt, r.scale, r.plan.microbatches)
+	for _, micros := range a.again.calls(r.shares[rank], most) {
+		if err := broken(); err != nil {
+			return err
+		}
+		if err := a.again.add(a.model, r.plan, micros, ignore); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell writes to the slot of a tail what all have to know.
+func (a *audits) tell(mine *slot) {
+	if a == nil {
+		return
+	}
+	mine.nonce, mine.print, mine.accuses = a.dice.Uint64(), a.told, a.accusing.step > 0
+}
+
+// concluded comes when a step is about to be committed, with its slots, and sums still there.
+func (a *audits) concluded(step int64, slots []slot) {
+	if a == nil {
+		return
+	}
+	a.told, a.waiting = 0, check{}
+	r := a.at(step)
+	if r == nil {
+		return
+	}
+	var nonces []uint64
+	for _, o := range slots {
+		nonces = append(nonces, o.nonce)
+	}
+	r.committed, r.coefficients = true, audit.SeedOf(step, nonces).Draw(len(a.own.own))
+	a.told = toldOf(r.coefficients.Of(a.own.own))
+	if a.open.step == step {
+		a.waiting = check{step, a.open.victim, r.coefficients.Of(a.sums.own), r.coefficients.Of(a.own.all)}
+	}
+	a.open = check{}
+}
+
+// toldOf puts a fingerprint into a word, of which 0 is none.
+func toldOf(p audit.Print) uint64 { return (uint64(p) + 1) % (uint64(audit.None) + 1) }
+
+// printOf reads it again.
+func printOf(word uint64) audit.Print {
+	if word == 0 || word > uint64(audit.None) {
+		return audit.None
+	}
+	return audit.Print(word - 1)
+}
+
+// learn takes in the fingerprints of the last committed step, which a tail of the session
+// brings. It compares what this peer has audited, and returns what the log is to be told.
+func (a *audits) learn(s *elastic.Session, step int64, slots []slot) (told event.Body) {
+	if a == nil {
+		return nil
+	}
+	r, w := a.at(step), a.waiting
+	if r == nil || !r.committed || r.epoch != s.View.Epoch {
+		return nil
+	}
+	a.waiting, r.prints = check{}, nil
+	for _, o := range slots {
+		r.prints = append(r.prints, printOf(o.print))
+	}
+	// While an accusation is under way the others may not hear of this step's fingerprints.
+	if w.step != step || a.accusing.step > 0 {
+		return nil
+	}
+	if r.prints[w.victim] != w.computed {
+		a.accusing = accusation{step, nameOf(r.members[w.victim].ID), w.computed}
+		return nil
+	}
+	if audit.Sum(r.prints) != w.sums {
+		return event.Audit{Who: []string{}, Reason: "the sums of the step are not those of what the members have contributed"}
+	}
+	return nil
+}
+
+// vote says what this peer knows of the contribution of a member to a step. It computes it
+// again, from the parameters that it has kept.
+func (a *audits) vote(step int64, accused elastic.ID, most int, broken func() error) audit.Vote {
+	none := audit.Vote{Told: audit.None, Computed: audit.None}
+	r := a.at(step)
+	if r == nil || r.prints == nil {
+		return none
+	}
+	rank := (elastic.View{Members: r.members}).Rank(accused)
+	if rank < 0 {
+		return none
+	}
+	for i, p := range a.params {
+		swapped(p.Data, r.params[i])
+	}
+	err := a.compute(r, rank, most, broken)
+	for i, p := range a.params {
+		swapped(p.Data, r.params[i])
+	}
+	if err != nil {
+		a.log("step %d: a part of it could not be computed again for an audit: %v", step, err)
+		return none
+	}
+	return audit.Vote{Told: r.prints[rank], Computed: r.coefficients.Of(a.sums.own)}
+}
+
+// swapped exchanges the elements of two vectors.
+func swapped(a, b []float32) {
+	for i := range a {
+		a[i], b[i] = b[i], a[i]
+	}
+}

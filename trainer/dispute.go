@@ -1,0 +1,115 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/trainer/internal/audit"
+)
+
+// ErrAudit: most members have computed this peer's part of a step, or what it said of another
+// peer's, and come to something else. Its machine has bad memory, or its program is another.
+var ErrAudit = errors.New("put out by an audit")
+
+// errAccused ends a session in which a member accuses another. It is the next session that
+// finds out who is wrong, as it begins when no call of a model is under way.
+var errAccused = errors.New("a member accuses another in the audit of a step")
+
+// accused ends the session if a rank accuses another in a tail.
+func (j *job) accused(s *elastic.Session, slots []slot) error {
+	if !slices.ContainsFunc(slots, func(o slot) bool { return o.accuses }) {
+		return nil
+	}
+	s.Comm.Revoke(errAccused)
+	return fmt.Errorf("%w: %w", errNextSession, errAccused)
+}
+
+// resolve finds out who is wrong, if a rank has entered the session with an accusation. Those
+// who are wrong are put out, and the others leave for the next session.
+func (j *job) resolve(ctx context.Context, s *elastic.Session, all []entry) error {
+	a := j.step.audits
+	if a == nil {
+		return nil
+	}
+	a.enter()
+	c, accused, step := claims(s.View, all)
+	if accused < 0 {
+		a.accusing = accusation{} // of a member that is gone
+		return nil
+	}
+	idle := s.Busy("auditing")
+	mine := a.vote(step, s.View.Members[accused].ID, j.step.together(), s.Comm.Err)
+	idle()
+	words := make([]uint64, 2*len(s.View.Members))
+	send := []uint64{uint64(mine.Told), uint64(mine.Computed)}
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "audit"}), words, send); err != nil {
+		return fmt.Errorf("audit of step %d: %w", step, err)
+	}
+	var votes []audit.Vote
+	for w := range slices.Chunk(words, 2) {
+		votes = append(votes, audit.Vote{Told: min(audit.Print(w[0]), audit.None), Computed: min(audit.Print(w[1]), audit.None)})
+	}
+	a.accusing = accusation{}
+	j.settle(ctx, s)
+	return j.execute(s, step, c, audit.Judge(c, votes))
+}
+
+// verdictPatience is how long a member waits until the others have the verdict, too.
+const verdictPatience = 2 * time.Second
+
+// settle waits until all have the verdict. Who is put out before that would not know why, and
+// join again under another ID.
+func (j *job) settle(ctx context.Context, s *elastic.Session) {
+	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
+	defer cancel()
+	// An error says no more than that somebody did not wait.
+	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
+}
+
+// claims returns the accusation of the lowest rank that has one; accused is below 0 if there
+// is none against a member of the view.
+func claims(v elastic.View, all []entry) (c audit.Claims, accused int, step int64) {
+	for rank, e := range all {
+		if e.accusing.step == 0 {
+			continue
+		}
+		accused = slices.IndexFunc(v.Members, func(m elastic.Member) bool { return nameOf(m.ID) == e.accusing.accused })
+		if accused >= 0 && accused != rank {
+			return audit.Claims{Accused: accused, Auditor: rank, Computed: e.accusing.computed}, accused, e.accusing.step
+		}
+	}
+	return audit.Claims{}, -1, 0
+}
+
+// execute does what the verdict about a step wants.
+func (j *job) execute(s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
+	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
+	if !told.Out {
+		wrong = []int{c.Accused, c.Auditor}
+		slices.Sort(wrong)
+	}
+	for _, rank := range wrong {
+		told.Who = append(told.Who, s.View.Members[rank].ID.Short())
+	}
+	j.group.Emit(s.View.Epoch, step, told)
+	if !told.Out {
+		return nil
+	}
+	err := fmt.Errorf("audit of step %d: %d of %d members compute another result than %s: %w", step, v.For, v.Of, peerName(s)(wrong[0]), ErrAudit)
+	if slices.Contains(wrong, s.Rank) {
+		s.Comm.Revoke(err)
+		j.group.Leave()
+		return err
+	}
+	for _, rank := range wrong {
+		j.group.PutOut(s.View.Members[rank].ID, "audit")
+	}
+	s.Comm.Revoke(err)
+	return fmt.Errorf("%w: %w", errNextSession, err)
+}
