@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -153,7 +154,7 @@ func (h *Host) upgrader(cfg Config, key crypto.PrivKey, limits network.ResourceM
 	if err != nil {
 		return nil, err
 	}
-	up, err := upgrader.New(security, muxers, nil, limits, h.gate, upgrader.WithAcceptTimeout(handshakeTime))
+	up, err := upgrader.New(security, muxers, nil, limits, h.gate, upgrader.WithAcceptTimeout(cmp.Or(cfg.handshake, handshakeTime)))
 	if err != nil {
 		return nil, fmt.Errorf("make upgrader: %w", err)
 	}

@@ -60,6 +60,8 @@ type Config struct {
 	// Secret is the job's, ticket.KeySize bytes; peers that prove to hold it or a ticket
 	// are let in. Without it only those that were introduced are; SetSecret sets it later.
 	Secret []byte
+
+	handshake time.Duration // in place of handshakeTime in tests; 0 for none
 }
 
 // Host is this process on the network of its job. It is its own elastic.Network.
