@@ -26,7 +26,7 @@ NESTED   = -C scripts/figures ./...
 # start processes for long; they run no code concurrently that others do not run.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/scripts/
 
-.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential dist deb clean
+.PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -19,11 +20,21 @@ import (
 const playWord = "play"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == playWord {
-		os.Exit(play(os.Args[2], os.Args[3]))
+	switch args := os.Args[1:]; {
+	case len(args) == 3 && args[0] == playWord:
+		os.Exit(play(args[1], args[2]))
+	case len(args) == 2 && args[0] == sandboxWord:
+		os.Exit(enterSandbox(args[1]))
+	case len(args) > 0 && args[0] == orphanWord:
+		os.Exit(orphan(len(args)))
 	}
+	flag.Bool("long", false, "run the long forms")
+	flag.Parse()
 	os.Exit(process.WithElrun(m.Run))
 }
+
+// long reports whether the long forms are wanted.
+func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
 // play is the peer.
 func play(steps, pace string) int {

@@ -1,0 +1,136 @@
+package k8s
+
+import (
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/testing/process"
+)
+
+// image is what an engine makes of the Containerfile.
+type image struct {
+	root       string
+	env        []string
+	user       string
+	entrypoint []string
+}
+
+// buildImage does what the Containerfile says, in a folder. Sources are found in the repository
+// unless others are given.
+func buildImage(t *testing.T, root string, sources map[string]string) image {
+	t.Helper()
+	text, err := os.ReadFile("../../Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	im := image{root: root}
+	for line := range strings.Lines(string(text)) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "", "#", "#\tmake":
+		case "FROM":
+			if rest != "scratch" {
+				t.Fatalf("FROM %s: want scratch", rest)
+			}
+		case "COPY":
+			im.copy(t, strings.Fields(rest), sources)
+		case "ENV":
+			im.env = append(im.env, rest)
+		case "USER":
+			im.user = rest
+		case "ENTRYPOINT":
+			if err := json.Unmarshal([]byte(rest), &im.entrypoint); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatalf("%q: an engine knows this, the test does not", line)
+		}
+	}
+	return im
+}
+
+// copy does COPY: files go into a folder, and of a folder what is in it.
+func (im image) copy(t *testing.T, words []string, sources map[string]string) {
+	t.Helper()
+	into := words[len(words)-1]
+	target := filepath.Join(im.root, into)
+	for _, source := range words[:len(words)-1] {
+		from, ok := sources[source]
+		if !ok {
+			from = filepath.Join("../..", source)
+		}
+		info, err := os.Stat(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !info.IsDir() {
+			run(t, "install", "-D", "-m", "0755", from, filepath.Join(target, path.Base(source)))
+			continue
+		}
+		run(t, "mkdir", "-p", target)
+		run(t, "cp", "-RL", from+"/.", target)
+	}
+}
+
+// run runs a command.
+func run(t *testing.T, words ...string) {
+	t.Helper()
+	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v: %s", words, err, out)
+	}
+}
+
+// find finds a command in the image as a container's runtime does.
+func (im image) find(command string) (string, error) {
+	for _, e := range im.env {
+		list, ok := strings.CutPrefix(e, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, dir := range filepath.SplitList(list) {
+			if info, err := os.Stat(filepath.Join(im.root, dir, command)); err == nil && info.Mode()&0o111 != 0 {
+				return filepath.Join(dir, command), nil
+			}
+		}
+	}
+	return "", errors.New(command + " is not in the PATH of the image")
+}
+
+// In an image of the Containerfile the manifest's command is found, by a user who is not root,
+// and needs no other file to run.
+func TestContainerfile(t *testing.T) {
+	data, mnist := t.TempDir(), filepath.Join(t.TempDir(), "mnist")
+	if err := process.Build(mnist, "examples/mnist"); err != nil {
+		t.Fatal(err)
+	}
+	im := buildImage(t, t.TempDir(), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": mnist, "data/mnist": data})
+	if !slices.Equal(im.entrypoint, []string{"/bin/elrun"}) || im.user != "65532:65532" {
+		t.Errorf("%q as %q", im.entrypoint, im.user)
+	}
+	for _, command := range []string{"elrun", "mnist"} {
+		name, err := im.find(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := elf.Open(filepath.Join(im.root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Errorf("%s is not static", name)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

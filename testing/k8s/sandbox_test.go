@@ -1,0 +1,327 @@
+package k8s
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/testing/dns"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// sandboxWord makes the test's own binary the first process of a container, as its first
+// argument. A sandbox follows, as JSON.
+const sandboxWord = "sandbox"
+
+// sandbox says how a container runs.
+type sandbox struct {
+	Host    string // its name
+	Root    string // folder of the image
+	Mounts  []binding
+	User    int
+	Command []string // the first word is a path in the image
+	Env     []string
+}
+
+// binding is a folder or file of this machine that a container sees.
+type binding struct {
+	From, To string
+	ReadOnly bool
+}
+
+// startSandbox starts a container in a network namespace, with further namespaces of its own. Its
+// first process is a child of this one, so that it ends with this one.
+func startSandbox(space string, s sandbox, out *os.File) (*exec.Cmd, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, sandboxWord, string(text))
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	return cmd, inNetwork(space, cmd.Start)
+}
+
+// inNetwork calls f in a network namespace.
+func inNetwork(space string, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	there, err := os.Open("/run/netns/" + space)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	return errors.Join(f(), unix.Setns(int(home.Fd()), unix.CLONE_NEWNET))
+}
+
+// enter becomes the container's command. It returns only an error.
+func (s sandbox) enter() error {
+	runtime.LockOSThread() // what follows is of one thread, which becomes the process
+	root, err := s.mount()
+	if err != nil {
+		return err
+	}
+	for _, do := range []func() error{
+		func() error { return unix.Sethostname([]byte(s.Host)) },
+		func() error { return unix.Chroot(root) },
+		func() error { return unix.Chdir("/") },
+		func() error { return unix.Setgroups([]int{s.User}) },
+		func() error { return unix.Setresgid(s.User, s.User, s.User) },
+		func() error { return unix.Setresuid(s.User, s.User, s.User) },
+		func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return unix.Exec(s.Command[0], s.Command, s.Env)
+}
+
+// mount makes the container's file system, of which only mounts can be written to, and returns
+// its folder. There is no /dev/shm.
+func (s sandbox) mount() (root string, err error) {
+	root = s.Root
+	all := []func() error{
+		func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
+		func() error { return bind(binding{root, root, true}) },
+		func() error { return unix.Mount("proc", filepath.Join(root, "proc"), "proc", 0, "") },
+		func() error { return unix.Mount("tmpfs", filepath.Join(root, "dev"), "tmpfs", 0, "mode=755") },
+	}
+	for _, name := range []string{"null", "zero", "urandom"} {
+		device := filepath.Join(root, "dev", name)
+		all = append(all, func() error {
+			return errors.Join(os.WriteFile(device, nil, 0o600), bind(binding{"/dev/" + name, device, false}))
+		})
+	}
+	for _, m := range s.Mounts {
+		all = append(all, func() error { return bind(binding{m.From, filepath.Join(root, m.To), m.ReadOnly}) })
+	}
+	for _, do := range all {
+		if err := do(); err != nil {
+			return "", err
+		}
+	}
+	return root, nil
+}
+
+// bind mounts a folder or file.
+func bind(b binding) error {
+	err := unix.Mount(b.From, b.To, "", unix.MS_BIND, "")
+	if err == nil && b.ReadOnly {
+		err = unix.Mount("", b.To, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s at %s: %w", b.From, b.To, err)
+	}
+	return nil
+}
+
+// prepareRoot makes the places of an image at which something is mounted.
+func prepareRoot(t *testing.T, root string) {
+	t.Helper()
+	for _, dir := range []string{"proc", "dev", "tmp", "etc/elrun"} {
+		run(t, "mkdir", "-p", filepath.Join(root, dir))
+	}
+	write(t, filepath.Join(root, "etc/resolv.conf"), "")
+}
+
+// enterSandbox is the first process of a container.
+func enterSandbox(text string) int {
+	var s sandbox
+	err := json.Unmarshal([]byte(text), &s)
+	if err == nil {
+		err = s.enter()
+	}
+	fmt.Fprintln(os.Stderr, "sandbox:", err)
+	return 128
+}
+
+// onePod runs the command of a manifest as the first process of a container: as a user without
+// rights, in a file system that cannot be written to and has no /dev/shm. It adopts orphans, and
+// passes SIGTERM on.
+func onePod(t *testing.T) {
+	needRoot(t, "ip")
+	dir := t.TempDir()
+	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		run(t, "chmod", "o+x", d)
+	}
+	im := buildImage(t, filepath.Join(dir, "root"), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": process.Self(t), "data/mnist": t.TempDir()})
+	prepareRoot(t, im.root)
+	b := newBridge(t)
+	space, addr, err := b.add()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.remove(space) }) // the bridge is removed with the same commands
+	server := dns.Start(t, b.host()+":53")
+	server.Set("mnist", netip.MustParseAddr(addr))
+	m := readManifest(t, "--name", "mnist", "--image", "x", "--peers", "1", "--", "mnist", orphanWord)
+	write(t, filepath.Join(dir, "key"), m.key)
+	write(t, filepath.Join(dir, "resolv.conf"), "nameserver "+b.host()+"\n")
+	run(t, "chmod", "-R", "o+r", filepath.Join(dir, "key"), filepath.Join(dir, "resolv.conf"))
+	run(t, "install", "-d", "-o", "65532", filepath.Join(dir, "tmp"))
+	write(t, filepath.Join(im.root, "etc/elrun/key"), "")
+	s := sandbox{Host: "mnist-0", Root: im.root, User: 65532, Env: append(im.env, "HOME=/tmp", "TMPDIR=/tmp"), Mounts: []binding{
+		{filepath.Join(dir, "tmp"), "/tmp", false}, {filepath.Join(dir, "key"), "/etc/elrun/key", true}, {filepath.Join(dir, "resolv.conf"), "/etc/resolv.conf", true}}}
+	for _, w := range m.command {
+		s.Command = append(s.Command, expand(w, map[string]string{"POD_IP": addr}))
+	}
+	if s.Command[0], err = im.find(s.Command[0]); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "log")
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd, err := startSandbox(space, s, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(text string) bool {
+		all, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(all), text)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // an error means that it has ended
+		<-ended
+		if t.Failed() {
+			all, _ := os.ReadFile(log)
+			t.Logf("%s", all)
+		}
+	})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	process.Until(t, "the end of an orphan", func() bool { return says("no orphan is left") })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if status := cmd.ProcessState.ExitCode(); status != 128+int(syscall.SIGTERM) {
+		t.Errorf("status %d", status)
+	}
+}
+
+// orphanWord makes the test's own binary a program that leaves an orphan, as its first argument.
+const orphanWord = "orphan"
+
+// orphan is the program, its child, or the child of that, by the number of arguments.
+func orphan(args int) int {
+	switch args {
+	case 1:
+		return leaveOrphan()
+	case 2:
+		return bequeath()
+	}
+	return 0
+}
+
+// leaveOrphan starts a process whose parent ends, waits until nothing is left of it, and goes
+// on until a signal ends it.
+func leaveOrphan() int {
+	out, err := exec.Command(os.Args[0], orphanWord, "parent").Output()
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	for {
+		if _, err := os.Stat("/proc/" + string(out)); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if _, err := os.Stat("/dev/shm"); !errors.Is(err, os.ErrNotExist) || os.WriteFile("/file", nil, 0o600) == nil {
+		fmt.Println("there is /dev/shm, or the root can be written to:", err)
+		return 1
+	}
+	fmt.Println("no orphan is left")
+	<-time.After(time.Hour)
+	return 0
+}
+
+// bequeath starts a process that ends at once, and tells who it is. Nobody here waits for it.
+func bequeath() int {
+	cmd := exec.Command(os.Args[0], orphanWord, "child", "")
+	if err := cmd.Start(); err != nil {
+		return 1
+	}
+	fmt.Print(cmd.Process.Pid)
+	return 0
+}
+
+// bridge is a network for pods, with this machine at its last address.
+type bridge struct {
+	name, net string // net is the first three bytes
+	used      int
+}
+
+// newBridge makes it.
+func newBridge(t *testing.T) *bridge {
+	t.Helper()
+	b := &bridge{name: "k" + strconv.Itoa(os.Getpid()), net: "10.239." + strconv.Itoa(os.Getpid()%250)}
+	run(t, "ip", "link", "add", b.name, "type", "bridge")
+	t.Cleanup(func() { run(t, "ip", "link", "delete", b.name) })
+	run(t, "ip", "address", "add", b.host()+"/24", "dev", b.name)
+	run(t, "ip", "link", "set", b.name, "up")
+	return b
+}
+
+// host is the address of this machine.
+func (b *bridge) host() string { return b.net + ".254" }
+
+// commands runs ip with some commands, one after the other.
+func commands(all ...[]string) error {
+	for _, args := range all {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %v: %w: %s", args, err, out)
+		}
+	}
+	return nil
+}
+
+// add makes a network namespace with an address that no pod has had.
+func (b *bridge) add() (space, addr string, err error) {
+	b.used++
+	space = b.name + "-" + strconv.Itoa(b.used)
+	addr = b.net + "." + strconv.Itoa(b.used)
+	return space, addr, commands(
+		[]string{"netns", "add", space},
+		[]string{"link", "add", space, "type", "veth", "peer", "name", "eth0", "netns", space},
+		[]string{"link", "set", space, "master", b.name, "up"},
+		[]string{"-n", space, "address", "add", addr + "/24", "dev", "eth0"},
+		[]string{"-n", space, "link", "set", "lo", "up"},
+		[]string{"-n", space, "link", "set", "eth0", "up"},
+	)
+}
+
+// remove removes a namespace, and with it its link.
+func (b *bridge) remove(space string) error { return commands([]string{"netns", "delete", space}) }
