@@ -60,12 +60,13 @@ type agent struct {
 	scaled  chan scaleResult
 
 	// mu guards what Emit and the reader change, and the control socket reads.
-	mu      sync.Mutex
-	reducer *reducer // nil until the peer knows itself
-	seq     int      // of the latest scale request
-	dead    []elastic.ID
-	onDead  func(elastic.ID) // nil until there is a group to be told
-	onOrder func(message)    // the same
+	mu          sync.Mutex
+	reducer     *reducer // nil until the peer knows itself
+	seq         int      // of the latest scale request
+	dead        []elastic.ID
+	onDead      func(elastic.ID)      // nil until there is a group to be told
+	onOrder     func(message)         // the same
+	onDirectory func(directoryUpdate) // nil unless the process is one of a Program
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -190,6 +191,14 @@ func (a *agent) watchDead(f func(elastic.ID)) {
 	}
 }
 
+// describe tells the launcher which program this process is of, and lets learn know of its services.
+func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
+	a.mu.Lock()
+	a.onDirectory = learn
+	a.mu.Unlock()
+	a.post(message{Program: &info}, result)
+}
+
 // isDead reports whether the launcher has told of that death while nobody watched.
 func (a *agent) isDead(id elastic.ID) bool {
 	a.mu.Lock()
@@ -222,6 +231,13 @@ func (a *agent) hear(m message) {
 		default:
 		}
 		a.scaled <- *m.Scaled
+	case m.Directory != nil:
+		a.mu.Lock()
+		learn := a.onDirectory
+		a.mu.Unlock()
+		if learn != nil {
+			learn(*m.Directory)
+		}
 	case m.Dead != "":
 		a.mu.Lock()
 		tell := a.onDead

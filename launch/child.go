@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -103,11 +102,12 @@ type receiver interface {
 // child is a peer's process from the launcher's side. The launcher's loop alone uses it.
 type child struct {
 	process
-	index  int
-	host   string // where it runs; "" for here
-	begun  time.Time
-	result bool      // it has reported the result
-	asked  time.Time // when the launcher asked it to leave; zero if it has not
+	index   int
+	host    string // where it runs; "" for here
+	begun   time.Time
+	result  bool      // it has reported the result
+	asked   time.Time // when the launcher asked it to leave; zero if it has not
+	program bool      // it wants to know about the services of its program
 }
 
 // feed is the receiver of a launcher: it passes on output to the console and the log of the
@@ -201,11 +201,11 @@ func (f *feed) close() {
 
 // openLog opens the log of a peer, nil without a directory. The log of a peer that is
 // started again goes on.
-func openLog(dir string, index int, again bool) (*os.File, error) {
+func openLog(dir, name string, again bool) (*os.File, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	path := filepath.Join(dir, strconv.Itoa(index)+".log")
+	path := filepath.Join(dir, name+".log")
 	if again {
 		return private.Append(path)
 	}

@@ -215,7 +215,7 @@ func parseSocketName(s string) (socketName, error) {
 	index, pid, ok2 := strings.Cut(rest, ".")
 	i, err := strconv.Atoi(index)
 	p, err2 := strconv.Atoi(pid)
-	if !ok || !ok2 || err != nil || err2 != nil || validJob(job) != nil || i < 0 || i >= maxPeers || p <= 0 {
+	if !ok || !ok2 || err != nil || err2 != nil || validJob(job) != nil || i < 0 || i >= maxPeers+maxNodes || p <= 0 {
 		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
 	}
 	n := socketName{job, i, p}

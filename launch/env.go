@@ -19,6 +19,7 @@ const (
 	envEncrypt   = "ELRUN_ENCRYPT"
 	envRelay     = "ELRUN_RELAY"
 	envListen    = "ELRUN_LISTEN"
+	envNode      = "ELRUN_NODE" // of a service or a task of a Program
 )
 
 const (
@@ -36,11 +37,12 @@ type environment struct {
 	encrypt   string
 	relay     string
 	listen    string
+	node      string // "" for a peer
 }
 
 // list returns the variables as os/exec wants them.
 func (e environment) list() []string {
-	return []string{
+	list := []string{
 		envJob + "=" + e.job,
 		envIndex + "=" + strconv.Itoa(e.index),
 		envPeers + "=" + strconv.Itoa(e.peers),
@@ -50,6 +52,10 @@ func (e environment) list() []string {
 		envRelay + "=" + e.relay,
 		envListen + "=" + e.listen,
 	}
+	if e.node != "" {
+		list = append(list, envNode+"="+e.node)
+	}
+	return list
 }
 
 // parseEnvironment reads what list wrote. It reports false where none of the
@@ -76,7 +82,11 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 		relay: values[envRelay], listen: values[envListen]}
 	var errs [4]error
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
-	e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
+	if e.node, _ = lookup(envNode); e.node == "" {
+		e.index, errs[1] = parseInt(values, envIndex, 0, max(0, e.peers-1))
+	} else {
+		e.index, errs[1] = parseInt(values, envIndex, maxPeers, maxPeers+maxNodes-1)
+	}
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
 	_, listenErr := parseListen(e.listen)
 	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)

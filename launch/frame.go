@@ -163,8 +163,8 @@ func decodeFrame(line []byte) (frame, error) {
 	switch {
 	case set != 1:
 		return frame{}, fmt.Errorf("%w: %d fields, want one", errFrame, set)
-	case f.Index < 0 || f.Index >= maxPeers:
-		return frame{}, fmt.Errorf("%w: peer %d, want 0 to %d", errFrame, f.Index, maxPeers-1)
+	case f.Index < 0 || f.Index >= maxPeers+maxNodes:
+		return frame{}, fmt.Errorf("%w: peer %d, want 0 to %d", errFrame, f.Index, maxPeers+maxNodes-1)
 	case f.Output != nil && (f.Output.To < toStdout || f.Output.To > toStderr):
 		return frame{}, fmt.Errorf("%w: output stream %d", errFrame, f.Output.To)
 	case f.Spawn != nil && (f.Spawn.Peers < 1 || f.Spawn.Peers > maxPeers):

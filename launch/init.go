@@ -28,12 +28,20 @@ import (
 // later at the latest. Errors that are ErrLauncher say that the launcher gave up, for
 // example because another peer's program ended before it joined.
 func Init(ctx context.Context) (*elastic.Group, error) {
+	return initAs(ctx, func(context.Context, *agent) error { return nil })
+}
+
+// initAs is Init, and calls first when there is a launcher.
+func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error) (*elastic.Group, error) {
 	env, launched, err := parseEnvironment(os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	if !launched {
 		return solo(ctx, event.Discard{})
+	}
+	if env.node != "" {
+		return nil, fmt.Errorf("launch: node %s is no peer: only the function of a Program's peers has a group", env.node)
 	}
 	a, err := openAgent(env.fd)
 	if err != nil {
@@ -44,6 +52,9 @@ func Init(ctx context.Context) (*elastic.Group, error) {
 	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
 	defer stop()
 	p := &peer{a: a, env: env}
+	if err := first(ctx, a); err != nil {
+		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
+	}
 	g, err := p.join(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("launch: join job %s: %w", env.job, err)

@@ -57,6 +57,7 @@ func (r *runner) cancel(cause error, now time.Time) {
 func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	r.out.signal, r.interrupted, r.comebacks = sig, now, nil
 	r.resume()
+	defer r.advance(now)
 	if len(r.children) == 0 {
 		return
 	}
@@ -75,7 +76,7 @@ func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 // groups, and then this process. The shell's fg or bg continues it, and it continues them.
 func (r *runner) suspend() {
 	r.suspended = true
-	for _, c := range r.children {
+	for c := range r.processes() {
 		c.signal(syscall.SIGSTOP)
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
@@ -87,7 +88,7 @@ func (r *runner) resume() {
 		return
 	}
 	r.suspended = false
-	for _, c := range r.children {
+	for c := range r.processes() {
 		c.signal(syscall.SIGCONT)
 	}
 }

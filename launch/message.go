@@ -46,6 +46,12 @@ type message struct {
 	// Known is what peers that are started later need to find the group.
 	Known *known `json:"known,omitempty"`
 
+	// Program comes first from a process of a Program, Directory answers it and tells of changes.
+	Program   *programInfo     `json:"program,omitempty"`
+	Directory *directoryUpdate `json:"directory,omitempty"`
+	// Serving comes from a service that takes calls.
+	Serving *servingNode `json:"serving,omitempty"`
+
 	// Start is the launcher's answer to hello.
 	Start *startOrder `json:"start,omitempty"`
 	// Finished says that the job was finished before the peer was let in.
@@ -125,7 +131,7 @@ func decodeMessage(line []byte) (message, error) {
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
-		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil} {
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil} {
 		if there {
 			set++
 		}
@@ -142,6 +148,22 @@ func (m message) check() error {
 		if len(secret) != 0 && len(secret) != secretSize {
 			return fmt.Errorf("launch: decode message: secret of %d bytes", len(secret))
 		}
+	}
+	return m.checkProgram()
+}
+
+// checkProgram is check for what is said about a Program.
+func (m message) checkProgram() (err error) {
+	switch {
+	case m.Program != nil:
+		err = m.Program.check()
+	case m.Directory != nil:
+		err = m.Directory.check()
+	case m.Serving != nil:
+		err = m.Serving.check()
+	}
+	if err != nil {
+		return fmt.Errorf("launch: decode message: %w", err)
 	}
 	return nil
 }

@@ -12,8 +12,11 @@ import (
 // notice handles what a child's goroutines report.
 func (r *runner) notice(n notice) {
 	switch {
+	case n.from >= maxPeers:
+		r.nodeNotice(n)
 	case n.exit != nil:
 		r.exited(*n.exit)
+		r.advance(time.Now())
 	case n.err != nil:
 		r.say("peer %d: %v", n.from, n.err)
 	case n.halted:
@@ -44,6 +47,8 @@ func (r *runner) message(from int, m message) {
 		r.scale(from, *m.Scale)
 	case m.Known != nil:
 		r.meet.learn(*m.Known)
+	case m.Program != nil:
+		r.program(from, *m.Program)
 	}
 }
 

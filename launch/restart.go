@@ -14,11 +14,14 @@ const (
 // restarts decides whether a crashed peer is started again. It is pure and not safe for
 // concurrent use.
 type restarts struct {
-	left  int         // of Options.Restart
-	quick map[int]int // quick deaths in a row, by local index
+	left  int           // of Options.Restart
+	quick map[int]int   // quick deaths in a row, by local index
+	pause time.Duration // before the second restart in a row
 }
 
-func newRestarts(n int) *restarts { return &restarts{left: n, quick: make(map[int]int)} }
+func newRestarts(n int) *restarts {
+	return &restarts{left: n, quick: make(map[int]int), pause: firstPause}
+}
 
 // decide takes the death of peer index after the given life. It returns how long to wait
 // before the peer is started again, and false where it is not.
@@ -35,5 +38,5 @@ func (r *restarts) decide(index int, life time.Duration) (pause time.Duration, a
 	if r.quick[index] == 1 {
 		return 0, true // once is no series
 	}
-	return min(longPause, firstPause<<min(r.quick[index]-2, 10)), true
+	return min(longPause, r.pause<<min(r.quick[index]-2, 10)), true
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -93,31 +94,46 @@ func (o *Options) order() (startOrder, error) {
 // first is an event about that, or nil. Starting takes about a millisecond; signals wait
 // in their channel meanwhile.
 func (r *runner) spawn(index, n int, first []byte) error {
-	env := environment{job: r.o.Job, index: index, peers: max(n, index+1),
-		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()}
-	log, err := openLog(r.o.LogDir, index, r.logged[index])
+	env := r.environment(index, max(n, index+1))
+	c, err := r.startChild(env, n, r.hosts.place(index, r.children), strconv.Itoa(index), first)
 	if err != nil {
-		return fmt.Errorf("launch: log of peer %d: %w", index, err)
+		return err
+	}
+	r.children[index] = c
+	return nil
+}
+
+// environment is what the process with an index is told, one of n peers.
+func (r *runner) environment(index, n int) environment {
+	return environment{job: r.o.Job, index: index, peers: n,
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()}
+}
+
+// startChild starts a process on a host, nil for this one, and what watches over it. The name is
+// for people and its log.
+func (r *runner) startChild(env environment, n int, h *remoteHost, name string, first []byte) (*child, error) {
+	index := env.index
+	log, err := openLog(r.o.LogDir, name, r.logged[index])
+	if err != nil {
+		return nil, fmt.Errorf("launch: log of peer %s: %w", name, err)
 	}
 	r.logged[index] = true
-	h := r.hosts.place(index, r.children)
-	f := newFeed(index, r.prefix(index, h), r.console, r.notices, log)
+	f := newFeed(index, r.prefix(name, h), r.console, r.notices, log)
 	c := &child{index: index, begun: time.Now()}
 	if h != nil {
 		c.host, c.process = h.Name, h.spawn(index, r.hosts.share(h, n), env.list(), f)
 	} else if c.process, err = r.start(env, n, f); err != nil {
 		f.close()
-		return err
+		return nil, err
 	}
 	if first != nil {
 		f.event(first)
 	}
-	r.children[index] = c
 	r.work.Go(func() {
 		c.watch()
 		f.close()
 	})
-	return nil
+	return c, nil
 }
 
 // start starts the process of a peer on this host, one of n.
@@ -129,14 +145,14 @@ func (r *runner) start(env environment, n int, to receiver) (process, error) {
 }
 
 // prefix is what each line of a peer's output begins with.
-func (r *runner) prefix(index int, h *remoteHost) string {
+func (r *runner) prefix(name string, h *remoteHost) string {
 	switch {
 	case r.o.Plain:
 		return ""
 	case h != nil:
-		return fmt.Sprintf("[%d@%s] ", index, h.Name)
+		return fmt.Sprintf("[%s@%s] ", name, h.Name)
 	}
-	return fmt.Sprintf("[%d] ", index)
+	return fmt.Sprintf("[%s] ", name)
 }
 
 // listen returns where a peer that is started now listens first: at once on the network if

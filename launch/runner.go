@@ -39,6 +39,8 @@ type runner struct {
 	lobby    lobby
 	out      outcome
 
+	graph *graphRun // nil unless the peers are those of a Program
+
 	comebacks   []comeback
 	interrupted time.Time        // when the first signal came
 	cancelled   bool             // the end of the context came in its place, and no signal since
@@ -113,7 +115,10 @@ func (r *runner) loop(ctx context.Context) {
 }
 
 // goesOn reports whether there is anything to wait for.
-func (r *runner) goesOn() bool {
+func (r *runner) goesOn() bool { return r.peersGoOn() || r.graph != nil && r.graph.plan.goesOn() }
+
+// peersGoOn reports whether there are peers to wait for.
+func (r *runner) peersGoOn() bool {
 	return len(r.children) > 0 || len(r.comebacks) > 0 && r.meet.strangers() && !r.changes.done
 }
 
@@ -129,6 +134,7 @@ func (r *runner) tick(now time.Time) {
 		r.sayAll(r.lobby.due(now))
 	}
 	r.comeBack(now)
+	r.advance(now)
 	for _, c := range r.children {
 		if !c.asked.IsZero() && now.Sub(c.asked) > r.o.Grace {
 			r.say("peer %d still runs %v after it was asked to leave; killing it", c.index, r.o.Grace)
@@ -143,7 +149,7 @@ func (r *runner) tick(now time.Time) {
 func (r *runner) killAll() {
 	r.killing = nil
 	r.console.giveUp()
-	for _, c := range r.children {
+	for c := range r.processes() {
 		c.signal(syscall.SIGKILL)
 	}
 	r.hosts.cutOff()
@@ -230,6 +236,10 @@ func (r *runner) finish(ctx context.Context) Result {
 		reason = ""
 	case reason != "":
 		r.say("%s", reason)
+	}
+	if failed := r.failedNodes(); failed != "" && status == 0 {
+		status, reason = 1, failed
+		r.say("%s", failed)
 	}
 	r.keep(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {

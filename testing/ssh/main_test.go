@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
 
 // play is the peer.
 func play(role string) int {
+	if name, ok := strings.CutPrefix(role, programRole); ok {
+		return program().Main(context.Background(), launch.Options{Job: name})
+	}
 	var steps int64
 	var pace time.Duration
 	if _, err := fmt.Sscanf(role, "%d %d", &steps, &pace); err != nil {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/nn"
+)
+
+// The data: images of side x side pixels, of so many kinds.
+const (
+	side        = 14
+	kinds       = 10
+	trainImages = 4800
+	testImages  = 2000
+	trainSeed   = 1
+	testSeed    = 2
+)
+
+// images makes up images: each is the pattern of its kind under noise.
+func images(seed uint64, n int) nn.Table {
+	patterns := rand.New(rand.NewPCG(7, 7))
+	var pattern [kinds][side * side]float32
+	for k := range pattern {
+		for i := range pattern[k] {
+			pattern[k][i] = patterns.Float32()
+		}
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	t := nn.Table{Inputs: make([][]float32, n), Classes: make([]int, n)}
+	for i := range n {
+		k := random.IntN(kinds)
+		t.Classes[i], t.Inputs[i] = k, make([]float32, side*side)
+		for j := range t.Inputs[i] {
+			t.Inputs[i][j] = (pattern[k][j] + 4*random.Float32()) / 5
+		}
+	}
+	return t
+}
+
+// newNetwork returns the model.
+func newNetwork(data nn.Data) (*nn.Network, error) {
+	return nn.Softmax(data, nn.Shape{C: 1, H: side, W: side}, kinds, 1)
+}
+
+// Weights are the parameters of the model after a step.
+type Weights struct {
+	Step   int64
+	Params [][]float32
+}
+
+// Score is how good they are.
+type Score struct {
+	Step     int64
+	Accuracy float64
+	Images   int
+}
+
+// weightsOf returns the parameters as they are now: a call copies them.
+func weightsOf(step int64, params []trainer.Param) Weights {
+	w := Weights{Step: step}
+	for _, p := range params {
+		w.Params = append(w.Params, p.Data)
+	}
+	return w
+}
+
+// evaluator is what the service has. Only its own process uses it.
+type evaluator struct {
+	mu      sync.Mutex // a network computes one thing at a time
+	network *nn.Network
+	data    nn.Table
+}
+
+// score scores the model with these weights on the test set.
+func (e *evaluator) score(ctx context.Context, w Weights) (Score, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.network == nil {
+		if err := e.load(); err != nil {
+			return Score{}, err
+		}
+	}
+	params := e.network.Params()
+	if len(w.Params) != len(params) {
+		return Score{}, fmt.Errorf("%d parameters, want %d", len(w.Params), len(params))
+	}
+	for i, p := range params {
+		if len(w.Params[i]) != len(p.Data) {
+			return Score{}, fmt.Errorf("parameter %s has %d numbers, want %d", p.Name, len(w.Params[i]), len(p.Data))
+		}
+		copy(p.Data, w.Params[i])
+	}
+	s, err := e.network.Evaluate(ctx, e.data, 0, e.data.Len())
+	return Score{Step: w.Step, Accuracy: s.Accuracy(), Images: s.Samples}, err
+}
+
+// load makes the data and the network.
+func (e *evaluator) load() (err error) {
+	say("evaluator in process %d", os.Getpid())
+	e.data = images(testSeed, testImages)
+	e.network, err = newNetwork(e.data)
+	return err
+}

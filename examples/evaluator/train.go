@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// learner is what peers do.
+type learner struct {
+	options
+	evaluate launch.Handle[Weights, Score]
+}
+
+// train trains until all steps are done. Every so many of them the peer with rank 0 sends the model
+// to the evaluator, unless that is still busy with the one before.
+func (l learner) train(ctx context.Context, g *elastic.Group) error {
+	data := images(trainSeed, trainImages)
+	network, err := newNetwork(data)
+	if err != nil {
+		return err
+	}
+	model := slowed(network.Model(), l.pace)
+	run := trainer.New(g, model, trainer.Config{
+		Samples: data.Len(), GlobalBatch: 96, Microbatch: 8, Steps: l.steps, Exact: true,
+		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1),
+		Evaluate: func(ctx context.Context, part, parts int) (trainer.Score, error) {
+			test := images(testSeed, testImages)
+			return network.Evaluate(ctx, test, test.Len()*part/parts, test.Len()*(part+1)/parts)
+		},
+	})
+	calls, cancel := context.WithCancel(ctx)
+	defer cancel() // who is not there in the end is not waited for
+	var asked *launch.Future[Score]
+	for p := range run.Points(ctx, trainer.Interval(l.every)) {
+		asked = tell(asked)
+		if rank, _ := p.Rank(); rank == 0 && asked == nil {
+			asked = l.evaluate.Go(calls, weightsOf(p.Step, model.Params))
+		}
+	}
+	return run.Err()
+}
+
+// tell prints a score that has come, and returns the call that is still under way, nil if there is
+// none.
+func tell(asked *launch.Future[Score]) *launch.Future[Score] {
+	if asked == nil {
+		return nil
+	}
+	select {
+	case <-asked.Done():
+	default:
+		return asked
+	}
+	if s, err := asked.Result(); err != nil {
+		say("not scored: %v", err)
+	} else {
+		say("after step %d: accuracy %.4f on %d images", s.Step, s.Accuracy, s.Images)
+	}
+	return nil
+}
+
+// slowed returns a model whose calls take at least the given time.
+func slowed(m trainer.Model, pace time.Duration) trainer.Model {
+	if pace == 0 {
+		return m
+	}
+	gradient := m.Gradient
+	m.Gradient = func(b *trainer.Batch) (float64, error) {
+		over := time.After(pace)
+		loss, err := gradient(b)
+		<-over
+		return loss, err
+	}
+	return m
+}

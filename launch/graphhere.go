@@ -1,0 +1,155 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/rpc"
+	"github.com/elrun/elrun/transport/mem"
+)
+
+// here is a program whose nodes are goroutines of this process.
+type here struct {
+	p       *Program
+	info    programInfo
+	servers map[string]*rpc.Server
+
+	mu    sync.Mutex
+	dones []doneReport
+}
+
+// runHere runs the program in this process.
+func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := &here{p: p, info: info, servers: make(map[string]*rpc.Server)}
+	for _, n := range p.nodes {
+		if n.info.Kind == kindService {
+			h.servers[n.info.Name] = rpc.NewServer(greeting(info.digest(), n.info.Name), n.methods)
+		}
+	}
+	calls := newCallers(info.digest(), h.dial)
+	p.connect(calls)
+	err := h.run(ctx, cancel)
+	calls.close()
+	order, _ := info.stopOrder() // it has been checked
+	for _, name := range order {
+		h.servers[name].Close()
+	}
+	done, disagree := agreeDone(h.dones)
+	return Result{Job: info.Name, Done: done}, errors.Join(err, disagree)
+}
+
+// dial connects to a service.
+func (h *here) dial(_ context.Context, service string) (net.Conn, error) {
+	s := h.servers[service]
+	if s == nil {
+		return nil, fmt.Errorf("%w: the program has no such service", errGone)
+	}
+	ours, theirs := net.Pipe()
+	s.ServeConn(theirs)
+	return ours, nil
+}
+
+// run runs peers and tasks, and returns when all have ended. Without the peers' result the tasks
+// are told to stop.
+func (h *here) run(ctx context.Context, stop context.CancelFunc) error {
+	var peers, tasks sync.WaitGroup
+	errs := make([]error, 1+len(h.p.nodes))
+	for i, n := range h.p.nodes {
+		if n.info.Kind == kindTask {
+			tasks.Go(func() { errs[1+i] = n.again(ctx) })
+		}
+	}
+	peers.Go(func() {
+		errs[0] = h.peers(ctx)
+		if len(h.dones) == 0 {
+			stop()
+		}
+	})
+	peers.Wait()
+	tasks.Wait()
+	return errors.Join(errs...)
+}
+
+// again calls the function of a task until it succeeds or has no restarts left.
+func (n *node) again(ctx context.Context) error {
+	r := newRestarts(n.info.Restarts)
+	if n.info.Backoff > 0 {
+		r.pause = n.info.Backoff
+	}
+	for {
+		begun := time.Now()
+		err := n.task(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		pause, again := r.decide(0, time.Since(begun))
+		if !again {
+			return fmt.Errorf("launch: task %s: %w", n.info.Name, err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// peers runs the peers over a network in memory.
+func (h *here) peers(ctx context.Context) error {
+	n := h.p.node(h.info.peers().Name)
+	host, _ := os.Hostname() // only for people
+	network := mem.NewNetwork()
+	members := make([]elastic.Member, n.info.Peers)
+	for i := range members {
+		members[i] = elastic.Member{ID: elastic.ID(fmt.Sprintf("peer-%d", i)), Index: i, Host: host}
+	}
+	errs := make([]error, len(members))
+	var work sync.WaitGroup
+	for i, self := range members {
+		work.Go(func() {
+			if err := h.peer(ctx, n, self, members, network); err != nil {
+				errs[i] = fmt.Errorf("launch: peer %d: %w", i, err)
+			}
+		})
+	}
+	work.Wait()
+	return errors.Join(append(errs, network.Close())...)
+}
+
+// peer runs one peer.
+func (h *here) peer(ctx context.Context, n *node, self elastic.Member, members []elastic.Member, network *mem.Network) error {
+	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID)},
+		Peers: members, Sink: hereSink{h, self.Index}})
+	if err != nil {
+		return err
+	}
+	err = n.peer(ctx, g)
+	_ = g.Close() // changes nothing for a job that is finished
+	return err
+}
+
+// hereSink keeps the results of a peer.
+type hereSink struct {
+	h     *here
+	index int
+}
+
+// Emit implements event.Sink.
+func (s hereSink) Emit(e event.Event) {
+	if d, ok := e.Body.(event.Done); ok {
+		s.h.mu.Lock()
+		defer s.h.mu.Unlock()
+		s.h.dones = append(s.h.dones, doneReport{s.index, d})
+	}
+}

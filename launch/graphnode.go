@@ -1,0 +1,196 @@
+package launch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/rpc"
+)
+
+// Type is a way to run a program.
+type Type struct {
+	options *Options // nil for goroutines
+}
+
+// Goroutines runs all nodes in this process, the peers over a network in memory: in a test it also
+// works in a synctest bubble. What differs from processes: nodes share the memory of this process,
+// a panic ends all, and peers are not started again.
+func Goroutines() Type { return Type{} }
+
+// Processes runs each node as a process, as Run runs peers. Of the options Program, Args, Peers,
+// Stdout, Stderr and Signals need not be set: they are this program with its arguments, the number
+// of peers that it declares, its outputs, and SIGINT and SIGTERM. With Hosts the nodes run over these
+// hosts, to which Copy brings the program. In a process that was started in this way, or by elrun,
+// Run runs its node, whatever its options are.
+func Processes(o Options) Type { return Type{options: &o} }
+
+// Run runs the program and returns when all its nodes have ended. Its result is that of the peers,
+// as for Run, with status 1 if a service or a task has failed for good. In a process that was
+// started for one node Run returns when this node has ended, with an error if it failed, and the
+// program should end: main is to do nothing besides that every node needs.
+func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
+	info, err := p.info()
+	if err != nil {
+		return Result{}, err
+	}
+	if t.options == nil {
+		return p.runHere(ctx, info)
+	}
+	env, launched, err := parseEnvironment(os.LookupEnv)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case !launched:
+		return p.launch(ctx, *t.options, info)
+	case env.node == "":
+		return Result{}, p.runPeer(ctx, info)
+	}
+	if err := p.runNode(ctx, env, info); err != nil {
+		return Result{}, fmt.Errorf("launch: node %s: %w", env.node, err)
+	}
+	return Result{}, nil
+}
+
+// Main is Run for a main function that has nothing else to do: it writes an error to standard error
+// and returns the status for os.Exit.
+func (p *Program) Main(ctx context.Context, o Options) int {
+	result, err := p.Run(ctx, Processes(o))
+	if err == nil {
+		return result.Status
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", p.name, err)
+	switch {
+	case errors.Is(err, elastic.ErrQuorum):
+		return StatusQuorum
+	case errors.Is(err, ErrOptions):
+		return 2
+	}
+	return 1
+}
+
+// launch is the launcher of the program's processes.
+func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Result, error) {
+	if o.Program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return Result{}, fmt.Errorf("launch: find this program: %w", err)
+		}
+		o.Program, o.Args = self, os.Args[1:]
+	}
+	if o.Peers == 0 {
+		o.Peers = info.peers().Peers
+	}
+	for to, from := range map[*io.Writer]io.Writer{&o.Stdout: os.Stdout, &o.Stderr: os.Stderr} {
+		if *to == nil {
+			*to = from
+		}
+	}
+	if o.Signals == nil {
+		signals := make(chan os.Signal, 2)
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(signals)
+		o.Signals = signals
+	}
+	return Run(ctx, o)
+}
+
+// runPeer runs this process as a peer.
+func (p *Program) runPeer(ctx context.Context, info programInfo) error {
+	d := newDirectory()
+	g, err := initAs(ctx, func(ctx context.Context, a *agent) error {
+		a.describe(info, d.learn)
+		return d.wait(ctx, a.gone)
+	})
+	if err != nil {
+		return err
+	}
+	// What goes wrong on leaving changes nothing for a job that is finished.
+	defer g.Close()
+	calls := newCallers(info.digest(), d.dial)
+	defer calls.close()
+	p.connect(calls)
+	return p.node(info.peers().Name).peer(ctx, g)
+}
+
+// runNode runs this process as a service or a task, until it is done or told to stop.
+func (p *Program) runNode(ctx context.Context, env environment, info programInfo) error {
+	n := p.node(env.node)
+	if n == nil || n.info.Kind == kindPeers {
+		return errors.New("the program has no such service or task")
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	a, err := openAgent(env.fd)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	lost := context.AfterFunc(a.gone, stop)
+	defer lost()
+	d := newDirectory()
+	a.describe(info, d.learn)
+	if err := d.wait(ctx, a.gone); err != nil {
+		return err
+	}
+	calls := newCallers(info.digest(), d.dial)
+	defer calls.close()
+	p.connect(calls)
+	if n.info.Kind == kindService {
+		return n.serve(ctx, a, env, d, greeting(info.digest(), n.info.Name))
+	}
+	err = n.task(ctx)
+	if ctx.Err() != nil {
+		return nil // it was told to stop
+	}
+	return err
+}
+
+// serve takes calls until ctx ends.
+func (n *node) serve(ctx context.Context, a *agent, env environment, d *directory, hello string) error {
+	s := rpc.NewServer(hello, n.methods)
+	defer s.Close()
+	local, err := listenControl(socketName{env.job, env.index, os.Getpid()})
+	if err != nil {
+		return err
+	}
+	s.Serve(local, func(c net.Conn) (net.Conn, error) { return c, sameUser(c) })
+	at := servingNode{Socket: local.Addr().String()}
+	if d.wide {
+		if at.Addrs, err = serveHosts(s, d.secret); err != nil {
+			return err
+		}
+	}
+	a.post(message{Serving: &at}, result)
+	<-ctx.Done()
+	return nil
+}
+
+// serveHosts takes calls from other hosts, and returns the addresses for them.
+func serveHosts(s *rpc.Server, secret []byte) ([]string, error) {
+	config, err := programTLS(secret)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return nil, err
+	}
+	s.Serve(l, func(c net.Conn) (net.Conn, error) {
+		secured := tls.Server(c, config)
+		return secured, secured.Handshake()
+	})
+	var addrs []string
+	for _, ip := range hostAddresses() {
+		addrs = append(addrs, net.JoinHostPort(ip, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
+	}
+	return addrs, nil
+}

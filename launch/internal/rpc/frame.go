@@ -1,0 +1,99 @@
+package rpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// kind says what a frame is.
+type kind uint8
+
+const (
+	kindHello   kind = iota + 1 // the first one in each direction
+	kindCall                    // caller to server
+	kindAnswer                  // server to caller: the result
+	kindFailure                 // server to caller: an error's text
+	kindCancel                  // caller to server: nobody waits any more
+	kindEnd                     // there are no kinds from here on
+)
+
+const (
+	headerSize = 24
+	// MaxPayload bounds a payload, in bytes.
+	MaxPayload = 64 << 20
+	// chunk is how much memory a payload gets before more of it has come.
+	chunk = 1 << 20
+)
+
+// errFrame: the other side does not keep to the protocol.
+var errFrame = errors.New("bad frame")
+
+// frame is a header and what follows it.
+type frame struct {
+	kind    kind
+	method  uint16
+	id      uint64
+	timeout uint64 // nanoseconds
+	payload []byte
+}
+
+// encode returns f as bytes.
+func (f frame) encode() ([]byte, error) {
+	if len(f.payload) > MaxPayload {
+		return nil, fmt.Errorf("%d bytes, at most %d fit in a call", len(f.payload), MaxPayload)
+	}
+	b := make([]byte, headerSize, headerSize+len(f.payload))
+	binary.LittleEndian.PutUint32(b, uint32(len(f.payload)))
+	b[4] = byte(f.kind)
+	binary.LittleEndian.PutUint16(b[6:], f.method)
+	binary.LittleEndian.PutUint64(b[8:], f.id)
+	binary.LittleEndian.PutUint64(b[16:], f.timeout)
+	return append(b, f.payload...), nil
+}
+
+// readFrame reads the next frame. Nothing in it is trusted: memory grows with what has come, not
+// with what a header says. io.EOF is the end of a stream between two frames.
+func readFrame(r io.Reader) (frame, error) {
+	var h [headerSize]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return frame{}, err
+	}
+	size := int(binary.LittleEndian.Uint32(h[:]))
+	f := frame{kind: kind(h[4]), method: binary.LittleEndian.Uint16(h[6:]), id: binary.LittleEndian.Uint64(h[8:]), timeout: binary.LittleEndian.Uint64(h[16:])}
+	switch {
+	case f.kind == 0 || f.kind >= kindEnd:
+		return frame{}, fmt.Errorf("%w: kind %d", errFrame, f.kind)
+	case h[5] != 0:
+		return frame{}, fmt.Errorf("%w: unknown flags %#x", errFrame, h[5])
+	case size > MaxPayload:
+		return frame{}, fmt.Errorf("%w: %d bytes, at most %d", errFrame, size, MaxPayload)
+	case f.timeout > 1<<63-1:
+		return frame{}, fmt.Errorf("%w: timeout of %d ns", errFrame, f.timeout)
+	}
+	var err error
+	f.payload, err = readPayload(r, size)
+	return f, err
+}
+
+// readPayload reads so many bytes.
+func readPayload(r io.Reader, size int) ([]byte, error) {
+	var b []byte
+	for len(b) < size {
+		n := min(chunk, size-len(b))
+		b = append(b, make([]byte, n)...)
+		if _, err := io.ReadFull(r, b[len(b)-n:]); err != nil {
+			return nil, unexpected(err)
+		}
+	}
+	return b, nil
+}
+
+// unexpected turns the end of a stream into one in the middle of a frame.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

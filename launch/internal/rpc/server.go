@@ -1,0 +1,227 @@
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"time"
+)
+
+// Method answers a call. Its context ends with the caller's, with the stream, and with the server.
+type Method func(ctx context.Context, request []byte) ([]byte, error)
+
+// mostCalls bounds the calls of a stream that are carried out at the same time. Further ones wait
+// at the caller, for whom writing then takes longer.
+const mostCalls = 256
+
+// Server answers calls on streams.
+type Server struct {
+	program string
+	methods []Method
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+
+	mu     sync.Mutex
+	open   map[io.Closer]bool // listeners and streams
+	closed bool
+}
+
+// NewServer returns a server of a program's methods.
+func NewServer(program string, methods []Method) *Server {
+	s := &Server{program: program, methods: methods, open: make(map[io.Closer]bool)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve takes streams from a listener, which it closes in the end. Each goes through secure, which
+// checks who is there, and may put something around it.
+func (s *Server) Serve(l net.Listener, secure func(net.Conn) (net.Conn, error)) {
+	if !s.keep(l) {
+		return
+	}
+	s.work.Go(func() {
+		for {
+			stream, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.start(stream, secure)
+		}
+	})
+}
+
+// ServeConn takes a stream.
+func (s *Server) ServeConn(stream net.Conn) {
+	s.start(stream, func(c net.Conn) (net.Conn, error) { return c, nil })
+}
+
+// start serves one stream.
+func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error)) {
+	if !s.keep(stream) {
+		return
+	}
+	s.work.Go(func() {
+		defer s.drop(stream)
+		_ = stream.SetDeadline(time.Now().Add(helloPeriod))
+		if checked, err := secure(stream); err == nil {
+			s.serve(checked)
+		}
+	})
+}
+
+// keep notes something to be closed in the end; false after that.
+func (s *Server) keep(c io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close()
+		return false
+	}
+	s.open[c] = true
+	return true
+}
+
+// drop closes a stream.
+func (s *Server) drop(c io.Closer) {
+	_ = c.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, c)
+}
+
+// serve reads calls until the stream ends.
+func (s *Server) serve(stream net.Conn) {
+	in := bufio.NewReaderSize(stream, readBuffer)
+	if err := s.greeted(stream, in); err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	c := &caller{server: s, ctx: ctx, stream: stream, room: make(chan struct{}, mostCalls), running: make(map[uint64]context.CancelFunc)}
+	defer c.work.Wait()
+	defer cancel()
+	for {
+		f, err := readFrame(in)
+		if err != nil || !c.take(f) {
+			return
+		}
+	}
+}
+
+// greeted exchanges hellos.
+func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
+	f, err := readFrame(in)
+	if err != nil {
+		return err
+	}
+	if f.kind != kindHello {
+		return errFrame
+	}
+	reply := frame{kind: kindHello}
+	if string(f.payload) != s.program {
+		err = ErrRefused
+		reply = frame{kind: kindFailure, payload: []byte("it runs another version of the program")}
+	}
+	if b, bad := reply.encode(); bad == nil {
+		_, bad = stream.Write(b)
+		if err == nil {
+			err = bad
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return stream.SetDeadline(time.Time{})
+}
+
+// caller is the server's end of a stream.
+type caller struct {
+	server *Server
+	ctx    context.Context
+	room   chan struct{} // holds a token for each call that runs
+	work   sync.WaitGroup
+
+	writing sync.Mutex
+	stream  net.Conn
+
+	mu      sync.Mutex
+	running map[uint64]context.CancelFunc
+}
+
+// take handles a frame; false ends the stream.
+func (c *caller) take(f frame) bool {
+	switch {
+	case f.kind == kindCancel:
+		c.mu.Lock()
+		stop := c.running[f.id]
+		c.mu.Unlock()
+		if stop != nil {
+			stop()
+		}
+		return true
+	case f.kind != kindCall || int(f.method) >= len(c.server.methods):
+		return false
+	}
+	select {
+	case c.room <- struct{}{}:
+	case <-c.ctx.Done():
+		return false
+	}
+	timeout := time.Duration(f.timeout)
+	if timeout == 0 {
+		timeout = math.MaxInt64
+	}
+	ctx, stop := context.WithTimeout(c.ctx, timeout)
+	c.mu.Lock()
+	c.running[f.id] = stop
+	c.mu.Unlock()
+	c.work.Go(func() {
+		c.answer(ctx, f)
+		stop()
+		c.mu.Lock()
+		delete(c.running, f.id)
+		c.mu.Unlock()
+		<-c.room
+	})
+	return true
+}
+
+// answer carries out a call.
+func (c *caller) answer(ctx context.Context, f frame) {
+	result, err := c.server.methods[f.method](ctx, f.payload)
+	reply := frame{kind: kindAnswer, id: f.id, payload: result}
+	if err != nil {
+		reply = frame{kind: kindFailure, id: f.id, payload: clip(err.Error())}
+	}
+	b, err := reply.encode()
+	if err != nil {
+		b, _ = frame{kind: kindFailure, id: f.id, payload: []byte(fmt.Sprintf("the result has %v", err))}.encode()
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if _, err := c.stream.Write(b); err != nil {
+		_ = c.stream.Close()
+	}
+}
+
+// maxText bounds the text of an error, in bytes.
+const maxText = 4 << 10
+
+// clip bounds an error's text.
+func clip(text string) []byte { return []byte(text[:min(maxText, len(text))]) }
+
+// Close ends all calls and streams, and returns when all methods have.
+func (s *Server) Close() {
+	s.cancel()
+	s.mu.Lock()
+	s.closed = true
+	for c := range s.open {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}

@@ -1,0 +1,172 @@
+package launch
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// planOf returns a plan of nodes, begun at the zero of these tests.
+func planOf(t rapid.TB, nodes ...nodeInfo) (*nodePlan, time.Time) {
+	t.Helper()
+	info := programInfo{Name: "p", Nodes: append(nodes, nodeInfo{Name: "peers", Kind: kindPeers, Peers: 1})}
+	if err := info.check(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Unix(0, 0)
+	return newNodePlan(info, begin, 10*time.Second), begin
+}
+
+func serviceNode(name string, after ...string) nodeInfo {
+	return nodeInfo{Name: name, Kind: kindService, Methods: []string{name + "(int) int"}, StopAfter: after}
+}
+
+func taskNode(name string) nodeInfo { return nodeInfo{Name: name, Kind: kindTask} }
+
+// wantActions compares what a plan wants with what is expected.
+func wantActions(t *testing.T, got []nodeAction, want ...nodeAction) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A program comes to its end: first the tasks, then the services, the last one first.
+func TestPlanEnds(t *testing.T) {
+	p, now := planOf(t, serviceNode("a"), serviceNode("b"), taskNode("c"))
+	wantActions(t, p.advance(now, situation{peers: true}), nodeAction{0, actStart}, nodeAction{1, actStart}, nodeAction{2, actStart})
+	wantActions(t, p.advance(now, situation{peers: true}))
+	wantActions(t, p.advance(now, situation{})) // a task runs
+	if s := p.exited(2, "exited with status 0", false, now); s != "" {
+		t.Errorf("a task that is done: %q", s)
+	}
+	wantActions(t, p.advance(now, situation{}), nodeAction{1, actStop})
+	wantActions(t, p.advance(now, situation{}))
+	p.exited(1, "exited with status 0", true, now)
+	wantActions(t, p.advance(now, situation{}), nodeAction{0, actStop})
+	now = now.Add(10*time.Second + 1)
+	wantActions(t, p.advance(now, situation{}), nodeAction{0, actKill})
+	p.exited(0, "was killed", true, now)
+	if p.goesOn() || len(p.failures()) > 0 {
+		t.Errorf("goes on: %v; failures: %v", p.goesOn(), p.failures())
+	}
+}
+
+func TestPlanRestarts(t *testing.T) {
+	n := serviceNode("a")
+	n.Restarts, n.Backoff = 3, time.Minute/2
+	p, now := planOf(t, n)
+	p.advance(now, situation{peers: true})
+	for i, want := range []time.Duration{0, time.Minute / 2, time.Minute} {
+		if s := p.exited(0, "died", true, now); s == "" {
+			t.Error("a death is not told")
+		}
+		if want > 0 {
+			wantActions(t, p.advance(now.Add(want-1), situation{peers: true}))
+		}
+		now = now.Add(want)
+		wantActions(t, p.advance(now, situation{peers: true}), nodeAction{0, actStart})
+		if !p.nodes[0].running {
+			t.Fatalf("restart %d: it does not run", i)
+		}
+	}
+	p.exited(0, "died", true, now)
+	if f := p.failures(); !slices.Equal(f, []string{"a"}) || p.goesOn() || p.nodes[0].ended == "" {
+		t.Errorf("failures %v, goes on %v, ended %q", f, p.goesOn(), p.nodes[0].ended)
+	}
+}
+
+// A program that is stopped early asks its tasks; what was to be started again is not.
+func TestPlanStops(t *testing.T) {
+	n := serviceNode("a")
+	n.Restarts, n.Backoff = 9, time.Hour
+	p, now := planOf(t, n, taskNode("b"))
+	p.advance(now, situation{peers: true})
+	p.exited(0, "died", true, now)
+	p.advance(now, situation{peers: true})
+	p.exited(0, "died", true, now)
+	wantActions(t, p.advance(now, situation{peers: true, stop: true}), nodeAction{1, actStop})
+	p.exited(1, "exited with status 1", true, now)
+	wantActions(t, p.advance(now, situation{peers: true, stop: true}))
+	wantActions(t, p.advance(now, situation{stop: true}), nodeAction{0, actEnd})
+	if p.goesOn() || len(p.failures()) > 0 {
+		t.Errorf("goes on: %v; failures: %v", p.goesOn(), p.failures())
+	}
+}
+
+// Whatever dies and when, services outlive peers and tasks, at most one is asked at a time, nobody
+// is started more often than allowed, and every program ends.
+func TestPlanProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := planRun{started: map[int]int{}}
+		var nodes []nodeInfo
+		for i := range rapid.IntRange(0, 6).Draw(t, "nodes") {
+			n := taskNode(string(rune('a' + i)))
+			if rapid.Bool().Draw(t, "service") {
+				n = serviceNode(n.Name)
+			}
+			n.Restarts = rapid.IntRange(0, 3).Draw(t, "restarts")
+			nodes = append(nodes, n)
+		}
+		r.plan, r.now = planOf(t, nodes...)
+		s := situation{peers: true}
+		for range rapid.IntRange(0, 30).Draw(t, "deaths") {
+			r.step(t, s)
+			s.stop = s.stop || rapid.IntRange(0, 9).Draw(t, "stop") == 0
+			s.peers = s.peers && rapid.IntRange(0, 9).Draw(t, "end") > 0
+			r.die(t)
+		}
+		s.peers, s.stop = false, true
+		for i := 0; r.plan.goesOn(); i++ {
+			r.step(t, s)
+			r.die(t)
+			if i > 200 {
+				t.Fatal("it does not end")
+			}
+		}
+	})
+}
+
+// planRun is a program in progress.
+type planRun struct {
+	plan    *nodePlan
+	now     time.Time
+	started map[int]int
+}
+
+// step carries out what the plan wants.
+func (r *planRun) step(t *rapid.T, s situation) {
+	for _, a := range r.plan.advance(r.now, s) {
+		n := r.plan.nodes[a.node]
+		users := s.peers || slices.ContainsFunc(r.plan.nodes, func(o nodeState) bool { return o.info.Kind == kindTask && o.active() })
+		switch {
+		case a.what == actStart:
+			if r.started[a.node]++; r.started[a.node] > 1+n.info.Restarts {
+				t.Fatalf("%s was started %d times", n.info.Name, r.started[a.node])
+			}
+		case n.info.Kind == kindService && users:
+			t.Fatalf("service %s is asked to stop while others may call it", n.info.Name)
+		}
+	}
+	asked := 0
+	for _, n := range r.plan.nodes {
+		if n.info.Kind == kindService && n.running && !n.asked.IsZero() {
+			asked++
+		}
+	}
+	if asked > 1 {
+		t.Fatalf("%d services were asked to stop at once", asked)
+	}
+}
+
+// die lets some node that runs end, and time pass.
+func (r *planRun) die(t *rapid.T) {
+	r.now = r.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
+	for i, n := range r.plan.nodes {
+		if n.running && rapid.Bool().Draw(t, "dies") {
+			r.plan.exited(i, "ended", rapid.Bool().Draw(t, "failed"), r.now)
+		}
+	}
+}
