@@ -20,7 +20,7 @@ type graphRun struct {
 	digest string
 	secret []byte
 	plan   *nodePlan
-	nodes  []nodeRun // as in plan
+	nodes  []nodeRun              // as in plan
 	hosts  map[string]*remoteHost // by group; nil for this one
 }
 

@@ -87,8 +87,6 @@ func trainLine(ctx context.Context, g *elastic.Group, tell launch.Handle[int64, 
 	return err
 }
 
-var sha256Pattern = regexp.MustCompile(`done steps=\d+ peers=3 .*sha256=([0-9a-f]{64})`)
-
 // run runs a command to its end, in the role, and returns the sha256 of the result.
 func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 	t.Helper()
@@ -101,7 +99,7 @@ func runProgram(t *testing.T, j *process.Job, cmd *exec.Cmd) string {
 		t.Error("the task did not end by itself")
 	}
 	j.CheckGone(t)
-	found := sha256Pattern.FindStringSubmatch(e.Out.String())
+	found := regexp.MustCompile(`done steps=\d+ peers=3 .*sha256=([0-9a-f]{64})`).FindStringSubmatch(e.Out.String())
 	if found == nil {
 		t.Fatalf("no result of 3 peers")
 	}
