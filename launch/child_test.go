@@ -38,7 +38,7 @@ func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 		defer close(ended)
 		c.watch()
 	}()
-	hang := time.After(30 * time.Second)
+	hang := time.After(5 * time.Minute)
 	var told []notice
 	for len(told) == 0 || told[len(told)-1].exit == nil {
 		select {
