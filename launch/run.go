@@ -63,6 +63,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		_ = r.closeConsole(ctx, "")
 		return Result{}, err
 	}
+	r.warnOfPlaintext()
 	for i := range r.o.Peers {
 		if err := r.spawn(i, r.o.Peers, nil); err != nil {
 			r.out.signal = syscall.SIGKILL // the deaths that follow are no news
@@ -74,6 +75,16 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r.loop(ctx)
 	return r.finish(ctx), nil
+}
+
+// warnOfPlaintext says what --encrypt never gives up. A MAC for each frame would keep the
+// integrity, and takes more than a third of the processor's time that TLS takes.
+func (r *runner) warnOfPlaintext() {
+	clear := r.o.Transport == "" || r.o.Transport == "auto" || r.o.Transport == "direct"
+	if r.o.Encrypt == "never" && clear && !r.o.Plain {
+		r.say("--encrypt never: whoever is on the network between two hosts can read gradients and change them unnoticed; " +
+			"keep it to a network that you trust, or leave it out")
+	}
 }
 
 // order is what the peers are told alike.

@@ -12,6 +12,7 @@ import (
 const (
 	stepsVariable = "ATTACK_STEPS" // of the job
 	stopVariable  = "ATTACK_STOP"  // a file: once it is there the job ends
+	roleVariable  = "ATTACK_ROLE"  // forge or cheat: what the dishonest member does; else none is
 )
 
 // TestMain builds elrun and runs the tests, or is a peer of a job.

@@ -62,8 +62,12 @@ func result(n, steps int64) string {
 // play is the program of a member; it returns the exit status.
 func play() int {
 	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
+	do := train
+	if os.Getenv(roleVariable) == "cheat" {
+		do = cheat
+	}
 	if err == nil {
-		err = train(context.Background(), steps)
+		err = do(context.Background(), steps)
 	}
 	if err != nil {
 		fmt.Println("error:", err)
@@ -79,7 +83,7 @@ func train(ctx context.Context, steps int64) error {
 		return err
 	}
 	c, took := new(chain), []time.Duration(nil)
-	g.Hold(c, nil)
+	g.Hold(held(g, c), nil)
 	for epoch := uint64(0); ; {
 		s, err := g.Next(ctx, epoch)
 		if err != nil {

@@ -54,6 +54,9 @@ func TestTransports(t *testing.T) {
 			if status != 0 {
 				t.Fatalf("status %d\n%s\n%s", status, stdout, stderr)
 			}
+			if says := strings.Contains(stderr, "change them unnoticed"); says != (w.kind == "direct" && !w.encrypted) {
+				t.Errorf("elrun says of plaintext: %t; errors: %s", says, stderr)
+			}
 			checkPaths(t, log, 3, w)
 			sha := regexp.MustCompile(`sha256=\w+`).FindString(stdout)
 			results[sha] = append(results[sha], w.flags)

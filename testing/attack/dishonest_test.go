@@ -1,0 +1,146 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// dishonest is the local index of the member that forges or cheats.
+const dishonest = 1
+
+// forger is a member that gives newcomers another state than it has.
+type forger struct{ *chain }
+
+func (f forger) Save(w io.Writer) error {
+	forged := *f.chain
+	if f.step > 0 { // all members compare what they begin with
+		forged.hash[0]++
+	}
+	return forged.Save(w)
+}
+
+// held is what a member registers as its state.
+func held(g *elastic.Group, c *chain) elastic.State {
+	if os.Getenv(roleVariable) == "forge" && g.Self().Index == dishonest {
+		return forger{c}
+	}
+	return c
+}
+
+// cheat trains a line in exact mode with audits. The dishonest member turns its gradients
+// round.
+func cheat(ctx context.Context, steps int64) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	w := make([]float32, 2)
+	sign := float32(1)
+	if g.Self().Index == dishonest {
+		sign = -1
+	}
+	model := trainer.Model{
+		Params: []trainer.Param{{Name: "w", Shape: []int{2}, Data: w}},
+		Gradient: func(b *trainer.Batch) (loss float64, err error) {
+			grad := b.Grad(0)
+			for _, i := range b.Samples() {
+				x := float32(i) / 100
+				miss := w[0] + w[1]*x - (1 + 2*x)
+				grad[0] += 2 * miss * sign
+				grad[1] += 2 * miss * x * sign
+				loss += float64(miss * miss)
+			}
+			return loss, nil
+		},
+	}
+	return trainer.Run(ctx, g, model, trainer.Config{Samples: 96, GlobalBatch: 24, Microbatch: 4, Steps: steps,
+		Exact: true, Audit: 0.01, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.01),
+		Done: func(r trainer.Result) { fmt.Printf("trained sha256=%s\n", r.SHA256) }})
+}
+
+// A member that cheats in each step is named and put out, and the others finish with one
+// result. How many steps that takes is a matter of dice; TestAuditNamesACheat in package
+// trainer, whose dice fall by a seed, wants fewer than 1,000.
+func TestCheat(t *testing.T) {
+	const steps = "2500" // in all of which it escapes once in 8e10 runs
+	log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
+	job := process.NewJob(t)
+	cmd := exec.Command(process.Elrun(), "run", "-n", "3", "--name", job.Name, "--listen", "local", "--events", log.Path, process.Self(t))
+	cmd.Env = append(os.Environ(), stepsVariable+"="+steps, roleVariable+"=cheat")
+	p := job.Start(t, cmd)
+	p.Wait(t)
+	var named []string
+	for _, e := range log.Read(t).Events {
+		if a, ok := e.Body.(event.Audit); ok {
+			named = append(named, a.Who...)
+			if !a.Out || len(a.Who) != 1 || a.Who[0] != named[0] {
+				t.Errorf("step %d: %+v", e.Step, a)
+			}
+			if e.Peer == a.Who[0] && e.Index != dishonest {
+				t.Errorf("peer %d is named", e.Index)
+			}
+		}
+	}
+	if len(named) == 0 {
+		t.Fatalf("nobody is named: %s", p.Err.String())
+	}
+	if said := p.Err.String(); !strings.Contains(said, "audit of step") || !strings.Contains(said, "put out") {
+		t.Errorf("elrun does not say it: %s", said)
+	}
+	results := regexp.MustCompile(`\[([02])\] trained sha256=(\w+)`).FindAllStringSubmatch(p.Out.String(), -1)
+	if len(results) != 2 || results[0][2] != results[1][2] {
+		t.Errorf("results %q", results)
+	}
+	job.CheckGone(t)
+}
+
+// A newcomer refuses what one of three members has forged, names it, and has the state of the
+// others.
+func TestForgedState(t *testing.T) {
+	t.Setenv(roleVariable, "forge")
+	j := startJob(t, 3)
+	if _, says, status := process.Command(t, "scale", j.Name, "4"); status != 0 {
+		t.Fatal(says)
+	}
+	j.Until(t, "the newcomer to train", func() bool { return strings.Count(j.Out.String(), " size=4") == 4 })
+	j.end(t)
+	forgers := map[string]bool{}
+	for _, e := range j.log.Read(t).Events {
+		if f, ok := e.Body.(event.Forged); ok {
+			forgers[f.Who] = true
+		}
+	}
+	for _, e := range j.log.Events {
+		if forgers[e.Peer] && e.Index != dishonest {
+			t.Errorf("peer %d is named", e.Index)
+		}
+	}
+	if len(forgers) != 1 {
+		t.Errorf("named: %v", forgers)
+	}
+	results := regexp.MustCompile(`result steps=(\d+) hash=(\w+)`).FindAllStringSubmatch(j.Out.String(), -1)
+	for _, r := range results {
+		if r[2] != results[0][2] {
+			t.Errorf("results differ: %q", results)
+		}
+	}
+	if len(results) != 4 {
+		t.Errorf("results %q", results)
+	}
+	j.CheckGone(t)
+}
