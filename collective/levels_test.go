@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
@@ -122,7 +121,7 @@ func TestOvertakingOfHosts(t *testing.T) {
 	}, ignore)
 	var ended atomic.Int32
 	cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, hang)
 		defer cancel()
 		if err := c.Calibrate(ctx); err != nil {
 			return err

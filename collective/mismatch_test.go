@@ -75,7 +75,7 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 }
 
 // hang bounds what must not hang, in virtual or in real time.
-const hang = time.Minute
+const hang = 4 * time.Minute
 
 // positions calls f for every number of ranks from 2 to 5 and every odd one of them.
 func positions(f func(n, odd int)) {

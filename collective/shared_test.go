@@ -179,7 +179,7 @@ func TestMismatchInMemory(t *testing.T) {
 	for name, other := range calls {
 		for _, length := range []int{6, 6000} {
 			errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
-				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				ctx, cancel := context.WithTimeout(ctx, hang)
 				defer cancel()
 				v := make([]int64, length)
 				if c.Rank() == 1 {
@@ -267,7 +267,7 @@ func TestCancelInMemory(t *testing.T) {
 		case 1:
 			select {
 			case <-ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(hang):
 				t.Error("the call goes on")
 				c.Revoke(errors.New("enough"))
 			}

@@ -25,12 +25,12 @@ func TestHelp(t *testing.T) {
 	g := newTenancy(t, n, 2*8*length)
 	defer g.close(t)
 	g.crowd(1)
-	hang := time.AfterFunc(10*time.Second, func() { // nobody waits for long if all is well
+	stuck := time.AfterFunc(hang, func() { // nobody waits for long if all is well
 		for _, l := range g.lanes {
 			l.segment.Revoke()
 		}
 	})
-	defer hang.Stop()
+	defer stuck.Stop()
 	dst, src := make([][]int64, n), make([][]int64, n)
 	for r, a := range g.arenas {
 		dst[r], src[r] = allocOf(t, a, length), allocOf(t, a, length)

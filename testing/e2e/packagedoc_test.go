@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/testing/process"
 )
@@ -46,7 +45,7 @@ func TestPackageDocs(t *testing.T) {
 		"trainer": "y = 1.0 + 2.0 x",
 	} {
 		t.Run(dir, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*limit) // it builds, too
 			defer cancel()
 			folder := t.TempDir()
 			source, binary := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")

@@ -7,7 +7,7 @@ import (
 )
 
 // Limit is what only a hang exceeds, on a machine however loaded.
-const Limit = 90 * time.Second
+const Limit = 4 * time.Minute
 
 // pollPeriod is the time between two looks at a condition.
 const pollPeriod = 5 * time.Millisecond

@@ -112,7 +112,7 @@ func sshFailures() map[string]failure {
 			}
 		}, want: "chmod 600"},
 		"no answer": {prepare: func(t *testing.T, a *attempt) {
-			a.timeout = 3 * time.Second
+			a.timeout = 10 * time.Second
 			a.configure(t, "Port "+silent(t, false))
 		}, want: "does not answer"},
 		"closed at once": {prepare: func(t *testing.T, a *attempt) { a.configure(t, "Port "+silent(t, true)) }, want: "turned the connection down"},
@@ -139,7 +139,7 @@ func hostFailures() map[string]failure {
 		}, want: "another version"},
 		"a shell that talks for ever": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "yes") }, want: "writes without end"},
 		"a shell that says nothing": {prepare: func(t *testing.T, a *attempt) {
-			a.timeout = 3 * time.Second
+			a.timeout = 10 * time.Second
 			a.shadow(t, "cat >/dev/null")
 		}, want: "no answer within"},
 		"a shell that fails": {prepare: func(t *testing.T, a *attempt) { a.shadow(t, "echo it is broken >&2; exit 3") }, want: "it is broken"},
