@@ -20,6 +20,9 @@ var (
 	ErrNoView = errors.New("no further view")
 	// ErrLeft: this peer has left by its own wish.
 	ErrLeft = fmt.Errorf("%w: left", ErrNoView)
+	// ErrLast: this peer has left by its own wish, an ErrLeft, and it was the last member. What
+	// the group has done is lost unless this peer saves it.
+	ErrLast = fmt.Errorf("%w as the last member", ErrLeft)
 	// ErrFenced: the group went on without this peer, whose state is void.
 	ErrFenced = fmt.Errorf("%w: put out of the group", ErrNoView)
 	// ErrQuorum: too few members were left for too long.

@@ -165,6 +165,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			return nil, View{}, s.wrong
 		case s.phase == closed:
 			return nil, View{}, fmt.Errorf("%w: closed", ErrNoView)
+		case s.phase == left && len(s.view.Members) == 1:
+			return nil, View{}, ErrLast
 		case s.phase == left:
 			return nil, View{}, ErrLeft
 		case s.phase == fenced:

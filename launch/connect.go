@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,7 +49,7 @@ func newCopied(path string) (*copiedFile, error) {
 
 // hostPlan is what all hosts are told alike.
 type hostPlan struct {
-	ssh     []string // the command in place of ssh, with its first arguments
+	starter starter
 	timeout time.Duration
 	self    string // this elrun
 	copied  *copiedFile
@@ -64,11 +63,8 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	if err != nil {
 		return hostPlan{}, fmt.Errorf("launch: %w", err)
 	}
-	p := hostPlan{ssh: strings.Fields(o.SSH), timeout: o.ConnectTimeout, self: self, program: path,
+	p := hostPlan{starter: starter{strings.Fields(o.SSH), o.Srun}, timeout: o.ConnectTimeout, self: self, program: path,
 		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy, Detach: o.Detach}}
-	if len(p.ssh) == 0 {
-		p.ssh = []string{"ssh"}
-	}
 	if o.Copy {
 		if p.copied, err = newCopied(self); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
@@ -86,15 +82,12 @@ func (o *Options) plan(path string) (hostPlan, error) {
 // connect starts an agent on a host and gets it ready. Its error names the host, the cause and
 // the remedy.
 func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
-	h.timeout, h.job = p.timeout, p.begin.Job
-	// ssh gives up first, as it knows more of why.
-	patience := max(1, int(h.timeout.Seconds()*0.8))
-	args := append(slices.Clone(p.ssh), "-T", "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", patience),
-		"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3", h.Name, agentScript(p.self, p.copied))
+	h.timeout, h.job, h.starter = p.timeout, p.begin.Job, p.starter
 	if h.Name == "localhost" {
-		args = []string{"sh", "-c", agentScript(p.self, nil)}
+		h.cmd = exec.Command("sh", "-c", agentScript(p.self, nil))
+	} else {
+		h.cmd = p.starter.command(h.Name, agentScript(p.self, p.copied), p.timeout)
 	}
-	h.cmd = exec.Command(args[0], args[1:]...)
 	h.stderr = &lastWords{}
 	// A terminal's Ctrl-C is for elrun. Its own death ssh learns by the end of its input.
 	h.cmd.Stderr, h.cmd.SysProcAttr = h.stderr, &syscall.SysProcAttr{Setpgid: true}
@@ -108,7 +101,7 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 		return fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	if err := h.orphans.start(h.cmd); err != nil {
-		return fmt.Errorf("host %s: %w: install ssh, or name another command by --ssh", h.Name, err)
+		return fmt.Errorf("host %s: %w: %s", h.Name, err, p.starter.missing())
 	}
 	h.in = newFrameReader(stdout)
 	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
@@ -132,7 +125,7 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 		if !limit.Stop() {
 			waited = h.timeout
 		}
-		return sshError(h.Name, h.stderr, ended, waited)
+		return p.starter.failure(h.Name, h.stderr, ended, waited)
 	}
 	h.out = newOutbox(nil)
 	h.work.Go(func() { h.out.run(h.writeLine) })
@@ -267,7 +260,7 @@ func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 		f, err := h.in.next()
 		switch {
 		case err != nil:
-			return frame{}, sshError(h.Name, h.stderr, err, 0)
+			return frame{}, h.starter.failure(h.Name, h.stderr, err, 0)
 		case answers(f):
 			return f, nil
 		}

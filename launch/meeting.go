@@ -221,6 +221,14 @@ func (m *meeting) host(short string) string {
 	return ""
 }
 
+// leads reports whether a peer of this launcher has rank 0, as far as is known.
+func (m *meeting) leads() bool {
+	if len(m.latest.Members) == 0 {
+		return len(m.order.Secret) > 0 // else others have formed the group
+	}
+	return m.latest.Members[0].Launcher == m.order.Launcher
+}
+
 // strangers reports whether the group has members that this launcher did not start.
 func (m *meeting) strangers() bool {
 	return slices.ContainsFunc(m.latest.Members, func(p elastic.Member) bool { return p.Launcher != m.order.Launcher })

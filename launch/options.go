@@ -42,6 +42,9 @@ type Options struct {
 	Hosts []Host
 	// SSH is the command, with its first arguments, by which hosts are reached: "" for ssh.
 	SSH string
+	// Srun has hosts reached by srun in place of ssh: they belong to the job of Slurm in which
+	// this process runs.
+	Srun bool
 	// ConnectTimeout is how long a host may take until it is ready to start peers, without the
 	// time to copy a program; 0 means 10 s.
 	ConnectTimeout time.Duration
@@ -72,8 +75,13 @@ type Options struct {
 	Stdout, Stderr io.Writer // nil discards
 	Live           bool      // Stderr is a terminal: show a progress line there
 	Plain          bool      // no prefix on lines of output
-	Events         io.Writer // takes the events of all peers, one JSON object a line; nil for none
-	LogDir         string    // gets a file INDEX.log for each peer, besides the output; "" for none
+	// Label names this launcher in the prefix of lines of output, as in [0@Label]; "" for none.
+	Label string
+	// Shared: several launchers of the job share the output. The one whose peer has rank 0 tells
+	// how the job fares, and prints its last line.
+	Shared bool
+	Events io.Writer // takes the events of all peers, one JSON object a line; nil for none
+	LogDir string    // gets a file INDEX.log for each peer, besides the output; "" for none
 
 	// Signals are passed on to the peers; a second one, a second later or more, kills them.
 	// SIGTSTP stops the peers and this process, SIGCONT lets the peers go on.
@@ -133,7 +141,7 @@ func (o *Options) check() error {
 	switch {
 	case (o.Peers < 1 && len(o.Hosts) == 0) || o.Peers < 0 || o.Peers > maxPeers:
 		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)
-	case len(o.Hosts) == 0 && (o.Copy || o.Detach || o.Dir != "" || o.SSH != ""):
+	case len(o.Hosts) == 0 && (o.Copy || o.Detach || o.Dir != "" || o.SSH != "" || o.Srun):
 		return errors.New("options for hosts, and no host: name hosts, or leave them out")
 	case len(o.Hosts) > 0 && o.Join:
 		return errors.New("peers on other hosts cannot join a job: start them there with its ticket")

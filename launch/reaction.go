@@ -197,7 +197,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 		return
 	}
 	now := time.Now()
-	r.sayAll(r.changes.event(e, now))
+	r.tellAll(r.changes.event(e, now))
 	r.progress.observe(e, now)
 	r.lobby.event(e.Body)
 	switch b := e.Body.(type) {

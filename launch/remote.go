@@ -27,6 +27,7 @@ type remoteHost struct {
 	Host
 	job     string
 	cmd     *exec.Cmd
+	starter starter
 	timeout time.Duration // until it is ready, without the time to copy a program
 	orphans *orphanage
 	stdin   io.WriteCloser

@@ -162,6 +162,8 @@ func (r *runner) prefix(name string, h *remoteHost) string {
 		return ""
 	case h != nil:
 		return fmt.Sprintf("[%s@%s] ", name, h.Name)
+	case r.o.Label != "":
+		return fmt.Sprintf("[%s@%s] ", name, r.o.Label)
 	}
 	return fmt.Sprintf("[%s] ", name)
 }

@@ -111,7 +111,7 @@ func (r *runner) loop(ctx context.Context) {
 	r.work.Wait()
 	_, _ = listControls() // removes those of killed peers
 	r.tell()
-	r.sayAll(r.changes.end())
+	r.tellAll(r.changes.end())
 }
 
 // goesOn reports whether there is anything to wait for.
@@ -129,7 +129,7 @@ func (r *runner) tick(now time.Time) {
 	}
 	r.hosts.beat(now)
 	r.answerLate(now)
-	r.sayAll(r.changes.due(now))
+	r.tellAll(r.changes.due(now))
 	if r.out.signal == 0 {
 		r.sayAll(r.lobby.due(now))
 	}
@@ -195,6 +195,9 @@ func (r *runner) showProgress(now time.Time) {
 		r.showAt = now.Add(plainPeriod)
 	}
 	s := r.progress.line(now)
+	if !r.tells() {
+		s = ""
+	}
 	if !r.o.Live && (s == "" || r.progress.step == r.shown) {
 		return
 	}
@@ -202,8 +205,18 @@ func (r *runner) showProgress(now time.Time) {
 	r.console.progress(s)
 }
 
+// tells reports whether it is this launcher that tells how the job fares.
+func (r *runner) tells() bool { return !r.o.Shared || r.meet.leads() }
+
 // say prints a line of the launcher's own.
 func (r *runner) say(format string, args ...any) { r.console.say(fmt.Sprintf(format, args...)) }
+
+// tellAll prints lines about the whole job, if no other launcher does.
+func (r *runner) tellAll(lines []string) {
+	if r.tells() {
+		r.sayAll(lines)
+	}
+}
 
 // sayAll prints lines.
 func (r *runner) sayAll(lines []string) {
@@ -224,7 +237,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	switch {
 	case err != nil:
 		r.say("%v", err)
-	case done != nil:
+	case done != nil && r.tells():
 		last = printable.Line(done.Line())
 	}
 	status := r.out.status(done, err)

@@ -84,6 +84,9 @@ func (j *job) run(ctx context.Context) (err error) {
 	j.group.OnQuorumLost(func() { j.saver.now(j.state) })
 	defer func() { _ = j.step.reducer.leave() }() // what is not given back goes with the process
 	err = j.sessions(ctx)
+	if errors.Is(err, elastic.ErrLast) { // all leave at once, as before the end of their time
+		j.saver.now(j.state)
+	}
 	if errors.Is(err, elastic.ErrLeft) {
 		j.step.reducer.giveUp("leaving", j.state.grads.applied.views)
 	}

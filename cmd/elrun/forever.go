@@ -58,12 +58,5 @@ func isBadTicket(err error) bool {
 func (t *terminal) wait(ctx context.Context, d time.Duration) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause(ctx, d)
 }

@@ -35,7 +35,16 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, t, func(o *launch.Options) { o.Join, o.Ticket = true, ticket })
+	task, err := c.task()
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, t, func(o *launch.Options) {
+		o.Join, o.Ticket = true, ticket
+		if task != nil {
+			o.Peers, o.Label = max(1, int(c.Peers)), task.Label()
+		}
+	})
 }
 
 // joinForever joins again and again. A ticket in a file is read each time, and may be a bad one

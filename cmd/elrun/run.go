@@ -35,8 +35,9 @@ type jobFlags struct {
 	Relay         string        `enum:"never,members" default:"never" help:"Whether two peers that cannot connect may reach each other by way of a third: never, or members, if the peers of all three say so."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
-	LogDir        string        `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
-	Program       []string      `arg:"" passthrough:"all" help:"Program and its arguments."`
+	schedulerFlags
+	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
+	Program []string `arg:"" passthrough:"all" help:"Program and its arguments."`
 }
 
 // Validate is called by kong; its errors are usage errors.
@@ -84,6 +85,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 type runCommand struct {
 	hostFlags
 	discoverFlags
+	Rendezvous string `placeholder:"DIR" help:"Folder that the hosts share, by which the tasks of srun find each other (default: the working folder)."`
 	jobFlags
 }
 
@@ -97,16 +99,30 @@ func (c *runCommand) Validate() error {
 
 // Run starts the job and waits for its end.
 func (c *runCommand) Run(ctx context.Context, t *terminal) error {
-	hosts, err := c.hosts()
-	env, wrong := c.exported()
-	if err = cmp.Or(err, wrong); err != nil {
+	env, err := c.exported()
+	task, wrong := c.task()
+	if err = cmp.Or(err, wrong); c.Hosts != nil || c.Hostfile != nil || c.Discover != "" {
+		task = nil // the user knows better
+	}
+	var hosts []launch.Host
+	var srun bool
+	if err == nil && task == nil && c.Discover == "" {
+		hosts, srun, err = c.place(t)
+	}
+	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
-	change := func(o *launch.Options) { c.add(o, hosts, env, int(c.Peers)) }
+	change := func(o *launch.Options) {
+		c.add(o, hosts, env, int(c.Peers))
+		o.Srun = srun
+	}
 	return c.preemptible(ctx, t, func(ctx context.Context) error {
-		if c.Discover != "" {
+		switch {
+		case c.Discover != "":
 			return c.discovered(ctx, t, change)
+		case task != nil:
+			return c.inTask(ctx, t, task, change)
 		}
 		return c.run(ctx, t, change)
 	})

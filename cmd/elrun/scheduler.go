@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/elrun/elrun/internal/scheduler"
+	"github.com/elrun/elrun/launch"
+)
+
+// schedulerFlags say what becomes of the job of a batch system in which elrun runs.
+type schedulerFlags struct {
+	Scheduler string `enum:"auto,none" default:"auto" help:"Take hosts and places from the batch system (Slurm, PBS, LSF) in whose job this elrun runs: auto, or none."`
+}
+
+// environment is that of this process.
+func environment() scheduler.Environment {
+	return scheduler.Environment{Get: os.Getenv, Read: func(path string) (string, error) {
+		b, err := os.ReadFile(path)
+		return string(b), err
+	}}
+}
+
+// task returns the place of this elrun in a step of Slurm that has several tasks; nil if it is in
+// none.
+func (f *schedulerFlags) task() (*scheduler.Task, error) {
+	if f.Scheduler == "none" {
+		return nil, nil
+	}
+	task, ok, err := scheduler.FindTask(environment())
+	if err != nil || !ok {
+		return nil, schedulerError(err)
+	}
+	return &task, nil
+}
+
+// allocation returns the hosts of the job in which this elrun runs; nil for none.
+func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
+	if f.Scheduler == "none" {
+		return nil, nil
+	}
+	a, err := scheduler.Find(environment())
+	return a, schedulerError(err)
+}
+
+// schedulerError words what a batch system has said that cannot be used.
+func schedulerError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; --scheduler none runs the peers on this host", err)
+}
+
+// place has the peers run on the hosts of the job of a batch system, if this elrun runs in one
+// and the user has named no hosts and no number of peers. It returns how srun reaches them.
+func (c *runCommand) place(t *terminal) (hosts []launch.Host, srun bool, err error) {
+	if hosts, err = c.hosts(); err != nil || len(hosts) > 0 || c.Peers > 0 {
+		return hosts, false, err
+	}
+	a, err := c.allocation()
+	switch {
+	case err != nil || a == nil:
+		return nil, false, err
+	case a.Here:
+		c.Peers = peerCount(a.Hosts[0].Slots)
+		fmt.Fprintf(t.stderr, "elrun: %s has %d places, all on this host; -n chooses another number\n", a.From, a.Hosts[0].Slots)
+		return nil, false, nil
+	}
+	for _, h := range a.Hosts {
+		hosts = append(hosts, launch.Host{Name: h.Name, Slots: h.Slots})
+	}
+	by := "ssh"
+	if a.Slurm {
+		by = "srun"
+	}
+	fmt.Fprintf(t.stderr, "elrun: %s has %d hosts, reached by %s: %v\n", a.From, len(hosts), by, a)
+	return hosts, a.Slurm, nil
+}
+
+// inTask runs what belongs to a task of Slurm.
+func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Task, change func(*launch.Options)) error {
+	run := func(also func(*launch.Options)) error {
+		return c.run(ctx, t, func(o *launch.Options) {
+			change(o)
+			o.Peers, o.Label, o.Shared = max(1, int(c.Peers)), task.Label(), true
+			also(o)
+		})
+	}
+	meeting := newTicketFile(c.Rendezvous, task)
+	if task.Rank == 0 {
+		return meeting.form(ctx, t, c.jobFlags, func(job string) error {
+			return run(func(o *launch.Options) { o.Job = job })
+		})
+	}
+	return meeting.join(ctx, t, c.RejoinTimeout, func(ticket string) error {
+		return run(func(o *launch.Options) { o.Job, o.Join, o.Ticket = "", true, ticket })
+	})
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/internal/private"
+	"github.com/elrun/elrun/internal/scheduler"
+	"github.com/elrun/elrun/launch"
+)
+
+// ticketFile is a file by which the tasks of a step of Slurm find each other, in a folder that
+// their hosts share. Only its user may read it. The task of rank 0 writes it:
+//
+//	a ticket     when the job has begun, for the others to join with
+//	ended STATUS when its elrun has ended, for those who are late
+//
+// The file stays for them, without anything that is secret, and a later job in the folder removes
+// it.
+type ticketFile struct {
+	path string
+	task *scheduler.Task
+}
+
+const (
+	ticketFilePrefix = ".elrun-"
+	taskEnded        = "ended "
+	// ticketFilePeriod is the time between two looks, at the file or for the job.
+	ticketFilePeriod = 100 * time.Millisecond
+	// ticketFileNews is how long a task waits before people are told.
+	ticketFileNews = 10 * time.Second
+	// taskTicket is how long the ticket holds; who reads it uses it at once.
+	taskTicket = time.Hour
+	// ticketFileLife is how long the file stays at least after the end.
+	ticketFileLife = 24 * time.Hour
+)
+
+// newTicketFile returns the rendezvous of a task in a folder, "" for the working folder.
+func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
+	return &ticketFile{filepath.Join(dir, ticketFilePrefix+task.Step), task}
+}
+
+// form runs the job that the others join.
+func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func(job string) error) error {
+	job := f.Name
+	if job == "" {
+		job = "slurm-" + strings.Map(func(c rune) rune {
+			if c == '.' || c == '_' {
+				return '-'
+			}
+			return c
+		}, r.task.Step)
+	}
+	r.sweep(time.Now())
+	// So that nobody takes the file of an earlier job for that of this one, or waits in vain.
+	if err := r.write("wait"); err != nil {
+		return fmt.Errorf("rendezvous of the tasks: %w; --rendezvous DIR names a folder that all hosts share", err)
+	}
+	fmt.Fprintf(t.stderr, "elrun: Slurm runs %d tasks: this one begins, the others join it by %s\n", r.task.Tasks, printable.Line(r.path))
+	inviting, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := r.invite(inviting, job); err != nil && inviting.Err() == nil {
+			fmt.Fprintf(t.stderr, "elrun: the other tasks cannot join: %s\n", printable.Line(err.Error()))
+		}
+	})
+	err := run(job)
+	cancel()
+	work.Wait()
+	if wrote := r.write(taskEnded + strconv.Itoa(endStatus(err))); wrote != nil {
+		fmt.Fprintf(t.stderr, "elrun: %s\n", printable.Line(wrote.Error()))
+	}
+	return err
+}
+
+// invite writes the ticket of a job as soon as there is one.
+func (r *ticketFile) invite(ctx context.Context, name string) error {
+	for {
+		job, err := launch.Find(ctx, name)
+		if err == nil {
+			var ticket launch.Ticket
+			if ticket, err = job.Ticket(ctx, taskTicket); err == nil {
+				return r.write(ticket.Text)
+			}
+		}
+		if err := pause(ctx, ticketFilePeriod); err != nil {
+			return err
+		}
+	}
+}
+
+// join waits for the ticket and runs with it. A job that has ended before is no failure of
+// this task.
+func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
+	ticket, err := r.await(ctx, t, patience)
+	if err != nil {
+		return err
+	}
+	err = run(ticket)
+	if status := endStatus(err); status != statusFailed {
+		return err
+	}
+	if ended, ok := r.ended(); ok && ended == 0 {
+		fmt.Fprintf(t.stderr, "elrun: task %d: the job has finished without these peers\n", r.task.Rank)
+		return nil
+	}
+	return err
+}
+
+// await returns the ticket.
+func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
+	ctx, release := t.interruptible(ctx)
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("task %d has waited %v for task 0 to write %s: %w", r.task.Rank, patience, r.path, errShared))
+	defer cancel()
+	told := false
+	for begun := time.Now(); ; {
+		text, err := r.read()
+		switch status, ended := strings.CutPrefix(text, taskEnded); {
+		case err != nil:
+			return "", err
+		case ended:
+			return "", r.late(t, status)
+		case isTicket(text):
+			return text, nil
+		}
+		if !told && time.Since(begun) > ticketFileNews {
+			told = true
+			fmt.Fprintf(t.stderr, "elrun: task %d waits for task 0 to write %s: %v\n", r.task.Rank, printable.Line(r.path), errShared)
+		}
+		if err := pause(ctx, ticketFilePeriod); err != nil {
+			return "", err
+		}
+	}
+}
+
+// errShared: the file may be on another host.
+var errShared = errors.New("if the hosts do not share this folder, name one by --rendezvous DIR")
+
+// late returns how a task ends that comes when the job has ended.
+func (r *ticketFile) late(t *terminal, status string) error {
+	fmt.Fprintf(t.stderr, "elrun: task %d: the job had ended before these peers were started (task 0: status %s)\n", r.task.Rank, printable.Line(status))
+	if n, err := strconv.Atoi(status); err != nil || n != 0 {
+		return exitStatus(max(n, statusFailed))
+	}
+	return nil
+}
+
+// ended returns the status with which the elrun of rank 0 has ended, if it has.
+func (r *ticketFile) ended() (status int, ok bool) {
+	text, err := r.read()
+	if err != nil {
+		return 0, false
+	}
+	word, ok := strings.CutPrefix(text, taskEnded)
+	status, err = strconv.Atoi(word)
+	return status, ok && err == nil
+}
+
+// isTicket reports whether a text may be a ticket.
+func isTicket(text string) bool {
+	form, _, dotted := strings.Cut(text, ".")
+	return dotted && isTicketForm(form)
+}
+
+// write replaces the file, for the user alone. Readers see one text or the other.
+func (r *ticketFile) write(text string) error {
+	f, err := os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".new") // with private.File
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text+"\n")
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), r.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// read returns what the file says, "" if there is none yet. A file of somebody else, or that
+// others may change, is an error.
+func (r *ticketFile) read() (string, error) {
+	// A file system of several hosts remembers for a while that a file was missing, unless its
+	// folder is opened.
+	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
+		_ = dir.Close()
+	}
+	f, err := os.OpenFile(r.path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("rendezvous of the tasks: %w", err)
+	}
+	defer f.Close()
+	if err := checkPrivate(f); err != nil {
+		return "", fmt.Errorf("rendezvous of the tasks: %s: %w", r.path, err)
+	}
+	b, err := readLimited(f)
+	if err != nil {
+		return "", fmt.Errorf("rendezvous of the tasks: %w", err)
+	}
+	return string(bytes.TrimSpace(b)), nil
+}
+
+// checkPrivate reports a file that others may read or have made.
+func checkPrivate(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.Mode().IsRegular() || info.Mode().Perm()&^private.File != 0 || ok && int(owner.Uid) != os.Getuid() {
+		return errors.New("not a private file of this user: remove it, or name another folder by --rendezvous DIR")
+	}
+	return nil
+}
+
+// sweep removes what earlier jobs have left in the folder.
+func (r *ticketFile) sweep(now time.Time) {
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // brackets in the folder's name only leave files
+	for _, path := range old {
+		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > ticketFileLife {
+			_ = os.Remove(path) // another user's stays
+		}
+	}
+}
+
+// endStatus returns the exit status that stands for the end of a job.
+func endStatus(err error) int {
+	var s exitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &s):
+		return int(s)
+	}
+	return statusFailed
+}
+
+// pause waits for some time, or returns why ctx has ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,174 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// mostHosts bounds what a list stands for: a few bytes can name any number of hosts.
+	mostHosts = 1 << 16
+	// mostName bounds the length of a host's name, as DNS does.
+	mostName = 255
+)
+
+// errMany: a list names too many hosts to be one of a job.
+var errMany = fmt.Errorf("more than %d hosts", mostHosts)
+
+// ExpandHosts returns the names that a list of Slurm stands for: the ranges in brackets keep
+// the zeros of their first number, and several brackets multiply, the first one slowest.
+//
+//	a,b[01-03,7],r[1-2]n[1-2]  is  a b01 b02 b03 b7 r1n1 r1n2 r2n1 r2n2
+func ExpandHosts(list string) ([]string, error) {
+	items, err := splitItems(list)
+	if err != nil {
+		return nil, fmt.Errorf("list of hosts %.80q: %w", list, err)
+	}
+	var hosts []string
+	for _, item := range items {
+		some, err := expandItem(item)
+		if err == nil && len(hosts)+len(some) > mostHosts {
+			err = errMany
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list of hosts %.80q: %.80q: %w", list, item, err)
+		}
+		hosts = append(hosts, some...)
+	}
+	return hosts, nil
+}
+
+// splitItems cuts a list at the commas outside of brackets.
+func splitItems(list string) ([]string, error) {
+	var items []string
+	begin, inside := 0, false
+	for i, c := range list {
+		switch {
+		case c == '[' && inside, c == ']' && !inside:
+			return nil, errors.New("brackets do not match")
+		case c == '[' || c == ']':
+			inside = c == '['
+		case c == ',' && !inside:
+			items = append(items, list[begin:i])
+			begin = i + 1
+		}
+	}
+	if inside {
+		return nil, errors.New("brackets do not match")
+	}
+	return append(items, list[begin:]), nil
+}
+
+// expandItem returns the names of one item, whose brackets match.
+func expandItem(item string) ([]string, error) {
+	names := []string{""}
+	for item != "" {
+		text, rest, bracket := strings.Cut(item, "[")
+		ends := []string{text}
+		item = ""
+		if bracket {
+			ranges, after, _ := strings.Cut(rest, "]")
+			numbers, err := expandRanges(ranges, mostHosts/len(names))
+			if err != nil {
+				return nil, err
+			}
+			for i := range numbers {
+				numbers[i] = text + numbers[i]
+			}
+			ends, item = numbers, after
+		}
+		var longer []string
+		for _, n := range names {
+			for _, e := range ends {
+				longer = append(longer, n+e)
+			}
+		}
+		names = longer
+	}
+	for _, n := range names {
+		if err := checkName(n); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// expandRanges returns the numbers of a bracket, at most so many.
+func expandRanges(text string, most int) ([]string, error) {
+	var out []string
+	for r := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(r, "-")
+		if !isRange {
+			last = first
+		}
+		lo, err := parseNumber(first)
+		if err != nil {
+			return nil, err
+		}
+		hi, err := parseNumber(last)
+		switch {
+		case err != nil:
+			return nil, err
+		case hi < lo:
+			return nil, fmt.Errorf("range %.40q runs backwards", r)
+		case hi-lo >= most-len(out):
+			return nil, errMany
+		}
+		for n := lo; n <= hi; n++ {
+			out = append(out, fmt.Sprintf("%0*d", len(first), n))
+		}
+	}
+	return out, nil
+}
+
+// parseNumber reads a number of a name. Those with more digits would not fit.
+func parseNumber(text string) (int, error) {
+	const mostDigits = 18
+	if text == "" || len(text) > mostDigits || strings.Trim(text, "0123456789") != "" {
+		return 0, fmt.Errorf("%.40q, want a number of at most %d digits", text, mostDigits)
+	}
+	return strconv.Atoi(text)
+}
+
+// checkName reports what is no name of a host, and what a command could take for a flag.
+func checkName(name string) error {
+	odd := strings.ContainsFunc(name, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("._-", c)
+	})
+	if name == "" || len(name) > mostName || odd || name[0] == '-' {
+		return fmt.Errorf("%.80q is no name of a host", name)
+	}
+	return nil
+}
+
+// ExpandCounts returns the numbers that a list of Slurm stands for, one for each of n hosts:
+// 2(x3),1 is 2 2 2 1.
+func ExpandCounts(list string, n int) ([]int, error) {
+	var out []int
+	for item := range strings.SplitSeq(list, ",") {
+		text, times := item, 1
+		if number, rest, ok := strings.Cut(item, "(x"); ok {
+			repeat, closed := strings.CutSuffix(rest, ")")
+			var err error
+			if times, err = parseNumber(repeat); err != nil || !closed || times < 1 {
+				return nil, fmt.Errorf("counts %.80q: %.40q, want N or N(xTIMES)", list, item)
+			}
+			text = number
+		}
+		count, err := parseNumber(text)
+		if err != nil {
+			return nil, fmt.Errorf("counts %.80q: %w", list, err)
+		}
+		if times > n-len(out) {
+			return nil, fmt.Errorf("counts %.80q: more than the %d hosts", list, n)
+		}
+		out = append(out, slices.Repeat([]int{count}, times)...)
+	}
+	if len(out) != n {
+		return nil, fmt.Errorf("counts %.80q are for %d hosts, want %d", list, len(out), n)
+	}
+	return out, nil
+}

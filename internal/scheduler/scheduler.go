@@ -1,0 +1,227 @@
+// Package scheduler reads from the environment what a batch system (Slurm, PBS, LSF) has given
+// a job: its hosts, and the place of a process among those that Slurm has started together.
+// It is pure: the caller hands in the environment and the files.
+package scheduler
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Environment is what the decisions depend on.
+type Environment struct {
+	Get  func(name string) string          // "" for a variable that is not set
+	Read func(path string) (string, error) // the content of a file
+}
+
+// Host is a host of an allocation.
+type Host struct {
+	Name  string
+	Slots int // how many processes the job may have there
+}
+
+// Allocation is what a batch system has given a job.
+type Allocation struct {
+	From  string // what the batch system calls the job, as in "Slurm job 12"
+	Slurm bool   // srun starts processes on the hosts
+	Hosts []Host
+	// Here: the job has one host, and this is it.
+	Here bool
+
+	at map[string]int // in Hosts, by name
+}
+
+// Task is the place of this process in a step of Slurm, which has more than one.
+type Task struct {
+	Step    string // cluster, job, step and number of restarts, as in lab-12.0.1: different for any other group of tasks
+	Rank    int    // 0 to Tasks-1
+	Tasks   int
+	Host    string // where this one runs
+	Local   int    // among those of its host
+	Crowded bool   // some hosts have several
+}
+
+// Label names the task for people: its host, with the number there if need be.
+func (t Task) Label() string {
+	if t.Crowded {
+		return fmt.Sprintf("%s:%d", t.Host, t.Local)
+	}
+	return t.Host
+}
+
+// FindTask returns the place of this process in its step of Slurm; false if it is in none, or
+// alone in it.
+func FindTask(env Environment) (Task, bool, error) {
+	if !inStep(env) || env.Get("SLURM_STEP_NUM_TASKS") == "1" {
+		return Task{}, false, nil
+	}
+	t := Task{Host: env.Get("SLURMD_NODENAME")}
+	nodes := 0
+	for name, to := range map[string]*int{"SLURM_PROCID": &t.Rank, "SLURM_STEP_NUM_TASKS": &t.Tasks, "SLURM_LOCALID": &t.Local, "SLURM_STEP_NUM_NODES": &nodes} {
+		n, err := parseNumber(env.Get(name))
+		if err != nil {
+			return Task{}, false, fmt.Errorf("%s=%.40q: want a number, as srun sets it", name, env.Get(name))
+		}
+		*to = n
+	}
+	t.Crowded = t.Tasks > nodes
+	t.Step = fmt.Sprintf("%s-%s.%s.%s", env.Get("SLURM_CLUSTER_NAME"), env.Get("SLURM_JOB_ID"), env.Get("SLURM_STEP_ID"), orZero(env.Get("SLURM_RESTART_COUNT")))
+	if t.Rank >= t.Tasks {
+		return Task{}, false, fmt.Errorf("SLURM_PROCID=%d of %d tasks", t.Rank, t.Tasks)
+	}
+	for _, name := range []string{t.Step, t.Host} { // they become names of files, and lines
+		if err := checkName(name); err != nil {
+			return Task{}, false, fmt.Errorf("the environment of Slurm: %w", err)
+		}
+	}
+	return t, true, nil
+}
+
+// orZero returns a number, which is not set if it is 0.
+func orZero(text string) string {
+	if text == "" {
+		return "0"
+	}
+	return text
+}
+
+// inStep reports whether this process is a task of a step that srun has started. The scripts
+// of sbatch and the shells of salloc run in steps with reserved numbers, if in any.
+func inStep(env Environment) bool {
+	const reserved = 0xfffffff0
+	step, err := strconv.ParseUint(env.Get("SLURM_STEP_ID"), 10, 32)
+	return err == nil && step < reserved && env.Get("SLURM_JOB_ID") != "" && env.Get("SLURM_PROCID") != ""
+}
+
+// Find returns the hosts of the job in which this process runs, nil if it runs in none, or in a
+// step of Slurm, or if the job has just one place on this host.
+func Find(env Environment) (*Allocation, error) {
+	var a *Allocation
+	var err error
+	switch {
+	case inStep(env):
+		return nil, nil
+	case env.Get("SLURM_JOB_ID") != "" && env.Get("SLURM_JOB_NODELIST") != "":
+		a, err = slurm(env)
+	case env.Get("PBS_NODEFILE") != "":
+		a, err = slotFile(env, "PBS job "+env.Get("PBS_JOBID"), env.Get("PBS_NODEFILE"))
+	case env.Get("LSB_MCPU_HOSTS") != "":
+		a, err = lsf(env)
+	case env.Get("LSB_DJOB_HOSTFILE") != "":
+		a, err = slotFile(env, "LSF job "+env.Get("LSB_JOBID"), env.Get("LSB_DJOB_HOSTFILE"))
+	}
+	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 {
+		return nil, err
+	}
+	return a, nil
+}
+
+// slurm reads the hosts of a job of Slurm, each with as many slots as it has tasks.
+func slurm(env Environment) (*Allocation, error) {
+	names, err := ExpandHosts(env.Get("SLURM_JOB_NODELIST"))
+	if err != nil {
+		return nil, fmt.Errorf("SLURM_JOB_NODELIST: %w", err)
+	}
+	list := env.Get("SLURM_TASKS_PER_NODE")
+	if list == "" {
+		list = fmt.Sprintf("1(x%d)", len(names))
+	}
+	counts, err := ExpandCounts(list, len(names))
+	if err != nil {
+		return nil, fmt.Errorf("SLURM_TASKS_PER_NODE: %w", err)
+	}
+	a := &Allocation{From: "Slurm job " + env.Get("SLURM_JOB_ID"), Slurm: true}
+	for i, n := range names {
+		a.add(n, counts[i])
+	}
+	a, err = a.check()
+	if err == nil { // the shell of salloc runs elsewhere
+		a.Here = a.Here && names[0] == env.Get("SLURMD_NODENAME")
+	}
+	return a, err
+}
+
+// slotFile reads a file with a line for each slot, the name of its host. The script of the job
+// runs on the first of them.
+func slotFile(env Environment, from, path string) (*Allocation, error) {
+	text, err := env.Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: its list of hosts: %w", from, err)
+	}
+	a := &Allocation{From: from}
+	for line := range strings.Lines(text) {
+		if name := strings.TrimSpace(line); name != "" {
+			a.add(name, 1)
+		}
+	}
+	return a.check()
+}
+
+// lsf reads the hosts of a job of LSF, each followed by its number of slots.
+func lsf(env Environment) (*Allocation, error) {
+	a := &Allocation{From: "LSF job " + env.Get("LSB_JOBID")}
+	words := strings.Fields(env.Get("LSB_MCPU_HOSTS"))
+	for i := 0; i+1 < len(words); i += 2 {
+		n, err := parseNumber(words[i+1])
+		if err != nil {
+			return nil, fmt.Errorf("%s: LSB_MCPU_HOSTS: %w", a.From, err)
+		}
+		a.add(words[i], n)
+	}
+	if len(words)%2 != 0 {
+		return nil, fmt.Errorf("%s: LSB_MCPU_HOSTS: want pairs of a host and its slots", a.From)
+	}
+	return a.check()
+}
+
+// add adds a host, or slots to one that is there.
+func (a *Allocation) add(name string, slots int) {
+	if a.at == nil {
+		a.at = make(map[string]int)
+	}
+	i, there := a.at[name]
+	if !there {
+		i = len(a.Hosts)
+		a.at[name] = i
+		a.Hosts = append(a.Hosts, Host{Name: name})
+	}
+	a.Hosts[i].Slots += min(max(1, slots), mostSlots+1) // check refuses more
+}
+
+// mostSlots bounds the slots of a host.
+const mostSlots = 1 << 12
+
+// check returns the allocation of a batch system whose scripts run on the first host, if it can
+// be used.
+func (a *Allocation) check() (*Allocation, error) {
+	for _, h := range a.Hosts {
+		if err := checkName(h.Name); err != nil {
+			return nil, fmt.Errorf("%s: %w", a.From, err)
+		}
+		if h.Slots > mostSlots {
+			return nil, fmt.Errorf("%s: %d slots on %s, want at most %d", a.From, h.Slots, h.Name, mostSlots)
+		}
+	}
+	switch {
+	case len(a.Hosts) == 0:
+		return nil, fmt.Errorf("%s has no hosts", a.From)
+	case len(a.Hosts) > mostHosts:
+		return nil, fmt.Errorf("%s: %w", a.From, errMany)
+	}
+	a.Here = len(a.Hosts) == 1
+	return a, nil
+}
+
+// String lists the hosts, as -H takes them, the first ones if there are many.
+func (a *Allocation) String() string {
+	const shown = 6
+	var words []string
+	for _, h := range a.Hosts[:min(shown, len(a.Hosts))] {
+		words = append(words, fmt.Sprintf("%s:%d", h.Name, h.Slots))
+	}
+	if len(a.Hosts) > shown {
+		words = append(words, "...")
+	}
+	return strings.Join(words, ",")
+}
