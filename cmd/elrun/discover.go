@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/elrun/elrun/internal/printable"
@@ -17,6 +18,7 @@ type discoverFlags struct {
 	Discover        string        `placeholder:"dns:NAME[:PORT]" help:"Join job --name at the addresses that a DNS name has, or start it there: all elruns of the job get the same command line. NAME@SERVER[:PORT] asks another DNS server."`
 	KeyFile         string        `placeholder:"FILE" help:"File with the key that elruns with --discover share, of 32 characters or more."`
 	StartWith       int           `default:"1" placeholder:"N" help:"How many elruns with --discover have to be there to start the job, best more than half of all. Where fewer are there for a minute they start it (${default})."`
+	ReadyPort       int           `placeholder:"PORT" help:"Accept connections at this TCP port, and close them at once, while peers of this elrun with --discover are in the job."`
 	DiscoverTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to look for the job before giving up with status 1 (${default})."`
 }
 
@@ -42,6 +44,8 @@ func (f *discoverFlags) Validate() error {
 		return errors.New("--key-file: it goes with --discover")
 	case f.Discover != "" && f.KeyFile == "":
 		return errors.New("--discover: it needs --key-file, with the same key for all")
+	case f.ReadyPort < 0 || f.ReadyPort > 65535:
+		return fmt.Errorf("--ready-port %d: want a port", f.ReadyPort)
 	case f.StartWith < 1:
 		return fmt.Errorf("--start-with %d: want at least one", f.StartWith)
 	case f.DiscoverTimeout <= 0:
@@ -66,6 +70,11 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		return err
 	}
 	p.Serve(c.passTicket)
+	showing, hide := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { c.showReady(showing, t, cfg.Addr) })
+	defer work.Wait()
+	defer hide()
 	err = c.run(ctx, t, func(o *launch.Options) {
 		change(o)
 		o.Join, o.Ticket, o.Grace = found.Ticket != "", found.Ticket, discoverGrace
@@ -73,6 +82,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 			o.Listen = "all"
 		}
 	})
+	hide()
 	return c.settle(ctx, t, p, err)
 }
 

@@ -176,7 +176,7 @@ func TestCluster(t *testing.T) {
 		return
 	}
 	needRoot(t, "ip", "etcd")
-	flags := []string{"--passes", "8", "--exact"}
+	flags := []string{"--passes", "12", "--exact"}
 	alone := exec.Command("../../bin/mnist", append([]string{"--data", "../../data/mnist"}, flags...)...)
 	out, err := alone.Output()
 	want := resultForm().FindSubmatch(out)
@@ -191,7 +191,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	manifest, errs, status := process.Command(t, append([]string{"k8s", "--name", jobName, "--namespace", namespace, "--image", "registry.example/mnist:1", "--peers", "2", "--max", "4",
-		"--", "mnist", "--data", "/data/mnist", "--pace", "20ms"}, flags...)...)
+		"--", "mnist", "--data", "/data/mnist", "--pace", "1ms"}, flags...)...)
 	if status != 0 {
 		t.Fatal(errs)
 	}
@@ -208,10 +208,13 @@ func TestCluster(t *testing.T) {
 	c.trains(t, 4)
 	c.scale(t, 3)
 	c.trains(t, 3)
-	if err := c.remove(c.ctx, c.kubelet.path(text(c.pod(t, "0"), "metadata", "name"), ""), nil); err != nil {
+	first := c.pod(t, "0")
+	if err := c.remove(c.ctx, c.kubelet.path(text(first, "metadata", "name"), ""), nil); err != nil {
 		t.Fatal(err)
 	}
-	process.Until(t, "a view without pod 0", func() bool { return len(c.podsOf(t)) < 3 || lastCount(strings.Join(c.logs(t), "")) == 2 })
+	process.Until(t, "the end of pod 0", func() bool {
+		return !slices.ContainsFunc(c.podsOf(t), func(o any) bool { return text(o, "metadata", "uid") == text(first, "metadata", "uid") })
+	})
 	c.trains(t, 3)
 	c.drain(t, text(c.pod(t, "1"), "spec", "nodeName"))
 	c.trains(t, 3)

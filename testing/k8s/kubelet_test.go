@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -45,6 +46,8 @@ type pod struct {
 	asked, killed bool          // by SIGTERM, by SIGKILL
 	deadline      time.Time     // of the end that was asked for
 	reported      bool          // that it has ended
+	probe         int           // the port that says whether it is ready
+	ready         bool
 }
 
 const (
@@ -63,9 +66,8 @@ func startKubelet(t *testing.T, api *client, namespace string, im image, nodes .
 	write(t, filepath.Join(k.dir, "resolv.conf"), fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", b.host(), namespace))
 	run(t, "chmod", "755", k.dir)
 	run(t, "chmod", "644", filepath.Join(k.dir, "resolv.conf"))
-	for dir := k.dir; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
-		run(t, "chmod", "o+x", dir) // pods run as another user
-	}
+	openPath(t, k.dir)
+	openPath(t, im.root)
 	for _, node := range nodes {
 		if err := k.register(t.Context(), node); err != nil {
 			t.Fatal(err)
@@ -187,8 +189,20 @@ func (k *kubelet) see(ctx context.Context, o object) error {
 		return k.report(ctx, p)
 	case leaves:
 		p.end(time.Duration(number(o, "metadata", "deletionGracePeriodSeconds")) * time.Second)
+	case p.ready != p.accepts():
+		p.ready = !p.ready
+		return k.status(ctx, p, "Running", object{"running": object{"startedAt": p.begun}})
 	}
 	return nil
+}
+
+// accepts does what a readiness probe of a TCP port does.
+func (p *pod) accepts() bool {
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(p.addr, strconv.Itoa(p.probe)), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // path is that of a pod, or of a part of it.
@@ -216,7 +230,8 @@ func (k *kubelet) bind(ctx context.Context, o object) error {
 
 // start runs a pod's container.
 func (k *kubelet) start(ctx context.Context, o object) error {
-	p := &pod{name: text(o, "metadata", "name"), uid: text(o, "metadata", "uid"), begun: now(), ended: make(chan struct{})}
+	p := &pod{name: text(o, "metadata", "name"), uid: text(o, "metadata", "uid"), begun: now(), ended: make(chan struct{}),
+		probe: number(o, "spec", "containers", 0, "readinessProbe", "tcpSocket", "port")}
 	var err error
 	if p.space, p.addr, err = k.bridge.add(); err != nil {
 		return err
@@ -373,12 +388,12 @@ func (k *kubelet) report(ctx context.Context, p *pod) error {
 
 // status tells the state of a pod's container.
 func (k *kubelet) status(ctx context.Context, p *pod, phase string, state object) error {
-	ready := strconv.FormatBool(phase == "Running")
-	yes := strings.ToUpper(ready[:1]) + ready[1:]
+	ready := p.ready && phase == "Running"
+	yes := map[bool]string{true: "True", false: "False"}[ready]
 	return k.api.patch(ctx, k.path(p.name, "/status"), statusPatch, object{"metadata": object{"uid": p.uid}, "status": object{
 		"phase": phase, "podIP": p.addr, "podIPs": []object{{"ip": p.addr}}, "startTime": p.begun,
 		"conditions":        []object{{"type": "Ready", "status": yes}, {"type": "ContainersReady", "status": yes}, {"type": "Initialized", "status": "True"}},
-		"containerStatuses": []object{{"name": "peer", "image": "x", "imageID": "x", "ready": phase == "Running", "restartCount": 0, "state": state}},
+		"containerStatuses": []object{{"name": "peer", "image": "x", "imageID": "x", "ready": ready, "restartCount": 0, "state": state}},
 	}})
 }
 

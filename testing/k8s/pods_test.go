@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -165,11 +166,39 @@ func (p *pods) finish(t *testing.T, steps int64, all ...*process.Process) {
 	p.CheckGone(t)
 }
 
+// ready reports whether a pod passes the manifest's readiness probe.
+func (p *pods) ready(index int) bool {
+	conn, err := net.Dial("tcp", net.JoinHostPort(p.addr(index).String(), "7474"))
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
 // Pods that all begin at once, with the same command, form one job.
 func TestPods(t *testing.T) {
 	const steps = 40
 	p := newPods(t, 3, steps, "20ms")
 	p.finish(t, steps, p.start(t, 0), p.start(t, 1), p.start(t, 2))
+}
+
+// A pod is ready when it is in the job, and so not where it has to wait for others.
+func TestReady(t *testing.T) {
+	p := newPods(t, 2, 1<<20, "20ms")
+	first := p.start(t, 0)
+	first.Expect(t, "1 of the 2 are there")
+	if p.ready(0) {
+		t.Error("ready before there is a job")
+	}
+	second := p.start(t, 1)
+	for i, pod := range []*process.Process{first, second} {
+		pod.Until(t, "ready", func() bool { return p.ready(i) })
+	}
+	p.stop(t, 0, first, syscall.SIGTERM)
+	if p.ready(0) {
+		t.Error("ready after its end")
+	}
+	p.stop(t, 1, second, syscall.SIGTERM)
 }
 
 // Who comes later joins, also in the place of the pod that started the job, and of one that was

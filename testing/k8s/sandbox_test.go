@@ -167,9 +167,7 @@ func enterSandbox(text string) int {
 func onePod(t *testing.T) {
 	needRoot(t, "ip")
 	dir := t.TempDir()
-	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
-		run(t, "chmod", "o+x", d)
-	}
+	openPath(t, dir)
 	im := buildImage(t, filepath.Join(dir, "root"), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": process.Self(t), "data/mnist": t.TempDir()})
 	prepareRoot(t, im.root)
 	b := newBridge(t)
@@ -177,24 +175,73 @@ func onePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.remove(space) }) // the bridge is removed with the same commands
+	t.Cleanup(func() {
+		if err := b.remove(space); err != nil {
+			t.Error(err)
+		}
+	})
 	server := dns.Start(t, b.host()+":53")
 	server.Set("mnist", netip.MustParseAddr(addr))
+	log := filepath.Join(dir, "log")
+	says := func(text string) bool {
+		all, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(all), text)
+	}
+	cmd, ended := startOne(t, space, onlySandbox(t, dir, im, addr, b.host()), log)
+	process.Until(t, "the end of an orphan", func() bool { return says("no orphan is left") })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	process.Until(t, "the end of the container", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if status := cmd.ProcessState.ExitCode(); status != 128+int(syscall.SIGTERM) {
+		t.Errorf("status %d", status)
+	}
+}
+
+// openPath lets all users go down to a folder below /tmp: pods run as another one.
+func openPath(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		run(t, "chmod", "o+x", dir)
+	}
+}
+
+// onlySandbox is the container of the one pod of a manifest, with its volumes in a folder.
+func onlySandbox(t *testing.T, dir string, im image, addr, server string) sandbox {
+	t.Helper()
 	m := readManifest(t, "--name", "mnist", "--image", "x", "--peers", "1", "--", "mnist", orphanWord)
 	write(t, filepath.Join(dir, "key"), m.key)
-	write(t, filepath.Join(dir, "resolv.conf"), "nameserver "+b.host()+"\n")
-	run(t, "chmod", "-R", "o+r", filepath.Join(dir, "key"), filepath.Join(dir, "resolv.conf"))
+	write(t, filepath.Join(dir, "resolv.conf"), "nameserver "+server+"\n")
+	run(t, "chmod", "o+r", filepath.Join(dir, "key"), filepath.Join(dir, "resolv.conf"))
 	run(t, "install", "-d", "-o", "65532", filepath.Join(dir, "tmp"))
-	write(t, filepath.Join(im.root, "etc/elrun/key"), "")
+	write(t, filepath.Join(im.root, "etc/elrun/key"), "") // a place to mount at
 	s := sandbox{Host: "mnist-0", Root: im.root, User: 65532, Env: append(im.env, "HOME=/tmp", "TMPDIR=/tmp"), Mounts: []binding{
 		{filepath.Join(dir, "tmp"), "/tmp", false}, {filepath.Join(dir, "key"), "/etc/elrun/key", true}, {filepath.Join(dir, "resolv.conf"), "/etc/resolv.conf", true}}}
 	for _, w := range m.command {
 		s.Command = append(s.Command, expand(w, map[string]string{"POD_IP": addr}))
 	}
-	if s.Command[0], err = im.find(s.Command[0]); err != nil {
+	found, err := im.find(s.Command[0])
+	if err != nil {
 		t.Fatal(err)
 	}
-	log := filepath.Join(dir, "log")
+	s.Command[0] = found
+	return s
+}
+
+// startOne starts a container, which ends with the test, and returns what is closed at its end.
+// A test that failed shows the log.
+func startOne(t *testing.T, space string, s sandbox, log string) (*exec.Cmd, <-chan struct{}) {
+	t.Helper()
 	out, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)
@@ -204,31 +251,19 @@ func onePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := func(text string) bool {
-		all, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Contains(string(all), text)
-	}
 	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its status stays in cmd
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // an error means that it has ended
 		<-ended
-		if t.Failed() {
-			all, _ := os.ReadFile(log)
+		if all, _ := os.ReadFile(log); t.Failed() {
 			t.Logf("%s", all)
 		}
 	})
-	go func() { defer close(ended); _ = cmd.Wait() }()
-	process.Until(t, "the end of an orphan", func() bool { return says("no orphan is left") })
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-ended
-	if status := cmd.ProcessState.ExitCode(); status != 128+int(syscall.SIGTERM) {
-		t.Errorf("status %d", status)
-	}
+	return cmd, ended
 }
 
 // orphanWord makes the test's own binary a program that leaves an orphan, as its first argument.

@@ -13,6 +13,9 @@ import (
 const (
 	// Port is where the pods of a job ask each other who is in it.
 	Port = 7473
+	// ReadyPort is where a pod accepts connections while its peer is in the job: only such pods
+	// count for the budget.
+	ReadyPort = 7474
 	// user runs the pods: a number that no image gives a name.
 	user = 65532
 	// grace is how many seconds a pod has to leave, more than elrun gives its peers.
@@ -135,8 +138,9 @@ func (s *Spec) container() container {
 			{Name: "HOME", Value: scratch},
 			{Name: "TMPDIR", Value: scratch},
 		},
-		Ports:     []port{{Name: peerName, ContainerPort: Port, Protocol: "TCP"}},
-		Resources: resources{Requests: labels{"cpu": s.CPU, "memory": s.Memory}, Limits: labels{"memory": s.Memory}},
+		ReadinessProbe: probe{portNumber{ReadyPort}, 2},
+		Ports:          []port{{Name: peerName, ContainerPort: Port, Protocol: "TCP"}},
+		Resources:      resources{Requests: labels{"cpu": s.CPU, "memory": s.Memory}, Limits: labels{"memory": s.Memory}},
 		SecurityContext: containerSecurity{ReadOnlyRootFilesystem: true,
 			Capabilities: capabilities{[]string{"ALL"}}},
 		VolumeMounts: []mount{
@@ -149,6 +153,7 @@ func (s *Spec) container() container {
 func (s *Spec) command() []string {
 	command := []string{"elrun", "run", "--name", s.Name, "-n", "1",
 		"--discover", fmt.Sprintf("dns:%s:%d", s.Name, Port), "--key-file", keyFolder + "/" + keyName, "--start-with", strconv.Itoa(s.Peers/2 + 1),
+		"--ready-port", strconv.Itoa(ReadyPort),
 		"--listen", "$(" + addressEnv + ")", "--min-peers", strconv.Itoa(cmp.Or(s.MinPeers, 1)), "--"}
 	for _, word := range s.Program {
 		command = append(command, strings.ReplaceAll(word, "$", "$$")) // or Kubernetes would look for $(NAME)

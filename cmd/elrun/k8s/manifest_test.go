@@ -119,6 +119,7 @@ func TestManifest(t *testing.T) {
 		{"Job", in(peer, "securityContext", "allowPrivilegeEscalation"), false},
 		{"Job", in(peer, "securityContext", "readOnlyRootFilesystem"), true},
 		{"Job", in(peer, "securityContext", "capabilities", "drop", 0), "ALL"},
+		{"Job", in(peer, "readinessProbe", "tcpSocket", "port"), ReadyPort},
 		{"Job", in(peer, "name"), "peer"},
 		{"Job", in(peer, "image"), "registry.example/mnist:1"},
 		{"Job", in(peer, "resources", "requests", "cpu"), "500m"},

@@ -126,9 +126,19 @@ type container struct {
 	Command         []string          `yaml:"command"`
 	Env             []variable        `yaml:"env"`
 	Ports           []port            `yaml:"ports"`
+	ReadinessProbe  probe             `yaml:"readinessProbe"`
 	Resources       resources         `yaml:"resources"`
 	SecurityContext containerSecurity `yaml:"securityContext"`
 	VolumeMounts    []mount           `yaml:"volumeMounts"`
+}
+
+type probe struct {
+	TCPSocket     portNumber `yaml:"tcpSocket"`
+	PeriodSeconds int        `yaml:"periodSeconds"`
+}
+
+type portNumber struct {
+	Port int `yaml:"port"`
 }
 
 type variable struct {

@@ -1,0 +1,19 @@
+package main
+
+import "testing"
+
+func TestDiscoverUsage(t *testing.T) {
+	usageErrors(t, map[string]string{
+		"--key-file x ls":                               "goes with --discover",
+		"--discover dns:x ls":                           "needs --key-file",
+		"--discover dns:x --key-file /dev/null ls":      "needs --name",
+		"--discover x --name a --key-file /dev/null ls": "want dns:NAME",
+		"--discover dns:x --name a --key-file /none ls": "--key-file: open /none",
+		"--discover dns:x --key-file x -H a ls":         "in one way",
+		"--ready-port=-1 ls":                            "want a port",
+		"--start-with 0 ls":                             "want at least one",
+		"--discover-timeout 0s ls":                      "want more than 0",
+		"k8s ls":                                        "missing flags",
+		"k8s --name a --image i --peers 2 --max 1 ls":   "at most 1 peers",
+	})
+}

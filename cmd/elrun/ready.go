@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// readyPeriod is how often a launcher looks whether its peers are in the job.
+const readyPeriod = 500 * time.Millisecond
+
+// showReady accepts connections at --ready-port from the time when a ticket can be made, which
+// only members can, until ctx ends.
+func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr) {
+	if c.ReadyPort == 0 || !c.waitMember(ctx) {
+		return
+	}
+	host := ""
+	if addr.IsValid() {
+		host = addr.String()
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(c.ReadyPort)))
+	if err != nil {
+		fmt.Fprintf(t.stderr, "elrun: --ready-port: %v\n", err)
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	tick := time.NewTicker(readyPeriod)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		conn, err := l.Accept()
+		if err == nil {
+			_ = conn.Close()
+			continue
+		}
+		select { // too many open files
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// waitMember waits until a peer of this elrun is in the job, or for the end of ctx.
+func (c *runCommand) waitMember(ctx context.Context) bool {
+	tick := time.NewTicker(readyPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			if _, err := c.passTicket(ctx); err == nil {
+				return true
+			}
+		}
+	}
+}
