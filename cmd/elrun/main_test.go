@@ -59,6 +59,7 @@ func TestUsageErrors(t *testing.T) {
 		"stop a b":                        "unexpected",
 		"--quorum none ls":                "--quorum",
 		"--min-peers 0 ls":                "at least one peer",
+		"--audit 1.5 ls":                  "0 to 1",
 		"--restart=-1 ls":                 "want none or more",
 		"--rejoin-timeout 0s ls":          "want more than 0",
 		"--listen here ls":                "address to listen at",

@@ -35,6 +35,7 @@ type jobFlags struct {
 	Relay         string        `enum:"never,members" default:"never" help:"Whether two peers that cannot connect may reach each other by way of a third: never, or members, if the peers of all three say so."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
+	Audit         float64       `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out who differs; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`
 	schedulerFlags
 	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
 	Program []string `arg:"" passthrough:"all" help:"Program and its arguments."`
@@ -49,6 +50,8 @@ func (f *jobFlags) Validate() error {
 		return fmt.Errorf("--restart %d: want none or more", f.Restart)
 	case f.RejoinTimeout <= 0:
 		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
+	case !(f.Audit >= 0 && f.Audit <= 1):
+		return fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
 	return nil
 }
@@ -78,6 +81,9 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		o.Grace = preemptGrace
 	}
 	change(&o)
+	if f.Audit > 0 {
+		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", f.Audit))
+	}
 	return finish(launch.Run(ctx, o))
 }
 

@@ -32,3 +32,15 @@ func TestCompressArguments(t *testing.T) {
 		}
 	}
 }
+
+func TestAuditArguments(t *testing.T) {
+	for args, word := range map[string]string{
+		"--audit 0.01":      "add --exact",
+		"--audit 2 --exact": "0 to 1",
+	} {
+		status, _, errs := command(t, t.Context(), strings.Fields(args)...)
+		if status != statusUsage || !strings.Contains(errs, word) || !strings.Contains(errs, "--audit") {
+			t.Errorf("%s: status %d, errors %q; want %q in them", args, status, errs, word)
+		}
+	}
+}
