@@ -64,14 +64,14 @@ func (o *Options) plan(path string) (hostPlan, error) {
 		return hostPlan{}, fmt.Errorf("launch: %w", err)
 	}
 	p := hostPlan{starter: starter{strings.Fields(o.SSH), o.Srun}, timeout: o.ConnectTimeout, self: self, program: path,
-		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy, Detach: o.Detach}}
+		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: o.Dir, Copy: o.Copy && !o.Self, Self: o.Self, Detach: o.Detach}}
 	if o.Copy {
 		if p.copied, err = newCopied(self); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}
 	}
 	// A program that is found in PATH may differ between hosts, as interpreters do.
-	if o.Program != "" && (o.Copy || path != "" && strings.Contains(o.Program, "/")) {
+	if o.Program != "" && !o.Self && (o.Copy || path != "" && strings.Contains(o.Program, "/")) {
 		if p.begin.SHA256, err = hashFile(path); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}
@@ -242,13 +242,13 @@ func (p *resetWriter) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// reachable has the host try to connect to others, and returns which it cannot reach and why.
-func (h *remoteHost) reachable(others []hostAddrs) (map[string]string, error) {
+// reachable has the host try to connect to others, and returns what it finds.
+func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 	f, err := h.request(frame{Probe: others}, func(f frame) bool { return f.Probed != nil })
 	if err != nil {
-		return nil, err
+		return probeResult{}, err
 	}
-	return f.Probed.Failed, nil
+	return *f.Probed, nil
 }
 
 // request sends a frame and returns the answer, before run is called.

@@ -94,7 +94,7 @@ func checkClock(there, asked, answered time.Time) Check {
 
 // pairs returns which hosts cannot connect to which others.
 func (l *hostList) pairs() []Check {
-	reasons, errs := l.tryAll()
+	results, errs := l.tryAll()
 	var out []Check
 	for i, h := range l.hosts {
 		if errs[i] != nil {
@@ -103,9 +103,13 @@ func (l *hostList) pairs() []Check {
 		}
 		for k, o := range l.hosts {
 			if k != i {
-				why, failed := reasons[i][o.Name]
-				_, back := reasons[k][h.Name]
-				out = append(out, checkWay(h.Name, o.Name, why, failed, back))
+				why, failed := results[i].Failed[o.Name]
+				_, back := results[k].Failed[h.Name]
+				c := checkWay(h.Name, o.Name, why, failed, back)
+				if w, ok := results[i].Ways[o.Name]; ok && !failed {
+					c = checkPath(c, w)
+				}
+				out = append(out, c)
 			}
 		}
 	}
@@ -121,6 +125,22 @@ func checkWay(from, to, why string, failed, back bool) Check {
 		c.Level, c.Found, c.Advice = Fail, clipNote(why), "let TCP through between them, or use --relay members"
 	case failed:
 		c.Level, c.Found, c.Advice = Warn, clipNote(why), "the other direction is enough"
+	}
+	return c
+}
+
+// leastMTU is the packet that every way must let pass (RFC 8200). On a smaller one more time goes
+// into headers than into data.
+const leastMTU = 1280
+
+// checkPath adds to a check what a way over which checked data has come is like.
+func checkPath(c Check, w way) Check {
+	c.Found += fmt.Sprintf(", round trip %.2f ms", float64(w.Trip)/float64(time.Millisecond))
+	if w.MTU > 0 {
+		c.Found += fmt.Sprintf(", packets up to %d bytes", w.MTU)
+	}
+	if w.MTU > 0 && w.MTU < leastMTU {
+		c.Level, c.Advice = Warn, "raise the MTU of the interface or of the tunnel between them, if there is no reason for it"
 	}
 	return c
 }

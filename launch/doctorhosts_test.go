@@ -2,6 +2,7 @@ package launch
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,6 +25,21 @@ func TestCheckWay(t *testing.T) {
 	} {
 		if c.Level != want || c.Name != "a -> b" {
 			t.Errorf("%v", c)
+		}
+	}
+}
+
+func TestCheckPath(t *testing.T) {
+	for _, c := range []struct {
+		way  way
+		want string
+	}{
+		{way{Trip: 120 * time.Microsecond}, "ok    a -> b: connects, round trip 0.12 ms"},
+		{way{MTU: 1500, Trip: time.Millisecond}, "ok    a -> b: connects, round trip 1.00 ms, packets up to 1500 bytes"},
+		{way{MTU: 576, Trip: time.Millisecond}, "warn  a -> b: connects, round trip 1.00 ms, packets up to 576 bytes; raise the MTU"},
+	} {
+		if got := checkPath(checkWay("a", "b", "", false, false), c.way).String(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }

@@ -59,6 +59,7 @@ type beginOrder struct {
 	// SHA256 is the hash of the program; "" if it is not compared.
 	SHA256 string `json:"sha256,omitempty"`
 	Copy   bool   `json:"copy,omitempty"` // the launcher sends the program where it is missing
+	Self   bool   `json:"self,omitempty"` // the program is the agent's
 	Detach bool   `json:"detach,omitempty"`
 }
 
@@ -86,9 +87,17 @@ type hostAddrs struct {
 	Addrs []string `json:"addrs"`
 }
 
-// probeResult says which hosts an agent cannot connect to, and why.
+// probeResult says which hosts an agent cannot connect to, and why, and what the way to each of
+// the others is like.
 type probeResult struct {
 	Failed map[string]string `json:"failed"`
+	Ways   map[string]way    `json:"ways,omitempty"`
+}
+
+// way is what is known of the way from one host to another.
+type way struct {
+	MTU  int           `json:"mtu,omitempty"` // bytes of the largest packet, as the system knows it; 0 if it does not tell
+	Trip time.Duration `json:"trip"`          // that a connection took, a round trip
 }
 
 // findings are what Doctor has found on a host, at a time by its clock.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -15,7 +16,7 @@ import (
 func frames() []frame {
 	self := memberAt(1)
 	return []frame{
-		{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/"}},
+		{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/", Self: true}},
 		{Part: &filePart{[]byte{0, 255}}},
 		{Probe: []hostAddrs{{"b", []string{"192.0.2.1:1/w"}}}},
 		{Index: 3, Spawn: &spawnOrder{Env: []string{"A=b"}, Peers: 2}},
@@ -33,7 +34,7 @@ func frames() []frame {
 		{Need: true},
 		{Prepared: &preparation{Addrs: []string{"192.0.2.1:1/w"}}},
 		{Refused: "why"},
-		{Probed: &probeResult{map[string]string{"b": "refused"}}},
+		{Probed: &probeResult{map[string]string{"b": "refused"}, map[string]way{"c": {MTU: 1500, Trip: time.Millisecond}}}},
 		{Index: 3, Output: &outputPart{To: toStderr, Data: []byte("x\n")}},
 		{Index: 3, Output: &outputPart{End: true}},
 		{Index: 3, Mistake: "why"},

@@ -160,15 +160,15 @@ func (a *hostAgent) handle(f frame) error {
 	case f.Begin != nil:
 		return a.begin(*f.Begin)
 	case len(f.Probe) > 0:
-		failed := a.probe.dial(f.Probe)
-		return a.out.write(frame{Probed: &probeResult{failed}})
+		r := a.probe.dial(f.Probe)
+		return a.out.write(frame{Probed: &r})
 	case f.Doctor:
 		ctx, cancel := context.WithTimeout(context.Background(), doctorPeriod)
 		defer cancel()
 		checks := Doctor(ctx)
 		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
 	case f.Ended != nil:
-		_ = keepEnded(*f.Ended) // the launcher has told of it
+		_ = keepEnded(*f.Ended) // as keep does
 		return nil
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
@@ -240,6 +240,10 @@ func (a *hostAgent) prepare() error {
 	switch {
 	case a.order.Program == "":
 		return nil
+	case a.order.Self:
+		self, err := os.Executable()
+		a.path = self
+		return err
 	case a.order.Copy:
 		return a.fetch()
 	}

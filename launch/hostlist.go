@@ -86,7 +86,7 @@ func (l *hostList) part(others bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
 	}
-	reasons, errs := l.tryAll()
+	results, errs := l.tryAll()
 	out := make(map[int]bool)
 	for i, err := range errs {
 		if err != nil {
@@ -94,12 +94,12 @@ func (l *hostList) part(others bool) (failed []error) {
 		}
 	}
 	for {
-		worst, with := l.worst(reasons, out)
+		worst, with := l.worst(results, out)
 		if len(with) == 0 {
 			break
 		}
 		name, other := l.hosts[worst].Name, l.hosts[with[0]].Name
-		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through, or use --relay members", name, other, reasons[worst][other]))
+		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through, or use --relay members", name, other, results[worst].Failed[other]))
 		out[worst] = true
 	}
 	var rest []*remoteHost
@@ -114,12 +114,12 @@ func (l *hostList) part(others bool) (failed []error) {
 	return failed
 }
 
-// tryAll has each host try to connect to each other. It returns, by host, which others it
-// cannot reach and why, and the errors of hosts that could not try.
-func (l *hostList) tryAll() (reasons []map[string]string, errs []error) {
-	reasons, errs = make([]map[string]string, len(l.hosts)), make([]error, len(l.hosts))
+// tryAll has each host try to connect to each other. It returns what each has found, and the
+// errors of hosts that could not try.
+func (l *hostList) tryAll() (results []probeResult, errs []error) {
+	results, errs = make([]probeResult, len(l.hosts)), make([]error, len(l.hosts))
 	if len(l.hosts) < 2 {
-		return reasons, errs
+		return results, errs
 	}
 	var work sync.WaitGroup
 	for i, h := range l.hosts {
@@ -129,22 +129,22 @@ func (l *hostList) tryAll() (reasons []map[string]string, errs []error) {
 				rest = append(rest, hostAddrs{o.Name, o.addrs})
 			}
 		}
-		work.Go(func() { reasons[i], errs[i] = h.reachable(rest) })
+		work.Go(func() { results[i], errs[i] = h.reachable(rest) })
 	}
 	work.Wait()
-	return reasons, errs
+	return results, errs
 }
 
 // worst returns the host that has no way to the most others, the last of equals, and these.
-func (l *hostList) worst(reasons []map[string]string, out map[int]bool) (worst int, with []int) {
+func (l *hostList) worst(results []probeResult, out map[int]bool) (worst int, with []int) {
 	for i, h := range l.hosts {
 		var cut []int
 		for k, o := range l.hosts {
 			if k == i || out[i] || out[k] {
 				continue
 			}
-			_, there := reasons[i][o.Name]
-			_, back := reasons[k][h.Name]
+			_, there := results[i].Failed[o.Name]
+			_, back := results[k].Failed[h.Name]
 			if there && back {
 				cut = append(cut, k)
 			}

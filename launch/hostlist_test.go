@@ -65,8 +65,13 @@ func TestPlace(t *testing.T) {
 // A host is left out only where neither it nor the other can connect; as few as possible are.
 func TestWorst(t *testing.T) {
 	l := hostsNamed(1, "a", "b", "c", "d")
-	none := map[string]string{}
-	reasons := []map[string]string{{"c": "refused"}, {"c": "refused"}, {"a": "refused", "b": "refused"}, {"a": "refused"}}
+	failed := func(all ...map[string]string) (out []probeResult) {
+		for _, f := range all {
+			out = append(out, probeResult{Failed: f})
+		}
+		return out
+	}
+	reasons := failed(map[string]string{"c": "refused"}, map[string]string{"c": "refused"}, map[string]string{"a": "refused", "b": "refused"}, map[string]string{"a": "refused"})
 	worst, with := l.worst(reasons, map[int]bool{})
 	if worst != 2 || !slices.Equal(with, []int{0, 1}) {
 		t.Errorf("worst %d with %v", worst, with)
@@ -74,7 +79,7 @@ func TestWorst(t *testing.T) {
 	if _, with := l.worst(reasons, map[int]bool{2: true}); len(with) > 0 {
 		t.Errorf("without it still %v", with)
 	}
-	if _, with := l.worst([]map[string]string{{"b": "refused"}, none, none, none}, map[int]bool{}); len(with) > 0 {
+	if _, with := l.worst(failed(map[string]string{"b": "refused"}, nil, nil, nil), map[int]bool{}); len(with) > 0 {
 		t.Errorf("one direction is enough, but %v", with)
 	}
 }

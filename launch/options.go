@@ -16,11 +16,14 @@ import (
 
 // Options say what Run starts and where its output goes.
 type Options struct {
-	Program   string   // a path, or a name to be found in PATH
-	Args      []string // without the program's name
-	Peers     int      // processes, at least 1; with Hosts 0 for one in each of their slots
-	Job       string   // name of the job; "" makes one from Program
-	Transport string   // auto (also ""), shm, unix, direct or p2p
+	Program string   // a path, or a name to be found in PATH
+	Args    []string // without the program's name
+	// Self says that the program is this one, and on each of Hosts the elrun that serves there.
+	// Program must be its path here.
+	Self      bool
+	Peers     int    // processes, at least 1; with Hosts 0 for one in each of their slots
+	Job       string // name of the job; "" makes one from Program
+	Transport string // auto (also ""), shm, unix, direct or p2p
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
 	// What stays within one host never is, and streams of libp2p always are.
 	Encrypt string

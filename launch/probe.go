@@ -2,8 +2,11 @@ package launch
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -11,7 +14,9 @@ import (
 )
 
 // probe finds out whether hosts can connect to each other, before peers are started: each
-// listens at a port of the system's choice, and says a word there that nobody else says.
+// listens at a port of the system's choice, and says a word there that nobody else says. What
+// follows the word is longer than a packet: where large packets get lost without a trace, as
+// ICMP is filtered, connections are made and then hang.
 type probe struct {
 	listener net.Listener
 	addrs    []string // ADDRESS/WORD
@@ -24,7 +29,18 @@ const (
 	probePeriod = 2 * time.Second
 	// mostProbed bounds the addresses of a host that are tried.
 	mostProbed = 16
+	// probeBytes follow the word. Jumbo frames have 9,000.
+	probeBytes = 16 << 10
 )
+
+// probeData returns what follows the word: numbers that differ from byte to byte.
+func probeData() []byte {
+	b := make([]byte, probeBytes)
+	for i := range b {
+		b[i] = byte(i * 7 % 251)
+	}
+	return b
+}
 
 // listenProbe takes connections at the addresses of this host.
 func listenProbe() (*probe, error) {
@@ -45,7 +61,7 @@ func listenProbe() (*probe, error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Now().Add(probePeriod))
-			_, _ = fmt.Fprintln(conn, word) // who cannot read it finds no way
+			_, _ = conn.Write(append([]byte(word+"\n"), probeData()...)) // who cannot read it finds no way
 			_ = conn.Close()
 		}
 	})
@@ -70,68 +86,86 @@ func hostAddresses() []string {
 	return append(out, loopback...)[:min(mostProbed, len(out)+len(loopback))]
 }
 
-// dial tries to connect to each of the hosts, and returns those that it cannot reach, with the
-// reason.
-func (p *probe) dial(hosts []hostAddrs) map[string]string {
+// dial tries to connect to each of the hosts.
+func (p *probe) dial(hosts []hostAddrs) probeResult {
 	var mu sync.Mutex
-	failed := make(map[string]string)
+	r := probeResult{Failed: make(map[string]string), Ways: make(map[string]way)}
 	var work sync.WaitGroup
 	for _, h := range hosts {
 		work.Go(func() {
-			if err := reach(h.Addrs); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed[h.Host] = err.Error()
+			w, err := reach(h.Addrs)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				r.Failed[h.Host] = err.Error()
+				return
 			}
+			r.Ways[h.Host] = w
 		})
 	}
 	work.Wait()
-	return failed
+	return r
 }
 
 // reach connects to one of the addresses of a host, and returns the error of the first if it
 // cannot.
-func reach(addrs []string) error {
+func reach(addrs []string) (way, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probePeriod)
 	defer cancel()
 	addrs = addrs[:min(mostProbed, len(addrs))]
-	results := make(chan error, len(addrs))
-	errs := make([]error, len(addrs))
+	type result struct {
+		way way
+		err error
+		of  int // index of the address
+	}
+	results := make(chan result, len(addrs))
 	for i, a := range addrs {
 		go func() {
-			errs[i] = greetProbe(ctx, a)
-			results <- errs[i]
+			w, err := greetProbe(ctx, a)
+			results <- result{w, err, i}
 		}()
 	}
+	first := errors.New("it has no address")
 	for range addrs {
-		if <-results == nil {
-			return nil // the others end with ctx
+		r := <-results
+		if r.err == nil {
+			return r.way, nil // the others end with ctx
+		}
+		if r.of == 0 {
+			first = r.err
 		}
 	}
-	if len(addrs) == 0 {
-		return fmt.Errorf("it has no address")
-	}
-	return errs[0]
+	return way{}, first
 }
 
-// greetProbe connects to ADDRESS/WORD and wants to hear the word.
-func greetProbe(ctx context.Context, addr string) error {
+// greetProbe connects to ADDRESS/WORD and wants to hear the word, and what follows it.
+func greetProbe(ctx context.Context, addr string) (way, error) {
 	addr, word, _ := strings.Cut(addr, "/")
 	var d net.Dialer
+	begun := time.Now()
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		return way{}, err
 	}
 	defer conn.Close()
+	trip := time.Since(begun)
 	_ = conn.SetDeadline(time.Now().Add(probePeriod))
-	heard, err := bufio.NewReader(conn).ReadString('\n')
+	in := bufio.NewReader(conn)
+	heard, err := in.ReadString('\n')
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", addr, err)
+		return way{}, fmt.Errorf("%s: %w", addr, err)
 	case strings.TrimSuffix(heard, "\n") != word:
-		return fmt.Errorf("%s: another host answers", addr)
+		return way{}, fmt.Errorf("%s: another host answers", addr)
 	}
-	return nil
+	data := make([]byte, probeBytes)
+	if _, err := io.ReadFull(in, data); err != nil {
+		return way{}, fmt.Errorf("%s: small packets get through and large ones do not (%w): lower the MTU of the interface, or let ICMP through", addr, err)
+	}
+	if !bytes.Equal(data, probeData()) {
+		return way{}, fmt.Errorf("%s: data arrives changed: look for bad memory or a bad network card", addr)
+	}
+	return way{MTU: pathMTU(conn), Trip: trip}, nil
 }
 
 // close ends the probe; a nil one has ended.

@@ -22,13 +22,19 @@ func TestProbe(t *testing.T) {
 	_ = other.Close()
 	_, word, _ := strings.Cut(p.addrs[0], "/")
 	addr, _, _ := strings.Cut(p.addrs[len(p.addrs)-1], "/")
-	failed := p.dial([]hostAddrs{
+	r := p.dial([]hostAddrs{
 		{"itself", p.addrs},
 		{"one way of two", []string{closed + "/" + word, p.addrs[len(p.addrs)-1]}},
 		{"closed", []string{closed + "/" + word}},
 		{"another", []string{addr + "/another"}},
 		{"nowhere", nil},
 	})
+	failed := r.Failed
+	for _, host := range []string{"itself", "one way of two"} {
+		if w, ok := r.Ways[host]; !ok || w.Trip <= 0 || w.MTU < 0 {
+			t.Errorf("%s: %+v", host, w)
+		}
+	}
 	for host, want := range map[string]string{"closed": "refused", "another": "another host answers", "nowhere": "no address"} {
 		if !strings.Contains(failed[host], want) {
 			t.Errorf("%s: %q, want %q", host, failed[host], want)
@@ -38,7 +44,41 @@ func TestProbe(t *testing.T) {
 		t.Errorf("failed: %v", failed)
 	}
 	p.close()
-	if failed := p.dial([]hostAddrs{{"ended", p.addrs}}); len(failed) != 1 {
+	if r := p.dial([]hostAddrs{{"ended", p.addrs}}); len(r.Failed) != 1 || len(r.Ways) != 0 {
 		t.Error("a probe that was closed answers")
+	}
+}
+
+// A host whose word comes, and nothing that needs a large packet or not as it was sent, is no host
+// that can be reached.
+func TestProbeChecksData(t *testing.T) {
+	for name, c := range map[string]struct {
+		follows []byte
+		want    string
+	}{
+		"large packets are lost": {probeData()[:100], "small packets get through"},
+		"data changes":           {append(probeData()[1:], 0), "arrives changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write(append([]byte("word\n"), c.follows...))
+				_ = conn.Close()
+			}()
+			if _, err := reach([]string{l.Addr().String() + "/word"}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			<-done
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
@@ -29,6 +30,8 @@ type benchFlags struct {
 	JSON       bool   `name:"json" help:"One JSON object a size."`
 	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
+	Links      bool   `help:"Measure first how fast the link from each peer to the next is, and show how near to the bound of a ring over these each size comes (default with hosts)."`
+	Group      int    `placeholder:"N" help:"Wait until so many peers are there: they may have launchers of their own, which join one after the other."`
 }
 
 // Validate is called by kong; its errors are usage errors.
@@ -65,7 +68,7 @@ func (f *benchFlags) args() []string {
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
 		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),
-		"--json=" + strconv.FormatBool(f.JSON), "--transport=" + f.Transport,
+		"--json=" + strconv.FormatBool(f.JSON), "--links=" + strconv.FormatBool(f.Links), "--group=" + strconv.Itoa(f.Group), "--transport=" + f.Transport,
 		"--encrypt=" + f.Encrypt, f.Collective}
 }
 
@@ -73,7 +76,10 @@ func (f *benchFlags) args() []string {
 // with the hidden command bench-peer.
 type benchCommand struct {
 	benchFlags
-	Peers peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
+	sshFlags
+	Peers  peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores), or on all hosts of -H."`
+	Name   string    `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
+	Ticket string    `placeholder:"TICKET" help:"Measure together with the peers of another elrun bench, which has the same flags and waits for --group peers. - reads the ticket from standard input and @FILE from a file."`
 }
 
 // Run starts the peers, of which that of rank 0 shows the results.
@@ -82,15 +88,35 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	return finish(launch.Run(ctx, launch.Options{Program: self, Args: c.args(), Peers: c.Peers.orCores(), Listen: "local",
-		Transport: c.Transport, Encrypt: c.Encrypt, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}))
+	hosts, err := c.hosts()
+	if err != nil {
+		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
+		return exitStatus(statusUsage)
+	}
+	o := launch.Options{Program: self, Self: true, Peers: c.Peers.orCores(), Job: c.Name, Listen: "local",
+		Transport: c.Transport, Encrypt: c.Encrypt, Stdout: t.stdout, Stderr: t.stderr, Plain: true, Signals: t.signals}
+	switch {
+	case len(hosts) > 0:
+		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
+		o.Dir, o.Listen, c.Links = "", "auto", true // elrun needs no working folder
+	case c.Ticket != "" || c.Group > 0: // peers elsewhere, too
+		o.Listen, c.Links = "auto", true
+	}
+	if c.Ticket != "" {
+		reading, release := t.interruptible(ctx)
+		o.Ticket, err = readTicket(reading, c.Ticket, t.stdin)
+		release()
+		if err != nil {
+			return err
+		}
+		o.Join = true
+	}
+	o.Args = c.args()
+	return finish(launch.Run(ctx, o))
 }
 
 // benchPeerCommand is one peer of elrun bench.
-type benchPeerCommand struct {
-	benchFlags
-	Group int `placeholder:"N" help:"Wait until so many peers are there: they may have launchers of their own, which join one after the other."`
-}
+type benchPeerCommand struct{ benchFlags }
 
 // Run measures together with the other peers.
 func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
@@ -139,14 +165,42 @@ func (c *benchPeerCommand) meet(ctx context.Context, g *elastic.Group) (*elastic
 
 // measure shows each size's result at rank 0.
 func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
+	link, err := c.slowest(ctx, t, s)
+	if err != nil {
+		return err
+	}
 	report := func(bench.Result) error { return nil }
 	if s.Rank == 0 {
-		var err error
 		if report, err = c.reporter(t, len(s.View.Members)); err != nil {
 			return err
 		}
 	}
-	return bench.Run(ctx, s.Comm, cfg, report)
+	return bench.Run(ctx, s.Comm, cfg, func(r bench.Result) error {
+		if link > 0 {
+			r.Link, r.OfBound = link, r.BusBW/link
+		}
+		return report(r)
+	})
+}
+
+// slowest returns the speed of the slowest link, 0 if links are not measured, and shows all at
+// rank 0.
+func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.Session) (float64, error) {
+	if !c.Links {
+		return 0, nil
+	}
+	links, err := bench.Links(ctx, s.Comm)
+	if err != nil || len(links) == 0 || s.Rank != 0 {
+		return 0, err
+	}
+	if !c.JSON {
+		words := make([]string, len(links))
+		for i, speed := range links {
+			words[i] = fmt.Sprintf("%d-%d %.3f", i, (i+1)%len(links), speed)
+		}
+		_, err = fmt.Fprintf(t.stdout, "links from rank to rank: %s GB/s\n", strings.Join(words, ", "))
+	}
+	return slices.Min(links), err
 }
 
 // tune shows at rank 0 what auto reckons with, and how each algorithm does.

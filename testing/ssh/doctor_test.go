@@ -12,7 +12,7 @@ func TestDoctor(t *testing.T) {
 	s := newServer(t)
 	flags := []string{"doctor", "--ssh", s.ssh(), "--connect-timeout", process.Limit.String(), "-H"}
 	out, errs, status := process.Command(t, append(flags, "a,b")...)
-	for _, want := range []string{"ok    a: system: ", "ok    b: clock: as here\n", "a: cores: ", "ok    a -> b: connects\n", "ok    b -> a: connects\n"} {
+	for _, want := range []string{"ok    a: system: ", "ok    b: clock: as here\n", "a: cores: ", "ok    a -> b: connects, round trip ", "ok    b -> a: connects, round trip "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
 		}

@@ -44,7 +44,11 @@ type Result struct {
 	P99       float64 `json:"us_p99"`
 	AlgBW     float64 `json:"algbw_gbs"` // Bytes / mean time, in 1e9 bytes/s
 	BusBW     float64 `json:"busbw_gbs"` // with the factor of nccl-tests
-	Wrong     int64   `json:"wrong"`     // elements that differ from the closed form, over all ranks and iterations
+	// Link is the speed of the slowest link from a rank to the next, as Links measures it,
+	// for the caller to fill in, and OfBound is BusBW / Link: no ring is faster than 1.
+	Link    float64 `json:"link_gbs,omitempty"`
+	OfBound float64 `json:"of_bound,omitempty"`
+	Wrong   int64   `json:"wrong"` // elements that differ from the closed form, over all ranks and iterations
 	// RSSAnon is what the largest rank had of memory of its own, the vectors included.
 	RSSAnon int64 `json:"rss_anon"` // bytes; 0 where the system does not tell
 }

@@ -155,3 +155,41 @@ func TestFactors(t *testing.T) {
 		}
 	}
 }
+
+// Each link has a speed, which all ranks know.
+func TestLinks(t *testing.T) {
+	for _, n := range []int{1, 2, 3} {
+		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
+			speeds, err := bench.Links(ctx, c)
+			if err != nil {
+				return err
+			}
+			if len(speeds) != n && n > 1 {
+				return fmt.Errorf("%d speeds of %d links", len(speeds), n)
+			}
+			for from, speed := range speeds {
+				if speed <= 0 {
+					return fmt.Errorf("link from rank %d has speed %v", from, speed)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Data that arrives changed is an error that says so.
+func TestLinksChecked(t *testing.T) {
+	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
+		if c.Rank() == 0 { // sends zeros
+			asked := make([]int64, 1)
+			if err := collective.Recv(ctx, c, 1, 0, asked); err != nil {
+				return err
+			}
+			return collective.Send(ctx, c, 1, 0, make([]int32, asked[0]))
+		}
+		if _, err := bench.Links(ctx, c); err == nil || !strings.Contains(err.Error(), "arrived changed") {
+			return fmt.Errorf("error %v", err)
+		}
+		return nil
+	})
+}

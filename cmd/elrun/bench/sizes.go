@@ -40,14 +40,18 @@ func parseSize(s string) (int, error) {
 
 // WriteHeader writes the column names of WriteRow.
 func WriteHeader(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%12s %9s %6s %10s %10s %10s %10s %9s %9s %6s %19s\n",
-		"bytes", "dtype", "iters", "us_min", "us_p50", "us_mean", "us_p99", "algbw", "busbw", "wrong", "algorithm")
+	_, err := fmt.Fprintf(w, "%12s %9s %6s %10s %10s %10s %10s %9s %9s %8s %6s %19s\n",
+		"bytes", "dtype", "iters", "us_min", "us_p50", "us_mean", "us_p99", "algbw", "busbw", "of bound", "wrong", "algorithm")
 	return err
 }
 
 // WriteRow writes r as a line of a table; bandwidths are in 1e9 bytes/s.
 func (r Result) WriteRow(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%12d %9s %6d %10.1f %10.1f %10.1f %10.1f %9.3f %9.3f %6d %19s\n",
-		r.Bytes, r.Type, r.Iters, r.Min, r.P50, r.Mean, r.P99, r.AlgBW, r.BusBW, r.Wrong, r.Algorithm)
+	ofBound := "-"
+	if r.OfBound > 0 {
+		ofBound = fmt.Sprintf("%.2f", r.OfBound)
+	}
+	_, err := fmt.Fprintf(w, "%12d %9s %6d %10.1f %10.1f %10.1f %10.1f %9.3f %9.3f %8s %6d %19s\n",
+		r.Bytes, r.Type, r.Iters, r.Min, r.P50, r.Mean, r.P99, r.AlgBW, r.BusBW, ofBound, r.Wrong, r.Algorithm)
 	return err
 }

@@ -1,0 +1,30 @@
+package launch
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pathMTU returns the largest packet that the system takes for possible on the way of a
+// connection, in bytes; 0 if that is not known.
+func pathMTU(conn net.Conn) int {
+	level, option := unix.IPPROTO_IPV6, unix.IPV6_MTU
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.To4() != nil {
+		level, option = unix.IPPROTO_IP, unix.IP_MTU
+	}
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	mtu := 0
+	if err := raw.Control(func(fd uintptr) { mtu, err = unix.GetsockoptInt(int(fd), level, option) }); err != nil {
+		return 0
+	}
+	return max(0, mtu)
+}
