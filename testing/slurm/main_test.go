@@ -1,0 +1,111 @@
+package slurm
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// Words that make the test's own binary something else, as its first argument.
+const (
+	playWord = "play" // a peer
+	hostWord = "host" // the first process of a host
+)
+
+func TestMain(m *testing.M) {
+	switch args := os.Args[1:]; {
+	case len(args) == 1 && args[0] == playWord:
+		os.Exit(play(os.Getenv("TRAIN_DIR")))
+	case len(args) == 3 && args[0] == hostWord:
+		os.Exit(beHost(args[1], args[2]))
+	}
+	flag.Bool("long", false, "run the long forms")
+	flag.Parse()
+	os.Exit(process.WithElrun(m.Run))
+}
+
+// long reports whether the long forms are wanted.
+func long() bool { return flag.Lookup("long").Value.(flag.Getter).Get().(bool) }
+
+// play is the peer, which keeps files in a folder.
+func play(dir string) int {
+	if err := train(context.Background(), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+const (
+	// steps is how many steps a job has, samples how many samples a step.
+	steps   = 2000
+	samples = 24
+	// pace is how long a step takes until the file hurry is there.
+	pace  = 50 * time.Millisecond
+	hurry = "hurry"
+)
+
+// train adds up the numbers of all samples of all steps, so that one which was lost or counted
+// twice changes the result. A peer that leaves writes down how far the job is, and a job that
+// begins goes on from the latest such word.
+func train(ctx context.Context, dir string) error {
+	g, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	step, total, err := latest(dir)
+	if err != nil {
+		return err
+	}
+	began := step
+	for t := range g.Steps(ctx, elastic.Vectors(&step, total), steps) {
+		sum := make([]float64, 1)
+		for lo, hi := t.Part(samples); lo < hi; lo++ {
+			sum[0] += float64(int(step)*samples + lo)
+		}
+		if _, err := os.Stat(filepath.Join(dir, hurry)); err != nil {
+			<-time.After(pace)
+		}
+		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+			continue
+		}
+		total[0] += sum[0]
+		step++
+	}
+	if err := g.Err(); err != nil {
+		return err
+	}
+	if step < steps {
+		text := fmt.Sprintf("%d %.0f", step, total[0])
+		return os.WriteFile(filepath.Join(dir, fmt.Sprintf("left-%06d-%s", step, g.Self().ID.Short())), []byte(text), 0o600)
+	}
+	fmt.Printf("began after step %d\ntotal %.0f\n", began, total[0])
+	return g.Report(elastic.Result{})
+}
+
+// latest returns the furthest state that a peer has written down.
+func latest(dir string) (step int64, total []float64, err error) {
+	total = make([]float64, 1)
+	all, err := filepath.Glob(filepath.Join(dir, "left-*")) // in order
+	if err != nil || len(all) == 0 {
+		return 0, total, err
+	}
+	b, err := os.ReadFile(all[len(all)-1])
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &step, &total[0])
+	}
+	return step, total, err
+}
+
+// total is what each peer of a whole job prints at the end.
+func total() string { return fmt.Sprintf("total %d\n", steps*samples*(steps*samples-1)/2) }
