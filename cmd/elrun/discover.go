@@ -77,7 +77,10 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	defer hide()
 	err = c.run(ctx, t, func(o *launch.Options) {
 		change(o)
-		o.Join, o.Ticket, o.Grace = found.Ticket != "", found.Ticket, discoverGrace
+		o.Join, o.Ticket = found.Ticket != "", found.Ticket
+		if o.Grace == 0 { // no notice of preemption gives less
+			o.Grace = discoverGrace
+		}
 		if o.Listen == "auto" {
 			o.Listen = "all"
 		}
@@ -129,7 +132,7 @@ func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point)
 func (c *runCommand) passTicket(ctx context.Context) (string, error) {
 	job, err := launch.Find(ctx, c.Name)
 	if err != nil {
-		return "", err
+		return "", errors.New("its peers are starting")
 	}
 	ticket, err := job.Ticket(ctx, passTicket)
 	return ticket.Text, err

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/testing/process"
 )
@@ -221,10 +222,13 @@ func TestCluster(t *testing.T) {
 	c.finish(t, want)
 }
 
+// longestJob is what only a job that hangs exceeds.
+const longestJob = 30 * time.Minute
+
 // finish waits for the Job's end. It has started once, and wants that result.
 func (c *cluster) finish(t *testing.T, want [][]byte) {
 	t.Helper()
-	process.Until(t, "the Job's end", func() bool {
+	ended := process.Holds(c.ctx, longestJob, func() bool {
 		job, err := c.get(c.ctx, jobPath)
 		if err != nil {
 			t.Fatal(err)
@@ -239,6 +243,9 @@ func (c *cluster) finish(t *testing.T, want [][]byte) {
 		}
 		return false
 	})
+	if !ended {
+		t.Fatalf("the Job has not ended in %v", longestJob)
+	}
 	starts, results := 0, 0
 	for _, log := range c.logs(t) {
 		starts += strings.Count(log, "elrun: starting job")

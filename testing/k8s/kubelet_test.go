@@ -91,13 +91,11 @@ func (k *kubelet) register(ctx context.Context, node string) error {
 		return err
 	}
 	room := object{"cpu": "8", "memory": "16Gi", "pods": "110"}
-	return errors.Join(
-		k.api.patch(ctx, "/api/v1/nodes/"+node+"/status", statusPatch, object{"status": object{"capacity": room, "allocatable": room,
-			"conditions": []object{{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now(), "lastTransitionTime": now()}}}}),
-		k.lease(ctx, node))
+	return k.api.patch(ctx, "/api/v1/nodes/"+node+"/status", statusPatch, object{"status": object{"capacity": room, "allocatable": room,
+		"conditions": []object{{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now(), "lastTransitionTime": now()}}}})
 }
 
-// lease shows that a node lives.
+// lease shows that a node lives. The API server makes the namespace of leases soon after it started.
 func (k *kubelet) lease(ctx context.Context, node string) error {
 	path := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	spec := object{"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}
