@@ -1,0 +1,269 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// echo answers with what it was asked.
+func echo(_ context.Context, n int) (int, error) { return n, nil }
+
+// alone is the peers' part of a program that is about something else: it calls f and has a result.
+func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elastic.Group) error {
+	return func(ctx context.Context, g *elastic.Group) error {
+		if _, err := g.Next(ctx, 0); err != nil {
+			return err
+		}
+		if err := f(ctx); err != nil {
+			return err
+		}
+		return g.Report(elastic.Result{})
+	}
+}
+
+// runRole runs a program, of which this process may be a node.
+func runRole(ctx context.Context, p *launch.Program) error {
+	_, err := p.Run(ctx, launch.Processes(launch.Options{}))
+	return err
+}
+
+// measured is how many calls the role handle measures.
+const measured = 20000
+
+// handle measures calls between two processes.
+func handle(ctx context.Context) error {
+	p := launch.NewProgram("handle")
+	call := launch.Serve(p, "echo", echo)
+	p.Peers("caller", 1, alone(func(ctx context.Context) error {
+		took := make([]time.Duration, measured)
+		for i := range took {
+			begun := time.Now()
+			if got, err := call.Call(ctx, i); err != nil || got != i {
+				return fmt.Errorf("got %d, %w, want %d", got, err, i)
+			}
+			took[i] = time.Since(begun)
+		}
+		slices.Sort(took)
+		fmt.Printf("p50=%d p99=%d\n", took[measured/2].Nanoseconds(), took[measured/100*99].Nanoseconds())
+		return nil
+	}))
+	return runRole(ctx, p)
+}
+
+// eight is a program of eight nodes with four peers, each of which says when it is up. A peer and a
+// task are up when both services have answered.
+func eight(ctx context.Context) error {
+	return runRole(ctx, eightNodes(func(context.Context) error { return nil }))
+}
+
+// endless is such a program that does not end by itself.
+func endless(ctx context.Context) error {
+	return runRole(ctx, eightNodes(func(ctx context.Context) error {
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM) // which asks peers to leave at their next step
+		defer stop()
+		<-ctx.Done()
+		return nil
+	}))
+}
+
+func eightNodes(then func(ctx context.Context) error) *launch.Program {
+	p := launch.NewProgram("eight")
+	first, second := launch.Serve(p, "first", echo), launch.Serve(p, "second", echo)
+	up := func(ctx context.Context) error {
+		for _, h := range []launch.Handle[int, int]{first, second} {
+			if _, err := h.Call(ctx, 1); err != nil {
+				return err
+			}
+		}
+		fmt.Println("is up")
+		return then(ctx)
+	}
+	p.Peers("train", 4, alone(up))
+	p.Task("left", up)
+	p.Task("right", up)
+	return p
+}
+
+// mortal is a program whose service dies of its first call.
+func mortal(ctx context.Context) error {
+	p := launch.NewProgram("mortal")
+	call := launch.Serve(p, "fragile", func(context.Context, int) (int, error) { panic("too much") })
+	p.Peers("train", 1, alone(func(ctx context.Context) error {
+		for i := range 2 {
+			_, err := call.Call(ctx, i)
+			if !errors.Is(err, launch.ErrUnreachable) {
+				return fmt.Errorf("got %w, want ErrUnreachable", err)
+			}
+			fmt.Printf("call %d: %v\n", i, err)
+		}
+		return nil
+	}))
+	return runRole(ctx, p)
+}
+
+// isUp waits until all nodes of eight are up.
+func isUp(t *testing.T, e *elrun) {
+	t.Helper()
+	e.Until(t, "six nodes that have called two others", func() bool {
+		return len(regexp.MustCompile(`(?m)is up$`).FindAllString(e.Out.String(), -1)) == 6
+	})
+}
+
+func TestProgramEnds(t *testing.T) {
+	begun := time.Now()
+	e := start(t, "eight", 4)
+	isUp(t, e)
+	t.Logf("8 nodes are up after %v", time.Since(begun))
+	if status := e.Wait(t); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	e.job.CheckGone(t)
+}
+
+// Whatever ends the launcher ends all nodes, and leaves no socket.
+func TestProgramIsEnded(t *testing.T) {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGKILL: -1} {
+		t.Run(sig.String(), func(t *testing.T) {
+			e := start(t, "endless", 4)
+			isUp(t, e)
+			if n := len(e.job.Peers(t)); n != 8 {
+				t.Errorf("%d processes, want 8", n)
+			}
+			e.Signal(t, sig)
+			if status := e.Wait(t); status != want {
+				t.Errorf("status %d, want %d", status, want)
+			}
+			process.Until(t, "the end of all nodes", func() bool { return len(e.job.Peers(t)) == 0 })
+			e.job.CheckGone(t)
+		})
+	}
+}
+
+// A service that dies for good is told to its callers at once, and to the user.
+func TestServiceDies(t *testing.T) {
+	e := start(t, "mortal", 1)
+	if status := e.Wait(t); status != 1 {
+		t.Errorf("status %d, want 1", status)
+	}
+	e.Expect(t, "call 0: launch: call fragile: the service cannot be reached: the connection ended during the call",
+		"call 1: launch: call fragile: the service cannot be reached: it has ended: it (pid ", "exited with status 2; it has no restarts",
+		"the program fails: its peers finished, but fragile did not")
+	e.job.CheckGone(t)
+}
+
+// evaluatorJob starts examples/evaluator.
+func evaluatorJob(t *testing.T, args ...string) (*elrun, *process.Log) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "evaluator")
+	if err := process.Build(program, "examples/evaluator"); err != nil {
+		t.Fatal(err)
+	}
+	log := process.NewLog(t, filepath.Join(t.TempDir(), "events"))
+	e := &elrun{job: process.NewJob(t)}
+	e.begin(t, exec.Command(process.Elrun(), append([]string{"-n", "3", "--name", e.job.Name, "--listen", listen(), "--events", log.Path, program}, args...)...))
+	return e, log
+}
+
+// killEvaluator kills the process of the service when there is another one than last, and returns
+// which it was.
+func killEvaluator(t *testing.T, e *elrun, last int) int {
+	t.Helper()
+	pid := 0
+	e.Until(t, "another process of the evaluator", func() bool {
+		for _, p := range e.job.Peers(t) {
+			if p.Env("ELRUN_NODE") == "eval" && p.PID != last {
+				pid = p.PID
+			}
+		}
+		return pid != 0
+	})
+	process.Signal(t, pid, syscall.SIGKILL)
+	return pid
+}
+
+// Training goes on while the evaluator is killed, which comes back each time.
+func TestEvaluatorKilled(t *testing.T) {
+	e, log := evaluatorJob(t, "--steps", "10000000", "--pace", "1ms")
+	e.Until(t, "a score", func() bool { return e.Says("after step 20: accuracy") })
+	for last, i := 0, 0; i < 10; i++ {
+		last = killEvaluator(t, e, last)
+		before := log.Read(t).Step
+		e.Until(t, "further steps", func() bool { return log.Read(t).Step > before+1 })
+	}
+	said := len(regexp.MustCompile(`accuracy`).FindAllString(e.Out.String(), -1))
+	e.Until(t, "another score", func() bool {
+		return len(regexp.MustCompile(`accuracy`).FindAllString(e.Out.String(), -1)) > said
+	})
+	if lost := process.After[event.Lost](log.Read(t).Events, time.Time{}); len(lost) > 0 {
+		t.Errorf("peers were lost: %v", lost)
+	}
+	e.Signal(t, syscall.SIGTERM)
+	if status := e.Wait(t); status != 143 {
+		t.Errorf("status %d, want 143", status)
+	}
+	e.job.CheckGone(t)
+}
+
+// What ten deaths of the evaluator cost a training of some 30 s, in turn with ones without.
+func TestEvaluatorCost(t *testing.T) {
+	if !long() {
+		t.Skip("the long form alone measures")
+	}
+	var took [2][]time.Duration
+	var results []string
+	for i := range 6 {
+		e, log := evaluatorJob(t, "--steps", "1200", "--pace", "5ms")
+		e.Until(t, "a step", func() bool { return log.Read(t).Step > 0 })
+		begun := time.Now()
+		for last, k := 0, 0; k < 10 && i%2 == 1; k++ {
+			last = killEvaluator(t, e, last)
+		}
+		if status := e.Wait(t); status != 0 {
+			t.Fatalf("status %d", status)
+		}
+		took[i%2] = append(took[i%2], time.Since(begun))
+		results = append(results, regexp.MustCompile(`sha256=\w+`).FindString(e.Out.String()))
+	}
+	if len(slices.Compact(results)) != 1 {
+		t.Errorf("results differ: %v", results)
+	}
+	for _, d := range took {
+		slices.Sort(d)
+	}
+	t.Logf("without deaths %v, with ten %v: %+.2f %%", took[0], took[1], 100*(took[1][1].Seconds()/took[0][1].Seconds()-1))
+}
+
+// BenchmarkHandle measures a call between two processes of one host.
+func BenchmarkHandle(b *testing.B) {
+	for b.Loop() {
+		cmd := exec.Command(process.Elrun(), "-n", "1", "--listen", "local", process.Self(b))
+		cmd.Env = append(cmd.Environ(), roleVariable+"=handle")
+		out, err := cmd.CombinedOutput()
+		found := regexp.MustCompile(`p50=(\d+) p99=(\d+)`).FindSubmatch(out)
+		if err != nil || found == nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		for i, unit := range []string{"p50-ns/call", "p99-ns/call"} {
+			n, err := strconv.Atoi(string(found[i+1]))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(n), unit)
+		}
+	}
+}
