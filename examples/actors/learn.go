@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+)
+
+// machines is how many slot machines there are.
+const machines = 4
+
+// payout is what machine i pays on average. Nobody but the machines knows it.
+func payout(i int) float64 { return [machines]float64{0.2, 0.5, 0.8, 0.4}[i] }
+
+// Policy is how to choose a machine: by the softmax of the weights.
+type Policy struct {
+	Step    int64
+	Weights [machines]float64
+	Final   bool // the learners have finished
+}
+
+// chances returns the probability of each machine.
+func (p Policy) chances() (c [machines]float64) {
+	sum := 0.0
+	for i, w := range p.Weights {
+		c[i] = math.Exp(w)
+		sum += c[i]
+	}
+	for i := range c {
+		c[i] /= sum
+	}
+	return c
+}
+
+// best returns the machine with the highest probability.
+func (p Policy) best() (machine int, chance float64) {
+	for i, c := range p.chances() {
+		if c > chance {
+			machine, chance = i, c
+		}
+	}
+	return machine, chance
+}
+
+// round is how many games an actor plays with one policy.
+const round = 16
+
+// play plays until the learners have finished.
+func (h handles) play(ctx context.Context, seed uint64) error {
+	random := rand.New(rand.NewPCG(seed, 0))
+	for more := true; more; {
+		policy, err := h.policy.Call(ctx, 0)
+		if err != nil || policy.Final {
+			return err
+		}
+		var p Plays
+		chances := policy.chances()
+		for range round {
+			p.Games = append(p.Games, playOnce(random, chances))
+		}
+		if more, err = h.put.Call(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// playOnce plays one game.
+func playOnce(random *rand.Rand, chances [machines]float64) Play {
+	x, machine := random.Float64(), 0
+	for machine < machines-1 && x >= chances[machine] {
+		x -= chances[machine]
+		machine++
+	}
+	return Play{Machine: machine, Chances: chances, Paid: payout(machine) + 0.1*random.NormFloat64()}
+}
+
+const (
+	batch = 64  // games of a step, over all learners
+	rate  = 0.5 // of learning
+	usual = 0.5 // what a game is compared with
+)
+
+// learn learns from games until so many steps are done, and returns the policy. The games of a step
+// that fails count in none.
+func (h handles) learn(ctx context.Context, g *elastic.Group, steps int64) (Policy, error) {
+	var p Policy
+	for t := range g.Steps(ctx, elastic.Vectors(&p.Step, p.Weights[:]), steps) {
+		lo, hi := t.Part(batch)
+		games, err := h.take.Call(ctx, hi-lo)
+		if err != nil {
+			t.Fail(err)
+			continue
+		}
+		sum := gradient(games.Games)
+		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+			continue // the step is tried again
+		}
+		for i := range p.Weights {
+			p.Weights[i] += rate * sum[i] / batch
+		}
+		p.Step++
+		if t.Rank == 0 {
+			h.learnt.Go(ctx, p) // actors may play by an older one
+		}
+	}
+	if err := g.Err(); err != nil || p.Step < steps {
+		return p, err
+	}
+	p.Final = true
+	_, err := h.learnt.Call(ctx, p)
+	return p, err
+}
+
+// gradient returns the sum over games of how the weights should change (REINFORCE, Williams 1992).
+func gradient(games []Play) []float64 {
+	sum := make([]float64, machines)
+	for _, g := range games {
+		for i := range sum {
+			chosen := 0.0
+			if i == g.Machine {
+				chosen = 1
+			}
+			sum[i] += (g.Paid - usual) * (chosen - g.Chances[i])
+		}
+	}
+	return sum
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"sync"
+)
+
+// Play is one game: which machine was played, with which probabilities, and what it paid.
+type Play struct {
+	Machine int
+	Chances [machines]float64
+	Paid    float64
+}
+
+// Plays are some games. Over says that no more are wanted.
+type Plays struct {
+	Games []Play
+	Over  bool
+}
+
+// queue is what the service has: games on their way to learners, and the latest policy. Only the
+// process of the service uses it.
+type queue struct {
+	games chan Play
+
+	mu     sync.Mutex
+	policy Policy
+	over   chan struct{} // closed when the learners have finished
+}
+
+// queueLength is how many games wait at most: then actors wait, too.
+const queueLength = 4096
+
+func newQueue() *queue {
+	return &queue{games: make(chan Play, queueLength), over: make(chan struct{})}
+}
+
+// put takes games of an actor, and returns whether more are wanted.
+func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
+	for _, g := range p.Games {
+		select {
+		case q.games <- g:
+		case <-q.over:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
+}
+
+// take gives so many games to a learner. It waits until they are there.
+func (q *queue) take(ctx context.Context, n int) (Plays, error) {
+	var p Plays
+	for range min(n, queueLength) {
+		select {
+		case g := <-q.games:
+			p.Games = append(p.Games, g)
+		case <-ctx.Done():
+			return p, ctx.Err()
+		}
+	}
+	return p, nil
+}
+
+// latest returns the policy.
+func (q *queue) latest(context.Context, int64) (Policy, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.policy, nil
+}
+
+// learnt takes a policy from the learners, unless it knows a later one.
+func (q *queue) learnt(_ context.Context, p Policy) (bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.Final && !q.policy.Final {
+		close(q.over)
+	}
+	if p.Step >= q.policy.Step {
+		p.Final = p.Final || q.policy.Final
+		q.policy = p
+	}
+	return true, nil
+}
