@@ -32,7 +32,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
-build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors
+build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors
 	@mkdir -p bin
 	@[ -x bin/elrun ] || echo "building bin/elrun and the examples; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
@@ -40,6 +40,8 @@ build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tens
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/hello ./examples/hello
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/ownloop ./examples/ownloop
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/tensors ./examples/tensors
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/evaluator ./examples/evaluator
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/actors ./examples/actors
 
 data: ## MNIST into data/mnist, unless it is there
 	@GO="$(GO)" scripts/mnist.sh data/mnist
