@@ -137,6 +137,18 @@ func ExampleServeHost() {
 	// Output: <nil> true
 }
 
+// What keeps this host from joining a job: here nobody listens.
+func ExampleDoctorMember() {
+	checks, err := launch.DoctorMember(context.Background(), "127.0.0.1:1")
+	for _, c := range checks {
+		fmt.Println(c.Level, c.Name)
+	}
+	fmt.Println(err)
+	// Output:
+	// fail 127.0.0.1:1
+	// <nil>
+}
+
 // What keeps jobs from running on other hosts: here the command that connects to them fails.
 func ExampleDoctorHosts() {
 	checks, err := launch.DoctorHosts(context.Background(), launch.Options{

@@ -77,6 +77,7 @@ func (f *benchFlags) args() []string {
 type benchCommand struct {
 	benchFlags
 	sshFlags
+	schedulerFlags
 	Peers  peerCount `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores), or on all hosts of -H."`
 	Name   string    `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
 	Ticket string    `placeholder:"TICKET" help:"Measure together with the peers of another elrun bench, which has the same flags and waits for --group peers. - reads the ticket from standard input and @FILE from a file."`
@@ -88,7 +89,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	hosts, err := c.hosts()
+	hosts, srun, err := c.place(t, &c.sshFlags, &c.Peers)
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
@@ -98,7 +99,7 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
-		o.Dir, o.Listen, c.Links = "", "auto", true // elrun needs no working folder
+		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // elrun needs no working folder
 	case c.Ticket != "" || c.Group > 0: // peers elsewhere, too
 		o.Listen, c.Links = "auto", true
 	}

@@ -9,7 +9,10 @@ import (
 )
 
 // doctorCommand is elrun doctor.
-type doctorCommand struct{ sshFlags }
+type doctorCommand struct {
+	Member string `arg:"" optional:"" placeholder:"HOST:PORT|TICKET" help:"Try out the way from here to a peer of a running job, or to all that a ticket names, in place of this host. - reads the ticket from standard input and @FILE from a file."`
+	sshFlags
+}
 
 // Run shows what works here, or on hosts and between them, a line for each check, and fails if
 // one did.
@@ -19,12 +22,22 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
+	if c.Member != "" && len(hosts) > 0 {
+		fmt.Fprintln(t.stderr, "elrun: -H and a peer: name one of them")
+		return exitStatus(statusUsage)
+	}
 	ctx, release := t.interruptible(ctx)
 	defer release()
 	var checks []launch.Check
-	if len(hosts) > 0 {
+	switch {
+	case c.Member != "":
+		var target string
+		if target, err = readTicket(ctx, c.Member, t.stdin); err == nil {
+			checks, err = launch.DoctorMember(ctx, target)
+		}
+	case len(hosts) > 0:
 		checks, err = launch.DoctorHosts(ctx, launch.Options{Hosts: hosts, SSH: c.SSH, Copy: c.Copy, ConnectTimeout: c.ConnectTimeout})
-	} else {
+	default:
 		checks = launch.Doctor(ctx)
 	}
 	if ctx.Err() != nil {

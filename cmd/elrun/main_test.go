@@ -78,7 +78,7 @@ func TestUsageErrors(t *testing.T) {
 		"--state-rate fast ls":            "want bytes a second",
 		"join --state-rate 1 ls":          "at least 1000 bytes",
 		"ps a b":                          "unexpected",
-		"doctor x":                        "unexpected",
+		"doctor x":                        "neither HOST:PORT nor a ticket",
 		"status a b":                      "unexpected",
 		"bench":                           "no collective",
 		"bench nonsense":                  "unknown collective",

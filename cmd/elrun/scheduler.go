@@ -54,16 +54,16 @@ func schedulerError(err error) error {
 
 // place has the peers run on the hosts of the job of a batch system, if this elrun runs in one
 // and the user has named no hosts and no number of peers. It returns how srun reaches them.
-func (c *runCommand) place(t *terminal) (hosts []launch.Host, srun bool, err error) {
-	if hosts, err = c.hosts(); err != nil || len(hosts) > 0 || c.Peers > 0 {
+func (f *schedulerFlags) place(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
+	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
 	}
-	a, err := c.allocation()
+	a, err := f.allocation()
 	switch {
 	case err != nil || a == nil:
 		return nil, false, err
 	case a.Here:
-		c.Peers = peerCount(a.Hosts[0].Slots)
+		*peers = peerCount(a.Hosts[0].Slots)
 		fmt.Fprintf(t.stderr, "elrun: %s has %d places, all on this host; -n chooses another number\n", a.From, a.Hosts[0].Slots)
 		return nil, false, nil
 	}

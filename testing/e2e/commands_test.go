@@ -69,3 +69,15 @@ func TestTicketFromFile(t *testing.T) {
 		t.Errorf("the second elrun ended with status %d", status)
 	}
 }
+
+// The doctor tells, before anybody joins, that a ticket leads to the peers of its job.
+func TestDoctorTicket(t *testing.T) {
+	e := start(t, "loop", 2)
+	e.Expect(t, "[0] sums", "[1] sums")
+	stdout, stderr, status := process.Command(t, "doctor", e.issue(t))
+	if status != 0 || !strings.Contains(stdout, "ok    ticket: for job "+e.job.Name) || !strings.Contains(stdout, "lets in those who have a ticket") {
+		t.Errorf("status %d: %s%s", status, stdout, stderr)
+	}
+	e.Signal(t, syscall.SIGINT)
+	e.Wait(t)
+}

@@ -1,0 +1,134 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// greetPeriod bounds what one address of a member takes.
+const greetPeriod = 5 * time.Second
+
+// DoctorMember tries out the way from this host to a running job, without joining it. target is
+// HOST:PORT, as a member listens there, or a ticket, of which it tries all addresses. A member
+// that cannot be reached is a failed check; the error is one of target.
+func DoctorMember(ctx context.Context, target string) ([]Check, error) {
+	if _, _, err := net.SplitHostPort(target); err == nil {
+		return doctorContact(ctx, "", []string{target}), nil
+	}
+	t, err := ticket.Parse(target)
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w: neither HOST:PORT nor a ticket: %w", ErrOptions, err)
+	}
+	out := []Check{checkExpiry(t.Job, t.Expiry, time.Now())}
+	members := membersIn(t)
+	all := make([][]Check, len(members))
+	var work sync.WaitGroup
+	for i, m := range members {
+		work.Go(func() { all[i] = doctorContact(ctx, m.ID, m.Addrs) })
+	}
+	work.Wait()
+	return append(out, slices.Concat(all...)...), nil
+}
+
+// membersIn returns the members that a ticket names.
+func membersIn(t ticket.Ticket) []elastic.Member {
+	var out []elastic.Member
+	for _, c := range t.Contacts {
+		out = append(out, elastic.Member{ID: elastic.ID(c.ID), Addrs: c.Addrs})
+	}
+	return out
+}
+
+// doctorContact tries all addresses of a member at the same time. want is its ID, "" if that is not
+// known.
+func doctorContact(ctx context.Context, want elastic.ID, addrs []string) []Check {
+	out := make([]Check, len(addrs))
+	var work sync.WaitGroup
+	for i, a := range addrs {
+		work.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, greetPeriod, fmt.Errorf("no answer within %v", greetPeriod))
+			defer cancel()
+			g, err := p2p.Greet(ctx, a)
+			if ctx.Err() != nil && err != nil {
+				err = context.Cause(ctx)
+			}
+			out[i] = checkGreeting(a, want, g, err)
+		})
+	}
+	work.Wait()
+	// One way to a member is enough.
+	if slices.ContainsFunc(out, func(c Check) bool { return c.Level == OK }) {
+		for i := range out {
+			if out[i].Level == Fail {
+				out[i].Level, out[i].Advice = Warn, "another address of this member works"
+			}
+		}
+	}
+	return out
+}
+
+// checkExpiry judges the job and the expiry of a ticket by the clock of this host.
+func checkExpiry(job string, expiry, now time.Time) Check {
+	c := Check{Level: OK, Name: "ticket", Found: fmt.Sprintf("for job %s, good for %v", job, expiry.Sub(now).Round(time.Second))}
+	if !now.Before(expiry) {
+		c.Level, c.Found = Fail, fmt.Sprintf("for job %s, expired %v ago by the clock here", job, now.Sub(expiry).Round(time.Second))
+		c.Advice = "get another one: elrun ticket " + job + " on a host of the job"
+	}
+	return c
+}
+
+// checkGreeting judges what a greeting at an address has found, and the error that ended it.
+func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Check {
+	c := Check{Level: Fail, Name: addr}
+	if want != "" {
+		c.Name = want.Short() + " at " + addr
+	}
+	switch {
+	case g.Connect == 0:
+		c.Found, c.Advice = fmt.Sprintf("no connection: %s", clipNote(fmt.Sprint(err))), adviseConnect(err)
+	case g.ID == "":
+		c.Found, c.Advice = clipNote(fmt.Sprint(err)), "name the port of a peer: elrun ticket knows it"
+	case want != "" && g.ID != want:
+		c.Found, c.Advice = fmt.Sprintf("another peer answers, %s: this one has ended", g.ID.Short()), "get a new ticket: elrun ticket"
+	case !g.Open:
+		c.Level, c.Found = Warn, fmt.Sprintf("%s, which lets in members only (%s)", wordGreeting(g), clipNote(fmt.Sprint(err)))
+		c.Advice = "open the job: elrun ticket on a host of it"
+	default:
+		c.Level, c.Found = OK, wordGreeting(g)+", which lets in those who have a ticket"
+	}
+	return c
+}
+
+// wordGreeting words how a member was reached.
+func wordGreeting(g p2p.Greeting) string {
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return fmt.Sprintf("connected in %.1f ms, TLS handshake in %.1f ms with peer %s", ms(g.Connect), ms(g.Handshake), g.ID.Short())
+}
+
+// adviseConnect says what to do about a connection that was not made.
+func adviseConnect(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns):
+		return "is the name right? try the address"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there: has the job ended, or does it listen elsewhere (--listen)?"
+	case errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH):
+		return "the network has no way there: is it a private address of another network?"
+	case errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(fmt.Sprint(err), "no answer"):
+		return "let TCP through to this port in the firewalls between; is the host up?"
+	}
+	return "try elrun doctor on the other host, too"
+}

@@ -1,0 +1,88 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// greeted listens as a member with a secret, or without one, and returns its address.
+func greeted(t *testing.T, secret []byte) (h *Host, addr string) {
+	t.Helper()
+	h, err := Listen(t.Context(), Config{Job: "greeted", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	if secret != nil {
+		if err := h.SetSecret(secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h, h.Addrs()[0]
+}
+
+// A member that lets in newcomers shows that, and who it is, at a multiaddr and at HOST:PORT.
+func TestGreet(t *testing.T) {
+	h, addr := greeted(t, bytes.Repeat([]byte{1}, ticket.KeySize))
+	_, address, err := dialArgs(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{addr, address} {
+		g, err := Greet(t.Context(), a)
+		if err != nil || g.ID != h.ID() || !g.Open || g.Addr != address || g.Connect <= 0 || g.Handshake <= 0 {
+			t.Errorf("%s: %+v, %v", a, g, err)
+		}
+	}
+}
+
+// How far a greeting comes tells what is wrong.
+func TestGreetFails(t *testing.T) {
+	_, closed := greeted(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := l.Addr().String()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		_ = conn.Close()
+	}()
+	defer func() {
+		_ = l.Close()
+		<-done
+	}()
+	for name, c := range map[string]struct {
+		addr      string
+		connected bool
+		want      string
+	}{
+		"closed to strangers": {closed, true, ""},
+		"no libp2p":           {other, true, "does not speak libp2p"},
+		"no address":          {"/ip4/127.0.0.1", false, ""},
+		"no multiaddr":        {"/nonsense/x", false, "address"},
+		"over QUIC":           {"/ip4/127.0.0.1/udp/1/quic-v1", false, "not over TCP"},
+		"no port":             {"127.0.0.1", false, "missing port"},
+	} {
+		g, err := Greet(t.Context(), c.addr)
+		if err == nil || !strings.Contains(err.Error(), c.want) || g.Open || g.Connect > 0 != c.connected {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Greet(ctx, other); err == nil {
+		t.Error("no error after the end of the context")
+	}
+}
