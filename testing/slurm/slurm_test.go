@@ -161,6 +161,7 @@ func TestSlurm(t *testing.T) {
 		{"drain", drain},
 		{"requeue", requeue},
 		{"time limit", timeLimit},
+		{"documented commands", documented},
 		{"slurmd is killed", slurmdIsKilled},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, l) })
