@@ -102,6 +102,16 @@ func (c *cluster) logs(t *testing.T) (all []string) {
 	return all
 }
 
+// showLogs has a test that fails show the logs.
+func (c *cluster) showLogs(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("pods' logs:\n%s", strings.Join(c.logs(t), "\n---\n"))
+		}
+	})
+}
+
 // trains waits until as many pods run as members, all of one view.
 func (c *cluster) trains(t *testing.T, members int) {
 	t.Helper()
@@ -170,10 +180,10 @@ func resultForm() *regexp.Regexp {
 }
 
 // A job of a manifest goes from 2 to 4 and 3 pods, loses pod 0 and a node, and ends with the
-// weights that one process has alone. The short form runs one pod, without a control plane.
+// weights that one process has alone. In the short form the test stands for the control plane.
 func TestCluster(t *testing.T) {
 	if !long() {
-		onePod(t)
+		shortCluster(t)
 		return
 	}
 	needRoot(t, "ip", "etcd")
@@ -198,11 +208,7 @@ func TestCluster(t *testing.T) {
 	}
 	c.apply(t, manifest, "&dryRun=All")
 	c.kubelet = startKubelet(t, c.client, namespace, im, "n1", "n2", "n3")
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("pods' logs:\n%s", strings.Join(c.logs(t), "\n---\n"))
-		}
-	})
+	c.showLogs(t)
 	c.apply(t, manifest, "")
 	c.trains(t, 2)
 	c.scale(t, 4)

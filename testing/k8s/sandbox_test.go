@@ -161,10 +161,10 @@ func enterSandbox(text string) int {
 	return 128
 }
 
-// onePod runs the command of a manifest as the first process of a container: as a user without
-// rights, in a file system that cannot be written to and has no /dev/shm. It adopts orphans, and
-// passes SIGTERM on.
-func onePod(t *testing.T) {
+// The command of a manifest runs as the first process of a container: as a user without rights,
+// in a file system that cannot be written to and has no /dev/shm. It adopts orphans, and passes
+// SIGTERM on.
+func TestFirstProcess(t *testing.T) {
 	needRoot(t, "ip")
 	dir := t.TempDir()
 	openPath(t, dir)

@@ -52,7 +52,7 @@ func (s *Spec) Check() error {
 	case most < s.Peers || most > mostPeers:
 		return fmt.Errorf("at most %d peers, %d at first: want %d to %d", most, s.Peers, s.Peers, mostPeers)
 	case len(s.Image) > 512 || !imageForm().MatchString(s.Image):
-		return fmt.Errorf("image %.60q: want a reference as in registry.example/train:1 or train@sha256:...", s.Image)
+		return fmt.Errorf("image %.60q: want a reference as in registry.example/train:1 or train@sha256:DIGEST", s.Image)
 	}
 	for _, word := range s.Program {
 		if !utf8.ValidString(word) || strings.ContainsRune(word, 0) {

@@ -1,0 +1,184 @@
+package k8s
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/elrun/elrun/testing/process"
+)
+
+// fakeAPI is as much of an API server as the kubelet of this package asks, so that it is tested
+// where there is no control plane. The test does what controllers would.
+type fakeAPI struct {
+	job    object // of the manifest
+	secret object
+
+	mu    sync.Mutex
+	pods  map[string]object // by name
+	ended map[string]int    // exit statuses, by name
+	made  int
+}
+
+// newFakeAPI has the objects of a manifest.
+func newFakeAPI(t *testing.T, manifest string) *fakeAPI {
+	t.Helper()
+	f := &fakeAPI{pods: make(map[string]object), ended: make(map[string]int)}
+	d := yaml.NewDecoder(strings.NewReader(manifest))
+	for {
+		var o object
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return f
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(o) // and back: numbers are as the API has them
+		if err = errors.Join(err, json.Unmarshal(b, &o)); err != nil {
+			t.Fatal(err)
+		}
+		switch o["kind"] {
+		case "Job":
+			f.job = o
+		case "Secret":
+			f.secret = o
+		}
+	}
+}
+
+// make makes the pod of an index, as the Job's controller does, and returns its name.
+func (f *fakeAPI) make(index int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made++
+	uid := "uid" + strconv.Itoa(f.made)
+	name := jobName + "-" + strconv.Itoa(index)
+	spec := maps.Clone(at(f.job, "spec", "template", "spec").(object))
+	spec["hostname"] = name
+	f.pods[name+"-"+uid] = object{"metadata": object{"name": name + "-" + uid, "uid": uid}, "spec": spec, "status": object{"phase": "Pending"}}
+	return name + "-" + uid
+}
+
+// delete begins the deletion of a pod.
+func (f *fakeAPI) delete(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	meta := f.pods[name]["metadata"].(object)
+	meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = now(), at(f.pods[name], "spec", "terminationGracePeriodSeconds")
+}
+
+// status returns the exit status of a pod that is gone.
+func (f *fakeAPI) status(name string) (status int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status, ok = f.ended[name]
+	return status, ok
+}
+
+// ServeHTTP implements http.Handler.
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var body object
+	_ = json.NewDecoder(r.Body).Decode(&body) // GET has none
+	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	answer := object{}
+	switch {
+	case path.Base(r.URL.Path) == "endpointslices":
+		answer = f.slices()
+	case slices.Contains(words, "secrets"):
+		data := object{}
+		for k, v := range at(f.secret, "stringData").(object) {
+			data[k] = base64.StdEncoding.EncodeToString([]byte(v.(string)))
+		}
+		answer = object{"data": data}
+	case path.Base(r.URL.Path) == "pods":
+		answer = object{"items": slices.Collect(maps.Values(f.pods))}
+	case slices.Contains(words, "pods"):
+		f.pod(r.Method, words[5:], body)
+	}
+	_ = json.NewEncoder(w).Encode(answer) // a client that has gone asks no more
+}
+
+// slices are the addresses of the Service.
+func (f *fakeAPI) slices() object {
+	var all []object
+	for _, p := range f.pods {
+		if text(p, "status", "phase") == "Running" {
+			all = append(all, object{"addresses": []string{text(p, "status", "podIP")}})
+		}
+	}
+	return object{"items": []object{{"metadata": object{"labels": object{"kubernetes.io/service-name": jobName}}, "endpoints": all}}}
+}
+
+// pod does what is asked of one pod: its name and a part of it, if any.
+func (f *fakeAPI) pod(method string, words []string, body object) {
+	p, there := f.pods[words[0]]
+	switch {
+	case !there:
+	case method == http.MethodDelete:
+		f.ended[words[0]] = number(p, "status", "containerStatuses", 0, "state", "terminated", "exitCode")
+		delete(f.pods, words[0])
+	case words[1] == "binding":
+		p["spec"] = maps.Clone(p["spec"].(object))
+		p["spec"].(object)["nodeName"] = text(body, "target", "name")
+	case words[1] == "status":
+		p["status"] = body["status"]
+	}
+}
+
+// shortCluster has the kubelet of this package run pods of a manifest, which come and go as under
+// a Job's controller: 2, 4 and 3 of them, and one in the place of the first.
+func shortCluster(t *testing.T) {
+	t.Helper()
+	needRoot(t, "ip")
+	manifest, errs, status := process.Command(t, "k8s", "--name", jobName, "--namespace", namespace, "--image", "x", "--peers", "2", "--", "mnist", playWord, "1000000", "20ms")
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	f := newFakeAPI(t, manifest)
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	im := buildImage(t, t.TempDir(), map[string]string{"bin/elrun": process.Elrun(), "bin/mnist": process.Self(t), "data/mnist": t.TempDir()})
+	prepareRoot(t, im.root)
+	c := &cluster{client: &client{url: server.URL, http: server.Client()}, ctx: context.Background()}
+	c.kubelet = startKubelet(t, c.client, namespace, im, "n1", "n2")
+	c.showLogs(t)
+	pods := []string{f.make(0), f.make(1)}
+	c.trains(t, 2)
+	pods = append(pods, f.make(2), f.make(3))
+	c.trains(t, 4)
+	leave := func(name string) {
+		t.Helper()
+		f.delete(name)
+		process.Until(t, "the end of "+name, func() bool { _, ok := f.status(name); return ok })
+		if status, _ := f.status(name); status != 143 {
+			t.Errorf("%s: status %d", name, status)
+		}
+	}
+	leave(pods[3])
+	c.trains(t, 3)
+	leave(pods[0])
+	pods[0] = f.make(0)
+	c.trains(t, 3)
+	for _, name := range pods[:3] {
+		leave(name)
+	}
+	if n := strings.Count(strings.Join(c.logs(t), ""), "elrun: starting job"); n != 1 {
+		t.Errorf("the job was started %d times", n)
+	}
+}
