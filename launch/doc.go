@@ -61,6 +61,7 @@
 //	ELRUN_TRANSPORT  auto, shm, unix, direct or p2p
 //	ELRUN_ENCRYPT    auto, always or never
 //	ELRUN_RELAY      never or members
+//	ELRUN_NODE       of a service or task of a Program alone: the node's name
 //	ELRUN_LISTEN     auto (loopback until the job is opened), local (loopback), all (all
 //	                 interfaces), or addresses with ports and multiaddrs, separated by commas
 //	GOMAXPROCS       max(1, cores / np), unless the launcher's environment has one
@@ -79,16 +80,26 @@
 //	          finished the members have finished before this peer was let in; a second start
 //	                   says that none lives, and who forms the first view anew
 //	          scaled   the answer to scale
+//	          directory the answer to program, and where services are now
 //	peer      event    of the event log
 //	          suspect  a member is silent: if it is a child of the launcher that is stopped
 //	                   (state T), the launcher kills it, and so makes the death certain
 //	          known    the members and the secret, for peers that are started later
+//	          program  the graph that this process has built; serving: where its service listens
 //	          scale    somebody wants another number of peers, in all or on a host
 //
 // A peer that sees the socket end knows that the launcher died: it leaves its group, and
 // 1.5 s later it exits with status 1 if the program has not ended. That exit is the only one
 // in this package. A program that never calls Init gets SIGTERM on Linux when its
 // launcher dies.
+//
+// # Programs
+//
+// A Program is a graph of peers, services and tasks; docs/programs.md has a whole one. Its peers are
+// those of a job. The first of them describes the program to the launcher (message program), which
+// starts the other nodes with ELRUN_NODE, the name of the node, tells all processes where services
+// are (directory) when these say where they listen (serving), and starts and stops them by
+// nodeplan.go. Calls do not pass the launcher: package internal/rpc.
 //
 // # Other hosts
 //

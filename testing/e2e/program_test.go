@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -264,6 +266,38 @@ func BenchmarkHandle(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(n), unit)
+		}
+	}
+}
+
+// The program of docs/programs.md does what it says, in the ways that it says.
+func TestProgramsDoc(t *testing.T) {
+	text, err := os.ReadFile("../../docs/programs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, source, _ := strings.Cut(string(text), "```go\n")
+	source, _, _ = strings.Cut(source, "```\n")
+	dir := t.TempDir()
+	program := filepath.Join(dir, "sums")
+	if err := os.WriteFile(program+".go", []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-o", program, program+".go").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, c := range []struct {
+		cmd   *exec.Cmd
+		peers int
+	}{{exec.Command(program), 3}, {exec.Command(process.Elrun(), "-n", "4", "--listen", "local", program), 4}} {
+		e := process.Start(t, c.cmd)
+		if status := e.Wait(t); status != 0 {
+			t.Errorf("status %d", status)
+		}
+		for _, want := range []string{fmt.Sprintf("[log] step 3: %d\n", 3*c.peers), fmt.Sprintf("done steps=3 peers=%d ", c.peers)} {
+			if !strings.Contains(e.Out.String(), want) {
+				t.Errorf("%q is missing", want)
+			}
 		}
 	}
 }
