@@ -29,27 +29,6 @@ const (
 	finished stage = "finished"
 )
 
-// What a launcher asks another.
-const (
-	askStage  = "stage"
-	askClaim  = "claim"  // may I start the job?
-	askTicket = "ticket" // let me in
-)
-
-// question is what one launcher sends, answer what it gets.
-type question struct {
-	From candidate `json:"from"`
-	Ask  string    `json:"ask"`
-}
-
-type answer struct {
-	From    candidate `json:"from"`
-	Stage   stage     `json:"stage"`
-	Granted bool      `json:"granted,omitempty"` // to askClaim
-	Ticket  string    `json:"ticket,omitempty"`  // to askTicket
-	Why     string    `json:"why,omitempty"`     // there is no ticket
-}
-
 // lease is how long a grant holds at least. A claim takes at most half of that.
 const lease = 10 * time.Second
 

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -33,8 +32,6 @@ const (
 	// askPeriod is how long one launcher may take to answer, ticketPeriod to make a ticket.
 	askPeriod    = 2 * time.Second
 	ticketPeriod = 10 * time.Second
-	// maxMessage is the longest question or answer, in bytes. A ticket has at most half of that.
-	maxMessage = 64 << 10
 	// maxVisitors is how many connections are served at once. Further ones wait.
 	maxVisitors = 64
 	// recent is how long somebody counts who has asked, but is not in the DNS.
@@ -116,7 +113,7 @@ func (p *Point) visit(conn net.Conn) {
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(askPeriod))
 	var q question
-	if json.NewDecoder(io.LimitReader(conn, maxMessage)).Decode(&q) != nil {
+	if read(conn, &q) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, ticketPeriod)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -190,7 +189,7 @@ func (p *Point) ask(ctx context.Context, addr netip.Addr, what string, patience 
 		return answer{}, err
 	}
 	var a answer
-	if err := json.NewDecoder(io.LimitReader(conn, maxMessage)).Decode(&a); err != nil {
+	if err := read(conn, &a); err != nil {
 		return answer{}, err
 	}
 	return a, nil
