@@ -62,6 +62,7 @@ var errApart = errors.New("cannot connect: let one of them listen where the othe
 // wants to come has asked again before.
 type approval struct {
 	candidate Candidate
+	entry     Entry
 	at        time.Time
 }
 
@@ -72,14 +73,14 @@ const approvalTerm = 5 * time.Second
 const maxApproved = 1024
 
 // approve lets a peer in when it asks.
-func (k *keeper) approve(o offer) {
-	k.do(func() { k.note(o) })
+func (k *keeper) approve(o offer, e Entry) {
+	k.do(func() { k.note(o, e) })
 }
 
 // note keeps an approval, in the keeper's goroutine.
-func (k *keeper) note(o offer) {
+func (k *keeper) note(o offer, e Entry) {
 	if len(k.approved) < maxApproved {
-		k.approved[o.Member.ID] = approval{o.Candidate, time.Now()}
+		k.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
 	}
 }
 
@@ -90,12 +91,12 @@ func (k *keeper) isApproved(id ID) bool {
 }
 
 // judge decides whether a peer that is level is let in, and approves it if so.
-func (k *keeper) judge(o offer, judge Judge) error {
+func (k *keeper) judge(o offer, e Entry, judge Judge) error {
 	verdict := make(chan error, 1)
 	k.do(func() {
 		err := k.weigh(o, judge)
 		if err == nil {
-			k.note(o)
+			k.note(o, e)
 		}
 		verdict <- err
 	})

@@ -26,6 +26,7 @@ type rig struct {
 	begun   func(i int, l *loop)              // nil for none; called before its run
 	during  func(ctx context.Context, r *rig) // what happens meanwhile, in a goroutine
 	loops   []*loop
+	groups  []*elastic.Group // of guarded
 	mu      sync.Mutex
 	lives   []int // identities that each member has had, guarded by mu
 }

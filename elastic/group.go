@@ -47,6 +47,13 @@ type Config struct {
 	// it; nil makes being fenced final.
 	Reopen func(ctx context.Context) (Endpoint, error)
 
+	// Grants are those of the first view, the same at all members.
+	Grants []Grant
+	// Entry, if set, says by what right a peer joins that has proved itself to this member, or
+	// why it may not, which the peer is told: for good, or for now where the error is ErrNotYet.
+	// It must not block. Without it all may.
+	Entry func(ID) (Entry, error)
+
 	// Sole: as far as the launcher of this peer knows it has started all peers of the
 	// job, and it reports their deaths by Group.Dead. The group takes note itself when
 	// a peer of another launcher joins.

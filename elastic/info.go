@@ -55,5 +55,11 @@ func fromView(v member.View) View {
 	for _, m := range out.Members[:v.Voters] {
 		out.Voters = append(out.Voters, m.ID)
 	}
+	for _, g := range v.Grants {
+		out.Grants = append(out.Grants, fromGrant(g))
+	}
+	for _, id := range v.Barred {
+		out.Barred = append(out.Barred, ID(id))
+	}
 	return out
 }

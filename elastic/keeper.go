@@ -87,6 +87,7 @@ const (
 	inside
 	left   // by its own wish
 	fenced // was put out
+	kicked // was put out for good
 	closed
 )
 
@@ -123,7 +124,11 @@ func (k *keeper) begin(first []Member) error {
 	}
 	self, err := toMember(k.ep.Self)
 	if err == nil {
-		k.m, err = member.New(member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}, all)
+		cfg := member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}
+		for _, g := range k.cfg.Grants {
+			cfg.Grants = append(cfg.Grants, toGrant(g))
+		}
+		k.m, err = member.New(cfg, all)
 	}
 	if err != nil {
 		return fmt.Errorf("first view: %w", err)
@@ -262,6 +267,8 @@ func (k *keeper) noticed(n member.Notice) {
 		k.over(left, n)
 	case member.Fenced:
 		k.over(fenced, n)
+	case member.Kicked:
+		k.over(kicked, n)
 	}
 }
 

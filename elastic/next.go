@@ -169,6 +169,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 			return nil, View{}, ErrLast
 		case s.phase == left:
 			return nil, View{}, ErrLeft
+		case s.phase == kicked:
+			return nil, View{}, ErrKicked
 		case s.phase == fenced:
 			if err := g.reopen(ctx, s); err != nil {
 				return nil, View{}, err

@@ -102,11 +102,18 @@ func (g *Group) consider(from ID, o offer) reply {
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
+	e, err := g.entry(from, now.view)
+	switch {
+	case errors.Is(err, ErrNotYet):
+		return reply{Wait: err.Error()}
+	case err != nil:
+		return reply{Refused: err.Error()}
+	}
 	_ = k.ep.Network.Introduce([]Member{o.Member}) // it has connected already
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)
-		err := k.judge(o, judge)
+		err := k.judge(o, e, judge)
 		switch {
 		case errors.Is(err, ErrNotYet):
 			r.Later = err.Error()
@@ -116,7 +123,7 @@ func (g *Group) consider(from ID, o offer) reply {
 			r.Parked = err.Error()
 		}
 	} else if o.Admitted {
-		k.approve(o)
+		k.approve(o, e)
 	}
 	return r
 }

@@ -50,6 +50,8 @@ func (k *keeper) asked(r member.Request) {
 	if !k.isApproved(id) {
 		return // it will ask again
 	}
+	e := k.approved[id].entry
+	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
 	if fromMember(r.Member).Launcher == k.ep.Self.Launcher || k.sole.settled {
 		k.step(member.Admit{Request: r})
 		return

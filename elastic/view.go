@@ -34,7 +34,9 @@ type View struct {
 	Parent  [32]byte // Hash of the view before; zero for the first
 	Members []Member // in rank order
 	Voters  []ID     // those of Members that decide the next view
-	Reason  string   // start, join, leave, lost, forced, vote or renew; not part of Hash
+	Reason  string   // start, join, leave, lost, kick, forced, vote, grant or renew; not part of Hash
+	Grants  []Grant  // by which peers join; not part of Hash
+	Barred  []ID     // were kicked; not part of Hash
 }
 
 // Rank returns the index of id, or -1.

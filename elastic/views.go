@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func (k *keeper) entered(mv member.View) {
 	switch v.Reason {
 	case "renew":
 		k.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
-	case "forced", "lost":
+	case "forced", "lost", "kick":
 		k.revokeFor(gone)
 	}
 }
@@ -63,7 +64,7 @@ func (k *keeper) welcome(old, v View) {
 	}
 }
 
-// farewell forgets members that are gone, and returns those that were lost.
+// farewell forgets members that are gone, and returns those that were lost or kicked.
 func (k *keeper) farewell(old, v View) (lost []Member) {
 	for _, m := range old.Members {
 		p := k.peerOf(m.ID)
@@ -73,6 +74,11 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 		delete(k.peers, m.ID)
 		if p.beat.Ended {
 			k.end()
+		}
+		if slices.Contains(v.Barred, m.ID) {
+			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "kicked"})
+			lost = append(lost, m)
+			continue
 		}
 		if (v.Reason == "leave" || p.beat.Leaving) && !p.barred {
 			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
@@ -105,6 +111,9 @@ func (k *keeper) over(p phase, n member.Notice) {
 	case fenced:
 		k.emit(k.view.Epoch, event.Fenced{Who: k.ep.Self.ID.Short(), Reason: n.Why})
 		k.revoke(fmt.Errorf("put out of the group: %s", n.Why))
+	case kicked:
+		k.emit(k.view.Epoch, event.Leave{Who: k.ep.Self.ID.Short(), Reason: "kicked"})
+		k.revoke(errors.New("kicked out of the group"))
 	}
 	k.set(func(s *standing) { s.phase, s.why = p, n.Why })
 }

@@ -97,7 +97,7 @@ func (Join) Name() string { return "join" }
 // Leave says that a peer has left by agreement.
 type Leave struct {
 	Who    string `json:"who"`
-	Reason string `json:"reason"` // asked, or stalled: it was to make way
+	Reason string `json:"reason"` // asked, kicked, or stalled: it was to make way
 }
 
 // Name returns "leave".

@@ -26,7 +26,20 @@ func appendIDs(b []byte, ids []ID) []byte {
 }
 
 func appendMember(b []byte, m Member) []byte {
-	return appendString(appendString(b, string(m.ID)), m.Info)
+	b = appendString(appendString(b, string(m.ID)), m.Info)
+	return appendString(appendString(b, string(m.By)), string(m.Was))
+}
+
+func appendGrants(b []byte, grants []Grant) []byte {
+	b = binary.AppendUvarint(b, uint64(len(grants)))
+	for _, g := range grants {
+		b = appendString(appendString(b, string(g.Key)), string(g.Issuer))
+		for _, n := range []uint64{uint64(g.Made), uint64(g.Expiry), g.Uses, g.Used} {
+			b = binary.AppendUvarint(b, n)
+		}
+		b = appendString(appendBool(b, g.Revoked), g.Record)
+	}
+	return b
 }
 
 func appendMembers(b []byte, members []Member) []byte {
@@ -39,7 +52,8 @@ func appendMembers(b []byte, members []Member) []byte {
 
 func appendChange(b []byte, c Change) []byte {
 	b = appendIDs(appendIDs(b, c.Lost), c.Left)
-	return appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
+	b = appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
+	return appendIDs(appendGrants(appendIDs(b, c.Kick), c.Grants), c.Revoke)
 }
 
 func appendDecision(b []byte, d Decision) []byte {
@@ -66,7 +80,8 @@ func appendView(b []byte, v View) []byte {
 	b = appendMembers(b, v.Members)
 	b = binary.AppendUvarint(b, uint64(v.Voters))
 	b = append(b, byte(v.Reason))
-	return appendString(b, string(v.Founder))
+	b = appendString(b, string(v.Founder))
+	return appendIDs(appendGrants(b, v.Grants), v.Barred)
 }
 
 func appendRequest(b []byte, r Request) []byte {
@@ -85,7 +100,7 @@ func appendReport(b []byte, r *Report) []byte {
 	for _, j := range r.Joins {
 		b = appendRequest(b, j)
 	}
-	return b
+	return appendIDs(appendIDs(appendGrants(b, r.Grants), r.Revoke), r.Kick)
 }
 
 // appendChain writes the view from which the changes lead on, whole or by its hash.

@@ -15,7 +15,7 @@ import (
 // which this package is too low to import.
 const MaxMessage = 1 << 20
 
-const codecVersion = 2
+const codecVersion = 3
 
 // Sentinels, for errors.Is: why bytes are refused.
 var (

@@ -19,7 +19,8 @@ func drawMembers(t *rapid.T, n int, label string) []Member {
 	ids := rapid.SliceOfNDistinct(drawID(), 0, n, rapid.ID[ID]).Draw(t, label)
 	var all []Member
 	for _, id := range ids {
-		all = append(all, Member{ID: id, Info: rapid.StringN(0, 3, 9).Draw(t, label+" info")})
+		all = append(all, Member{ID: id, Info: rapid.StringN(0, 3, 9).Draw(t, label+" info"),
+			By: ID(rapid.StringN(0, 3, 9).Draw(t, label+" by")), Was: ID(rapid.StringN(0, 3, 9).Draw(t, label+" was"))})
 	}
 	return all
 }
@@ -32,9 +33,20 @@ func drawIDs(t *rapid.T, label string) []ID {
 	return ids
 }
 
+func drawGrants(t *rapid.T) []Grant {
+	var all []Grant
+	for range rapid.IntRange(0, 2).Draw(t, "grants") {
+		all = append(all, Grant{Key: drawID().Draw(t, "key"), Issuer: drawID().Draw(t, "issuer"), Made: rapid.Int64().Draw(t, "made"),
+			Expiry: rapid.Int64().Draw(t, "expiry"), Uses: rapid.Uint64().Draw(t, "uses"), Used: rapid.Uint64().Draw(t, "used"),
+			Revoked: rapid.Bool().Draw(t, "revoked"), Record: rapid.StringN(0, 3, 9).Draw(t, "record")})
+	}
+	return all
+}
+
 func drawChange(t *rapid.T) Change {
 	return Change{Lost: drawIDs(t, "lost"), Left: drawIDs(t, "left"), Join: drawMembers(t, 3, "join"),
-		Forced: rapid.Bool().Draw(t, "forced"), Renew: rapid.Bool().Draw(t, "renew for")}
+		Forced: rapid.Bool().Draw(t, "forced"), Renew: rapid.Bool().Draw(t, "renew for"),
+		Kick: drawIDs(t, "kick"), Grants: drawGrants(t), Revoke: drawIDs(t, "revoke")}
 }
 
 func drawDecision(t *rapid.T) Decision {
@@ -60,7 +72,8 @@ func drawHash(t *rapid.T) (h Hash) {
 
 func drawReport(t *rapid.T) *Report {
 	r := &Report{Seq: rapid.Uint64().Draw(t, "seq"), Unreachable: drawIDs(t, "unreachable"), Dead: drawIDs(t, "dead"),
-		Leaving: rapid.Bool().Draw(t, "leaving"), Renew: rapid.Bool().Draw(t, "renew")}
+		Leaving: rapid.Bool().Draw(t, "leaving"), Renew: rapid.Bool().Draw(t, "renew"),
+		Grants: drawGrants(t), Revoke: drawIDs(t, "revoke"), Kick: drawIDs(t, "kick")}
 	for _, m := range drawMembers(t, 2, "joins") {
 		r.Joins = append(r.Joins, Request{m, rapid.Uint64().Draw(t, "at")})
 	}
@@ -88,7 +101,7 @@ func drawMessage(t *rapid.T) Message {
 		drawChain(t, &m)
 	}
 	if parts&partRequest != 0 && rapid.Bool().Draw(t, "request") {
-		m.Request = &Request{Member{"j", "info"}, 7}
+		m.Request = &Request{Member{ID: "j", Info: "info"}, 7}
 	}
 	if parts&partSignature != 0 {
 		m.Signature = drawSignature(t)
@@ -100,7 +113,7 @@ func drawChain(t *rapid.T, m *Message) {
 	if rapid.Bool().Draw(t, "based") {
 		members := append([]Member{{ID: "\x00first"}}, drawMembers(t, 4, "members")...)
 		m.Base = &View{Epoch: 4, Parent: drawHash(t), Members: members, Voters: rapid.IntRange(1, len(members)).Draw(t, "voters"),
-			Reason: ForLost, Founder: "f"}
+			Reason: ForLost, Founder: "f", Grants: drawGrants(t), Barred: drawIDs(t, "barred")}
 		m.Base.hash = m.Base.contentHash()
 		m.Key = Key{rapid.Uint64().Draw(t, "stable"), "f", 3, drawID().Draw(t, "id")}
 	} else {
@@ -131,16 +144,17 @@ func TestEncodeDecode(t *testing.T) {
 
 // Whatever is accepted is what Encode writes; nothing panics.
 func FuzzDecode(f *testing.F) {
-	change := Change{Lost: []ID{"a"}, Join: []Member{{"d", "x"}}}
-	v, err := First([]Member{{"a", ""}, {"b", "addr"}})
+	change := Change{Lost: []ID{"a"}, Join: []Member{{ID: "d", Info: "x", By: "k", Was: "w"}}, Kick: []ID{"e"}, Revoke: []ID{"k"},
+		Grants: []Grant{{Key: "k", Issuer: "a", Expiry: 5, Uses: 1, Record: "r"}}}
+	v, err := First([]Member{{ID: "a"}, {ID: "b", Info: "addr"}}, Grant{Key: "g"})
 	if err != nil {
 		f.Fatal(err)
 	}
 	for k := Kind(0); k <= Fence+1; k++ {
 		f.Add(Encode(nil, Message{Kind: k, Epoch: 3, Ballot: Ballot{2, 1}, Change: &change,
-			Report:  &Report{Dead: []ID{"b"}, Joins: []Request{{Member{"d", ""}, 2}}},
+			Report:  &Report{Dead: []ID{"b"}, Joins: []Request{{Member{ID: "d"}, 2}}, Grants: change.Grants},
 			Base:    &v,
-			Changes: []Decision{{change, Certificate{Ballot{1, 1}, []Vote{{1, []byte("signed")}}}}}, Request: &Request{Member{"d", ""}, 2}, Key: Key{9, "f", 3, "a"}}))
+			Changes: []Decision{{change, Certificate{Ballot{1, 1}, []Vote{{1, []byte("signed")}}}}}, Request: &Request{Member{ID: "d"}, 2}, Key: Key{9, "f", 3, "a"}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := Decode(b)
@@ -159,11 +173,15 @@ func FuzzDecode(f *testing.F) {
 // The bytes of a chain, which is the longest message, stay within the limit.
 func TestChainsFit(t *testing.T) {
 	var members []Member
-	info := string(make([]byte, MaxInfo))
-	for i := range MaxMembers {
-		members = append(members, Member{ID: ID(fmt.Sprintf("%0*d", MaxID, i)), Info: info})
+	info, key := string(make([]byte, MaxInfo)), ID(make([]byte, MaxKey))
+	var grants []Grant
+	for i := range MaxGrants {
+		grants = append(grants, Grant{Key: ID(fmt.Sprintf("%0*d", MaxKey, i)), Record: string(make([]byte, MaxRecord))})
 	}
-	m, err := New(Config{Self: members[0]}, members)
+	for i := range MaxMembers {
+		members = append(members, Member{ID: ID(fmt.Sprintf("%0*d", MaxID, i)), Info: info, By: key, Was: key})
+	}
+	m, err := New(Config{Self: members[0], Grants: grants}, members)
 	if err != nil {
 		t.Fatal(err)
 	}

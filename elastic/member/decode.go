@@ -100,8 +100,17 @@ func (d *decoder) decision() Decision {
 }
 
 func (d *decoder) member() Member {
-	return Member{ID: d.id(), Info: string(d.take(d.length(MaxInfo)))}
+	return Member{ID: d.id(), Info: string(d.take(d.length(MaxInfo))), By: d.key(), Was: d.key()}
 }
+
+func (d *decoder) key() ID { return ID(d.take(d.length(MaxKey))) }
+
+func (d *decoder) grant() Grant {
+	return Grant{Key: d.key(), Issuer: d.id(), Made: int64(d.uint()), Expiry: int64(d.uint()), Uses: d.uint(), Used: d.uint(),
+		Revoked: d.bool(), Record: string(d.take(d.length(MaxRecord)))}
+}
+
+func (d *decoder) grants() []Grant { return list(d, MaxGrants, d.grant) }
 
 func (d *decoder) request() Request { return Request{Member: d.member(), At: d.uint()} }
 
@@ -126,12 +135,13 @@ func list[T any](d *decoder, limit int, element func() T) []T {
 func (d *decoder) ids() []ID { return list(d, MaxMembers, d.id) }
 
 func (d *decoder) change() Change {
-	return Change{Lost: d.ids(), Left: d.ids(), Join: list(d, MaxMembers, d.member), Forced: d.bool(), Renew: d.bool()}
+	return Change{Lost: d.ids(), Left: d.ids(), Join: list(d, MaxMembers, d.member), Forced: d.bool(), Renew: d.bool(),
+		Kick: list(d, MaxBarred, d.id), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id)}
 }
 
 func (d *decoder) report() Report {
 	return Report{Seq: d.uint(), Unreachable: d.ids(), Dead: d.ids(), Leaving: d.bool(), Renew: d.bool(),
-		Joins: list(d, MaxMembers, d.request)}
+		Joins: list(d, MaxMembers, d.request), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id), Kick: list(d, MaxBarred, d.id)}
 }
 
 // view reads a view whole and checks what Apply relies on.
@@ -140,8 +150,9 @@ func (d *decoder) view() View {
 	v.Voters = d.length(MaxMembers)
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
+	v.Grants, v.Barred = d.grants(), list(d, MaxBarred, d.id)
 	v.hash = v.contentHash()
-	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForRenew) {
+	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForGrant) {
 		d.fail(fmt.Errorf("view of epoch %d with %d members, %d voters, %v: %w",
 			v.Epoch, len(v.Members), v.Voters, v.Reason, ErrFormat))
 	}

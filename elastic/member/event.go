@@ -27,6 +27,11 @@ type (
 	// Admit lets a peer that asked (Notice Asked) in: it proved that it may, and is
 	// level. Repeating it does no harm.
 	Admit struct{ Request Request }
+	// Issue wants a grant in the ledger, and Revoke one that lets in nobody any more.
+	Issue  struct{ Grant Grant }
+	Revoke struct{ Key ID }
+	// Kick wants Peer put out and barred, whether it is a member or not.
+	Kick struct{ Peer ID }
 	// Leave asks for a view without this member. Keep stepping the machine until it
 	// says Left and is Settled.
 	Leave struct{}
@@ -49,6 +54,9 @@ func (Trust) event()    {}
 func (Dead) event()     {}
 func (Met) event()      {}
 func (Admit) event()    {}
+func (Issue) event()    {}
+func (Revoke) event()   {}
+func (Kick) event()     {}
 func (Leave) event()    {}
 func (Renew) event()    {}
 func (Stable) event()   {}
@@ -73,11 +81,13 @@ const (
 	// Fenced: this member is out without having asked for it. Its state is void: the
 	// process may join again under a new ID.
 	Fenced
+	// Kicked: this member was put out on request, and is never let in again.
+	Kicked
 )
 
 // String returns the name used in traces.
 func (k NoticeKind) String() string {
-	names := [...]string{"none", "asked", "quorum lost", "quorum back", "decided", "left", "fenced"}
+	names := [...]string{"none", "asked", "quorum lost", "quorum back", "decided", "left", "fenced", "kicked"}
 	if int(k) < len(names) {
 		return names[k]
 	}

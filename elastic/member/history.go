@@ -61,19 +61,46 @@ func (h *history) decisions(i int) []Decision {
 
 // had reports whether id is known to have been a member at some time.
 func (h *history) had(id ID) bool {
-	if h.base.Rank(id) >= 0 {
-		return true
-	}
-	return slices.ContainsFunc(h.entries, func(e entry) bool {
-		return slices.ContainsFunc(e.decision.Change.Join, func(m Member) bool { return m.ID == id })
-	})
+	_, ok := h.member(id)
+	return ok
 }
 
 // fresh reports whether a peer may join the view v: it heard of the job within
 // memory and has not been a member since. So no ID comes back (I2), though nobody
 // remembers all of them.
 func (h *history) fresh(v View, r Request) bool {
-	return r.At >= h.base.Epoch && v.Rank(r.Member.ID) < 0 && !h.had(r.Member.ID)
+	return r.At >= h.base.Epoch && v.Rank(r.Member.ID) < 0 && !h.had(r.Member.ID) &&
+		!slices.Contains(v.Barred, r.Member.ID) && (r.Member.Was == "" || h.returns(v, r.Member))
+}
+
+// returns reports whether a peer may come back under another ID: it was let in by the same
+// grant as far as the log reaches, is out, and has not come back already.
+func (h *history) returns(v View, m Member) bool {
+	before, ok := h.member(m.Was)
+	return ok && before.By == m.By && v.Rank(m.Was) < 0 && !slices.Contains(v.Barred, m.Was) && !h.succeeded(m.Was)
+}
+
+// succeeded reports whether a member has come back under another ID.
+func (h *history) succeeded(id ID) bool {
+	is := func(m Member) bool { return m.Was == id }
+	return slices.ContainsFunc(h.base.Members, is) || slices.ContainsFunc(h.entries, func(e entry) bool {
+		return slices.ContainsFunc(e.decision.Change.Join, is)
+	})
+}
+
+// member returns a member of the past or present by its ID, as far as the log reaches.
+func (h *history) member(id ID) (Member, bool) {
+	if rank := h.base.Rank(id); rank >= 0 {
+		return h.base.Members[rank], true
+	}
+	for _, e := range h.entries {
+		for _, m := range e.decision.Change.Join {
+			if m.ID == id {
+				return m, true
+			}
+		}
+	}
+	return Member{}, false
 }
 
 // nextEpoch returns the epoch of the view to which c leads.
@@ -134,4 +161,11 @@ func (h *history) part(i int, rest []Decision) branch {
 		v, rest = after, rest[1:]
 	}
 	return branch{known: true, root: v, rest: rest}
+}
+
+// Returns reports whether the peer of an ID may come back under another one, and by which grant
+// it was let in.
+func (m *Machine) Returns(id ID) (by ID, ok bool) {
+	before, ok := m.history.member(id)
+	return before.By, ok && m.history.returns(m.view, Member{By: before.By, Was: id})
 }

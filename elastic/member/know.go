@@ -31,6 +31,7 @@ type own struct {
 	renew    bool // this view has had its time
 	sole     bool
 	joins    []Request // admitted here, not yet in a view
+	wishes   wishes
 
 	version uint64 // of all this; the Seq of a report
 	told    uint64 // version sent last
@@ -47,6 +48,7 @@ func (o *own) enter(v View, h *history) {
 	o.gone = slices.DeleteFunc(o.gone, settled)
 	o.dead = slices.DeleteFunc(o.dead, settled)
 	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) })
+	o.wishes.settle(v)
 	o.any, o.renew = false, false
 }
 
@@ -112,7 +114,8 @@ func (m *Machine) renew(epoch uint64) {
 
 // report returns what others should know of this member's knowledge.
 func (m *Machine) report() *Report {
-	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins)}
+	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins),
+		Grants: slices.Clone(m.own.wishes.grants), Revoke: slices.Clone(m.own.wishes.revoke), Kick: slices.Clone(m.own.wishes.kick)}
 	for _, p := range m.view.Members {
 		switch {
 		case m.own.dead.has(p.ID):
@@ -172,6 +175,7 @@ func (f *facts) answered(pair [2]int) bool {
 func (f *facts) add(h *history, rank int, r *Report) {
 	f.leaving[rank] = f.leaving[rank] || r.Leaving
 	f.renew = f.renew || r.Renew
+	f.wishes.add(r)
 	for _, id := range r.Unreachable {
 		if other := f.view.Rank(id); other >= 0 {
 			f.cut = append(f.cut, [2]int{rank, other})

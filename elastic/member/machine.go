@@ -14,6 +14,8 @@ type Config struct {
 	Any bool
 	// Contacts are members that a joiner asks in turn, and the only ones it believes.
 	Contacts []ID
+	// Grants are those of the first view, the same at all members.
+	Grants []Grant
 	// Keys signs and verifies what members of a view decide. Without it decisions reach
 	// members only from members of their own view.
 	Keys Keys
@@ -77,7 +79,7 @@ type Machine struct {
 // New returns the machine of a member of the first view. An error says that it is not
 // in it, or that nobody could be.
 func New(cfg Config, first []Member) (*Machine, error) {
-	v, err := First(first)
+	v, err := First(first, cfg.Grants...)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +129,12 @@ func (m *Machine) Step(e Event) {
 		m.met(e.Peer)
 	case Admit:
 		m.admit(e.Request)
+	case Issue:
+		m.wish(func(w *wishes) { w.grants = append(w.grants, e.Grant) })
+	case Revoke:
+		m.wish(func(w *wishes) { w.revoke.add(e.Key) })
+	case Kick:
+		m.wish(func(w *wishes) { w.kick.add(e.Peer) })
 	case Leave:
 		m.own.leaving = true
 		m.changed()
@@ -258,8 +266,11 @@ func (m *Machine) move(d Decision, v View) {
 	}
 	m.view = v
 	kind := Fenced
-	if slices.Contains(c.Left, m.cfg.Self.ID) {
+	switch {
+	case slices.Contains(c.Left, m.cfg.Self.ID):
 		kind = Left
+	case slices.Contains(c.Kick, m.cfg.Self.ID):
+		kind = Kicked
 	}
 	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("%v leads to %v", c, v)})
 }

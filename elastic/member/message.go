@@ -71,11 +71,15 @@ type Report struct {
 	Leaving     bool
 	Renew       bool // this view has had its time
 	Joins       []Request
+	Grants      []Grant // to be made
+	Revoke      []ID    // keys of grants
+	Kick        []ID
 }
 
 // empty reports whether there is nothing to act on.
 func (r Report) empty() bool {
-	return len(r.Unreachable) == 0 && len(r.Dead) == 0 && !r.Leaving && !r.Renew && len(r.Joins) == 0
+	return len(r.Unreachable) == 0 && len(r.Dead) == 0 && !r.Leaving && !r.Renew &&
+		len(r.Joins)+len(r.Grants)+len(r.Revoke)+len(r.Kick) == 0
 }
 
 // Message is what machines send each other. Which fields are set follows from Kind.

@@ -17,19 +17,24 @@ type facts struct {
 	joins   []Member // fresh and not in view
 	renew   bool     // a view is wanted in any case
 	promote bool     // the members without a vote have shown that they are there
+	wishes  wishes
 }
 
 // next returns the change that should follow, and why; an empty reason says that
-// none is due. Members that are dead or cut off go, those that asked for it leave,
+// none is due. Members that are kicked, dead or cut off go, those that asked for it leave,
 // those that asked for it join, all in one change. Where all that stay want to leave,
 // the first of them waits: someone must be there to be asked.
 func next(f facts) (Change, string) {
 	var c Change
 	var why []string
-	keep := f.kept()
+	kicked, others := f.kicks(f.dead)
+	keep := f.kept(kicked)
 	f.holdBack(keep)
 	for i, m := range f.view.Members {
 		switch {
+		case kicked[i]:
+			c.Kick = append(c.Kick, m.ID)
+			why = append(why, fmt.Sprintf("%s is kicked", m.ID))
 		case f.dead[i]:
 			c.Lost = append(c.Lost, m.ID)
 			why = append(why, fmt.Sprintf("%s is dead", m.ID))
@@ -41,11 +46,11 @@ func next(f facts) (Change, string) {
 			why = append(why, fmt.Sprintf("%s leaves", m.ID))
 		}
 	}
-	room := MaxMembers - len(f.view.Members)
-	for _, m := range f.joins[:min(len(f.joins), room)] {
-		c.Join = append(c.Join, m)
-		why = append(why, fmt.Sprintf("%s joins", m.ID))
+	for _, id := range others {
+		c.Kick = append(c.Kick, id)
+		why = append(why, fmt.Sprintf("%s is kicked", id))
 	}
+	why = append(why, f.ledger(&c)...)
 	if len(why) == 0 && f.promote && f.view.Voters < len(f.view.Members) {
 		why = append(why, fmt.Sprintf("%d joined members get a vote", len(f.view.Members)-f.view.Voters))
 	}
@@ -76,13 +81,17 @@ func (f facts) holdBack(keep []bool) {
 // are here and can all reach each other a largest, and of those the one with the
 // lowest ranks. Members of whom nothing was heard come second: they stay if nobody
 // misses them. Together they may be more than those that are here, and all dead.
-func (f facts) kept() []bool {
-	out := slices.Clone(f.dead)
+func (f facts) kept(kicked []bool) []bool {
+	gone := slices.Clone(f.dead)
+	for i := range gone {
+		gone[i] = gone[i] || kicked[i]
+	}
+	out := slices.Clone(gone)
 	for i := range out {
 		out[i] = out[i] || !f.here[i]
 	}
 	keep := newCuts(f.cut, out).largest()
-	copy(out, f.dead)
+	copy(out, gone)
 	for i := range out {
 		out[i] = out[i] || f.here[i]
 	}

@@ -27,6 +27,8 @@ var ErrChange = errors.New("change does not fit the view")
 type Member struct {
 	ID   ID
 	Info string // carried for the caller, addresses for example; never read here
+	By   ID     // key of the Grant that let it in; "" if none did
+	Was  ID     // its ID before, if it comes back; it uses up no grant then
 }
 
 // View is the membership of one epoch. It is immutable. The first Voters members
@@ -39,6 +41,9 @@ type View struct {
 	Reason  Reason
 	Founder ID // the lowest ID of the first forced view of the lineage; "" if none was forced
 
+	Grants []Grant // who may join, the oldest first
+	Barred []ID    // were kicked, and are never let in again
+
 	hash Hash
 }
 
@@ -49,13 +54,16 @@ type Change struct {
 	Join   []Member // new members, in the order in which they get ranks
 	Forced bool     // decided by fewer than a quorum (I10)
 	Renew  bool     // a new view though nobody comes or goes
+	Kick   []ID     // are put out and barred, members or not
+	Grants []Grant  // new ones
+	Revoke []ID     // keys of grants that let in nobody from now on
 }
 
 // Reason says why a view followed the one before.
 type Reason uint8
 
 // The reasons. A change that has several is named by the first that applies of
-// ForForced, ForLost, ForLeave, ForJoin, ForRenew, ForVote.
+// ForForced, ForKick, ForLost, ForLeave, ForJoin, ForRenew, ForGrant, ForVote.
 const (
 	ForStart  Reason = iota // the first view
 	ForJoin                 // members joined
@@ -64,22 +72,28 @@ const (
 	ForForced               // without a quorum
 	ForVote                 // nobody came or went; members that had no vote got one
 	ForRenew                // nobody came or went; the session before ended with an error
+	ForKick                 // members were put out on request
+	ForGrant                // nobody came or went; grants were made or revoked
 )
 
 // String returns the word of the event log.
 func (r Reason) String() string {
-	names := [...]string{"start", "join", "leave", "lost", "forced", "vote", "renew"}
+	names := [...]string{"start", "join", "leave", "lost", "forced", "vote", "renew", "kick", "grant"}
 	if int(r) < len(names) {
 		return names[r]
 	}
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// First makes the view of epoch 1, in which all members vote. Its error says which
+// First makes the view of epoch 1, in which all members vote and the grants hold. Its error says which
 // member cannot stand there.
-func First(members []Member) (View, error) {
+func First(members []Member, grants ...Grant) (View, error) {
 	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart}
-	if err := v.check(); err != nil {
+	err := v.check()
+	if err == nil {
+		v.Grants, _, err = v.ledger(Change{Grants: grants})
+	}
+	if err != nil {
 		return View{}, err
 	}
 	v.hash = v.contentHash()
@@ -125,7 +139,10 @@ func (v View) Apply(c Change) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	if len(c.Lost)+len(c.Left)+len(c.Join) == 0 && v.Voters == len(v.Members) && !c.Forced && !c.Renew {
+	if next.Grants, next.Barred, err = v.ledger(c); err != nil {
+		return View{}, err
+	}
+	if c.reason() == ForVote && v.Voters == len(v.Members) {
 		return View{}, fmt.Errorf("member: apply to %v: changes nothing: %w", v, ErrChange)
 	}
 	next.Voters = len(kept)
@@ -149,6 +166,9 @@ func (v View) without(c Change) ([]Member, error) {
 			gone++
 			continue
 		}
+		if slices.Contains(c.Kick, m.ID) {
+			continue
+		}
 		kept = append(kept, m)
 	}
 	if gone != len(c.Lost)+len(c.Left) {
@@ -170,7 +190,7 @@ func (v View) check() error {
 	}
 	for i := first; i < len(v.Members); i++ {
 		m := v.Members[i]
-		if m.ID == "" || len(m.ID) > MaxID || len(m.Info) > MaxInfo || v.Rank(m.ID) != i {
+		if m.ID == "" || len(m.ID) > MaxID || len(m.By) > MaxKey || len(m.Was) > MaxKey || len(m.Info) > MaxInfo || v.Rank(m.ID) != i {
 			return fmt.Errorf("member: epoch %d: rank %d, ID %q, %d bytes of info: %w", v.Epoch, i, m.ID, len(m.Info), ErrChange)
 		}
 	}
@@ -182,6 +202,8 @@ func (c Change) reason() Reason {
 	switch {
 	case c.Forced:
 		return ForForced
+	case len(c.Kick) > 0:
+		return ForKick
 	case len(c.Lost) > 0:
 		return ForLost
 	case len(c.Left) > 0:
@@ -190,13 +212,19 @@ func (c Change) reason() Reason {
 		return ForJoin
 	case c.Renew:
 		return ForRenew
+	case len(c.Grants)+len(c.Revoke) > 0:
+		return ForGrant
 	}
 	return ForVote
 }
 
-// String lists what goes (-), leaves (<) and comes (+).
+// String lists who is kicked (x), goes (-), leaves (<) and comes (+), and what is granted and
+// revoked.
 func (c Change) String() string {
 	s := c.reason().String()
+	for _, id := range c.Kick {
+		s += " x" + string(id)
+	}
 	for _, id := range c.Lost {
 		s += " -" + string(id)
 	}
@@ -205,6 +233,12 @@ func (c Change) String() string {
 	}
 	for _, m := range c.Join {
 		s += " +" + string(m.ID)
+	}
+	for _, g := range c.Grants {
+		s += " grant " + string(g.Key)
+	}
+	for _, id := range c.Revoke {
+		s += " revoke " + string(id)
 	}
 	return s
 }

@@ -1,0 +1,183 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// Grant lets peers join that prove to hold its key. It is part of the view: members make,
+// count and revoke grants by agreement, as they decide who is in. So it does not matter which
+// member a newcomer asks, nor whether the member still lives that has made the grant, and of
+// two newcomers only one has the last use.
+type Grant struct {
+	Key     ID     // public key of who signs for a newcomer, in the form of an ID
+	Issuer  ID     // the member that made it; "" for a grant of the first view
+	Made    int64  // Unix seconds
+	Expiry  int64  // Unix seconds; 0: it has no end
+	Uses    uint64 // peers that it lets in; 0: any number
+	Used    uint64
+	Revoked bool
+	Record  string // carried for the user of this package, at most member.MaxRecord bytes
+}
+
+// Left reports whether the grant lets in a further peer, but for its expiry.
+func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
+
+// Entry says by what right a newcomer joins.
+type Entry struct {
+	By  ID // key of a grant; "" needs none
+	Was ID // its ID before, if it comes back: it uses up nothing then
+}
+
+// ErrKicked: this peer was put out on request and is never let in again.
+var ErrKicked = fmt.Errorf("%w: kicked", ErrNoView)
+
+func toGrant(g Grant) member.Grant {
+	return member.Grant{Key: member.ID(g.Key), Issuer: member.ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
+		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
+}
+
+func fromGrant(g member.Grant) Grant {
+	return Grant{Key: ID(g.Key), Issuer: ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
+		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
+}
+
+// Grant returns the grant of a key; ok is false if the view has none.
+func (v View) Grant(key ID) (g Grant, ok bool) {
+	i := slices.IndexFunc(v.Grants, func(g Grant) bool { return g.Key == key })
+	if i < 0 {
+		return Grant{}, false
+	}
+	return v.Grants[i], true
+}
+
+// View returns the present view, with the grants that hold. One of epoch 0 has no members:
+// this peer is in none yet.
+func (g *Group) View() View {
+	if !g.made() {
+		return View{}
+	}
+	s, _ := g.current().now()
+	return s.view
+}
+
+// Issue has the members agree on a grant, and returns when they have.
+func (g *Group) Issue(ctx context.Context, grant Grant) error {
+	mg := toGrant(grant)
+	can := func(k *keeper) error { return k.m.View().CanGrant(mg) }
+	return g.agree(ctx, "grant "+grant.Key.Short(), can, member.Issue{Grant: mg}, func(v View) bool {
+		_, ok := v.Grant(grant.Key)
+		return ok
+	})
+}
+
+// Revoke has the members agree that a grant lets in nobody from now on. Those that it has let
+// in stay.
+func (g *Group) Revoke(ctx context.Context, key ID) error {
+	can := func(k *keeper) error {
+		if _, ok := k.view.Grant(key); !ok {
+			return errors.New("there is no such grant, or it has expired")
+		}
+		return nil
+	}
+	return g.agree(ctx, "revoke "+key.Short(), can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
+		grant, ok := v.Grant(key)
+		return !ok || grant.Revoked
+	})
+}
+
+// Kick has the members agree on a view without a peer, which is never let in again, nor is
+// anybody by the grant that it came with or by grants that it has made. It need not be a
+// member.
+func (g *Group) Kick(ctx context.Context, id ID) error {
+	can := func(k *keeper) error {
+		switch {
+		case id == k.ep.Self.ID:
+			return errors.New("a peer cannot kick itself: ask another member, or let it leave")
+		case len(k.view.Barred) == member.MaxBarred:
+			return fmt.Errorf("%d peers have been kicked, and more are not remembered", member.MaxBarred)
+		}
+		return nil
+	}
+	return g.agree(ctx, "kick "+id.Short(), can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
+		return slices.Contains(v.Barred, id)
+	})
+}
+
+// agree tells the membership machine what is wanted, and waits for a view that has it.
+func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error, e member.Event, done func(View) bool) error {
+	if !g.made() {
+		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
+	}
+	k := g.current()
+	began := make(chan error, 1)
+	k.do(func() {
+		if k.m == nil || k.view.Rank(k.ep.Self.ID) < 0 {
+			began <- errors.New("this peer is no member")
+			return
+		}
+		err := can(k)
+		if err == nil {
+			k.step(e)
+		}
+		began <- err
+	})
+	var err error
+	select {
+	case err = <-began:
+	case <-k.ctx.Done():
+		err = ErrNoView
+	}
+	for err == nil {
+		s, changed := k.now()
+		if done(s.view) {
+			return nil
+		}
+		select {
+		case <-changed:
+			if s, _ := k.now(); s.phase != inside && !done(s.view) {
+				err = errors.New("this peer is no member any more")
+			}
+		case <-ctx.Done():
+			err = fmt.Errorf("the members have not agreed yet: %w", context.Cause(ctx))
+		}
+	}
+	return fmt.Errorf("elastic: %s: %w", what, err)
+}
+
+// Returns reports whether a peer of that ID was a member lately and may come back under another
+// ID, once, and by which grant it was let in.
+func (g *Group) Returns(id ID) (by ID, ok bool) {
+	if !g.made() {
+		return "", false
+	}
+	k := g.current()
+	answer := make(chan bool, 1)
+	k.do(func() {
+		found := false
+		if k.m != nil {
+			var key member.ID
+			key, found = k.m.Returns(member.ID(id))
+			by = ID(key)
+		}
+		answer <- found
+	})
+	select {
+	case ok = <-answer:
+		return by, ok
+	case <-k.ctx.Done():
+		return "", false
+	}
+}
+
+// entry asks by what right a newcomer joins, which is not in the view v.
+func (g *Group) entry(id ID, v View) (Entry, error) {
+	if g.cfg.Entry == nil || v.Rank(id) >= 0 {
+		return Entry{}, nil
+	}
+	return g.cfg.Entry(id)
+}

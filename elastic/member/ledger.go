@@ -1,0 +1,226 @@
+package member
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The limits of the ledger of a view.
+const (
+	MaxGrants = 128 // in a view
+	MaxBarred = 256 // IDs of a view
+	MaxRecord = 512 // bytes of a grant's Record
+	MaxKey    = 64  // bytes of the key of a grant, and of Member.Was
+)
+
+// Grant lets peers join that hold its key. Whether a peer does is the caller's to find out; how
+// many it lets in is decided here: Apply refuses a change that lets in one more.
+type Grant struct {
+	Key     ID     // of who signs for a newcomer
+	Issuer  ID     // the member that made it; "" for a grant of the first view, which outlives kicks
+	Made    int64  // Unix seconds
+	Expiry  int64  // Unix seconds, for the caller to compare with its clock; 0: it has no end
+	Uses    uint64 // peers that it lets in; 0: any number
+	Used    uint64
+	Revoked bool
+	Record  string // carried for the caller; never read here
+}
+
+// Left reports whether the grant lets in a further peer.
+func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
+
+// Grant returns the grant of a key; ok is false if the view has none.
+func (v View) Grant(key ID) (g Grant, ok bool) {
+	i := grantIndex(v.Grants, key)
+	if i < 0 {
+		return Grant{}, false
+	}
+	return v.Grants[i], true
+}
+
+func grantIndex(grants []Grant, key ID) int {
+	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
+}
+
+// ledger returns the grants and the barred IDs that follow those of v by c.
+func (v View) ledger(c Change) (grants []Grant, barred []ID, err error) {
+	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
+		return v.Grants, v.Barred, nil
+	}
+	grants, barred = slices.Clone(v.Grants), slices.Clone(v.Barred)
+	for _, key := range c.Revoke {
+		i := grantIndex(grants, key)
+		if i < 0 || grants[i].Revoked {
+			return nil, nil, fmt.Errorf("member: apply to %v: revokes %s, which does not hold: %w", v, key, ErrChange)
+		}
+		grants[i].Revoked = true
+	}
+	for _, id := range c.Kick {
+		if id == "" || len(id) > MaxID || slices.Contains(barred, id) || len(barred) == MaxBarred {
+			return nil, nil, fmt.Errorf("member: apply to %v: kicks %q, %d are barred: %w", v, id, len(barred), ErrChange)
+		}
+		barred = append(barred, id)
+		v.disown(grants, id)
+	}
+	for _, g := range c.Grants {
+		if grants, err = addGrant(grants, g); err != nil {
+			return nil, nil, fmt.Errorf("member: apply to %v: %w", v, err)
+		}
+	}
+	for _, m := range c.Join {
+		if slices.Contains(barred, m.ID) || m.Was != "" && slices.Contains(barred, m.Was) {
+			return nil, nil, fmt.Errorf("member: apply to %v: %s was kicked: %w", v, m.ID, ErrChange)
+		}
+		if m.By == "" || m.Was != "" {
+			continue
+		}
+		i := grantIndex(grants, m.By)
+		if i < 0 || !grants[i].Left() {
+			return nil, nil, fmt.Errorf("member: apply to %v: %s joins by %s, which lets in nobody: %w", v, m.ID, m.By, ErrChange)
+		}
+		grants[i].Used++
+	}
+	return grants, barred, nil
+}
+
+// disown revokes the grants that a peer which is kicked has made or has come with. A grant of
+// the first view stays, as the peer does not hold its key.
+func (v View) disown(grants []Grant, id ID) {
+	by := ID("")
+	if rank := v.Rank(id); rank >= 0 {
+		by = v.Members[rank].By
+	}
+	for i, g := range grants {
+		if g.Issuer != "" && (g.Issuer == id || g.Key == by) {
+			grants[i].Revoked = true
+		}
+	}
+}
+
+// addGrant adds a grant in place of those that had expired when it was made.
+func addGrant(grants []Grant, g Grant) ([]Grant, error) {
+	grants = slices.DeleteFunc(grants, func(o Grant) bool { return o.Expiry != 0 && o.Expiry < g.Made })
+	switch {
+	case g.Key == "" || len(g.Key) > MaxKey || len(g.Issuer) > MaxID || len(g.Record) > MaxRecord || g.Used != 0 || g.Revoked:
+		return nil, fmt.Errorf("grant of key %q, %d bytes of record: %w", g.Key, len(g.Record), ErrChange)
+	case grantIndex(grants, g.Key) >= 0:
+		return nil, fmt.Errorf("a second grant of key %s: %w", g.Key, ErrChange)
+	case len(grants) >= MaxGrants:
+		return nil, fmt.Errorf("%d grants, at most %d: %w", len(grants)+1, MaxGrants, ErrChange)
+	}
+	return append(grants, g), nil
+}
+
+// CanGrant returns why the view cannot take a further grant, or nil.
+func (v View) CanGrant(g Grant) error {
+	_, err := addGrant(slices.Clone(v.Grants), g)
+	return err
+}
+
+// wishes is what a member wants of the ledger.
+type wishes struct {
+	grants []Grant
+	revoke idSet
+	kick   idSet
+}
+
+// settle drops what v has, and what cannot be had any more.
+func (w *wishes) settle(v View) {
+	w.grants = slices.DeleteFunc(w.grants, func(g Grant) bool { return grantIndex(v.Grants, g.Key) >= 0 || v.CanGrant(g) != nil })
+	w.revoke = slices.DeleteFunc(w.revoke, func(key ID) bool {
+		g, ok := v.Grant(key)
+		return !ok || g.Revoked
+	})
+	w.kick = slices.DeleteFunc(w.kick, func(id ID) bool { return slices.Contains(v.Barred, id) })
+}
+
+// empty reports whether there are none.
+func (w wishes) empty() bool { return len(w.grants)+len(w.revoke)+len(w.kick) == 0 }
+
+// add takes in those of a report.
+func (w *wishes) add(r *Report) {
+	for _, g := range r.Grants {
+		if grantIndex(w.grants, g.Key) < 0 {
+			w.grants = append(w.grants, g)
+		}
+	}
+	for _, id := range r.Revoke {
+		w.revoke.add(id)
+	}
+	for _, id := range r.Kick {
+		w.kick.add(id)
+	}
+}
+
+// wish notes what the caller wants of the ledger.
+func (m *Machine) wish(change func(w *wishes)) {
+	if m.phase != inside {
+		return
+	}
+	change(&m.own.wishes)
+	m.own.wishes.settle(m.view)
+	m.changed()
+}
+
+// kicks returns those that are to be put out, by rank and, if they are no members, by ID. One
+// member at least stays that keeps.
+func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
+	ranks = make([]bool, len(f.view.Members))
+	left := 0
+	for _, o := range out {
+		if !o {
+			left++
+		}
+	}
+	room := MaxBarred - len(f.view.Barred)
+	for _, id := range f.wishes.kick {
+		rank := f.view.Rank(id)
+		switch {
+		case room == 0 || slices.Contains(f.view.Barred, id):
+			continue
+		case rank < 0:
+			others = append(others, id)
+		case out[rank]:
+			ranks[rank] = true
+		case left == 1:
+			continue
+		default:
+			ranks[rank] = true
+			left--
+		}
+		room--
+	}
+	return ranks, others
+}
+
+// ledger adds to a change what is wanted of the ledger and can be had, and those who join.
+func (f facts) ledger(c *Change) (why []string) {
+	w := f.wishes
+	w.settle(f.view)
+	can := func(try Change) bool {
+		_, _, err := f.view.ledger(try)
+		return err == nil
+	}
+	for _, key := range w.revoke {
+		c.Revoke = append(c.Revoke, key)
+		why = append(why, fmt.Sprintf("%s is revoked", key))
+	}
+	for _, g := range w.grants {
+		try := *c
+		try.Grants = append(slices.Clone(c.Grants), g)
+		if can(try) {
+			*c = try
+			why = append(why, fmt.Sprintf("%s grants %s", g.Issuer, g.Key))
+		}
+	}
+	room := MaxMembers - len(f.view.Members)
+	for _, m := range f.joins {
+		try := *c
+		try.Join = append(slices.Clone(c.Join), m)
+		if len(c.Join) < room && can(try) {
+			*c = try
+			why = append(why, fmt.Sprintf("%s joins", m.ID))
+		}
+	}
+	return why
+}
