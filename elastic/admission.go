@@ -32,7 +32,7 @@ type Application struct {
 }
 
 // Judge is a State that decides which peers may join. A group whose State is none lets
-// in every peer that has the job's secret and settings.
+// in every peer that has a right to join (Config.Entry) and the job's settings.
 type Judge interface {
 	State
 	// Admit returns nil if the peer may join now. ErrNotYet, wrapped, says that this

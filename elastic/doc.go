@@ -66,8 +66,8 @@
 //
 // # Who is believed
 //
-// Control messages (letters) and requests (Network.Request) come from whoever holds the job's secret
-// or a ticket. The table (letter_table.go) says how far a letter counts. An outsider is not
+// Control messages (letters) and requests (Network.Request) come from whoever was let as far
+// as members' gates, by a ticket for example. The table (letter_table.go) says how far a letter counts. An outsider is not
 // in the present view: a newcomer, a member that was put out, one of another branch, or
 // somebody with a ticket and no good intent.
 //

@@ -149,28 +149,28 @@ func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error,
 	return fmt.Errorf("elastic: %s: %w", what, err)
 }
 
-// Returns reports whether a peer of that ID was a member lately and may come back under another
-// ID, once, and by which grant it was let in.
-func (g *Group) Returns(id ID) (by ID, ok bool) {
+// Returns looks for a peer that was a member lately and may come back under another ID, once:
+// one whose ID matches. It returns by what right that would be.
+func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	if !g.made() {
-		return "", false
+		return Entry{}, false
 	}
 	k := g.current()
-	answer := make(chan bool, 1)
+	answer := make(chan Entry, 1)
 	k.do(func() {
-		found := false
+		var e Entry
 		if k.m != nil {
-			var key member.ID
-			key, found = k.m.Returns(member.ID(id))
-			by = ID(key)
+			if by, was, ok := k.m.Returns(func(id member.ID) bool { return match(ID(id)) }); ok {
+				e = Entry{By: ID(by), Was: ID(was)}
+			}
 		}
-		answer <- found
+		answer <- e
 	})
 	select {
-	case ok = <-answer:
-		return by, ok
+	case e = <-answer:
+		return e, e.Was != ""
 	case <-k.ctx.Done():
-		return "", false
+		return Entry{}, false
 	}
 }
 

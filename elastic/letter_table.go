@@ -3,7 +3,7 @@ package elastic
 import "github.com/elrun/elrun/elastic/member"
 
 // author is what the sender of a control message is to this peer. The network has
-// authenticated its ID, and it holds the job's secret; that is all that is sure.
+// authenticated its ID, and it has a right to join; that is all that is sure.
 type author uint8
 
 const (

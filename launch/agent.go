@@ -223,7 +223,7 @@ func (a *agent) read() {
 // hear handles one message of the launcher.
 func (a *agent) hear(m message) {
 	switch {
-	case m.Start != nil || m.Abort != "" || m.Finished:
+	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:
 		a.order(m)
 	case m.Scaled != nil:
 		select {

@@ -83,7 +83,7 @@ func (m *meeting) anew() (letters []letter, begin []int) {
 		letters = append(letters, letter{i, message{Start: &order}})
 	}
 	m.gather, m.finished = false, false
-	m.latest = known{Members: order.Peers, Secret: order.Secret}
+	m.latest = known{Members: order.Peers}
 	return letters, begin
 }
 
@@ -157,12 +157,14 @@ func (a *agent) order(m message) {
 // ordered does what the launcher says after its answer to hello.
 func (p *peer) ordered(g *elastic.Group, m message) {
 	switch {
+	case m.Pass != nil:
+		p.passed(*m.Pass)
 	case m.Finished:
 		g.Finished()
 	case m.Start != nil && len(m.Start.Peers) > 0:
 		p.mu.Lock()
 		id := p.id
-		p.latest = known{Members: m.Start.Peers, Secret: m.Start.Secret}
+		p.latest = known{Members: m.Start.Peers}
 		p.mu.Unlock()
 		_ = id.belong(m.Start.Peers) // an address that cannot be read is its member's mistake
 		g.Begin(m.Start.Peers)

@@ -38,7 +38,7 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 // exchange sends a request and reads the line that comes back.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
-	if what.Request == "scale" || what.Request == "ticket" {
+	if what.Request != "status" && what.Request != "stop" {
 		limit = limit.Add(scalePeriod)
 	}
 	if err := errors.Join(sameUser(conn), conn.SetDeadline(limit)); err != nil {
@@ -67,7 +67,7 @@ func decodeReply(b []byte) (reply, error) {
 	if r.Error != "" {
 		return reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil {
+	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" {
 		return reply{}, errors.New("decode reply: nothing in it")
 	}
 	return r, nil

@@ -21,6 +21,7 @@ type Exit struct {
 	Signal syscall.Signal // 0 if none did
 	Asked  bool           // the launcher had asked it to leave
 	Lost   bool           // the connection to its host was lost: it may run on for a moment
+	kicked bool           // it was put out of the job on request
 	result bool           // it had reported the result before
 	at     time.Time      // when the launcher learned of it
 }
@@ -108,6 +109,7 @@ type child struct {
 	result  bool      // it has reported the result
 	asked   time.Time // when the launcher asked it to leave; zero if it has not
 	program bool      // it wants to know about the services of its program
+	kicked  bool      // it was put out of the job on request
 }
 
 // feed is the receiver of a launcher: it passes on output to the console and the log of the

@@ -25,12 +25,18 @@ const (
 
 // request is what may be asked on a control socket.
 type request struct {
-	Request string `json:"request"` // status, stop, scale or ticket
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke or kick
 	// Peers is how many peers scale asks for: in all, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
 	// ValidMS is how long a ticket holds, in milliseconds.
 	ValidMS int64 `json:"valid_ms,omitempty"`
+	// Uses is how many peers a ticket lets in, 0 for any number.
+	Uses uint64 `json:"uses,omitempty"`
+	// Ticket is the text of the one to refresh, or the text or ID of the one to revoke.
+	Ticket string `json:"ticket,omitempty"`
+	// Peer is the one to kick.
+	Peer string `json:"peer,omitempty"`
 	// Local says that only this host uses the ticket: the job stays closed to others.
 	Local bool `json:"local,omitempty"`
 }
@@ -41,6 +47,7 @@ type reply struct {
 	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
 	Scaling  string  `json:"scaling,omitempty"`  // what the launcher does
 	Ticket   *Ticket `json:"ticket,omitempty"`
+	Done     string  `json:"done,omitempty"` // what revoke or kick did
 	Error    string  `json:"error,omitempty"`
 }
 
@@ -62,10 +69,12 @@ func decodeRequest(line []byte) (request, error) {
 // services are what a peer does on request. They are called from several goroutines at
 // once.
 type services struct {
-	status func() Status
-	stop   func()                                            // is to end the peer
-	scale  func(ctx context.Context, h Host) (string, error) // h.Name is "" for all hosts
-	ticket func(ctx context.Context, valid time.Duration, local bool) (Ticket, error)
+	status       func() Status
+	stop         func()                                            // is to end the peer
+	scale        func(ctx context.Context, h Host) (string, error) // h.Name is "" for all hosts
+	ticket       func(ctx context.Context, r request) (Ticket, error)
+	refresh      func(text string) (Ticket, error)
+	revoke, kick func(ctx context.Context, name string) (string, error)
 }
 
 // answer implements responder.
@@ -87,13 +96,32 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 		}
 		return reply{Scaling: text}
 	case "ticket":
-		t, err := s.ticket(ctx, time.Duration(r.ValidMS)*time.Millisecond, r.Local)
-		if err != nil {
-			return reply{Error: err.Error()}
-		}
-		return reply{Ticket: &t}
+		t, err := s.ticket(ctx, r)
+		return ticketReply(t, err)
+	case "refresh":
+		return ticketReply(s.refresh(r.Ticket))
+	case "revoke":
+		return doneReply(s.revoke(ctx, r.Ticket))
+	case "kick":
+		return doneReply(s.kick(ctx, r.Peer))
 	}
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
+}
+
+// ticketReply is the answer that is a ticket.
+func ticketReply(t Ticket, err error) reply {
+	if err != nil {
+		return reply{Error: err.Error()}
+	}
+	return reply{Ticket: &t}
+}
+
+// doneReply is the answer that says what was done.
+func doneReply(text string, err error) reply {
+	if err != nil {
+		return reply{Error: err.Error()}
+	}
+	return reply{Done: text}
 }
 
 // responder answers what is asked on a control socket. It is called from several goroutines at

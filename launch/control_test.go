@@ -95,22 +95,25 @@ func testServices() services {
 			}
 			return fmt.Sprint(h.Slots), nil
 		},
-		ticket: func(_ context.Context, valid time.Duration, local bool) (Ticket, error) {
-			return Ticket{Text: fmt.Sprint(valid, local)}, nil
+		ticket: func(_ context.Context, r request) (Ticket, error) {
+			return Ticket{Text: fmt.Sprint(time.Duration(r.ValidMS)*time.Millisecond, r.Local)}, nil
 		},
+		refresh: func(text string) (Ticket, error) { return Ticket{Text: text}, nil },
+		revoke:  func(_ context.Context, name string) (string, error) { return "revoked " + name, nil },
+		kick:    func(_ context.Context, name string) (string, error) { return "kicked " + name, nil },
 	}
 }
 
 func FuzzControlDecoders(f *testing.F) {
 	for _, seed := range []string{`{"request":"status"}`, `{"request":"stop"}`, `{"request":"scale","peers":3}`,
-		`{"request":"scale","peers":-1}`, `{"request":"scale","host":"a"}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`,
+		`{"request":"scale","peers":-1}`, `{"request":"scale","host":"a"}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`, `{"request":"kick","peer":"x"}`, `{"request":"revoke","ticket":"x"}`,
 		`{"stopping":true}`, `{"scaling":"x"}`, `{"ticket":{"text":"elrun1.x","job":"a"}}`,
 		`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`, "job/1.2"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := testServices().answer(t.Context(), b)
-		if set := []bool{r.Status != nil, r.Stopping, r.Scaling != "", r.Ticket != nil, r.Error != ""}; countTrue(set) != 1 {
+		if set := []bool{r.Status != nil, r.Stopping, r.Scaling != "", r.Ticket != nil, r.Done != "", r.Error != ""}; countTrue(set) != 1 {
 			t.Errorf("answer %+v has not exactly one field", r)
 		}
 		// Only who asks in so many words ends a peer or changes the job.
@@ -120,6 +123,9 @@ func FuzzControlDecoders(f *testing.F) {
 		}
 		if r.Scaling != "" && (err != nil || asked.Request != "scale" || asked.Peers < 0 || asked.Peers < 1 && asked.Host == "" || asked.Peers > maxPeers) {
 			t.Errorf("%q scales the job to %s", b, r.Scaling)
+		}
+		if r.Done != "" && (err != nil || r.Done != "revoked "+asked.Ticket && r.Done != "kicked "+asked.Peer) {
+			t.Errorf("%q did %s", b, r.Done)
 		}
 		if r, err := decodeReply(b); err == nil && r.Status != nil {
 			if _, err := json.Marshal(mergeStatus([]Status{*r.Status, *r.Status})); err != nil {

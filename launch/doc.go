@@ -73,18 +73,20 @@
 //	peer      hello    its ID and addresses; renew when it has a new ID. A second hello is that
 //	                   of a further program of the same command
 //	launcher  start    to all when all have said hello: the members of the first view, in the
-//	                   order of their ranks, the job's secret and the options of the group.
-//	                   To a peer that comes later at once, with members that it may ask
+//	                   order of their ranks, the launcher's public key and the options of the group.
+//	                   To a peer that comes later at once, with members that it may ask and the
+//	                   launcher's signature under its ID, or a ticket
 //	          abort    a program ended before it said hello while others wait for it: give up
 //	          dead     a member's process has ended; its launcher has the wait status
 //	          finished the members have finished before this peer was let in; a second start
 //	                   says that none lives, and who forms the first view anew
 //	          scaled   the answer to scale
+//	          pass     the launcher's signature under a new ID, if it began the job
 //	          directory the answer to program, and where services are now
 //	peer      event    of the event log
 //	          suspect  a member is silent: if it is a child of the launcher that is stopped
 //	                   (state T), the launcher kills it, and so makes the death certain
-//	          known    the members and the secret, for peers that are started later
+//	          known    the members, for peers that are started later
 //	          program  the graph that this process has built; serving: where its service listens
 //	          scale    somebody wants another number of peers, in all or on a host
 //
@@ -114,9 +116,11 @@
 //
 // # Joining by ticket
 //
-// A ticket names the job and some members, and carries a key that is made of the job's
-// secret and an expiry. A newcomer proves to a member that it has the key, and gets the
-// secret; with that it proves itself to the other members. With Options.LAN the peer that
+// A ticket names the job and some addresses of members, and carries a key, which members have
+// agreed to let newcomers in by (issue.go, transport/ticket). A newcomer asks who listens at the
+// addresses and shows a claim of the key to those who answer (search.go), and to each other
+// member before it sends the first message there (identity.go). Members look the key up in
+// their view (door.go). With Options.LAN the peer that
 // made a ticket for others than this host and those that join by one can be found on the
 // local network (multicast DNS): the ticket stays good when the members that it names have
 // died.

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -15,7 +14,9 @@ import (
 
 // network is what identity needs of a host besides an elastic.Endpoint: p2p.Host.
 type network interface {
-	Prove(ctx context.Context, m elastic.Member, p ticket.Proof) (secret []byte, err error)
+	Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error
+	Identify(ctx context.Context, addr string) (elastic.Member, error)
+	Forget(elastic.ID)
 	Discover(ctx context.Context, found func(elastic.Member)) error
 	Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error)
 }
@@ -37,12 +38,13 @@ type identity struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup // proofs and discovery
 
-	mu     sync.Mutex
-	proof  ticket.Proof                 // shown to members
-	inside bool                         // all members know this ID
-	shown  map[elastic.ID]chan struct{} // closed when the proof was shown, or could not be
-	public bool                         // it is advertised on the local network
-	closed bool
+	mu         sync.Mutex
+	credential ticket.Credential            // shown to members
+	barred     map[elastic.ID]bool          // forgotten, or about to be
+	inside     bool                         // all members know this ID
+	shown      map[elastic.ID]chan struct{} // closed when the proof was shown, or could not be
+	public     bool                         // it is advertised on the local network
+	closed     bool
 }
 
 // provePeriod is how long one member may take to be reached by a newcomer.
@@ -68,88 +70,6 @@ func (i *identity) belong(members []elastic.Member) error {
 	return i.Network.Introduce(members)
 }
 
-// introduceBy proves this identity to one of the members that are named, or of those that
-// are found meanwhile, which it returns together with the job's secret. What is found
-// may be anybody; only those named speak for the job when they refuse. An error is for the
-// user to see.
-func (i *identity) introduceBy(ctx context.Context, p ticket.Proof, named []elastic.Member,
-	found func() []elastic.Member) (by elastic.Member, secret []byte, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	a := asking{i: i, proof: p, asked: make(map[elastic.ID]bool), answers: make(chan answerToProof)}
-	defer a.work.Wait()
-	defer cancel()
-	last := errors.New("no member is known")
-	again := time.NewTicker(contactPeriod)
-	defer again.Stop()
-	for {
-		a.ask(ctx, named, true)
-		a.ask(ctx, found(), false)
-		select {
-		case r := <-a.answers:
-			switch {
-			case r.err == nil:
-				i.equip(r.secret)
-				// Members may listen at more addresses than their view says. Without them only
-				// those that are found at these can be reached.
-				_, _ = i.net.Exchange(ctx, r.by.ID, false)
-				return r.by, r.secret, nil
-			case errors.Is(r.err, ticket.ErrExpired), errors.Is(r.err, ticket.ErrWrong) && r.named:
-				return by, nil, r.err
-			}
-			last = r.err
-		case <-again.C:
-		case <-ctx.Done():
-			return by, nil, fmt.Errorf("%d members were asked and none has let this peer in (%w): %w",
-				len(a.asked), context.Cause(ctx), last)
-		}
-	}
-}
-
-// asking is an introduceBy in progress.
-type asking struct {
-	i       *identity
-	proof   ticket.Proof
-	asked   map[elastic.ID]bool
-	answers chan answerToProof
-	work    sync.WaitGroup
-	hints   []context.CancelFunc // end the attempts with those who were only found, oldest first
-}
-
-// answerToProof is what one Prove returned.
-type answerToProof struct {
-	by     elastic.Member
-	secret []byte
-	err    error
-	named  bool
-}
-
-// ask asks those that have not been asked, all at once. Of those who were only found it
-// gives up the oldest where there are too many: anybody can make up more.
-func (a *asking) ask(ctx context.Context, members []elastic.Member, named bool) {
-	for _, m := range members {
-		if a.asked[m.ID] || m.ID == a.i.ep.Self.ID {
-			continue
-		}
-		a.asked[m.ID] = true
-		within, cancel := context.WithCancel(ctx)
-		if !named {
-			a.hints = append(a.hints, cancel)
-			if len(a.hints) > maxFound {
-				a.hints[0]()
-				a.hints = a.hints[1:]
-			}
-		}
-		a.work.Go(func() {
-			defer cancel()
-			secret, err := a.i.net.Prove(within, m, a.proof)
-			select {
-			case a.answers <- answerToProof{m, secret, err, named}:
-			case <-ctx.Done():
-			}
-		})
-	}
-}
-
 // discover advertises this identity on the local network, once, and lets found know of
 // others that do the same for the job, who may be anybody.
 func (i *identity) discover(found func(elastic.Member)) {
@@ -167,14 +87,39 @@ func (i *identity) discover(found func(elastic.Member)) {
 	})
 }
 
-// contactPeriod is the time between two looks for members to ask.
-const contactPeriod = 100 * time.Millisecond
-
-// equip sets the secret with which the identity proves itself from now on.
-func (i *identity) equip(secret []byte) {
+// equip sets what the identity shows to members from now on.
+func (i *identity) equip(c ticket.Credential) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.proof = ticket.BySecret(secret)
+	i.credential = c
+}
+
+// forgetAfter is how long peers that were kicked keep their connections, so that they can be
+// told.
+const forgetAfter = time.Second
+
+// bar takes the connections of peers that were kicked, in a while, and refuses them.
+func (i *identity) bar(ids []elastic.ID) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, id := range ids {
+		if i.barred[id] || i.closed {
+			continue
+		}
+		if i.barred == nil {
+			i.barred = make(map[elastic.ID]bool)
+		}
+		i.barred[id] = true
+		i.work.Go(func() {
+			timer := time.NewTimer(forgetAfter)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+				i.net.Forget(id)
+			case <-i.ctx.Done():
+			}
+		})
+	}
 }
 
 // Introduce implements elastic.Network. Members to whom this identity has to prove itself
@@ -190,10 +135,10 @@ func (i *identity) Introduce(members []elastic.Member) error {
 		if i.shown[m.ID] == nil && !i.closed {
 			done := make(chan struct{})
 			i.shown[m.ID] = done
-			proof := i.proof
+			credential := i.credential
 			i.work.Go(func() {
 				defer close(done)
-				i.show(m, proof)
+				i.show(m, credential)
 			})
 		}
 	}
@@ -203,10 +148,10 @@ func (i *identity) Introduce(members []elastic.Member) error {
 
 // show proves this identity to a member. If that fails nothing is known of the member,
 // which whoever sends to it will find, and the next Introduce tries again.
-func (i *identity) show(m elastic.Member, p ticket.Proof) {
+func (i *identity) show(m elastic.Member, c ticket.Credential) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
-	if _, err := i.net.Prove(ctx, m, p); err != nil {
+	if err := i.net.Prove(ctx, m, c); err != nil {
 		i.mu.Lock()
 		delete(i.shown, m.ID)
 		i.mu.Unlock()

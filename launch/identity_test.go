@@ -3,21 +3,25 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
 // fakeNet is a network on which some members accept proofs.
 type fakeNet struct {
 	accept map[elastic.ID]error // nil: accepts; missing: cannot be reached
+	deaf   map[string]error     // addresses at which nobody answers
 	pause  time.Duration        // that a proof takes
 
 	mu         sync.Mutex
@@ -31,20 +35,34 @@ func newFakeNet(accept map[elastic.ID]error) *fakeNet {
 	return &fakeNet{accept: accept, proven: make(map[elastic.ID]int), introduced: make(map[elastic.ID]bool)}
 }
 
-func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, p ticket.Proof) ([]byte, error) {
+func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, _ ticket.Credential) error {
 	<-time.After(f.pause)
 	f.mu.Lock()
 	err, there := f.accept[m.ID]
 	f.mu.Unlock()
 	if !there {
 		<-ctx.Done()
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.proven[m.ID]++
 	f.introduced[m.ID] = err == nil
-	return []byte("secret"), err
+	return err
+}
+
+// Identify finds the member of an ID at that address, or what deaf says.
+func (f *fakeNet) Identify(ctx context.Context, addr string) (elastic.Member, error) {
+	if err, is := f.deaf[addr]; is {
+		return elastic.Member{}, err
+	}
+	return elastic.Member{ID: elastic.ID(addr)}, nil
+}
+
+func (f *fakeNet) Forget(id elastic.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.introduced[id] = false
 }
 
 func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) error {
@@ -106,7 +124,7 @@ func membersOf(ids ...elastic.ID) []elastic.Member {
 // A newcomer's messages wait until it has proven itself.
 func TestIdentityProvesBeforeItSends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFakeNet(map[elastic.ID]error{"a": nil, "b": nil, "bad": ticket.ErrWrong})
+		f := newFakeNet(map[elastic.ID]error{"a": nil, "b": nil, "bad": ticket.ErrUnknown})
 		f.pause = time.Second
 		i := f.identity(nil)
 		for range 2 { // the second time adds nothing
@@ -164,38 +182,74 @@ func TestIdentityInView(t *testing.T) {
 }
 
 func TestIntroduceBy(t *testing.T) {
-	expired := errors.Join(ticket.ErrExpired)
+	gone := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	for name, c := range map[string]struct {
-		accept       map[elastic.ID]error
-		named, found []elastic.ID
-		want         string // part of the error, "" for none
+		accept map[elastic.ID]error
+		deaf   map[string]error
+		addrs  []string
+		found  []elastic.ID
+		want   string // part of the error, "" for none
+		within time.Duration
 	}{
-		"one of several":      {map[elastic.ID]error{"b": nil}, []elastic.ID{"a", "b"}, nil, ""},
-		"only one found":      {map[elastic.ID]error{"c": nil}, []elastic.ID{"a"}, []elastic.ID{"self", "c"}, ""},
-		"wrong":               {map[elastic.ID]error{"a": ticket.ErrWrong}, []elastic.ID{"a", "b"}, nil, "wrong ticket"},
-		"expired":             {map[elastic.ID]error{"a": expired}, []elastic.ID{"a"}, nil, "expired"},
-		"a stranger refuses":  {map[elastic.ID]error{"c": ticket.ErrWrong}, []elastic.ID{"a"}, []elastic.ID{"c"}, "2 members were asked"},
-		"nobody is there":     {nil, []elastic.ID{"a", "b"}, nil, "2 members were asked and none has let this peer in (patience)"},
-		"nobody is known":     {nil, nil, nil, "no member is known"},
-		"an impostor answers": {map[elastic.ID]error{"a": errors.New("impostor")}, []elastic.ID{"a"}, nil, "impostor"},
+		"one of several":      {map[elastic.ID]error{"b": nil}, nil, []string{"a", "b"}, nil, "", 0},
+		"one is gone":         {map[elastic.ID]error{"b": nil}, map[string]error{"a": gone}, []string{"a", "b"}, nil, "", 0},
+		"only one found":      {map[elastic.ID]error{"c": nil}, nil, []string{"a"}, []elastic.ID{"self", "c"}, "", 0},
+		"another's address":   {map[elastic.ID]error{"a": ticket.ErrOtherJob, "b": nil}, nil, []string{"a", "b"}, nil, "", 0},
+		"unknown":             {map[elastic.ID]error{"a": ticket.ErrUnknown}, nil, []string{"a", "b"}, nil, "no member knows this ticket", 10 * time.Second},
+		"ended":               {map[elastic.ID]error{"a": ticket.ErrEnded}, map[string]error{"b": gone}, []string{"a", "b"}, nil, "has ended", 10 * time.Second},
+		"kicked":              {map[elastic.ID]error{"a": ticket.ErrKicked}, nil, []string{"a"}, nil, "kicked", 10 * time.Second},
+		"expired":             {map[elastic.ID]error{"a": fmt.Errorf("p2p: %w", ticket.ErrExpired)}, nil, []string{"a"}, nil, "expired", 1},
+		"used up":             {map[elastic.ID]error{"c": ticket.ErrUsedUp}, nil, []string{"a"}, []elastic.ID{"c"}, "used up", 1},
+		"a stranger refuses":  {map[elastic.ID]error{"c": ticket.ErrUnknown}, nil, []string{"a"}, []elastic.ID{"c"}, "no member has let this peer in for 1m0s", 0},
+		"all are gone":        {nil, map[string]error{"/ip4/192.0.2.1/tcp/7": gone}, []string{"/ip4/192.0.2.1/tcp/7"}, nil, "192.0.2.1:7: connection refused: nobody listens there", 15 * time.Second},
+		"nobody answers":      {nil, map[string]error{"a": context.DeadlineExceeded}, []string{"a"}, nil, "a: no answer: is the host up", 0},
+		"two hang":            {nil, nil, []string{"a", "b"}, nil, "no member has let this peer in for 1m0s (2 addresses tried)", 0},
+		"an impostor answers": {map[elastic.ID]error{"a": p2p.ErrImpostor}, nil, []string{"a"}, nil, "no member of the job", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := newFakeNet(c.accept).identity(nil)
-				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("patience"))
-				defer cancel()
+				f := newFakeNet(c.accept)
+				f.deaf = c.deaf
+				i := f.identity(nil)
 				found := func() []elastic.Member { return membersOf(c.found...) }
-				by, secret, err := i.introduceBy(ctx, ticket.Proof{}, membersOf(c.named...), found)
+				begun := time.Now()
+				by, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
 				switch {
-				case c.want == "" && (err != nil || string(secret) != "secret" || c.accept[by.ID] != nil || string(i.proof.Key) != "secret"):
-					t.Errorf("got %q, %v", secret, err)
+				case c.want == "" && (err != nil || c.accept[by.ID] != nil || len(i.credential.Signers) != 1):
+					t.Errorf("got %v, %v", by, err)
 				case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 					t.Errorf("got %v, want %q", err, c.want)
+				case c.within > 0 && time.Since(begun) > c.within:
+					t.Errorf("after %v", time.Since(begun))
+				case err != nil && len(err.Error()) > 200:
+					t.Errorf("%d bytes: %v", len(err.Error()), err)
 				}
 				_ = i.Close()
 			})
 		})
 	}
+}
+
+// A member that was kicked is told before its connections are taken.
+func TestBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(nil)
+		f.introduced["a"] = true
+		i := f.identity(nil)
+		i.bar([]elastic.ID{"a"})
+		i.bar([]elastic.ID{"a"})
+		synctest.Wait()
+		if !f.introduced["a"] {
+			t.Error("it was not told")
+		}
+		<-time.After(2 * forgetAfter)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.introduced["a"] {
+			t.Error("it was not forgotten")
+		}
+		_ = i.Close()
+	})
 }
 
 func TestIdentityDiscovers(t *testing.T) {

@@ -51,7 +51,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	defer cancel(nil)
 	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env}
+	p := &peer{a: a, env: env, door: &door{job: env.job}, passes: make(chan pass, 1)}
 	if err := first(ctx, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
 	}
@@ -67,7 +67,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 //  1. listen, under a fresh identity
 //  2. open the control socket, so that a peer that waits for others can be seen
 //  3. say hello, and wait to be told how to join
-//  4. get hold of the job's secret, and let in the first members
+//  4. show by what right it comes, or let in the first members
 //  5. agree on the first view and connect, or have the group ask to be let in
 //
 // The group closes the parts in the order network, discovery, control socket, launcher:
@@ -77,7 +77,8 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.a.Close())
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
-		services{status: p.a.status, stop: terminate, scale: p.a.scale, ticket: p.issue})
+		services{status: p.a.status, stop: terminate, scale: p.a.scale,
+			ticket: p.issue, refresh: p.refresh, revoke: p.revoke, kick: p.kick})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
 	if err == nil {
@@ -93,6 +94,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	cfg.Closers = closers
 	cfg.Started = func(g *elastic.Group) { // also before all are there
+		p.door.open(g)
 		p.a.watchDead(g.Dead)
 		p.a.watchOrders(func(m message) { p.ordered(g, m) })
 		p.begun()
@@ -124,7 +126,10 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	}
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a}
+		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.door.entry}
+	if order.Root != "" {
+		cfg.Grants = []elastic.Grant{{Key: elastic.ID(order.Root)}}
+	}
 	if len(order.Peers) == 0 {
 		cfg.Contacts = p.contacts
 	}

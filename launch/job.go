@@ -112,10 +112,45 @@ func (j *Job) scale(ctx context.Context, what request, launcher int) (string, er
 // Ticket asks for a ticket that holds for that long, 1 s to 10 years. It opens the job: from
 // then on its peers listen on the network, but for those that were told not to.
 func (j *Job) Ticket(ctx context.Context, valid time.Duration) (Ticket, error) {
-	if valid < minValid || valid > maxValid {
-		return Ticket{}, fmt.Errorf("launch: %w: ticket valid for %v, want %v to %v", ErrOptions, valid, minValid, maxValid)
+	return j.Invite(ctx, Invitation{Valid: valid})
+}
+
+// Invitation says what a ticket is good for.
+type Invitation struct {
+	Valid time.Duration // 1 s to 10 years
+	Uses  int           // peers that it lets in, 0 for any number
+}
+
+// Invite is Ticket for one that lets in so many peers.
+func (j *Job) Invite(ctx context.Context, i Invitation) (Ticket, error) {
+	switch {
+	case i.Valid < minValid || i.Valid > maxValid:
+		return Ticket{}, fmt.Errorf("launch: %w: ticket valid for %v, want %v to %v", ErrOptions, i.Valid, minValid, maxValid)
+	case i.Uses < 0:
+		return Ticket{}, fmt.Errorf("launch: %w: ticket for %d peers, want 0 (any number) or more", ErrOptions, i.Uses)
 	}
-	return j.askTicket(ctx, request{Request: "ticket", ValidMS: valid.Milliseconds()})
+	return j.askTicket(ctx, request{Request: "ticket", ValidMS: i.Valid.Milliseconds(), Uses: uint64(i.Uses)})
+}
+
+// Refresh returns a ticket of the job with the addresses of members that live now. It lets in
+// as many peers, and as long, as before.
+func (j *Job) Refresh(ctx context.Context, ticket string) (Ticket, error) {
+	return j.askTicket(ctx, request{Request: "refresh", Ticket: ticket})
+}
+
+// Revoke calls back a ticket, named by its text or ID, or with "" all of the job: it lets in
+// nobody from then on. Peers that have come by it stay. Revoke returns what it did, for people.
+func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
+	answer, err := j.ask(ctx, request{Request: "revoke", Ticket: ticket}, func(socketName) bool { return true })
+	return answer.Done, err
+}
+
+// Kick puts a peer out of the job, named by its ID as Status shows it or by its index if only
+// one has it. It is never let in again, nor is anybody by its ticket. Kick returns what it did,
+// for people.
+func (j *Job) Kick(ctx context.Context, peer string) (string, error) {
+	answer, err := j.ask(ctx, request{Request: "kick", Peer: peer}, func(socketName) bool { return true })
+	return answer.Done, err
 }
 
 // askTicket makes a request for a ticket.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // meeting collects the hellos of the peers and decides what they are told. It is
@@ -31,8 +32,9 @@ type meeting struct {
 	finished bool // a member has ended well
 	gather   bool // no member lives, and not all that run have said hello
 
-	dead  []elastic.ID   // of guests that ended after the start
-	names map[string]int // local index by short ID, of processes that have ended, too
+	dead  []elastic.ID                     // of guests that ended after the start
+	signs func(newcomer elastic.ID) []byte // makes passes; nil where another launcher began the job
+	names map[string]int                   // local index by short ID, of processes that have ended, too
 }
 
 // guest is one process, by its local index.
@@ -58,6 +60,14 @@ type letter struct {
 func newMeeting(n int, order startOrder, late bool) *meeting {
 	m := &meeting{order: order, guests: make(map[int]*guest), started: late, names: make(map[string]int)}
 	m.latest.Members, m.order.Contacts = order.Contacts, nil
+	if len(order.Secret) > 0 {
+		signer := ticket.SignerOf(order.Secret)
+		m.order.Root = signer.ID
+		m.signs = func(newcomer elastic.ID) []byte {
+			c := signer.Claim(string(newcomer))
+			return c.Signature[:]
+		}
+	}
 	for i := range n {
 		m.guests[i] = &guest{}
 	}
@@ -80,8 +90,10 @@ func (m *meeting) hello(i int, self elastic.Member) []letter {
 	switch {
 	case m.broken != "":
 		return m.tell(message{Abort: m.broken})
+	case m.started && g.told && m.signs != nil: // a new ID
+		return []letter{{i, message{Pass: &pass{self.ID, m.signs(self.ID)}}}}
 	case m.started && g.told:
-		return nil // a new ID
+		return nil
 	case m.gather:
 		return nil // anew answers
 	case m.started:
@@ -104,7 +116,7 @@ func (m *meeting) tryStart() []letter {
 		order.Peers = append(order.Peers, g.self)
 	}
 	m.started = true
-	m.latest = known{Members: order.Peers, Secret: order.Secret}
+	m.latest = known{Members: order.Peers}
 	return m.tell(message{Start: &order})
 }
 
@@ -112,8 +124,10 @@ func (m *meeting) tryStart() []letter {
 func (m *meeting) late(i int) []letter {
 	order := m.order
 	order.Sole = len(m.order.Secret) > 0 && !m.strangers()
-	if order.Contacts = m.contacts(i); len(m.latest.Secret) > 0 {
-		order.Secret, order.Ticket = m.latest.Secret, "" // tickets expire
+	order.Contacts = m.contacts(i)
+	order.Own = slices.ContainsFunc(m.latest.Members, func(p elastic.Member) bool { return p.Launcher == m.order.Launcher })
+	if m.signs != nil {
+		order.Pass = m.signs(m.guests[i].self.ID)
 	}
 	out := []letter{{i, message{Start: &order}}}
 	for _, id := range m.dead {
@@ -144,8 +158,7 @@ func (m *meeting) contacts(i int) []elastic.Member {
 	return out
 }
 
-// learn takes what a peer knows of the group. A launcher that joins by a ticket has the
-// job's secret from it.
+// learn takes what a peer knows of the group.
 func (m *meeting) learn(k known) {
 	k.Open = k.Open || m.latest.Open // no job is closed again
 	if k.Epoch >= m.latest.Epoch {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 func peerID(i int) elastic.ID { return elastic.ID("12D3KooW-peer-" + string(rune('a'+i))) }
@@ -44,7 +45,7 @@ func TestMeetingAllJoin(t *testing.T) {
 	}
 	for i, l := range letters {
 		s := l.msg.Start
-		if l.to != i || s == nil || len(s.Peers) != 3 || !s.Sole || len(s.Secret) != secretSize {
+		if l.to != i || s == nil || len(s.Peers) != 3 || !s.Sole || s.Root == "" || len(s.Pass) > 0 {
 			t.Fatalf("letter %d: %+v", i, l)
 		}
 		if p := s.Peers[i]; p.ID != peerID(i) || p.Index != i || p.Launcher != "launcher" {
@@ -105,14 +106,13 @@ func TestMeetingDeathIsTold(t *testing.T) {
 	}
 }
 
-// A peer that is started late, or again, gets contacts that may live, the secret, and the
+// A peer that is started late, or again, gets contacts that may live, a pass, and the
 // deaths of before.
 func TestMeetingLatePeer(t *testing.T) {
 	m := met(t, 3)
 	m.exit(0, "ended", true)
 	far := elastic.Member{ID: "far", Host: "elsewhere", Launcher: "another"}
-	m.learn(known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}},
-		Secret: testOrder().Secret})
+	m.learn(known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}}})
 	for round, i := range []int{0, 7} {
 		sole := round == 0 // after the first a member of another launcher is known
 		m.expect(i)
@@ -122,7 +122,7 @@ func TestMeetingLatePeer(t *testing.T) {
 		self := elastic.Member{ID: elastic.ID("late-" + string(rune('0'+i)))}
 		letters := m.hello(i, self)
 		s := letters[0].msg.Start
-		if s == nil || len(s.Peers) != 0 || s.Sole != sole || len(s.Secret) != secretSize || letters[0].to != i {
+		if s == nil || len(s.Peers) != 0 || s.Sole != sole || !ticket.ClaimOf(s.Root, s.Pass).Proves(s.Root, string(self.ID)) || letters[0].to != i {
 			t.Fatalf("peer %d: got %+v", i, letters[0])
 		}
 		for _, c := range s.Contacts {
@@ -136,7 +136,7 @@ func TestMeetingLatePeer(t *testing.T) {
 		if got := addressees(letters, peerID(0)); !slices.Equal(got, []int{i}) {
 			t.Errorf("peer %d: the earlier death is told to %v", i, got)
 		}
-		m.learn(known{Epoch: 6, Members: []elastic.Member{far, {ID: peerID(1), Launcher: "launcher"}}, Secret: testOrder().Secret})
+		m.learn(known{Epoch: 6, Members: []elastic.Member{far, {ID: peerID(1), Launcher: "launcher"}}})
 	}
 	if !m.strangers() || m.host(far.ID.Short()) != "elsewhere" {
 		t.Error("a member of another launcher is not seen as such")
@@ -146,14 +146,14 @@ func TestMeetingLatePeer(t *testing.T) {
 	}
 }
 
-// A launcher that joins by a ticket hands it on until it knows the secret.
+// A launcher that joins by a ticket hands it on, and signs for nobody.
 func TestMeetingByTicket(t *testing.T) {
 	m := newMeeting(2, startOrder{Launcher: "second", Ticket: "ticket"}, true)
-	if s := m.hello(1, elastic.Member{ID: peerID(1)})[0].msg.Start; s.Ticket != "ticket" || s.Secret != nil || s.Sole {
+	if s := m.hello(1, elastic.Member{ID: peerID(1)})[0].msg.Start; s.Ticket != "ticket" || s.Root != "" || s.Pass != nil || s.Sole {
 		t.Errorf("the first one is told %+v", s)
 	}
-	m.learn(known{Epoch: 3, Members: []elastic.Member{{ID: peerID(1), Launcher: "second"}}, Secret: testOrder().Secret})
-	if s := m.hello(0, elastic.Member{ID: peerID(0)})[0].msg.Start; s.Ticket != "" || len(s.Secret) == 0 || len(s.Contacts) != 1 || s.Sole {
+	m.learn(known{Epoch: 3, Members: []elastic.Member{{ID: peerID(1), Launcher: "second"}}})
+	if s := m.hello(0, elastic.Member{ID: peerID(0)})[0].msg.Start; s.Ticket != "ticket" || s.Pass != nil || len(s.Contacts) != 1 || s.Sole {
 		t.Errorf("the second one is told %+v", s)
 	}
 }
@@ -206,4 +206,22 @@ func TestMeetingAnswersEverybody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The launcher that began the job signs for new identities of its peers, and its key stays
+// with it.
+func TestMeetingSignsForNewID(t *testing.T) {
+	m := met(t, 2)
+	letters := m.hello(1, elastic.Member{ID: "new"})
+	if len(letters) != 1 || letters[0].to != 1 || letters[0].msg.Pass == nil {
+		t.Fatalf("got %+v", letters)
+	}
+	p := letters[0].msg.Pass
+	if root := m.order.Root; p.ID != "new" || !ticket.ClaimOf(root, p.Signature).Proves(root, "new") {
+		t.Errorf("got %+v", p)
+	}
+	line, err := message{Start: &m.order}.encode()
+	if err != nil || bytes.Contains(line, []byte("secret")) {
+		t.Errorf("peers are told %s, %v", line, err)
+	}
 }

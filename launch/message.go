@@ -20,13 +20,14 @@ const (
 	maxMessage = 8 << 20      // bytes of a line; a list of maxMembers peers fits
 	maxMembers = 2 * maxPeers // members of a group, peers of several launchers
 	maxAddrs   = 64           // addresses of a peer
-	secretSize = 32           // bytes of a job's secret
+	secretSize = 32           // bytes of a launcher's secret
+	passSize   = 64           // bytes of a signature under a newcomer's ID
 )
 
 // message is a line between launcher and peer; exactly one field is set. The order is
 //
 //	peer        hello ................ any of event, suspect, scale, known, renew ......... (end)
-//	launcher          ... start or abort ... any of dead, scaled, finished, start again ......................... (end: it died)
+//	launcher          ... start or abort ... any of dead, scaled, finished, pass, start again ......................... (end: it died)
 //
 // New fields may be added. A line with none that the reader knows is an error.
 type message struct {
@@ -62,6 +63,14 @@ type message struct {
 	Dead elastic.ID `json:"dead,omitempty"`
 	// Scaled answers Scale.
 	Scaled *scaleResult `json:"scaled,omitempty"`
+	// Pass answers Renew, if this launcher began the job.
+	Pass *pass `json:"pass,omitempty"`
+}
+
+// pass is the launcher's signature under the ID of one of its peers: the right to join.
+type pass struct {
+	ID        elastic.ID `json:"id"`
+	Signature []byte     `json:"signature"`
 }
 
 // startOrder tells a peer how to become a member.
@@ -71,9 +80,18 @@ type startOrder struct {
 	Peers []elastic.Member `json:"peers,omitempty"`
 	// Contacts are members of the running group that such a peer may ask.
 	Contacts []elastic.Member `json:"contacts,omitempty"`
-	// Secret is the job's. A peer without it has a ticket.
-	Secret []byte `json:"secret,omitempty"`
+	// Secret makes the key of the launcher that began the job. It never leaves the launcher.
+	Secret []byte `json:"-"`
+	// Root is the public key of the launcher that began the job, if this one did.
+	Root string `json:"root,omitempty"`
+	// Pass is by what right the peer joins; one without has a ticket, or is of the first view.
+	Pass   []byte `json:"pass,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
+	// Own: peers of this launcher have been let in, by whom those that come later may be, too,
+	// when the ticket is not good any more.
+	Own bool `json:"own,omitempty"`
+	// JoinTimeout is how long a peer looks for a member that lets it in.
+	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
 
 	// LAN: the job may be found on the local network.
 	LAN bool `json:"lan,omitempty"`
@@ -93,7 +111,6 @@ type startOrder struct {
 type known struct {
 	Epoch   uint64           `json:"epoch"`
 	Members []elastic.Member `json:"members"` // in rank order
-	Secret  []byte           `json:"secret"`
 	// Open: the job was opened to the network, on which later peers listen from the start.
 	Open bool `json:"open,omitempty"`
 }
@@ -131,7 +148,7 @@ func decodeMessage(line []byte) (message, error) {
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
-		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil} {
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil} {
 		if there {
 			set++
 		}
@@ -144,10 +161,8 @@ func (m message) check() error {
 			return fmt.Errorf("launch: decode message: %w", err)
 		}
 	}
-	for _, secret := range m.secrets() {
-		if len(secret) != 0 && len(secret) != secretSize {
-			return fmt.Errorf("launch: decode message: secret of %d bytes", len(secret))
-		}
+	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize || m.Pass != nil && len(m.Pass.Signature) != passSize {
+		return errors.New("launch: decode message: a pass of another length")
 	}
 	return m.checkProgram()
 }
@@ -196,17 +211,6 @@ func (m message) members() [][]elastic.Member {
 		return [][]elastic.Member{m.Start.Peers, m.Start.Contacts}
 	case m.Known != nil:
 		return [][]elastic.Member{m.Known.Members}
-	}
-	return nil
-}
-
-// secrets returns the secrets in m.
-func (m message) secrets() [][]byte {
-	switch {
-	case m.Start != nil:
-		return [][]byte{m.Start.Secret}
-	case m.Known != nil:
-		return [][]byte{m.Known.Secret}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestPipe(t *testing.T) {
 		{Hello: &elastic.Member{ID: "a", Index: 1, Host: "h", Addrs: []string{"/ip4/127.0.0.1/tcp/1"}}},
 		{Event: json.RawMessage(`{"event":"x"}`)},
 		{Suspect: "b"}, {Scale: &scaleOrder{Seq: 1, Peers: 2}}, {Scaled: &scaleResult{Seq: 1, Text: "x"}}, {Dead: "c"},
-		{Known: &known{Epoch: 3, Members: []elastic.Member{{ID: "a"}}, Secret: make([]byte, secretSize)}},
+		{Known: &known{Epoch: 3, Members: []elastic.Member{{ID: "a"}}}}, {Pass: &pass{"a", make([]byte, passSize)}},
 		{Start: &startOrder{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}, Launcher: "l", RejoinTimeout: 5, Sole: true}},
 		{Abort: "a\nreason"},
 	}
@@ -117,7 +117,7 @@ func TestPipeEndlessLine(t *testing.T) {
 func TestDecodeMessageBad(t *testing.T) {
 	many := func(n int) string { return strings.Repeat(`{"id":"a"},`, n-1) + `{"id":"a"}` }
 	for _, bad := range []string{"", "x", "{}", "[]", `{"abort":""}`, `{"abort":"a","event":{}}`, `{"hello":{}}`,
-		`{"start":{"peers":[{}]}}`, `{"known":{"members":[{}]}}`, `{"start":{"contacts":[{}]}}`, `{"start":{"secret":"AAAA"}}`,
+		`{"start":{"peers":[{}]}}`, `{"known":{"members":[{}]}}`, `{"start":{"contacts":[{}]}}`, `{"start":{"pass":"AAAA"}}`,
 		`{"dead":"a","suspect":"b"}`, `{"scale":null}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
 		`{"start":{"peers":[` + many(maxMembers+1) + `]}}`} {
 		if m, err := decodeMessage([]byte(bad)); err == nil {

@@ -66,6 +66,9 @@ type Options struct {
 	// host), or the one that Ticket is for.
 	Join   bool
 	Ticket string
+	// JoinTimeout is how long a peer looks for a member that lets it in, without an answer from
+	// one; 0 means 1 min.
+	JoinTimeout time.Duration
 
 	MinPeers      int           // the group waits when fewer are left; 0 means 1
 	Quorum        string        // majority (also "") or any: who may go on after a loss
@@ -101,6 +104,8 @@ const (
 	defaultGrace = 10 * time.Second
 	// defaultConnect is the ConnectTimeout of Options that name none.
 	defaultConnect = 10 * time.Second
+	// defaultJoin is the JoinTimeout of Options that name none.
+	defaultJoin = time.Minute
 	// defaultRejoin is the RejoinTimeout of Options that name none.
 	defaultRejoin = 10 * time.Minute
 )
@@ -156,6 +161,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("state rate of %d bytes a second, want more than 0", o.StateRate)
 	case o.ConnectTimeout < 0:
 		return fmt.Errorf("connect timeout %v, want more than 0", o.ConnectTimeout)
+	case o.JoinTimeout < 0:
+		return fmt.Errorf("join timeout %v, want more than 0", o.JoinTimeout)
 	case o.RejoinTimeout < 0:
 		return fmt.Errorf("rejoin timeout %v, want more than 0", o.RejoinTimeout)
 	}
@@ -207,6 +214,9 @@ func (o *Options) defaults() {
 	}
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
+	}
+	if o.JoinTimeout == 0 {
+		o.JoinTimeout = defaultJoin
 	}
 	if o.RejoinTimeout == 0 {
 		o.RejoinTimeout = defaultRejoin

@@ -77,6 +77,8 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 1
 	case o.gaveUp || quorum:
 		return StatusQuorum
+	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.completed():
+		return 1 // what goes on without these peers is not theirs to tell
 	case o.member && o.completed():
 		return 0 // a loop of the user's own, which reports no result, has gone on to its end
 	case len(o.failures()) > 0:

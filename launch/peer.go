@@ -1,9 +1,9 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -25,17 +25,20 @@ type peer struct {
 	mu     sync.Mutex
 	host   *p2p.Host // of the present identity
 	id     *identity
-	latest known               // the view that was entered last, and the job's secret
+	latest known               // the view that was entered last
 	public bool                // the job can be found on the local network
 	told   map[elastic.ID]bool // members that were asked to listen on the network
+
+	door   *door
+	passes chan pass      // the latest for a new identity
+	local  *ticket.Ticket // for joining on this host, guarded by issuing
+
+	issuing sync.Mutex // held by who makes a ticket
 
 	opening sync.Mutex // held by who opens this peer
 	wide    bool       // guarded by mu: the peer listens on the network in an open job
 	found   finds      // on the local network
 }
-
-// joinPeriod is how long a peer looks for a member that lets it in.
-const joinPeriod = 30 * time.Second
 
 // open makes a fresh identity, which listens.
 func (p *peer) open(ctx context.Context) error {
@@ -48,7 +51,7 @@ func (p *peer) open(ctx context.Context) error {
 		return err
 	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
-		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen})
+		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, Door: p.door.answer})
 	if err != nil {
 		return err
 	}
@@ -93,59 +96,142 @@ func (p *peer) finds() []elastic.Member {
 // admit gets the present identity as far as to be listened to by members, and lets in
 // those of the first view.
 func (p *peer) admit(ctx context.Context) error {
-	secret := p.order.Secret
 	var err error
 	switch {
 	case len(p.order.Peers) > 0:
 		err = p.id.belong(p.order.Peers)
-	case len(secret) > 0:
-		p.id.equip(secret)
+	case len(p.order.Pass) > 0:
+		p.id.equip(p.byLauncher(p.order.Pass))
 	default:
-		secret, err = p.useTicket(ctx)
+		err = p.useTicket(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.latest = known{Members: p.order.Peers, Secret: secret}
+	p.latest = known{Members: p.order.Peers}
 	p.mu.Unlock()
-	return p.host.SetSecret(secret)
+	return nil
 }
 
-// useTicket shows the ticket to members and returns the job's secret.
-func (p *peer) useTicket(ctx context.Context) ([]byte, error) {
+// byLauncher is what a peer shows to which the launcher has given a pass that began the job.
+func (p *peer) byLauncher(signature []byte) ticket.Credential {
+	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(p.env.job), Identity: ticket.IdentityOf(p.env.job, p.order.Root)}}
+	return c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
+}
+
+// useTicket gets this peer let in by the ticket, or, when that is not good any more and peers of
+// its launcher are members, by one of these.
+func (p *peer) useTicket(ctx context.Context) error {
 	t, err := ticket.Parse(p.order.Ticket)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, c := range t.Contacts {
-		p.order.Contacts = append(p.order.Contacts, elastic.Member{ID: elastic.ID(c.ID), Addrs: c.Addrs})
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, joinPeriod, fmt.Errorf("within %v", joinPeriod))
-	defer cancel()
 	p.publish()
-	by, secret, err := p.id.introduceBy(ctx, t.Proof(), p.order.Contacts, p.finds)
-	p.first = []elastic.Member{by}
-	p.mu.Lock()
-	p.found.prove(by.ID)
-	p.mu.Unlock()
-	return secret, err
+	err = p.showTicket(ctx, t)
+	if p.order.Own && (errors.Is(err, ticket.ErrExpired) || errors.Is(err, ticket.ErrUsedUp)) {
+		err = errors.Join(p.askNeighbour(ctx, &t), err)
+		if t.String() != p.order.Ticket {
+			p.order.Ticket = t.String()
+			err = p.showTicket(ctx, t)
+		}
+	}
+	if err != nil {
+		p.a.post(message{Note: clipNote(inner(err))}, history)
+	}
+	var lines *searchError
+	if errors.As(err, &lines) && len(lines.lines) > 1 {
+		for _, l := range lines.lines {
+			p.a.post(message{Note: clipNote("tried " + l)}, history)
+		}
+	}
+	return err
 }
 
-// reopen makes a new identity for a peer that was put out of the group.
+// askNeighbour gets a ticket from a peer of the job on this host.
+func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
+	j := &Job{name: p.env.job}
+	k, err := j.askTicket(ctx, request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
+	if err != nil {
+		return err
+	}
+	fresh, err := ticket.Parse(k.Text)
+	if err == nil {
+		*t = fresh
+	}
+	return err
+}
+
+// showTicket shows a ticket to members until one lets this peer in.
+func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
+	by, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	if err != nil {
+		return err
+	}
+	p.order.Contacts = append(p.order.Contacts, by)
+	p.first = []elastic.Member{by}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found.prove(by.ID)
+	return nil
+}
+
+// passPeriod is how long the launcher may take to sign for a new identity.
+const passPeriod = time.Second
+
+// reopen makes a new identity for a peer that was put out of the group. It comes back by a
+// claim of the identity before, or as it came first.
 func (p *peer) reopen(ctx context.Context) (elastic.Endpoint, error) {
+	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
 	if err := p.open(ctx); err != nil {
 		return elastic.Endpoint{}, err
 	}
-	k := p.known()
-	secret := k.Secret
-	p.host.Learn(k.Members)
-	p.id.equip(secret)
-	if err := p.host.SetSecret(secret); err != nil {
-		return elastic.Endpoint{}, errors.Join(err, p.id.Close())
-	}
+	self := p.id.ep.Self.ID
+	p.host.Learn(p.known().Members)
+	c := old.Credential(p.env.job, ticket.Identity{}, string(self))
 	p.a.renew(p.id.ep.Self)
+	if t, err := ticket.Parse(p.order.Ticket); err == nil {
+		c = c.With(t.Signer().Claim(string(self)), t.Signer().ID)
+	} else if signature := p.newPass(ctx, self); signature != nil {
+		c = c.With(ticket.ClaimOf(p.order.Root, signature), p.order.Root)
+	}
+	p.id.equip(c)
 	return p.id.endpoint(), nil
+}
+
+// newPass waits for the launcher to sign for a new identity, if it began the job and lives.
+func (p *peer) newPass(ctx context.Context, self elastic.ID) []byte {
+	if p.order.Root == "" {
+		return nil
+	}
+	timer := time.NewTimer(passPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case got := <-p.passes:
+			if got.ID == self {
+				return got.Signature
+			}
+		case <-timer.C:
+			return nil
+		case <-p.a.gone.Done():
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// passed takes a pass; the latest counts.
+func (p *peer) passed(got pass) {
+	select {
+	case <-p.passes:
+	default:
+	}
+	select {
+	case p.passes <- got:
+	default:
+	}
 }
 
 // begun notes the first view, of which the launcher has told: a job that waits for more peers
@@ -161,7 +247,9 @@ func (p *peer) begun() {
 func (p *peer) entered(v elastic.View) {
 	p.mu.Lock()
 	p.latest.Epoch, p.latest.Members = v.Epoch, p.host.Complete(v.Members)
+	id := p.id
 	p.mu.Unlock()
+	id.bar(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
 		p.openLater() // those who came while the job was being opened
@@ -197,26 +285,4 @@ func (p *peer) contacts() []elastic.Member {
 	}
 	all := slices.Concat(p.known().Members, p.order.Contacts, p.finds())
 	return slices.DeleteFunc(all, func(m elastic.Member) bool { return p.a.isDead(m.ID) })
-}
-
-// issue makes a ticket that holds for so long. Unless only this host uses it the job is
-// opened first.
-func (p *peer) issue(ctx context.Context, valid time.Duration, local bool) (Ticket, error) {
-	if p.known().Epoch == 0 {
-		return Ticket{}, errors.New("this peer is no member yet")
-	}
-	var note string
-	if !local {
-		note = p.openJob(ctx)
-		p.publish()
-	}
-	p.mu.Lock()
-	k, self := p.latest, p.id.ep.Self
-	p.mu.Unlock()
-	self.Addrs = p.host.Addrs()
-	t, err := ticket.New(k.Secret, p.env.job, time.Now().Add(valid), ticketContacts(p.host.Complete(k.Members), self))
-	if err != nil {
-		return Ticket{}, err
-	}
-	return Ticket{Text: t.String(), Job: p.env.job, Expires: t.Expiry, Note: note, Open: !onlyLoopback(self.Addrs)}, nil
 }

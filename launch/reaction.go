@@ -83,7 +83,7 @@ func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group's number may come to mean another
 	r.lobby.leave(e.Index)
-	e.Asked, e.result, e.PID = !c.asked.IsZero(), c.result, c.pid()
+	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero(), c.kicked, c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
 	if !e.failed() && !e.Asked {
 		r.meet.complete(e.Index)
@@ -209,6 +209,10 @@ func (r *runner) event(from int, line json.RawMessage) {
 		r.meet.viewed(b.Members)
 	case event.Lost:
 		r.suspect(b.Who)
+	case event.Leave:
+		if b.Reason == "kicked" {
+			r.kicked(b.Who, now)
+		}
 	case event.Done:
 		r.meet.complete(from)
 		r.out.dones = append(r.out.dones, doneReport{from, b})
@@ -220,6 +224,21 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.Quorum:
 		r.out.gaveUp = r.out.gaveUp || b.State == "gave-up"
 	}
+}
+
+// kicked notes that a member was put out, named by its short ID. A child of this launcher has to
+// end, and is not started again.
+func (r *runner) kicked(id string, now time.Time) {
+	i := r.meet.index(id)
+	c := r.children[i]
+	if c == nil || c.kicked || r.meet.shortID(i) != id {
+		return
+	}
+	c.kicked = true
+	if c.asked.IsZero() {
+		c.asked = now // it ends by itself, or is killed
+	}
+	r.say("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
 }
 
 // note says what a peer wants people to know, once for all peers.

@@ -90,13 +90,13 @@ func (r *runner) warnOfPlaintext() {
 // order is what the peers are told alike.
 func (o *Options) order() (startOrder, error) {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN}
+		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, JoinTimeout: o.JoinTimeout}
 	if o.Join {
 		return order, nil
 	}
 	order.Secret = make([]byte, secretSize)
 	if _, err := rand.Read(order.Secret); err != nil {
-		return startOrder{}, fmt.Errorf("launch: make the job's secret: %w", err)
+		return startOrder{}, fmt.Errorf("launch: make the job's key: %w", err)
 	}
 	return order, nil
 }

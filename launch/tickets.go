@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -13,6 +14,7 @@ import (
 // Ticket lets peers of other hosts and users join a job.
 type Ticket struct {
 	Text    string    `json:"text"` // one word for a command line
+	ID      string    `json:"id"`   // by which it can be revoked, and which lets in nobody
 	Job     string    `json:"job"`
 	Expires time.Time `json:"expires"`
 	// Note is for people: what to know about this ticket, or "".
@@ -21,9 +23,9 @@ type Ticket struct {
 	Open bool `json:"open,omitempty"`
 }
 
-// localTicket is how long the ticket holds that joins a job on the same host. It is used
-// at once: who is in has the job's secret.
-const localTicket = time.Hour
+// localTicket is how long the ticket holds that joins a job on the same host. Its holder may
+// start peers again as long as it runs.
+const localTicket = maxValid
 
 // find makes the name of the job to join, and the ticket if none is given.
 func (o *Options) find(ctx context.Context) error {
@@ -61,13 +63,18 @@ func openListen(listen string) string {
 	return listen
 }
 
-// shownContacts is how many members a ticket names: enough to survive the death of
-// some, and few enough for a line that can be copied.
-const shownContacts = 5
+const (
+	// shownContacts is how many members a ticket names: enough to survive the death of
+	// some, and few enough for a line that can be copied.
+	shownContacts = 5
+	// shownAddrs is how many addresses of a ticket's first member it names, which is the one that
+	// issues it, and moreAddrs how many of each other.
+	shownAddrs, moreAddrs = 4, 2
+)
 
 // ticketContacts chooses the members that a ticket names: this one, and then such of
 // other hosts before more of the same host.
-func ticketContacts(members []elastic.Member, self elastic.Member) []ticket.Contact {
+func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Member {
 	chosen := []elastic.Member{self}
 	hosts := map[string]bool{self.Host: true}
 	for _, sameHost := range []bool{false, true} {
@@ -80,11 +87,58 @@ func ticketContacts(members []elastic.Member, self elastic.Member) []ticket.Cont
 			chosen = append(chosen, m)
 		}
 	}
-	var out []ticket.Contact
-	for _, m := range chosen {
-		out = append(out, ticket.Contact{ID: string(m.ID), Addrs: m.Addrs})
+	return chosen
+}
+
+// ticketAddrs are the addresses of these members that a ticket names: of each those of the
+// best kind that it has. Who listens there is for them to tell, but for those who can only be
+// reached by way of another.
+func ticketAddrs(members []elastic.Member) []string {
+	var out []string
+	for i, m := range members {
+		var mine []string
+		most := shownAddrs
+		if i > 0 {
+			most = moreAddrs
+		}
+		best := addrKinds
+		for _, a := range m.Addrs {
+			kind := addrKind(a)
+			if kind < best {
+				best, mine = kind, nil
+			}
+			if kind == relayedAddr && !strings.Contains(a, "/p2p-circuit/p2p/") {
+				a += "/p2p/" + string(m.ID)
+			}
+			if kind == best && len(mine) < most {
+				mine = append(mine, a)
+			}
+		}
+		out = append(out, mine...)
 	}
 	return out
+}
+
+// The kinds of addresses, the best first.
+const (
+	netAddr = iota
+	linkAddr
+	relayedAddr
+	nearAddr
+	addrKinds
+)
+
+// addrKind returns the kind of a multiaddr.
+func addrKind(addr string) int {
+	switch {
+	case strings.Contains(addr, "/p2p-circuit"):
+		return relayedAddr
+	case onlyLoopback([]string{addr}):
+		return nearAddr
+	case strings.HasPrefix(addr, "/ip6/fe80:") || strings.HasPrefix(addr, "/ip6zone/"):
+		return linkAddr
+	}
+	return netAddr
 }
 
 // checkTicket reads a ticket before anything is started, and returns its job.
@@ -94,8 +148,8 @@ func checkTicket(text string, now time.Time) (job string, err error) {
 		return "", err
 	}
 	if now.After(t.Expiry) {
-		return "", fmt.Errorf("%w: it was good until %s, and this clock says %s", ticket.ErrExpired,
-			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		return "", fmt.Errorf(`%w at %s, and this clock says %s: ask for a new one with "elrun ticket %s"`, ticket.ErrExpired,
+			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339), t.Job)
 	}
 	if err := validJob(t.Job); err != nil {
 		return "", fmt.Errorf("%w: %w", ticket.ErrFormat, err)

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +15,14 @@ import (
 func TestServiceErrors(t *testing.T) {
 	s := testServices()
 	s.scale = func(context.Context, Host) (string, error) { return "", errNoLauncher }
-	s.ticket = func(context.Context, time.Duration, bool) (Ticket, error) { return Ticket{}, errors.New("no member") }
+	s.ticket = func(context.Context, request) (Ticket, error) { return Ticket{}, errors.New("no member") }
+	s.revoke = func(context.Context, string) (string, error) { return "", errors.New("no such ticket") }
+	s.kick = func(context.Context, string) (string, error) { return "", errors.New("no such peer") }
 	for line, want := range map[string]string{
 		`{"request":"scale","peers":2}`:         "has ended",
 		`{"request":"ticket","valid_ms":10000}`: "no member",
+		`{"request":"revoke","ticket":"x"}`:     "no such ticket",
+		`{"request":"kick","peer":"x"}`:         "no such peer",
 	} {
 		if r := s.answer(t.Context(), []byte(line)); !strings.Contains(r.Error, want) {
 			t.Errorf("%s: %+v", line, r)
@@ -34,7 +37,7 @@ func TestTicketContacts(t *testing.T) {
 	}
 	var ids []string
 	for _, c := range ticketContacts(members, members[1]) {
-		ids = append(ids, c.ID)
+		ids = append(ids, string(c.ID))
 	}
 	// Itself, one of each other host, and the first of what is left.
 	if got := strings.Join(ids, " "); got != "1 4 8 0 2" {
@@ -45,7 +48,7 @@ func TestTicketContacts(t *testing.T) {
 func TestCheckTicket(t *testing.T) {
 	expiry := time.Unix(5000, 0)
 	issue := func(job string) string {
-		k, err := ticket.New(bytes.Repeat([]byte{1}, ticket.KeySize), job, expiry, []ticket.Contact{{ID: "a"}})
+		k, err := ticket.New(job, ticket.Identity{}, [ticket.SeedSize]byte{1}, expiry, []string{"/ip4/192.0.2.1/tcp/7"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,15 +75,45 @@ func TestFindByName(t *testing.T) {
 	job := testJob(t)
 	serveJob(t, job, 77)
 	o := Options{Join: true, Job: job}
-	if err := o.find(t.Context()); err != nil || o.Ticket != "1h0m0s true" {
+	if err := o.find(t.Context()); err != nil || o.Ticket != "87600h0m0s true" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }
 
 func TestIssueBeforeJoining(t *testing.T) {
-	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil)}
-	if k, err := p.issue(t.Context(), time.Hour, true); err == nil {
+	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil), door: &door{}}
+	if k, err := p.issue(t.Context(), request{Local: true}); err == nil {
 		t.Errorf("got %+v", k)
 	}
 	_ = p.id.Close()
+}
+
+// Of each member a ticket names addresses of the best kind that it has.
+func TestTicketAddrs(t *testing.T) {
+	members := []elastic.Member{
+		{ID: "a", Addrs: []string{"/ip4/192.0.2.1/tcp/1", "/ip6/2001:db8::1/tcp/1", "/ip6/fe80::1/tcp/1", "/ip4/127.0.0.1/tcp/1"}},
+		{ID: "b", Addrs: []string{"/ip6/fe80::2/tcp/1", "/ip4/127.0.0.1/tcp/1"}},
+		{ID: "c", Addrs: []string{"/ip4/192.0.2.1/tcp/1/p2p/x/p2p-circuit", "/ip4/127.0.0.1/tcp/1"}},
+		{ID: "d", Addrs: []string{"/ip4/127.0.0.1/tcp/1"}},
+		{ID: "e", Addrs: []string{"/ip4/192.0.2.1/tcp/2", "/ip4/192.0.2.2/tcp/2", "/ip4/192.0.2.3/tcp/2"}},
+	}
+	want := "/ip4/192.0.2.1/tcp/1 /ip6/2001:db8::1/tcp/1 /ip6/fe80::2/tcp/1 /ip4/192.0.2.1/tcp/1/p2p/x/p2p-circuit/p2p/c " +
+		"/ip4/127.0.0.1/tcp/1 /ip4/192.0.2.1/tcp/2 /ip4/192.0.2.2/tcp/2"
+	if got := strings.Join(ticketAddrs(members), " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestChoosePeer(t *testing.T) {
+	v := elastic.View{Barred: []elastic.ID{"12D3KooWbarredpeer"}, Members: []elastic.Member{
+		{ID: "12D3KooWaaaaaaaa", Index: 0}, {ID: "12D3KooWbbbbbbbb", Index: 1}, {ID: "12D3KooWcccccccc", Index: 1}}}
+	for name, want := range map[string]string{
+		"0": "aaaaaaaa", "bbbbbbbb": "bbbbbbbb", "12D3KooWcccccccc": "cccccccc",
+		"1": "several peers", "2": "no peer 2", "": "no peer", "rredpeer": "kicked already",
+	} {
+		m, err := choosePeer(v, name)
+		if got := m.ID.Short() + fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%q: %s", name, got)
+		}
+	}
 }

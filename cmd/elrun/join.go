@@ -12,9 +12,18 @@ import (
 
 // joinCommand is elrun join.
 type joinCommand struct {
-	Ticket  string `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
-	Forever bool   `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
+	Ticket      string        `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
+	Forever     bool          `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
+	JoinTimeout time.Duration `default:"1m" placeholder:"D" help:"How long to look for a member that lets these peers in, without an answer from one (${default}); the addresses tried are listed then."`
 	jobFlags
+}
+
+// Validate is called by kong; its errors are usage errors.
+func (c *joinCommand) Validate() error {
+	if c.JoinTimeout <= 0 {
+		return fmt.Errorf("--join-timeout %v: want more than 0", c.JoinTimeout)
+	}
+	return c.jobFlags.Validate()
 }
 
 // Run starts peers that join a running job, and waits for their end.
@@ -40,7 +49,7 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 		return err
 	}
 	return c.run(ctx, t, func(o *launch.Options) {
-		o.Join, o.Ticket = true, ticket
+		o.Join, o.Ticket, o.JoinTimeout = true, ticket, c.JoinTimeout
 		if task != nil {
 			o.Peers, o.Label = max(1, int(c.Peers)), task.Label()
 		}
@@ -95,30 +104,4 @@ func nameTicket(args []string) []string {
 func isTicketForm(s string) bool {
 	version, ok := strings.CutPrefix(s, ticketPrefix)
 	return ok && version != "" && strings.Trim(version, "0123456789") == ""
-}
-
-// ticketCommand is elrun ticket.
-type ticketCommand struct {
-	Job   string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
-	Valid time.Duration `default:"24h" placeholder:"D" help:"How long the ticket holds (${default})."`
-}
-
-// Run prints a ticket.
-func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
-	if c.Valid <= 0 { // a mistake whether or not there is such a job
-		return fmt.Errorf("%w: ticket valid for %v, want more than 0", launch.ErrOptions, c.Valid)
-	}
-	job, err := launch.Find(ctx, c.Job)
-	if err != nil {
-		return err
-	}
-	k, err := job.Ticket(ctx, c.Valid)
-	if err != nil {
-		return err
-	}
-	if k.Note != "" {
-		fmt.Fprintf(t.stderr, "elrun: job %s: %s\n", k.Job, k.Note)
-	}
-	_, err = fmt.Fprintln(t.stdout, k.Text)
-	return err
 }

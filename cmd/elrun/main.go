@@ -3,7 +3,7 @@
 //
 //	elrun -n 4 ./train --lr 0.1
 //
-// It lets peers join a running job (ticket, join) and changes their number (scale), looks
+// It lets peers join a running job (ticket, join), puts one out (kick) and changes their number (scale), looks
 // at jobs (ps, status), ends them (stop), measures collectives (bench) and tries out what
 // jobs need (doctor). elrun --help lists all commands and flags.
 package main
@@ -37,6 +37,7 @@ type commands struct {
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
 	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
 	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
+	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and its ticket."`
 	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
 	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`

@@ -40,6 +40,14 @@
 // backs off for a time that doubles and is jittered by ID and round. A change costs at
 // most 6 messages per member when none is lost, and two round trips until it is known.
 //
+// # The ledger
+//
+// A view also says who may join: grants, each with the uses that it has and had, and the IDs
+// of those who were kicked, who are barred for good (ledger.go). Members make and revoke
+// grants and kick peers by a Change, as all else; Apply counts the uses of those who join,
+// and refuses one too many, so that no proposer can let in more. A view for the ledger
+// alone (reason ForGrant) has the same members.
+//
 // # Who is believed
 //
 // Every message has an author whose ID the network has authenticated. That makes no member

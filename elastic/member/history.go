@@ -163,9 +163,21 @@ func (h *history) part(i int, rest []Decision) branch {
 	return branch{known: true, root: v, rest: rest}
 }
 
-// Returns reports whether the peer of an ID may come back under another one, and by which grant
-// it was let in.
-func (m *Machine) Returns(id ID) (by ID, ok bool) {
-	before, ok := m.history.member(id)
-	return before.By, ok && m.history.returns(m.view, Member{By: before.By, Was: id})
+// Returns looks among the members of the past that may come back under another ID for one that
+// matches, as far as the log reaches. The result stands as Member would: its By and Was.
+func (m *Machine) Returns(match func(ID) bool) (by, was ID, ok bool) {
+	look := func(all []Member) bool {
+		for _, o := range all {
+			if match(o.ID) {
+				by, was = o.By, o.ID
+				return m.history.returns(m.view, Member{By: by, Was: was})
+			}
+		}
+		return false
+	}
+	ok = look(m.history.base.Members)
+	for i := 0; !ok && i < len(m.history.entries); i++ {
+		ok = look(m.history.entries[i].decision.Change.Join)
+	}
+	return by, was, ok
 }

@@ -9,7 +9,7 @@ const (
 	// ofView: a member of the present view. All that was decided rests on these.
 	ofView sender = iota
 	// outsider: anybody else: a peer that wants to join, a member that was put out, one of
-	// a later view or of another branch, or whoever else holds the job's secret.
+	// a later view or of another branch, or whoever else has a right to join.
 	outsider
 	// contact: to a peer that joins, one whom its owner named as a member.
 	contact

@@ -7,9 +7,11 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/elastic/member"
+	"github.com/elrun/elrun/testing/process"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -56,11 +58,14 @@ func newAttacker(ctx context.Context, t *testing.T, k ticket.Ticket, size int) *
 	return a
 }
 
-// enter shows the ticket.
+// enter shows the ticket to a member that it names, and to all others that this one names.
 func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
-	first := elastic.Member{ID: elastic.ID(k.Contacts[0].ID), Addrs: k.Contacts[0].Addrs}
-	secret, err := a.host.Prove(ctx, first, k.Proof())
+	first, err := a.host.Identify(ctx, k.Addrs[0])
 	if err != nil {
+		return err
+	}
+	shown := k.Credential(string(a.host.ID()))
+	if err := a.host.Prove(ctx, first, shown); err != nil {
 		return err
 	}
 	answer, err := a.request(ctx, first.ID, a.offer(nil))
@@ -73,11 +78,22 @@ func (a *attacker) enter(ctx context.Context, k ticket.Ticket) error {
 	}
 	a.members = reply.Members
 	for _, m := range a.members {
-		if _, err := a.host.Prove(ctx, m, ticket.BySecret(secret)); err != nil {
+		if err := a.prove(ctx, m, shown); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// prove shows a credential to a member, again if that has not heard of the ticket yet.
+func (a *attacker) prove(ctx context.Context, m elastic.Member, c ticket.Credential) (err error) {
+	if !process.Holds(ctx, time.Minute, func() bool {
+		err = a.host.Prove(ctx, m, c)
+		return !errors.Is(err, ticket.ErrUnknown)
+	}) {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return err
 }
 
 // offer returns an offer with fields over those of an honest one.

@@ -42,9 +42,9 @@ func startJob(t *testing.T, size int, flags ...string) *job {
 }
 
 // ticket asks for a ticket of the job.
-func (j *job) ticket(t *testing.T) ticket.Ticket {
+func (j *job) ticket(t *testing.T, flags ...string) ticket.Ticket {
 	t.Helper()
-	out, says, status := process.Command(t, "ticket", j.Name)
+	out, says, status := process.Command(t, append([]string{"ticket", j.Name}, flags...)...)
 	if status != 0 {
 		t.Fatal(says)
 	}
@@ -64,8 +64,8 @@ func (j *job) end(t *testing.T) {
 	j.Wait(t)
 }
 
-// finish lets the job end and checks that nothing has happened to it: it had one view until
-// members left at the end, its result is that of all steps, and nothing is left.
+// finish lets the job end and checks that nothing has happened to it: its members were the same until
+// they left at the end, its result is that of all steps, and nothing is left.
 func (j *job) finish(t *testing.T) {
 	t.Helper()
 	j.end(t)
@@ -97,7 +97,7 @@ func (j *job) checkLog(t *testing.T) {
 		case event.Lost, event.Fenced, event.Quorum, event.Join, event.Resync:
 			t.Errorf("%+v", e)
 		case event.View:
-			if body.Reason != "start" && body.Reason != "leave" {
+			if body.Reason != "start" && body.Reason != "leave" && body.Reason != "grant" {
 				t.Errorf("%+v", e)
 			}
 		}

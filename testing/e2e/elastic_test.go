@@ -258,10 +258,10 @@ func TestBadTickets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong, err := ticket.New(make([]byte, ticket.KeySize), good.Job, good.Expiry, good.Contacts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	minted, other, before := good, good, good
+	minted.Seed[0] ^= 1
+	other.Job = "other"
+	before.Identity[0] ^= 1
 	expired := e.issue(t, "--valid", "1s")
 	old, err := ticket.Parse(expired)
 	if err != nil {
@@ -271,7 +271,9 @@ func TestBadTickets(t *testing.T) {
 	for name, c := range map[string]struct{ ticket, want string }{
 		"garbage": {"elrun1.garbage", "bad ticket"},
 		"expired": {expired, "ticket expired"},
-		"wrong":   {wrong.String(), "wrong ticket"},
+		"minted":  {minted.String(), "no member knows this ticket"},
+		"other":   {other.String(), "the ticket is of another job"},
+		"before":  {before.String(), "the job of the ticket has ended"},
 	} {
 		second := e.join(t, "train", 1, c.ticket)
 		if status := second.Wait(t); status != 1 || !strings.Contains(second.Out.String()+second.Err.String(), c.want) {

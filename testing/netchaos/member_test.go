@@ -57,7 +57,8 @@ func takePart(ctx context.Context) error {
 
 // join enters the group: the first view, or the running job.
 func (o order) join(ctx context.Context) (*elastic.Group, error) {
-	secret := make([]byte, ticket.KeySize) // nobody else is on the network
+	job := ticket.SignerOf(nil) // nobody else is on the network
+	door := func(id elastic.ID, r ticket.Request) ticket.Answer { return job.Admit(string(id), r) }
 	host, err := p2p.Listen(ctx, p2p.Config{Job: "state", ListenAddrs: []string{"/ip4/0.0.0.0/tcp/0"}})
 	if err != nil {
 		return nil, err
@@ -75,13 +76,13 @@ func (o order) join(ctx context.Context) (*elastic.Group, error) {
 	if o.Index < o.First {
 		// Members are introduced before strangers may show a proof: one is not the other.
 		cfg.Peers = first
-		err = errors.Join(host.Introduce(first), host.SetSecret(secret))
+		err = host.Introduce(first)
+		host.SetDoor(door)
 	} else {
 		cfg.Contacts = func() []elastic.Member { return first }
-		err = host.SetSecret(secret)
+		host.SetDoor(door)
 		for _, m := range first {
-			_, proof := host.Prove(ctx, m, ticket.BySecret(secret))
-			err = errors.Join(err, proof)
+			err = errors.Join(err, host.Prove(ctx, m, job.Credential("state", ticket.Identity{}, string(host.ID()))))
 		}
 	}
 	if err != nil {

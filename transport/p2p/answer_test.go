@@ -7,27 +7,29 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// Whoever does not hold the key is not believed that a newcomer is in, be its proof made up,
-// the newcomer's own, or that of another pair.
-func TestAnswerOfImpostor(t *testing.T) {
-	p, wrong := proofOf(1), proofOf(2)
-	claim := p.Claim("new", "old")
-	for name, made := range map[string]struct {
-		proof ticket.MAC
-		want  error
+// A newcomer takes an answer as what it is: a member's word, an impostor's, or none yet.
+func TestTakeAnswer(t *testing.T) {
+	c := signer(1).Credential("test", ticket.Identity{}, "new")
+	said := func(a ticket.Answer, member, newcomer string) ticket.Answer {
+		return ticket.DecodeAnswer(a.Encode(member, newcomer))
+	}
+	in := ticket.Answer{Verdict: ticket.In, Signer: signer(1).ID}
+	used := ticket.Answer{Verdict: ticket.UsedUp, Signer: signer(1).ID}
+	for name, test := range map[string]struct {
+		answer ticket.Answer
+		want   error
 	}{
-		"right":            {p.Member("new", "old"), nil},
-		"nothing":          {ticket.MAC{}, ErrImpostor},
-		"another key":      {wrong.Member("new", "old"), ErrImpostor},
-		"sent back":        {claim.MAC, ErrImpostor},
-		"another member":   {p.Member("new", "other"), ErrImpostor},
-		"another newcomer": {p.Member("other", "old"), ErrImpostor},
+		"in":               {said(in, "old", "new"), nil},
+		"used up":          {said(used, "old", "new"), ticket.ErrUsedUp},
+		"unknown":          {said(ticket.Answer{Verdict: ticket.Unknown}, "old", "new"), ticket.ErrUnknown},
+		"not yet":          {said(ticket.Answer{Verdict: ticket.NotYet}, "old", "new"), errNotYet},
+		"nothing":          {ticket.Answer{}, ErrImpostor},
+		"another key":      {said(ticket.Answer{Verdict: ticket.In, Signer: signer(2).ID}, "old", "new"), ErrImpostor},
+		"another member":   {said(in, "other", "new"), ErrImpostor},
+		"another newcomer": {said(in, "old", "other"), ErrImpostor},
 	} {
-		answer := answerTo(answerIn, p, claim, proofOf(1).Key)
-		copy(answer[9:], made.proof[:])
-		secret, err := readAnswer(answer, p, claim)
-		if !errors.Is(err, made.want) || (secret == nil) != (made.want != nil) {
-			t.Errorf("%s: %v, secret of %d bytes", name, err, len(secret))
+		if err := takeAnswer(test.answer, c, "old", "new"); !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

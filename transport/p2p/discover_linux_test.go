@@ -11,7 +11,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
-	"github.com/elrun/elrun/transport/ticket"
 )
 
 // inside says that this process runs in a network namespace of its own.
@@ -51,7 +50,7 @@ func isolated(t testing.TB, script string, args ...string) *exec.Cmd {
 // discoverInside lets hosts of two jobs and one on loopback find each other, or not.
 func discoverInside(t *testing.T) {
 	all := p2p.Config{Job: "test"}
-	member, m := host(t, all, secret(1))
+	member, m := host(t, all, doorOf(key(1)))
 	newcomer, n := host(t, all, nil)
 	stranger, s := host(t, p2p.Config{Job: "another"}, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -75,7 +74,7 @@ func discoverInside(t *testing.T) {
 		if err := newcomer.Send(within(t, short), f.ID, nil); err == nil {
 			t.Error("trusted a hint")
 		}
-		if _, err := newcomer.Prove(within(t, long), f, ticket.BySecret(secret(1))); err != nil {
+		if err := newcomer.Prove(within(t, long), f, by(newcomer, key(1))); err != nil {
 			t.Error(err)
 		}
 	case <-within(t, long).Done():

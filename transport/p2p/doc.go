@@ -8,20 +8,20 @@
 //
 // A newcomer with a ticket of a running job has itself let in first:
 //
-//	secret, err := h.Prove(ctx, member, t.Proof()) // for one of the ticket's contacts
-//	err = h.SetSecret(secret)                      // and lets others in from now on
+//	member, err := h.Identify(ctx, t.Addrs[0])              // for one of the ticket's addresses
+//	err = h.Prove(ctx, member, t.Credential(string(h.ID()))) // and then at each other member
 //
 // A Host has a fresh identity and lets in only the members it was told of, and those that
-// prove to hold the job's secret or a ticket. A connection between two hosts carries
+// show a right to join to its door (SetDoor). A connection between two hosts carries
 // their control streams, bulk streams, and, per epoch, two streams of the data plane, one of
 // which makes way for a connection of its own where there can be one.
 //
 // # Strangers
 //
-// Without a secret a stranger is refused right after the security handshake. With one it
+// Without a door a stranger is refused right after the security handshake. With one it
 // gets into the lobby (lobby.go): few connections, for a short time, with one stream
-// each, on which only the proof is heard. That is 40 bytes, answered with 73: one HMAC or
-// three, whatever they say. Until then a stranger has cost a handshake. The newcomer
+// each, on which only the request is heard, some 200 bytes, answered with 50. A signature is
+// verified only if it says to be of a key that is known here. Until then a stranger has cost a handshake. The newcomer
 // checks the member's answer likewise, and what it has not checked it does not listen to. Connections in
 // the handshake have a bound for each address that they come from (halfopen.go).
 //

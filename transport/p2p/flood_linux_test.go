@@ -14,7 +14,6 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/transport/p2p"
-	"github.com/elrun/elrun/transport/ticket"
 )
 
 // TestFloodOfOneAddress runs in a network of its own: while one address connects as often as
@@ -46,7 +45,7 @@ func TestFloodOfOneAddress(t *testing.T) {
 func floodInside(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/192.0.2.1/tcp/0"}}
 	p2p.SetHandshakeTime(&cfg, time.Hour)
-	_, m := host(t, cfg, secret(1))
+	_, m := host(t, cfg, doorOf(key(1)))
 	newcomer, _ := host(t, cfg, nil)
 	a, err := multiaddr.NewMultiaddr(m.Addrs[0])
 	if err != nil {
@@ -72,7 +71,7 @@ func floodInside(t *testing.T) {
 	}
 	first.Wait()
 	begun := time.Now()
-	if _, err := newcomer.Prove(within(t, long), m, ticket.BySecret(secret(1))); err != nil {
+	if err := newcomer.Prove(within(t, long), m, by(newcomer, key(1))); err != nil {
 		t.Errorf("during the flood: %v", err)
 	}
 	t.Logf("let in after %v", time.Since(begun))

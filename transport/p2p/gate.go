@@ -21,7 +21,7 @@ import (
 // Introduce implements elastic.Network: it lets in the given members and remembers their
 // addresses, in addition to those it knows. It does nothing for those that Forget was
 // called with. Whoever was not introduced is refused right after the security
-// handshake, or, where the host has a secret, unless it proves itself; a member that
+// handshake, or, where the host has a door, unless it shows a right to join; a member that
 // comes too early tries again.
 func (h *Host) Introduce(members []elastic.Member) error {
 	for _, m := range members {

@@ -57,9 +57,9 @@ type Config struct {
 	// way of a third, and may be such a way: "never" (also ""), or "members", if all three
 	// say so.
 	Relay string
-	// Secret is the job's, ticket.KeySize bytes; peers that prove to hold it or a ticket
-	// are let in. Without it only those that were introduced are; SetSecret sets it later.
-	Secret []byte
+	// Door says which newcomers are let in. Without it only those that were introduced are;
+	// SetDoor sets it later.
+	Door Door
 
 	handshake time.Duration // in place of handshakeTime in tests; 0 for none
 }
@@ -80,7 +80,7 @@ type Host struct {
 	port          *direct.Port        // nil if only libp2p is wanted
 	onOpen        func() error        // Config.OnOpen
 	path, encrypt byte                // codes of Config.Path and Encrypt
-	identity      *libp2ptls.Identity // for direct connections
+	identity      *libp2ptls.Identity // for direct connections, and Identify
 	desk          *desk
 	relay         *circuit.Relay // nil unless the user allows it
 
@@ -99,7 +99,7 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
-	secret   []byte                       // of the job, or nil
+	door     Door                         // nil lets in nobody
 	controls map[peer.ID][]*controlStream // that can be written to
 	opening  map[peer.ID]chan struct{}    // closed when a control stream was opened or not
 	dials    map[peer.ID]*dial            // attempts to connect
@@ -150,13 +150,10 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.links = newLinks(h.down)
 	h.lobby = &lobby{expel: h.expel}
 	h.desk = newDesk()
-	if cfg.Secret != nil {
-		err = h.SetSecret(cfg.Secret)
+	if cfg.Door != nil {
+		h.SetDoor(cfg.Door)
 	}
-	if err == nil {
-		err = h.build(cfg, key)
-	}
-	if err != nil {
+	if err := h.build(cfg, key); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil

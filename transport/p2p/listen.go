@@ -167,12 +167,13 @@ func (h *Host) openPort(cfg Config, key crypto.PrivKey) error {
 	var errs [2]error
 	h.path, errs[0] = code("path", cfg.Path, pathNames())
 	h.encrypt, errs[1] = code("encryption", cfg.Encrypt, encryptNames())
-	err := errors.Join(errs[:]...)
+	var err error
+	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
+		err = fmt.Errorf("make TLS identity: %w", err)
+	}
+	err = errors.Join(errs[0], errs[1], err)
 	if err != nil || h.path == p2pPath {
 		return err
-	}
-	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
-		return fmt.Errorf("make TLS identity: %w", err)
 	}
 	h.port, err = direct.Open(direct.Config{Unix: h.path != directPath})
 	return err

@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,12 +16,22 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-func proofOf(b byte) ticket.Proof { return ticket.BySecret(bytes.Repeat([]byte{b}, ticket.KeySize)) }
+// signer is that of a test job, and doorOf a door at which only it has a say.
+func signer(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
+
+func doorOf(s ticket.Signer) Door {
+	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
+}
+
+// credential is what a host shows at such a door.
+func (h *Host) credential(s ticket.Signer) ticket.Credential {
+	return s.Credential("test", ticket.Identity{}, string(h.id))
+}
 
 // listenNear starts a host on loopback.
-func listenNear(t testing.TB, secret []byte) (*Host, elastic.Member) {
+func listenNear(t testing.TB, door Door) (*Host, elastic.Member) {
 	t.Helper()
-	h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Secret: secret})
+	h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Door: door})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +63,7 @@ func loiter(t testing.TB, h *Host, m elastic.Member) network.Conn {
 // A crowd of strangers takes no more than its share, and keeps out neither members nor
 // a newcomer that has a ticket. Each may open one stream, which is for its proof.
 func TestCrowd(t *testing.T) {
-	member, m := listenNear(t, proofOf(1).Key)
+	member, m := listenNear(t, doorOf(signer(1)))
 	var crowd []*Host
 	for range maxStrangers + 5 {
 		h, _ := listenNear(t, nil)
@@ -70,7 +79,7 @@ func TestCrowd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	newcomer, _ := listenNear(t, nil)
-	if _, err := newcomer.Prove(ctx, m, proofOf(1)); err != nil {
+	if err := newcomer.Prove(ctx, m, newcomer.credential(signer(1))); err != nil {
 		t.Errorf("a newcomer: %v", err)
 	}
 	friend, f := listenNear(t, nil)
@@ -95,7 +104,7 @@ func TestCrowd(t *testing.T) {
 // Who does not prove itself is put out after a time.
 func TestLobbyTime(t *testing.T) {
 	t.Parallel() // it waits
-	_, m := listenNear(t, proofOf(1).Key)
+	_, m := listenNear(t, doorOf(signer(1)))
 	h, _ := listenNear(t, nil)
 	c := loiter(t, h, m)
 	ctx, cancel := context.WithTimeout(t.Context(), hang)

@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,53 +15,42 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// ErrImpostor: what answered as a member does not hold the key of the ticket.
+// ErrImpostor: what answered as a member does not know the ticket.
 var ErrImpostor = errors.New("no member of this job: it could not prove that it knows the ticket")
 
 const (
-	// proofTime is how long a newcomer may take to show its proof.
+	// proofTime is how long a newcomer may take to say by what right it comes.
 	proofTime = lobbyTime
 	// answerTime is how long it may take to read the answer.
 	answerTime = time.Second
 )
 
-// The member's answer: whether the newcomer is in, the member's clock in Unix seconds, the
-// member's proof, and the secret (zeros if the newcomer is not in). It has one length,
-// whatever it says.
-const (
-	answerIn      = 1
-	answerExpired = 2
-	answerWrong   = 3 // with a proof that cannot be right
-	answerSize    = 1 + 8 + 2*ticket.KeySize
-)
+// Door says what becomes of a newcomer: by an answer that is ticket.In it is let in, as far as
+// outsiders are. It is called in several goroutines at once and must not block for long.
+type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 
-// SetSecret makes this host let in those that hold a ticket of the job, as members do.
-// secret has ticket.KeySize bytes.
-func (h *Host) SetSecret(secret []byte) error {
-	if len(secret) != ticket.KeySize {
-		return fmt.Errorf("p2p: set secret: %d bytes, want %d", len(secret), ticket.KeySize)
-	}
+// SetDoor lets newcomers show by what right they come, as members do. A host without a door
+// refuses whoever was not introduced.
+func (h *Host) SetDoor(d Door) {
 	h.mu.Lock()
-	h.secret = append([]byte(nil), secret...)
+	h.door = d
 	h.mu.Unlock()
 	h.gate.unlock()
-	return nil
 }
 
-// Prove shows a member, which does not know this host, that it holds a ticket or the
-// secret, and checks that the member holds the same. It returns the job's secret; the
-// two have then been introduced to each other. It tries again until ctx ends while the
-// member is not to be reached; it ends at once with ticket.ErrExpired or
-// ticket.ErrWrong if the member says so, and with ErrImpostor if it is none.
-func (h *Host) Prove(ctx context.Context, m elastic.Member, p ticket.Proof) (secret []byte, err error) {
+// Seal signs the record of a ticket by the key of this host.
+func (h *Host) Seal(r ticket.Record) ([]byte, error) { return r.Seal(h.keys.private) }
+
+// Prove shows a member, which does not know this host, by what right it comes, and checks that
+// the member is one; the two have then been introduced to each other. It tries again until ctx
+// ends while the member is not to be reached; it ends at once with an error of package ticket
+// if the member refuses, and with ErrImpostor if it is none.
+func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := contact(m)
 	if err == nil {
 		h.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
 		defer h.gate.ask(id)()
-		err = h.retry(ctx, id, func(ctx context.Context) error {
-			secret, err = h.proveOnce(ctx, id, p)
-			return err
-		})
+		err = h.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })
 	}
 	if err == nil {
 		err = h.Introduce([]elastic.Member{m})
@@ -71,98 +59,85 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, p ticket.Proof) (sec
 		h.reserve(c) // others may look for this host before the first message to m
 	}
 	if err != nil {
-		return nil, fmt.Errorf("p2p: prove to %s: %w", m.ID.Short(), err)
+		return fmt.Errorf("p2p: prove to %s: %w", m.ID.Short(), err)
 	}
-	return secret, nil
+	return nil
 }
 
 // proveOnce makes one attempt. A connection on which it failed is closed: the member
-// listens to one proof only, and an impostor to none.
-func (h *Host) proveOnce(ctx context.Context, id peer.ID, p ticket.Proof) ([]byte, error) {
+// listens to one request only, and an impostor to none.
+func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) error {
 	s, err := h.open(ctx, id, proveProtocol)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	claim := p.Claim(string(h.id), id.String())
-	words := claim.Encode()
-	var answer [answerSize]byte
+	words := c.Encode()
+	var answer [ticket.AnswerSize]byte
 	if _, err = s.Write(words[:]); err == nil {
 		_, err = io.ReadFull(s, answer[:])
 	}
 	stop()
-	var secret []byte
 	if err == nil {
-		secret, err = readAnswer(answer, p, claim)
+		err = takeAnswer(ticket.DecodeAnswer(answer), c, id.String(), string(h.id))
 	}
 	_ = s.Reset() // all is said
 	if err != nil && !h.gate.has(id) {
 		h.hangUp(s.Conn())
 	}
-	return secret, err
+	return err
 }
 
-// readAnswer takes in a member's answer to claim, which was made with p.
-func readAnswer(b [answerSize]byte, p ticket.Proof, claim ticket.Claim) ([]byte, error) {
-	clock := time.Unix(int64(binary.LittleEndian.Uint64(b[1:])), 0)
-	proof, secret := ticket.MAC(b[9:]), b[9+ticket.KeySize:]
-	if b[0] == answerWrong {
-		return nil, final{ticket.ErrWrong}
+// errNotYet: the member cannot tell yet who may join.
+var errNotYet = errors.New("it cannot tell yet who may join")
+
+// takeAnswer returns nil if a member has let this host in.
+func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error {
+	switch {
+	case !a.Of(c.Signers, member, self):
+		return final{ErrImpostor}
+	case a.Verdict == ticket.NotYet:
+		return errNotYet
 	}
-	if !proof.Equal(p.Member(claim.Newcomer, claim.Member)) {
-		return nil, final{ErrImpostor}
+	if err := a.Err(time.Now()); err != nil {
+		return final{err}
 	}
-	switch b[0] {
-	case answerIn:
-		return secret, nil
-	case answerExpired:
-		return nil, final{fmt.Errorf("%w: it was good until %s, and the member's clock says %s; this one says %s",
-			ticket.ErrExpired, stamp(time.Unix(p.Expiry, 0)), stamp(clock), stamp(time.Now()))}
-	}
-	return nil, final{fmt.Errorf("%w: answer of unknown kind %d", ErrImpostor, b[0])}
+	return nil
 }
 
-// stamp writes a time as people compare it.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// acceptProof handles the stream of a newcomer that proves itself: after that it is in.
+// acceptProof handles the stream of a newcomer: after that it is in.
 func (h *Host) acceptProof(s network.Stream) {
 	err := s.SetDeadline(time.Now().Add(proofTime))
-	var words [ticket.ClaimSize]byte
+	var words [ticket.RequestSize]byte
 	if err == nil {
 		_, err = io.ReadFull(s, words[:])
 	}
-	if err != nil {
+	h.mu.Lock()
+	door := h.door
+	h.mu.Unlock()
+	if err != nil || door == nil {
 		_ = s.Reset()
 		return
 	}
 	id := s.Conn().RemotePeer()
-	claim := ticket.DecodeClaim(words, id.String(), string(h.id))
-	secret := h.jobSecret()
-	if secret == nil {
-		_ = s.Reset() // of a member that knows the secret earlier than this one
-		return
-	}
-	proof, err := claim.Check(secret, h.job, time.Now())
-	switch {
-	case errors.Is(err, ticket.ErrWrong):
-		finishProof(s, answerTo(answerWrong, proof, claim, nil))
-		h.expel(s.Conn())
-	case errors.Is(err, ticket.ErrExpired):
-		finishProof(s, answerTo(answerExpired, proof, claim, nil))
-		h.expel(s.Conn())
-	case h.gate.add(id):
+	a := door(elastic.ID(id.String()), ticket.DecodeRequest(words))
+	a.Clock = time.Now().Unix()
+	if a.Verdict == ticket.In {
+		if !h.gate.add(id) {
+			a = ticket.Answer{Verdict: ticket.Kicked, Clock: a.Clock}
+		}
 		h.gate.meet(id, s.Conn().RemoteMultiaddr())
-		finishProof(s, answerTo(answerIn, proof, claim, secret))
-	default:
-		_ = s.Reset() // forgotten
+	}
+	finishProof(s, a.Encode(string(h.id), id.String()))
+	if a.Verdict != ticket.In {
+		h.expel(s.Conn())
 	}
 }
 
 // finishProof writes the answer and waits until the other side resets the stream, which
 // it does when it has read the answer: a connection that is closed before would take it
 // along.
-func finishProof(s network.Stream, answer [answerSize]byte) {
+func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 	err := s.SetDeadline(time.Now().Add(answerTime))
 	if err == nil {
 		_, err = s.Write(answer[:])
@@ -171,24 +146,6 @@ func finishProof(s network.Stream, answer [answerSize]byte) {
 		_, _ = s.Read(make([]byte, 1))
 	}
 	_ = s.Reset()
-}
-
-// answerTo makes the member's answer to a claim; p is zero if that was wrong.
-func answerTo(kind byte, p ticket.Proof, c ticket.Claim, secret []byte) [answerSize]byte {
-	var b [answerSize]byte
-	b[0] = kind
-	binary.LittleEndian.PutUint64(b[1:], uint64(time.Now().Unix()))
-	proof := p.Member(c.Newcomer, c.Member)
-	copy(b[9:], proof[:])
-	copy(b[9+ticket.KeySize:], secret)
-	return b
-}
-
-// jobSecret returns the secret, or nil.
-func (h *Host) jobSecret() []byte {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.secret
 }
 
 // acceptStream is where all streams come in that others open. A member's go to the handler

@@ -1,66 +1,62 @@
 package p2p_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-func secret(b byte) []byte { return bytes.Repeat([]byte{b}, ticket.KeySize) }
+// key is the signer of a test job, and doorOf a door at which only it has a say.
+func key(b byte) ticket.Signer { return ticket.SignerOf([]byte{b}) }
 
-// host starts one host, with a secret unless that is nil.
-func host(t testing.TB, cfg p2p.Config, secret []byte) (*p2p.Host, elastic.Member) {
+func doorOf(s ticket.Signer) p2p.Door {
+	return func(id elastic.ID, r ticket.Request) ticket.Answer { return s.Admit(string(id), r) }
+}
+
+// by is what a host shows at such a door.
+func by(h *p2p.Host, s ticket.Signer) ticket.Credential {
+	return s.Credential("test", ticket.Identity{}, string(h.ID()))
+}
+
+// host starts one host, with a door unless that is nil.
+func host(t testing.TB, cfg p2p.Config, door p2p.Door) (*p2p.Host, elastic.Member) {
 	t.Helper()
-	cfg.Secret = secret
+	cfg.Door = door
 	hs, v := hosts(t, 1, cfg)
 	return hs[0], v.Members[0]
 }
 
-// tick returns a proof by a ticket that is good until the given time from now.
-func tick(t testing.TB, secret []byte, d time.Duration) ticket.Proof {
-	t.Helper()
-	k, err := ticket.New(secret, "test", time.Now().Add(d), []ticket.Contact{{ID: "x"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k.Proof()
-}
-
-// A newcomer with a ticket gets in and learns the secret; then members that know it by
-// the secret only let it in, and it lets in the next.
+// A newcomer with a ticket gets in at every member, and lets in the next when it has a door.
 func TestProve(t *testing.T) {
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			first, m0 := host(t, cfg, secret(1))
-			second, m1 := host(t, cfg, secret(1))
+			first, m0 := host(t, cfg, doorOf(key(1)))
+			second, m1 := host(t, cfg, doorOf(key(1)))
 			newcomer, m2 := host(t, cfg, nil)
 			next, _ := host(t, cfg, nil)
 			hs := []*p2p.Host{first, second, newcomer, next}
-			got, err := newcomer.Prove(within(t, long), m0, tick(t, secret(1), time.Hour))
-			if err != nil || !bytes.Equal(got, secret(1)) {
-				t.Fatalf("learned %x, %v", got, err)
+			if err := newcomer.Prove(within(t, long), m0, by(newcomer, key(1))); err != nil {
+				t.Fatal(err)
 			}
 			send(t, hs, 2, 0, "hello")
 			wantEvents(t, hs, 0, "2 up", "2 says hello")
 			send(t, hs, 0, 2, "welcome")
 			wantEvents(t, hs, 2, "0 up", "0 says welcome")
-			if err := newcomer.SetSecret(got); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := newcomer.Prove(within(t, long), m1, ticket.BySecret(got)); err != nil {
+			newcomer.SetDoor(doorOf(key(1)))
+			if err := newcomer.Prove(within(t, long), m1, by(newcomer, key(1))); err != nil {
 				t.Fatal(err)
 			}
 			send(t, hs, 2, 1, "me too")
 			wantEvents(t, hs, 1, "2 up", "2 says me too")
 			wantEvents(t, hs, 2, "1 up") // in its own time
-			if _, err := next.Prove(within(t, long), m2, tick(t, secret(1), time.Hour)); err != nil {
+			if err := next.Prove(within(t, long), m2, by(next, key(1))); err != nil {
 				t.Fatal(err)
 			}
 			send(t, hs, 3, 2, "thanks")
@@ -69,24 +65,36 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// Tickets that are no good are refused with words that say why, and let nobody in.
+// Tickets that are no good are refused with words that say why, and let nobody in. One that
+// another has shown is no good.
 func TestProveRefused(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			member, m := host(t, cfg, secret(1))
+			member, m := host(t, cfg, func(id elastic.ID, r ticket.Request) ticket.Answer {
+				for i, s := range []ticket.Signer{key(1), key(2), key(3)} {
+					if a := s.Admit(string(id), r); a.Verdict == ticket.In {
+						a.Verdict = []ticket.Verdict{ticket.Expired, ticket.UsedUp, ticket.Revoked}[i]
+						return a
+					}
+				}
+				return ticket.Answer{Verdict: ticket.Unknown}
+			})
 			newcomer, _ := host(t, cfg, nil)
+			other, _ := host(t, cfg, nil)
 			for what, test := range map[string]struct {
-				proof ticket.Proof
+				shown ticket.Credential
 				want  error
 				words string
 			}{
-				"expired":      {tick(t, secret(1), -time.Hour), ticket.ErrExpired, "clock says"},
-				"other secret": {tick(t, secret(2), time.Hour), ticket.ErrWrong, "wrong ticket"},
-				"no secret":    {ticket.BySecret(secret(2)), ticket.ErrWrong, "wrong ticket"},
+				"expired":   {by(newcomer, key(1)), ticket.ErrExpired, "clock says"},
+				"used up":   {by(newcomer, key(2)), ticket.ErrUsedUp, "ask for another"},
+				"revoked":   {by(newcomer, key(3)), ticket.ErrRevoked, "called back"},
+				"minted":    {by(newcomer, key(9)), ticket.ErrUnknown, "made up"},
+				"another's": {by(other, key(1)), ticket.ErrUnknown, "made up"},
+				"nothing":   {ticket.Credential{}, ticket.ErrUnknown, "made up"},
 			} {
-				got, err := newcomer.Prove(within(t, long), m, test.proof)
-				if !errors.Is(err, test.want) || !strings.Contains(fmt.Sprint(err), test.words) || got != nil {
+				if err := newcomer.Prove(within(t, long), m, test.shown); !errors.Is(err, test.want) || !strings.Contains(fmt.Sprint(err), test.words) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -97,15 +105,17 @@ func TestProveRefused(t *testing.T) {
 	}
 }
 
-// A host that is no member cannot make a newcomer believe that it is one: it has another
-// secret, or the one that was dialled is somebody else.
+// A host that is no member cannot make a newcomer believe that it is one: it does not know the
+// ticket, lets in everybody, or the one that was dialled is somebody else.
 func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
-	_, m := host(t, cfg, secret(1))
-	other, o := host(t, cfg, secret(2))
+	_, m := host(t, cfg, doorOf(key(1)))
+	other, o := host(t, cfg, func(elastic.ID, ticket.Request) ticket.Answer {
+		return ticket.Answer{Verdict: ticket.In, Signer: key(2).ID}
+	})
 	newcomer, _ := host(t, cfg, nil)
-	if _, err := newcomer.Prove(within(t, long), o, tick(t, secret(1), time.Hour)); !errors.Is(err, ticket.ErrWrong) {
-		t.Errorf("another job's member: %v", err)
+	if err := newcomer.Prove(within(t, long), o, by(newcomer, key(1))); !errors.Is(err, p2p.ErrImpostor) {
+		t.Errorf("an impostor: %v", err)
 	}
 	// It is not believed either when it speaks first.
 	if err := other.Introduce([]elastic.Member{{ID: newcomer.ID(), Addrs: newcomer.Addrs()}}); err != nil {
@@ -115,7 +125,7 @@ func TestProveToImpostor(t *testing.T) {
 		t.Error("an impostor sent a message")
 	}
 	// Another's address under a member's ID.
-	if _, err := newcomer.Prove(within(t, short), elastic.Member{ID: m.ID, Addrs: o.Addrs}, tick(t, secret(1), time.Hour)); err == nil {
+	if err := newcomer.Prove(within(t, short), elastic.Member{ID: m.ID, Addrs: o.Addrs}, by(newcomer, key(1))); err == nil {
 		t.Error("proved to somebody else")
 	}
 	select {
@@ -125,30 +135,60 @@ func TestProveToImpostor(t *testing.T) {
 	}
 }
 
-// Without a secret there is no lobby, as before.
-func TestProveWithoutSecret(t *testing.T) {
+// Without a door there is no lobby, as before.
+func TestProveWithoutDoor(t *testing.T) {
 	_, m := host(t, configs()["tls"], nil)
 	newcomer, _ := host(t, configs()["tls"], nil)
-	if _, err := newcomer.Prove(within(t, short), m, ticket.BySecret(secret(1))); err == nil {
+	if err := newcomer.Prove(within(t, short), m, by(newcomer, key(1))); err == nil {
 		t.Error("got in")
 	}
-	if err := newcomer.SetSecret(secret(1)[1:]); err == nil {
-		t.Error("a short secret was accepted")
-	}
-	if _, err := newcomer.Prove(within(t, short), elastic.Member{ID: "nobody"}, ticket.BySecret(secret(1))); err == nil {
+	if err := newcomer.Prove(within(t, short), elastic.Member{ID: "nobody"}, by(newcomer, key(1))); err == nil {
 		t.Error("proved to nobody")
 	}
 }
 
 // The end of a member's process while a newcomer asks is not waited out.
 func TestProveToTheDead(t *testing.T) {
-	dead, m := host(t, configs()["tls"], secret(1))
+	dead, m := host(t, configs()["tls"], doorOf(key(1)))
 	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
 	newcomer, _ := host(t, configs()["tls"], nil)
-	if _, err := newcomer.Prove(within(t, long), m, ticket.BySecret(secret(1))); !errors.Is(err, elastic.ErrGone) {
+	if err := newcomer.Prove(within(t, long), m, by(newcomer, key(1))); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Who listens at an address shows by a handshake; nothing else does.
+func TestIdentify(t *testing.T) {
+	_, m := host(t, configs()["tls"], doorOf(key(1)))
+	asker, _ := host(t, configs()["tls"], nil)
+	got, err := asker.Identify(within(t, long), m.Addrs[0])
+	if err != nil || got.ID != m.ID || len(got.Addrs) != 1 || got.Addrs[0] != m.Addrs[0] {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err = asker.Identify(within(t, long), m.Addrs[0]+"/p2p/"+string(m.ID)); err != nil || got.ID != m.ID {
+		t.Errorf("with its ID: %+v, %v", got, err)
+	}
+	if _, err := asker.Identify(within(t, long), "/ip4/127.0.0.1/tcp/1"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("nobody: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			_, _ = c.Write([]byte("220 ready\r\n"))
+			_ = c.Close()
+		}
+	}()
+	if _, err := asker.Identify(within(t, long), fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", l.Addr().(*net.TCPAddr).Port)); !errors.Is(err, p2p.ErrStranger) {
+		t.Errorf("something else: %v", err)
+	}
+	if _, err := asker.Identify(within(t, long), "garbage"); err == nil {
+		t.Error("no address")
 	}
 }
 
@@ -157,7 +197,7 @@ func TestForget(t *testing.T) {
 	t.Parallel() // it waits
 	for name, cfg := range configs() {
 		t.Run(name, func(t *testing.T) {
-			cfg.Secret = secret(1)
+			cfg.Door = doorOf(key(1))
 			hs, v := hosts(t, 2, cfg)
 			introduce(t, hs, v)
 			send(t, hs, 0, 1, "hello")
@@ -174,7 +214,7 @@ func TestForget(t *testing.T) {
 			if err := hs[1].Send(within(t, short), hs[0].ID(), nil); err == nil {
 				t.Error("the forgotten sent")
 			}
-			if _, err := hs[1].Prove(within(t, short), v.Members[0], ticket.BySecret(secret(1))); err == nil {
+			if err := hs[1].Prove(within(t, short), v.Members[0], by(hs[1], key(1))); err == nil {
 				t.Error("the forgotten proved itself")
 			}
 			next := elastic.View{Epoch: 2, Parent: v.Hash(), Members: v.Members}

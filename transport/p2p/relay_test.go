@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
@@ -150,18 +149,18 @@ func TestRelayMakesWay(t *testing.T) {
 // A newcomer that holds a ticket proves it to a member that only others reach.
 func TestRelayForNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
-	open, m0 := host(t, cfg, secret(1))
-	hidden, m1 := host(t, cfg, secret(1))
+	open, m0 := host(t, cfg, doorOf(key(1)))
+	hidden, m1 := host(t, cfg, doorOf(key(1)))
 	newcomer, _ := host(t, cfg, nil)
 	m1.Addrs = []string{nowhere}
 	introduce(t, []*p2p.Host{open, hidden}, elastic.View{Members: []elastic.Member{m0, m1}})
 	if err := hidden.Send(within(t, long), open.ID(), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newcomer.Prove(within(t, long), m0, tick(t, secret(1), time.Hour)); err != nil {
+	if err := newcomer.Prove(within(t, long), m0, by(newcomer, key(1))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newcomer.Prove(within(t, long), m1, tick(t, secret(1), time.Hour)); err != nil {
+	if err := newcomer.Prove(within(t, long), m1, by(newcomer, key(1))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -169,8 +168,8 @@ func TestRelayForNewcomer(t *testing.T) {
 // A newcomer can be reached as soon as one member has let it in, before it has said more.
 func TestRelayToNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
-	open, m0 := host(t, cfg, secret(1))
-	hidden, m1 := host(t, cfg, secret(1))
+	open, m0 := host(t, cfg, doorOf(key(1)))
+	hidden, m1 := host(t, cfg, doorOf(key(1)))
 	newcomer, m2 := host(t, cfg, nil)
 	m1.Addrs, m2.Addrs = []string{nowhere}, []string{nowhere}
 	if err := hidden.Introduce([]elastic.Member{m0, m2}); err != nil {
@@ -179,7 +178,7 @@ func TestRelayToNewcomer(t *testing.T) {
 	if err := open.Introduce([]elastic.Member{m1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newcomer.Prove(within(t, long), m0, tick(t, secret(1), time.Hour)); err != nil {
+	if err := newcomer.Prove(within(t, long), m0, by(newcomer, key(1))); err != nil {
 		t.Fatal(err)
 	}
 	if err := newcomer.Introduce([]elastic.Member{m1}); err != nil {

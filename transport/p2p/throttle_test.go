@@ -1,7 +1,6 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/ticket"
 )
 
 // waited returns the time that f takes.
@@ -158,11 +156,11 @@ func TestMeteredConn(t *testing.T) {
 	})
 }
 
-// ownView starts n hosts of a job with a secret: the first is in a view of its own, and the
-// others have shown it the secret. What an outsider has used up does not come again.
+// ownView starts n hosts of a job with a door: the first is in a view of its own, and the
+// others have shown it by what right they come. What an outsider has used up does not come again.
 func ownView(t *testing.T, n int, cfg Config) (all []*Host) {
 	t.Helper()
-	cfg.Job, cfg.Path, cfg.Secret = "test", "p2p", bytes.Repeat([]byte{1}, ticket.KeySize)
+	cfg.Job, cfg.Path, cfg.Door = "test", "p2p", doorOf(signer(1))
 	for range n {
 		h, err := Listen(t.Context(), cfg)
 		if err != nil {
@@ -178,7 +176,7 @@ func ownView(t *testing.T, n int, cfg Config) (all []*Host) {
 	h := all[0]
 	first := elastic.Member{ID: h.ID(), Addrs: h.Addrs()}
 	for _, other := range all[1:] {
-		if _, err := other.Prove(t.Context(), first, proofOf(1)); err != nil {
+		if err := other.Prove(t.Context(), first, other.credential(signer(1))); err != nil {
 			t.Fatal(err)
 		}
 	}

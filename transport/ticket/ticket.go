@@ -1,94 +1,126 @@
-// Package ticket makes and reads tickets, with which a peer joins a running job, and
-// the proofs that a newcomer and a member exchange. It is pure: no network, no clock.
+// Package ticket makes and reads tickets, with which a peer joins a running job, and what a
+// newcomer and a member say to each other. It is pure: no network, no clock.
 //
-//	t, err := ticket.New(secret, "mnist", expiry, contacts) // at a member
-//	line := t.String()                                       // for people to copy
-//	t, err = ticket.Parse(line)                              // at the newcomer
-//	proof := t.Proof()                                       // shown to a member
+//	t, err := ticket.New("mnist", root, expiry, addrs)     // at a member
+//	record := ticket.Record{Key: t.Signer().ID, ...}       // signed by the member, kept by all members
+//	line := t.String()                                     // for people to copy
+//	t, err = ticket.Parse(line)                            // at the newcomer
+//	credential := t.Credential(id)                         // shown to members
 //
-// A job has a secret that all its members hold. A ticket carries a key that is made of
-// the secret and an expiry, so that members recognise it without having to remember
-// it, and nobody can make it last longer. Newcomer and member show each other that they
-// hold the key over a connection that has proven both their IDs; as the MAC covers the
-// IDs no nonce is needed.
+// # Design
+//
+// A ticket is the right to join, and nothing else. Its line has a seed of 16 random bytes, from
+// which its holder makes a key (Signer). What the ticket is good for, job, expiry and number of
+// uses, stands in a Record that the member who issues it signs, in a signed envelope of libp2p
+// (core/record), and that the members keep with their view, as they keep who is in. So
+//
+//   - the holder can sign for newcomers with the key, and can neither mint another ticket nor
+//     speak as a member: members believe records that their view has, and nobody's word;
+//   - members count uses and revoke tickets by agreement, whoever is asked;
+//   - a ticket outlives the member that has issued it, as all members keep its record;
+//   - a member knows the public keys of tickets and not their seeds, so that one that is
+//     kicked cannot come back by a ticket of another.
+//
+// The price is that members must agree when a ticket is made: without a quorum there is none.
+// It buys short lines: a signature alone would take 86 characters of a line, and whoever copied
+// it could not be counted. A line has about 80 characters with two IPv4 addresses.
+//
+// A newcomer signs its own ID, which the connection has proven, so that a claim that somebody
+// has seen is of no use to others. The member answers with a MAC by the ticket's public key,
+// which only members know besides the holder: an impostor cannot make it.
+//
+// There is no secret that members share. A peer that a launcher starts later has a claim signed
+// by the launcher's key, whose public half is in the first view. A member that was put out by
+// mistake comes back under a new ID by a claim that its old ID has signed.
 package ticket
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
-)
 
-// Sentinels, for errors.Is.
-var (
-	// ErrFormat: the line is no ticket.
-	ErrFormat = errors.New("not a ticket")
-	// ErrWrong: the key was not made of the secret of this job.
-	ErrWrong = errors.New("wrong ticket: of another job, or altered")
-	// ErrExpired: the ticket was right, but its time is over.
-	ErrExpired = errors.New("ticket expired")
+	"github.com/multiformats/go-multiaddr"
 )
 
 // Limits of what Parse accepts and New makes.
 const (
-	MaxLine     = 32 << 10 // bytes of a line
-	MaxContacts = 32
-	MaxAddrs    = 16  // per contact
-	maxText     = 255 // bytes of a job's name, an ID or an address
+	MaxLine  = 4 << 10 // bytes of a line
+	MaxAddrs = 32
+	SeedSize = 16
+	maxText  = 255 // bytes of a job's name or an address
+	sumSize  = 4
 )
 
 // prefix names the version: a later format will have another.
-const prefix = "elrun1."
+const prefix = "elrun2."
 
-// Contact is a member that a newcomer can ask: its ID and its multiaddrs, as text.
-type Contact struct {
-	ID    string   `json:"id"`
-	Addrs []string `json:"addrs"`
+// Identity tells jobs apart, also those of one name.
+type Identity [8]byte
+
+// IdentityOf returns the identity of a job by its name and the key of the launcher that began it.
+func IdentityOf(job, root string) Identity {
+	sum := sha256.Sum256([]byte("elrun job\n" + job + "\n" + root))
+	return Identity(sum[:])
 }
 
-// Ticket lets its holder into a job until it expires.
+// Ticket lets its holder into a job.
 type Ticket struct {
 	Job      string
+	Identity Identity
 	Expiry   time.Time // whole seconds, UTC
-	Key      []byte    // KeySize bytes; whoever has it can join
-	Contacts []Contact
+	Seed     [SeedSize]byte
+	Addrs    []string // multiaddrs at which members listen; without /p2p/ID the ID is for them to tell
 }
 
-// encoded is the form of a Ticket on a line.
-type encoded struct {
-	Job      string    `json:"job"`
-	Expiry   int64     `json:"expiry"` // Unix seconds
-	Key      []byte    `json:"key"`
-	Contacts []Contact `json:"members"`
-}
-
-// New makes a ticket of the job's secret, KeySize bytes. expiry is cut to whole seconds;
-// contacts beyond MaxContacts are left out, as are addresses beyond MaxAddrs.
-func New(secret []byte, job string, expiry time.Time, contacts []Contact) (Ticket, error) {
-	t := Ticket{Job: job, Expiry: time.Unix(expiry.Unix(), 0).UTC()}
-	if len(secret) != KeySize {
-		return Ticket{}, fmt.Errorf("ticket: new: secret of %d bytes, want %d", len(secret), KeySize)
-	}
-	t.Key = keyOf(secret, job, t.Expiry.Unix())
-	for _, c := range contacts[:min(len(contacts), MaxContacts)] {
-		t.Contacts = append(t.Contacts, Contact{ID: c.ID, Addrs: c.Addrs[:min(len(c.Addrs), MaxAddrs)]})
-	}
+// New makes a ticket with a seed, which has to be random. expiry is cut to whole seconds, and
+// addresses beyond MaxAddrs are left out.
+func New(job string, identity Identity, seed [SeedSize]byte, expiry time.Time, addrs []string) (Ticket, error) {
+	t := Ticket{Job: job, Identity: identity, Expiry: time.Unix(expiry.Unix(), 0).UTC(), Seed: seed,
+		Addrs: addrs[:min(len(addrs), MaxAddrs)]}
 	if err := t.check(); err != nil {
 		return Ticket{}, fmt.Errorf("ticket: new: %w", err)
 	}
 	return t, nil
 }
 
+// Signer returns the key of the ticket.
+func (t Ticket) Signer() Signer { return SignerOf(t.Seed[:]) }
+
+// Credential returns what a newcomer shows to members.
+func (t Ticket) Credential(newcomer string) Credential {
+	return t.Signer().Credential(t.Job, t.Identity, newcomer)
+}
+
+// check refuses what no member would make.
+func (t Ticket) check() error {
+	switch {
+	case len(t.Job) == 0 || len(t.Job) > maxText:
+		return fmt.Errorf("job name of %d bytes, want 1 to %d", len(t.Job), maxText)
+	case t.Expiry.Unix() <= 0:
+		return errors.New("no expiry")
+	case len(t.Addrs) == 0:
+		return errors.New("no address")
+	}
+	_, err := appendAddrs(nil, t.Addrs)
+	return err
+}
+
 // String returns the ticket as one line of letters, digits and "-_.".
 func (t Ticket) String() string {
-	// None of the fields can fail to be encoded.
-	b, _ := json.Marshal(encoded{t.Job, t.Expiry.Unix(), t.Key, t.Contacts})
-	return prefix + base64.RawURLEncoding.EncodeToString(b)
+	b := binary.AppendUvarint(nil, uint64(t.Expiry.Unix()))
+	b = append(append(b, t.Seed[:]...), t.Identity[:]...)
+	b = append(append(b, byte(len(t.Job))), t.Job...)
+	b, _ = appendAddrs(b, t.Addrs) // were checked
+	sum := sha256.Sum256(b)
+	return prefix + base64.RawURLEncoding.EncodeToString(append(b, sum[:sumSize]...))
 }
 
 // Parse reads what String wrote; white space around it and line breaks in it are
@@ -101,6 +133,8 @@ func Parse(line string) (Ticket, error) {
 	return t, nil
 }
 
+var errCut = errors.New("was it copied whole?")
+
 func parse(line string) (Ticket, error) {
 	if len(line) > MaxLine {
 		return Ticket{}, fmt.Errorf("%d bytes, at most %d", len(line), MaxLine)
@@ -109,47 +143,162 @@ func parse(line string) (Ticket, error) {
 	if !ok {
 		return Ticket{}, fmt.Errorf("does not begin with %q", prefix)
 	}
-	text, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	b, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("was it copied whole? %w", err)
+		return Ticket{}, fmt.Errorf("%w %w", errCut, err)
 	}
-	var e encoded
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&e); err != nil {
-		return Ticket{}, fmt.Errorf("was it copied whole? %w", err)
+	if len(b) < sumSize {
+		return Ticket{}, errCut
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Ticket{}, errors.New("something follows the ticket")
+	sum := sha256.Sum256(b[:len(b)-sumSize])
+	if !bytes.Equal(sum[:sumSize], b[len(b)-sumSize:]) {
+		return Ticket{}, errCut
 	}
-	t := Ticket{e.Job, time.Unix(e.Expiry, 0).UTC(), e.Key, e.Contacts}
+	t, err := decode(b[:len(b)-sumSize])
+	if err != nil {
+		return Ticket{}, err
+	}
 	return t, t.check()
 }
 
-// check refuses what no member would make.
-func (t Ticket) check() error {
-	switch {
-	case len(t.Job) > maxText:
-		return fmt.Errorf("job name of %d bytes, at most %d", len(t.Job), maxText)
-	case t.Expiry.Unix() <= 0:
-		return errors.New("no expiry")
-	case len(t.Key) != KeySize:
-		return fmt.Errorf("key of %d bytes, want %d", len(t.Key), KeySize)
-	case len(t.Contacts) == 0 || len(t.Contacts) > MaxContacts:
-		return fmt.Errorf("%d members, want 1 to %d", len(t.Contacts), MaxContacts)
+// decode reads the fields.
+func decode(b []byte) (Ticket, error) {
+	expiry, n := binary.Uvarint(b)
+	if n <= 0 || n > 1 && b[n-1] == 0 || expiry > 1<<60 {
+		return Ticket{}, errCut
 	}
-	for _, c := range t.Contacts {
-		if c.ID == "" || len(c.ID) > maxText || len(c.Addrs) > MaxAddrs {
-			return fmt.Errorf("member with an ID of %d bytes and %d addresses", len(c.ID), len(c.Addrs))
-		}
-		for _, a := range c.Addrs {
-			if a == "" || len(a) > maxText {
-				return fmt.Errorf("address of %d bytes", len(a))
-			}
-		}
+	t := Ticket{Expiry: time.Unix(int64(expiry), 0).UTC()}
+	b = b[n:]
+	if len(b) < len(t.Seed)+len(t.Identity)+1 {
+		return Ticket{}, errCut
 	}
-	return nil
+	b = b[copy(t.Seed[:], b):]
+	b = b[copy(t.Identity[:], b):]
+	length := int(b[0])
+	if b = b[1:]; len(b) < length {
+		return Ticket{}, errCut
+	}
+	t.Job, b = string(b[:length]), b[length:]
+	addrs, err := readAddrs(b)
+	t.Addrs = addrs
+	return t, err
 }
 
-// Proof returns what the newcomer proves itself with.
-func (t Ticket) Proof() Proof { return Proof{Expiry: t.Expiry.Unix(), Key: t.Key} }
+// The forms of an address: IP address and TCP port, the IP address of an earlier one, whose
+// number is added to the form, and another port, or any multiaddr behind its length.
+const (
+	addrIP4   = 4
+	addrIP6   = 6
+	addrAgain = 0x80
+	addrOther = 0
+)
+
+// appendAddrs writes addresses in the shortest form.
+func appendAddrs(b []byte, addrs []string) ([]byte, error) {
+	ips := make([]netip.Addr, 0, len(addrs))
+	for _, text := range addrs {
+		a, err := multiaddr.NewMultiaddr(text)
+		if err != nil {
+			return b, fmt.Errorf("address %q: %w", text, err)
+		}
+		ip, port, ok := splitTCP(a)
+		before := slices.Index(ips, ip)
+		ips = append(ips, ip)
+		switch {
+		case !ok:
+			if b, err = appendOther(b, a, text); err != nil {
+				return b, fmt.Errorf("address %q: %w", text, err)
+			}
+			continue
+		case before >= 0:
+			b = append(b, addrAgain|byte(before))
+		case ip.Is6():
+			b = append(append(b, addrIP6), ip.AsSlice()...)
+		default:
+			b = append(append(b, addrIP4), ip.AsSlice()...)
+		}
+		b = binary.BigEndian.AppendUint16(b, port)
+	}
+	return b, nil
+}
+
+// appendOther writes an address that is no IP address with a TCP port.
+func appendOther(b []byte, a multiaddr.Multiaddr, text string) ([]byte, error) {
+	raw := a.Bytes()
+	if len(raw) > maxText || a.String() != text {
+		return b, fmt.Errorf("%d bytes, at most %d", len(raw), maxText)
+	}
+	return append(append(b, addrOther, byte(len(raw))), raw...), nil
+}
+
+// splitTCP returns the parts of an address that is an IP address and a TCP port.
+func splitTCP(a multiaddr.Multiaddr) (netip.Addr, uint16, bool) {
+	if len(a) != 2 || a[1].Code() != multiaddr.P_TCP || a[0].Code() != multiaddr.P_IP4 && a[0].Code() != multiaddr.P_IP6 {
+		return netip.Addr{}, 0, false
+	}
+	ip, ok := netip.AddrFromSlice(a[0].RawValue())
+	port, err := strconv.ParseUint(a[1].Value(), 10, 16)
+	return ip, uint16(port), ok && err == nil && tcpAddr(ip, uint16(port)) == a.String()
+}
+
+// tcpAddr is the multiaddr of an IP address and a TCP port.
+func tcpAddr(ip netip.Addr, port uint16) string {
+	family := "ip4"
+	if ip.Is6() {
+		family = "ip6"
+	}
+	return fmt.Sprintf("/%s/%s/tcp/%d", family, ip, port)
+}
+
+// readAddrs reads what appendAddrs wrote.
+func readAddrs(b []byte) (addrs []string, err error) {
+	var ips []netip.Addr
+	for len(b) > 0 {
+		if len(addrs) == MaxAddrs {
+			return nil, fmt.Errorf("more than %d addresses", MaxAddrs)
+		}
+		form, text, ip := b[0], "", netip.Addr{}
+		size := map[byte]int{addrIP4: 4, addrIP6: 16}[form]
+		b = b[1:]
+		switch known := int(form &^ addrAgain); {
+		case form == addrOther:
+			if text, b, err = readOther(b); err != nil {
+				return nil, err
+			}
+		case form&addrAgain != 0 && known < len(ips) && ips[known].IsValid() && slices.Index(ips, ips[known]) == known:
+			ip = ips[known]
+		case size > 0 && len(b) >= size:
+			ip, _ = netip.AddrFromSlice(b[:size])
+			b = b[size:]
+			if slices.Contains(ips, ip) {
+				return nil, errCut // it has a shorter form
+			}
+		default:
+			return nil, errCut
+		}
+		if ip.IsValid() {
+			if len(b) < 2 {
+				return nil, errCut
+			}
+			text, b = tcpAddr(ip, binary.BigEndian.Uint16(b)), b[2:]
+		}
+		addrs, ips = append(addrs, text), append(ips, ip)
+	}
+	return addrs, nil
+}
+
+// readOther reads what appendOther wrote.
+func readOther(b []byte) (text string, rest []byte, err error) {
+	if len(b) < 1 || len(b) < 1+int(b[0]) {
+		return "", nil, errCut
+	}
+	raw := b[1 : 1+int(b[0])]
+	a, err := multiaddr.NewMultiaddrBytes(raw)
+	if err != nil {
+		return "", nil, fmt.Errorf("address: %w", err)
+	}
+	if _, _, ok := splitTCP(a); ok {
+		return "", nil, errCut
+	}
+	return a.String(), b[1+len(raw):], nil
+}

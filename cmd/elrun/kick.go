@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch"
+)
+
+// kickCommand is elrun kick [JOB] PEER.
+type kickCommand struct {
+	Job  string `arg:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
+	Peer string `arg:"" optional:"" help:"The peer: its ID, as elrun status shows it, or its index if no other peer has it."`
+}
+
+// Run puts a peer out of a job and says so.
+func (c *kickCommand) Run(ctx context.Context, t *terminal) error {
+	name, peer := c.Job, c.Peer
+	if peer == "" {
+		name, peer = "", c.Job
+	}
+	job, err := launch.Find(ctx, name)
+	if err != nil {
+		return err
+	}
+	text, err := job.Kick(ctx, peer)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.stdout, "job %s: %s\n", job.Name(), printable.Line(text))
+	return err
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/internal/private"
+	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// ticketCommand is elrun ticket [JOB], and elrun ticket revoke [JOB] [TICKET]. Kong would end a
+// list of arguments at the first flag after it: these are three.
+type ticketCommand struct {
+	Job    string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. The word revoke calls back a ticket of a job: elrun ticket revoke [JOB] [TICKET]."`
+	First  string        `arg:"" optional:"" hidden:""`
+	Second string        `arg:"" optional:"" hidden:""`
+	Valid  time.Duration `default:"24h" placeholder:"D" help:"How long the ticket holds (${default})."`
+	Uses   int           `placeholder:"N" help:"How many peers it lets in (default: any number)."`
+	Follow string        `placeholder:"FILE" help:"Keep a ticket in FILE that names live members, with a new one before it expires, until the job ends."`
+}
+
+// wordRevoke is what stands in place of a job's name to revoke a ticket.
+const wordRevoke = "revoke"
+
+// Run prints a ticket, keeps one in a file, or revokes one.
+func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
+	switch {
+	case c.Job == wordRevoke:
+		return c.revoke(ctx, t)
+	case c.First != "":
+		fmt.Fprintf(t.stderr, "elrun: unexpected argument %s\nusage: elrun ticket [JOB] [flags], or elrun ticket revoke [JOB] [TICKET]\n", printable.Line(c.First))
+		return exitStatus(statusUsage)
+	case c.Valid <= 0: // a mistake whether or not there is such a job
+		return fmt.Errorf("%w: ticket valid for %v, want more than 0", launch.ErrOptions, c.Valid)
+	case c.Uses < 0:
+		return fmt.Errorf("%w: ticket for %d peers, want 0 (any number) or more", launch.ErrOptions, c.Uses)
+	}
+	job, err := launch.Find(ctx, c.Job)
+	if err != nil {
+		return err
+	}
+	if c.Follow != "" {
+		return c.follow(ctx, t, job)
+	}
+	k, err := c.issue(ctx, t, job)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(t.stdout, k.Text)
+	return err
+}
+
+// issue asks for a ticket and tells people about it.
+func (c *ticketCommand) issue(ctx context.Context, t *terminal, job *launch.Job) (launch.Ticket, error) {
+	k, err := job.Invite(ctx, launch.Invitation{Valid: c.Valid, Uses: c.Uses})
+	if err == nil && k.Note != "" {
+		fmt.Fprintf(t.stderr, "elrun: job %s: %s\n", k.Job, k.Note)
+	}
+	return k, err
+}
+
+// revoke calls back the ticket that is named by its text or ID, or all of a job.
+func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
+	name, which := c.First, c.Second
+	if which == "" {
+		if k, err := ticket.Parse(name); err == nil {
+			name, which = k.Job, name
+		}
+	}
+	job, err := launch.Find(ctx, name)
+	if errors.Is(err, launch.ErrNoJob) && which == "" && name != "" {
+		job, err = launch.Find(ctx, "") // it may be the ID of a ticket of the only job
+		which = name
+	}
+	if err != nil {
+		return err
+	}
+	text, err := job.Revoke(ctx, which)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.stdout, "job %s: %s\n", job.Name(), printable.Line(text))
+	return err
+}
+
+const (
+	// followPeriod is the time between two looks at the members of a followed job.
+	followPeriod = 2 * time.Second
+	// renewPart is the part of a ticket's life that is left when it is replaced.
+	renewPart = 4
+)
+
+// follow keeps a ticket in the file until the job ends or a signal comes.
+func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job) error {
+	ctx, release := t.interruptible(ctx)
+	defer release()
+	k, err := c.issue(ctx, t, job)
+	if err != nil {
+		return err
+	}
+	written := ""
+	tick := time.NewTicker(followPeriod)
+	defer tick.Stop()
+	for {
+		if k.Text != written {
+			if err := replaceFile(c.Follow, k.Text+"\n"); err != nil {
+				return fmt.Errorf("keep the ticket in %s: %w", c.Follow, err)
+			}
+			written = k.Text
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if k, err = c.fresh(ctx, t, job, k); err != nil {
+			if errors.Is(err, launch.ErrNoJob) {
+				return nil
+			}
+			fmt.Fprintf(t.stderr, "elrun: job %s: %s stays as it is for now: %s\n", job.Name(), c.Follow, printable.Line(err.Error()))
+		}
+	}
+}
+
+// fresh returns the ticket with the members of now, or a new one if that is about to lapse. On
+// an error it returns the ticket as it is.
+func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job, k launch.Ticket) (launch.Ticket, error) {
+	if time.Until(k.Expires) > c.Valid/renewPart {
+		now, err := job.Refresh(ctx, k.Text)
+		if err == nil {
+			return now, nil
+		}
+		if errors.Is(err, launch.ErrNoJob) {
+			return k, err
+		}
+	}
+	now, err := c.issue(ctx, t, job)
+	if err != nil {
+		return k, err
+	}
+	return now, nil
+}
+
+// replaceFile writes a file for this user alone. Readers see the old text or the new one.
+func replaceFile(name, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new") // with private.File
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Chmod(private.File), f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// errNoMember: this peer cannot speak for the job yet.
+var errNoMember = errors.New("this peer is no member yet")
+
+// issue makes a ticket. Unless only this host uses it the job is opened first; one for this
+// host is made once and then given again.
+func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
+	g := p.door.opened()
+	if g == nil || g.View().Epoch == 0 || g.View().Rank(g.Self().ID) < 0 {
+		return Ticket{}, errNoMember
+	}
+	var note string
+	if !r.Local {
+		note = p.openJob(ctx)
+		p.publish()
+	}
+	p.issuing.Lock()
+	defer p.issuing.Unlock()
+	if r.Local && p.local != nil {
+		if grant, ok := g.View().Grant(elastic.ID(p.local.Signer().ID)); ok && grant.Left() {
+			return p.shown(*p.local, ""), nil
+		}
+	}
+	seed := [ticket.SeedSize]byte{}
+	if _, err := rand.Read(seed[:]); err != nil {
+		return Ticket{}, fmt.Errorf("make a ticket: %w", err)
+	}
+	valid := time.Duration(r.ValidMS) * time.Millisecond
+	t, err := ticket.New(p.env.job, ticket.IdentityOf(p.env.job, rootOf(g.View())), seed, time.Now().Add(valid), p.ticketAddrs())
+	if err == nil {
+		err = p.grant(ctx, g, t, r.Uses)
+	}
+	if err != nil {
+		return Ticket{}, err
+	}
+	if r.Local {
+		p.local = &t
+	}
+	return p.shown(t, note), nil
+}
+
+// grant has the members agree on a ticket.
+func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, uses uint64) error {
+	p.mu.Lock()
+	host := p.host
+	p.mu.Unlock()
+	now := time.Now().Unix()
+	r := ticket.Record{Root: rootOf(g.View()), Key: t.Signer().ID, Job: t.Job, Made: now, Expiry: t.Expiry.Unix(), Uses: uses}
+	sealed, err := host.Seal(r)
+	if err != nil {
+		return err
+	}
+	return g.Issue(ctx, elastic.Grant{Key: elastic.ID(r.Key), Issuer: host.ID(), Made: now, Expiry: r.Expiry, Uses: uses, Record: string(sealed)})
+}
+
+// shown is a ticket as people see it.
+func (p *peer) shown(t ticket.Ticket, note string) Ticket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Ticket{Text: t.String(), ID: elastic.ID(t.Signer().ID).Short(), Job: t.Job, Expires: t.Expiry, Note: note,
+		Open: !onlyLoopback(p.host.Addrs())}
+}
+
+// ticketAddrs are the addresses that a ticket of this job names now.
+func (p *peer) ticketAddrs() []string {
+	p.mu.Lock()
+	k, self, host := p.latest, p.id.ep.Self, p.host
+	p.mu.Unlock()
+	self.Addrs = host.Addrs()
+	return ticketAddrs(ticketContacts(host.Complete(k.Members), self))
+}
+
+// refresh returns a ticket with the addresses of members that live now.
+func (p *peer) refresh(text string) (Ticket, error) {
+	t, err := ticket.Parse(text)
+	if err != nil {
+		return Ticket{}, err
+	}
+	g := p.door.opened()
+	if g == nil || g.View().Epoch == 0 {
+		return Ticket{}, errNoMember
+	}
+	grant, ok := g.View().Grant(elastic.ID(t.Signer().ID))
+	if !ok || !grant.Left() {
+		return Ticket{}, fmt.Errorf("the ticket lets in nobody any more: it has expired, or was used up or revoked")
+	}
+	t.Addrs = p.ticketAddrs()
+	return p.shown(t, ""), nil
+}
+
+// revoke calls back a ticket, named by its text or ID, or all that members have issued. It
+// says what it did.
+func (p *peer) revoke(ctx context.Context, name string) (string, error) {
+	g := p.door.opened()
+	if g == nil {
+		return "", errNoMember
+	}
+	id := elastic.ID(name)
+	if t, err := ticket.Parse(name); err == nil {
+		id = elastic.ID(t.Signer().ID)
+	}
+	var named, revoked []string
+	for _, grant := range g.View().Grants {
+		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {
+			continue
+		}
+		named = append(named, grant.Key.Short())
+		if grant.Revoked {
+			continue
+		}
+		if err := g.Revoke(ctx, grant.Key); err != nil {
+			return "", err
+		}
+		revoked = append(revoked, grant.Key.Short())
+	}
+	switch {
+	case len(revoked) > 0:
+		return "revoked " + strings.Join(revoked, ", "), nil
+	case len(named) > 0:
+		return "", fmt.Errorf("already revoked: %s", strings.Join(named, ", "))
+	case name != "":
+		return "", fmt.Errorf("the job has no such ticket, or it has expired (tickets are named by their text or ID)")
+	}
+	return "", errors.New("the job has no tickets")
+}
+
+// kick puts a peer out for good, named by its ID or, if no other has it, its index. It says
+// what it did.
+func (p *peer) kick(ctx context.Context, name string) (string, error) {
+	g := p.door.opened()
+	if g == nil {
+		return "", errNoMember
+	}
+	m, err := choosePeer(g.View(), name)
+	if err != nil {
+		return "", err
+	}
+	begun := time.Now()
+	if err := g.Kick(ctx, m.ID); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("kicked %s (index %d on %s): out %v later, and not let in again", m.ID.Short(), m.Index, m.Host,
+		time.Since(begun).Round(time.Millisecond)), nil
+}
+
+// choosePeer returns the member of a view that a user means.
+func choosePeer(v elastic.View, name string) (elastic.Member, error) {
+	var fit []elastic.Member
+	for _, m := range v.Members {
+		if string(m.ID) == name || m.ID.Short() == name || strconv.Itoa(m.Index) == name {
+			fit = append(fit, m)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return elastic.Member{}, fmt.Errorf("several peers have index %s: name one by its ID, as elrun status shows it", name)
+	case slices.ContainsFunc(v.Barred, func(id elastic.ID) bool { return string(id) == name || id.Short() == name }):
+		return elastic.Member{}, fmt.Errorf("peer %s was kicked already", name)
+	}
+	return elastic.Member{}, fmt.Errorf("the job has no peer %s: elrun status shows their IDs", name)
+}

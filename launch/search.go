@@ -1,0 +1,313 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
+	"github.com/elrun/elrun/transport/ticket"
+)
+
+// search is a newcomer's search for a member that lets it in. The addresses of a ticket are
+// asked who is there, and whoever answers is shown by what right the newcomer comes; so are
+// those who are found on the local network meanwhile. All is tried at once, and again:
+//
+//	address --identify--> member --prove--> in, or a refusal
+//	found   --------------^
+//
+// What is found may be anybody; only the addresses of the ticket speak for the job when they
+// refuse without a proof. One goroutine owns the search, that of run.
+type search struct {
+	i          *identity
+	credential ticket.Credential
+	addrs      []string
+	found      func() []elastic.Member
+	patience   time.Duration // without progress
+
+	tries   []try // one for each of addrs
+	named   []elastic.Member
+	asked   map[elastic.ID]bool
+	again   []elastic.ID         // those to be asked once more at the next look
+	hints   []context.CancelFunc // end the attempts with those who were only found, oldest first
+	replies chan searchReply
+	work    sync.WaitGroup
+
+	begun, progress time.Time
+	refusal         error // of an address of the ticket
+	refused         time.Time
+	last            error
+}
+
+// try is what is known of an address.
+type try struct {
+	id  elastic.ID // who listens there; "" if that is not known
+	err error      // why that is so, or the member did not let this peer in
+}
+
+// searchReply is what came of one step: identify if addr is set, else prove.
+type searchReply struct {
+	addr   int // index, -1 for none
+	member elastic.Member
+	named  bool
+	err    error
+}
+
+const (
+	// contactPeriod is the time between two looks for members to ask.
+	contactPeriod = 100 * time.Millisecond
+	// knockPeriod is the time between two attempts at an address.
+	knockPeriod = 500 * time.Millisecond
+	// newsPeriod is how long it may take until all members know a ticket, and how long a refusal
+	// waits for another member to know better.
+	newsPeriod = 2 * time.Second
+	// vacantAfter is how long nobody may listen at any address of a ticket before the job counts
+	// as ended.
+	vacantAfter = 10 * time.Second
+)
+
+// introduceBy gets this identity let in by one of those that listen at addresses or are found
+// meanwhile, and returns which. An error is for the user to see; searchError has more lines.
+func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (elastic.Member, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	now := time.Now()
+	s := &search{i: i, credential: c, addrs: addrs, found: found, patience: patience, tries: make([]try, len(addrs)),
+		asked: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
+	defer s.work.Wait()
+	defer cancel()
+	for n := range addrs {
+		s.work.Go(func() { s.knock(ctx, n) })
+	}
+	by, err := s.run(ctx)
+	if err != nil {
+		return elastic.Member{}, err
+	}
+	i.equip(c)
+	// Members may listen at more addresses than their view says. Without them only those that
+	// are found at these can be reached.
+	_, _ = i.net.Exchange(ctx, by.ID, false)
+	return by, nil
+}
+
+// run takes in replies until one member has let this peer in, or there is no hope.
+func (s *search) run(ctx context.Context) (elastic.Member, error) {
+	again := time.NewTicker(contactPeriod)
+	defer again.Stop()
+	for {
+		s.ask(ctx, s.named, true)
+		s.ask(ctx, s.found(), false)
+		select {
+		case r := <-s.replies:
+			if r.addr >= 0 {
+				s.knocked(r)
+			} else if done, err := s.proved(r); done || err != nil {
+				return r.member, err
+			}
+		case now := <-again.C:
+			for _, id := range s.again {
+				delete(s.asked, id)
+			}
+			s.again = nil
+			if err := s.hopeless(now); err != nil {
+				return elastic.Member{}, err
+			}
+		case <-ctx.Done():
+			return elastic.Member{}, s.failed(context.Cause(ctx))
+		}
+	}
+}
+
+// knock asks who listens at an address until somebody does.
+func (s *search) knock(ctx context.Context, n int) {
+	for {
+		m, err := s.i.net.Identify(ctx, s.addrs[n])
+		if !s.reply(ctx, searchReply{addr: n, member: m, err: err}) || err == nil {
+			return
+		}
+		timer := time.NewTimer(knockPeriod)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// reply hands a reply to run, unless that has ended.
+func (s *search) reply(ctx context.Context, r searchReply) bool {
+	select {
+	case s.replies <- r:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// knocked notes who listens at an address.
+func (s *search) knocked(r searchReply) {
+	t := &s.tries[r.addr]
+	t.id, t.err = r.member.ID, r.err
+	if r.err != nil {
+		s.last = r.err
+		return
+	}
+	t.err = errors.New("it has not answered yet")
+	s.progress = time.Now()
+	i := slices.IndexFunc(s.named, func(m elastic.Member) bool { return m.ID == r.member.ID })
+	if i < 0 {
+		s.named = append(s.named, r.member)
+		return
+	}
+	s.named[i].Addrs = append(slices.Clone(s.named[i].Addrs), r.member.Addrs...)
+}
+
+// ask asks those that have not been asked, all at once. Of those who were only found it
+// gives up the oldest where there are too many: anybody can make up more.
+func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) {
+	for _, m := range members {
+		if s.asked[m.ID] || m.ID == s.i.ep.Self.ID {
+			continue
+		}
+		s.asked[m.ID] = true
+		within, cancel := context.WithCancel(ctx)
+		if !named {
+			s.hints = append(s.hints, cancel)
+			if len(s.hints) > maxFound {
+				s.hints[0]()
+				s.hints = s.hints[1:]
+			}
+		}
+		s.work.Go(func() {
+			defer cancel()
+			err := s.i.net.Prove(within, m, s.credential)
+			s.reply(ctx, searchReply{addr: -1, member: m, named: named, err: err})
+		})
+	}
+}
+
+// proved takes in what came of showing a credential. An error ends the search.
+func (s *search) proved(r searchReply) (done bool, err error) {
+	if r.err == nil {
+		return true, nil
+	}
+	for n := range s.tries {
+		if s.tries[n].id == r.member.ID {
+			s.tries[n].err = r.err
+		}
+	}
+	s.last = r.err
+	proven := func(target error) bool { return errors.Is(r.err, target) }
+	switch {
+	case slices.ContainsFunc([]error{ticket.ErrExpired, ticket.ErrUsedUp, ticket.ErrRevoked}, proven):
+		return false, r.err // whoever says that has proved to be a member
+	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown}, proven):
+		return false, nil
+	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
+		s.again = append(s.again, r.member.ID) // it may not have heard of the ticket
+	case s.refusal == nil:
+		s.refusal, s.refused = r.err, time.Now()
+	}
+	return false, nil
+}
+
+// hopeless returns why the search is over, or nil.
+func (s *search) hopeless(now time.Time) error {
+	switch {
+	case s.refusal != nil && now.Sub(s.refused) > newsPeriod:
+		return s.refusal
+	case now.Sub(s.begun) > vacantAfter && s.vacant():
+		return s.failed(fmt.Errorf("%w: nobody listens at any of its addresses", ticket.ErrEnded))
+	case now.Sub(s.progress) > s.patience:
+		return s.failed(fmt.Errorf("no member has let this peer in for %v", s.patience))
+	}
+	return nil
+}
+
+// vacant reports whether all hosts have answered that nobody listens there.
+func (s *search) vacant() bool {
+	if len(s.found()) > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.tries, func(t try) bool { return !errors.Is(t.err, syscall.ECONNREFUSED) })
+}
+
+// failed is the end of a search.
+func (s *search) failed(cause error) error {
+	e := &searchError{cause: cause, last: s.last}
+	for n, t := range s.tries {
+		e.lines = append(e.lines, addrText(s.addrs[n])+": "+wordTry(t.err))
+	}
+	return e
+}
+
+// searchError says that no member was found that lets a peer in, and for each address why.
+type searchError struct {
+	cause, last error
+	lines       []string
+}
+
+// Error implements error.
+func (e *searchError) Error() string {
+	text := fmt.Sprintf("%v (%d addresses tried)", e.cause, len(e.lines))
+	if len(e.lines) == 1 {
+		text = fmt.Sprintf("%v; %s", e.cause, e.lines[0])
+	}
+	return text
+}
+
+// Unwrap returns the causes.
+func (e *searchError) Unwrap() []error {
+	if e.last == nil {
+		return []error{e.cause}
+	}
+	return []error{e.cause, e.last}
+}
+
+// addrText is an address as people write it.
+func addrText(addr string) string {
+	parts := strings.Split(addr, "/")
+	if len(parts) == 5 && parts[3] == "tcp" && parts[1] == "ip4" {
+		return parts[2] + ":" + parts[4]
+	}
+	if len(parts) == 5 && parts[3] == "tcp" && parts[1] == "ip6" {
+		return "[" + parts[2] + "]:" + parts[4]
+	}
+	return addr
+}
+
+// wordTry says why an address was of no use, and what to do.
+func wordTry(err error) string {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case err == nil:
+		return "not tried yet"
+	case is(syscall.ECONNREFUSED):
+		return "connection refused: nobody listens there any more; ask for a new ticket"
+	case is(syscall.EHOSTUNREACH), is(syscall.ENETUNREACH):
+		return "no route: join from a network that reaches it, or let the job listen elsewhere (--listen)"
+	case is(os.ErrDeadlineExceeded), is(context.DeadlineExceeded), is(syscall.ETIMEDOUT):
+		return "no answer: is the host up, and does a firewall let the port through?"
+	case is(p2p.ErrImpostor):
+		return "who answers is no member of the job; ask for a new ticket"
+	case is(p2p.ErrStranger):
+		return "who answers is no elrun; ask for a new ticket"
+	}
+	return inner(err)
+}
+
+// inner is the text of the innermost error, for people.
+func inner(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, "p2p: "); i >= 0 {
+		text = text[i+len("p2p: "):]
+	}
+	return text
+}

@@ -1,0 +1,71 @@
+package ticket
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/record"
+)
+
+// Record says what a ticket is good for. Members keep it, signed by the one that issued it.
+type Record struct {
+	Root   string `json:"r,omitempty"` // key of the launcher that began the job
+	Key    string `json:"k"`           // of the ticket
+	Job    string `json:"j"`
+	Made   int64  `json:"m"`           // Unix seconds
+	Expiry int64  `json:"e"`           // Unix seconds
+	Uses   uint64 `json:"u,omitempty"` // 0: any number
+}
+
+// Domain implements record.Record: no other signature is taken for that of a ticket.
+func (*Record) Domain() string { return "elrun-ticket" }
+
+// Codec implements record.Record: from the range of private use.
+func (*Record) Codec() []byte { return []byte{0x80, 0x80, 0xc0, 0x01} }
+
+// MarshalRecord implements record.Record.
+func (r *Record) MarshalRecord() ([]byte, error) { return json.Marshal(r) }
+
+// UnmarshalRecord implements record.Record.
+func (r *Record) UnmarshalRecord(b []byte) error { return json.Unmarshal(b, r) }
+
+// Seal signs the record.
+func (r Record) Seal(key crypto.PrivKey) ([]byte, error) {
+	envelope, err := record.Seal(&r, key)
+	if err != nil {
+		return nil, fmt.Errorf("ticket: sign: %w", err)
+	}
+	b, err := envelope.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("ticket: sign: %w", err)
+	}
+	return b, nil
+}
+
+// Open checks the signature of a record, and returns it with the ID of who signed it.
+func Open(b []byte) (r Record, issuer string, err error) {
+	envelope, err := record.ConsumeTypedEnvelope(b, &r)
+	if err != nil {
+		return Record{}, "", fmt.Errorf("ticket: open: %w: %w", ErrUnknown, err)
+	}
+	id, err := peer.IDFromPublicKey(envelope.PublicKey)
+	if err != nil {
+		return Record{}, "", fmt.Errorf("ticket: open: %w: %w", ErrUnknown, err)
+	}
+	return r, id.String(), nil
+}
+
+// Check returns what the ticket of a record, of which so many uses are gone, gives at a time:
+// In, Expired or UsedUp.
+func (r Record) Check(used uint64, now time.Time) Verdict {
+	switch {
+	case r.Expiry != 0 && now.Unix() > r.Expiry:
+		return Expired
+	case r.Uses != 0 && used >= r.Uses:
+		return UsedUp
+	}
+	return In
+}
