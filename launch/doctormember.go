@@ -32,23 +32,7 @@ func DoctorMember(ctx context.Context, target string) ([]Check, error) {
 		return nil, fmt.Errorf("launch: %w: neither HOST:PORT nor a ticket: %w", ErrOptions, err)
 	}
 	out := []Check{checkExpiry(t.Job, t.Expiry, time.Now())}
-	members := membersIn(t)
-	all := make([][]Check, len(members))
-	var work sync.WaitGroup
-	for i, m := range members {
-		work.Go(func() { all[i] = doctorContact(ctx, m.ID, m.Addrs) })
-	}
-	work.Wait()
-	return append(out, slices.Concat(all...)...), nil
-}
-
-// membersIn returns the members that a ticket names.
-func membersIn(t ticket.Ticket) []elastic.Member {
-	var out []elastic.Member
-	for _, c := range t.Contacts {
-		out = append(out, elastic.Member{ID: elastic.ID(c.ID), Addrs: c.Addrs})
-	}
-	return out
+	return append(out, doctorContact(ctx, "", t.Addrs)...), nil
 }
 
 // doctorContact tries all addresses of a member at the same time. want is its ID, "" if that is not
@@ -68,11 +52,11 @@ func doctorContact(ctx context.Context, want elastic.ID, addrs []string) []Check
 		})
 	}
 	work.Wait()
-	// One way to a member is enough.
+	// One way to the job is enough.
 	if slices.ContainsFunc(out, func(c Check) bool { return c.Level == OK }) {
 		for i := range out {
 			if out[i].Level == Fail {
-				out[i].Level, out[i].Advice = Warn, "another address of this member works"
+				out[i].Level, out[i].Advice = Warn, "another address of the job works"
 			}
 		}
 	}
