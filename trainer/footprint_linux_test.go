@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -25,11 +25,12 @@ import (
 // footprint returns the bytes for each parameter that a peer of two hosts holds between two steps.
 func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) error) float64 {
 	t.Helper()
-	const size, peers = 1 << 20, 2
+	const size, peers = 2 << 20, 2
 	var used float64
 	synctest.Test(t, func(t *testing.T) {
 		before := liveHeap()
-		var once sync.Once
+		var waiting atomic.Int32
+		measured := make(chan struct{})
 		cluster.Start(t, peers, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
 			m := trainer.Model{
 				Params: []trainer.Param{{Name: "w", Shape: []int{size}, Data: make([]float32, size)}},
@@ -44,9 +45,16 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 			cfg := trainer.Config{Samples: 64, GlobalBatch: 16, Microbatch: 4, Steps: 12, BucketBytes: 64 << 10,
 				Optimizer: optim.SGD{}, Schedule: optim.Constant(1e-3)}
 			cfg.OnStep = func(r trainer.StepReport) {
-				if r.Step == 4 {
-					once.Do(func() { used = float64(liveHeap()-before) / size / peers })
+				if r.Step != 4 {
+					return
 				}
+				if waiting.Add(1) < peers {
+					<-measured
+					return
+				}
+				synctest.Wait() // none is ahead of the others, with messages on their way
+				used = float64(liveHeap()-before) / size / peers
+				close(measured)
 			}
 			if err := change(&m, &cfg); err != nil {
 				return err
