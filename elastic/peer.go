@@ -59,6 +59,9 @@ func (k *keeper) peerOf(id ID) *peer { return k.peers[id] }
 // happened takes in an event of the control network.
 func (k *keeper) happened(e PeerEvent) {
 	p := k.peerOf(e.Peer)
+	if p != nil && p.barred {
+		return // as if it could not be heard: it must not answer the ballot that puts it out
+	}
 	switch e.Kind {
 	case PeerMessage:
 		k.letter(e.Peer, e.Data) // a beat may say that this member is not heard
@@ -86,7 +89,7 @@ func (k *keeper) heard(id ID, p *peer) {
 	}
 	p.helped = nil
 	k.vouchFor(id, p)
-	if p.suspected != "" && !p.barred {
+	if p.suspected != "" {
 		p.suspected = ""
 		k.health.worse(time.Now()) // it may have been this member that was slow
 		k.beatTo(id, false)        // it must know that it is heard again before what the machine says

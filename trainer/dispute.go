@@ -107,8 +107,10 @@ func (j *job) execute(s *elastic.Session, step int64, c audit.Claims, v audit.Ve
 		j.group.Leave()
 		return err
 	}
-	for _, rank := range wrong {
-		j.group.PutOut(s.View.Members[rank].ID, "audit")
+	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // else they can only leave by themselves
+		for _, rank := range wrong {
+			j.group.PutOut(s.View.Members[rank].ID, "audit")
+		}
 	}
 	s.Comm.Revoke(err)
 	return fmt.Errorf("%w: %w", errNextSession, err)

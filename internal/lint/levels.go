@@ -38,8 +38,8 @@ func layers() []layer {
 		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
-		// Who contributes which microbatches.
-		{"level 4, below the training loop", []string{"trainer/internal/ledger"}},
+		// Who contributes which microbatches, and whether what it says of them is right.
+		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit"}},
 		// What the training loop uses: optimisers and schedules, data files, exact sums,
 		// checkpoints.
 		{"level 4, below the trainer", []string{"trainer/optim", "trainer/idx", "trainer/npy", "trainer/exact", "trainer/compress", "trainer/checkpoint"}},

@@ -12,12 +12,13 @@ import (
 // of its own does not pay for the trainer, nor a trained model for tensors or plots.
 func TestModulesOfPackages(t *testing.T) {
 	const sys, hash, gonum = "golang.org/x/sys", "github.com/cespare/xxhash/v2", "gonum.org/v1/gonum"
+	const blake, cpuid = "lukechampine.com/blake3", "github.com/klauspost/cpuid/v2" // which blake3 imports
 	for dir, want := range map[string][]string{
 		"event":      nil,
 		"collective": {sys},
-		"elastic":    {sys, hash},
-		"trainer":    {sys, hash, gonum},
-		"trainer/nn": {sys, hash, gonum},
+		"elastic":    {sys, hash, blake, cpuid},
+		"trainer":    {sys, hash, gonum, blake, cpuid},
+		"trainer/nn": {sys, hash, gonum, blake, cpuid},
 	} {
 		got := modulesOf(t, dir)
 		slices.Sort(want)
