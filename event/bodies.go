@@ -9,7 +9,7 @@ import (
 type View struct {
 	Members []string `json:"members"` // short IDs in rank order
 	Voters  []string `json:"voters"`
-	Reason  string   `json:"reason"` // start, join, leave, lost, forced, vote, renew
+	Reason  string   `json:"reason"` // start, join, leave, lost, kick, forced, vote, grant, renew
 }
 
 // Name returns "view".
