@@ -23,6 +23,7 @@ type Exit struct {
 	Lost   bool           // the connection to its host was lost: it may run on for a moment
 	kicked bool           // it was put out of the job on request
 	result bool           // it had reported the result before
+	by     syscall.Signal // to its agent, which asked it to leave
 	at     time.Time      // when the launcher learned of it
 }
 

@@ -142,6 +142,8 @@ type exitReport struct {
 	PID    int            `json:"pid"`
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`
+	// Asked is the signal to the agent by which it has asked the peer to leave.
+	Asked syscall.Signal `json:"asked,omitempty"`
 }
 
 const (
@@ -178,6 +180,8 @@ func decodeFrame(line []byte) (frame, error) {
 		return frame{}, fmt.Errorf("%w: output stream %d", errFrame, f.Output.To)
 	case f.Spawn != nil && (f.Spawn.Peers < 1 || f.Spawn.Peers > maxPeers):
 		return frame{}, fmt.Errorf("%w: %d peers on a host", errFrame, f.Spawn.Peers)
+	case f.Exit != nil && f.Exit.Asked < 0:
+		return frame{}, fmt.Errorf("%w: signal %d", errFrame, f.Exit.Asked)
 	case f.Signal != nil && f.Signal.Signal <= 0:
 		return frame{}, fmt.Errorf("%w: signal %d", errFrame, f.Signal.Signal)
 	}
@@ -250,9 +254,11 @@ func (w *frameWriter) write(f frame) error {
 }
 
 // report returns an Exit as a frame has it.
-func (e Exit) report() *exitReport { return &exitReport{PID: e.PID, Code: e.Code, Signal: e.Signal} }
+func (e Exit) report() *exitReport {
+	return &exitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.by}
+}
 
 // exit returns the Exit of a peer that was told just now.
 func (x exitReport) exit(index int) Exit {
-	return Exit{Index: index, PID: x.PID, Code: x.Code, Signal: x.Signal, at: time.Now()}
+	return Exit{Index: index, PID: x.PID, Code: x.Code, Signal: x.Signal, by: x.Asked, at: time.Now()}
 }

@@ -39,6 +39,7 @@ func frames() []frame {
 		{Index: 3, Output: &outputPart{End: true}},
 		{Index: 3, Mistake: "why"},
 		{Index: 3, Stopped: true, PID: 7},
+		{Index: 3, Exit: &exitReport{PID: 7, Asked: 15}},
 		{Index: 3, Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}},
 	}
 }

@@ -74,6 +74,7 @@ type hostAgent struct {
 
 	mu    sync.Mutex
 	peers map[int]*local // that run
+	asked syscall.Signal // a signal to this process has asked all peers to leave
 }
 
 const (
@@ -413,7 +414,7 @@ func (r *relay) ended(e Exit) {
 	if r.a.peers[r.index] == r.p {
 		delete(r.a.peers, r.index) // its process group's number may come to mean another
 	}
-	e.PID = r.p.pid()
+	e.PID, e.by = r.p.pid(), r.a.asked
 	r.a.mu.Unlock()
 	_ = r.a.out.write(frame{Index: r.index, Exit: e.report()})
 }
@@ -426,9 +427,19 @@ func (a *hostAgent) passOn(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
+				a.note(sig) // first: a peer may have got it, too, and end at once
 				a.each(func(p *local) { p.ask(sig) })
 			}
 		}
+	}
+}
+
+// note notes that a signal has asked all peers to leave.
+func (a *hostAgent) note(sig syscall.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
+		a.asked = sig
 	}
 }
 

@@ -41,6 +41,21 @@ func (o outcome) completed() bool {
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
 }
 
+// asked returns the signal to agents by which all peers were asked to leave that were there at
+// the end, 0 if others ended without that.
+func (o outcome) asked() syscall.Signal {
+	by := syscall.Signal(0)
+	for _, e := range o.exits {
+		switch {
+		case !e.Asked:
+			return 0
+		case e.by != 0:
+			by = e.by
+		}
+	}
+	return by
+}
+
 // failures returns the processes that failed of themselves, the likely cause of the others
 // first: not those that were asked to leave.
 func (o outcome) failures() []Exit {
@@ -79,6 +94,8 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return StatusQuorum
 	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.completed():
 		return 1 // what goes on without these peers is not theirs to tell
+	case o.member && o.asked() != 0:
+		return 128 + int(o.asked())
 	case o.member && o.completed():
 		return 0 // a loop of the user's own, which reports no result, has gone on to its end
 	case len(o.failures()) > 0:

@@ -36,6 +36,7 @@ func TestAgreeDone(t *testing.T) {
 func TestStatusOfJob(t *testing.T) {
 	done := &event.Done{}
 	fine, failed, killed := Exit{}, Exit{Code: 3}, Exit{Code: -1, Signal: syscall.SIGKILL}
+	asked := Exit{Asked: true, by: syscall.SIGTERM}
 	left, gaveUp := Exit{Code: 1, Asked: true}, Exit{Code: StatusQuorum}
 	held, unsaved, killedAfter := Exit{result: true}, Exit{Code: 1, result: true}, Exit{Code: -1, Signal: syscall.SIGKILL, result: true}
 	for name, c := range map[string]struct {
@@ -57,6 +58,9 @@ func TestStatusOfJob(t *testing.T) {
 		"one killed in a loop of the user's own":   {outcome{exits: []Exit{killed, fine}, member: true}, nil, nil, 0},
 		"one failed in a loop of the user's own":   {outcome{exits: []Exit{killed, failed, fine}, member: true}, nil, nil, 1},
 		"all but those asked to leave were killed": {outcome{exits: []Exit{killed, left}, member: true}, nil, nil, 1},
+		"their agents asked all to leave":          {outcome{exits: []Exit{asked, asked}, member: true}, nil, nil, 128 + int(syscall.SIGTERM)},
+		"an agent asked some, the others went on":  {outcome{exits: []Exit{asked, fine}, member: true}, nil, nil, 0},
+		"agents asked after the end":               {outcome{exits: []Exit{asked, held}, member: true}, done, nil, 0},
 		"results differ":                           {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
 		"a peer gave up":                           {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
 		"the group gave up":                        {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},

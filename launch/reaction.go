@@ -83,7 +83,7 @@ func (r *runner) exited(e Exit) {
 	c := r.children[e.Index]
 	delete(r.children, e.Index) // its process group's number may come to mean another
 	r.lobby.leave(e.Index)
-	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero(), c.kicked, c.result, c.pid()
+	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero() || e.by != 0, c.kicked, c.result, c.pid()
 	r.out.exits = append(r.out.exits, e)
 	if !e.failed() && !e.Asked {
 		r.meet.complete(e.Index)

@@ -42,7 +42,7 @@ SwitchType=switch/none
 MpiDefault=none
 MailProg=/bin/true
 SchedulerType=sched/builtin
-SchedulerParameters=batch_sched_delay=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 SlurmdTimeout=15
 SlurmctldTimeout=15

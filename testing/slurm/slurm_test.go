@@ -154,6 +154,7 @@ func TestSlurm(t *testing.T) {
 		{"an elrun a task", anElrunATask},
 		{"a script with srun", aScriptWithSrun},
 		{"a script with one elrun", aScriptWithOneElrun},
+		{"a script with one elrun is cancelled", aScriptWithOneElrunIsCancelled},
 		{"an allocation", anAllocation},
 		{"a task leaves", aTaskLeaves},
 		{"task 0 is killed", taskZeroIsKilled},
@@ -195,6 +196,20 @@ func aScriptWithOneElrun(t *testing.T, l *lab) {
 	j.finishes(t, 0)
 	if out := j.output(t); !strings.Contains(out, "3 hosts, reached by srun: n1:2,n2:2,n3:2") || !strings.Contains(out, "[5@n3] total") {
 		t.Errorf("output:\n%s", out)
+	}
+}
+
+// All peers of one elrun are asked to leave, by the end of the job or by a signal to its steps.
+func aScriptWithOneElrunIsCancelled(t *testing.T, l *lab) {
+	for name, cancel := range map[string][]string{"scancel": {"scancel"}, "scancel --signal=TERM": {"scancel", "--signal=TERM"}} {
+		t.Run(name, func(t *testing.T) {
+			j := l.script(t, "elrun --connect-timeout 4m --events events ./train\n", "--nodes=3", "--ntasks-per-node=1")
+			j.trains(t, 3)
+			l.slurm(t, append(cancel, j.id(t))...)
+			j.p.Wait(t)
+			j.gone(t)
+			j.goesOn(t)
+		})
 	}
 }
 
