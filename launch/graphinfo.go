@@ -172,15 +172,6 @@ func (p programInfo) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// node returns the description of a node.
-func (p programInfo) node(name string) (nodeInfo, error) {
-	i := slices.IndexFunc(p.Nodes, func(n nodeInfo) bool { return n.Name == name })
-	if i < 0 {
-		return nodeInfo{}, fmt.Errorf("the program has no node %q", name)
-	}
-	return p.Nodes[i], nil
-}
-
 // others returns the services and tasks.
 func (p programInfo) others() []nodeInfo {
 	return slices.DeleteFunc(slices.Clone(p.Nodes), func(n nodeInfo) bool { return n.Kind == kindPeers })
