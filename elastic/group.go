@@ -291,6 +291,34 @@ func (g *Group) current() *keeper {
 	return g.keeper
 }
 
+// Heard returns how long ago this peer has heard the members that it watches: all in a small group,
+// some in a large one.
+func (g *Group) Heard() map[ID]time.Duration {
+	out := make(map[ID]time.Duration)
+	if !g.made() {
+		return out
+	}
+	k := g.current()
+	if k == nil {
+		return out
+	}
+	done := make(chan struct{})
+	k.do(func() {
+		defer close(done)
+		for _, id := range k.watched() {
+			if p := k.peerOf(id); p != nil && p.spoke {
+				out[id] = max(0, time.Since(p.last))
+			}
+		}
+	})
+	select {
+	case <-done:
+		return out
+	case <-k.ctx.Done():
+		return make(map[ID]time.Duration) // out may be being written
+	}
+}
+
 // Self returns this peer, as the group knows it at present.
 func (g *Group) Self() Member {
 	if !g.made() {

@@ -102,15 +102,16 @@ func (l *hostList) pairs() []Check {
 			continue
 		}
 		for k, o := range l.hosts {
-			if k != i {
-				why, failed := results[i].Failed[o.Name]
-				_, back := results[k].Failed[h.Name]
-				c := checkWay(h.Name, o.Name, why, failed, back)
-				if w, ok := results[i].Ways[o.Name]; ok && !failed {
-					c = checkPath(c, w)
-				}
-				out = append(out, c)
+			if k == i {
+				continue
 			}
+			why, failed := results[i].Failed[o.Name]
+			_, back := results[k].Failed[h.Name]
+			c := checkWay(h.Name, o.Name, why, failed, back)
+			if w, ok := results[i].Ways[o.Name]; ok && !failed {
+				c = checkPath(c, w)
+			}
+			out = append(out, c)
 		}
 	}
 	return out

@@ -77,7 +77,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.a.Close())
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
-		services{status: p.a.status, stop: terminate, scale: p.a.scale,
+		services{status: p.status, stop: terminate, scale: p.a.scale,
 			ticket: p.issue, refresh: p.refresh, revoke: p.revoke, kick: p.kick})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
@@ -95,6 +95,9 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	cfg.Closers = closers
 	cfg.Started = func(g *elastic.Group) { // also before all are there
 		p.door.open(g)
+		p.mu.Lock()
+		p.group = g
+		p.mu.Unlock()
 		p.a.watchDead(g.Dead)
 		p.a.watchOrders(func(m message) { p.ordered(g, m) })
 		p.begun()

@@ -23,7 +23,8 @@ type peer struct {
 	first []elastic.Member // lives, as it has just let this peer in; nil once it was asked
 
 	mu     sync.Mutex
-	host   *p2p.Host // of the present identity
+	host   *p2p.Host      // of the present identity
+	group  *elastic.Group // nil until it is joined
 	id     *identity
 	latest known               // the view that was entered last
 	public bool                // the job can be found on the local network

@@ -32,8 +32,8 @@ type Balanced struct {
 	Reason string `json:"reason"`
 }
 
-// MemberStatus is one peer of a Status. Of a peer that did not answer only ID, Rank and
-// State are known.
+// MemberStatus is one peer of a Status. Of a peer that was not asked, as it is on another host, or
+// did not answer, only that is known which other members know of it.
 type MemberStatus struct {
 	ID        string  `json:"id"`                 // short
 	Index     int     `json:"index"`              // local index at its launcher, -1 if not known
@@ -51,6 +51,9 @@ type MemberStatus struct {
 	// that is not known.
 	PredictedMS float64 `json:"predicted_ms"`
 	Path        string  `json:"path"` // kinds of the paths to others: shm, direct, p2p, ...
+	// SeenMS is how long ago those who tell of the peer have heard it, 0 if it tells itself,
+	// and -1 if that is not known.
+	SeenMS float64 `json:"seen_ms"`
 }
 
 // reducer keeps one peer's Status up to date from the events that the peer itself
@@ -65,22 +68,23 @@ type MemberStatus struct {
 type reducer struct {
 	status  Status
 	self    MemberStatus
-	paths   []string // kinds of those of the present view
-	stalled []string // whom this peer waits for
-	short   bool     // too few members are left to go on
-	state   string   // parked, left or done; "" if none of these
+	paths   []string          // kinds of those of the present view
+	to      map[string]string // kinds of the paths to its members, by ID
+	stalled []string          // whom this peer waits for
+	short   bool              // too few members are left to go on
+	state   string            // parked, left or done; "" if none of these
 }
 
 func newReducer(job string, self elastic.Member) *reducer {
 	return &reducer{
-		status: Status{Job: job},
-		self:   MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Rank: -1},
+		status: Status{Job: job}, to: make(map[string]string),
+		self: MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Rank: -1},
 	}
 }
 
 // renew notes that the peer has a new ID and is in no view.
 func (r *reducer) renew(self elastic.Member) {
-	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths = self.ID.Short(), -1, "", nil, nil
+	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths, r.to = self.ID.Short(), -1, "", nil, nil, make(map[string]string)
 }
 
 // apply takes the next event.
@@ -109,6 +113,9 @@ func (r *reducer) apply(e event.Event) {
 			r.self.Rank, r.stalled = -1, nil
 		}
 	case event.Path:
+		if e.Epoch == r.status.Epoch {
+			r.to[b.Who] = b.Kind
+		}
 		if e.Epoch == r.status.Epoch && !slices.Contains(r.paths, b.Kind) {
 			r.paths = append(r.paths, b.Kind)
 			slices.Sort(r.paths)
@@ -133,14 +140,14 @@ func (r *reducer) inView(id string) bool {
 
 // view starts an epoch: ranks are new, nobody is waited for, and nobody is reached yet.
 func (r *reducer) view(epoch uint64, v event.View) {
-	r.status.Epoch, r.stalled, r.short, r.paths = epoch, nil, false, nil
+	r.status.Epoch, r.stalled, r.short, r.paths, r.to = epoch, nil, false, nil, make(map[string]string)
 	if r.state == stateParked {
 		r.state = ""
 	}
 	r.status.Members = nil
 	r.self.Rank = slices.Index(v.Members, r.self.ID)
 	for rank, id := range v.Members {
-		r.status.Members = append(r.status.Members, MemberStatus{ID: id, Index: -1, Rank: rank, State: stateUnknown})
+		r.status.Members = append(r.status.Members, MemberStatus{ID: id, Index: -1, Rank: rank, State: stateUnknown, SeenMS: -1})
 	}
 }
 
@@ -186,6 +193,9 @@ func (r *reducer) report() Status {
 		self.State = stateRunning
 	}
 	s.Members = slices.Clone(s.Members)
+	for i := range s.Members {
+		s.Members[i].Path = r.to[s.Members[i].ID]
+	}
 	if i := self.Rank; i >= 0 {
 		s.Members[i] = self
 	} else {
@@ -219,7 +229,7 @@ func (s Status) StepTime() (measured, predicted float64) {
 // reports does not matter.
 func mergeStatus(reports []Status) Status {
 	var out Status
-	own := map[string]MemberStatus{}
+	own, seen := map[string]MemberStatus{}, map[string]float64{}
 	var base []MemberStatus
 	for i, s := range reports {
 		if i == 0 || s.Epoch > out.Epoch {
@@ -233,11 +243,16 @@ func mergeStatus(reports []Status) Status {
 		for _, m := range s.Members {
 			if m.State != stateUnknown {
 				own[m.ID] = m
+			} else if last, ok := seen[m.ID]; m.SeenMS >= 0 && (!ok || m.SeenMS < last) {
+				seen[m.ID] = m.SeenMS
 			}
 		}
 	}
 	out.Members = []MemberStatus{}
 	for _, m := range base {
+		if last, ok := seen[m.ID]; ok {
+			m.SeenMS = last
+		}
 		if o, ok := own[m.ID]; ok {
 			m = o
 		}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -58,12 +59,13 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(viewOf(2, "bbbbbbbb", "aaaaaaaa"))
 	r.apply(event.Event{Epoch: 1, Body: event.Path{Kind: "direct"}}) // too late
 	for _, kind := range []string{"shm", "p2p", "shm"} {
-		r.apply(event.Event{Epoch: 2, Body: event.Path{Kind: kind}})
+		who := map[string]string{"p2p": "bbbbbbbb"}[kind]
+		r.apply(event.Event{Epoch: 2, Body: event.Path{Who: who, Kind: kind}})
 	}
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
 	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
 	want := Status{Job: "job", Epoch: 2, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
-		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown},
+		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown, SeenMS: -1, Path: "p2p"},
 		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
 			StepMS: 46, PredictedMS: 39, Path: "p2p,shm"},
 	}}
@@ -156,4 +158,28 @@ func TestMergeOrder(t *testing.T) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
 		}
 	})
+}
+
+// A peer tells of the others what it knows; of several who tell, the one that has heard a member
+// last counts, and a member's own word counts most.
+func TestDescribeOthers(t *testing.T) {
+	self, other, third := memberAt(0), memberAt(1), memberAt(2)
+	other.Host, other.Index = "far", 3
+	var reports []Status
+	for i, m := range []elastic.Member{self, third} {
+		r := newTestReducer(m.ID.Short(), i)
+		r.apply(viewOf(1, self.ID.Short(), other.ID.Short(), third.ID.Short()))
+		r.apply(event.Event{Epoch: 1, Body: event.Path{Who: other.ID.Short(), Kind: "direct"}})
+		r.apply(event.Event{Step: 1, Body: event.Shares{New: []int{5, 6, 7}}})
+		heard := map[elastic.ID]time.Duration{other.ID: time.Duration(200-100*i) * time.Millisecond, self.ID: time.Second}
+		reports = append(reports, describeOthers(r.report(), []elastic.Member{other, self, third}, heard))
+	}
+	want := MemberStatus{ID: other.ID.Short(), Index: 3, Host: "far", Rank: 1, State: stateUnknown, Share: 6, Path: "direct", SeenMS: 100}
+	s := mergeStatus(reports)
+	if len(s.Members) != 3 || s.Members[1] != want || s.Members[0].SeenMS != 0 || s.Members[0].State != stateRunning {
+		t.Errorf("got %+v, want %+v", s.Members, want)
+	}
+	if s := describeOthers(reports[0], nil, nil); s.Members[1].Share != 6 {
+		t.Errorf("without members: %+v", s.Members)
+	}
 }

@@ -106,7 +106,7 @@ func writeStatus(to io.Writer, s launch.Status) error {
 	if _, err := io.WriteString(to, lines); err != nil {
 		return err
 	}
-	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMPUTE MS\tPREDICTED MS\tCOMM MS\tPATH", func(w io.Writer) {
+	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tPRED MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, m := range s.Members {
 			writeMember(w, m)
 		}
@@ -142,8 +142,19 @@ func writeMember(w io.Writer, m launch.MemberStatus) {
 	if m.StepMS > 0 { // it took part in a step, if only to get the result
 		share = fmt.Sprint(m.Share)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), text(m.ID), text(m.Host),
-		text(m.State), share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path))
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), text(m.ID), text(m.Host),
+		text(m.State), share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path), wordSeen(m.SeenMS))
+}
+
+// wordSeen words how long ago a member was heard.
+func wordSeen(ms float64) string {
+	switch {
+	case ms < 0:
+		return unknown
+	case ms == 0:
+		return "now"
+	}
+	return fmt.Sprintf("%.1f s", ms/1000)
 }
 
 // wordStepTime compares the time of a step with what was predicted, 0 if nothing was.

@@ -36,22 +36,22 @@ func TestWriteStatus(t *testing.T) {
 job m  epoch 2  step 44/354  waiting for -
 step time 37.4 ms, predicted 35.0 ms (+7 %)
 shares 16 16 -> 26 6 since step 41: rank 1: 16 to 6
-RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
-0     0      cMZYjyrm  vm    running  26     5973       29.5        30.0          7.9      p2p
-1     2      ryML6ND3  vm    running  6      1402       31.4        29.1          4.5      p2p
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN
+0     0      cMZYjyrm  vm    running  26     5973       29.5     30.0     7.9      p2p   now
+1     2      ryML6ND3  vm    running  6      1402       31.4     29.1     4.5      p2p   now
 `},
 		{"a loop that reports no steps, with one that does not answer and one that joins", launch.Status{
 			Job: "own", Epoch: 1, WaitingFor: []string{"bbbbbbbb"},
 			Members: []launch.MemberStatus{
 				{ID: "aaaaaaaa", Index: 0, Host: "vm", Rank: 0, State: "waiting", Path: "p2p"},
-				{ID: "bbbbbbbb", Index: -1, Rank: 1, State: "unknown"},
+				{ID: "bbbbbbbb", Index: 0, Host: "far", Rank: 1, State: "unknown", Path: "direct", SeenMS: 140},
 				{ID: "cccccccc", Index: 1, Host: "vm", Rank: -1, State: "joining"},
 			}}, `
 job own  epoch 1  step -  waiting for bbbbbbbb
-RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
-0     0      aaaaaaaa  vm    waiting  -      -          -           -             -        p2p
-1     -      bbbbbbbb  -     unknown  -      -          -           -             -        -
--     1      cccccccc  vm    joining  -      -          -           -             -        -
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH    SEEN
+0     0      aaaaaaaa  vm    waiting  -      -          -        -        -        p2p     now
+1     0      bbbbbbbb  far   unknown  -      -          -        -        -        direct  0.1 s
+-     1      cccccccc  vm    joining  -      -          -        -        -        -       now
 `},
 		{"a share of nothing is known, a prediction is not", launch.Status{
 			Job: "m", Epoch: 1, Step: 3, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
@@ -59,8 +59,8 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS
 job m  epoch 1  step 3  waiting for -
 step time 2.0 ms, not predicted
 shares 1 0 since step 1: start
-RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMPUTE MS  PREDICTED MS  COMM MS  PATH
-0     0      aaaaaaaa  vm    running  0      -          -           -             2.0      shm
+RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN
+0     0      aaaaaaaa  vm    running  0      -          -        -        2.0      shm   now
 `},
 	} {
 		got := shown(t, func(b *strings.Builder) error { return writeStatus(b, c.s) })
@@ -108,6 +108,14 @@ own-loop  11     1      -     a,b
 starting  1      -      -     -
 `; got != want[1:] {
 		t.Errorf("got\n%swant\n%s", got, want[1:])
+	}
+}
+
+func TestWordSeen(t *testing.T) {
+	for want, ms := range map[string]float64{"-": -1, "now": 0, "1.3 s": 1290} {
+		if got := wordSeen(ms); got != want {
+			t.Errorf("%v: %q, want %q", ms, got, want)
+		}
 	}
 }
 
