@@ -141,45 +141,6 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A member that the others want out is out though it lives and answers, and stays out under
-// its ID.
-func TestPutOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
-		r.until, r.pause = 100, 100*time.Millisecond
-		victim := r.members[1].ID
-		var begin time.Time
-		r.during = func(_ context.Context, r *rig) {
-			after(1500 * time.Millisecond)
-			begin = time.Now()
-			for i, l := range r.loops {
-				if r.members[i].ID != victim {
-					l.g.PutOut(victim, "audit")
-				}
-			}
-		}
-		if err := errors.Join(r.run(t)...); err != nil {
-			t.Fatal(err)
-		}
-		if d := r.outAfter(t, victim, begin, 3); d > 2*time.Second {
-			t.Errorf("out after %v", d)
-		}
-		out := map[string]bool{}
-		for _, e := range r.sink.of("view") {
-			inside := slices.Contains(e.Body.(event.View).Members, victim.Short())
-			if out[e.Peer] && inside {
-				t.Errorf("%s: it is in again in epoch %d", e.Peer, e.Epoch)
-			}
-			out[e.Peer] = out[e.Peer] || !inside
-		}
-		for _, e := range r.sink.of("lost") {
-			if l := e.Body.(event.Lost); l.Who != victim.Short() || l.Cause != "audit" {
-				t.Errorf("%+v", l)
-			}
-		}
-	})
-}
-
 // So is one that is behind a black hole, be it in both directions or in one.
 func TestBlackHole(t *testing.T) {
 	for _, way := range []string{"both", "in", "out"} {

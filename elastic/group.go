@@ -268,15 +268,6 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
-// PutOut wants a member put out, for a cause in the words of the log. This peer takes it for
-// one that cannot be reached, whatever it says, and refuses it when it wants to join again
-// under the same ID. The member is out when as many members as it takes for a view want that.
-func (g *Group) PutOut(id ID, cause string) {
-	if g.made() {
-		g.current().putOut(id, cause)
-	}
-}
-
 // Dead says that the process of a member has ended: its launcher has its wait status.
 func (g *Group) Dead(id ID) {
 	if g.made() {

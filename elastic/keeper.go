@@ -65,7 +65,6 @@ type keeper struct {
 	changed  chan struct{} // closed when the standing changes
 	doing    beat          // Entered, Step, Leaving and Busy of this peer
 	session  *Session      // the one that a lost view has to revoke
-	barred   map[ID]string // peers that were put out for good, and the cause
 }
 
 // standing is how a peer stands in its group.
@@ -98,7 +97,7 @@ type lack struct{ present, needed int }
 // is nil, a peer that is going to join.
 func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*keeper, error) {
 	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Network),
-		peers: make(map[ID]*peer), approved: make(map[ID]approval), barred: make(map[ID]string),
+		peers: make(map[ID]*peer), approved: make(map[ID]approval),
 		functions: make(chan func()), changed: make(chan struct{}), ended: make(chan struct{})}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if first != nil {

@@ -89,9 +89,6 @@ func (g *Group) consider(from ID, o offer) reply {
 	case (held != nil) != o.State:
 		return reply{Refused: "either the job or the peer has registered a state, and the other has not"}
 	}
-	if cause := k.bar(from); cause != "" {
-		return reply{Refused: "it was put out of the job: " + cause}
-	}
 	why := differ(settings, o.Settings)
 	if why == "" && until != 0 && o.Until != 0 {
 		why = differ([]Setting{stepsSetting(until)}, []Setting{stepsSetting(o.Until)})

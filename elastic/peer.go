@@ -13,7 +13,6 @@ type peer struct {
 	helped    map[ID]bool // members that were asked about it, and whether they answered
 	askers    []ID        // members that asked about it, to be told of its next word
 	suspected string      // the cause, in the words of the log; empty if it is trusted
-	barred    bool        // it is to be put out, whatever it says
 	down      bool        // its connection has ended and no other was made
 	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
 	beat      beat        // its last
@@ -59,9 +58,6 @@ func (k *keeper) peerOf(id ID) *peer { return k.peers[id] }
 // happened takes in an event of the control network.
 func (k *keeper) happened(e PeerEvent) {
 	p := k.peerOf(e.Peer)
-	if p != nil && p.barred {
-		return // as if it could not be heard: it must not answer the ballot that puts it out
-	}
 	switch e.Kind {
 	case PeerMessage:
 		k.letter(e.Peer, e.Data) // a beat may say that this member is not heard

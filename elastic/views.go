@@ -80,7 +80,7 @@ func (k *keeper) farewell(old, v View) (lost []Member) {
 			lost = append(lost, m)
 			continue
 		}
-		if (v.Reason == "leave" || p.beat.Leaving) && !p.barred {
+		if v.Reason == "leave" || p.beat.Leaving {
 			k.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
 		}
@@ -205,26 +205,6 @@ func (k *keeper) dead(id ID) {
 		}
 		k.step(member.Dead{Peer: member.ID(id)})
 	})
-}
-
-// putOut suspects a member for good, and bars it from joining again.
-func (k *keeper) putOut(id ID, cause string) {
-	k.mu.Lock()
-	k.barred[id] = cause
-	k.mu.Unlock()
-	k.do(func() {
-		if p := k.peerOf(id); p != nil {
-			p.barred, p.suspected = true, cause
-			k.step(member.Suspect{Peer: member.ID(id)})
-		}
-	})
-}
-
-// bar returns why a peer must not join; empty if it may.
-func (k *keeper) bar(id ID) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.barred[id]
 }
 
 // makeWay is what a member does that is told by another that it holds up the others: unless

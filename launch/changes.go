@@ -77,7 +77,7 @@ func (r *reason) lost(l event.Lost) {
 
 // causeRank orders the causes of losses by how much they say.
 func causeRank(cause string) int {
-	return slices.Index([]string{"", "reset", "stalled", "unreachable", "silent", "exit", "audit"}, cause)
+	return slices.Index([]string{"", "reset", "stalled", "unreachable", "silent", "exit"}, cause)
 }
 
 // change is the step from one view to the next.
@@ -376,8 +376,6 @@ func wordCause(cause string) string {
 		return "it made no progress"
 	case "unreachable":
 		return "some of the others could not reach it"
-	case "audit":
-		return "an audit has put it out"
 	case "":
 		return "no reason was told"
 	}

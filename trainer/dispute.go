@@ -57,7 +57,21 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []entry) erro
 	}
 	a.accusing = accusation{}
 	j.settle(ctx, s)
-	return j.execute(s, step, c, audit.Judge(c, votes))
+	return j.execute(ctx, s, step, c, audit.Judge(c, votes))
+}
+
+// kickPatience is how long a member waits for a view without those who are kicked.
+const kickPatience = 5 * time.Second
+
+// kick puts out ranks of a view for good. All members want the same.
+func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
+	ctx, cancel := context.WithTimeout(ctx, kickPatience)
+	defer cancel()
+	for _, rank := range ranks {
+		if err := j.group.Kick(ctx, v.Members[rank].ID); err != nil {
+			j.cfg.log("%s could not be put out: %v", v.Members[rank].ID.Short(), err)
+		}
+	}
 }
 
 // verdictPatience is how long a member waits until the others have the verdict, too.
@@ -88,7 +102,7 @@ func claims(v elastic.View, all []entry) (c audit.Claims, accused int, step int6
 }
 
 // execute does what the verdict about a step wants.
-func (j *job) execute(s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
+func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
 	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
 	if !told.Out {
 		wrong = []int{c.Accused, c.Auditor}
@@ -107,11 +121,9 @@ func (j *job) execute(s *elastic.Session, step int64, c audit.Claims, v audit.Ve
 		j.group.Leave()
 		return err
 	}
-	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // else they can only leave by themselves
-		for _, rank := range wrong {
-			j.group.PutOut(s.View.Members[rank].ID, "audit")
-		}
-	}
 	s.Comm.Revoke(err)
+	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // else they can only leave by themselves
+		j.kick(ctx, s.View, wrong)
+	}
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }

@@ -39,7 +39,7 @@
 //
 // Judge takes the value that more than half of those who can compute the share have come to.
 // A member that told another fingerprint is named, an auditor that accused it of another, and
-// whoever votes for another; all are put out. So as long as most members are honest, nobody
+// whoever votes for another; all are kicked. So as long as most members are honest, nobody
 // is put out by a false accusation. Where there is no such majority, as with two members that
 // stay with what they said, both are named, nobody is put out, and the job goes on.
 //
