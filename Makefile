@@ -24,7 +24,7 @@ NESTED   = -C scripts/figures ./...
 #
 # Left out of "make race": tests that look at files or compare results, and those that
 # start processes for long; they run no code concurrently that others do not run.
-RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/scripts/
+RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/scripts/
 
 .PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
 

@@ -149,23 +149,26 @@ func TestSlurm(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, l *lab)
+		long bool // in the long form alone
 	}{
-		{"an elrun a node", anElrunANode},
-		{"an elrun a task", anElrunATask},
-		{"a script with srun", aScriptWithSrun},
-		{"a script with one elrun", aScriptWithOneElrun},
-		{"a script with one elrun is cancelled", aScriptWithOneElrunIsCancelled},
-		{"an allocation", anAllocation},
-		{"a task leaves", aTaskLeaves},
-		{"task 0 is killed", taskZeroIsKilled},
-		{"the job is cancelled", theJobIsCancelled},
-		{"drain", drain},
-		{"requeue", requeue},
-		{"time limit", timeLimit},
-		{"documented commands", documented},
-		{"slurmd is killed", slurmdIsKilled},
+		{"an elrun a node", anElrunANode, false},
+		{"an elrun a task", anElrunATask, false},
+		{"a script with srun", aScriptWithSrun, true},
+		{"a script with one elrun", aScriptWithOneElrun, false},
+		{"a script with one elrun is cancelled", aScriptWithOneElrunIsCancelled, true},
+		{"an allocation", anAllocation, true},
+		{"a task leaves", aTaskLeaves, false},
+		{"task 0 is killed", taskZeroIsKilled, false},
+		{"the job is cancelled", theJobIsCancelled, false},
+		{"drain", drain, false},
+		{"requeue", requeue, false},
+		{"time limit", timeLimit, true},
+		{"documented commands", documented, false},
+		{"slurmd is killed", slurmdIsKilled, false},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, l) })
+		if !c.long || long() {
+			t.Run(c.name, func(t *testing.T) { c.run(t, l) })
+		}
 	}
 }
 
@@ -335,9 +338,6 @@ func requeue(t *testing.T, l *lab) {
 // The time ends: all leave, by the signal before it, or by Slurm's own. Slurm looks at it each
 // half a minute.
 func timeLimit(t *testing.T, l *lab) {
-	if !long() {
-		t.Skip("it takes two minutes: -long")
-	}
 	for name, flags := range map[string][]string{"limit": {"--time=1"}, "signal": {"--time=2", "--signal=TERM@60"}} {
 		t.Run(name, func(t *testing.T) {
 			j := l.script(t, "srun elrun --events events ./train\n", append(flags, "--nodes=3", "--ntasks-per-node=1")...)
