@@ -84,7 +84,7 @@ func confinements() []confinement {
 			// A change of libp2p must not reach further than this, and everything else
 			// must be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
-			Allowed: []string{"transport/p2p", "launch"},
+			Allowed: []string{"transport/p2p", "transport/ticket", "launch"},
 			Instead: "use transport.Transport or elastic.Network; transport/p2p implements them",
 		},
 		{

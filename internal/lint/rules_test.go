@@ -127,7 +127,7 @@ func TestConfinements(t *testing.T) {
 		{"unsafe elsewhere", "ring/a_test.go", importing("ring", "unsafe"), []string{"only in internal/kernel"}},
 		{"libp2p transport", "transport/p2p/a.go", importing("p2p", host), nil},
 		{"libp2p wiring", "launch/a.go", importing("launch", host), nil},
-		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in transport/p2p, launch"}},
+		{"libp2p elsewhere", "elastic/a.go", importing("elastic", host), []string{"only in transport/p2p, transport/ticket, launch"}},
 		{"addresses elsewhere", "cmd/elrun/a.go", importing("main", "github.com/multiformats/go-multiaddr"), []string{"elastic.Network"}},
 		{"tensor adapter", "trainer/tensors/a.go", importing("tensors", tensor), nil},
 		{"test of the adapter", "trainer/tensors/a_test.go", importing("tensors_test", tensor), nil},

@@ -1,5 +1,6 @@
 // Package p2p is the transport over libp2p, between processes on one host or many. It
-// is the only package besides the wiring in launch that knows libp2p.
+// is the only package besides the wiring in launch, and the keys and signatures of
+// transport/ticket, that knows libp2p.
 //
 //	h, err := p2p.Listen(ctx, p2p.Config{Job: "mnist"})
 //	// tell the others h.ID() and h.Addrs(), learn theirs

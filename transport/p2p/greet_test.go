@@ -1,34 +1,29 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/elrun/elrun/transport/ticket"
 )
 
-// greeted listens as a member with a secret, or without one, and returns its address.
-func greeted(t *testing.T, secret []byte) (h *Host, addr string) {
+// greeted listens as a member with a door, or without one, and returns its address.
+func greeted(t *testing.T, door Door) (h *Host, addr string) {
 	t.Helper()
 	h, err := Listen(t.Context(), Config{Job: "greeted", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	if secret != nil {
-		if err := h.SetSecret(secret); err != nil {
-			t.Fatal(err)
-		}
+	if door != nil {
+		h.SetDoor(door)
 	}
 	return h, h.Addrs()[0]
 }
 
 // A member that lets in newcomers shows that, and who it is, at a multiaddr and at HOST:PORT.
 func TestGreet(t *testing.T) {
-	h, addr := greeted(t, bytes.Repeat([]byte{1}, ticket.KeySize))
+	h, addr := greeted(t, doorOf(signer(1)))
 	_, address, err := dialArgs(addr)
 	if err != nil {
 		t.Fatal(err)
