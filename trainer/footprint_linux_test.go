@@ -3,6 +3,7 @@ package trainer_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"runtime"
@@ -136,7 +137,7 @@ func TestFootprint(t *testing.T) {
 				cfg.Optimizer = rule
 				return mode.change(m, cfg)
 			})
-			if want := table[mode.row][column]; got < float64(want)-1 || got > float64(want)+2.5 { // what is no vector comes to 1 or so
+			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // what is no vector comes to 0.1
 				t.Errorf("%s, %T: %.2f bytes a parameter, want %d", mode.row, rule, got, want)
 			}
 		}

@@ -285,7 +285,7 @@ func (s *stream) tryRead(b []byte) (n, done int, err error) {
 	s.recv[0] = s.recv[0][n:]
 	if len(s.recv[0]) == 0 {
 		done, s.size = s.size, 0
-		s.recv = s.recv[1:]
+		shift(&s.recv)
 	}
 	return n, done, nil
 }

@@ -269,7 +269,8 @@ func (a *lane) end(p *pipe, size int) {
 	if len(p.queue) > 0 {
 		p.through += size
 		if f := p.queue[0]; p.through >= f.size {
-			p.queue, p.through = p.queue[1:], 0
+			shift(&p.queue)
+			p.through = 0
 			a.link.launchLocked(p, f, a.free)
 		}
 	}

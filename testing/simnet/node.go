@@ -133,9 +133,7 @@ func (m *node) nextDeferred() func() {
 	if m.stopped || m.dead != nil || len(m.deferred) == 0 {
 		return nil
 	}
-	f := m.deferred[0]
-	m.deferred = m.deferred[1:]
-	return f
+	return shift(&m.deferred)
 }
 
 // pushLocked queues an event; read may be nil.
@@ -183,9 +181,7 @@ func (m *node) takeItem() (it item, ok bool) {
 	if m.dead != nil {
 		return item{}, false
 	}
-	it = m.inbox[0]
-	m.inbox = m.inbox[1:]
-	return it, true
+	return shift(&m.inbox), true
 }
 
 // Close takes the member off the network in good order. It is the Close of its endpoint.

@@ -174,8 +174,7 @@ func (e *end) catchUp() {
 		e.node.net.mu.Lock()
 		var f func()
 		if len(e.pending) > 0 {
-			f = e.pending[0]
-			e.pending = e.pending[1:]
+			f = shift(&e.pending)
 		}
 		isBroken := e.broken != nil
 		e.node.net.mu.Unlock()
@@ -264,9 +263,7 @@ func (e *end) tryTake() (a arrival, running <-chan struct{}) {
 	case e.node.stopped:
 		return arrival{}, e.node.running
 	case len(e.inbox) > 0:
-		a = e.inbox[0]
-		e.inbox = e.inbox[1:]
-		return a, nil
+		return shift(&e.inbox), nil
 	case e.broken != nil:
 		return arrival{kind: broken}, nil
 	}

@@ -34,6 +34,15 @@ type pipe struct {
 // idle reports that nothing is in the pipe.
 func (p *pipe) idle() bool { return len(p.queue) == 0 && p.flying == 0 && len(p.held) == 0 }
 
+// shift takes the first element out of a queue. What it refers to can be collected, as tests
+// measure what is in use.
+func shift[T any](queue *[]T) (first T) {
+	q := *queue
+	first, q[0] = q[0], first
+	*queue = q[1:]
+	return first
+}
+
 // inOrder takes in a frame and returns those that can be delivered now.
 func (p *pipe) inOrder(f frame) []frame {
 	if f.loose || f.final {
