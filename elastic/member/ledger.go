@@ -134,9 +134,6 @@ func (w *wishes) settle(v View) {
 	w.kick = slices.DeleteFunc(w.kick, func(id ID) bool { return slices.Contains(v.Barred, id) })
 }
 
-// empty reports whether there are none.
-func (w wishes) empty() bool { return len(w.grants)+len(w.revoke)+len(w.kick) == 0 }
-
 // add takes in those of a report.
 func (w *wishes) add(r *Report) {
 	for _, g := range r.Grants {
