@@ -326,7 +326,9 @@ func requeue(t *testing.T, l *lab) {
 	if err != nil || step < j.log.Read(t).Step {
 		t.Errorf("step %d was written down, error %v; step %d was reported", step, err, j.log.Step)
 	}
-	l.slurm(t, "scontrol", "update", "JobId="+id, "StartTime=now") // a requeued job waits for two minutes
+	// A requeued job waits for two minutes. In the second of the requeue it would not start: hosts
+	// refuse credentials that are as old.
+	l.slurm(t, "scontrol", "update", "JobId="+id, "StartTime=now+2")
 	j.log = process.NewLog(t, filepath.Join(j.dir, "events-1"))
 	j.trains(t, 3)
 	j.finishes(t, 0)
