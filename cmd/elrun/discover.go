@@ -28,8 +28,10 @@ const (
 	discoverPatience = time.Minute
 	// discoverGrace is how long peers may take to leave, less than the engine gives.
 	discoverGrace = 50 * time.Second
-	// passTicket is how long the ticket holds that one launcher gives another.
+	// passTicket is how long a ticket holds that one launcher gives others, and passAgain for
+	// how long it gives the same one: a job has room for a bounded number of tickets.
 	passTicket = 10 * time.Minute
+	passAgain  = 5 * time.Minute
 	// finishPeriod is how long a launcher stays at the end to tell others of it.
 	finishPeriod = 30 * time.Second
 )
@@ -69,10 +71,11 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	if err != nil || found.Finished {
 		return err
 	}
-	p.Serve(c.passTicket)
+	pass := &pass{job: c.Name}
+	p.Serve(pass.ticket)
 	showing, hide := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { c.showReady(showing, t, cfg.Addr) })
+	work.Go(func() { c.showReady(showing, t, cfg.Addr, pass) })
 	defer work.Wait()
 	defer hide()
 	err = c.run(ctx, t, func(o *launch.Options) {
@@ -128,13 +131,31 @@ func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point)
 	return found, err
 }
 
-// passTicket makes a ticket for another launcher.
-func (c *runCommand) passTicket(ctx context.Context) (string, error) {
-	job, err := launch.Find(ctx, c.Name)
+// pass is the ticket that this launcher gives others.
+type pass struct {
+	job string
+
+	mu   sync.Mutex
+	text string
+	made time.Time
+}
+
+// ticket returns a ticket for another launcher.
+func (p *pass) ticket(ctx context.Context) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.text != "" && time.Since(p.made) < passAgain {
+		return p.text, nil
+	}
+	job, err := launch.Find(ctx, p.job)
 	if err != nil {
 		return "", errors.New("its peers are starting")
 	}
+	made := time.Now()
 	ticket, err := job.Ticket(ctx, passTicket)
+	if err == nil {
+		p.text, p.made = ticket.Text, made
+	}
 	return ticket.Text, err
 }
 

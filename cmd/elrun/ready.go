@@ -14,8 +14,8 @@ const readyPeriod = 500 * time.Millisecond
 
 // showReady accepts connections at --ready-port from the time when a ticket can be made, which
 // only members can, until ctx ends.
-func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr) {
-	if c.ReadyPort == 0 || !c.waitMember(ctx) {
+func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *pass) {
+	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
 	}
 	host := ""
@@ -46,7 +46,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 }
 
 // waitMember waits until a peer of this elrun is in the job, or for the end of ctx.
-func (c *runCommand) waitMember(ctx context.Context) bool {
+func waitMember(ctx context.Context, pass *pass) bool {
 	tick := time.NewTicker(readyPeriod)
 	defer tick.Stop()
 	for {
@@ -54,7 +54,7 @@ func (c *runCommand) waitMember(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			if _, err := c.passTicket(ctx); err == nil {
+			if _, err := pass.ticket(ctx); err == nil {
 				return true
 			}
 		}
