@@ -206,3 +206,40 @@ func TestKickRefused(t *testing.T) {
 		}
 	})
 }
+
+// A member that was put out by mistake comes back under another ID as its old one has it, once,
+// and uses up nothing.
+func TestComesBackAsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := guarded(4)
+		r.until, r.pause = 100, 100*time.Millisecond
+		adjust := r.adjust
+		r.adjust = func(i int, cfg *elastic.Config) {
+			adjust(i, cfg)
+			cfg.Entry = func(id elastic.ID) (elastic.Entry, error) {
+				old, _, _ := strings.Cut(string(id), ".")
+				e, ok := r.group(i).Returns(func(id elastic.ID) bool { return string(id) == old })
+				if !ok {
+					return e, errors.New("it was no member")
+				}
+				return e, nil
+			}
+		}
+		r.during = func(ctx context.Context, r *rig) {
+			after(1500 * time.Millisecond)
+			r.net.Stop("member2")
+			after(3 * time.Second)
+			r.net.Continue("member2")
+			after(2 * time.Second)
+			if _, err := r.newcomer(ctx, elastic.Member{ID: "member2.again", Index: 9}); !errors.Is(err, elastic.ErrRefused) {
+				t.Errorf("twice: %v", err)
+			}
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(r.lives) != "[0 0 1 0]" || r.loops[2].sizes[4] < 20 {
+			t.Errorf("lives %v, groups of %v", r.lives, r.loops[2].sizes)
+		}
+	})
+}
