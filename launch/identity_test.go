@@ -65,6 +65,13 @@ func (f *fakeNet) Forget(id elastic.ID) {
 	f.introduced[id] = false
 }
 
+// knows reports whether a member was introduced, and not forgotten since.
+func (f *fakeNet) knows(id elastic.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.introduced[id]
+}
+
 func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) error {
 	found(elastic.Member{ID: "found"})
 	<-ctx.Done()
@@ -239,13 +246,11 @@ func TestBar(t *testing.T) {
 		i.bar([]elastic.ID{"a"})
 		i.bar([]elastic.ID{"a"})
 		synctest.Wait()
-		if !f.introduced["a"] {
+		if !f.knows("a") {
 			t.Error("it was not told")
 		}
 		<-time.After(2 * forgetAfter)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.introduced["a"] {
+		if f.knows("a") {
 			t.Error("it was not forgotten")
 		}
 		_ = i.Close()
