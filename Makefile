@@ -29,7 +29,7 @@ RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/ne
 .PHONY: help build data run test race lint fuzz bench figures bench-peers bench-peers-short planted sim balance-report scale model chaos soak differential k8s dist deb clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
 build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors
@@ -106,6 +106,10 @@ soak: ## MINUTES=20 of whatever can happen to processes
 
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
+
+# The control plane is built once, in a quarter of an hour, and kept in the user's cache.
+k8s: ## jobs under the API server and controllers of Kubernetes: docs/hosts.md; as root, needs etcd
+	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=5h -v -run=TestCluster ./testing/k8s -long
 
 # The bytes depend on the commit and on the version of Go alone. The version control stamp,
 # from which elrun knows its version, is left out where git does not trust the folder.
