@@ -108,7 +108,7 @@ differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
 
 # The control plane is built once, in a quarter of an hour, and kept in the user's cache.
-k8s: ## jobs under the API server and controllers of Kubernetes: docs/hosts.md; as root, needs etcd
+k8s: build data ## jobs under the API server and controllers of Kubernetes: docs/hosts.md; as root, needs etcd
 	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=5h -v -run=TestCluster ./testing/k8s -long
 
 # The bytes depend on the commit and on the version of Go alone. The version control stamp,
