@@ -140,7 +140,7 @@ func TestStays(t *testing.T) {
 	errors, _ := run(t, func(t testing.TB) {
 		process.Stays(t, process.Limit, "few looks", func() bool { looks++; return looks < 3 })
 	})
-	if errors != "not for 1m30s: few looks" || looks != 3 {
+	if errors != fmt.Sprintf("not for %v: few looks", process.Limit) || looks != 3 {
 		t.Errorf("%d looks, %q", looks, errors)
 	}
 }
