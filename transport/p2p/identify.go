@@ -50,11 +50,12 @@ func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error
 // ErrStranger: what answers at an address is no elrun.
 var ErrStranger = errors.New("it is no elrun")
 
-// greet makes a connection, and ends it when it has shown who is there.
+// greet makes a connection to an address as onLinks has it, and ends it when it has shown who
+// is there.
 func (h *Host) greet(ctx context.Context, a multiaddr.Multiaddr) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	conn, err := new(manet.Dialer).DialContext(ctx, a)
+	conn, err := new(manet.Dialer).DialContext(ctx, withOneZone(a))
 	if err != nil {
 		return "", err
 	}
