@@ -221,18 +221,20 @@ func TestEvaluatorKilled(t *testing.T) {
 	e.job.CheckGone(t)
 }
 
-// What ten deaths of the evaluator cost a training of some 30 s, in turn with ones without.
+// Deaths of the evaluator change nothing of what is trained. The long form measures what ten of
+// them cost a training of some 30 s, in turn with ones without.
 func TestEvaluatorCost(t *testing.T) {
-	if !long() {
-		t.Skip("the long form alone measures")
+	rounds, steps, kills := 2, "200", 1
+	if long() {
+		rounds, steps, kills = 6, "1200", 10
 	}
 	var took [2][]time.Duration
 	var results []string
-	for i := range 6 {
-		e, log := evaluatorJob(t, "--steps", "1200", "--pace", "5ms")
+	for i := range rounds {
+		e, log := evaluatorJob(t, "--steps", steps, "--pace", "5ms")
 		e.Until(t, "a step", func() bool { return log.Read(t).Step > 0 })
 		begun := time.Now()
-		for last, k := 0, 0; k < 10 && i%2 == 1; k++ {
+		for last, k := 0, 0; k < kills && i%2 == 1; k++ {
 			last = killEvaluator(t, e, last)
 		}
 		if status := e.Wait(t); status != 0 {
@@ -247,7 +249,8 @@ func TestEvaluatorCost(t *testing.T) {
 	for _, d := range took {
 		slices.Sort(d)
 	}
-	t.Logf("without deaths %v, with ten %v: %+.2f %%", took[0], took[1], 100*(took[1][1].Seconds()/took[0][1].Seconds()-1))
+	middle := rounds / 4
+	t.Logf("without deaths %v, with %d %v: %+.2f %%", took[0], kills, took[1], 100*(took[1][middle].Seconds()/took[0][middle].Seconds()-1))
 }
 
 // BenchmarkHandle measures a call between two processes of one host.
