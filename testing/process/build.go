@@ -48,10 +48,12 @@ func withElrun(run func() int) (status int, err error) {
 // Elrun returns the path of the elrun that WithElrun has built.
 func Elrun() string { return os.Getenv(elrunVariable) }
 
-// Build builds a command of this module, which is named by its folder, as a file. The error
-// has what the go command says.
+// Build builds a command of this module, which is named by its folder, as a file, static as
+// what is distributed. The error has what the go command says.
 func Build(path, folder string) error {
-	if out, err := exec.Command("go", "build", "-o", path, module+folder).CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "build", "-o", path, module+folder)
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", folder, err, out)
 	}
 	return nil
