@@ -70,8 +70,10 @@ type Config struct {
 	Exact bool
 	// Audit is the probability, from 0 to 1, with which each peer computes the part of another
 	// peer in a step again, and compares bits: a peer with bad memory, or one that cheats, is
-	// named and put out (ErrAudit). It needs Exact, and takes that part of the computing more,
-	// and the memory of three times the parameters and one gradient. The weights stay the same.
+	// named and put out (ErrAudit). It needs Exact, and takes that part of the computing more, a
+	// copy and a fingerprint of all parameters a step, which a small model feels more than a
+	// large batch does, and the memory of three times the parameters and one gradient. The
+	// weights stay the same.
 	Audit     float64
 	auditSeed uint64 // of tests; 0 draws one
 	// Compression makes gradients shorter on their way, by a coding of package compress:
