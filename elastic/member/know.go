@@ -47,7 +47,7 @@ func (o *own) enter(v View, h *history) {
 	o.suspects = slices.DeleteFunc(o.suspects, settled)
 	o.gone = slices.DeleteFunc(o.gone, settled)
 	o.dead = slices.DeleteFunc(o.dead, settled)
-	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) })
+	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) || !v.letsIn(r.Member) })
 	o.wishes.settle(v)
 	o.any, o.renew = false, false
 }
@@ -97,7 +97,7 @@ func (m *Machine) suspect(id ID, yes bool) {
 // admit notes a request that is to be granted, if it still can be.
 func (m *Machine) admit(r Request) {
 	same := func(o Request) bool { return o.Member.ID == r.Member.ID }
-	if m.phase != inside || !m.history.fresh(m.view, r) || slices.ContainsFunc(m.own.joins, same) {
+	if m.phase != inside || !m.history.fresh(m.view, r) || !m.view.letsIn(r.Member) || slices.ContainsFunc(m.own.joins, same) {
 		return
 	}
 	m.own.joins = append(m.own.joins, r)

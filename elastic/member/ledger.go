@@ -38,6 +38,15 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 	return v.Grants[i], true
 }
 
+// letsIn reports whether a peer comes by a grant that lets in a further one, or needs none.
+func (v View) letsIn(m Member) bool {
+	if m.By == "" || m.Was != "" {
+		return true
+	}
+	g, ok := v.Grant(m.By)
+	return ok && g.Left()
+}
+
 func grantIndex(grants []Grant, key ID) int {
 	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
 }
@@ -71,14 +80,12 @@ func (v View) ledger(c Change) (grants []Grant, barred []ID, err error) {
 		if slices.Contains(barred, m.ID) || m.Was != "" && slices.Contains(barred, m.Was) {
 			return nil, nil, fmt.Errorf("member: apply to %v: %s was kicked: %w", v, m.ID, ErrChange)
 		}
-		if m.By == "" || m.Was != "" {
-			continue
-		}
-		i := grantIndex(grants, m.By)
-		if i < 0 || !grants[i].Left() {
+		if !(View{Grants: grants}).letsIn(m) {
 			return nil, nil, fmt.Errorf("member: apply to %v: %s joins by %s, which lets in nobody: %w", v, m.ID, m.By, ErrChange)
 		}
-		grants[i].Used++
+		if m.By != "" && m.Was == "" {
+			grants[grantIndex(grants, m.By)].Used++
+		}
 	}
 	return grants, barred, nil
 }

@@ -135,3 +135,38 @@ func TestKicksLeaveOne(t *testing.T) {
 		t.Errorf("%v leads to %v, %v", c, after, err)
 	}
 }
+
+// A peer whose grant was used up or revoked before its turn came is not waited for: a last
+// member that leaves would wait for ever.
+func TestLeavesWithoutTheRefused(t *testing.T) {
+	for name, end := range map[string]Change{
+		"used up": {Join: []Member{{ID: "p", By: "k"}}},
+		"revoked": {Revoke: []ID{"k"}},
+	} {
+		m, err := New(Config{Self: Member{ID: "a"}, Grants: []Grant{{Key: "k", Uses: 1}}}, membersOf("a", "b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []ID{"p", "q"} {
+			m.Step(Admit{Request{Member{ID: id, By: "k"}, 1}})
+		}
+		if len(m.own.joins) != 2 {
+			t.Fatalf("%s: admitted %v", name, m.own.joins)
+		}
+		v, err := m.view.Apply(end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.own.enter(v, &m.history)
+		for _, r := range m.own.joins {
+			if r.Member.ID == "q" || name == "revoked" {
+				t.Errorf("%s: %s is waited for", name, r.Member.ID)
+			}
+		}
+		m.view = v
+		m.admit(Request{Member{ID: "r", By: "k"}, 1})
+		if slices.ContainsFunc(m.own.joins, func(r Request) bool { return r.Member.ID == "r" }) {
+			t.Errorf("%s: r is waited for", name)
+		}
+	}
+}
