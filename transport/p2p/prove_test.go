@@ -98,6 +98,9 @@ func TestProveRefused(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
+			if err := newcomer.Introduce([]elastic.Member{m}); err != nil { // as if it had been let in
+				t.Fatal(err)
+			}
 			if err := newcomer.Send(within(t, short), member.ID(), []byte("x")); err == nil {
 				t.Error("a stranger sent a message")
 			}
