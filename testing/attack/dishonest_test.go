@@ -109,8 +109,9 @@ func TestCheat(t *testing.T) {
 	job.CheckGone(t)
 }
 
-// A newcomer refuses what one of three members has forged, names it, and has the state of the
-// others.
+// A newcomer refuses what one of three members has forged, and has the state of the others. It
+// names nobody else, and the forger if it has heard it before the copy is complete, for which
+// the two others are enough: TestForgersAreNamed of package transfer has every such case.
 func TestForgedState(t *testing.T) {
 	t.Setenv(roleVariable, "forge")
 	j := startJob(t, 3)
@@ -130,7 +131,7 @@ func TestForgedState(t *testing.T) {
 			t.Errorf("peer %d is named", e.Index)
 		}
 	}
-	if len(forgers) != 1 {
+	if len(forgers) > 1 {
 		t.Errorf("named: %v", forgers)
 	}
 	results := regexp.MustCompile(`result steps=(\d+) hash=(\w+)`).FindAllStringSubmatch(j.Out.String(), -1)
