@@ -32,7 +32,7 @@ const (
 // lease is how long a grant holds at least. A claim takes at most half of that.
 const lease = 10 * time.Second
 
-// ballot is a launcher's stage and whom it lets start the job. It is pure and not safe for
+// ballot is a launcher's stage and the candidate that it lets start the job. It is pure and not safe for
 // concurrent use.
 type ballot struct {
 	self    candidate

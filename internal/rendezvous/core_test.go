@@ -97,7 +97,7 @@ type world struct {
 // launcher is one of them. It does the steps of Seek, one at a time.
 type launcher struct {
 	ballot
-	found   []int // whom it has asked in this look
+	found   []int // launchers that it has asked in this look
 	answers []visited
 	asked   int // of found, for their stages; and then for their grants
 	claims  bool
@@ -133,7 +133,7 @@ func (w *world) step(l *launcher) {
 	}
 }
 
-// look begins a look at those whom the DNS shows.
+// look begins a look at the launchers that the DNS shows.
 func (w *world) look(l *launcher) {
 	l.found, l.answers, l.asked, l.claims, l.begun = nil, nil, 0, false, w.now
 	for i, o := range w.all {

@@ -49,9 +49,9 @@ const (
 	// steps is how many steps a job has, samples how many samples a step.
 	steps   = 2000
 	samples = 24
-	// pace is how long a step takes until the file hurry is there.
-	pace  = 50 * time.Millisecond
-	hurry = "hurry"
+	// pace is how long a step takes until the file finish is there.
+	pace       = 50 * time.Millisecond
+	finishFile = "finish"
 )
 
 // train adds up the numbers of all samples of all steps, so that one which was lost or counted
@@ -73,7 +73,7 @@ func train(ctx context.Context, dir string) error {
 		for lo, hi := t.Part(samples); lo < hi; lo++ {
 			sum[0] += float64(int(step)*samples + lo)
 		}
-		if _, err := os.Stat(filepath.Join(dir, hurry)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, finishFile)); err != nil {
 			<-time.After(pace)
 		}
 		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {

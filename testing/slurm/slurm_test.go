@@ -64,10 +64,10 @@ func (j *job) trains(t *testing.T, members int) {
 	})
 }
 
-// hurry lets the job run to its end.
-func (j *job) hurry(t *testing.T) {
+// finish lets the job run to its end.
+func (j *job) finish(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(j.dir, hurry), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(j.dir, finishFile), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,7 +85,7 @@ func (j *job) output(t *testing.T) string {
 // finishes wants the result of a job of one process, once, and a status.
 func (j *job) finishes(t *testing.T, want int) {
 	t.Helper()
-	j.hurry(t)
+	j.finish(t)
 	status, out := j.p.Wait(t), j.output(t)
 	if status != want || !strings.Contains(out, total()) {
 		t.Errorf("status %d, want %d and %s in\n%s", status, want, total(), out)
@@ -126,7 +126,7 @@ func (j *job) id(t *testing.T) string {
 func alone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, hurry), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, finishFile), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(process.Elrun(), "-n", "1", process.Self(t), playWord)
