@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 )
@@ -118,3 +119,20 @@ var ErrReset = errors.New("stream reset")
 
 // ErrBanned: the peer was put out of the group, and is not let in again.
 var ErrBanned = errors.New("was put out of the group")
+
+// Observer is a Stream that is told of each message before it is written: simulated networks,
+// whose faults befall messages rather than bytes. It is called by who writes then.
+type Observer interface {
+	// Sending returns true if the message is to be lost: then it is not written. An error ends
+	// the sending.
+	Sending(m Outgoing) (lost bool, err error)
+}
+
+// Outgoing is a message of a call on a stream of Data, a control message, or a request or a
+// piece of the answer on a stream of Bulk.
+type Outgoing struct {
+	Bytes    int                // its length
+	Payload  []byte             // of control messages and requests, which must not be kept; nil otherwise
+	Epoch    uint64             // of its view, on Data
+	Envelope transport.Envelope // on Data
+}
