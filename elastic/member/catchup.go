@@ -245,7 +245,7 @@ func (m *Machine) receiveJoining(msg Message) {
 // adopt enters the view at the end of a whole Chain, if this peer is in it. One that
 // was in a view on the way and is not at the end will never be in again.
 func (m *Machine) adopt(msg Message) {
-	h := history{base: *msg.Base}
+	h := history{base: m.cfg.Views.whole(*msg.Base)}
 	v := h.base
 	in := v.Rank(m.cfg.Self.ID) >= 0
 	for _, d := range msg.Changes {

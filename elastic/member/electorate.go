@@ -29,13 +29,25 @@ func (m *Machine) newElectorate() electorate {
 
 // electors returns the electorate of the first n members.
 func (m *Machine) electors(n int) electorate {
-	e := electorate{dead: make([]bool, n), silent: make([]bool, n), sole: m.own.sole, any: m.cfg.Any}
-	for i := range n {
-		id := m.view.Members[i].ID
-		e.dead[i] = m.own.dead.has(id)
-		e.silent[i] = m.own.suspects.has(id)
+	return electorate{dead: m.marks(m.own.dead, n), silent: m.marks(m.own.suspects, n), sole: m.own.sole, any: m.cfg.Any}
+}
+
+// marks returns who of the first n members is in a set. It is not to be changed.
+func (m *Machine) marks(s idSet, n int) []bool {
+	var ranks []int
+	for _, id := range s {
+		if rank := m.view.Rank(id); rank >= 0 && rank < n {
+			ranks = append(ranks, rank)
+		}
 	}
-	return e
+	if l := m.view.lookup; l != nil && len(ranks) == 0 {
+		return l.none[:n]
+	}
+	marks := make([]bool, n)
+	for _, rank := range ranks {
+		marks[rank] = true
+	}
+	return marks
 }
 
 // watchQuorum says when the quorum gets lost, again when fewer or more voters are there

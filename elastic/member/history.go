@@ -10,6 +10,7 @@ const logDepth = 64
 type history struct {
 	base    View
 	entries []entry
+	last    View // where the entries lead; unset if there are none
 }
 
 // entry is a decision and the view to which it led.
@@ -20,7 +21,7 @@ type entry struct {
 
 // push adds the decision that led to v.
 func (h *history) push(d Decision, v View) {
-	h.entries = append(h.entries, entry{d, v.hash})
+	h.entries, h.last = append(h.entries, entry{d, v.hash}), v
 	// Half at a time, so that the base is not made anew with every view.
 	if len(h.entries) > logDepth {
 		h.base = h.view(logDepth / 2)
@@ -30,9 +31,17 @@ func (h *history) push(d Decision, v View) {
 
 // view returns the view that stands i changes after base.
 func (h *history) view(i int) View {
+	if i > 0 && i == len(h.entries) {
+		return h.last
+	}
 	v := h.base
 	for _, e := range h.entries[:i] {
-		v, _ = v.Apply(e.decision.Change) // it was applied before
+		if known, ok := v.views.known(e.hash); ok {
+			v = known
+			continue
+		}
+		v, _ = v.follow(e.decision.Change) // it was applied before
+		v.hash = e.hash
 	}
 	return v
 }

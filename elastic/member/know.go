@@ -1,6 +1,9 @@
 package member
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // idSet is a small sorted set. It is a slice so that its order never depends on a map.
 type idSet []ID
@@ -38,6 +41,7 @@ type own struct {
 	toldAt  uint64 // tick of that
 	times   int    // that it was sent
 	any     bool   // it said something, so the next is sent even if it is empty
+	said    bool   // a report of this view had something in it
 }
 
 // enter drops what a new view has settled. What is known of peers that are not in a
@@ -50,27 +54,32 @@ func (o *own) enter(v View, h *history) {
 	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) || !v.letsIn(r.Member) })
 	o.wishes.settle(v)
 	o.any, o.renew = false, false
+	o.said = false
 }
 
 // heard is what a member has heard from the others in the present view, by rank.
 type heard struct {
-	reports []*Report
-	here    []bool // has shown that it is in this view
-	since   uint64 // tick at which the last of them first did
+	reports map[int]*Report // of those that had something to say
+	here    []uint64        // a bit of each that has shown that it is in this view
+	since   uint64          // tick at which the last of them first did
 }
 
 func newHeard(n, self int, tick uint64) heard {
-	h := heard{reports: make([]*Report, n), here: make([]bool, n)}
+	h := heard{reports: make(map[int]*Report), here: make([]uint64, (n+63)/64)}
 	h.present(self, tick)
 	return h
 }
 
 // present notes that a member is in this view.
 func (h *heard) present(rank int, tick uint64) {
-	if !h.here[rank] {
-		h.here[rank], h.since = true, tick
+	if !h.has(rank) {
+		h.here[rank/64] |= 1 << (rank % 64)
+		h.since = tick
 	}
 }
+
+// has reports whether a member has shown that it is in this view.
+func (h *heard) has(rank int) bool { return h.here[rank/64]>>(rank%64)&1 != 0 }
 
 // changed notes that there is something new to act on and to report.
 func (m *Machine) changed() {
@@ -116,20 +125,30 @@ func (m *Machine) renew(epoch uint64) {
 func (m *Machine) report() *Report {
 	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins),
 		Grants: slices.Clone(m.own.wishes.grants), Revoke: slices.Clone(m.own.wishes.revoke), Kick: slices.Clone(m.own.wishes.kick)}
-	for _, p := range m.view.Members {
-		switch {
-		case m.own.dead.has(p.ID):
-			r.Dead = append(r.Dead, p.ID)
-		case m.own.suspects.has(p.ID):
-			r.Unreachable = append(r.Unreachable, p.ID)
-		}
+	r.Dead = m.members(m.own.dead)
+	r.Unreachable = slices.DeleteFunc(m.members(m.own.suspects), m.own.dead.has)
+	m.own.said = m.own.said || !r.empty()
+	if !m.own.said {
+		r.Seq = 0
 	}
 	return r
 }
 
+// members returns those of a set that are in the view, in rank order.
+func (m *Machine) members(s idSet) []ID {
+	var ids []ID
+	for _, id := range s {
+		if m.view.Rank(id) >= 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b ID) int { return m.view.Rank(a) - m.view.Rank(b) })
+	return ids
+}
+
 // takeReport keeps a member's report, unless a later one came first.
 func (m *Machine) takeReport(rank int, r *Report) {
-	if old := m.heard.reports[rank]; old != nil && old.Seq >= r.Seq {
+	if old := m.heard.reports[rank]; r.Seq == 0 || old != nil && old.Seq >= r.Seq {
 		return
 	}
 	m.heard.reports[rank] = r
@@ -140,6 +159,12 @@ func (m *Machine) takeReport(rank int, r *Report) {
 		}
 	}
 	m.proposer.stale, m.proposer.retry = true, 0
+}
+
+// content reports whether nothing is known here from which a change could follow, so that
+// there is no need to look at every member.
+func (m *Machine) content() bool {
+	return len(m.heard.reports) == 0 && m.report().empty() && (m.view.Voters == len(m.view.Members) || !m.promotable())
 }
 
 // facts gathers everything known here that bears on the next change.
@@ -155,8 +180,8 @@ func (m *Machine) facts() facts {
 		f.asking = true
 	}
 	f.add(&m.history, m.rank, m.report())
-	for rank, r := range m.heard.reports {
-		if r != nil {
+	for _, rank := range slices.Sorted(maps.Keys(m.heard.reports)) {
+		if r := m.heard.reports[rank]; r != nil {
 			f.add(&m.history, rank, r)
 		}
 	}
@@ -193,7 +218,7 @@ func (f *facts) add(h *history, rank int, r *Report) {
 // so that one that dies at once never counts (I11).
 func (m *Machine) promotable() bool {
 	for rank := m.view.Voters; rank < len(m.view.Members); rank++ {
-		if !m.heard.here[rank] {
+		if !m.heard.has(rank) {
 			return false
 		}
 	}
@@ -209,8 +234,11 @@ func (m *Machine) reportOn() {
 		return
 	}
 	r := m.report()
-	to := m.ahead()
-	if r.empty() && !o.any || len(to) == 0 {
+	var to []ID
+	if !r.empty() || o.any {
+		to = m.ahead()
+	}
+	if len(to) == 0 {
 		o.told = o.version
 		return
 	}

@@ -19,6 +19,9 @@ type Config struct {
 	// Keys signs and verifies what members of a view decide. Without it decisions reach
 	// members only from members of their own view.
 	Keys Keys
+	// Views keeps one copy of what several machines of a process have in common; nil: each
+	// has its own.
+	Views *Views
 
 	Retry    uint64 // until an unanswered message is sent again; 4
 	Grace    uint64 // to wait for the last promises once there are enough; 3
@@ -36,6 +39,9 @@ func (c Config) withDefaults() Config {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if c.Views == nil {
+		c.Views = NewViews(ownViews)
 	}
 	return c
 }
@@ -83,7 +89,14 @@ func New(cfg Config, first []Member) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg.withDefaults(), phase: inside, history: history{base: v}}
+	return NewIn(cfg, v)
+}
+
+// NewIn is New with the view that First has made of the members and Config.Grants.
+func NewIn(cfg Config, v View) (*Machine, error) {
+	m := &Machine{cfg: cfg.withDefaults(), phase: inside}
+	v = m.cfg.Views.whole(v)
+	m.history.base = v
 	if v.Rank(cfg.Self.ID) < 0 {
 		return nil, fmt.Errorf("member: %s is not in the first view: %w", cfg.Self.ID, ErrChange)
 	}

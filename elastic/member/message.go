@@ -65,7 +65,7 @@ type Request struct {
 
 // Report is what one member knows and the one that proposes should.
 type Report struct {
-	Seq         uint64 // a later report of the same member and view has a higher one
+	Seq         uint64 // a later report of the same member and view has a higher one; 0: nothing to say up to now
 	Unreachable []ID   // members that it cannot reach, in rank order
 	Dead        []ID   // members whose death is certain (I10), in rank order
 	Leaving     bool

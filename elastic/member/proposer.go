@@ -52,7 +52,10 @@ func (m *Machine) refresh() {
 		return
 	}
 	p.stale = false
-	p.want, p.why = next(m.facts())
+	p.want, p.why = Change{}, ""
+	if !m.content() {
+		p.want, p.why = next(m.facts())
+	}
 	if p.due != (p.why != "") {
 		p.due, p.since = !p.due, m.tick
 	}

@@ -44,7 +44,9 @@ type View struct {
 	Grants []Grant // who may join, the oldest first
 	Barred []ID    // were kicked, and are never let in again
 
-	hash Hash
+	hash   Hash
+	lookup *lookup // nil for few members
+	views  *Views  // where the next ones are kept, or nil
 }
 
 // Change leads from a view to the next. It is what voters agree on.
@@ -88,7 +90,7 @@ func (r Reason) String() string {
 // First makes the view of epoch 1, in which all members vote and the grants hold. Its error says which
 // member cannot stand there.
 func First(members []Member, grants ...Grant) (View, error) {
-	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart}
+	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart, lookup: newLookup(members)}
 	err := v.check()
 	if err == nil {
 		v.Grants, _, err = v.ledger(Change{Grants: grants})
@@ -106,6 +108,12 @@ func (v View) Hash() Hash { return v.hash }
 
 // Rank returns the index of id, or -1.
 func (v View) Rank(id ID) int {
+	if v.lookup != nil {
+		if rank, ok := v.lookup.ranks[id]; ok {
+			return int(rank)
+		}
+		return -1
+	}
 	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
@@ -133,8 +141,21 @@ func (v View) String() string {
 // Apply makes the view that follows v by c. Survivors keep their order and all have
 // a vote; joiners stand behind them without one (I3, I11). It is the only way by
 // which a view comes about, so all that agree on v and c agree on the next view.
-func (v View) Apply(c Change) (View, error) {
-	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder}
+func (v View) Apply(c Change) (View, error) { return v.views.make(v, c) }
+
+// apply is Apply where the view is not there yet.
+func (v View) apply(c Change) (View, error) {
+	next, err := v.follow(c)
+	if err != nil {
+		return View{}, err
+	}
+	next.hash = next.contentHash()
+	return next, nil
+}
+
+// follow makes the view that follows v by c, but for its hash.
+func (v View) follow(c Change) (View, error) {
+	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder, views: v.views}
 	kept, err := v.without(c)
 	if err != nil {
 		return View{}, err
@@ -147,13 +168,13 @@ func (v View) Apply(c Change) (View, error) {
 	}
 	next.Voters = len(kept)
 	next.Members = append(kept, c.Join...)
+	next.lookup = newLookup(next.Members)
 	if c.Forced && v.Founder == "" && len(kept) > 0 {
 		next.Founder = lowest(kept)
 	}
 	if err := next.check(); err != nil {
 		return View{}, err
 	}
-	next.hash = next.contentHash()
 	return next, nil
 }
 
