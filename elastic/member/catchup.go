@@ -41,13 +41,20 @@ func (m *Machine) receiveOutside(msg Message) {
 
 // sendChain sends the changes after a view of the history.
 func (m *Machine) sendChain(to ID, after Hash) {
-	i := m.history.index(after)
-	if i < 0 {
+	if m.history.index(after) < 0 {
 		m.sendBase(to, m.key()) // forgotten by now
 		return
 	}
-	// What does not fit into one message is asked for.
-	m.send(Message{Kind: Chain, To: to, After: after, Changes: fitting(m.history.decisions(i), MaxMessage-maxHead)})
+	msg := m.chain(after)
+	msg.To = to
+	m.send(msg)
+}
+
+// chain returns the Chain of the changes after a view of the history. What does not fit into
+// one message is asked for.
+func (m *Machine) chain(after Hash) Message {
+	i := m.history.index(after)
+	return Message{Kind: Chain, After: after, Changes: fitting(m.history.decisions(i), MaxMessage-maxHead)}
 }
 
 // sendBase sends the whole history to a peer that has no view, or an unknown one. If
@@ -123,7 +130,7 @@ func (m *Machine) beat() {
 
 // telling is what the member that decided a view owes the others.
 type telling struct {
-	parent Hash
+	before View
 	joined idSet // new members; they need the whole view
 	open   idSet // have not acknowledged
 	at     uint64
@@ -132,12 +139,13 @@ type telling struct {
 
 // tell tells all members of the view before and those who joined of the change.
 func (m *Machine) tell(before View, c Change) {
-	m.telling = telling{parent: before.hash}
+	m.telling = telling{before: before}
 	for _, p := range before.Members {
 		if p.ID != m.cfg.Self.ID && !m.own.dead.has(p.ID) {
-			m.telling.open.add(p.ID)
+			m.telling.open = append(m.telling.open, p.ID)
 		}
 	}
+	slices.Sort(m.telling.open)
 	for _, p := range c.Join {
 		m.telling.open.add(p.ID)
 		m.telling.joined.add(p.ID)
@@ -152,11 +160,11 @@ const tellTimes = 6
 // tellAgain repeats what was not acknowledged.
 func (m *Machine) tellAgain() {
 	t := &m.telling
-	if len(t.open) == 0 || m.tick < t.at+m.cfg.Retry<<(t.times-1) {
+	if len(t.open) == 0 || m.tick < t.at+m.cfg.Retry<<(t.times-1)+m.spreadTime(len(t.before.Members)) {
 		return
 	}
 	if t.times == tellTimes {
-		t.open = nil
+		m.telling = telling{}
 		return
 	}
 	m.sendOpen()
@@ -166,11 +174,21 @@ func (m *Machine) sendOpen() {
 	t := &m.telling
 	t.at = m.tick
 	t.times++
+	if m.history.index(t.before.hash) < 0 {
+		m.telling = telling{} // many views ago
+		return
+	}
+	var ranks []uint32
+	for _, id := range t.open {
+		if !t.joined.has(id) {
+			ranks = append(ranks, uint32(t.before.Rank(id)))
+		}
+	}
+	slices.Sort(ranks)
+	m.sendAll(m.chain(t.before.hash), t.before, ranks)
 	for _, id := range t.open {
 		if t.joined.has(id) {
 			m.sendBase(id, m.key())
-		} else {
-			m.sendChain(id, t.parent)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // which this package is too low to import.
 const MaxMessage = 1 << 20
 
-const codecVersion = 3
+const codecVersion = 4
 
 // Sentinels, for errors.Is: why bytes are refused.
 var (
@@ -26,7 +26,7 @@ var (
 )
 
 // part is a set of optional parts of a message.
-type part uint8
+type part uint16
 
 const (
 	partBallot part = 1 << iota
@@ -36,6 +36,8 @@ const (
 	partChain
 	partRequest
 	partSignature
+	partBranch
+	partGather
 )
 
 // layout returns the parts of a kind; ok is false for an unknown one.
@@ -59,6 +61,10 @@ func layout(k Kind) (p part, ok bool) {
 		return partBallot | partChange, true
 	case Chain:
 		return partChain, true
+	case Branch:
+		return partBranch, true
+	case Gather:
+		return partGather, true
 	}
 	return 0, false
 }
@@ -70,6 +76,15 @@ func Encode(b []byte, m Message) []byte {
 	b = append(b, codecVersion, byte(m.Kind))
 	b = binary.AppendUvarint(b, m.Epoch)
 	b = append(b, m.View[:]...)
+	b = appendParts(b, m, parts)
+	if parts&(partBranch|partGather) != 0 {
+		b = appendSpread(b, m, parts)
+	}
+	return b
+}
+
+// appendParts writes the optional parts.
+func appendParts(b []byte, m Message, parts part) []byte {
 	if parts&partBallot != 0 {
 		b = appendBallot(b, m.Ballot)
 	}
@@ -115,6 +130,9 @@ func Decode(b []byte) (Message, error) {
 	}
 	m := Message{Kind: kind, Epoch: d.uint(), View: d.hash()}
 	d.parts(&m, parts)
+	if parts&(partBranch|partGather) != 0 {
+		d.spread(&m, parts)
+	}
 	if d.err == nil && len(d.rest) > 0 {
 		d.fail(fmt.Errorf("%d bytes left over: %w", len(d.rest), ErrFormat))
 	}

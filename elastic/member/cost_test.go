@@ -63,11 +63,11 @@ func TestScale(t *testing.T) {
 	const every, rounds = 100, 10 // ticks of 10 ms: once a second
 	var messages, beats, ticks []int
 	for range rounds {
-		w.join()
 		victim := w.nodes[w.rng.IntN(len(w.nodes))]
 		for !victim.alive {
 			victim = w.nodes[w.rng.IntN(len(w.nodes))]
 		}
+		w.join()
 		w.crash(victim)
 		newcomer := w.nodes[len(w.nodes)-1]
 		begun, before, beatsBefore := w.now, w.messages, w.beats

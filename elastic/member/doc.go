@@ -63,6 +63,8 @@
 //	Accepted                present view only
 //	Chain                   believed             certified
 //	Fence                   refused              refused
+//	Branch, Gather          believed, with what  refused
+//	                        is within by author
 //
 // A peer that joins believes its Contacts, whom its caller named, in Status, Chain and
 // Fence, and hears nobody else. One that is out answers those that are behind.

@@ -28,6 +28,9 @@ type Config struct {
 	Patience uint64 // per place, until the next in line proposes; 16
 	Beat     uint64 // between two Status messages; 10
 	Promote  uint64 // from the last joiner's first word to its vote; 20
+
+	Direct int // a message to at most so many members goes to each directly, else along a tree (Spread); 64
+	Fan    int // branches of a tree; 16
 }
 
 // withDefaults fills in what is zero.
@@ -39,6 +42,12 @@ func (c Config) withDefaults() Config {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if c.Direct == 0 {
+		c.Direct = 64
+	}
+	if c.Fan < 2 {
+		c.Fan = 16
 	}
 	if c.Views == nil {
 		c.Views = NewViews(ownViews)
@@ -76,6 +85,7 @@ type Machine struct {
 	telling  telling
 	joiner   joiner
 	rivalry  rivalry
+	relaying relaying
 	beats    uint64          // Status messages sent by the clock
 	asked    [senders]uint64 // tick from which on the next Ask may be sent to such a peer
 	lost     bool            // QuorumLost was said last
@@ -120,7 +130,7 @@ func (m *Machine) Out() bool { return m.phase == outside }
 // Settled reports whether every member that this machine has to tell of the present
 // view has acknowledged it, or has had its chances. A member that leaves should stay
 // until then.
-func (m *Machine) Settled() bool { return len(m.telling.open) == 0 }
+func (m *Machine) Settled() bool { return len(m.telling.open)+len(m.relaying.open) == 0 }
 
 // Step takes an event in.
 func (m *Machine) Step(e Event) {
@@ -165,6 +175,7 @@ func (m *Machine) Step(e Event) {
 // Tick says that one unit of time has passed.
 func (m *Machine) Tick() {
 	m.tick++
+	m.answerUp()
 	m.tellAgain()
 	switch m.phase {
 	case joining:
@@ -207,6 +218,10 @@ func (m *Machine) receive(msg Message) {
 	switch {
 	case t == refused || msg.From == m.cfg.Self.ID:
 		return
+	case msg.Kind == Gather:
+		m.gather(msg)
+	case msg.Kind == Branch && m.phase == inside:
+		m.pass(msg)
 	case m.phase == joining:
 		m.receiveJoining(msg)
 	case m.phase == outside:

@@ -29,11 +29,15 @@ const (
 	Chain
 	// Fence says to a peer that its ID has been a member, or asked too long ago.
 	Fence
+	// Branch carries a message to the members of a part of a view, see Spread.
+	Branch
+	// Gather carries back their answers.
+	Gather
 )
 
 // String returns the name used in traces.
 func (k Kind) String() string {
-	names := [...]string{"none", "status", "ask", "tell", "prepare", "promise", "reject", "accept", "accepted", "chain", "fence"}
+	names := [...]string{"none", "status", "ask", "tell", "prepare", "promise", "reject", "accept", "accepted", "chain", "fence", "branch", "gather"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -102,4 +106,6 @@ type Message struct {
 	Key     Key        // Chain with Base
 
 	Signature []byte // Accepted: see Certificate
+
+	Spread *Spread // Branch, Gather
 }

@@ -106,18 +106,19 @@ func (m *Machine) solicit() {
 		msg = Message{Kind: Accept, Ballot: p.ballot, Change: p.change}
 		n = len(m.electorate().dead)
 	}
+	var ranks []uint32
 	for rank, peer := range m.view.Members[:n] {
 		if !p.votes[rank] && !m.own.dead.has(peer.ID) {
-			msg.To = peer.ID
-			m.send(msg)
+			ranks = append(ranks, uint32(rank))
 		}
 	}
+	m.sendAll(msg, m.view, ranks)
 }
 
 // proposalTick sends again what was not answered, ever less often.
 func (m *Machine) proposalTick() {
 	p := &m.proposer
-	if p.stage != idle && m.tick >= p.sent+m.cfg.Retry<<min(p.times-1, 4) {
+	if p.stage != idle && m.tick >= p.sent+m.cfg.Retry<<min(p.times-1, 4)+m.spreadTime(len(p.votes)) {
 		m.solicit()
 	}
 }
@@ -213,7 +214,7 @@ func (m *Machine) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, m.tick
 	}
-	if p.change != nil || m.tick >= p.full+m.cfg.Grace {
+	if p.change != nil || m.tick >= p.full+m.cfg.Grace+2*m.spreadTime(len(p.votes)) {
 		return true
 	}
 	m.refresh()

@@ -60,6 +60,8 @@ func treatmentOf(k Kind, from sender) (t treatment, ok bool) {
 		Accepted: {believed, answered, refused, refused},
 		Chain:    {believed, certified, believed, refused},
 		Fence:    {refused, refused, believed, refused},
+		Branch:   {believed, refused, refused, refused},
+		Gather:   {believed, refused, refused, refused},
 	}
 	if k == 0 || int(k) >= len(rows) {
 		return refused, false

@@ -103,8 +103,10 @@ type world struct {
 	lag      unit    // longest time on the way, but for stragglers
 	straggle float64 // share of messages that take ten times as long
 	codec    bool    // messages go through their encoding
-	notice   unit    // longest time until a change of reachability is noticed
-	quiet    bool    // the faults have ended
+	direct   int     // Config.Direct and Config.Fan; 0 for those of the machines
+	fan      int
+	notice   unit // longest time until a change of reachability is noticed
+	quiet    bool // the faults have ended
 
 	messages int
 	most     int // messages that a run may have

@@ -121,6 +121,12 @@ func (c *checks) before(v member.View, hash member.Hash) bool {
 func (c *checks) sent(w *world, n *node, msg member.Message) {
 	key := ballotOf{msg.View, msg.Ballot}
 	switch msg.Kind {
+	case member.Branch:
+		if s := msg.Spread; s.Author == n.id {
+			c.sent(w, n, *s.Inner)
+		}
+	case member.Gather:
+		c.gathered(w, msg.Spread)
 	case member.Prepare:
 		c.proposed(w, n, key)
 		if c.own[key] {
@@ -136,6 +142,22 @@ func (c *checks) sent(w *world, n *node, msg member.Message) {
 	case member.Accepted:
 		c.voted(w, n, key)
 		c.votes(key).accepted = add(c.votes(key).accepted, n.id)
+	}
+}
+
+// gathered counts the votes among answers.
+func (c *checks) gathered(w *world, s *member.Spread) {
+	v := c.views[s.In]
+	for _, a := range s.Answers {
+		votes := c.votes(ballotOf{a.Message.View, a.Message.Ballot})
+		for _, rank := range a.Ranks {
+			switch id := v.Members[rank].ID; a.Message.Kind {
+			case member.Promise:
+				votes.promised = add(votes.promised, id)
+			case member.Accepted:
+				votes.accepted = add(votes.accepted, id)
+			}
+		}
 	}
 }
 

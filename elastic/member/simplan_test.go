@@ -28,6 +28,9 @@ func newWorld(seed uint64, trace func(string, ...any)) *world {
 	w.lag = []unit{1, tickUnits, 4 * tickUnits}[w.rng.IntN(3)]
 	w.notice = []unit{2, 2 * tickUnits, 10 * tickUnits}[w.rng.IntN(3)]
 	w.codec = w.rng.IntN(4) == 0
+	if other := rand.New(rand.NewPCG(seed, 1)); other.IntN(2) == 0 { // the rest of the plan stays
+		w.direct, w.fan = 1+other.IntN(2), 2+other.IntN(2)
+	}
 	w.first(1 + w.rng.IntN(6))
 	actions := w.rng.IntN(12)
 	for range actions {
@@ -67,7 +70,7 @@ func name(i int) member.ID {
 }
 
 func (w *world) config(p member.Member) member.Config {
-	return member.Config{Self: p, Any: w.mode == anyone, Keys: fakeKeys(p.ID)}
+	return member.Config{Self: p, Any: w.mode == anyone, Keys: fakeKeys(p.ID), Direct: w.direct, Fan: w.fan}
 }
 
 // launcher returns which of two launchers starts the i-th peer.

@@ -1,0 +1,236 @@
+package member
+
+import "slices"
+
+// Spread is how a message gets to many members of a view, and their answers back, though
+// nobody sends to more than a few: along a tree. Whoever gets it splits the ranks that it is
+// still to reach into parts, and hands each part to one of its members. Answers gather on the
+// way back, and equal ones become one.
+//
+//	author --Branch--> relay --Branch--> ... ; each takes in the message that is within
+//	author <--Gather-- relay <--Gather-- ... ; at the latest when it has had its time
+//
+// Nothing rests on it that did not rest on single messages: what is lost with a relay is
+// asked for again, by another tree, and who is in doubt is sent to directly. A relay is a
+// member of the present view, and so believed.
+type Spread struct {
+	Author ID     // sends, and gets the answers
+	Seq    uint64 // of the author's
+	In     Hash   // the view by whose ranks it goes
+
+	Inner *Message // of a Branch: what the author says
+	Ranks []uint32 // of a Branch: those that the receiver is to hand it to
+
+	Answers []Answer // of a Gather
+}
+
+// Answer is what some members say to the author.
+type Answer struct {
+	Ranks   []uint32
+	Message *Message
+}
+
+// relaying is a machine's part in trees.
+type relaying struct {
+	seq  uint64 // of its own
+	open []*gathering
+}
+
+// gathering is a tree below a relay that has not answered yet.
+type gathering struct {
+	spread  Spread // Author, Seq and In
+	parent  ID
+	below   []ID // that have not answered
+	answers []Answer
+	due     uint64 // tick
+}
+
+// maxGatherings bounds the trees in which a machine takes part at a time.
+const maxGatherings = 64
+
+// sendAll sends a message to members of a view, by their ranks: to each, or if they are many
+// along a tree.
+func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
+	direct := func(rank uint32) bool { return m.inDoubt(v.Members[rank].ID) }
+	if len(ranks) <= m.cfg.Direct {
+		direct = func(uint32) bool { return true }
+	}
+	var rest []uint32
+	for _, rank := range ranks {
+		if !direct(rank) {
+			rest = append(rest, rank)
+			continue
+		}
+		msg.To = v.Members[rank].ID
+		m.send(msg)
+	}
+	if len(rest) == 0 {
+		return
+	}
+	m.relaying.seq++
+	msg.To, msg.From, msg.Epoch, msg.View = "", m.cfg.Self.ID, m.view.Epoch, m.view.hash
+	m.branch(v, Spread{Author: m.cfg.Self.ID, Seq: m.relaying.seq, In: v.hash, Inner: &msg}, rest)
+}
+
+// inDoubt reports whether a member is no relay: it may be gone, or goes.
+func (m *Machine) inDoubt(id ID) bool {
+	if m.own.suspects.has(id) || m.own.dead.has(id) || m.view.Rank(id) < 0 {
+		return true
+	}
+	for _, r := range m.heard.reports {
+		if slices.Contains(r.Unreachable, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// branch hands a spread to members of v, and returns to whom.
+func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
+	for i, parts := 0, min(m.cfg.Fan, len(ranks)); i < parts; i++ {
+		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
+		// Another member of the part in each of the author's spreads.
+		at := int(s.Seq % uint64(len(part)))
+		for tries := 1; tries < len(part) && m.own.suspects.has(v.Members[part[at]].ID); tries++ {
+			at = (at + 1) % len(part)
+		}
+		s.Ranks = slices.Delete(slices.Clone(part), at, at+1)
+		to, one := v.Members[part[at]].ID, s
+		m.send(Message{Kind: Branch, To: to, Spread: &one})
+		below = append(below, to)
+	}
+	return below
+}
+
+// spreadTime is how long the answers of n members may take longer than that of one: a relay
+// waits two ticks for each level below it.
+func (m *Machine) spreadTime(n int) uint64 {
+	if n <= m.cfg.Direct {
+		return 0
+	}
+	return m.waitBelow(n)
+}
+
+// waitBelow is how long a relay waits for n members below it.
+func (m *Machine) waitBelow(n int) uint64 {
+	levels := uint64(0)
+	for ; n > 0; n /= m.cfg.Fan {
+		levels++
+	}
+	return 2 * levels
+}
+
+// pass hands a spread on, takes in the message, and gathers the answers.
+func (m *Machine) pass(msg Message) {
+	s := *msg.Spread
+	inner := *s.Inner
+	inner.From = s.Author
+	switch {
+	case m.sender(s.Author) != ofView || s.Author == m.cfg.Self.ID:
+		return
+	case s.In != m.view.hash:
+		m.receive(inner) // the ranks say nothing here; the author reaches the others in time
+		return
+	}
+	for _, rank := range s.Ranks {
+		if int(rank) >= len(m.view.Members) || int(rank) == m.rank {
+			return // no member sends that
+		}
+	}
+	g := &gathering{spread: Spread{Author: s.Author, Seq: s.Seq, In: s.In}, parent: msg.From, due: m.tick + m.waitBelow(len(s.Ranks))}
+	g.below = m.branch(m.view, s, s.Ranks)
+	self, before := uint32(m.rank), len(m.out.Messages)
+	m.receive(inner)
+	m.out.Messages = slices.DeleteFunc(m.out.Messages, func(o Message) bool {
+		if before--; before >= 0 || o.To != s.Author || o.Kind == Gather || o.Kind == Branch {
+			return false
+		}
+		g.add(Answer{[]uint32{self}, &o})
+		return true
+	})
+	m.relaying.open = append(m.relaying.open, g)
+	if len(m.relaying.open) > maxGatherings {
+		m.relaying.open[0].due = m.tick
+	}
+	m.answerUp()
+}
+
+// gather takes in what came back along a tree.
+func (m *Machine) gather(msg Message) {
+	s := msg.Spread
+	if s.Author == m.cfg.Self.ID {
+		m.takeAnswers(s)
+		return
+	}
+	i := slices.IndexFunc(m.relaying.open, func(g *gathering) bool {
+		return g.spread.Author == s.Author && g.spread.Seq == s.Seq
+	})
+	if i < 0 {
+		// It comes too late to be gathered.
+		m.send(Message{Kind: Gather, To: s.Author, Spread: s})
+		return
+	}
+	g := m.relaying.open[i]
+	for _, a := range s.Answers {
+		g.add(a)
+	}
+	g.below = slices.DeleteFunc(g.below, func(id ID) bool { return id == msg.From })
+	m.answerUp()
+}
+
+// takeAnswers takes in the answers to a spread of this member.
+func (m *Machine) takeAnswers(s *Spread) {
+	v := m.view
+	if s.In != v.hash {
+		v = m.telling.before
+	}
+	if s.In != v.hash {
+		return // of a view that is over
+	}
+	for _, a := range s.Answers {
+		for _, rank := range a.Ranks {
+			if int(rank) < len(v.Members) {
+				one := *a.Message
+				one.From, one.To = v.Members[rank].ID, m.cfg.Self.ID
+				m.receive(one)
+			}
+		}
+	}
+}
+
+// answerUp sends on what was gathered where that is complete or has had its time.
+func (m *Machine) answerUp() {
+	m.relaying.open = slices.DeleteFunc(m.relaying.open, func(g *gathering) bool {
+		if len(g.below) > 0 && m.tick < g.due {
+			return false
+		}
+		s, to := g.spread, g.parent
+		s.Answers = g.answers
+		if m.own.suspects.has(to) {
+			to = s.Author
+		}
+		m.send(Message{Kind: Gather, To: to, Spread: &s})
+		return true
+	})
+}
+
+// add adds an answer to an equal one, or by itself.
+func (g *gathering) add(a Answer) {
+	for i := range g.answers {
+		if o := &g.answers[i]; plain(a.Message) && plain(o.Message) && o.Message.Kind == a.Message.Kind && o.Message.View == a.Message.View &&
+			o.Message.Ballot == a.Message.Ballot && o.Message.Seen == a.Message.Seen {
+			o.Ranks = append(slices.Clone(o.Ranks), a.Ranks...)
+			slices.Sort(o.Ranks)
+			o.Ranks = slices.Compact(o.Ranks)
+			return
+		}
+	}
+	g.answers = append(g.answers, a)
+}
+
+// plain reports whether nothing tells an answer from those of others but its Kind, View and
+// ballots.
+func plain(m *Message) bool {
+	return m.Change == nil && len(m.Signature) == 0 && m.Request == nil && m.Base == nil && len(m.Changes) == 0 &&
+		(m.Report == nil || m.Report.Seq == 0) && (m.Kind == Status || m.Kind == Promise || m.Kind == Reject || m.Kind == Accepted)
+}

@@ -1,0 +1,113 @@
+package member
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// appendSpread writes what a Branch or a Gather has. The message within leaves out the view
+// if it is that of m.
+func appendSpread(b []byte, m Message, parts part) []byte {
+	s := m.Spread
+	if s == nil || parts&partBranch != 0 && s.Inner == nil {
+		return b // the caller's mistake
+	}
+	b = appendString(b, string(s.Author))
+	b = binary.AppendUvarint(b, s.Seq)
+	b = append(b, s.In[:]...)
+	if parts&partBranch != 0 {
+		return appendRanks(appendInner(b, m, *s.Inner), s.Ranks)
+	}
+	b = binary.AppendUvarint(b, uint64(len(s.Answers)))
+	for _, a := range s.Answers {
+		b = appendInner(appendRanks(b, a.Ranks), m, *a.Message)
+	}
+	return b
+}
+
+// appendInner writes a message within outer.
+func appendInner(b []byte, outer, m Message) []byte {
+	b = append(b, byte(m.Kind))
+	other := m.Epoch != outer.Epoch || m.View != outer.View
+	b = appendBool(b, other)
+	if other {
+		b = append(binary.AppendUvarint(b, m.Epoch), m.View[:]...)
+	}
+	parts, _ := layout(m.Kind)
+	return appendParts(b, m, parts)
+}
+
+// appendRanks writes ascending ranks as runs: how many are left out, and how many follow.
+func appendRanks(b []byte, ranks []uint32) []byte {
+	var runs []uint64
+	next := uint32(0)
+	for i, rank := range ranks {
+		if i == 0 || rank != next {
+			runs = append(runs, uint64(rank-next), 0)
+		}
+		runs[len(runs)-1]++
+		next = rank + 1
+	}
+	b = binary.AppendUvarint(b, uint64(len(runs)/2))
+	for _, n := range runs {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+// ranks reads what appendRanks wrote.
+func (d *decoder) ranks() []uint32 {
+	var ranks []uint32
+	next := uint64(0)
+	for i := range d.length(MaxMembers) {
+		skip, n := d.uint(), d.uint()
+		if d.err != nil {
+			return nil
+		}
+		if skip > MaxMembers || n > MaxMembers || next+skip+n > MaxMembers {
+			d.fail(fmt.Errorf("ranks above %d: %w", MaxMembers, ErrLimit))
+			return nil
+		}
+		if n == 0 || i > 0 && skip == 0 {
+			d.fail(fmt.Errorf("run of ranks: %w", ErrFormat))
+			return nil
+		}
+		for rank := next + skip; rank < next+skip+n; rank++ {
+			ranks = append(ranks, uint32(rank))
+		}
+		next += skip + n
+	}
+	return ranks
+}
+
+// inner reads a message within outer.
+func (d *decoder) inner(outer *Message) *Message {
+	m := &Message{Kind: Kind(d.byte()), Epoch: outer.Epoch, View: outer.View}
+	if d.bool() {
+		m.Epoch, m.View = d.uint(), d.hash()
+		if d.err == nil && m.Epoch == outer.Epoch && m.View == outer.View {
+			d.fail(fmt.Errorf("view twice: %w", ErrFormat))
+		}
+	}
+	parts, known := layout(m.Kind)
+	if d.err == nil && (!known || parts&(partBranch|partGather) != 0) {
+		d.fail(fmt.Errorf("%v within %v: %w", m.Kind, outer.Kind, ErrFormat))
+		return m
+	}
+	d.parts(m, parts)
+	return m
+}
+
+// spread reads what a Branch or a Gather has.
+func (d *decoder) spread(m *Message, parts part) {
+	s := &Spread{Author: d.id(), Seq: d.uint(), In: d.hash()}
+	m.Spread = s
+	if parts&partBranch != 0 {
+		s.Inner, s.Ranks = d.inner(m), d.ranks()
+		return
+	}
+	s.Answers = list(d, MaxMembers, func() Answer {
+		ranks := d.ranks()
+		return Answer{ranks, d.inner(m)}
+	})
+}
