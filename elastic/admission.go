@@ -111,7 +111,7 @@ func (k *keeper) judge(o offer, e Entry, judge Judge) error {
 // weigh decides in the keeper's goroutine, so that of two peers that ask at once the
 // second is judged with the first. A peer that the job needs to go on is not judged.
 func (k *keeper) weigh(o offer, judge Judge) error {
-	a := Application{Candidate: o.Candidate, Near: o.Member.Host != ""}
+	a := Application{Candidate: o.Candidate, Near: true}
 	for id, other := range k.approved {
 		switch {
 		case !k.isApproved(id):
@@ -122,7 +122,7 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 	}
 	for _, m := range k.view.Members {
 		a.Members = append(a.Members, m.ID)
-		a.Near = a.Near && m.Host == o.Member.Host
+		a.Near = a.Near && m.Beside(o.Member)
 	}
 	if !k.lacking {
 		if err := k.apart(o); err != nil {

@@ -13,13 +13,15 @@ type info struct {
 	Host     string   `json:"h,omitempty"`
 	Launcher string   `json:"l,omitempty"`
 	Process  string   `json:"p,omitempty"`
+	Machine  string   `json:"m,omitempty"`
+	Site     string   `json:"s,omitempty"`
 	Addrs    []string `json:"a,omitempty"`
 }
 
 // toMember puts m into the form of the membership machine. Where there is no room for
 // all addresses the last ones are left out.
 func toMember(m Member) (member.Member, error) {
-	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Addrs}
+	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
 	for {
 		b, err := json.Marshal(in)
 		if err != nil {
@@ -29,8 +31,8 @@ func toMember(m Member) (member.Member, error) {
 			return member.Member{ID: member.ID(m.ID), Info: string(b)}, nil
 		}
 		if len(in.Addrs) == 0 {
-			return member.Member{}, fmt.Errorf("elastic: describe %s: the names of its host and launcher have %d bytes, together at most %d",
-				m.ID, len(m.Host)+len(m.Launcher)+len(m.Process), member.MaxInfo)
+			return member.Member{}, fmt.Errorf("elastic: describe %s: the names of its host, site and launcher have %d bytes, together at most %d",
+				m.ID, len(m.Host)+len(m.Launcher)+len(m.Process)+len(m.Machine)+len(m.Site), member.MaxInfo)
 		}
 		in.Addrs = in.Addrs[:len(in.Addrs)-1]
 	}
@@ -43,7 +45,8 @@ func fromMember(m member.Member) Member {
 	if json.Unmarshal([]byte(m.Info), &in) != nil {
 		in = info{}
 	}
-	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher, Process: in.Process}
+	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher, Process: in.Process,
+		Machine: in.Machine, Site: in.Site}
 }
 
 // fromView puts a view of the machine into the form of this package.

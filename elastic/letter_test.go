@@ -89,13 +89,14 @@ func TestInfo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := rapid.StringMatching(`/ip4/[0-9.]{7,15}/tcp/[0-9]{5}`)
 		want := Member{ID: "id", Index: rapid.IntRange(0, 9).Draw(t, "index"), Host: rapid.StringN(0, 30, 60).Draw(t, "host"),
-			Launcher: "launcher", Addrs: rapid.SliceOfN(addr, 0, 40).Draw(t, "addrs")}
+			Launcher: "launcher", Addrs: rapid.SliceOfN(addr, 0, 40).Draw(t, "addrs"),
+			Machine: rapid.StringN(0, 16, 16).Draw(t, "machine"), Site: rapid.StringMatching(`[a-z]{0,32}`).Draw(t, "site")}
 		m, err := toMember(want)
 		if err != nil || len(m.Info) > member.MaxInfo {
 			t.Fatalf("%d bytes, %v", len(m.Info), err)
 		}
 		got := fromMember(m)
-		if got.ID != want.ID || got.Index != want.Index || got.Launcher != want.Launcher || len(got.Addrs) > len(want.Addrs) {
+		if got.ID != want.ID || got.Index != want.Index || got.Launcher != want.Launcher || got.Machine != want.Machine || got.Site != want.Site || len(got.Addrs) > len(want.Addrs) {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 		for i, a := range got.Addrs {

@@ -18,7 +18,7 @@ func (id ID) Short() string { return string(id[max(0, len(id)-8):]) }
 type Member struct {
 	ID    ID       `json:"id"`
 	Index int      `json:"index"` // local index at its launcher
-	Host  string   `json:"host"`  // name of its host, for people and for grouping
+	Host  string   `json:"host"`  // name of its host, for people
 	Addrs []string `json:"addrs"` // multiaddrs at which it listens
 	// Launcher names the process that started it and knows of its death: the ID of the
 	// launcher, the same for all that it started, or empty.
@@ -26,7 +26,28 @@ type Member struct {
 	// Process tells processes of one launcher apart, in the words of Config.Inspect; empty
 	// if that is not known.
 	Process string `json:"process,omitempty"`
+	// Machine tells hosts apart, whose names may be the same: members of one host have the same
+	// one, and others another. Where it is empty the name counts.
+	Machine string `json:"machine,omitempty"`
+	// Site names the place of the host, within which the network is faster than to other
+	// places; empty if that is not known.
+	Site string `json:"site,omitempty"`
 }
+
+// host tells hosts apart, "" if it is not known on which one the member is. Machines are not
+// taken for names.
+func (m Member) host() string {
+	switch {
+	case m.Machine != "":
+		return "machine " + m.Machine
+	case m.Host != "":
+		return "name " + m.Host
+	}
+	return ""
+}
+
+// Beside reports whether two members are known to be on one host.
+func (m Member) Beside(o Member) bool { return m.host() != "" && m.host() == o.host() }
 
 // View is the membership of one epoch. It is immutable.
 type View struct {
@@ -42,6 +63,48 @@ type View struct {
 // Rank returns the index of id, or -1.
 func (v View) Rank(id ID) int {
 	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
+}
+
+// Hosts numbers the hosts of the members, by rank, in the order of their first ranks. A member of
+// which it is not known has a host of its own.
+func (v View) Hosts() []int {
+	return number(v.Members, func(m Member, rank int) string {
+		if h := m.host(); h != "" {
+			return h
+		}
+		return fmt.Sprint("rank ", rank)
+	})
+}
+
+// Sites numbers the sites of the members, by rank, a host being where its first member says. It is
+// nil if some host does not say, or if all are at one site: then there is nothing to tell apart.
+func (v View) Sites() []int {
+	first, named := make(map[int]string), true // by number of the host
+	hosts := v.Hosts()
+	sites := number(v.Members, func(m Member, rank int) string {
+		if _, seen := first[hosts[rank]]; !seen {
+			first[hosts[rank]] = m.Site
+		}
+		named = named && first[hosts[rank]] != ""
+		return first[hosts[rank]]
+	})
+	if !named || len(sites) == 0 || slices.Max(sites) == 0 {
+		return nil
+	}
+	return sites
+}
+
+// number gives members that have a key in common the same number, from 0 on.
+func number(members []Member, key func(m Member, rank int) string) []int {
+	out, numbers := make([]int, len(members)), make(map[string]int)
+	for rank, m := range members {
+		k := key(m, rank)
+		if _, seen := numbers[k]; !seen {
+			numbers[k] = len(numbers)
+		}
+		out[rank] = numbers[k]
+	}
+	return out
 }
 
 // Hash is the view's lineage: it covers the epoch, the parent's hash, and the IDs of

@@ -1,6 +1,7 @@
 package elastic_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -70,4 +71,61 @@ func ids(members []elastic.Member) []elastic.ID {
 		all = append(all, m.ID)
 	}
 	return all
+}
+
+// Hosts and sites are numbered as a slow twin compares members two by two.
+func TestHostsAndSitesTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var v elastic.View
+		for rank := range rapid.IntRange(0, 6).Draw(t, "n") {
+			pick := func(what string) string { return rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, what) }
+			v.Members = append(v.Members, elastic.Member{ID: elastic.ID(fmt.Sprint(rank)), Host: pick("host"), Machine: pick("machine"), Site: pick("site")})
+		}
+		hosts, sites := v.Hosts(), v.Sites()
+		one, named := true, true
+		for i, m := range v.Members {
+			for j, o := range v.Members {
+				if together := i == j || m.Beside(o); together != (hosts[i] == hosts[j]) {
+					t.Fatalf("%+v: hosts %v", v.Members, hosts)
+				}
+				same := siteOf(v, m) == siteOf(v, o)
+				one = one && same
+				if sites != nil && same != (sites[i] == sites[j]) {
+					t.Fatalf("%+v: sites %v", v.Members, sites)
+				}
+			}
+			named = named && siteOf(v, m) != ""
+		}
+		if (sites != nil) != (named && !one) {
+			t.Fatalf("%+v: sites %v", v.Members, sites)
+		}
+	})
+}
+
+// siteOf is the site of the first member on the same host.
+func siteOf(v elastic.View, m elastic.Member) string {
+	for _, o := range v.Members {
+		if o.ID == m.ID || o.Beside(m) {
+			return o.Site
+		}
+	}
+	return ""
+}
+
+// Hosts with one name are told apart by their machines, and one host with two names is one.
+func TestBeside(t *testing.T) {
+	for _, test := range []struct {
+		a, b elastic.Member
+		want bool
+	}{
+		{elastic.Member{Host: "x"}, elastic.Member{Host: "x"}, true},
+		{elastic.Member{Host: "x", Machine: "1"}, elastic.Member{Host: "x", Machine: "2"}, false},
+		{elastic.Member{Host: "x", Machine: "1"}, elastic.Member{Host: "y", Machine: "1"}, true},
+		{elastic.Member{Host: "1"}, elastic.Member{Machine: "1"}, false},
+		{elastic.Member{}, elastic.Member{}, false},
+	} {
+		if got := test.a.Beside(test.b); got != test.want {
+			t.Errorf("%+v and %+v: %t", test.a, test.b, got)
+		}
+	}
 }

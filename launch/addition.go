@@ -47,7 +47,7 @@ func (a *additions) add(o scaleOrder, from int) error {
 	if a.pending[o.Host] != nil {
 		return fmt.Errorf("host %s is being connected already", o.Host)
 	}
-	d := addition{host: newRemoteHost(Host{o.Host, max(1, o.Peers)}, a.orphans), order: o, from: from, begun: time.Now()}
+	d := addition{host: newRemoteHost(Host{Name: o.Host, Slots: max(1, o.Peers)}, a.orphans), order: o, from: from, begun: time.Now()}
 	a.pending[o.Host] = &d
 	done := d
 	a.work.Go(func() {

@@ -90,7 +90,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	case "stop":
 		return reply{Stopping: true}
 	case "scale":
-		text, err := s.scale(ctx, Host{r.Host, r.Peers})
+		text, err := s.scale(ctx, Host{Name: r.Host, Slots: r.Peers})
 		if err != nil {
 			return reply{Error: err.Error()}
 		}

@@ -20,10 +20,12 @@ const (
 	envRelay     = "ELRUN_RELAY"
 	envListen    = "ELRUN_LISTEN"
 	envNode      = "ELRUN_NODE" // of a service or a task of a Program
+	envSite      = "ELRUN_SITE"
 )
 
 const (
 	maxPeers   = 4096 // processes of one launcher
+	maxSite    = 32   // bytes of the name of a site
 	maxJobName = 40   // bytes; the name is part of a socket address of at most 104
 )
 
@@ -38,6 +40,7 @@ type environment struct {
 	relay     string
 	listen    string
 	node      string // "" for a peer
+	site      string // "" if it is not known
 }
 
 // list returns the variables as os/exec wants them.
@@ -54,6 +57,9 @@ func (e environment) list() []string {
 	}
 	if e.node != "" {
 		list = append(list, envNode+"="+e.node)
+	}
+	if e.site != "" {
+		list = append(list, envSite+"="+e.site)
 	}
 	return list
 }
@@ -89,7 +95,8 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	}
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
 	_, listenErr := parseListen(e.listen)
-	errs[3] = errors.Join(validJob(e.job), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)
+	e.site, _ = lookup(envSite)
+	errs[3] = errors.Join(validJob(e.job), validSite(e.site), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)
 	if err := errors.Join(errs[:]...); err != nil {
 		return environment{}, false, fmt.Errorf("launch: environment: %w", err)
 	}
@@ -119,7 +126,15 @@ func validJob(name string) error {
 	return nil
 }
 
-// nameRune reports whether r may stand in a job name.
+// validSite reports a name that does not fit into what members know of each other, "" being none.
+func validSite(name string) error {
+	if len(name) > maxSite || strings.ContainsFunc(name, func(r rune) bool { return !nameRune(r) }) {
+		return fmt.Errorf("site %q: want up to %d letters, digits, '.', '_' and '-'", name[:min(len(name), maxSite)], maxSite)
+	}
+	return nil
+}
+
+// nameRune reports whether r may stand in the name of a job or a site.
 func nameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
 }

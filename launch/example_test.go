@@ -117,15 +117,16 @@ func ExampleDoctor() {
 // Hosts and how many peers each of them takes.
 func ExampleParseHosts() {
 	hosts, err := launch.ParseHosts("node1:2,node2")
-	fmt.Println(hosts, err)
-	// Output: [{node1 2} {node2 1}] <nil>
+	fmt.Println(hosts[0].Name, hosts[0].Slots, hosts[1].Name, hosts[1].Slots, err)
+	// Output: node1 2 node2 1 <nil>
 }
 
-// The same, one host a line. A host without a number gets a peer for each of its cores.
+// The same, one host a line, and where it is. A host without a number gets a peer for each of its
+// cores.
 func ExampleReadHostfile() {
-	hosts, err := launch.ReadHostfile(strings.NewReader("node1 slots=2\nnode2\n"))
+	hosts, err := launch.ReadHostfile(strings.NewReader("node1 slots=2 site=berlin\nnode2 site=paris\n"))
 	fmt.Println(hosts, err)
-	// Output: [{node1 2} {node2 0}] <nil>
+	// Output: [{node1 2 berlin} {node2 0 paris}] <nil>
 }
 
 // The other end of ssh: a program that is started on a host serves the launcher that started it,

@@ -9,7 +9,7 @@ import (
 func hostsNamed(slots int, names ...string) *hostList {
 	l := &hostList{}
 	for _, n := range names {
-		l.hosts = append(l.hosts, &remoteHost{Host: Host{n, slots}, info: hostInfo{Cores: 3}})
+		l.hosts = append(l.hosts, &remoteHost{Host: Host{Name: n, Slots: slots}, info: hostInfo{Cores: 3}})
 	}
 	return l
 }

@@ -15,6 +15,8 @@ type Host struct {
 	Name string
 	// Slots is how many peers it gets; 0 for as many as it has cores.
 	Slots int
+	// Site names the place where it is; "" for Options.Site.
+	Site string
 }
 
 // ParseHosts reads a list of hosts as mpirun has it: "a:2,b" gives host a two peers and host b
@@ -40,7 +42,8 @@ func ParseHosts(list string) ([]Host, error) {
 }
 
 // ReadHostfile reads a file of hosts as mpirun has it: a line for each, with slots=N behind the
-// name, or as many peers as the host has cores; # begins a comment.
+// name, or as many peers as the host has cores; # begins a comment. Besides, site=NAME says where
+// the host is.
 func ReadHostfile(r io.Reader) ([]Host, error) {
 	var hosts []Host
 	scan := bufio.NewScanner(r)
@@ -56,18 +59,12 @@ func ReadHostfile(r io.Reader) ([]Host, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %w", line, err)
 			}
-			h = Host{name, n}
+			h = Host{Name: name, Slots: n}
 		}
 		for _, w := range words[1:] {
-			key, value, _ := strings.Cut(w, "=")
-			if key != "slots" {
-				return nil, fmt.Errorf("line %d: %q: want slots=N, or nothing, behind a host", line, w)
-			}
-			n, err := parseSlots(value)
-			if err != nil {
+			if err := h.set(w); err != nil {
 				return nil, fmt.Errorf("line %d: %w", line, err)
 			}
-			h.Slots = n
 		}
 		var err error
 		if hosts, err = addHost(hosts, h); err != nil {
@@ -81,6 +78,21 @@ func ReadHostfile(r io.Reader) ([]Host, error) {
 		return nil, fmt.Errorf("no host in it")
 	}
 	return hosts, nil
+}
+
+// set takes in a word behind the name of a host.
+func (h *Host) set(word string) (err error) {
+	switch key, value, _ := strings.Cut(word, "="); key {
+	case "slots":
+		h.Slots, err = parseSlots(value)
+		return err
+	case "site":
+		if h.Site = value; value == "" {
+			return fmt.Errorf("%q: want site=NAME", word)
+		}
+		return validSite(value)
+	}
+	return fmt.Errorf("%q: want slots=N or site=NAME, or nothing, behind a host", word)
 }
 
 // parseSlots reads a number of peers.
@@ -99,6 +111,9 @@ func addHost(hosts []Host, h Host) ([]Host, error) {
 	}
 	for i := range hosts {
 		if hosts[i].Name == h.Name {
+			if hosts[i].Site != h.Site {
+				return nil, fmt.Errorf("host %s: it is at site %q here and at %q above: name one", h.Name, h.Site, hosts[i].Site)
+			}
 			hosts[i].Slots += h.Slots
 			return hosts, nil
 		}

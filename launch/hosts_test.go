@@ -8,9 +8,9 @@ import (
 
 func TestParseHosts(t *testing.T) {
 	for list, want := range map[string][]Host{
-		"a":             {{"a", 1}},
-		"a:2,b":         {{"a", 2}, {"b", 1}},
-		"me@a:3, b:1,b": {{"me@a", 3}, {"b", 2}},
+		"a":             {{Name: "a", Slots: 1}},
+		"a:2,b":         {{Name: "a", Slots: 2}, {Name: "b", Slots: 1}},
+		"me@a:3, b:1,b": {{Name: "me@a", Slots: 3}, {Name: "b", Slots: 2}},
 	} {
 		if got, err := ParseHosts(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, error %v", list, got, err)
@@ -25,10 +25,17 @@ func TestParseHosts(t *testing.T) {
 
 func TestReadHostfile(t *testing.T) {
 	got, err := ReadHostfile(strings.NewReader("# ours\na slots=2\n\nme@b  # all cores\nc:3\na slots=1\n"))
-	if want := []Host{{"a", 3}, {"me@b", 0}, {"c", 3}}; err != nil || !slices.Equal(got, want) {
+	if want := []Host{{Name: "a", Slots: 3}, {Name: "me@b"}, {Name: "c", Slots: 3}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, error %v", got, err)
+	}
+	got, err = ReadHostfile(strings.NewReader("a slots=2 site=berlin\nb site=x\na site=berlin slots=1\n"))
+	if want := []Host{{Name: "a", Slots: 3, Site: "berlin"}, {Name: "b", Site: "x"}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, error %v", got, err)
 	}
 	for text, want := range map[string]string{
+		"a site=":        "site=NAME",
+		"a site=a/b":     "letters, digits",
+		"a site=x\na":    "name one",
 		"a\nb slots=x":   "line 2",
 		"a max-slots=2":  "slots=N",
 		"a slots=2 fast": "slots=N",

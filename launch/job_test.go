@@ -136,10 +136,10 @@ func TestScaleAndTicketOverControl(t *testing.T) {
 	if text, err := found.Scale(t.Context(), 3, 0); text != "3" || err != nil {
 		t.Errorf("scale: %q, %v", text, err)
 	}
-	if text, err := found.ScaleHost(t.Context(), Host{"a", 0}, 0); text != "0 on a" || err != nil {
+	if text, err := found.ScaleHost(t.Context(), Host{Name: "a"}, 0); text != "0 on a" || err != nil {
 		t.Errorf("scale a host: %q, %v", text, err)
 	}
-	for _, h := range []Host{{"a", -1}, {"a", maxPeers + 1}, {"", 1}, {"-x", 1}} {
+	for _, h := range []Host{{Name: "a", Slots: -1}, {Name: "a", Slots: maxPeers + 1}, {Slots: 1}, {Name: "-x", Slots: 1}} {
 		if _, err := found.ScaleHost(t.Context(), h, 0); !errors.Is(err, ErrOptions) {
 			t.Errorf("scale host %+v: %v", h, err)
 		}

@@ -40,6 +40,12 @@ type Options struct {
 	// and looks for others of it there.
 	LAN bool
 
+	// Site names the place where these peers are, but for those of Hosts that name their own, as
+	// in "berlin": within one the network is faster than between two. When all peers of a job
+	// have one, and there are several, gradients are summed up at each site first, and cross
+	// between sites once. "" if it is not known.
+	Site string
+
 	// Hosts are where the peers run, each host gets as many as it has slots, up to Peers in
 	// all; none for this host alone.
 	Hosts []Host
@@ -140,7 +146,7 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 func (o *Options) check() error {
 	choices := []error{
 		validTransport(o.Transport), validEncrypt(o.Encrypt), validRelay(o.Relay),
-		oneOf("quorum", o.Quorum, "", "majority", "any"),
+		validSite(o.Site), oneOf("quorum", o.Quorum, "", "majority", "any"),
 	}
 	if o.Listen != "" {
 		_, err := parseListen(o.Listen)

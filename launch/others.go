@@ -34,7 +34,7 @@ func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]tim
 		if k < 0 {
 			continue
 		}
-		m.Host, m.Index = members[k].Host, members[k].Index
+		m.Host, m.Machine, m.Site, m.Index = members[k].Host, members[k].Machine, members[k].Site, members[k].Index
 		if silent, ok := heard[members[k].ID]; ok {
 			m.SeenMS = float64(silent) / float64(time.Millisecond)
 		}

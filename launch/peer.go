@@ -57,7 +57,8 @@ func (p *peer) open(ctx context.Context) error {
 		return err
 	}
 	name, _ := os.Hostname() // only for people; an unknown name stays empty
-	self := elastic.Member{ID: host.ID(), Index: p.env.index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: processName()}
+	self := elastic.Member{ID: host.ID(), Index: p.env.index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: processName(),
+		Machine: machineID(p.env.job), Site: p.env.site}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.host, p.id = host, newIdentity(host.Endpoint(self), host, p.entered)

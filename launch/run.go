@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -117,7 +118,7 @@ func (r *runner) spawn(index, n int, first []byte) error {
 // environment is what the process with an index is told, one of n peers.
 func (r *runner) environment(index, n int) environment {
 	return environment{job: r.o.Job, index: index, peers: n,
-		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen()}
+		fd: childFD, transport: r.o.Transport, encrypt: r.o.Encrypt, relay: r.o.Relay, listen: r.listen(), site: r.o.Site}
 }
 
 // startChild starts a process on a host, nil for this one, and what watches over it. The name is
@@ -132,6 +133,7 @@ func (r *runner) startChild(env environment, n int, h *remoteHost, name string, 
 	f := newFeed(index, r.prefix(name, h), r.console, r.notices, log)
 	c := &child{index: index, begun: time.Now()}
 	if h != nil {
+		env.site = cmp.Or(h.Site, env.site)
 		c.host, c.process = h.Name, h.spawn(index, r.hosts.share(h, n), env.list(), f)
 	} else if c.process, err = r.start(env, n, f); err != nil {
 		f.close()

@@ -40,6 +40,8 @@ type MemberStatus struct {
 	PID       int     `json:"pid,omitempty"`      // 0 if not known
 	Launcher  int     `json:"launcher,omitempty"` // process ID of its elrun, 0 if not known
 	Host      string  `json:"host"`
+	Machine   string  `json:"machine,omitempty"` // tells hosts apart that have one name
+	Site      string  `json:"site,omitempty"`
 	Rank      int     `json:"rank"`       // -1 while it is in no view
 	State     string  `json:"state"`      // joining, running, waiting, parked, left, done, unknown
 	Share     int     `json:"share"`      // microbatches in the last step
@@ -78,7 +80,7 @@ type reducer struct {
 func newReducer(job string, self elastic.Member) *reducer {
 	return &reducer{
 		status: Status{Job: job}, to: make(map[string]string),
-		self: MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Rank: -1},
+		self: MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Machine: self.Machine, Site: self.Site, Rank: -1},
 	}
 }
 

@@ -76,14 +76,12 @@ const (
 // other hosts before more of the same host.
 func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Member {
 	chosen := []elastic.Member{self}
-	hosts := map[string]bool{self.Host: true}
 	for _, sameHost := range []bool{false, true} {
 		for _, m := range members {
 			there := slices.ContainsFunc(chosen, func(o elastic.Member) bool { return o.ID == m.ID })
-			if there || !sameHost && hosts[m.Host] || len(chosen) == shownContacts {
+			if there || !sameHost && slices.ContainsFunc(chosen, m.Beside) || len(chosen) == shownContacts {
 				continue
 			}
-			hosts[m.Host] = true
 			chosen = append(chosen, m)
 		}
 	}
