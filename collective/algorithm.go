@@ -25,8 +25,9 @@ const (
 	Direct = transport.Direct
 	// SharedMemory combines in memory that all ranks share. Auto takes it wherever they do.
 	SharedMemory = transport.SharedMemory
-	// TwoLevel combines in the memory of each host, and between one rank of each. Auto
-	// takes it where hosts have several ranks.
+	// TwoLevel combines in the memory of each host, then between one rank of each; and where
+	// Options.Sites are known within each site, then between one rank of each. Auto takes it
+	// where hosts or sites have several ranks.
 	TwoLevel = transport.TwoLevel
 )
 
@@ -77,7 +78,7 @@ func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Alg
 	if c.order.wrong != nil {
 		return Auto, c.order.wrong
 	}
-	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.hosts != nil}
+	n := need{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.level != nil}
 	return choose(c.algorithm, &n, c.opts.Cost)
 }
 
@@ -89,7 +90,7 @@ type need struct {
 	piece       float64 // bytes of a message at most
 	commutative bool
 	shared      bool // the ranks share memory
-	hosts       bool // some of them do
+	levels      bool // they fall into groups, of hosts or sites
 }
 
 // frugalFrom is the length in bytes from which Auto takes a ring for an AllReduce that may
@@ -104,7 +105,7 @@ func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
 	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil
 	}
-	if n.hosts && n.kind == transport.KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
+	if n.levels && n.kind == transport.KindAllReduce && n.commutative && (want == Auto || want == TwoLevel) {
 		return TwoLevel, nil
 	}
 	best, price := Auto, 0.0

@@ -88,12 +88,12 @@ type series struct {
 	calls     int
 }
 
-// measure replaces the costs by what reductions take. Where hosts have several ranks it is
-// one of each that reduces.
+// measure replaces the costs by what reductions take. Where hosts or sites have several ranks
+// it is one of each that reduces.
 func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	probing, n := c, c.size
-	if c.hosts != nil {
-		probing, n = c.hosts.leaders, c.hosts.number
+	if c.level != nil {
+		probing, n = c.level.leaders, c.level.number
 	}
 	short, gamma, err := messages.agree(ctx, probing, series{RecursiveDoubling, shortProbe, 2})
 	if err != nil {

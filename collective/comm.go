@@ -3,6 +3,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +31,10 @@ type Options struct {
 	// gets it and by the same goroutine: that of a blocking call, or of Handle.Wait. Calls on
 	// communicators from Split and Dup, which other goroutines may use, are left out.
 	OnError func(error)
+	// Sites numbers, for each rank, the site at which it is: ranks of one site reach each other
+	// over a faster network than those of two. It is nil where that is not known. AllReduce then
+	// lets what a site has summed up pass to the others by one rank of it.
+	Sites []int
 }
 
 // maxSegment bounds a segment: no message of a transport is longer.
@@ -48,7 +53,7 @@ type Comm struct {
 	priority  int32
 	segment   int    // of interruptible calls; 0 for that of the options
 	lane      *lane  // of the memory that all ranks share; nil if they share none
-	hosts     *hosts // on which they are; nil if they have one rank each, or lane is there
+	level     *level // of groups that they fall into; nil if there is none, or lane is there
 	order     ringOrder
 }
 
@@ -130,6 +135,10 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 	if o.Segment < 8 || o.Segment > maxSegment || o.Segment%8 != 0 {
 		return nil, fmt.Errorf("collective: new: %w: segment of %d bytes, want a multiple of 8 from 8 to %d", ErrArgument, o.Segment, maxSegment)
 	}
+	if o.Sites != nil && len(o.Sites) != size {
+		return nil, fmt.Errorf("collective: new: %w: the sites of %d ranks, want %d", ErrArgument, len(o.Sites), size)
+	}
+	o.Sites = slices.Clone(o.Sites)
 	if o.Cost == (Cost{}) {
 		o.Cost = DefaultCost()
 	}

@@ -2,13 +2,13 @@ package collective
 
 import "slices"
 
-// hosts is how the ranks of a communicator lie on several hosts, some of which have more
-// than one: those of a host share memory.
-type hosts struct {
-	local   *Comm  // the ranks of this host
+// level is how the ranks of a communicator fall into groups that are reached better from
+// inside than from outside: those of a host, which share memory, or those of a site.
+type level struct {
+	local   *Comm  // the ranks of this group
 	near    []int  // the same ranks as the communicator has them, the leader first
-	leaders *Comm  // the first rank of each host; nil at the others
-	number  int    // of hosts
+	leaders *Comm  // the first rank of each group, which may have a level of its own; nil at the others
+	number  int    // of groups
 	turns   *turns // of calls in local, and to begin calls in leaders
 }
 
@@ -16,6 +16,8 @@ type hosts struct {
 const (
 	localColor = -2 - iota
 	leaderColor
+	siteColor
+	headColor
 )
 
 // divide notes which rank of the transport leads the ranks with which each rank shares
@@ -26,32 +28,90 @@ func (w *world) divide(leaders []int) {
 	w.leaders = leaders
 }
 
-// settle finds out on which hosts the ranks of a new communicator are, and gives those of
-// this host a lane.
+// settle finds out on which hosts and at which sites the ranks of a new communicator are, and
+// gives those of this host a lane.
 func (c *Comm) settle(lane int) {
 	c.lane = c.takeLane(lane)
 	if c.lane != nil || c.leaders == nil {
 		return
 	}
-	var near, local, first []int // the last two are ranks of the transport
-	for rank := range c.size {
-		at := c.inWorld(rank)
-		if c.leaders[at] == c.leaders[c.self] {
-			near, local = append(near, rank), append(local, at)
+	hosts := groupBy(c.worldRanks(), func(at int) int { return c.leaders[at] })
+	if len(hosts) == c.size { // a rank each
+		c.level = c.bySite()
+		return
+	}
+	c.level = c.divided(hosts, localColor, leaderColor)
+	c.level.local.lane = c.level.local.takeLane(lane)
+	if c.level.leaders != nil {
+		c.level.leaders.level = c.level.leaders.bySite()
+	}
+}
+
+// bySite returns how the ranks of c fall into sites. There is nothing to gain from them, and it
+// is nil, where they are not known, or there is one, or each has one rank. A host that has ranks
+// of two sites belongs to that of its first rank.
+func (c *Comm) bySite() *level {
+	if c.opts.Sites == nil {
+		return nil
+	}
+	sites := groupBy(c.worldRanks(), func(at int) int { return c.opts.Sites[c.leaders[at]] })
+	if len(sites) == 1 || len(sites) == c.size {
+		return nil
+	}
+	return c.divided(sites, siteColor, headColor)
+}
+
+// groupBy puts ranks that have a key in common together, groups in the order of their first ranks.
+func groupBy(ranks []int, key func(rank int) int) [][]int {
+	var groups [][]int
+	at := make(map[int]int) // by key
+	for _, rank := range ranks {
+		i, seen := at[key(rank)]
+		if !seen {
+			i = len(groups)
+			at[key(rank)] = i
+			groups = append(groups, nil)
 		}
-		if !slices.ContainsFunc(first, func(r int) bool { return c.leaders[r] == c.leaders[at] }) {
-			first = append(first, at)
+		groups[i] = append(groups[i], rank)
+	}
+	return groups
+}
+
+// divided returns the level of groups of the ranks of c, which are those of the transport.
+func (c *Comm) divided(groups [][]int, local, leader int) *level {
+	l := &level{number: len(groups), turns: new(turns)}
+	first := make([]int, 0, len(groups))
+	for _, g := range groups {
+		first = append(first, g[0])
+		if !slices.Contains(g, c.self) {
+			continue
+		}
+		l.local = c.part(g, local)
+		for _, at := range g {
+			l.near = append(l.near, c.rankOf(at))
 		}
 	}
-	if len(first) == c.size {
-		return // a rank each
-	}
-	h := &hosts{local: c.part(local, localColor), near: near, number: len(first), turns: new(turns)}
-	h.local.lane = h.local.takeLane(lane)
 	if slices.Contains(first, c.self) {
-		h.leaders = c.part(first, leaderColor)
+		l.leaders = c.part(first, leader)
 	}
-	c.hosts = h
+	return l
+}
+
+// worldRanks lists the ranks of c as the transport has them.
+func (c *Comm) worldRanks() []int {
+	all := make([]int, c.size)
+	for rank := range all {
+		all[rank] = c.inWorld(rank)
+	}
+	return all
+}
+
+// rankOf is the inverse of inWorld.
+func (c *Comm) rankOf(at int) int {
+	if c.ranks == nil {
+		return at
+	}
+	return slices.Index(c.ranks, at)
 }
 
 // part is a communicator of some ranks of the transport, all of which make it.

@@ -131,7 +131,7 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	case SharedMemory:
 		o.turns, o.ticket = c.lane.turns, c.lane.turns.draw()
 	case TwoLevel:
-		o.turns, o.ticket = c.hosts.turns, c.hosts.turns.draw()
+		o.turns, o.ticket = c.level.turns, c.level.turns.draw()
 	}
 	return o, nil
 }

@@ -92,7 +92,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	o := g.cfg.Comm
 	o.OnStall = func(stall collective.Stall) { k.do(func() { k.reportStall(v, stall) }) }
 	o.Step = k.committed
-	o.OnBegin, o.OnError = s.callBegins, s.callFailed
+	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {
 		o.Cost = g.cost
 	}

@@ -1,0 +1,275 @@
+package collective_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/testing/cluster"
+)
+
+// at is options for ranks at these sites.
+func at(o collective.Options, sites ...int) collective.Options {
+	o.Sites = sites
+	return o
+}
+
+// layouts are hosts, and sites of their ranks, of which AllReduce makes levels: of sites alone,
+// of both, with sites and hosts of one rank, and of a host with ranks of two sites.
+var layouts = map[string]struct {
+	hosts, sites []int
+}{
+	"two sites":          {[]int{1, 1, 1, 1}, []int{0, 0, 1, 1}},
+	"mixed ranks":        {[]int{1, 1, 1, 1, 1}, []int{0, 1, 0, 1, 0}},
+	"memory":             {[]int{2, 1, 2}, []int{7, 7, 7, 3, 3}},
+	"one rank at a site": {[]int{1, 2, 1}, []int{2, 1, 1, 1}},
+	"five at a site":     {[]int{1, 1, 1, 1, 1, 1}, []int{0, 0, 0, 0, 0, 1}},
+	"a host of both":     {[]int{1, 2, 1}, []int{0, 0, 1, 1}},
+}
+
+// sitesOf is the slow twin of how a communicator is divided: by rank, the site of the first
+// rank of its host.
+func sitesOf(hosts, sites []int) []int {
+	var out []int
+	for _, n := range hosts {
+		first := len(out)
+		for range n {
+			out = append(out, sites[first])
+		}
+	}
+	return out
+}
+
+// ownSites counts sites, and those among them that have several hosts.
+func ownSites(hosts, sites []int) (all, several int) {
+	count, rank := make(map[int]int), 0
+	for _, n := range hosts {
+		count[sites[rank]]++
+		rank += n
+	}
+	for _, n := range count {
+		if n > 1 {
+			several++
+		}
+	}
+	return len(count), several
+}
+
+// Whatever hosts and sites there are, a sum is right, and crosses between k sites as a ring of
+// one rank each would send it: 2(k-1) times the vector in all.
+func TestSitesTwin(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		hosts := rapid.SliceOfN(rapid.IntRange(1, 3), 1, 5).Draw(r, "hosts")
+		ranks := 0
+		for _, n := range hosts {
+			ranks += n
+		}
+		sites := rapid.SliceOfN(rapid.IntRange(0, 2), ranks, ranks).Draw(r, "sites")
+		length := rapid.IntRange(5000, 6000).Draw(r, "length")
+		where := sitesOf(hosts, sites)
+		var crossed atomic.Int64
+		ts := watchBytes(sharing(t, hosts...), func(rank, to int, e transport.Envelope, n int) {
+			if where[rank] != where[to] && e.Call.Count == uint64(length) {
+				crossed.Add(int64(n))
+			}
+		})
+		cluster.Run(t, ranks, func(ctx context.Context, c *collective.Comm) error {
+			return errors.Join(c.Calibrate(ctx), combined(ctx, c, length))
+		}, cluster.Over(ts), cluster.WithOptions(at(slowLinks(), sites...)))
+		all, several := ownSites(hosts, sites)
+		if want := int64(16 * (all - 1) * length); several > 0 && crossed.Load() != want {
+			r.Errorf("%d hosts %v at sites %v: %d bytes of %d cross, want %d", len(hosts), hosts, sites, crossed.Load(), 8*length, want)
+		}
+	})
+}
+
+// combined sums vectors and looks at the result.
+func combined(ctx context.Context, c *collective.Comm, length int) error {
+	v, n := make([]int64, length), int64(c.Size())
+	for i := range v {
+		v[i] = int64(i*c.Size() + c.Rank())
+	}
+	if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
+		return err
+	}
+	for i, got := range v {
+		if want := int64(i)*n*n + n*(n-1)/2; got != want {
+			return fmt.Errorf("element %d: %d, want %d", i, got, want)
+		}
+	}
+	return nil
+}
+
+// counting is a transport at which somebody counts the bytes that are sent.
+type counting struct {
+	noted
+	sent func(to int, e transport.Envelope, bytes int)
+}
+
+func (t counting) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	t.sent(to, e, len(buf))
+	return t.Transport.Send(ctx, to, e, buf)
+}
+
+// watchBytes returns the transports with somebody who counts what each rank sends.
+func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.Envelope, bytes int)) []transport.Transport {
+	all := slices.Clone(ts)
+	for rank, e := range all {
+		all[rank] = counting{noted{Transport: e}, func(to int, e transport.Envelope, n int) { sent(rank, to, e, n) }}
+	}
+	return all
+}
+
+// Many calls of vectors in several pieces, short ones and some with priorities, are under way at
+// the same time.
+func TestManyOfSites(t *testing.T) {
+	t.Parallel()
+	const calls = 12
+	for name, l := range layouts {
+		t.Run(name, func(t *testing.T) {
+			cluster.Run(t, len(l.sites), func(ctx context.Context, c *collective.Comm) error {
+				if err := c.Calibrate(ctx); err != nil {
+					return err
+				}
+				var handles []*collective.Handle
+				var vectors [][]int64
+				for i := range calls {
+					v := slices.Repeat([]int64{int64(i + c.Rank())}, 1+(i*i*1977)%12000)
+					vectors = append(vectors, v)
+					handles = append(handles, collective.IAllReduce(ctx, withPriority(c, i), v, v, collective.Sum[int64]))
+				}
+				n := c.Size()
+				for i, h := range handles {
+					if err := h.Wait(ctx); err != nil {
+						return err
+					}
+					want := int64(n*i + n*(n-1)/2)
+					if at := slices.IndexFunc(vectors[i], func(x int64) bool { return x != want }); at >= 0 {
+						return fmt.Errorf("call %d, element %d: %d, want %d", i, at, vectors[i][at], want)
+					}
+				}
+				return nil
+			}, cluster.Over(sharing(t, l.hosts...)), cluster.WithOptions(at(levelPieces(), l.sites...)))
+		})
+	}
+}
+
+// All ranks have the same bits of a sum of floating-point numbers, in any order of the ring.
+func TestBitsOfSites(t *testing.T) {
+	t.Parallel()
+	for name, l := range layouts {
+		t.Run(name, func(t *testing.T) {
+			all := make([][]float32, len(l.sites))
+			order := slices.Clone(alone(len(l.sites)))
+			slices.Reverse(order[1:])
+			cluster.Run(t, len(l.sites), func(ctx context.Context, c *collective.Comm) error {
+				if err := c.Calibrate(ctx); err != nil {
+					return err
+				}
+				v := make([]float32, 4099)
+				for i := range v {
+					v[i] = 1 / float32(1+i*7+c.Rank()*13)
+				}
+				all[c.Rank()] = v
+				return collective.AllReduce(ctx, c.With(collective.CallOptions{Order: order}), v, v, collective.Sum[float32])
+			}, cluster.Over(sharing(t, l.hosts...)), cluster.WithOptions(at(slowLinks(), l.sites...)))
+			for rank, v := range all {
+				if !slices.Equal(v, all[0]) {
+					t.Errorf("rank %d has other bits than rank 0", rank)
+				}
+			}
+		})
+	}
+}
+
+// alone lists the ranks.
+func alone(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Whichever message cannot be sent: all ranks end, with an error or the right result.
+func TestFaultsOfSites(t *testing.T) {
+	t.Parallel()
+	l, step := layouts["memory"], 5
+	if racing {
+		step = 31
+	}
+	for odd := range len(l.sites) {
+		for k, failed := 0, true; failed; k += step {
+			var sent atomic.Int32
+			ts := watch(sharing(t, l.hosts...), func(rank, _ int, _ transport.Envelope) error {
+				if rank == odd && int(sent.Add(1)) == k+1 {
+					return errInjected
+				}
+				return nil
+			}, ignore)
+			errs := cluster.Run(t, len(ts), func(ctx context.Context, c *collective.Comm) error {
+				return errors.Join(c.Calibrate(ctx), summed(ctx, c, 40_000))
+			}, cluster.Over(ts), cluster.WithOptions(at(levelPieces(), l.sites...)), cluster.MayFail())
+			for rank, err := range errs {
+				if err != nil && !errors.Is(err, collective.ErrRevoked) {
+					t.Errorf("message %d of rank %d fails: rank %d: %v", k, odd, rank, err)
+				}
+			}
+			failed = int(sent.Load()) > k
+			if failed && errs[odd] == nil {
+				t.Errorf("message %d of rank %d fails, and it does not tell", k, odd)
+			}
+		}
+	}
+}
+
+// Whichever rank is not in a call, the others find it.
+func TestStallOfSites(t *testing.T) {
+	t.Parallel()
+	for name, l := range layouts {
+		for odd := range len(l.sites) {
+			t.Run(fmt.Sprintf("%s, rank %d", name, odd), func(t *testing.T) {
+				t.Parallel()
+				stalled := make(chan collective.Stall, 100)
+				o := at(slowLinks(), l.sites...)
+				o.OnStall = func(s collective.Stall) { stalled <- s }
+				cluster.Run(t, len(l.sites), func(ctx context.Context, c *collective.Comm) error {
+					if err := c.Calibrate(ctx); err != nil {
+						return err
+					}
+					v := make([]int64, 3000)
+					for c.Rank() == odd {
+						s := <-stalled
+						if !slices.Equal(s.Culprits, []int{odd}) {
+							t.Errorf("rank %d is not in a call: %v", odd, s)
+						}
+						if s.Call.Algorithm == collective.TwoLevel {
+							break
+						}
+					}
+					return collective.AllReduce(ctx, c, v, v, collective.Min[int64])
+				}, cluster.Over(sharing(t, l.hosts...)), cluster.WithOptions(o))
+			})
+		}
+	}
+}
+
+// What is no list of sites for all ranks is refused.
+func TestSitesArgument(t *testing.T) {
+	ts := sharing(t, 1, 1)
+	if _, err := collective.New(ts[0], 0, 2, at(slowLinks(), 1)); !errors.Is(err, collective.ErrArgument) {
+		t.Errorf("one site for two ranks: %v", err)
+	}
+	for _, e := range ts {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
