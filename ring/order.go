@@ -11,36 +11,55 @@ const exactMost = 10
 // Order returns the ranks in the order of a ring, 0 first, whose slowest link is as fast
 // as can be, and of those orders the one with the least sum of costs, and then the first.
 // cost[i][j] >= 0 is the time that the link from rank i to rank j takes for some amount of
-// data, in any unit; 0 stands for one that is not known and counts as the median of the
-// others. host[i] names the host of rank i: ranks of one host stand next to each other,
-// the last one of the ring being next to the first.
+// data, in any unit. A link that is not known, 0, is used only where no order of known ones
+// was found, and one that cannot be made, below 0, only where no other was. host[i] names the
+// host of rank i, and site[i] its site, the same for all of a host; site is nil where there is
+// nothing to say. Ranks of one host, and those of one site, stand next to each other, the last one
+// of the ring being next to the first.
 //
 // The result is exact for up to ten ranks. Above that it is exact for up to ten
 // hosts whose ranks stand in their own order; with more hosts it is what a local search
-// finds. It is a pure function, the same at every rank.
-func Order(cost [][]int64, host []int) []int {
+// finds, first at each site and then between them. It is a pure function, the same at every rank.
+func Order(cost [][]int64, host, site []int) []int {
 	n := len(cost)
 	known := fill(cost)
+	if site == nil {
+		site = make([]int, n)
+	}
 	if n <= exactMost {
-		return exactOrder(known, host)
+		return exactOrder(known, host, site)
 	}
 	blocks := blocksOf(host)
+	at := make([]int, len(blocks)) // sites
+	for i, b := range blocks {
+		at[i] = site[b[0]]
+	}
+	return joinBlocks(blocks, orderBlocks(betweenBlocks(known, blocks), at))
+}
+
+// betweenBlocks returns what the links from the last node of a block to the first of another cost.
+func betweenBlocks(cost [][]int64, blocks [][]int) [][]int64 {
 	between := make([][]int64, len(blocks))
 	for i, a := range blocks {
 		between[i] = make([]int64, len(blocks))
 		for j, b := range blocks {
-			between[i][j] = known[a[len(a)-1]][b[0]]
+			between[i][j] = cost[a[len(a)-1]][b[0]]
 		}
 	}
-	var order []int
-	for _, b := range orderBlocks(between) {
-		order = append(order, blocks[b]...)
+	return between
+}
+
+// joinBlocks lists the nodes of blocks in that order.
+func joinBlocks(blocks [][]int, order []int) []int {
+	var all []int
+	for _, b := range order {
+		all = append(all, blocks[b]...)
 	}
-	return order
+	return all
 }
 
 // Bottleneck returns the cost of the slowest link of a ring in that order, and the sum
-// of all; a link that is not known counts as for Order.
+// of all. A link that is not known, or cannot be made, costs more than all that are.
 func Bottleneck(cost [][]int64, order []int) (slowest, sum int64) {
 	return measure(fill(cost), order)
 }
@@ -76,36 +95,54 @@ func least(m map[int]int64, h int, c int64) int64 {
 func measure(cost [][]int64, order []int) (slowest, sum int64) {
 	for i, from := range order {
 		c := cost[from][order[(i+1)%len(order)]]
-		slowest, sum = max(slowest, c), sum+c
+		slowest, sum = max(slowest, c), add(sum, c)
 	}
 	return slowest, sum
 }
 
-// fill returns a copy of cost with the median in place of what is not known.
+// fill returns a copy of cost in which a link that is not known costs more than a ring of known
+// ones, and one that cannot be made more than a ring of those.
 func fill(cost [][]int64) [][]int64 {
-	var all []int64
+	most := int64(0)
 	for i, row := range cost {
 		for j, c := range row {
-			if i != j && c > 0 {
-				all = append(all, c)
+			if i != j {
+				most = max(most, c)
 			}
 		}
 	}
-	median := int64(1)
-	if len(all) > 0 {
-		slices.Sort(all)
-		median = all[len(all)/2]
-	}
+	n := int64(max(len(cost), 1))
+	unknown := ringOf(n, most)
+	missing := ringOf(n, unknown)
 	out := make([][]int64, len(cost))
 	for i, row := range cost {
 		out[i] = slices.Clone(row)
 		for j, c := range row {
-			if c <= 0 {
-				out[i][j] = median
+			switch {
+			case c < 0:
+				out[i][j] = missing
+			case c == 0:
+				out[i][j] = unknown
 			}
 		}
 	}
 	return out
+}
+
+// ringOf returns a cost above that of n links.
+func ringOf(n, cost int64) int64 {
+	if cost > (unreachable/4)/n {
+		return unreachable / 4
+	}
+	return n*cost + 1
+}
+
+// add adds costs of links, of which there may be more than a number holds.
+func add(a, b int64) int64 {
+	if a > unreachable-1-b {
+		return unreachable - 1
+	}
+	return a + b
 }
 
 // blocksOf lists the ranks of each host, the hosts in the order of their first ranks.
@@ -124,12 +161,28 @@ func blocksOf(host []int) [][]int {
 	return blocks
 }
 
-// orderBlocks orders nodes that are alone on their hosts.
-func orderBlocks(cost [][]int64) []int {
+// orderBlocks orders nodes that are alone on their hosts, those of a site next to each other.
+func orderBlocks(cost [][]int64, site []int) []int {
 	if len(cost) <= exactMost {
-		return exactOrder(cost, blockNumbers(len(cost)))
+		return exactOrder(cost, blockNumbers(len(cost)), site)
 	}
-	return searchOrder(cost)
+	sites := blocksOf(site)
+	if len(sites) == 1 {
+		return searchOrder(cost)
+	}
+	for i, nodes := range sites {
+		inside := make([][]int64, len(nodes))
+		for k, from := range nodes {
+			for _, to := range nodes {
+				inside[k] = append(inside[k], cost[from][to])
+			}
+		}
+		sites[i] = nil
+		for _, k := range orderBlocks(inside, make([]int, len(nodes))) {
+			sites[i] = append(sites[i], nodes[k])
+		}
+	}
+	return joinBlocks(sites, orderBlocks(betweenBlocks(cost, sites), make([]int, len(sites))))
 }
 
 // blockNumbers returns 0 to n-1.
@@ -148,28 +201,38 @@ const unreachable = math.MaxInt64
 // the least price of a way that has visited set, node 0 and last among it, through all
 // other nodes and back to node 0.
 type tours struct {
-	cost  [][]int64
-	host  []int
-	hosts map[int]uint // the nodes of each host, as a set
-	limit int64        // links above it are not used
-	price func(link, rest int64) int64
-	best  [][]int64
+	cost   [][]int64
+	groups []group
+	limit  int64 // links above it are not used
+	price  func(link, rest int64) int64
+	best   [][]int64
+}
+
+// group tells which nodes stand next to each other: those of one host, or of one site.
+type group struct {
+	of    []int
+	nodes map[int]uint // as a set
+}
+
+func newGroup(of []int) group {
+	g := group{of, make(map[int]uint)}
+	for node, h := range of {
+		g.nodes[h] |= 1 << node
+	}
+	return g
 }
 
 // exactOrder finds the least bottleneck first, and then the least sum with links that
 // are not above it: the two at once have no optimal parts.
-func exactOrder(cost [][]int64, host []int) []int {
+func exactOrder(cost [][]int64, host, site []int) []int {
 	if len(cost) == 0 {
 		return nil
 	}
-	t := &tours{cost: cost, host: host, hosts: make(map[int]uint), limit: unreachable - 1}
-	for node, h := range host {
-		t.hosts[h] |= 1 << node
-	}
+	t := &tours{cost: cost, groups: []group{newGroup(host), newGroup(site)}, limit: unreachable - 1}
 	t.price = func(link, rest int64) int64 { return max(link, rest) }
 	t.solve()
 	t.limit = t.best[1][0]
-	t.price = func(link, rest int64) int64 { return link + rest }
+	t.price = add
 	t.solve()
 	return t.walk()
 }
@@ -216,23 +279,31 @@ func (t *tours) over(from, to int, rest int64) int64 {
 	return t.price(t.cost[from][to], rest)
 }
 
-// allowed reports whether next may follow last: a host is left when all of it was visited.
-// Only that of node 0 may be left before, and what remains of it comes last.
+// allowed reports whether next may follow last.
 func (t *tours) allowed(set uint, last, next int) bool {
-	from, to, home := t.host[last], t.host[next], t.host[0]
-	switch {
-	case set>>next&1 != 0:
+	if set>>next&1 != 0 {
 		return false
-	case to == home:
-		return from == home || t.complete(set)
 	}
-	return from == to || from == home || t.hosts[from]&^set == 0
+	for _, g := range t.groups {
+		if !g.allows(set, last, next) {
+			return false
+		}
+	}
+	return true
 }
 
-// complete reports whether all nodes but those of node 0's host were visited.
-func (t *tours) complete(set uint) bool {
-	all := uint(1)<<len(t.cost) - 1
-	return all&^set&^t.hosts[t.host[0]] == 0
+// allows reports whether a group lets next follow last: one is left when all of it was visited.
+// Only that of node 0 may be left before, and what remains of it comes last.
+func (g group) allows(set uint, last, next int) bool {
+	from, to, home := g.of[last], g.of[next], g.of[0]
+	switch {
+	case from == to:
+		return true
+	case to == home:
+		all := uint(1)<<len(g.of) - 1
+		return all&^set&^g.nodes[home] == 0
+	}
+	return from == home || g.nodes[from]&^set == 0
 }
 
 // walk follows the best way, to the first node of several that are as good.

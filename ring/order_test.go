@@ -2,6 +2,7 @@ package ring_test
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,25 +14,18 @@ import (
 
 // bruteOrder is the slow twin of ring.Order: it looks at all orders, in lexicographic
 // order, and takes the first of the best.
-func bruteOrder(cost [][]int64, host []int) []int {
+func bruteOrder(cost [][]int64, host, site []int) []int {
 	var best []int
 	var worst, total int64
-	var visit func(order []int)
-	visit = func(order []int) {
-		if len(order) < len(cost) {
-			for next := range cost {
-				if !slices.Contains(order, next) {
-					visit(append(slices.Clone(order), next))
-				}
-			}
-			return
+	for order := range orders(len(cost)) {
+		w, s := ring.Bottleneck(cost, order)
+		if !together(order, host) || !together(order, site) {
+			continue
 		}
-		if w, s := ring.Bottleneck(cost, order); together(order, host) &&
-			(best == nil || w < worst || w == worst && s < total) {
+		if best == nil || w < worst || w == worst && s < total {
 			best, worst, total = order, w, s
 		}
 	}
-	visit([]int{0})
 	return best
 }
 
@@ -48,13 +42,14 @@ func together(order, host []int) bool {
 	return changes == len(hosts) || len(hosts) == 1
 }
 
-// drawCosts draws a matrix of n ranks, some links of which may be unknown. Few values make
+// drawCosts draws a matrix of n ranks, some links of which may be unknown, or impossible. Few values make
 // many orders equally good.
 func drawCosts(t *rapid.T, n int) [][]int64 {
 	most := rapid.SampledFrom([]int64{1, 3, 100, 1 << 40}).Draw(t, "most")
+	least := rapid.SampledFrom([]int64{-1, 0}).Draw(t, "least")
 	cost := make([][]int64, n)
 	for i := range cost {
-		cost[i] = rapid.SliceOfN(rapid.Int64Range(0, most), n, n).Draw(t, "row")
+		cost[i] = rapid.SliceOfN(rapid.Int64Range(least, most), n, n).Draw(t, "row")
 	}
 	return cost
 }
@@ -65,10 +60,74 @@ func TestOrderTwin(t *testing.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
 		cost := drawCosts(t, n)
 		host := rapid.SliceOfN(rapid.IntRange(0, 3), n, n).Draw(t, "host")
-		if got, want := ring.Order(cost, host), bruteOrder(cost, host); !slices.Equal(got, want) {
-			t.Fatalf("%v on hosts %v: %v, want %v", cost, host, got, want)
+		site := drawSites(t, host)
+		if got, want := ring.Order(cost, host, site), bruteOrder(cost, host, site); !slices.Equal(got, want) {
+			t.Fatalf("%v on hosts %v at sites %v: %v, want %v", cost, host, site, got, want)
 		}
 	})
+}
+
+// Of all orders that keep hosts together the one that is chosen has the fewest links that cannot
+// be made, and of those the fewest that nobody has measured.
+func TestOrderOfTestedLinks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 6).Draw(t, "n")
+		cost := drawCosts(t, n)
+		host := rapid.SliceOfN(rapid.IntRange(0, 3), n, n).Draw(t, "host")
+		least := -1
+		for order := range orders(n) {
+			if together(order, host) && (least < 0 || untested(cost, order) < least) {
+				least = untested(cost, order)
+			}
+		}
+		if order := ring.Order(cost, host, nil); untested(cost, order) != least {
+			t.Fatalf("%v on hosts %v: %v has %d untested links (ten for one that cannot be made), want %d",
+				cost, host, order, untested(cost, order), least)
+		}
+	})
+}
+
+// untested counts a ring's links that are not known, and ten times those that cannot be made.
+func untested(cost [][]int64, order []int) int {
+	n := 0
+	for i, from := range order {
+		switch c := cost[from][order[(i+1)%len(order)]]; {
+		case c < 0:
+			n += 10
+		case c == 0:
+			n++
+		}
+	}
+	return n
+}
+
+// orders visits all orders of n ranks that begin with 0.
+func orders(n int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		var visit func(order []int) bool
+		visit = func(order []int) bool {
+			if len(order) == n {
+				return yield(order)
+			}
+			for next := range n {
+				if !slices.Contains(order, next) && !visit(append(slices.Clone(order), next)) {
+					return false
+				}
+			}
+			return true
+		}
+		visit([]int{0})
+	}
+}
+
+// drawSites draws a site for each host.
+func drawSites(t *rapid.T, host []int) []int {
+	of := rapid.SliceOfN(rapid.IntRange(0, 2), slices.Max(host)+1, slices.Max(host)+1).Draw(t, "sites")
+	site := make([]int, len(host))
+	for rank, h := range host {
+		site[rank] = of[h]
+	}
+	return site
 }
 
 func TestOrderOfEight(t *testing.T) {
@@ -76,7 +135,7 @@ func TestOrderOfEight(t *testing.T) {
 	for range 5 {
 		cost := matrix(8, func(_, _ int) int64 { return random.Int64N(50) })
 		host := []int{0, 1, 2, 2, 3, 4, 0, 5}
-		if got, want := ring.Order(cost, host), bruteOrder(cost, host); !slices.Equal(got, want) {
+		if got, want := ring.Order(cost, host, nil), bruteOrder(cost, host, make([]int, 8)); !slices.Equal(got, want) {
 			t.Errorf("%v: %v, want %v", cost, got, want)
 		}
 	}
@@ -102,26 +161,33 @@ func alone(n int) []int { return ring.Chunks(n, n)[:n] }
 func TestOrderCases(t *testing.T) {
 	unknown := func(int, int) int64 { return 0 }
 	tests := map[string]struct {
-		cost [][]int64
-		host []int
-		want []int
+		cost       [][]int64
+		host, site []int
+		want       []int
 	}{
-		"nobody":        {nil, nil, nil},
-		"one":           {matrix(1, unknown), []int{7}, []int{0}},
-		"two":           {matrix(2, unknown), []int{0, 1}, []int{0, 1}},
-		"nothing known": {matrix(5, unknown), alone(5), []int{0, 1, 2, 3, 4}},
-		"hosts":         {matrix(6, unknown), []int{0, 1, 0, 1, 0, 1}, []int{0, 1, 3, 5, 2, 4}},
+		"nobody":        {nil, nil, nil, nil},
+		"one":           {matrix(1, unknown), []int{7}, nil, []int{0}},
+		"two":           {matrix(2, unknown), []int{0, 1}, nil, []int{0, 1}},
+		"nothing known": {matrix(5, unknown), alone(5), nil, []int{0, 1, 2, 3, 4}},
+		"hosts":         {matrix(6, unknown), []int{0, 1, 0, 1, 0, 1}, nil, []int{0, 1, 3, 5, 2, 4}},
+		"sites":         {matrix(4, unknown), alone(4), []int{0, 1, 0, 1}, []int{0, 1, 3, 2}},
 		"a direction": {matrix(3, func(from, to int) int64 {
 			if from == 0 && to == 1 {
 				return 10
 			}
 			return 1
-		}), alone(3), []int{0, 2, 1}},
-		"eleven": {matrix(12, unknown), []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, []int{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}},
+		}), alone(3), nil, []int{0, 2, 1}},
+		"impossible": {matrix(4, func(from, to int) int64 {
+			if from == 0 && to == 1 || from == 1 && to == 2 {
+				return -1
+			}
+			return 0
+		}), alone(4), nil, []int{0, 2, 1, 3}},
+		"eleven": {matrix(12, unknown), []int{0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, nil, []int{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := ring.Order(test.cost, test.host); !slices.Equal(got, test.want) {
+			if got := ring.Order(test.cost, test.host, test.site); !slices.Equal(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
@@ -138,14 +204,15 @@ func TestOrderProperties(t *testing.T) {
 		if rapid.Bool().Draw(t, "shared") {
 			host = rapid.SliceOfN(rapid.IntRange(0, n/2), n, n).Draw(t, "host")
 		}
-		order := ring.Order(cost, host)
-		if sorted := slices.Sorted(slices.Values(order)); order[0] != 0 || !slices.Equal(sorted, alone(n)) || !together(order, host) {
-			t.Fatalf("%v is no order of hosts %v", order, host)
+		site := drawSites(t, host)
+		order := ring.Order(cost, host, site)
+		if sorted := slices.Sorted(slices.Values(order)); order[0] != 0 || !slices.Equal(sorted, alone(n)) || !together(order, host) || !together(order, site) {
+			t.Fatalf("%v is no order of hosts %v at sites %v", order, host, site)
 		}
 		if worst, _ := ring.Bottleneck(cost, order); worst < ring.Bound(cost, host) {
 			t.Fatalf("the slowest link costs %d, below the bound %d", worst, ring.Bound(cost, host))
 		}
-		if again := ring.Order(cost, host); !slices.Equal(order, again) {
+		if again := ring.Order(cost, host, site); !slices.Equal(order, again) {
 			t.Fatalf("%v, then %v", order, again)
 		}
 	})
@@ -157,7 +224,7 @@ func TestOrderAvoidsSlowLinks(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			for seed := range uint64(10) {
 				cost := patchy(n, seed)
-				if worst, _ := ring.Bottleneck(cost, ring.Order(cost, alone(n))); worst >= 100 {
+				if worst, _ := ring.Bottleneck(cost, ring.Order(cost, alone(n), nil)); worst >= 100 {
 					t.Errorf("seed %d: the slowest link costs %d", seed, worst)
 				}
 			}
@@ -180,7 +247,7 @@ func patchy(n int, seed uint64) [][]int64 {
 func ExampleOrder() {
 	// The links between ranks 0 and 1 take ten times as long as the others.
 	cost := [][]int64{{0, 50, 5, 5}, {50, 0, 5, 5}, {5, 5, 0, 5}, {5, 5, 5, 0}}
-	order := ring.Order(cost, []int{0, 1, 2, 3})
+	order := ring.Order(cost, []int{0, 1, 2, 3}, nil)
 	slowest, _ := ring.Bottleneck(cost, order)
 	fmt.Println(order, slowest)
 	// Output: [0 2 1 3] 5
@@ -191,7 +258,7 @@ func BenchmarkOrder(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			cost := patchy(n, 1)
 			for b.Loop() {
-				ring.Order(cost, alone(n))
+				ring.Order(cost, alone(n), nil)
 			}
 		})
 	}

@@ -45,6 +45,7 @@ type links struct {
 	self   int          // this peer's rank
 	ids    []elastic.ID // of the ranks
 	host   []int        // of the ranks
+	site   []int        // of the ranks; nil where they are not known
 	known  [][]pace     // of the links from a rank to a rank; 0 within a host
 	order  []int        // of the ring
 	slow   bool         // some link is far slower than those of the ring
@@ -76,7 +77,7 @@ func (l *links) row(v elastic.View) []pace {
 // enter begins a session with the rows of all ranks.
 func (l *links) enter(s *elastic.Session, rows [][]pace) {
 	n := len(s.View.Members)
-	l.self, l.host, l.ids = s.Rank, hostsOf(s.View), nil
+	l.self, l.host, l.site, l.ids = s.Rank, s.View.Hosts(), s.View.Sites(), nil
 	l.known, l.mine = make([][]pace, n), make(map[elastic.ID]pace)
 	for from, m := range s.View.Members {
 		l.ids = append(l.ids, m.ID)
@@ -89,30 +90,16 @@ func (l *links) enter(s *elastic.Session, rows [][]pace) {
 		}
 	}
 	l.meter, l.last, l.best = nil, make([]int64, n), slices.Clone(rows[s.Rank])
-	if l.bytes >= linksFrom && slices.Max(l.host) >= 2 { // of two hosts there is one order
+	places := l.host
+	if l.site != nil {
+		places = l.site // one rank of each goes round
+	}
+	if l.bytes >= linksFrom && slices.Max(places) >= 2 { // of two there is one order
 		l.meter = s.Comm.Meter()
 	}
 	l.margin, l.still = leastBetter, 0
 	l.credit, l.turn = firstProbe*min(l.unknown(), mostFirst), 0
 	l.plan(measured)
-}
-
-// hostsOf numbers the hosts of a view. A member that does not name its host has one of
-// its own.
-func hostsOf(v elastic.View) []int {
-	host := make([]int, len(v.Members))
-	numbers := make(map[string]int)
-	next := 0
-	for rank, m := range v.Members {
-		number, seen := numbers[m.Host]
-		if !seen || m.Host == "" {
-			number = next
-			numbers[m.Host] = number
-			next++
-		}
-		host[rank] = number
-	}
-	return host
 }
 
 // set takes in what all know of a link, if it is one between hosts of the session.
@@ -170,15 +157,14 @@ func (l *links) costs() [][]int64 {
 // not. Then the log need not be told that it is the order of the ranks.
 func (l *links) plan(measured bool) {
 	cost := l.costs()
-	l.order = ring.Order(cost, l.host)
+	l.order = ring.Order(cost, l.host, l.site)
 	l.compare(cost)
 	l.untold = nil
 	if measured || !slices.IsSorted(l.order) {
 		l.untold = &event.Order{Order: l.order, Reason: "the members have changed"}
 	}
 	if measured {
-		slowest, _ := ring.Bottleneck(cost, l.order)
-		l.untold.After = megabytes(slowest)
+		l.untold.After = megabytes(slowestOf(cost, l.order))
 	}
 }
 
@@ -188,15 +174,14 @@ func (l *links) replan() {
 	cost := l.costs()
 	was, _ := ring.Bottleneck(cost, l.order)
 	if l.better(ring.Bound(cost, l.host), was) {
-		next := ring.Order(cost, l.host)
+		next := ring.Order(cost, l.host, l.site)
 		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
-			from, to := l.slowest(cost, was)
-			l.order = next
-			if l.measured(next) { // not a mere guess, as at the beginning
+			l.untold = &event.Order{Order: next, Before: megabytes(slowestOf(cost, l.order)), After: megabytes(slowestOf(cost, next)),
+				Reason: l.why(cost, was)}
+			if l.measured(l.order) { // it was left for what it costs
 				l.margin, l.still = min(2*l.margin, mostBetter), 0
 			}
-			l.untold = &event.Order{Order: next, Before: megabytes(was), After: megabytes(now),
-				Reason: fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to)}
+			l.order = next
 		}
 	}
 	l.compare(cost)
@@ -216,27 +201,45 @@ func (l *links) measured(order []int) bool {
 // better reports whether a cost is so much less than another that the order is changed.
 func (l *links) better(cost, than int64) bool { return cost*(100+l.margin) < than*100 }
 
-// slowest returns the link of the ring that has a cost.
-func (l *links) slowest(cost [][]int64, most int64) (from, to int) {
+// why says which link of the ring is the reason to leave it: one that nobody has measured, while
+// there are orders of such as were, or the slowest, which costs so much.
+func (l *links) why(cost [][]int64, most int64) string {
 	for i, from := range l.order {
-		if to := l.order[(i+1)%len(l.order)]; cost[from][to] >= most {
-			return from, to
+		switch to := l.order[(i+1)%len(l.order)]; {
+		case cost[from][to] == 0 && l.host[from] != l.host[to]:
+			return fmt.Sprintf("the link from rank %d to rank %d was not measured", from, to)
+		case cost[from][to] >= most:
+			return fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to)
 		}
 	}
-	return l.order[0], l.order[0] // some were not known, and count as others
+	return "it is better"
+}
+
+// slowestOf returns the cost of the slowest of a ring's links that are known, 0 if none is.
+func slowestOf(cost [][]int64, order []int) int64 {
+	slowest := int64(0)
+	for i, from := range order {
+		slowest = max(slowest, cost[from][order[(i+1)%len(order)]])
+	}
+	return slowest
 }
 
 // compare looks whether the ring avoids links that other algorithms would use.
 func (l *links) compare(cost [][]int64) {
-	slowest, _ := ring.Bottleneck(cost, l.order)
+	slowest := slowestOf(cost, l.order)
 	l.slow = false
 	for _, row := range l.known {
-		l.slow = l.slow || slices.Max(row).cost() > 2*slowest
+		l.slow = l.slow || slowest > 0 && slices.Max(row).cost() > 2*slowest
 	}
 }
 
-// megabytes turns a cost into megabytes a second.
-func megabytes(cost int64) float64 { return float64(1<<20) / float64(max(cost, 1)) }
+// megabytes turns a cost into megabytes a second; 0 where it is not known.
+func megabytes(cost int64) float64 {
+	if cost == 0 {
+		return 0
+	}
+	return float64(1<<20) / float64(cost)
+}
 
 // measure takes in what the transport has measured since the last call, and returns what
 // the others do not know yet. What counts is the better of two measurements: a step in

@@ -62,7 +62,7 @@ func (r *reducer) divide(v elastic.View) {
 	const ring = 4 // hosts, for which a bucket has its full length
 	limit := r.bucketBytes / 4
 	least := leastBucket
-	if hosts := slices.Max(hostsOf(v)) + 1; hosts == 1 || r.coded != nil {
+	if hosts := slices.Max(v.Hosts()) + 1; hosts == 1 || r.coded != nil {
 		least = limit
 	} else {
 		limit = max(limit*min(hosts, ring)/ring, 1)
@@ -80,7 +80,7 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 	l.untold = nil
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
-	if l.slow {
+	if l.slow && l.site == nil { // or it is one rank of each site that goes round
 		o.Algorithm = collective.Ring
 	}
 	ordered := s.Comm.With(o)
