@@ -23,16 +23,19 @@ func at(o collective.Options, sites ...int) collective.Options {
 
 // layouts are hosts, and sites of their ranks, of which AllReduce makes levels: of sites alone,
 // of both, with sites and hosts of one rank, and of a host with ranks of two sites.
-var layouts = map[string]struct {
-	hosts, sites []int
-}{
-	"two sites":          {[]int{1, 1, 1, 1}, []int{0, 0, 1, 1}},
-	"mixed ranks":        {[]int{1, 1, 1, 1, 1}, []int{0, 1, 0, 1, 0}},
-	"memory":             {[]int{2, 1, 2}, []int{7, 7, 7, 3, 3}},
-	"one rank at a site": {[]int{1, 2, 1}, []int{2, 1, 1, 1}},
-	"five at a site":     {[]int{1, 1, 1, 1, 1, 1}, []int{0, 0, 0, 0, 0, 1}},
-	"a host of both":     {[]int{1, 2, 1}, []int{0, 0, 1, 1}},
+func layouts() map[string]layout {
+	return map[string]layout{
+		"two sites":          {[]int{1, 1, 1, 1}, []int{0, 0, 1, 1}},
+		"mixed ranks":        {[]int{1, 1, 1, 1, 1}, []int{0, 1, 0, 1, 0}},
+		"memory":             {[]int{2, 1, 2}, []int{7, 7, 7, 3, 3}},
+		"one rank at a site": {[]int{1, 2, 1}, []int{2, 1, 1, 1}},
+		"five at a site":     {[]int{1, 1, 1, 1, 1, 1}, []int{0, 0, 0, 0, 0, 1}},
+		"a host of both":     {[]int{1, 2, 1}, []int{0, 0, 1, 1}},
+	}
 }
+
+// layout is how many ranks each host has, and the sites of all.
+type layout struct{ hosts, sites []int }
 
 // sitesOf is the slow twin of how a communicator is divided: by rank, the site of the first
 // rank of its host.
@@ -132,7 +135,7 @@ func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.En
 func TestManyOfSites(t *testing.T) {
 	t.Parallel()
 	const calls = 12
-	for name, l := range layouts {
+	for name, l := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			cluster.Run(t, len(l.sites), func(ctx context.Context, c *collective.Comm) error {
 				if err := c.Calibrate(ctx); err != nil {
@@ -164,7 +167,7 @@ func TestManyOfSites(t *testing.T) {
 // All ranks have the same bits of a sum of floating-point numbers, in any order of the ring.
 func TestBitsOfSites(t *testing.T) {
 	t.Parallel()
-	for name, l := range layouts {
+	for name, l := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			all := make([][]float32, len(l.sites))
 			order := slices.Clone(alone(len(l.sites)))
@@ -201,7 +204,7 @@ func alone(n int) []int {
 // Whichever message cannot be sent: all ranks end, with an error or the right result.
 func TestFaultsOfSites(t *testing.T) {
 	t.Parallel()
-	l, step := layouts["memory"], 5
+	l, step := layouts()["memory"], 5
 	if racing {
 		step = 31
 	}
@@ -233,7 +236,7 @@ func TestFaultsOfSites(t *testing.T) {
 // Whichever rank is not in a call, the others find it.
 func TestStallOfSites(t *testing.T) {
 	t.Parallel()
-	for name, l := range layouts {
+	for name, l := range layouts() {
 		for odd := range len(l.sites) {
 			t.Run(fmt.Sprintf("%s, rank %d", name, odd), func(t *testing.T) {
 				t.Parallel()

@@ -221,7 +221,7 @@ func (k *keeper) stateOf(id ID) ProcessState {
 // process, too, and there.
 func (k *keeper) near(m Member) bool {
 	self := k.ep.Self
-	return m.Launcher != "" && m.Launcher == self.Launcher && m.Beside(self)
+	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
 }
 
 // beatAll says to those who watch this member that it lives, and tries suspects again.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,8 +19,10 @@ const (
 	gatherPeriod = 100 * time.Millisecond
 	// waitingPause is the least time between two lines about one quorum that is awaited.
 	waitingPause = 30 * time.Second
-	// longestLine is how many bytes the line about a change may have that names each member.
+	// longestLine is how many bytes a line for people has at most. Lists are in the event log.
 	longestLine = 200
+	// roomOfLine is what there is of it behind the program's name.
+	roomOfLine = longestLine - len(noted)
 	// maxSaid bounds the memory of what has been said.
 	maxSaid = 1000
 )
@@ -38,6 +41,11 @@ type changes struct {
 	own func(short string) bool   // the launcher has started it
 	// fewest is how many members the launcher's peers want before they go on.
 	fewest int
+	// load says that this host is overloaded, on which all its peers run, or ""; nil where they
+	// run elsewhere.
+	load       func() string
+	overloaded string // what load said since the last change
+	crowds     []*crowd
 
 	epoch   uint64
 	members []string // short IDs of the latest view
@@ -58,8 +66,8 @@ type reason struct {
 	detectMS float64
 	limitMS  float64
 	left     bool
-	out      bool   // it was put out while it runs, which was told
-	why      string // it left or came
+	out      bool   // it was put out while it runs
+	why      string // it left, came or was put out
 	bytes    int64
 	ms       float64
 }
@@ -136,7 +144,9 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 	case event.Step:
 		c.step(e, b, now)
 	case event.Lost:
-		c.reason(b.Who).lost(b)
+		if c.reason(b.Who).lost(b); c.reason(b.Who).sudden() && c.own(b.Who) {
+			c.sample()
+		}
 	case event.Leave:
 		r := c.reason(b.Who)
 		r.left, r.why = true, b.Reason
@@ -147,8 +157,13 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 	case event.Done:
 		c.done = true
 	case event.Fenced:
-		c.reason(b.Who).out = true
-		return c.other(e, now)
+		if r := c.reason(b.Who); !r.out {
+			r.out, r.why = true, b.Reason
+		}
+		c.sample()
+		if c.pending == nil || !slices.Contains(c.pending.gone, b.Who) {
+			return c.other(e, now)
+		}
 	default:
 		return c.other(e, now)
 	}
@@ -216,12 +231,20 @@ func (c *changes) due(now time.Time) []string {
 	if c.pending != nil && !now.Before(c.pending.due) {
 		lines = c.flush()
 	}
-	for len(c.deaths) > 0 && !now.Before(c.deaths[0].due) {
-		d := c.deaths[0]
-		c.deaths = c.deaths[1:]
-		lines = append(lines, fmt.Sprintf("%s %s; the others have not gone on yet", c.who(d.id), d.how))
+	if len(c.deaths) > 0 && !now.Before(c.deaths[0].due) {
+		lines = append(lines, c.wordDeaths()+"; the others have not gone on yet")
 	}
-	return lines
+	return append(lines, c.disperse(now)...)
+}
+
+// wordDeaths says how children ended, and forgets them.
+func (c *changes) wordDeaths() string {
+	line := c.who(c.deaths[0].id) + " " + c.deaths[0].how
+	if more := len(c.deaths) - 1; more > 0 {
+		line += fmt.Sprintf(", and %d more have ended", more)
+	}
+	c.deaths = nil
+	return line
 }
 
 // end returns the lines that are left when all peers have ended. That peers left at the
@@ -232,11 +255,10 @@ func (c *changes) end() []string {
 		c.pending = nil
 	}
 	lines := c.flush()
-	for _, d := range c.deaths {
-		lines = append(lines, c.who(d.id)+" "+d.how)
+	if len(c.deaths) > 0 {
+		lines = append(lines, c.wordDeaths())
 	}
-	c.deaths = nil
-	return lines
+	return append(lines, c.disperse(time.Time{})...)
 }
 
 // flush words the pending change.
@@ -246,18 +268,28 @@ func (c *changes) flush() []string {
 	if p == nil {
 		return nil
 	}
-	line := c.word(p, c.each(p))
-	if len(line) > longestLine {
-		line = c.word(p, c.summary(p))
+	line := c.word(p, slices.Concat(c.each(p), c.cost(p)))
+	if len(line) > roomOfLine {
+		line = c.word(p, slices.Concat(c.summary(p, true), c.cost(p)))
+	}
+	if len(line) > roomOfLine {
+		line = c.word(p, c.summary(p, false))
 	}
 	for _, id := range p.gone {
+		c.tell(id)
 		delete(c.reasons, id)
 	}
+	c.overloaded = ""
 	return []string{line}
 }
 
 // word returns the line about a change. parts say who is gone and who came.
 func (c *changes) word(p *change, parts []string) string {
+	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))
+}
+
+// cost says what a change cost, as far as that is known.
+func (c *changes) cost(p *change) (parts []string) {
 	lost, detect := false, 0.0
 	for _, id := range p.gone {
 		if r := c.reason(id); !r.left {
@@ -270,7 +302,7 @@ func (c *changes) word(p *change, parts []string) string {
 	if lost && p.counted {
 		parts = append(parts, fmt.Sprintf("recomputed %d", p.recomputed))
 	}
-	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))
+	return parts
 }
 
 // each says of each member that is gone or came how that was.
@@ -285,11 +317,14 @@ func (c *changes) each(p *change) []string {
 	return parts
 }
 
-// summary counts the members that are gone or came. The event log has all of them.
-func (c *changes) summary(p *change) []string {
-	left, lost := 0, make(map[string]int) // by cause
+// summary counts the members that are gone or came, in detail by causes. The event log has all of
+// them.
+func (c *changes) summary(p *change, detail bool) []string {
+	left, lost, sudden := 0, make(map[string]int), false // by cause
 	for _, id := range p.gone {
-		switch r := c.reason(id); {
+		r := c.reason(id)
+		sudden = sudden || r.sudden()
+		switch {
 		case r.left:
 			left++
 		case r.end != "":
@@ -304,8 +339,19 @@ func (c *changes) summary(p *change) []string {
 	for _, cause := range slices.Sorted(maps.Keys(lost)) {
 		causes = append(causes, fmt.Sprintf("%d %s", lost[cause], wordCauses(cause)))
 	}
-	if all := p.peers - len(p.came) + len(p.gone); len(causes) > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d peers are lost (%s)", len(p.gone)-left, all, strings.Join(causes, ", ")))
+	if len(causes) > 0 {
+		head := fmt.Sprintf("%d of %d peers", len(p.gone)-left, p.peers-len(p.came)+len(p.gone))
+		if sudden && c.overloaded != "" {
+			head += " were put out: " + c.overloaded
+			causes = append([]string{head}, causes...)
+		} else {
+			head += " are lost"
+			causes[0] = head + ": " + causes[0]
+		}
+		if !detail {
+			causes = []string{head}
+		}
+		parts = append(parts, causes...)
 	}
 	if left > 0 {
 		parts = append(parts, plural(left, "peer has", "peers have")+" left")
@@ -326,7 +372,7 @@ func wordCauses(cause string) string {
 	case "out":
 		return "put out"
 	case "":
-		return "for reasons that were not told"
+		return "unknown"
 	}
 	return cause
 }
@@ -349,7 +395,9 @@ func (c *changes) wordGone(id string, r *reason) string {
 	case r.end != "":
 		return c.who(id) + " is lost: it " + r.end
 	case r.out:
-		return c.who(id) + " was put out"
+		return c.who(id) + " was put out while it still runs" + inBrackets(cmp.Or(c.overloaded, r.why)) + ", and joins again under a new ID"
+	case r.sudden() && c.overloaded != "":
+		return c.who(id) + " was put out: " + c.overloaded + ", " + wordCause(r.cause) + wordLimit(r.limitMS)
 	}
 	return c.who(id) + " is lost: " + wordCause(r.cause) + wordLimit(r.limitMS)
 }

@@ -181,8 +181,11 @@ func TestNotices(t *testing.T) {
 	s.tell(2, 1, 0, event.Fenced{Who: "b", Reason: "silent"})
 	s.tell(2, 1, 0, event.Resync{Who: "a", Reason: "behind", Bytes: 2048, MS: 5})
 	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
-	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID",
-		"<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
+	s.expect(t)
+	s.pass(gatherPeriod)
+	s.expect(t, "<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
+	s.pass(costPeriod)
+	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID")
 	for _, who := range []string{"a", "b"} {
 		s.tell(1, 1, 0, event.Resync{Who: who, Reason: "other", Bytes: 2048, MS: 5, Began: true})
 	}
@@ -269,11 +272,11 @@ func TestChangesFormerSelf(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abm")
 	s.tell(1, 1, 0, event.Fenced{Who: "m", Reason: "silent"})
-	s.expect(t, "<m> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID")
+	s.expect(t)
 	s.tell(1, 3, 0, event.Join{Who: "n", Reason: "level"})
 	s.view(3, "join", "abn") // the first that its peer is in again; the one without it was never seen here
 	s.pass(time.Hour)
-	s.expect(t, "epoch 3: <m> was put out, <n> has joined; 3 peers go on")
+	s.expect(t, "epoch 3: <m> was put out while it still runs (silent), and joins again under a new ID, <n> has joined; 3 peers go on")
 }
 
 // Whatever number of members is gone or comes, one line of bounded length says so.
@@ -292,5 +295,112 @@ func TestChangesOfMany(t *testing.T) {
 	s.view(2, "lost", all[31:])
 	s.tell(3, 2, 8, event.Step{Recomputed: 4})
 	s.pass(costPeriod)
-	s.expect(t, "epoch 2: 21 of 50 peers are lost (1 ended, 20 silent), 10 peers have left, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 31 peers go on")
+	s.expect(t, "epoch 2: 21 of 50 peers are lost: 1 ended, 20 silent, 10 peers have left, 12 peers have joined, noticed after 1500.0 ms, recomputed 12; 31 peers go on")
+}
+
+// What is told of several members at a time makes one line, and the overload of their host is
+// told before all else.
+func TestCrowds(t *testing.T) {
+	s := newScript()
+	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
+	all := strings.Split("mnopqrstuvwxyz", "")
+	s.c.who = func(id string) string { return "peer 10 (aaaaaaa" + id + ")" }
+	s.view(1, "start", strings.Join(all, ""))
+	for _, id := range all[:5] {
+		s.tell(1, 1, 0, event.Fenced{Who: id, Reason: "silent"})
+		s.tell(2, 1, 0, event.Lost{Who: id, Cause: "silent"})
+	}
+	for _, id := range all[5:9] {
+		s.tell(2, 1, 0, event.Resync{Who: id, Reason: "behind", Bytes: 1})
+		s.tell(2, 1, 0, event.Parked{Who: "new" + id, Reason: "too slow"})
+	}
+	s.view(2, "lost", strings.Join(all[5:], ""))
+	s.tell(1, 2, 4, event.Step{})
+	s.pass(costPeriod)
+	s.expect(t, "epoch 2: 5 of 14 peers were put out: host overloaded (run queue 61 on 2 cores), 5 put out, recomputed 0; 9 peers go on",
+		"4 peers have copied the state of the others (behind)", "4 peers cannot take part yet: too slow; they wait")
+	for _, id := range all[5:8] {
+		s.tell(1, 2, 0, event.Fenced{Who: id, Reason: "silent"})
+	}
+	s.pass(costPeriod)
+	s.expect(t, "3 peers were put out of the group while they still run (host overloaded (run queue 61 on 2 cores)); they join again under new IDs")
+	s.c.load, s.c.overloaded = nil, ""
+	for _, id := range all[5:8] {
+		s.lines = append(s.lines, s.c.ended(id, "was killed", s.now)...)
+	}
+	s.pass(costPeriod)
+	s.expect(t, "peer 10 (aaaaaaar) was killed, and 2 more have ended; the others have not gone on yet")
+}
+
+// One that is put out on an overloaded host, and one that ended there: the cause comes first.
+func TestChangesOverloaded(t *testing.T) {
+	s := newScript()
+	s.c.load = func() string { return "host overloaded (run queue 61 on 2 cores)" }
+	s.view(1, "start", "amnz")
+	s.tell(1, 1, 0, event.Lost{Who: "n", Cause: "silent", LimitMS: 1300})
+	s.lines = append(s.lines, s.c.ended("z", "was killed", s.now)...)
+	s.view(2, "lost", "am")
+	s.pass(costPeriod)
+	s.expect(t, "epoch 2: <n> was put out: host overloaded (run queue 61 on 2 cores), nothing was heard of it for 1.3 s, <z> is lost: it was killed; 2 peers go on")
+	s.view(3, "lost", "a")
+	s.pass(costPeriod)
+	s.expect(t, "epoch 3: <m> is lost: no reason was told; 1 peer goes on")
+}
+
+func TestOverload(t *testing.T) {
+	for _, test := range []struct{ load, pressure, want string }{
+		{"70.1 60.2 50.3 61/2000 12345\n", "", "host overloaded (run queue 61 on 2 cores)"},
+		{"70.1 60.2 50.3 8/2000 12345\n", "some avg10=97.31 avg60=50.00 avg300=1.00 total=1\n", "host overloaded (threads waited for a core 97 % of 10 s)"},
+		{"0.1 0.2 0.3 1/200 1\n", "some avg10=12.00 avg60=50.00 avg300=1.00 total=1\n", ""},
+		{"", "", ""},
+		{"a b c d/e", "some avg10=x", ""},
+	} {
+		if got := overloadOf(test.load, test.pressure, 2); got != test.want {
+			t.Errorf("%q, %q: %q, want %q", test.load, test.pressure, got, test.want)
+		}
+	}
+}
+
+// Whatever is told of however many members, no line is longer than people read.
+func TestLinesAreShort(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newScript()
+		s.c.fewest = rapid.SampledFrom([]int{1, 64}).Draw(t, "fewest")
+		s.c.load = func() string { return "host overloaded (threads waited for a core 100 % of 10 s)" }
+		s.c.who = func(id string) string { return "peer 4095 (" + id + ")" }
+		ids := make([]string, 64)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("z%07d", i)
+		}
+		cut := rapid.IntRange(1, 63).Draw(t, "cut")
+		s.tell(1, 123456, 0, event.View{Members: ids[:cut], Reason: "start"})
+		for i, id := range ids {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				s.tell(1, 1, 0, event.Fenced{Who: id, Reason: "silent"})
+			case 1:
+				s.tell(1, 1, 0, event.Lost{Who: id, Cause: rapid.SampledFrom([]string{"silent", "reset", "stalled", "unreachable", ""}).Draw(t, "cause"), DetectMS: 12345.6})
+			case 2:
+				s.tell(1, 1, 0, event.Leave{Who: id, Reason: "stalled"})
+			case 3:
+				s.lines = append(s.lines, s.c.ended(id, "was killed by signal 9 (killed), pid 4194304", s.now)...)
+			case 4:
+				s.tell(1, 1, 0, event.Join{Who: id, Bytes: 1 << 40, MS: 1e6})
+			case 5:
+				s.tell(1, 1, 0, event.Parked{Who: id, Reason: "the step would take longer with it"})
+			}
+			if i%20 == 19 {
+				s.tell(1, uint64(123457+i), 0, event.View{Members: ids[rapid.IntRange(0, cut-1).Draw(t, "first"):cut]})
+				s.tell(1, uint64(123457+i), 9, event.Step{Recomputed: 123456})
+			}
+		}
+		s.tell(1, 133457, 0, event.View{Members: ids[cut:]})
+		s.pass(time.Hour)
+		s.lines = append(s.lines, s.c.end()...)
+		for _, line := range s.lines {
+			if len(noted+line) > longestLine {
+				t.Fatalf("%d bytes: %s", len(line), line)
+			}
+		}
+	})
 }

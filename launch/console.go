@@ -114,13 +114,20 @@ func (c *console) giveUp() {
 }
 
 // say prints a line of the launcher's own on standard error. It never waits. What peers
-// and strangers have said may be part of the line; it cannot control the terminal.
-func (c *console) say(line string) {
+// and strangers have said may be part of the line; it cannot control the terminal, and what is too
+// long for a line that people read is cut off.
+func (c *console) say(line string) { c.sayWhole(clip(line, roomOfLine)) }
+
+// sayWhole is say for a line that people need as it is.
+func (c *console) sayWhole(line string) {
 	c.printers[toStderr].add(entry{block: note(line), always: true})
 }
 
+// noted begins each line of the launcher's own.
+const noted = "elrun: "
+
 // note is a line of the launcher's own.
-func note(s string) block { return block{[]byte("elrun: " + printable.Line(s) + "\n"), toStderr} }
+func note(s string) block { return block{[]byte(noted + printable.Line(s) + "\n"), toStderr} }
 
 // progress shows s as the progress line of a terminal, "" for none, or as a note
 // elsewhere.
@@ -187,7 +194,7 @@ func (c *console) finish(ctx context.Context, last string) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.say(fmt.Sprintf("the result could not be written to standard output: %v: %s", cause(err), last))
+		c.sayWhole(fmt.Sprintf("the result could not be written to standard output: %v: %s", cause(err), last))
 	}
 	return err
 }

@@ -194,8 +194,13 @@ func clipNote(text string) string {
 		}
 		return r
 	}, text)
-	if len(text) > maxNote {
-		return strings.ToValidUTF8(text[:maxNote-3], "") + "..."
+	return clip(text, maxNote)
+}
+
+// clip returns a text of up to most bytes, at whose end dots stand for the rest.
+func clip(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most-3], "") + "..."
 	}
 	return text
 }

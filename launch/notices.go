@@ -39,7 +39,7 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 		clear(c.said)
 	}
 	c.said[key] = now
-	return []string{line}
+	return c.gather(e, line, now)
 }
 
 // wordOther words one event, "" if people need not be told.

@@ -137,6 +137,9 @@ func wordExits(exits []Exit) string {
 	return strings.Join(parts, ", ")
 }
 
+// shownDigits is how much of a digest tells it from another one.
+const shownDigits = 20
+
 // agreeDone returns what all peers reported, nil if none did, or an error that names
 // two who differ. All peers hold the same parameters, so a difference means a broken
 // program or a broken machine, and either result may be the wrong one. A test of the model
@@ -150,7 +153,7 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 	for _, b := range reports[1:] {
 		if b.done.SHA256 != a.done.SHA256 {
 			return nil, fmt.Errorf("%w: sha256 of peer %d is %s, of peer %d %s",
-				errDisagree, a.index, a.done.SHA256, b.index, b.done.SHA256)
+				errDisagree, a.index, clip(a.done.SHA256, shownDigits), b.index, clip(b.done.SHA256, shownDigits))
 		}
 	}
 	tested := slices.DeleteFunc(slices.Clone(reports), func(r doneReport) bool { return r.done.Accuracy == nil && r.done.Loss == nil })

@@ -77,6 +77,9 @@ func newRunner(o Options, path string, order startOrder) *runner {
 	r := &runner{o: o, path: path, begun: time.Now(), notices: make(chan notice), children: make(map[int]*child),
 		logged: make(map[int]bool), meet: newMeeting(o.Peers, order, o.Join), restarts: newRestarts(o.Restart)}
 	r.changes = newChanges(o.MinPeers, r.who, func(id string) bool { return r.meet.index(id) >= 0 })
+	if len(o.Hosts) == 0 {
+		r.changes.load = hostOverload
+	}
 	r.console = newConsole(o.Stdout, o.Stderr, o.Events, o.Live)
 	return r
 }
@@ -159,6 +162,10 @@ func (r *runner) killAll() {
 // first, and what happens next.
 func (r *runner) tell() {
 	slices.SortFunc(r.untold, compareCause)
+	if len(r.untold) > shownAlone {
+		r.say("%s", wordExits(r.untold))
+		r.untold, r.told = nil, true
+	}
 	for _, e := range r.untold {
 		next := ""
 		if !r.told && !r.meet.started && len(r.meet.guests) > 1 {
@@ -172,7 +179,10 @@ func (r *runner) tell() {
 
 // who words a list of short IDs for people.
 func (r *runner) who(ids string) string {
-	parts := splitIDs(ids)
+	parts, more := splitIDs(ids), ""
+	if n := len(parts) - shownPeers; n > 1 {
+		parts, more = parts[:shownPeers], fmt.Sprintf(" and %d more", n)
+	}
 	for i, id := range parts {
 		if index := r.meet.index(id); index >= 0 {
 			parts[i] = fmt.Sprintf("peer %d (%s)", index, id)
@@ -180,8 +190,12 @@ func (r *runner) who(ids string) string {
 			parts[i] = id + "@" + host
 		}
 	}
-	return join(parts)
+	return join(parts) + more
 }
+
+// shownPeers bounds how many peers a line names, and shownAlone how many ends of processes have a
+// line each.
+const shownPeers, shownAlone = 3, 4
 
 // showProgress redraws the progress line, or says a plain one if there is a new step.
 func (r *runner) showProgress(now time.Time) {
