@@ -34,9 +34,10 @@ func layers() []layer {
 		{"level 3", []string{"elastic"}},
 		// Frames, how a newcomer proves itself, and what several transports share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox"}},
-		// Connections between two that know each other, as a transport uses them, and the
-		// session protocol that all networks have in common.
-		{"level 4, below a transport", []string{"transport/internal/direct", "transport/mesh"}},
+		// Connections between two that know each other, as a transport uses them.
+		{"level 4, below a transport", []string{"transport/internal/direct"}},
+		// The session protocol that all networks have in common.
+		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
 		// Who contributes which microbatches, and whether what it says of them is right.

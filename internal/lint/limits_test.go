@@ -126,9 +126,11 @@ func TestLimitsInDocs(t *testing.T) {
 		}
 	}
 	bounds := regexp.MustCompile(`^(halfopen|throttle|lobby|desk)\.go$`)
-	for name, file := range packages["transport/p2p"].files {
-		if bounds.MatchString(file) && !listed["transport/p2p."+name] {
-			t.Errorf("the table lacks transport/p2p.%s of %s", name, file)
+	for _, dir := range []string{"transport/p2p", "transport/mesh"} {
+		for name, file := range packages[dir].files {
+			if bounds.MatchString(file) && !listed[dir+"."+name] {
+				t.Errorf("the table lacks %s.%s of %s", dir, name, file)
+			}
 		}
 	}
 	if len(rows) < 30 {

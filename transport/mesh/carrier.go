@@ -120,6 +120,9 @@ var ErrReset = errors.New("stream reset")
 // ErrBanned: the peer was put out of the group, and is not let in again.
 var ErrBanned = errors.New("was put out of the group")
 
+// ErrBadID: no peer has such an ID.
+var ErrBadID = errors.New("no peer has such an ID")
+
 // Observer is a Stream that is told of each message before it is written: simulated networks,
 // whose faults befall messages rather than bytes. It is called by who writes then.
 type Observer interface {

@@ -2,4 +2,43 @@
 // networks: who enters a view with whom, messages and signals, revocation and closing,
 // control messages, and requests with long answers. It runs over a Carrier, which only makes
 // streams between two identities.
+//
+//	m := mesh.New(carrier, mesh.Config{Job: "mnist"})
+//	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: m, Close: m.Close}, ...})
+//
+// # Who is there
+//
+// Send and Connect end with an error at once when certainly nobody is there any more
+// (elastic.ErrGone), and try again until their ctx ends in all other cases: those who start at
+// the same time may not listen yet, or not know each other. Control messages are
+// acknowledged, so that a connection on which nothing comes back is given up.
+//
+// # Streams of a pair
+//
+// The higher rank opens both streams of a pair; each begins with a hello in both
+// directions that must agree on job, epoch, lineage and rank.
+//
+//   - The data stream carries messages, signals, probes and bye. A signal must not overtake
+//     an earlier message, and bye says that all messages came before it: so they share
+//     one stream. A probe measures what a message would meet; the reader throws it away.
+//   - The urgent stream carries revocations, the announcement of a bye and the answer
+//     to it. These must not wait behind messages that a paused reader leaves in the
+//     data stream, nor behind a Send that is blocked halfway through a frame.
+//
+// When all streams of a view are there, the ranks of one host may agree to share memory,
+// whose files travel over their Unix sockets (share.go); these go on to carry messages. Of a
+// death the memory itself tells first (shm.Vigil), some milliseconds before the streams end.
+//
+// A rank that is revoked writes the cause on every urgent stream and resets its data
+// streams, in this order. A rank that sees a data stream break therefore waits a moment
+// for the urgent stream to tell why; only if that ends too, as with the death of the
+// peer's process, or says nothing, is the peer itself blamed. Where memory is shared a rank
+// that is revoked ends its vigil before all that, so whose death is told of was not revoked,
+// and nothing is waited for.
+//
+// A rank that closes writes bye behind its messages and waits for the answer, which
+// says that the peer has taken them in: a connection that is closed with bytes under
+// way may lose them, as libp2p closes TCP with a reset. For the same reason a rank that
+// was revoked waits, before it closes, until each peer has answered the revocation or
+// sent its own: one that saw only the end would blame the messenger.
 package mesh

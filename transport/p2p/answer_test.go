@@ -33,3 +33,16 @@ func TestTakeAnswer(t *testing.T) {
 		}
 	}
 }
+
+// No answer of a member is believed but the right one.
+func FuzzProofAnswer(f *testing.F) {
+	f.Add(make([]byte, ticket.AnswerSize))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var b [ticket.AnswerSize]byte
+		copy(b[:], in)
+		c := signer(1).Credential("test", ticket.Identity{}, "new")
+		if err := takeAnswer(ticket.DecodeAnswer(b), c, "old", "new"); err == nil {
+			t.Errorf("%x was believed", b)
+		}
+	})
+}

@@ -31,13 +31,17 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
 	"github.com/multiformats/go-multistream"
+
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // The protocols of the streams.
 const (
 	controlProtocol protocol.ID = "/elrun/control/1"
-	dataProtocol    protocol.ID = "/elrun/data/2"
-	bulkProtocol    protocol.ID = "/elrun/bulk/1"
+	dataProtocol    protocol.ID = "/elrun/data/3"
+	urgentProtocol  protocol.ID = "/elrun/urgent/1"
+	bulkProtocol    protocol.ID = "/elrun/bulk/2"
 	proveProtocol   protocol.ID = "/elrun/prove/1"
 	addrsProtocol   protocol.ID = "/elrun/addresses/1"
 )
@@ -73,9 +77,9 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	// Handlers come first, so that nobody finds a host without them.
-	h.host.SetStreamHandler(controlProtocol, h.handle(h.acceptControl))
-	h.host.SetStreamHandler(dataProtocol, h.handle(h.acceptData))
-	h.host.SetStreamHandler(bulkProtocol, h.handle(h.acceptBulk))
+	for k := range mesh.Kinds {
+		h.host.SetStreamHandler(protocolOf(k), h.handle(h.accept(k)))
+	}
 	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
 	h.host.SetStreamHandler(addrsProtocol, h.handle(h.acceptAddrs))
 	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
@@ -88,6 +92,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if err := h.openPort(cfg, key); err != nil {
 		return err
 	}
+	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.path, Site: h.offer(direct.Ticket{}).Site})
 	addrs := cfg.ListenAddrs
 	if len(addrs) == 0 {
 		addrs = defaultAddrs(cfg.Transport)

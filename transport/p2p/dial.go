@@ -55,6 +55,13 @@ func (h *Host) reach(ctx context.Context, id peer.ID) error {
 	}
 }
 
+// failedDials returns how often a peer was dialled in vain since it was reached last.
+func (h *Host) failedDials(id peer.ID) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed[id]
+}
+
 // joinDial returns the attempt in progress, or begins one.
 func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	h.mu.Lock()
@@ -131,6 +138,12 @@ func (h *Host) endDialLocked(id peer.ID, d *dial, err error) {
 		return
 	}
 	delete(h.dials, id)
+	switch {
+	case err == nil:
+		delete(h.failed, id)
+	case !errors.Is(err, context.Canceled):
+		h.failed[id]++
+	}
 	d.err = err
 	d.stop()
 	close(d.ended)

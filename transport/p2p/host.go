@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -24,12 +23,12 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
-	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // Config says how a Host listens. Only Job is required.
 type Config struct {
-	// Job is compared when data connections are made; at most wire.MaxJob bytes.
+	// Job is compared when data connections are made; at most mesh.MaxJob bytes.
 	Job string
 	// Security is "tls", "noise" or "" for both, TLS preferred. QUIC has its own TLS.
 	Security string
@@ -67,28 +66,27 @@ type Config struct {
 // Host is this process on the network of its job. It is its own elastic.Network.
 // All methods are safe for concurrent use.
 type Host struct {
-	job           string
-	id            elastic.ID
-	keys          keys
-	host          *blankhost.BlankHost
-	swarm         *swarm.Swarm
-	below         []io.Closer // what libp2p is made of, closed after it in order
-	gate          *gate
-	throttle      *throttle
-	lobby         *lobby
-	links         *links
-	port          *direct.Port        // nil if only libp2p is wanted
-	onOpen        func() error        // Config.OnOpen
-	path, encrypt byte                // codes of Config.Path and Encrypt
-	identity      *libp2ptls.Identity // for direct connections, and Identify
-	desk          *desk
-	relay         *circuit.Relay // nil unless the user allows it
+	*mesh.Mesh // the session protocol, over the streams of this host
+
+	take     func(k mesh.Kind, s mesh.Stream) // of mesh: the streams that others open
+	job      string
+	id       elastic.ID
+	keys     keys
+	host     *blankhost.BlankHost
+	swarm    *swarm.Swarm
+	below    []io.Closer // what libp2p is made of, closed after it in order
+	gate     *gate
+	throttle *throttle
+	lobby    *lobby
+	port     *direct.Port // nil if only libp2p is wanted
+	onOpen   func() error // Config.OnOpen
+	path     mesh.Path
+	encrypt  byte                // code of Config.Encrypt
+	identity *libp2ptls.Identity // for direct connections, and Identify
+	relay    *circuit.Relay      // nil unless the user allows it
 
 	members   protocol.Switch // who handles the streams of members, and of all others
 	strangers protocol.Switch
-
-	arenas *arenas     // of this host's processes
-	begun  atomic.Bool // it has been in a session
 
 	firstDials chan struct{} // a place per first connection that is being made
 
@@ -97,16 +95,12 @@ type Host struct {
 	end     context.CancelFunc
 	working sync.WaitGroup // handlers and readers of streams
 
-	mu       sync.Mutex
-	closed   bool
-	door     Door                         // nil lets in nobody
-	controls map[peer.ID][]*controlStream // that can be written to
-	opening  map[peer.ID]chan struct{}    // closed when a control stream was opened or not
-	dials    map[peer.ID]*dial            // attempts to connect
-	attempts map[[32]byte]*attempt        // Connects in progress, by hash of the view
-	parked   []*parkedStream              // for views that this host has not entered, oldest first
-	floor    uint64                       // epochs below it are over
-	silent   map[direct.Target]time.Time  // did not answer at that time
+	mu     sync.Mutex
+	closed bool
+	door   Door                        // nil lets in nobody
+	dials  map[peer.ID]*dial           // attempts to connect
+	failed map[peer.ID]int             // those that have failed since the last that did not
+	silent map[direct.Target]time.Time // did not answer at that time
 }
 
 // Listen makes an identity and starts to listen. ctx bounds only the start.
@@ -120,8 +114,8 @@ func Listen(ctx context.Context, cfg Config) (*Host, error) {
 
 // listen makes the host in steps; Close releases what the steps before an error made.
 func listen(ctx context.Context, cfg Config) (*Host, error) {
-	if len(cfg.Job) > wire.MaxJob {
-		return nil, fmt.Errorf("job name of %d bytes, at most %d", len(cfg.Job), wire.MaxJob)
+	if len(cfg.Job) > mesh.MaxJob {
+		return nil, fmt.Errorf("job name of %d bytes, at most %d", len(cfg.Job), mesh.MaxJob)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -138,23 +132,21 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h := &Host{
 		job: cfg.Job, id: elastic.ID(id.String()), gate: newGate(id), keys: keys{key}, onOpen: cfg.OnOpen,
 		firstDials: make(chan struct{}, maxFirstDials), done: make(chan struct{}),
-		controls: make(map[peer.ID][]*controlStream),
-		opening:  make(map[peer.ID]chan struct{}),
-		dials:    make(map[peer.ID]*dial),
-		attempts: make(map[[32]byte]*attempt),
-		silent:   make(map[direct.Target]time.Time),
+		dials:  make(map[peer.ID]*dial),
+		failed: make(map[peer.ID]int),
+		silent: make(map[direct.Target]time.Time),
 	}
 	h.life, h.end = context.WithCancel(context.Background())
-	h.arenas = newArenas()
 	h.throttle = newThrottle(h.done)
-	h.links = newLinks(h.down)
 	h.lobby = &lobby{expel: h.expel}
-	h.desk = newDesk()
 	if cfg.Door != nil {
 		h.SetDoor(cfg.Door)
 	}
 	if err := h.build(cfg, key); err != nil {
-		return nil, errors.Join(err, h.Close())
+		if h.Mesh != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
 }
@@ -211,16 +203,12 @@ func (h *Host) begin() bool {
 	return true
 }
 
-// Close ends all connections at once and waits for the host's goroutines. Close the
-// transports that Connect returned first: those left open see a crash.
-func (h *Host) Close() error {
+// close ends all connections at once and waits for the host's goroutines. Close, the mesh's,
+// calls it.
+func (h *Host) close() error {
 	h.mu.Lock()
-	first := !h.closed
 	h.closed = true
 	h.mu.Unlock()
-	if !first {
-		return nil
-	}
 	close(h.done)
 	h.end()
 	h.lobby.close()
@@ -237,9 +225,7 @@ func (h *Host) Close() error {
 	for _, c := range h.below {
 		errs = append(errs, c.Close())
 	}
-	h.links.stop()
 	h.working.Wait()
-	errs = append(errs, h.arenas.close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("p2p: close: %w", err)
 	}

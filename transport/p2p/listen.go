@@ -15,6 +15,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // LoopbackAddrs returns multiaddrs for Config.ListenAddrs by which only this host can reach
@@ -165,16 +166,18 @@ func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 // but on its Unix socket.
 func (h *Host) openPort(cfg Config, key crypto.PrivKey) error {
 	var errs [2]error
-	h.path, errs[0] = code("path", cfg.Path, pathNames())
+	var path byte
+	path, errs[0] = code("path", cfg.Path, mesh.Paths())
+	h.path = mesh.Path(path)
 	h.encrypt, errs[1] = code("encryption", cfg.Encrypt, encryptNames())
 	var err error
 	if h.identity, err = libp2ptls.NewIdentity(key); err != nil {
 		err = fmt.Errorf("make TLS identity: %w", err)
 	}
 	err = errors.Join(errs[0], errs[1], err)
-	if err != nil || h.path == p2pPath {
+	if err != nil || h.path == mesh.StreamPath {
 		return err
 	}
-	h.port, err = direct.Open(direct.Config{Unix: h.path != directPath})
+	h.port, err = direct.Open(direct.Config{Unix: h.path != mesh.DirectPath})
 	return err
 }

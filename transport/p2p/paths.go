@@ -11,39 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
-)
-
-// line is what carries the frames of a stream: a libp2p stream, or a connection of its own.
-type line interface {
-	io.ReadWriteCloser
-	SetWriteDeadline(time.Time) error
-	Reset() error
-}
-
-// link is one of the two lines of a pair, and what is known of it.
-type link struct {
-	line
-	conn *direct.Conn // the line, if that is a connection of its own
-	path event.Path
-	peer offer // what the other side told of itself
-}
-
-// Names of Config.Path, in the order of their codes in an offer.
-func pathNames() []string { return []string{"auto", "shm", "unix", "direct", "p2p"} }
-
-// Codes of Config.Path.
-const (
-	autoPath = iota
-	shmPath
-	unixPath
-	directPath
-	p2pPath
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // Names of Config.Encrypt, in the order of their codes in an offer.
@@ -66,47 +38,20 @@ func code(what, name string, names []string) (byte, error) {
 
 // offer is the payload of an Offer frame: what a host wants, and where it can be reached.
 type offer struct {
-	path, encrypt byte
+	path    mesh.Path
+	encrypt byte
 	direct.Offer
 }
 
 // appendOffer appends the frame to b.
 func appendOffer(b []byte, o *offer) []byte {
-	body := o.Offer.Append([]byte{o.path, o.encrypt})
-	return appendFrame(b, wire.Offer, body)
-}
-
-// appendFrame appends a frame of one of the kinds without an envelope.
-func appendFrame(b []byte, kind wire.Kind, body []byte) []byte {
-	var head [wire.HeaderSize]byte
-	h := wire.Header{Kind: kind, Length: uint64(len(body))}
-	h.Encode(&head)
-	return append(append(b, head[:]...), body...)
-}
-
-// readFrame reads a frame that must be of the given kind.
-func readFrame(r io.Reader, kind wire.Kind) ([]byte, error) {
-	var head [wire.HeaderSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, fmt.Errorf("read %v: %w", kind, err)
-	}
-	h, err := wire.DecodeHeader(&head)
-	if err == nil && h.Kind != kind {
-		err = fmt.Errorf("got %v: %w", h.Kind, wire.ErrFormat)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %v: %w", kind, err)
-	}
-	body := make([]byte, h.Length)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, fmt.Errorf("read %v: %w", kind, err)
-	}
-	return body, nil
+	body := o.Offer.Append([]byte{byte(o.path), o.encrypt})
+	return wire.AppendFrame(b, wire.Offer, body)
 }
 
 // readOffer reads an Offer frame.
 func readOffer(r io.Reader) (offer, error) {
-	b, err := readFrame(r, wire.Offer)
+	_, b, err := wire.ReadFrame(r, wire.Offer)
 	if err != nil {
 		return offer{}, err
 	}
@@ -115,11 +60,11 @@ func readOffer(r io.Reader) (offer, error) {
 
 // decodeOffer reads the payload of an Offer frame.
 func decodeOffer(b []byte) (offer, error) {
-	if len(b) < 2 || int(b[0]) >= len(pathNames()) || int(b[1]) >= len(encryptNames()) {
+	if len(b) < 2 || int(b[0]) >= len(mesh.Paths()) || int(b[1]) >= len(encryptNames()) {
 		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
 	}
 	o, err := direct.DecodeOffer(b[2:])
-	return offer{path: b[0], encrypt: b[1], Offer: o}, err
+	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
 }
 
 // offer returns what this host tells the holder of a ticket.
@@ -133,7 +78,7 @@ func (h *Host) offer(t direct.Ticket) *offer {
 
 // sameSite reports whether two hosts may share a kernel, and want to make use of it.
 func sameSite(a, b *offer) bool {
-	local := func(o *offer) bool { return o.path == autoPath || o.path == shmPath || o.path == unixPath }
+	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
 	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
 }
 
@@ -160,31 +105,18 @@ const (
 // errClosedWay: there was no answer a short time ago.
 var errClosedWay = errors.New("no answer a moment ago")
 
-// chosen returns the link over c if there is one, and over s otherwise.
-func chosen(s network.Stream, c *direct.Conn, why string, theirs offer) link {
+// chosen returns the stream over c if there is one, and s otherwise.
+func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
-		l := streamLink(s)
-		l.path.Why, l.peer = why, theirs
-		return l
+		return stayed{s, why}
 	}
 	_ = s.Close() // both sides have read all of it
-	return link{line: c, conn: c, peer: theirs,
-		path: event.Path{Kind: c.Kind(), Addr: c.Addr(), Encrypted: c.Encrypted(), Why: why}}
-}
-
-// streamLink returns the link over a libp2p stream.
-func streamLink(s network.Stream) link {
-	addr := s.Conn().RemoteMultiaddr()
-	kind := "p2p"
-	if isRelayed(addr) {
-		kind = "relay"
-	}
-	return link{line: s, path: event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}}
+	return socketOf(c, s.Peer(), why)
 }
 
 // betterConn dials a connection of its own, and says why there is no better one. It returns
 // nothing where none is wanted.
-func (h *Host) betterConn(ctx context.Context, s network.Stream, theirs *offer) (c *direct.Conn, why string) {
+func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
 	for _, to := range h.ways(s, theirs) {
 		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
 		if err == nil {
@@ -198,9 +130,9 @@ func (h *Host) betterConn(ctx context.Context, s network.Stream, theirs *offer) 
 }
 
 // ways lists what may be dialled, the best first.
-func (h *Host) ways(s network.Stream, theirs *offer) []direct.Target {
+func (h *Host) ways(s *stream, theirs *offer) []direct.Target {
 	mine := h.offer(direct.Ticket{})
-	if mine.path == p2pPath || theirs.path == p2pPath {
+	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath {
 		return nil
 	}
 	var all []direct.Target

@@ -23,6 +23,8 @@ const (
 	proofTime = lobbyTime
 	// answerTime is how long it may take to read the answer.
 	answerTime = time.Second
+	// protocolTime is how long a member may take to say which protocol a stream is for.
+	protocolTime = time.Minute
 )
 
 // Door says what becomes of a newcomer: by an answer that is ticket.In it is let in, as far as
@@ -160,7 +162,7 @@ func (h *Host) acceptStream(s network.Stream) {
 		mux = h.strangers
 	}
 	h.throttle.spend(s.Conn().RemotePeer(), streamTokens)
-	err := s.SetDeadline(time.Now().Add(helloTime))
+	err := s.SetDeadline(time.Now().Add(protocolTime))
 	if err != nil {
 		_ = s.Reset()
 		return

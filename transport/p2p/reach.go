@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 	"time"
 
@@ -101,6 +102,7 @@ func refused(err error) bool {
 type lazyStream struct {
 	network.Stream
 	proposal        []byte
+	after           []byte // goes behind the first bytes that are written
 	written, agreed bool
 }
 
@@ -110,8 +112,8 @@ func (s *lazyStream) Write(b []byte) (int, error) {
 		return s.Stream.Write(b)
 	}
 	s.written = true
-	n, err := s.Stream.Write(append(s.proposal, b...))
-	return max(0, n-len(s.proposal)), err
+	n, err := s.Stream.Write(slices.Concat(s.proposal, b, s.after))
+	return min(max(0, n-len(s.proposal)), len(b)), err
 }
 
 // Read waits for the other side to take the protocol.

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 const hang = 4 * time.Minute
@@ -48,17 +49,54 @@ func trio(t testing.TB, path string) ([]*Host, elastic.View) {
 	return hs, v
 }
 
+// connected is the Transport that Connect returned.
+func connected(e transport.Transport, err error) (*mesh.Transport, error) {
+	if err != nil {
+		return nil, err
+	}
+	return e.(*mesh.Transport), nil
+}
+
+// lines are the streams of a pair: of data, and the urgent one.
+type lines [2]mesh.Stream
+
+const (
+	dataStream = iota
+	urgentStream
+)
+
+// greeting is the hello of a rank of v.
+func greeting(v elastic.View, rank int) wire.Greeting {
+	return wire.Greeting{Job: "test", Epoch: v.Epoch, Lineage: v.Hash(), Rank: uint32(rank)}
+}
+
+// hello is the frame of a greeting.
+func hello(t testing.TB, g wire.Greeting) []byte {
+	t.Helper()
+	body, err := g.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.AppendFrame(nil, wire.Hello, body)
+}
+
+// readHello reads the answer to a hello.
+func readHello(r io.Reader) error {
+	_, _, err := wire.ReadFrame(r, wire.Hello)
+	return err
+}
+
 // enter lets ranks 0 and 1 connect while f plays rank 2.
-func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*Transport, *Transport) {
+func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*mesh.Transport, *mesh.Transport) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	var ts [2]*Transport
+	var ts [2]*mesh.Transport
 	var errs [2]error
 	done := make(chan int)
 	for rank := range 2 {
 		go func() {
-			ts[rank], errs[rank] = hs[rank].connect(ctx, v, rank)
+			ts[rank], errs[rank] = connected(hs[rank].Connect(ctx, v, rank))
 			done <- rank
 		}()
 	}
@@ -72,27 +110,45 @@ func enter(t testing.TB, hs []*Host, v elastic.View, f func()) (*Transport, *Tra
 }
 
 // impostor opens the streams of rank 2 to the two others, in good order so far.
-func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2][streamsPerPair]link) {
+func impostor(t testing.TB, hs []*Host, v elastic.View) (streams [2]lines) {
 	t.Helper()
-	a := newAttempt(t.Context(), v, 2)
 	for rank := range 2 {
-		id, err := idOf(string(hs[rank].ID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for number := range streamsPerPair {
-			s, err := hs[2].join(t.Context(), id, a, rank, number)
+		for i, k := range []mesh.Kind{mesh.Data, mesh.Urgent} {
+			s, err := join(t, hs, v, rank, k)
+			for errors.Is(err, mesh.ErrReset) { // rank 0 or 1 has let rank 2 in a little later
+				s, err = join(t, hs, v, rank, k)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			streams[rank][number] = s
+			streams[rank][i] = s
 		}
 	}
 	return streams
 }
 
+// join opens a stream from rank 2 to another and finds the best way.
+func join(t testing.TB, hs []*Host, v elastic.View, rank int, k mesh.Kind) (mesh.Stream, error) {
+	s, err := carrier{hs[2]}.Open(t.Context(), hs[rank].ID(), k)
+	if err != nil {
+		return nil, err
+	}
+	g := greeting(v, 2)
+	g.Path, g.Site = uint8(hs[2].path), hs[2].offer(direct.Ticket{}).Site
+	if _, err := s.Write(hello(t, g)); err != nil {
+		return nil, err
+	}
+	if err := readHello(s); err != nil {
+		return nil, err
+	}
+	if u, ok := s.(mesh.Upgrader); ok {
+		return u.Upgrade(t.Context(), true)
+	}
+	return s, nil
+}
+
 // hangUp ends the impostor's streams, so that nobody waits for its answers.
-func hangUp(streams [2][streamsPerPair]link) {
+func hangUp(streams [2]lines) {
 	for _, pair := range streams {
 		for _, s := range pair {
 			_ = s.Reset()
@@ -101,11 +157,11 @@ func hangUp(streams [2][streamsPerPair]link) {
 }
 
 // endWriting ends what the other side reads.
-func endWriting(l link) error {
-	if s, ok := l.line.(network.Stream); ok {
-		return s.CloseWrite()
+func endWriting(s mesh.Stream) error {
+	if _, ok := s.(mesh.TwoWriter); ok {
+		return s.Close()
 	}
-	return l.Close()
+	return s.CloseWrite()
 }
 
 // frame returns an encoded header, and payload.
@@ -151,7 +207,7 @@ func TestMalformedFrames(t *testing.T) {
 // misbehave lets rank 2 write what it must not.
 func misbehave(t *testing.T, path string, m malformed) {
 	hs, v := trio(t, path)
-	var streams [2][streamsPerPair]link
+	var streams [2]lines
 	t0, t1 := enter(t, hs, v, func() { streams = impostor(t, hs, v) })
 	s := streams[0]
 	if _, err := s[m.stream].Write(m.bytes); err != nil {
@@ -164,11 +220,11 @@ func misbehave(t *testing.T, path string, m malformed) {
 			}
 		}
 	}
-	for _, e := range []*Transport{t0, t1} {
-		err := e.Recv(t.Context(), 1-e.self, transport.Envelope{Seq: 1}, nil)
+	for rank, e := range []*mesh.Transport{t0, t1} {
+		err := e.Recv(t.Context(), 1-rank, transport.Envelope{Seq: 1}, nil)
 		var lost *transport.PeerError
 		if !errors.As(err, &lost) || lost.Rank != 2 || !strings.Contains(lost.Cause, m.want) {
-			t.Errorf("rank %d: %v, want the loss of rank 2: %s", e.self, err, m.want)
+			t.Errorf("rank %d: %v, want the loss of rank 2: %s", rank, err, m.want)
 		}
 	}
 	hangUp(streams)
@@ -181,7 +237,7 @@ func misbehave(t *testing.T, path string, m malformed) {
 // Half a revocation blames nobody by itself: the data stream decides.
 func TestHalfRevocation(t *testing.T) {
 	hs, v := trio(t, "p2p")
-	var streams [2][streamsPerPair]link
+	var streams [2]lines
 	t0, t1 := enter(t, hs, v, func() { streams = impostor(t, hs, v) })
 	for _, pair := range streams {
 		if _, err := pair[urgentStream].Write(frame(wire.Header{Kind: wire.Revoke, Length: 100}, "half")); err != nil {
@@ -223,15 +279,10 @@ func stillThere(t testing.TB, hs []*Host, v elastic.View) {
 // Bytes on a fresh data stream that are no good hello end that stream only.
 func TestMalformedHello(t *testing.T) {
 	hs, v := trio(t, "p2p")
-	a := newAttempt(t.Context(), v, 2)
 	as := func(change func(*wire.Greeting)) []byte {
-		g := hs[2].greeting(a, dataStream)
+		g := greeting(v, 2)
 		change(&g)
-		body, err := g.Append(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return frame(wire.Header{Kind: wire.Hello, Length: uint64(len(body))}, string(body))
+		return hello(t, g)
 	}
 	hellos := map[string][]byte{
 		"garbage":       []byte(strings.Repeat("garbage!", 100)),
@@ -242,11 +293,11 @@ func TestMalformedHello(t *testing.T) {
 		"rank of 1":     as(func(g *wire.Greeting) { g.Rank = 1 }),
 		"rank of 0":     as(func(g *wire.Greeting) { g.Rank = 0 }),
 		"no rank":       as(func(g *wire.Greeting) { g.Rank = math.MaxUint32 }),
-		"no stream":     as(func(g *wire.Greeting) { g.Stream = streamsPerPair }),
+		"no path":       as(func(g *wire.Greeting) { g.Path = 5 }),
 		"other epoch":   as(func(g *wire.Greeting) { g.Epoch = 0 }),
 		"other lineage": as(func(g *wire.Greeting) { g.Lineage[0]++ }),
 	}
-	var streams [2][streamsPerPair]link
+	var streams [2]lines
 	t0, t1 := enter(t, hs, v, func() {
 		// Rank 2 comes in good order only after all the attempts.
 		for name, bytes := range hellos {
@@ -264,7 +315,7 @@ func TestMalformedHello(t *testing.T) {
 			// Which of them rank 0 has seen before it entered is left open: then it parks
 			// the plausible ones, and they end when it does enter.
 			if name != "other lineage" && name != "other epoch" {
-				if _, err := readHello(s); err == nil {
+				if err := readHello(s); err == nil {
 					t.Errorf("%s: answered", name)
 				}
 			}
@@ -332,20 +383,4 @@ func TestGarbageFromStrangers(t *testing.T) {
 		}
 	}
 	stillThere(t, hs, v)
-}
-
-// The sizes that this package relies on.
-func TestWireFits(t *testing.T) {
-	if got := wire.MaxPayload(wire.Signal); got != transport.MaxSignal {
-		t.Errorf("signals of %d bytes, the transport allows %d", got, transport.MaxSignal)
-	}
-	if got := wire.MaxPayload(wire.Revoke); got != transport.MaxSignal {
-		t.Errorf("causes of %d bytes, want %d", got, transport.MaxSignal)
-	}
-	if got := wire.MaxPayload(wire.Probe); got != transport.MaxProbe {
-		t.Errorf("probes of %d bytes, want %d", got, transport.MaxProbe)
-	}
-	if wire.CallSize != transport.CallSize {
-		t.Errorf("calls of %d bytes, the collectives have %d", wire.CallSize, transport.CallSize)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // When both sides of a data stream have told where they can be reached, one of them dials a
@@ -37,7 +38,7 @@ func (c choice) append(b []byte) []byte {
 	if c.code == yourTurn {
 		body = append(append(body, c.ticket.Number[:]...), c.ticket.Key[:]...)
 	}
-	return appendFrame(b, wire.Choice, append(body, c.why[:min(len(c.why), maxWhy)]...))
+	return wire.AppendFrame(b, wire.Choice, append(body, c.why[:min(len(c.why), maxWhy)]...))
 }
 
 // decodeChoice reads the payload of a Choice frame.
@@ -59,8 +60,8 @@ func decodeChoice(b []byte) (choice, error) {
 }
 
 // readChoice reads a Choice frame.
-func readChoice(s network.Stream) (choice, error) {
-	b, err := readFrame(s, wire.Choice)
+func readChoice(s *stream) (choice, error) {
+	_, b, err := wire.ReadFrame(s, wire.Choice)
 	if err != nil {
 		return choice{}, err
 	}
@@ -68,7 +69,7 @@ func readChoice(s network.Stream) (choice, error) {
 }
 
 // say writes a choice, and drops the connection if that fails or ctx has ended.
-func say(ctx context.Context, s network.Stream, c *direct.Conn, what choice) error {
+func say(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {
 		_, err = s.Write(what.append(nil))
@@ -88,12 +89,12 @@ func answered(c *direct.Conn, why string) choice {
 }
 
 // turns says who dials, one after the other: true is the opener of the stream.
-func (h *Host) turns(s network.Stream, theirs *offer) (all []bool) {
+func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
 	ways, c := h.ways(s, theirs), s.Conn()
 	if len(ways) > 0 {
 		all = append(all, true)
 	}
-	if h.port != nil && theirs.path != p2pPath && !isRelayed(c.RemoteMultiaddr()) {
+	if h.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) {
 		all = append(all, false)
 	}
 	if c.Stat().Direction == network.DirInbound && (len(ways) == 0 || ways[0].Network != "unix") {
@@ -102,9 +103,24 @@ func (h *Host) turns(s network.Stream, theirs *offer) (all []bool) {
 	return all
 }
 
-// better leads in finding a better way to the peer of a data stream, and returns the line to
+// upgradable is a data stream for which there may be something better.
+type upgradable struct{ *stream }
+
+// Upgrade implements mesh.Upgrader. The offer of the opener has come with its hello.
+func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, error) {
+	theirs, err := readOffer(s)
+	if err != nil {
+		return nil, err
+	}
+	if opener {
+		return s.h.better(ctx, s.stream, theirs)
+	}
+	return s.h.answerOffer(ctx, s.stream, theirs)
+}
+
+// better leads in finding a better way to the peer of a data stream, and returns the stream to
 // use.
-func (h *Host) better(ctx context.Context, s network.Stream, theirs offer) (link, error) {
+func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var reasons []string
 	for _, own := range h.turns(s, &theirs) {
 		var c *direct.Conn
@@ -118,10 +134,10 @@ func (h *Host) better(ctx context.Context, s network.Stream, theirs offer) (link
 			c, why, err = h.callBack(ctx, s, &theirs)
 		}
 		if err != nil {
-			return link{}, err
+			return nil, err
 		}
 		if c != nil {
-			return chosen(s, c, why, theirs), nil
+			return chosen(s, c, why), nil
 		}
 		if why != "" {
 			reasons = append(reasons, why)
@@ -129,13 +145,13 @@ func (h *Host) better(ctx context.Context, s network.Stream, theirs offer) (link
 	}
 	why := strings.Join(reasons, "; the other way: ")
 	if err := say(ctx, s, nil, answered(nil, why)); err != nil {
-		return link{}, err
+		return nil, err
 	}
-	return chosen(s, nil, why, theirs), nil
+	return chosen(s, nil, why), nil
 }
 
 // callBack has the other side dial.
-func (h *Host) callBack(ctx context.Context, s network.Stream, theirs *offer) (c *direct.Conn, why string, err error) {
+func (h *Host) callBack(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
 	w := h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), theirs))
 	defer w.Cancel()
@@ -154,55 +170,50 @@ func (h *Host) callBack(ctx context.Context, s network.Stream, theirs *offer) (c
 	return c, answer.why, err
 }
 
-// answerOffer is the other side of better, which has said hello: it reads the offer, makes
-// one of its own, says hello, and returns the line that was chosen.
-func (h *Host) answerOffer(ctx context.Context, s network.Stream, hello wire.Greeting) (link, error) {
-	theirs, err := readOffer(s)
-	if err != nil {
-		return link{}, err
-	}
+// answerOffer is the other side of better: it makes an offer of its own, and returns the
+// stream that was chosen.
+func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var t direct.Ticket
 	var w *direct.Wait
-	if h.port != nil && theirs.path != p2pPath {
+	if h.port != nil && theirs.path != mesh.StreamPath {
 		t = direct.NewTicket()
 		w = h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), &theirs))
 		defer w.Cancel()
 	}
-	b, err := appendHello(nil, hello)
-	if err == nil {
-		_, err = s.Write(appendOffer(b, h.offer(t)))
-	}
-	if err != nil {
-		return link{}, err
+	if _, err := s.Write(appendOffer(nil, h.offer(t))); err != nil {
+		return nil, err
 	}
 	last, err := readChoice(s)
 	if err == nil && last.code == yourTurn {
 		theirs.Ticket = last.ticket
 		c, why := h.betterConn(ctx, s, &theirs)
 		if err = say(ctx, s, c, answered(c, why)); err == nil && c != nil {
-			return chosen(s, c, why, theirs), nil
+			return chosen(s, c, why), nil
 		}
 		if err == nil {
 			last, err = readChoice(s)
 		}
 	}
 	if err != nil {
-		return link{}, err
+		return nil, err
 	}
-	return followed(ctx, s, w, last, theirs)
+	return followed(ctx, s, w, last)
 }
 
-// followed returns the line that the opener of the stream has chosen at last.
-func followed(ctx context.Context, s network.Stream, w *direct.Wait, last choice, theirs offer) (link, error) {
+// followed returns the stream that the opener of the stream has chosen at last.
+func followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
 	case last.code == stays:
-		return chosen(s, nil, last.why, theirs), nil
+		return chosen(s, nil, last.why), nil
 	case last.code == dialled && w != nil:
 		c, err := w.Wait(ctx)
 		if err != nil {
-			return link{}, err
+			return nil, err
 		}
-		return chosen(s, c, last.why, theirs), nil
+		return chosen(s, c, last.why), nil
 	}
-	return link{}, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
+	return nil, fmt.Errorf("read choice: %d was not offered: %w", last.code, wire.ErrFormat)
 }
+
+// maxWhy is the longest reason that is sent, in bytes.
+const maxWhy = 256

@@ -12,6 +12,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // Where one of two does not answer at its port it is the one that dials, whichever of them has
@@ -58,7 +59,7 @@ func TestTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range []network.Stream{s, <-came} {
-			if got := hs[i].turns(s, hs[1-i].offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
+			if got := hs[i].turns(&stream{lazyStream: &lazyStream{Stream: s}}, hs[1-i].offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
 				t.Errorf("%v: turns %v of the streams of %d, want %v", ways, got, i, want[i])
 			}
 			_ = s.Reset()
@@ -90,12 +91,11 @@ func mustID(t testing.TB, h *Host) peer.ID {
 // come again.
 func TestMalformedOffers(t *testing.T) {
 	hs, v := trio(t, "direct")
-	a := newAttempt(t.Context(), v, 2)
 	good := appendOffer(nil, hs[2].offer(direct.Ticket{}))
 	chosen := func(b ...byte) []byte {
 		return frame(wire.Header{Kind: wire.Choice, Length: uint64(len(b))}, string(b))
 	}
-	libp2pOnly := appendOffer(nil, &offer{path: p2pPath})
+	libp2pOnly := appendOffer(nil, &offer{path: mesh.StreamPath})
 	turn := choice{code: yourTurn, ticket: direct.NewTicket()}.append(nil)
 	tests := map[string][][]byte{ // what comes behind the hello, and behind the answer
 		"garbage":               {[]byte(strings.Repeat("garbage!", 20))},
@@ -110,37 +110,33 @@ func TestMalformedOffers(t *testing.T) {
 		"turn after turn":       {good, slices.Concat(turn, turn)},
 		"what was not offered":  {libp2pOnly, chosen(1)},
 	}
-	var streams [2][streamsPerPair]link
+	var streams [2]lines
 	t0, t1 := enter(t, hs, v, func() {
 		for name, parts := range tests {
-			if err := speak(t, hs, a, parts); err == nil {
+			if err := speak(t, hs, v, parts); err == nil {
 				t.Errorf("%s: the stream goes on", name)
 			}
 		}
 		streams = impostor(t, hs, v)
 	})
 	hangUp(streams)
-	endAll(t, []*Transport{t0, t1})
+	endAll(t, []*mesh.Transport{t0, t1})
 }
 
 // speak opens a data stream from rank 2 to rank 0 and says the first part behind its hello,
 // the second behind the answer. It returns how the stream ends.
-func speak(t testing.TB, hs []*Host, a *attempt, parts [][]byte) error {
+func speak(t testing.TB, hs []*Host, v elastic.View, parts [][]byte) error {
 	t.Helper()
 	s, err := hs[2].host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Reset()
-	b, err := appendHello(nil, hs[2].greeting(a, dataStream))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Write(append(b, parts[0]...)); err != nil {
+	if _, err := s.Write(append(hello(t, greeting(v, 2)), parts[0]...)); err != nil {
 		return err
 	}
 	if len(parts) > 1 {
-		if _, err := readHello(s); err != nil {
+		if err := readHello(s); err != nil {
 			t.Errorf("no answer to a good offer: %v", err)
 			return err
 		}

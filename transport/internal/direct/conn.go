@@ -3,6 +3,7 @@ package direct
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -107,9 +108,31 @@ func (c *Conn) encryptTwo(head, body []byte) error {
 // SetDeadline is that of net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error { return c.sock.SetDeadline(t) }
 
+// SetReadDeadline is that of net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.sock.SetReadDeadline(t) }
+
 // SetWriteDeadline is that of net.Conn. What was written in part when it passes spoils the
 // connection.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.sock.SetWriteDeadline(t) }
+
+// CloseWrite ends what is written: the other side reads its end.
+func (c *Conn) CloseWrite() error {
+	if c.tls != nil {
+		if err := errors.Join(c.tls.CloseWrite(), c.out.flush()); err != nil {
+			return err
+		}
+	}
+	for _, s := range socksOf(c.sock) {
+		half, ok := s.(interface{ CloseWrite() error })
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		if err := half.CloseWrite(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Close ends the connection after what was written.
 func (c *Conn) Close() error { return c.sock.Close() }

@@ -9,21 +9,22 @@ import (
 const MaxJob = 255
 
 // Greeting is the payload of a Hello frame: who opens the stream, and into what. Two
-// processes exchange data only if they agree on all but Rank.
+// processes exchange data only if they agree on epoch, lineage and job.
 type Greeting struct {
 	Epoch   uint64
 	Lineage [32]byte // hash of the view
 	Rank    uint32   // of the sender
-	Stream  uint8    // which of the streams of a pair this is
+	Path    uint8    // how its data may travel
+	Site    [32]byte // where it is, if that can be told
 	Job     string   // at most MaxJob bytes
 }
 
 // greetingFixed is the length of an encoded Greeting without its job name.
-const greetingFixed = 8 + 32 + 4 + 1 + 1
+const greetingFixed = 8 + 32 + 4 + 1 + 32 + 1
 
 // Append appends the encoded greeting to b:
 //
-//	0 epoch   8 lineage   40 rank   44 stream   45 length of job   46 job
+//	0 epoch   8 lineage   40 rank   44 path   45 site   77 length of job   78 job
 func (g *Greeting) Append(b []byte) ([]byte, error) {
 	if len(g.Job) > MaxJob {
 		return b, fmt.Errorf("wire: encode hello: job name of %d bytes, at most %d: %w", len(g.Job), MaxJob, ErrLimit)
@@ -31,8 +32,8 @@ func (g *Greeting) Append(b []byte) ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, g.Epoch)
 	b = append(b, g.Lineage[:]...)
 	b = binary.LittleEndian.AppendUint32(b, g.Rank)
-	b = append(b, g.Stream, byte(len(g.Job)))
-	return append(b, g.Job...), nil
+	b = append(append(b, g.Path), g.Site[:]...)
+	return append(append(b, byte(len(g.Job))), g.Job...), nil
 }
 
 // DecodeGreeting reads what Append wrote; b is the whole payload.
@@ -44,7 +45,8 @@ func DecodeGreeting(b []byte) (Greeting, error) {
 		Epoch:   binary.LittleEndian.Uint64(b),
 		Lineage: [32]byte(b[8:]),
 		Rank:    binary.LittleEndian.Uint32(b[40:]),
-		Stream:  b[44],
+		Path:    b[44],
+		Site:    [32]byte(b[45:]),
 		Job:     string(b[greetingFixed:]),
 	}, nil
 }

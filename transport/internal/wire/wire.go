@@ -56,11 +56,13 @@ const (
 	Choice
 	// Share is about memory that the ranks of one host share.
 	Share
+	// Refuse answers a Hello that is not wanted; its payload says why.
+	Refuse
 )
 
 // String returns the name used in errors.
 func (k Kind) String() string {
-	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share"}
+	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -88,7 +90,7 @@ func MaxPayload(k Kind) uint64 {
 		return maxProbe
 	case Hello, Offer:
 		return 4 << 10
-	case Signal, Revoke, Choice, Share:
+	case Signal, Revoke, Choice, Share, Refuse:
 		return maxSmall
 	}
 	return 0
@@ -150,7 +152,7 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 
 // check refuses what no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
-	if h.Kind < Hello || h.Kind > Share {
+	if h.Kind < Hello || h.Kind > Refuse {
 		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
 	}
 	if limit := MaxPayload(h.Kind); h.Length > limit {

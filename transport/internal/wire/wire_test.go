@@ -15,7 +15,7 @@ import (
 
 // drawHeader draws any header that DecodeHeader accepts.
 func drawHeader(t *rapid.T) wire.Header {
-	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.Share)).Draw(t, "kind"))}
+	h := wire.Header{Kind: wire.Kind(rapid.IntRange(int(wire.Hello), int(wire.Refuse)).Draw(t, "kind"))}
 	h.Length = rapid.Uint64Range(0, wire.MaxPayload(h.Kind)).Draw(t, "length")
 	if h.Kind == wire.Data {
 		h.Seq = rapid.Uint32().Draw(t, "seq")
@@ -61,7 +61,7 @@ func TestHeaderRefused(t *testing.T) {
 		"http":          {func(b *[wire.HeaderSize]byte) { copy(b[:], "GET / HTTP/1.1") }, wire.ErrMagic},
 		"version":       {func(b *[wire.HeaderSize]byte) { b[2] = 2 }, wire.ErrVersion},
 		"no kind":       {func(b *[wire.HeaderSize]byte) { b[3] = 0 }, wire.ErrFormat},
-		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.Share) + 1 }, wire.ErrFormat},
+		"unknown kind":  {func(b *[wire.HeaderSize]byte) { b[3] = byte(wire.Refuse) + 1 }, wire.ErrFormat},
 		"data too long": {length(wire.Data, wire.MaxData+1), wire.ErrLimit},
 		"data huge":     {length(wire.Data, math.MaxUint64), wire.ErrLimit},
 		"signal long":   {length(wire.Signal, 513), wire.ErrLimit},
@@ -70,6 +70,7 @@ func TestHeaderRefused(t *testing.T) {
 		"offer long":    {length(wire.Offer, 4<<10+1), wire.ErrLimit},
 		"choice long":   {length(wire.Choice, 513), wire.ErrLimit},
 		"share long":    {length(wire.Share, 513), wire.ErrLimit},
+		"refuse long":   {length(wire.Refuse, 513), wire.ErrLimit},
 		"hello long":    {length(wire.Hello, 4<<10+1), wire.ErrLimit},
 		"bye with body": {length(wire.Bye, 1), wire.ErrLimit},
 		"ack with body": {length(wire.Ack, 1), wire.ErrLimit},
@@ -121,7 +122,8 @@ func drawGreeting(t *rapid.T) wire.Greeting {
 		Epoch:   rapid.Uint64().Draw(t, "epoch"),
 		Lineage: [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "lineage")),
 		Rank:    rapid.Uint32().Draw(t, "rank"),
-		Stream:  rapid.Uint8().Draw(t, "stream"),
+		Path:    rapid.Uint8().Draw(t, "path"),
+		Site:    [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "site")),
 		Job:     rapid.StringN(0, -1, wire.MaxJob).Draw(t, "job"),
 	}
 }
@@ -183,7 +185,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzGreeting(f *testing.F) {
-	b, err := (&wire.Greeting{Epoch: 1, Rank: 2, Stream: 1, Job: "job"}).Append(nil)
+	b, err := (&wire.Greeting{Epoch: 1, Rank: 2, Path: 1, Job: "job"}).Append(nil)
 	if err != nil {
 		f.Fatal(err)
 	}

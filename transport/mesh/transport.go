@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -24,7 +24,8 @@ type Transport struct {
 	box   *mailbox.Box
 	pairs []*pair         // by rank; nil at self
 	ended error           // the cause if Close is what fails the box
-	host  <-chan struct{} // closed when the host is, whose streams then end
+	epoch uint64          // of the view
+	host  <-chan struct{} // closed when the mesh is, whose streams then end
 
 	handed atomic.Bool // somebody has been given the shared memory
 
@@ -39,10 +40,11 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
 		host:    host,
+		epoch:   v.Epoch,
 		self:    self,
 		name:    v.Members[self].ID.Short(),
 		pairs:   make([]*pair, len(streams)),
-		ended:   fmt.Errorf("p2p: %w", transport.ErrClosed),
+		ended:   fmt.Errorf("mesh: %w", transport.ErrClosed),
 		closing: make(chan struct{}),
 	}
 	t.box = mailbox.New(self, len(streams), mailbox.DefaultLimit, t.Revoke)
@@ -62,8 +64,9 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 		if p == nil {
 			continue
 		}
+		t.working.Add(1)
+		streams[p.rank][urgentStream].early.pair <- p // which is its reader
 		t.working.Go(p.readData)
-		t.working.Go(p.readUrgent)
 		t.working.Go(p.writeSignals)
 		t.working.Go(p.finish)
 	}

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -27,40 +27,41 @@ import (
 // errBusy: the peer answers as many requests as it may.
 var errBusy = errors.New("busy with other requests")
 
+// busyMark stands in place of the length of the first piece where the request is refused.
+const busyMark = 1<<32 - 1
+
 // ackByte acknowledges a piece.
 const ackByte = 1
 
 // Request implements elastic.Network. Errors of the peer, also that it is busy, come from
 // reading the answer. The peer breaks the answer off when it is not read for
 // progressTime.
-func (h *Host) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
-	a, err := h.request(ctx, to, request)
+func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
+	a, err := m.request(ctx, to, request)
 	if err != nil {
-		return nil, fmt.Errorf("p2p: request to %s: %w", to.Short(), err)
+		return nil, fmt.Errorf("mesh: request to %s: %w", to.Short(), err)
 	}
 	return a, nil
 }
 
-func (h *Host) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
+func (m *Mesh) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
 	if len(request) > elastic.MaxRequest {
 		return nil, fmt.Errorf("request of %d bytes, at most %d", len(request), elastic.MaxRequest)
 	}
-	id, err := idOf(string(to))
-	if err != nil {
-		return nil, err
-	}
-	if h.gate.isBanned(id) {
-		return nil, errForgotten
-	}
 	a := &answer{ctx: ctx, from: to}
-	err = h.retry(ctx, id, func(ctx context.Context) error {
-		a.s, err = h.open(ctx, id, bulkProtocol)
+	err := m.retry(ctx, func() (err error) {
+		a.s, err = m.carrier.Open(ctx, to, Bulk)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.stop = context.AfterFunc(ctx, func() { _ = a.s.Reset() })
+	if watch, ok := a.s.(Observer); ok {
+		if _, err := watch.Sending(Outgoing{Bytes: len(request), Payload: request}); err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
+	}
 	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(request))), request...)
 	if _, err := a.s.Write(frame); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -73,7 +74,7 @@ func (h *Host) request(ctx context.Context, to elastic.ID, request []byte) (*ans
 type answer struct {
 	ctx  context.Context
 	from elastic.ID
-	s    *lazyStream
+	s    Stream
 	stop func() bool // ends the watch of ctx
 	once sync.Once
 
@@ -124,6 +125,8 @@ func readPiece(r io.Reader) (int, error) {
 	switch {
 	case n == 0:
 		return 0, io.EOF
+	case n == busyMark:
+		return 0, errBusy
 	case n > pieceSize:
 		return 0, fmt.Errorf("piece of %d bytes, at most %d", n, pieceSize)
 	}
@@ -147,7 +150,7 @@ func (a *answer) explain(err error) error {
 	if a.ctx.Err() != nil {
 		err = context.Cause(a.ctx)
 	}
-	return fmt.Errorf("p2p: answer of %s: %w", a.from.Short(), refusal(err))
+	return fmt.Errorf("mesh: answer of %s: %w", a.from.Short(), err)
 }
 
 // Close implements io.Closer. It breaks the answer off if it was not read to its end;

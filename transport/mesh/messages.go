@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -24,7 +22,7 @@ const ackMark = 1<<32 - 1
 // controlStream is a stream of messages, each with its length in four bytes before it,
 // and of acknowledgements of those of the other side.
 type controlStream struct {
-	network.Stream
+	Stream
 	turn chan struct{} // holds a token while somebody writes
 
 	mu      sync.Mutex
@@ -33,8 +31,8 @@ type controlStream struct {
 	heard   time.Time // the last message or acknowledgement
 }
 
-// newControl wraps a stream on which the protocol has been negotiated.
-func newControl(raw network.Stream) *controlStream {
+// newControl wraps a stream that the peer has taken.
+func newControl(raw Stream) *controlStream {
 	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
 }
 
@@ -53,6 +51,11 @@ func (s *controlStream) takeTurn(ctx context.Context) error {
 func (s *controlStream) write(ctx context.Context, msg []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if watch, ok := s.Stream.(Observer); ok {
+		if lost, err := watch.Sending(Outgoing{Bytes: len(msg), Payload: msg}); lost || err != nil {
+			return err
+		}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
 	s.sent()

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"encoding/binary"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
@@ -59,12 +58,12 @@ func decodeShare(b []byte) (shareMessage, error) {
 }
 
 // sendShare sends a message along with files, which stay the caller's.
-func sendShare(c *direct.Conn, m shareMessage, files ...*os.File) error {
-	return c.SendFiles(appendFrame(nil, wire.Share, m.append(nil)), files)
+func sendShare(c line, m shareMessage, files ...*os.File) error {
+	return c.SendFiles(wire.AppendFrame(nil, wire.Share, m.append(nil)), files)
 }
 
 // receiveShare receives a message, and files that are the caller's.
-func receiveShare(c *direct.Conn) (m shareMessage, files []*os.File, err error) {
+func receiveShare(c line) (m shareMessage, files []*os.File, err error) {
 	var head [wire.HeaderSize]byte
 	files, err = c.ReceiveFiles(head[:])
 	if err == nil {
@@ -78,7 +77,7 @@ func receiveShare(c *direct.Conn) (m shareMessage, files []*os.File, err error) 
 }
 
 // receiveBody receives the part of the message behind its header. All files came with that.
-func receiveBody(c *direct.Conn, head *[wire.HeaderSize]byte) (shareMessage, error) {
+func receiveBody(c line, head *[wire.HeaderSize]byte) (shareMessage, error) {
 	h, err := wire.DecodeHeader(head)
 	if err != nil {
 		return shareMessage{}, err

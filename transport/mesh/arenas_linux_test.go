@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -271,7 +271,7 @@ func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 }
 
 // bytesOf is what a host's arena has given out, which begins with it.
-func bytesOf(h *Host) []byte { return h.arenas.own.Bytes()[:1] }
+func bytesOf(m *Mesh) []byte { return m.arenas.own.Bytes()[:1] }
 
 // The death of a peer ends the calls in the memory that the others have under way, however
 // far these have come, and names it. They go on without it.
@@ -313,7 +313,7 @@ func TestDeathInMemory(t *testing.T) {
 		closeComms(t, cs)
 		left := []int{0, 1, 2}
 		left = append(left[:dead], left[dead+1:]...)
-		ts := mustMeet(t, []*Host{hs[left[0]], hs[left[1]]}, following(v, left...))
+		ts := mustMeet(t, []*Mesh{hs[left[0]], hs[left[1]]}, following(v, left...))
 		wantPath(t, ts, 0, 1, "shm", "")
 		endAll(t, ts)
 		hurryAway(t, hs)
@@ -346,12 +346,44 @@ func TestSharedIsGivenBack(t *testing.T) {
 	ts := mustMeet(t, hs, v)
 	wantPath(t, ts, 0, 1, "shm", "")
 	endAll(t, ts)
-	for rank, h := range hs {
-		for id, m := range h.arenas.mapped {
-			if m.users != 0 {
-				t.Errorf("at rank %d the arena of %s has %d users", rank, id.Short(), m.users)
+	for rank, m := range hs {
+		for id, a := range m.arenas.mapped {
+			if a.users != 0 {
+				t.Errorf("at rank %d the arena of %s has %d users", rank, id.Short(), a.users)
 			}
 		}
 	}
 	hurryAway(t, hs)
+}
+
+// A rank that cannot set up the memory keeps all of its host from it. They use their Unix
+// sockets, and each says why; in the next view all is well again.
+func TestShareFails(t *testing.T) {
+	for broken := range 3 {
+		t.Run(fmt.Sprint(broken), func(t *testing.T) {
+			keepsFiles(t)
+			hs, v := party(t, "auto", "auto", "auto")
+			hs[broken].arenas.closed = true
+			ts := mustMeet(t, hs, v)
+			hs[broken].arenas.closed = false
+			for a := range ts {
+				if ts[a].Shared() != nil {
+					t.Errorf("rank %d shares memory", a)
+				}
+				for b := range ts {
+					if a != b {
+						wantPath(t, ts, a, b, "unix", fmt.Sprintf("rank %d", broken))
+					}
+				}
+			}
+			talk(t, ts)
+			next := following(v, 0, 1, 2)
+			later := mustMeet(t, hs, next)
+			wantPath(t, later, 0, 1, "shm", "")
+			wantPath(t, later, 2, 1, "shm", "")
+			talk(t, later)
+			endAll(t, append(ts, later...))
+			hurryAway(t, hs)
+		})
+	}
 }

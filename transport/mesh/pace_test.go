@@ -1,19 +1,13 @@
-package p2p
+package mesh
 
 import (
-	"bytes"
-	"encoding/binary"
-	"io"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/ticket"
 )
 
-// link is an imaginary link: pieces take turns at its rate, and then take delay there and
+// runLink has an imaginary link: pieces take turns at its rate, and then take delay there and
 // back. It sends as much as the pacer allows for the given time, and returns the bytes
 // that got through and the longest queue in the second half of that.
 func runLink(rate float64, delay, span time.Duration) (through int, longest time.Duration) {
@@ -87,63 +81,6 @@ func TestPacerBounds(t *testing.T) {
 			if p.bytes != total || p.window < minWindow || p.window > maxWindow {
 				t.Fatalf("%d bytes under way, not %d; window %d", p.bytes, total, p.window)
 			}
-		}
-	})
-}
-
-// A request is what its length says, within the limit.
-func FuzzRequest(f *testing.F) {
-	f.Add([]byte("\x03\x00\x00\x00abc"))
-	f.Add([]byte("\xff\xff\xff\xff"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		b, err := readRequest(bytes.NewReader(in))
-		if err != nil {
-			return
-		}
-		again := append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
-		if len(b) > elastic.MaxRequest || !bytes.HasPrefix(in, again) {
-			t.Errorf("%x became %x", in, b)
-		}
-	})
-}
-
-// Whatever a peer sends as an answer, what is read of it is what its pieces hold, and its
-// end is taken for the end only if it is marked.
-func FuzzAnswer(f *testing.F) {
-	f.Add([]byte("\x03\x00\x00\x00abc\x01\x00\x00\x00d\x00\x00\x00\x00"))
-	f.Add([]byte("\x03\x00\x00\x00ab"))
-	f.Add([]byte("\xff\xff\xff\xff"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &lazyStream{Stream: canned{Reader: bytes.NewReader(in)}, written: true, agreed: true}
-		a := &answer{ctx: t.Context(), s: s, stop: func() bool { return true }}
-		got, err := io.ReadAll(a)
-		var out []byte
-		rest := in
-		for len(rest) >= 4 {
-			n := int(binary.LittleEndian.Uint32(rest))
-			if n == 0 || n > pieceSize {
-				break
-			}
-			rest = rest[4:]
-			n = min(n, len(rest))
-			out, rest = append(out, rest[:n]...), rest[n:]
-		}
-		ended := len(rest) >= 4 && binary.LittleEndian.Uint32(rest) == 0
-		if !bytes.Equal(got, out) || (err == nil) != ended {
-			t.Errorf("%x became %x, %v; want %x, ended %v", in, got, err, out, ended)
-		}
-	})
-}
-
-// No answer of a member is believed but the right one.
-func FuzzProofAnswer(f *testing.F) {
-	f.Add(make([]byte, ticket.AnswerSize))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		var b [ticket.AnswerSize]byte
-		copy(b[:], in)
-		c := signer(1).Credential("test", ticket.Identity{}, "new")
-		if err := takeAnswer(ticket.DecodeAnswer(b), c, "old", "new"); err == nil {
-			t.Errorf("%x was believed", b)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -13,25 +13,34 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// piped is a line in memory, so that it can be waited for in virtual time.
+// piped is a stream in memory, so that it can be waited for in virtual time.
 type piped struct{ net.Conn }
 
-func (p piped) Reset() error { return p.Close() }
+func (p piped) Reset() error      { return p.Close() }
+func (p piped) CloseWrite() error { return p.Close() }
+func (p piped) Peer() elastic.ID  { return "b" }
+func (p piped) Path() event.Path  { return event.Path{} }
 
 // pipedPair returns the transport of rank 0 of two, and what the other has of their lines.
 func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
-	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
-	streams := make([][streamsPerPair]link, 2)
-	var far [streamsPerPair]net.Conn
+	var near, far [streamsPerPair]net.Conn
 	for i := range far {
-		var near net.Conn
-		near, far[i] = net.Pipe()
-		streams[1][i] = link{line: piped{near}}
+		near[i], far[i] = net.Pipe()
 	}
-	return newTransport(make(chan struct{}), &attempt{view: v, streams: streams}, nil), far
+	return begunWith(piped{near[dataStream]}, piped{near[urgentStream]}), far
+}
+
+// begunWith returns the transport of rank 0 of two over these streams.
+func begunWith(data, urgent Stream) *Transport {
+	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
+	a := newAttempt(context.Background(), v, 0)
+	a.put(1, dataStream, link{Stream: data})
+	a.put(1, urgentStream, link{Stream: urgent})
+	return newTransport(make(chan struct{}), a, nil)
 }
 
 // lateWord is what the other side does on its urgent stream some time after the data stream

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"bufio"
@@ -9,8 +9,6 @@ import (
 	"io"
 	"sync"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -45,10 +43,10 @@ type desk struct {
 func newDesk() *desk { return &desk{from: make(map[elastic.ID]int), left: make(chan struct{})} }
 
 // Serve implements elastic.Network. What answer writes is sent in pieces of 64 KiB.
-func (h *Host) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
-	h.desk.mu.Lock()
-	defer h.desk.mu.Unlock()
-	h.desk.answer = answer
+func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
+	m.desk.mu.Lock()
+	defer m.desk.mu.Unlock()
+	m.desk.answer = answer
 }
 
 // enter returns what answers one more request of a peer, or nil if there are too many for
@@ -100,14 +98,14 @@ func (d *desk) leave(from elastic.ID) {
 }
 
 // acceptBulk handles the stream of one request.
-func (h *Host) acceptBulk(s network.Stream) {
-	from := elastic.ID(s.Conn().RemotePeer().String())
-	answer := h.desk.enter(from, h.done)
+func (m *Mesh) acceptBulk(s Stream) {
+	from := s.Peer()
+	answer := m.desk.enter(from, m.done)
 	if answer == nil {
-		refuse(s, busyCode)
+		refuseBulk(s)
 		return
 	}
-	defer h.desk.leave(from)
+	defer m.desk.leave(from)
 	defer func() { _ = s.Reset() }() // a stream that ended in good order does not mind
 	if s.SetReadDeadline(time.Now().Add(helloTime)) != nil {
 		return
@@ -130,6 +128,18 @@ func (h *Host) acceptBulk(s network.Stream) {
 	acks.Wait() // for the other side to close
 }
 
+// refuseBulk says that a request is refused, and ends the stream behind that when the other
+// side has.
+func refuseBulk(s Stream) {
+	defer func() { _ = s.Reset() }()
+	if setDeadline(s, time.Now().Add(refuseTime)) != nil {
+		return
+	}
+	if _, err := s.Write(binary.LittleEndian.AppendUint32(nil, busyMark)); err == nil && s.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(s, 4+elastic.MaxRequest))
+	}
+}
+
 // readRequest reads a request.
 func readRequest(r io.Reader) ([]byte, error) {
 	var head [4]byte
@@ -148,7 +158,7 @@ func readRequest(r io.Reader) ([]byte, error) {
 // pieceWriter sends what is written to it in pieces, when its pacer says so.
 type pieceWriter struct {
 	ctx   context.Context // ends when the other side has gone
-	s     network.Stream
+	s     Stream
 	pace  *pacer
 	frame []byte
 }
@@ -204,6 +214,11 @@ func (w *pieceWriter) await(n int) error {
 
 // piece writes one piece.
 func (w *pieceWriter) piece(b []byte) error {
+	if watch, ok := w.s.(Observer); ok {
+		if _, err := watch.Sending(Outgoing{Bytes: len(b)}); err != nil {
+			return err
+		}
+	}
 	if err := w.s.SetWriteDeadline(time.Now().Add(progressTime)); err != nil {
 		return err
 	}

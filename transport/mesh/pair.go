@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/event"
@@ -61,7 +59,7 @@ type pair struct {
 func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
-		path: s[dataStream].path, data: newStream(s[dataStream]), urgent: newStream(s[urgentStream]),
+		path: s[dataStream].path, data: newStream(s[dataStream].Stream), urgent: s[urgentStream].early.frames,
 		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
 		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
 	}
@@ -81,7 +79,7 @@ func (p *pair) lost(why string) error {
 func (p *pair) verdict(err error) error {
 	select {
 	case <-p.t.host:
-		return fmt.Errorf("%w: host closed", transport.ErrClosed)
+		return errClosed()
 	case <-p.left:
 		return p.lost("closed")
 	default:
@@ -99,7 +97,7 @@ func (p *pair) verdict(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return p.lost("connection closed")
 	}
-	if errors.Is(err, network.ErrReset) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, ErrReset) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return p.lost("connection reset")
 	}
 	return p.lost(err.Error())
@@ -123,9 +121,15 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 	if err != nil {
 		return err
 	}
-	h := wire.Header{Kind: wire.Data, Comm: e.Comm, Seq: e.Seq}
-	e.Call.Append(h.Call[:0])
-	err = p.writeUntil(ctx, &h, buf)
+	lost := false
+	if p.data.watch != nil {
+		lost, err = p.data.watch.Sending(Outgoing{Bytes: len(buf), Epoch: p.t.epoch, Envelope: e})
+	}
+	if err == nil && !lost {
+		h := wire.Header{Kind: wire.Data, Comm: e.Comm, Seq: e.Seq}
+		e.Call.Append(h.Call[:0])
+		err = p.writeUntil(ctx, &h, buf)
+	}
 	p.data.writers.leave(turn)
 	if err != nil {
 		return p.verdict(err)
@@ -280,37 +284,35 @@ func (p *pair) readMessage(h wire.Header) error {
 const turnFrom = 64 << 10
 
 // readUrgent takes in revocations and answers to bye or revocation until the stream
-// ends. A bye here announces the one on the data stream.
-func (p *pair) readUrgent() {
+// ends. first is what came first.
+func (p *pair) readUrgent(first urgentFrame) {
 	defer close(p.told)
 	defer p.settle()
 	// A paused reader of the data stream must see that this has ended, too.
 	defer p.t.box.Unbound(p.rank)
-	var cause [transport.MaxSignal]byte
-	for {
-		h, err := p.urgent.next()
-		if err != nil {
-			return
-		}
-		switch h.Kind {
-		case wire.Revoke:
-			text, err := p.urgent.small(h, cause[:])
-			if err != nil {
-				return
-			}
-			p.t.Revoke(transport.DecodeCause(p.rank, text))
-			p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
-			p.settle()
-		case wire.Ack:
-			p.settle()
-		case wire.Bye:
-			// The peer waits until all it sent is taken in, which is not much more.
-			p.t.box.Unbound(p.rank)
-		default:
-			p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, h.Kind)))
-			return
-		}
+	for f := first; f.err == nil && p.takeUrgent(f); {
+		f = p.urgent.nextUrgent()
 	}
+}
+
+// takeUrgent takes in a frame, and returns false if it is none that belongs there. A bye
+// here announces the one on the data stream.
+func (p *pair) takeUrgent(f urgentFrame) bool {
+	switch f.Kind {
+	case wire.Revoke:
+		p.t.Revoke(transport.DecodeCause(p.rank, f.body))
+		p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
+		p.settle()
+	case wire.Ack:
+		p.settle()
+	case wire.Bye:
+		// The peer waits until all it sent is taken in, which is not much more.
+		p.t.box.Unbound(p.rank)
+	default:
+		p.t.Revoke(p.lost(fmt.Sprintf("%v: %v on the urgent stream", errProtocol, f.Kind)))
+		return false
+	}
+	return true
 }
 
 // finish ends the pair: it waits for the mailbox to fail, tells the peer, and at Close
@@ -383,12 +385,8 @@ func (p *pair) passOn(cause error) {
 	_ = p.data.raw.Reset()
 }
 
-// sever ends a connection of its own along with the host, as streams of libp2p end.
-func (p *pair) sever() {
-	if p.data.conn != nil {
-		_ = p.data.raw.Reset()
-	}
-}
+// sever ends the data stream along with the mesh, also where it has a connection of its own.
+func (p *pair) sever() { _ = p.data.raw.Reset() }
 
 // writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
 // that cannot be told sees the streams end.

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
-	"github.com/elrun/elrun/transport/internal/direct"
 )
 
 // How the ranks of one host come to share memory, when all lines are there:
@@ -37,12 +36,12 @@ const shareTime = time.Minute
 
 // sharing is the group of a host as one of its ranks sees it.
 type sharing struct {
-	h        *Host
+	m        *Mesh
 	view     elastic.View
-	ranks    []int          // by place
-	place    int            // of this rank
-	conns    []*direct.Conn // by place; nil where there is no Unix socket, and at place
-	patience time.Duration  // of the first rank
+	ranks    []int         // by place
+	place    int           // of this rank
+	conns    []line        // by place; nil where there is no Unix socket, and at place
+	patience time.Duration // of the first rank
 
 	bell    *shm.Bell // of this rank
 	parts   []part    // by place
@@ -52,6 +51,12 @@ type sharing struct {
 
 	mu      sync.Mutex
 	hurried bool
+}
+
+// line is a Unix socket between two ranks of the group.
+type line interface {
+	Stream
+	FilePasser
 }
 
 // part is what a rank brings, as it is at this one.
@@ -71,8 +76,8 @@ func (p passing) Unwrap() error { return p.error }
 
 // share lets this rank share memory with the others of its host, if that can be done; if
 // not, the error is the reason, or nil where there is nobody to share with.
-func (h *Host) share(ctx context.Context, a *attempt) (*sharing, error) {
-	s, err := h.group(a)
+func (m *Mesh) share(ctx context.Context, a *attempt) (*sharing, error) {
+	s, err := m.group(a)
 	if s == nil {
 		return nil, err
 	}
@@ -84,7 +89,7 @@ func (h *Host) share(ctx context.Context, a *attempt) (*sharing, error) {
 
 // conclude agrees with the others. The end of ctx, or of the host, is the end of that.
 func (s *sharing) conclude(ctx context.Context) error {
-	stops := []func() bool{context.AfterFunc(ctx, s.hurry), context.AfterFunc(s.h.life, s.hurry)}
+	stops := []func() bool{context.AfterFunc(ctx, s.hurry), context.AfterFunc(s.m.life, s.hurry)}
 	err := s.agree()
 	for _, stop := range stops {
 		stop()
@@ -97,28 +102,24 @@ func (s *sharing) conclude(ctx context.Context) error {
 }
 
 // group finds who is on this rank's host.
-func (h *Host) group(a *attempt) (*sharing, error) {
-	if h.path != autoPath && h.path != shmPath || h.port == nil {
+func (m *Mesh) group(a *attempt) (*sharing, error) {
+	if !m.cfg.Path.sharesMemory() || m.cfg.Site == [32]byte{} {
 		return nil, nil
 	}
-	s := &sharing{h: h, view: a.view, patience: shareTime}
-	mine := h.offer(direct.Ticket{})
+	s := &sharing{m: m, view: a.view, patience: shareTime}
 	for rank := range a.streams {
-		l := a.streams[rank][dataStream]
+		l := &a.streams[rank][dataStream]
 		switch {
 		case rank == a.self:
 			s.place = len(s.ranks)
-		case mine.Site == [32]byte{} || l.peer.Site != mine.Site:
+		case l.site != m.cfg.Site:
 			continue
-		case l.peer.path != autoPath && l.peer.path != shmPath:
+		case !l.wants.sharesMemory():
 			return nil, fmt.Errorf("rank %d does not want to share memory", rank)
 		}
 		s.ranks = append(s.ranks, rank)
-		if l.conn == nil || l.conn.Kind() != "unix" {
-			s.conns = append(s.conns, nil)
-			continue
-		}
-		s.conns = append(s.conns, l.conn)
+		c, _ := l.Stream.(line) // nil for this rank, too
+		s.conns = append(s.conns, c)
 	}
 	switch n := len(s.ranks); {
 	case n == 1:
@@ -150,7 +151,7 @@ func (s *sharing) limit(t time.Time) {
 func (s *sharing) deadline(t time.Time) {
 	for _, c := range s.conns {
 		if c != nil {
-			_ = c.SetDeadline(t)
+			_ = setDeadline(c, t)
 		}
 	}
 }
@@ -294,7 +295,7 @@ func (s *sharing) takeReady(place int, m shareMessage, files []*os.File) error {
 func (s *sharing) offer() (shareMessage, []*os.File) {
 	m := shareMessage{step: stepOffer}
 	bells, arenas := []*os.File{s.bell.File()}, []*os.File(nil)
-	if own := s.h.arenas.mine(s.h.id); own != nil {
+	if own := s.m.arenas.mine(s.m.id); own != nil {
 		m.mask, arenas = 1, append(arenas, own.File())
 	}
 	for place := range s.parts[1:] {
@@ -323,14 +324,14 @@ func (s *sharing) follow(failed error) error {
 }
 
 // answer speaks with the first rank up to its verdict.
-func (s *sharing) answer(first *direct.Conn, failed error) (shareMessage, error) {
+func (s *sharing) answer(first line, failed error) (shareMessage, error) {
 	ready := shareMessage{step: stepReady, mask: s.reached(), layout: shm.Layout}
 	var files []*os.File
 	if failed != nil {
 		ready.why = failed.Error()
 	} else {
 		files = append(files, s.bell.File())
-		if own := s.h.arenas.mine(s.h.id); own != nil {
+		if own := s.m.arenas.mine(s.m.id); own != nil {
 			files = append(files, own.File())
 		}
 	}
@@ -422,7 +423,7 @@ func (s *sharing) use(place int, withArena bool) error {
 		return nil
 	}
 	id := s.view.Members[s.ranks[place]].ID
-	if p.bytes, err = s.h.arenas.use(id, arena); err == nil {
+	if p.bytes, err = s.m.arenas.use(id, arena); err == nil {
 		p.user = id
 	}
 	return err
@@ -433,7 +434,7 @@ func (s *sharing) use(place int, withArena bool) error {
 func (s *sharing) copied(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
 	if s.own() == nil {
-		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.h.arenas.lack())
+		return fmt.Sprintf(format+": %v", s.ranks[s.place], s.m.arenas.lack())
 	}
 	if s.parts[slices.Index(s.ranks, rank)].user == "" {
 		return fmt.Sprintf(format, rank)
@@ -461,7 +462,7 @@ func (s *sharing) release() error {
 			errs = append(errs, p.rope.Close())
 		}
 		if p.user != "" {
-			errs = append(errs, s.h.arenas.drop(p.user))
+			errs = append(errs, s.m.arenas.drop(p.user))
 		}
 	}
 	if s.bell != nil {
@@ -481,5 +482,5 @@ func (s *sharing) own() *shm.Arena {
 	if s.parts[s.place].user == "" {
 		return nil
 	}
-	return s.h.arenas.mine(s.h.id)
+	return s.m.arenas.mine(s.m.id)
 }

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestAgreeWithBadFirst(t *testing.T) {
 		"ends later":   func(s *sharing) error { return errors.Join(takeAll(s), s.conns[1].Reset(), s.conns[2].Reset()) },
 		"garbage": func(s *sharing) error {
 			_, err1 := s.conns[1].Write(make([]byte, 100))
-			_, err2 := s.conns[2].Write(appendFrame(nil, wire.Data, nil))
+			_, err2 := s.conns[2].Write(wire.AppendFrame(nil, wire.Data, nil))
 			return errors.Join(err1, err2)
 		},
 		"another step":                    sendAll(shareMessage{step: stepAck}),
@@ -99,19 +99,19 @@ func TestAgreeCancelled(t *testing.T) {
 		if err := all[1-silent].conclude(ctx); !isPassing(err) {
 			t.Errorf("rank %d: %v", 1-silent, err)
 		}
-		h := all[1-silent].h
-		h.life = ctx
-		if err := crewOf(t, h, 1-silent).conclude(t.Context()); !isPassing(err) {
+		m := all[1-silent].m
+		m.life = ctx
+		if err := crewOf(t, m, 1-silent).conclude(t.Context()); !isPassing(err) {
 			t.Errorf("rank %d of a host that is closed: %v", 1-silent, err)
 		}
 	}
 }
 
 // crewOf is one of a crew of two, with that host.
-func crewOf(t *testing.T, h *Host, place int) *sharing {
+func crewOf(t *testing.T, m *Mesh, place int) *sharing {
 	t.Helper()
 	s := crew(t, 2)[place]
-	s.h = h
+	s.m = m
 	return s
 }
 

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -7,16 +7,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// The streams of a pair, by their number in the hello.
+// The streams of a pair, by the place of their Kind behind Data.
 const (
 	dataStream = iota
 	urgentStream
@@ -40,13 +38,56 @@ type attempt struct {
 	ended   bool
 	err     error
 	lastErr []error // by rank, of dials so far, for people
+
+	listening sync.WaitGroup // for what comes on urgent streams; added to before ended is set
+}
+
+// link is one of the two streams of a pair, and what is known of it.
+type link struct {
+	Stream
+	early *early // its reader while the attempt goes on, if it is an urgent one
+	path  event.Path
+	wants Path     // of the other side
+	site  [32]byte // of the other side
+}
+
+// end ends a link that no pair has.
+func (l *link) end(how func(Stream) error) {
+	_ = how(l.Stream)
+	if l.early != nil {
+		close(l.early.pair)
+	}
+}
+
+// early reads the first frame of an urgent stream while other streams of the view are still
+// missing: a peer that has all of its own may have revoked the view already.
+type early struct {
+	frames *stream
+	pair   chan *pair // of one element: who reads on when the view begins; closed if it does not
+	first  urgentFrame
+}
+
+func newEarly(s Stream) *early { return &early{frames: newStream(s), pair: make(chan *pair, 1)} }
+
+// listen ends the attempt if the view is revoked, and otherwise gives what comes to the pair.
+func (a *attempt) listen(rank int, e *early) {
+	e.first = e.frames.nextUrgent()
+	if e.first.err == nil && e.first.Kind == wire.Revoke {
+		a.fail(transport.DecodeCause(rank, e.first.body))
+	}
+	p := <-e.pair
+	a.listening.Done()
+	if p != nil {
+		defer p.t.working.Done()
+		p.readUrgent(e.first)
+	}
 }
 
 // Connect implements elastic.Network.
-func (h *Host) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := h.connect(ctx, v, self)
+func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := m.connect(ctx, v, self)
 	if err != nil {
-		return nil, fmt.Errorf("p2p: connect rank %d of %v: %w", self, v, err)
+		return nil, fmt.Errorf("mesh: connect rank %d of %v: %w", self, v, err)
 	}
 	return t, nil
 }
@@ -54,44 +95,48 @@ func (h *Host) Connect(ctx context.Context, v elastic.View, self int) (transport
 // connect gathers two streams per pair, by dialling and by waiting for dials, until all
 // are there or one cannot be had. There is no barrier at the end: a member that fails
 // resets its streams, which revokes those that have begun.
-func (h *Host) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
-	if self < 0 || self >= len(v.Members) || v.Members[self].ID != h.id {
-		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, h.id.Short())
+func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
+	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
+		return nil, fmt.Errorf("%w: %s is not that rank", collective.ErrArgument, m.id.Short())
 	}
-	if err := h.Introduce(v.Members); err != nil {
+	if err := m.Introduce(v.Members); err != nil {
 		return nil, err
 	}
-	if err := h.checkForgotten(v); err != nil {
-		return nil, err
+	viewer, _ := m.carrier.(Viewer)
+	if viewer != nil {
+		if err := viewer.Entering(v); err != nil {
+			return nil, err
+		}
 	}
-	h.throttle.enter(h.insiders(v))
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := newAttempt(ctx, v, self)
-	if err := h.enter(a); err != nil {
+	if err := m.enter(a); err != nil {
 		return nil, err
 	}
-	h.probeMissing(a)
-	h.straighten(v)
+	m.probeMissing(a)
 	var dials sync.WaitGroup
-	h.dialAll(ctx, a, &dials)
+	m.dialAll(ctx, a, &dials)
 	select {
 	case <-a.over:
 	case <-ctx.Done():
 		a.fail(a.blame(context.Cause(ctx)))
-	case <-h.done:
-		a.fail(fmt.Errorf("%w: host closed", transport.ErrClosed))
+	case <-m.done:
+		a.fail(errClosed())
 	}
 	cancel() // ends the dials
 	dials.Wait()
-	h.leave(a)
+	m.leave(a)
 	if a.err != nil {
+		a.listening.Wait()
 		return nil, a.err
 	}
-	h.throttle.enter(h.insiders(v)) // with the relays that have been found meanwhile
-	h.meetAll(v)
-	return h.start(outer, a)
+	m.links.meet(v)
+	if viewer != nil {
+		viewer.Entered(v)
+	}
+	return m.start(outer, a)
 }
 
 // newAttempt returns the attempt to gather the streams of v, which is over at once for a
@@ -109,8 +154,8 @@ func newAttempt(ctx context.Context, v elastic.View, self int) *attempt {
 
 // enter makes the attempt known to the handlers of streams, and gives it those that
 // came before.
-func (h *Host) enter(a *attempt) error {
-	waiting, err := h.register(a)
+func (m *Mesh) enter(a *attempt) error {
+	waiting, err := m.register(a)
 	for _, p := range waiting {
 		p.claimed <- a
 	}
@@ -118,21 +163,21 @@ func (h *Host) enter(a *attempt) error {
 }
 
 // register is the part of enter that needs the lock; it returns the streams to be told.
-func (h *Host) register(a *attempt) ([]*parkedStream, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (m *Mesh) register(a *attempt) ([]*parkedStream, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case h.closed:
-		return nil, fmt.Errorf("%w: host closed", transport.ErrClosed)
-	case a.view.Epoch < h.floor:
+	case m.closed:
+		return nil, errClosed()
+	case a.view.Epoch < m.floor:
 		return nil, fmt.Errorf("epoch %d is over", a.view.Epoch)
-	case h.attempts[a.hash] != nil:
+	case m.attempts[a.hash] != nil:
 		return nil, errors.New("already connecting")
 	}
-	h.attempts[a.hash] = a
-	h.floor = a.view.Epoch
+	m.attempts[a.hash] = a
+	m.floor = a.view.Epoch
 	var waiting []*parkedStream
-	h.parked = slices.DeleteFunc(h.parked, func(p *parkedStream) bool {
+	m.parked = slices.DeleteFunc(m.parked, func(p *parkedStream) bool {
 		if p.lineage == a.hash {
 			waiting = append(waiting, p)
 			return true
@@ -143,18 +188,18 @@ func (h *Host) register(a *attempt) ([]*parkedStream, error) {
 }
 
 // leave undoes enter. After a success streams of this epoch and older are refused.
-func (h *Host) leave(a *attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.attempts, a.hash)
+func (m *Mesh) leave(a *attempt) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.attempts, a.hash)
 	if a.err == nil {
-		h.floor = max(h.floor, a.view.Epoch+1)
+		m.floor = max(m.floor, a.view.Epoch+1)
 	}
 }
 
 // dialAll opens the streams to all lower ranks, in goroutines counted by dials. Higher
 // ranks open theirs to this one.
-func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
+func (m *Mesh) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 	turns := make(chan struct{}, maxDials)
 	for back := range a.self {
 		rank := a.self - 1 - back // the nearest first: else all would begin with rank 0
@@ -166,7 +211,7 @@ func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 					return
 				}
 				defer func() { <-turns }()
-				if err := h.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil {
+				if err := m.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil {
 					a.fail(a.blameFor(rank, err))
 				}
 			})
@@ -176,89 +221,72 @@ func (h *Host) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 
 // dial opens one stream and exchanges hellos, again and again until it succeeds or
 // must give up.
-func (h *Host) dial(ctx context.Context, a *attempt, rank, number int) error {
-	id, err := idOf(string(a.view.Members[rank].ID))
-	if err != nil {
-		return err
-	}
-	return h.retry(ctx, id, func(ctx context.Context) error {
-		s, err := h.join(ctx, id, a, rank, number)
+func (m *Mesh) dial(ctx context.Context, a *attempt, rank, number int) error {
+	return m.retry(ctx, func() error {
+		l, err := m.join(ctx, a, rank, number)
 		if err != nil {
 			a.note(rank, err)
 			return err
 		}
-		a.put(rank, number, s)
+		a.put(rank, number, l)
 		return nil
 	})
 }
 
 // join opens one stream and says hello. The answer comes when the other side has entered
-// the view, too; it is the first that comes back, the protocol being known to both.
-func (h *Host) join(ctx context.Context, id peer.ID, a *attempt, rank, number int) (link, error) {
-	s, err := h.open(ctx, id, dataProtocol)
+// the view, too.
+func (m *Mesh) join(ctx context.Context, a *attempt, rank, number int) (link, error) {
+	s, err := m.carrier.Open(ctx, a.view.Members[rank].ID, Data+Kind(number))
 	if err != nil {
 		return link{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	l, err := h.shakeHands(ctx, s, a, rank, number)
+	l, err := m.shakeHands(ctx, s, a, rank)
 	if !stop() && err == nil {
 		_ = l.Reset()
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = s.Reset()
-		return link{}, refusal(err)
+		return link{}, err
 	}
 	return l, nil
 }
 
-// shakeHands exchanges hellos, and for the data stream offers of better ways.
-func (h *Host) shakeHands(ctx context.Context, s *lazyStream, a *attempt, rank, number int) (link, error) {
-	b, err := appendHello(nil, h.greeting(a, number))
-	if number == dataStream {
-		b = appendOffer(b, h.offer(direct.Ticket{}))
+// shakeHands exchanges hellos, and finds a better way if there is one.
+func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank int) (link, error) {
+	if err := sendHello(s, m.greeting(a)); err != nil {
+		return link{}, err
 	}
+	answer, err := readHello(s)
 	if err == nil {
-		_, err = s.Write(b)
-	}
-	var answer wire.Greeting
-	if err == nil {
-		answer, err = readHello(s)
-	}
-	if err == nil {
-		err = h.check(a, answer, rank, number)
+		err = m.check(a, answer, rank)
 	}
 	if err != nil {
 		return link{}, err
 	}
-	if number != dataStream {
-		return streamLink(s.Stream), nil
-	}
-	theirs, err := readOffer(s)
-	if err != nil {
-		return link{}, err
-	}
-	return h.better(ctx, s.Stream, theirs)
+	return upgrade(ctx, s, answer, true)
 }
 
-// greeting returns the hello of this rank.
-func (h *Host) greeting(a *attempt, number int) wire.Greeting {
-	return wire.Greeting{Epoch: a.view.Epoch, Lineage: a.hash, Rank: uint32(a.self), Stream: uint8(number), Job: h.job}
-}
-
-// check compares a hello with what rank should say on the stream of that number.
-func (h *Host) check(a *attempt, g wire.Greeting, rank, number int) error {
-	want := h.greeting(a, number)
-	want.Rank = uint32(rank)
-	if g != want {
-		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
+// upgrade returns the link over the best stream that both sides want in place of s, on which
+// the other side has said g.
+func upgrade(ctx context.Context, s Stream, g wire.Greeting, opener bool) (link, error) {
+	if u, ok := s.(Upgrader); ok {
+		var err error
+		if s, err = u.Upgrade(ctx, opener); err != nil {
+			return link{}, err
+		}
 	}
-	return nil
+	return link{Stream: s, path: s.Path(), wants: Path(g.Path), site: g.Site}, nil
 }
 
 // put adds a stream. One that comes again replaces the first, of which its opener has
 // despaired; one that comes too late is reset.
 func (a *attempt) put(rank, number int, l link) {
+	if number == urgentStream {
+		l.early = newEarly(l.Stream)
+	}
+
 	a.mu.Lock()
 	old := a.streams[rank][number]
 	late, last := a.ended, false
@@ -266,15 +294,19 @@ func (a *attempt) put(rank, number int, l link) {
 		old = l
 	} else {
 		a.streams[rank][number] = l
-		if old.line == nil {
+		if l.early != nil {
+			a.listening.Add(1)
+			go a.listen(rank, l.early)
+		}
+		if old.Stream == nil {
 			a.missing--
 		}
 		last = a.missing == 0
 		a.ended = last
 	}
 	a.mu.Unlock()
-	if old.line != nil {
-		_ = old.Reset()
+	if old.Stream != nil {
+		old.end(Stream.Reset)
 	}
 	if last {
 		close(a.over)
@@ -290,16 +322,16 @@ func (a *attempt) fail(err error) {
 	}
 	a.ended, a.err = true, err
 	a.mu.Unlock()
-	a.end(line.Reset)
+	a.end(Stream.Reset)
 	close(a.over)
 }
 
-// end ends all lines of an attempt that is over: nobody adds to them any more.
-func (a *attempt) end(how func(line) error) {
+// end ends all streams of an attempt that is over: nobody adds to them any more.
+func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
 		for _, l := range pair {
-			if l.line != nil {
-				_ = how(l.line)
+			if l.Stream != nil {
+				l.end(how)
 			}
 		}
 	}
@@ -321,7 +353,7 @@ func (a *attempt) blame(cause error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for rank, pair := range a.streams {
-		if rank == a.self || pair[dataStream].line != nil && pair[urgentStream].line != nil {
+		if rank == a.self || pair[dataStream].Stream != nil && pair[urgentStream].Stream != nil {
 			continue
 		}
 		why := errors.New("did not connect in time")

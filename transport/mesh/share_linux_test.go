@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
-	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
@@ -52,47 +51,32 @@ func crew(t *testing.T, n int) []*sharing {
 	all := make([]*sharing, n)
 	for i := range all {
 		id := elastic.ID(fmt.Sprint("peer ", i))
-		h := &Host{id: id, arenas: newArenas(), life: context.Background()}
+		m := &Mesh{id: id, arenas: newArenas(), life: context.Background()}
 		t.Cleanup(func() {
-			if err := h.arenas.close(); err != nil {
+			if err := m.arenas.close(); err != nil {
 				t.Error(err)
 			}
 		})
 		v.Members = append(v.Members, elastic.Member{ID: id})
-		all[i] = &sharing{h: h, place: i, conns: make([]*direct.Conn, n), parts: make([]part, n), patience: hang}
+		all[i] = &sharing{m: m, place: i, conns: make([]line, n), parts: make([]part, n), patience: hang}
 	}
-	port, err := direct.Open(direct.Config{Unix: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
+	p := newPlug(t)
 	for i, s := range all {
 		s.view = v
 		for j := range n {
 			s.ranks = append(s.ranks, j)
 		}
 		for j := range i {
-			s.conns[j], all[j].conns[i] = wired(t, port)
+			s.conns[j], all[j].conns[i] = wired(t, p)
 		}
 	}
 	return all
 }
 
 // wired returns both ends of a Unix socket.
-func wired(t *testing.T, port *direct.Port) (*direct.Conn, *direct.Conn) {
+func wired(t *testing.T, p plug) (line, line) {
 	t.Helper()
-	o := port.Offer(direct.NewTicket())
-	to, ok := o.ByUnix()
-	if !ok {
-		t.Skip("no Unix sockets")
-	}
-	w := port.Expect(o.Ticket, nil)
-	defer w.Cancel()
-	a, err := direct.Dial(t.Context(), to, o.Ticket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := w.Wait(t.Context())
+	a, b, err := p.pair(t.Context(), "a", "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +133,7 @@ func TestAgree(t *testing.T) {
 	for _, n := range []int{2, 3, 6} {
 		all := crew(t, n)
 		for _, s := range all {
-			s.h.arenas.mine(s.h.id).Bytes()[s.place] = byte(s.place + 1)
+			s.m.arenas.mine(s.m.id).Bytes()[s.place] = byte(s.place + 1)
 		}
 		errs := make(chan error)
 		for _, s := range all {
@@ -166,7 +150,7 @@ func TestAgree(t *testing.T) {
 					t.Errorf("%d ranks: at rank %d the arena of rank %d has %d", n, s.place, place, got)
 				}
 			}
-			if s.own() != s.h.arenas.mine(s.h.id) || s.own() == nil {
+			if s.own() != s.m.arenas.mine(s.m.id) || s.own() == nil {
 				t.Errorf("rank %d has another arena", s.place)
 			}
 		}
@@ -222,7 +206,7 @@ type misfit struct {
 }
 
 // first is the line to the first rank.
-func first(s *sharing) *direct.Conn { return s.conns[0] }
+func first(s *sharing) line { return s.conns[0] }
 
 // oddly is ready in another way than it should be.
 func oddly(change func(*shareMessage)) func(*sharing) error {
@@ -259,11 +243,11 @@ func misfits() map[string]misfit {
 			return err
 		}, "not an elrun frame"},
 		"another frame": {func(s *sharing) error {
-			_, err := first(s).Write(appendFrame(nil, wire.Data, nil))
+			_, err := first(s).Write(wire.AppendFrame(nil, wire.Data, nil))
 			return err
 		}, "got data"},
 		"a short message": {func(s *sharing) error {
-			_, err := first(s).Write(appendFrame(nil, wire.Share, []byte{stepReady}))
+			_, err := first(s).Write(wire.AppendFrame(nil, wire.Share, []byte{stepReady}))
 			return err
 		}, "read share"},
 		"another step": {oddly(func(m *shareMessage) { m.step = stepAck }), "step 3, not 1"},
@@ -277,7 +261,7 @@ func misfits() map[string]misfit {
 		"no bell":        {with(func() []*os.File { return []*os.File{memory(false)} }), "could block"},
 		"no arena":       {with(func() []*os.File { return []*os.File{counter(), memory(false)} }), "could shrink"},
 		"late files": {func(s *sharing) error {
-			b := appendFrame(nil, wire.Share, new(shareMessage).append(nil))
+			b := wire.AppendFrame(nil, wire.Share, new(shareMessage).append(nil))
 			_, err := first(s).Write(b[:wire.HeaderSize])
 			files := pipes(1)
 			defer closeFiles(files)
@@ -349,10 +333,10 @@ func TestAgreeWithMisfit(t *testing.T) {
 }
 
 // stillOpen sends a byte each way. What has come too late for sharing may be before it.
-func stillOpen(t *testing.T, a, b *direct.Conn) {
+func stillOpen(t *testing.T, a, b line) {
 	t.Helper()
-	for _, c := range [][2]*direct.Conn{{a, b}, {b, a}} {
-		if err := c[0].WriteTwo(appendFrame(nil, wire.Signal, []byte{7}), nil); err != nil {
+	for _, c := range [][2]line{{a, b}, {b, a}} {
+		if _, err := c[0].Write(wire.AppendFrame(nil, wire.Signal, []byte{7})); err != nil {
 			t.Error(err)
 			continue
 		}

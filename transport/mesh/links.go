@@ -1,6 +1,7 @@
-package p2p
+package mesh
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/elrun/elrun/elastic"
@@ -27,14 +28,15 @@ type links struct {
 	changed *sync.Cond         // queue or stopped
 	open    map[elastic.ID]int // streams
 	queue   []elastic.PeerEvent
-	waiting map[elastic.ID]int // bytes of messages that the reader has not got
+	waiting map[elastic.ID]int  // bytes of messages that the reader has not got
+	met     map[elastic.ID]bool // those of whom there was a stream, or a view
 	stopped bool
 }
 
 // newLinks starts the goroutine that hands out the events; stop ends it.
 func newLinks(onDown func(elastic.ID)) *links {
 	l := &links{onDown: onDown, out: make(chan elastic.PeerEvent), gone: make(chan struct{}),
-		open: make(map[elastic.ID]int), waiting: make(map[elastic.ID]int)}
+		open: make(map[elastic.ID]int), waiting: make(map[elastic.ID]int), met: make(map[elastic.ID]bool)}
 	l.changed = sync.NewCond(&l.mu)
 	l.pump.Go(l.run)
 	return l
@@ -44,9 +46,27 @@ func newLinks(onDown func(elastic.ID)) *links {
 func (l *links) up(id elastic.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.met[id] = true
 	if l.open[id]++; l.open[id] == 1 {
 		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerUp})
 	}
+}
+
+// meet notes that all members of v have been there, and forgets others that are gone.
+func (l *links) meet(v elastic.View) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.met, func(id elastic.ID, _ bool) bool { return l.open[id] == 0 })
+	for _, m := range v.Members {
+		l.met[m.ID] = true
+	}
+}
+
+// seen reports whether a peer is up, and whether it has ever been.
+func (l *links) seen(id elastic.ID) (up, met bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open[id] > 0, l.met[id]
 }
 
 // down counts one stream less, which ended with err.

@@ -1,4 +1,4 @@
-package p2p
+package mesh
 
 import (
 	"context"
@@ -7,32 +7,32 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/internal/direct"
 )
 
 // start makes the transport of an attempt that has all lines.
-func (h *Host) start(ctx context.Context, a *attempt) (*Transport, error) {
-	s, why := h.share(ctx, a)
-	h.arenas.keep(a.view)
-	lone := h.note(a, s, why)
+func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
+	s, why := m.share(ctx, a)
+	m.arenas.keep(a.view)
+	lone := m.note(a, s, why)
 	var err error
 	switch {
 	case ctx.Err() != nil:
 		err = a.blame(context.Cause(ctx))
 	case lone >= 0:
-		err = h.unshared(a, lone, why)
+		err = m.unshared(a, lone, why)
 	}
 	if err == nil {
-		h.begun.Store(true)
-		return newTransport(h.done, a, s), nil
+		m.begun.Store(true)
+		return newTransport(m.done, a, s), nil
 	}
+	defer a.listening.Wait()
 	if s != nil {
 		err = errors.Join(err, s.release())
 	}
 	if errors.Is(err, elastic.ErrNoView) {
-		a.end(line.Close) // the others shall find out by themselves, from all that was written
+		a.end(Stream.Close) // the others shall find out by themselves, from all that was written
 	} else {
-		a.end(line.Reset)
+		a.end(Stream.Reset)
 	}
 	return nil, err
 }
@@ -40,8 +40,8 @@ func (h *Host) start(ctx context.Context, a *attempt) (*Transport, error) {
 // note writes down on the links whether memory is shared, and why not where it could be, or
 // why calls copy vectors though it is. It returns the first rank with which it is not though
 // one of the two insists; -1 if there is none.
-func (h *Host) note(a *attempt, s *sharing, why error) int {
-	mine, lone := h.offer(direct.Ticket{}), -1
+func (m *Mesh) note(a *attempt, s *sharing, why error) int {
+	lone := -1
 	for rank := range a.streams {
 		l := &a.streams[rank][dataStream]
 		if rank == a.self {
@@ -51,10 +51,10 @@ func (h *Host) note(a *attempt, s *sharing, why error) int {
 			l.path.Kind, l.path.Why = "shm", s.copied(rank)
 			continue
 		}
-		if sameSite(mine, &l.peer) && l.path.Why == "" && why != nil {
+		if m.sameSite(l) && l.path.Why == "" && why != nil {
 			l.path.Why = why.Error()
 		}
-		if lone < 0 && (h.path == shmPath || l.peer.path == shmPath) {
+		if lone < 0 && (m.cfg.Path == ShmPath || l.wants == ShmPath) {
 			lone = rank
 		}
 	}
@@ -65,8 +65,8 @@ func (h *Host) note(a *attempt, s *sharing, why error) int {
 // it or this one wants nothing else, because of why, if that is known. Nor will there be
 // any in the next view, unless what happened was passing, or the other is a newcomer to a
 // session that this host has been in: then it is that one which has to go.
-func (h *Host) unshared(a *attempt, rank int, why error) error {
-	apart := h.apart(a, rank)
+func (m *Mesh) unshared(a *attempt, rank int, why error) error {
+	apart := m.apart(a, rank)
 	if why == nil {
 		why = apart
 	}
@@ -74,25 +74,28 @@ func (h *Host) unshared(a *attempt, rank int, why error) error {
 	switch {
 	case errors.As(why, new(passing)):
 		return err
-	case apart != nil && h.begun.Load():
+	case apart != nil && m.begun.Load():
 		return a.lost(rank, err)
 	}
 	return fmt.Errorf("%w: %w", elastic.ErrNoView, err)
 }
 
+// sameSite reports whether this end and that of a link may share a kernel, and want to make
+// use of it.
+func (m *Mesh) sameSite(l *link) bool {
+	return m.cfg.Path <= UnixPath && l.wants <= UnixPath && m.cfg.Site == l.site && l.site != [32]byte{}
+}
+
 // apart returns why two ranks cannot share memory whatever happens, or nil.
-func (h *Host) apart(a *attempt, rank int) error {
-	mine, theirs := h.offer(direct.Ticket{}), &a.streams[rank][dataStream].peer
-	for _, o := range []*offer{mine, theirs} {
-		if o.path != autoPath && o.path != shmPath {
-			who := a.self
-			if o == theirs {
-				who = rank
-			}
-			return fmt.Errorf("rank %d wants the transport %s", who, pathNames()[o.path])
-		}
+func (m *Mesh) apart(a *attempt, rank int) error {
+	l := &a.streams[rank][dataStream]
+	if !m.cfg.Path.sharesMemory() {
+		return fmt.Errorf("rank %d wants the transport %s", a.self, m.cfg.Path)
 	}
-	if mine.Site != theirs.Site || mine.Site == [32]byte{} {
+	if !l.wants.sharesMemory() {
+		return fmt.Errorf("rank %d wants the transport %s", rank, l.wants)
+	}
+	if m.cfg.Site != l.site || l.site == [32]byte{} {
 		return fmt.Errorf("ranks %d and %d are not on one host", min(a.self, rank), max(a.self, rank))
 	}
 	return nil

@@ -1,11 +1,9 @@
-package p2p
+package mesh
 
 import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/wire"
@@ -29,9 +27,9 @@ type parkedStream struct {
 	claimed chan *attempt // of one element, so that claiming never blocks
 }
 
-// acceptData handles a data stream that a member opened: it joins the Connect of its
-// view, now or when that begins, or is reset.
-func (h *Host) acceptData(s network.Stream) {
+// acceptLine handles a stream of frames that a member opened: it joins the Connect of its
+// view, now or when that begins, or is refused.
+func (m *Mesh) acceptLine(k Kind, s Stream) {
 	if err := s.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
 		_ = s.Reset()
 		return
@@ -41,74 +39,70 @@ func (h *Host) acceptData(s network.Stream) {
 		_ = s.Reset()
 		return
 	}
-	from := elastic.ID(s.Conn().RemotePeer().String())
-	a, parked, code := h.find(from, g)
+	a, parked, why := m.find(s.Peer(), g)
 	if parked != nil {
-		a = h.wait(parked)
+		a = m.wait(parked)
 	}
 	switch {
-	case code != 0:
-		refuse(s, code)
-		return
+	case why != wanted:
+		refuse(s, why)
 	case a == nil:
 		_ = s.Reset() // it may come again
-		return
+	case !m.belongs(a, g, s.Peer()):
+		refuse(s, refused)
+	default:
+		m.admit(a, g, int(k-Data), s)
 	}
-	if !h.belongs(a, g, from) {
-		refuse(s, refusedCode)
-		return
-	}
-	h.admit(a, g, s)
 }
 
 // find returns the attempt that g belongs to; if there is none, g parked until there is
-// one; if there cannot be one, the code that says why.
-func (h *Host) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, network.StreamErrorCode) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if a := h.attempts[g.Lineage]; a != nil {
-		return a, nil, 0
+// one; if there cannot be one, the reason.
+func (m *Mesh) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a := m.attempts[g.Lineage]; a != nil {
+		return a, nil, wanted
 	}
-	for _, a := range h.attempts {
+	for _, a := range m.attempts {
 		if a.view.Epoch == g.Epoch {
-			return nil, nil, refusedCode // another view of the epoch that this host is entering
+			return nil, nil, refused // another view of the epoch that this host is entering
 		}
 	}
 	switch {
-	case g.Job != h.job:
-		return nil, nil, refusedCode
-	case g.Epoch < h.floor || h.closed:
-		return nil, nil, staleCode
+	case g.Job != m.cfg.Job:
+		return nil, nil, refused
+	case g.Epoch < m.floor || m.closed:
+		return nil, nil, stale
 	}
 	// An attempt that begins from now on finds it there.
 	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
-	h.parkLocked(p)
-	return nil, p, 0
+	m.parkLocked(p)
+	return nil, p, wanted
 }
 
 // wait returns the attempt that claims p; it returns nil when time is up, the host
 // closes, or the peer parks too many others.
-func (h *Host) wait(p *parkedStream) *attempt {
+func (m *Mesh) wait(p *parkedStream) *attempt {
 	timer := time.NewTimer(parkTime)
 	defer timer.Stop()
 	select {
 	case a := <-p.claimed:
 		return a
 	case <-timer.C:
-	case <-h.done:
+	case <-m.done:
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.unparkLocked(p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unparkLocked(p)
 	return nil
 }
 
 // parkLocked adds p, in place of the peer's oldest if it has too many: of that the peer
 // has despaired.
-func (h *Host) parkLocked(p *parkedStream) {
+func (m *Mesh) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
-	for _, o := range h.parked {
+	for _, o := range m.parked {
 		if o.peer != p.peer {
 			continue
 		}
@@ -116,42 +110,41 @@ func (h *Host) parkLocked(p *parkedStream) {
 			oldest = o
 		}
 	}
-	h.parked = append(h.parked, p)
+	m.parked = append(m.parked, p)
 	if count >= maxParked {
-		h.unparkLocked(oldest)
+		m.unparkLocked(oldest)
 		oldest.claimed <- nil // never blocks: who claims has unparked, and has the lock
 	}
 }
 
 // unparkLocked forgets p.
-func (h *Host) unparkLocked(p *parkedStream) {
-	h.parked = slices.DeleteFunc(h.parked, func(o *parkedStream) bool { return o == p })
+func (m *Mesh) unparkLocked(p *parkedStream) {
+	m.parked = slices.DeleteFunc(m.parked, func(o *parkedStream) bool { return o == p })
 }
 
-// belongs reports whether g is the hello of the member with ID from, which the
-// handshake proved, to this rank; all else is the peer's word.
-func (h *Host) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
+// belongs reports whether g is the hello of the member with ID from, which the carrier
+// has proved, to this rank; all else is the peer's word.
+func (m *Mesh) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
 	rank := int(g.Rank)
 	return rank > a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&
-		g.Stream < streamsPerPair && h.check(a, g, rank, int(g.Stream)) == nil
+		m.check(a, g, rank) == nil
 }
 
 // admit answers the hello and gives the stream to the attempt.
-func (h *Host) admit(a *attempt, g wire.Greeting, s network.Stream) {
-	number := int(g.Stream)
-	err := s.SetDeadline(time.Now().Add(helloTime))
-	var l link
-	switch {
-	case err != nil:
-	case number == dataStream:
-		ctx, cancel := context.WithTimeout(a.ctx, helloTime)
-		l, err = h.answerOffer(ctx, s, h.greeting(a, number))
-		cancel()
-	default:
-		l, err = streamLink(s), sendHello(s, h.greeting(a, number))
+func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) {
+	ctx, cancel := context.WithTimeout(a.ctx, helloTime)
+	defer cancel()
+	err := setDeadline(s, time.Now().Add(helloTime))
+	if err == nil {
+		err = sendHello(s, m.greeting(a))
 	}
-	if err == nil && l.conn == nil {
-		err = s.SetDeadline(time.Time{})
+	var l link
+	if err == nil {
+		l, err = upgrade(ctx, s, g, false)
+	}
+	if err == nil {
+		s = l.Stream
+		err = setDeadline(s, time.Time{})
 	}
 	if err != nil {
 		_ = s.Reset()

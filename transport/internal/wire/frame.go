@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"fmt"
+	"io"
+	"slices"
+)
+
+// AppendFrame appends a frame of one of the kinds without an envelope to b.
+func AppendFrame(b []byte, kind Kind, body []byte) []byte {
+	var head [HeaderSize]byte
+	h := Header{Kind: kind, Length: uint64(len(body))}
+	h.Encode(&head)
+	return append(append(b, head[:]...), body...)
+}
+
+// ReadFrame reads a frame that must be of one of the given kinds, and returns which.
+func ReadFrame(r io.Reader, kinds ...Kind) (Kind, []byte, error) {
+	var head [HeaderSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
+	}
+	h, err := DecodeHeader(&head)
+	if err == nil && !slices.Contains(kinds, h.Kind) {
+		err = fmt.Errorf("got %v: %w", h.Kind, ErrFormat)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
+	}
+	body := make([]byte, h.Length)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, nil, fmt.Errorf("read %v: %w", kinds[0], err)
+	}
+	return h.Kind, body, nil
+}

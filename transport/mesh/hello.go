@@ -1,0 +1,91 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// Why a peer does not want a stream.
+var (
+	// errRefused: it is of another job, or the peer is not in that view.
+	errRefused = errors.New("refused: another job or view")
+	// errStale: it is of an epoch that the peer has done with.
+	errStale = errors.New("the peer has gone on to a later view")
+)
+
+// refusal is the payload of a Refuse frame, which answers a hello.
+type refusal byte
+
+// The refusals. wanted stands for none.
+const (
+	wanted refusal = iota
+	refused
+	stale
+)
+
+// error returns what a refusal means.
+func (r refusal) error() error {
+	if r == stale {
+		return final{errStale}
+	}
+	return final{errRefused}
+}
+
+// refuseTime is how long a refusal may take to be written.
+const refuseTime = 5 * time.Second
+
+// refuse answers a hello with a refusal, and ends the stream behind it.
+func refuse(s Stream, r refusal) {
+	err := s.SetWriteDeadline(time.Now().Add(refuseTime))
+	if err == nil {
+		_, err = s.Write(wire.AppendFrame(nil, wire.Refuse, []byte{byte(r)}))
+	}
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	_ = s.Close()
+}
+
+// sendHello writes g as a Hello frame, in one piece.
+func sendHello(w io.Writer, g wire.Greeting) error {
+	body, err := g.Append(nil)
+	if err == nil {
+		_, err = w.Write(wire.AppendFrame(nil, wire.Hello, body))
+	}
+	return err
+}
+
+// readHello reads a Hello frame, or the refusal that comes in its place.
+func readHello(r io.Reader) (wire.Greeting, error) {
+	kind, body, err := wire.ReadFrame(r, wire.Hello, wire.Refuse)
+	switch {
+	case err != nil:
+		return wire.Greeting{}, err
+	case kind == wire.Refuse && len(body) == 1:
+		return wire.Greeting{}, refusal(body[0]).error()
+	case kind == wire.Refuse:
+		return wire.Greeting{}, fmt.Errorf("read hello: %d bytes of refusal: %w", len(body), wire.ErrFormat)
+	}
+	return wire.DecodeGreeting(body)
+}
+
+// greeting returns the hello of this rank.
+func (m *Mesh) greeting(a *attempt) wire.Greeting {
+	return wire.Greeting{Epoch: a.view.Epoch, Lineage: a.hash, Rank: uint32(a.self), Job: m.cfg.Job,
+		Path: uint8(m.cfg.Path), Site: m.cfg.Site}
+}
+
+// check compares a hello with what rank should say. What it wants is its own.
+func (m *Mesh) check(a *attempt, g wire.Greeting, rank int) error {
+	want := m.greeting(a)
+	want.Rank, want.Path, want.Site = uint32(rank), g.Path, g.Site
+	if g != want || g.Path >= uint8(paths) {
+		return final{fmt.Errorf("%w: said job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/direct"
+)
+
+const hang = 4 * time.Minute
+
+// sock is a Unix socket as a Stream that passes files.
+type sock struct {
+	*direct.Conn
+	peer elastic.ID
+}
+
+func (s sock) Peer() elastic.ID { return s.peer }
+func (s sock) Path() event.Path { return event.Path{Kind: "unix"} }
+
+// plug makes pairs of Unix sockets.
+type plug struct{ port *direct.Port }
+
+func newPlug(t testing.TB) plug {
+	t.Helper()
+	port, err := direct.Open(direct.Config{Unix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	if o := port.Offer(direct.NewTicket()); o.Socket == "" {
+		t.Skip("no Unix sockets")
+	}
+	return plug{port}
+}
+
+// pair returns both ends of a socket.
+func (p plug) pair(ctx context.Context, a, b elastic.ID) (toB, toA sock, err error) {
+	o := p.port.Offer(direct.NewTicket())
+	to, _ := o.ByUnix()
+	w := p.port.Expect(o.Ticket, nil)
+	defer w.Cancel()
+	near, err := direct.Dial(ctx, to, o.Ticket, nil)
+	if err != nil {
+		return sock{}, sock{}, err
+	}
+	far, err := w.Wait(ctx)
+	if err != nil {
+		return sock{}, sock{}, errors.Join(err, near.Close())
+	}
+	return sock{near, b}, sock{far, a}, nil
+}
+
+// house is a host whose processes reach each other by Unix sockets alone.
+type house struct {
+	plug
+	mu   sync.Mutex
+	ends map[elastic.ID]*lodger
+}
+
+// lodger is the Carrier of a process.
+type lodger struct {
+	*house
+	id     elastic.ID
+	take   func(Kind, Stream)
+	taking sync.WaitGroup
+
+	closed bool // guarded by the house's mu
+	open   []Stream
+}
+
+func (l *lodger) ID() elastic.ID                     { return l.id }
+func (l *lodger) Introduce([]elastic.Member) error   { return nil }
+func (l *lodger) Handle(take func(k Kind, s Stream)) { l.take = take }
+func (l *lodger) HangUp(elastic.ID)                  {}
+
+// add has a stream end with the process.
+func (l *lodger) add(s Stream) bool {
+	if !l.closed {
+		l.open = append(l.open, s)
+	}
+	return !l.closed
+}
+
+func (l *lodger) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error) {
+	near, far, err := l.pair(ctx, l.id, to)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	other := l.ends[to]
+	if other == nil || !l.add(near) || !other.add(far) {
+		return nil, errors.Join(elastic.ErrGone, near.Close(), far.Close())
+	}
+	other.taking.Go(func() { other.take(k, far) })
+	return near, nil
+}
+
+func (l *lodger) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	for _, s := range l.open {
+		_ = s.Reset()
+	}
+	l.taking.Wait()
+	return nil
+}
+
+// party starts a process of one host for each way in which its data may travel.
+func party(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
+	t.Helper()
+	h := &house{plug: newPlug(t), ends: make(map[elastic.ID]*lodger)}
+	var ms []*Mesh
+	v := elastic.View{Epoch: 1}
+	for i, way := range ways {
+		l := &lodger{house: h, id: elastic.ID(fmt.Sprint("peer ", i))}
+		m := New(l, Config{Job: "test", Path: Path(slices.Index(Paths(), way)), Site: [32]byte{1}})
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		h.mu.Lock()
+		h.ends[l.id] = l
+		h.mu.Unlock()
+		ms = append(ms, m)
+		v.Members = append(v.Members, elastic.Member{ID: l.id, Index: i})
+	}
+	return ms, v
+}
+
+// following returns the view after v, of some of its members.
+func following(v elastic.View, ranks ...int) elastic.View {
+	next := elastic.View{Epoch: v.Epoch + 1, Parent: v.Hash()}
+	for _, r := range ranks {
+		next.Members = append(next.Members, v.Members[r])
+	}
+	return next
+}
+
+// mustMeet enters a view; ms are in rank order.
+func mustMeet(t testing.TB, ms []*Mesh, v elastic.View) []*Transport {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	ts, errs := make([]*Transport, len(ms)), make([]error, len(ms))
+	var all sync.WaitGroup
+	for rank := range ms {
+		all.Go(func() { ts[rank], errs[rank] = ms[rank].connect(ctx, v, rank) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+// endAll ends transports as ranks do, all at once.
+func endAll(t testing.TB, ts []*Transport) {
+	t.Helper()
+	done := make(chan error)
+	for _, e := range ts {
+		go func() { done <- e.Close() }()
+	}
+	for range ts {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// talk sends a message from each rank to each other.
+func talk(t testing.TB, ts []*Transport) {
+	t.Helper()
+	for a, from := range ts {
+		for b := range ts {
+			if a == b {
+				continue
+			}
+			if err := from.Send(t.Context(), b, transport.Envelope{Seq: 1}, []byte{byte(a)}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for b, to := range ts {
+		for a := range ts {
+			if a == b {
+				continue
+			}
+			got := []byte{255}
+			if err := to.Recv(t.Context(), a, transport.Envelope{Seq: 1}, got); err != nil || got[0] != byte(a) {
+				t.Errorf("from %d to %d came %d, %v", a, b, got[0], err)
+			}
+		}
+	}
+}
+
+// wantPath checks how rank a reaches rank b.
+func wantPath(t testing.TB, ts []*Transport, a, b int, kind, why string) {
+	t.Helper()
+	p := ts[a].Path(b)
+	if p.Kind != kind || !strings.Contains(p.Why, why) || (why == "") != (p.Why == "") {
+		t.Errorf("rank %d reaches %d by %s (%s), want %s (%s)", a, b, p.Kind, p.Why, kind, why)
+	}
+}
+
+// hurryAway closes meshes before the test looks for what they have left open.
+func hurryAway(t testing.TB, ms []*Mesh) {
+	t.Helper()
+	for _, m := range ms {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

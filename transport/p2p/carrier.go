@@ -1,0 +1,252 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// carrier is a Host as what carries the streams of its mesh.
+type carrier struct{ h *Host }
+
+// protocolOf returns the protocol of streams of a kind.
+func protocolOf(k mesh.Kind) protocol.ID {
+	return [mesh.Kinds]protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol}[k]
+}
+
+// ID implements mesh.Carrier.
+func (c carrier) ID() elastic.ID { return c.h.id }
+
+// Introduce implements mesh.Carrier.
+func (c carrier) Introduce(members []elastic.Member) error { return c.h.Introduce(members) }
+
+// Open implements mesh.Carrier.
+func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
+	id, err := idOf(string(to))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", mesh.ErrBadID, err)
+	}
+	if c.h.gate.isBanned(id) {
+		return nil, mesh.ErrBanned
+	}
+	for {
+		s, err := c.h.openOnce(ctx, id, k)
+		switch {
+		case err == nil:
+			return s, nil
+		case refused(err) && c.h.gate.settling(id) == 0:
+			return nil, fmt.Errorf("%w: %w", elastic.ErrGone, err)
+		case refused(err) || ctx.Err() != nil || !c.h.gate.moved(id):
+			return nil, err
+		}
+		// What failed was to try one address of several.
+	}
+}
+
+// openOnce opens a stream of a kind by libp2p. Of Control the peer must have taken it: one that
+// does not know this host yet resets it, and a message would be lost.
+func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stream, error) {
+	h.swarm.Backoff().Clear(id) // whoever calls has pauses of its own
+	raw, err := h.open(h.patience(ctx, h.failedDials(id)), id, protocolOf(k))
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{lazyStream: raw, h: h}
+	switch k {
+	case mesh.Control:
+		if err := h.negotiate(ctx, raw); err != nil {
+			return nil, err
+		}
+		h.reserve(raw.Conn())
+	case mesh.Data:
+		raw.after = appendOffer(nil, h.offer(direct.Ticket{}))
+		return upgradable{s}, nil
+	}
+	return s, nil
+}
+
+// unansweredTime is how long a peer may take to answer on a connection when a caller gives
+// up: after that the connection is given up, too.
+const unansweredTime = 5 * time.Second
+
+// negotiate waits until the other side has taken a stream, which it resets on error.
+func (h *Host) negotiate(ctx context.Context, s *lazyStream) error {
+	began := time.Now()
+	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
+	err := s.negotiate()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = s.Reset()
+	if ctx.Err() != nil && time.Since(began) >= unansweredTime {
+		h.hangUp(s.Conn())
+	}
+	return err
+}
+
+// accept returns what handles the libp2p streams of a kind that others open.
+func (h *Host) accept(k mesh.Kind) func(network.Stream) {
+	return func(raw network.Stream) {
+		s := &stream{lazyStream: &lazyStream{Stream: raw, written: true, agreed: true}, h: h}
+		switch k {
+		case mesh.Control:
+			h.reserve(raw.Conn())
+		case mesh.Data:
+			h.take(k, upgradable{s})
+			return
+		}
+		h.take(k, s)
+	}
+}
+
+// Handle implements mesh.Carrier.
+func (c carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.h.take = take }
+
+// HangUp implements mesh.Carrier.
+func (c carrier) HangUp(to elastic.ID) {
+	id, err := idOf(string(to))
+	if err != nil {
+		return // no peer has such an ID
+	}
+	for _, conn := range c.h.swarm.ConnsToPeer(id) {
+		c.h.hangUp(conn)
+	}
+}
+
+// Close implements mesh.Carrier.
+func (c carrier) Close() error { return c.h.close() }
+
+// Entering implements mesh.Viewer.
+func (c carrier) Entering(v elastic.View) error {
+	for rank, m := range v.Members {
+		if id, err := idOf(string(m.ID)); err == nil && c.h.gate.isBanned(id) {
+			return &transport.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: mesh.ErrBanned.Error()}
+		}
+	}
+	c.h.throttle.enter(c.h.insiders(v))
+	c.h.straighten(v)
+	return nil
+}
+
+// Entered implements mesh.Viewer.
+func (c carrier) Entered(v elastic.View) {
+	c.h.throttle.enter(c.h.insiders(v)) // with the relays that have been found meanwhile
+	for _, m := range v.Members {
+		if id, err := idOf(string(m.ID)); err == nil {
+			c.h.gate.meet(id, nil)
+		}
+	}
+}
+
+// Took implements mesh.Throttler.
+func (c carrier) Took(from elastic.ID) {
+	if id, err := idOf(string(from)); err == nil {
+		c.h.throttle.spend(id, messageTokens)
+	}
+}
+
+// stream is a libp2p stream as a mesh.Stream.
+type stream struct {
+	*lazyStream
+	h *Host
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.lazyStream.Read(b)
+	return n, told(err)
+}
+
+// Write implements io.Writer.
+func (s *stream) Write(b []byte) (int, error) {
+	n, err := s.lazyStream.Write(b)
+	return n, told(err)
+}
+
+// told makes libp2p's reset that of mesh.
+func told(err error) error {
+	if err != nil && errors.Is(err, network.ErrReset) {
+		return fmt.Errorf("%w: %w", mesh.ErrReset, err)
+	}
+	return err
+}
+
+// Peer implements mesh.Stream.
+func (s *stream) Peer() elastic.ID { return elastic.ID(s.Conn().RemotePeer().String()) }
+
+// Path implements mesh.Stream.
+func (s *stream) Path() event.Path {
+	addr := s.Conn().RemoteMultiaddr()
+	kind := "p2p"
+	if isRelayed(addr) {
+		kind = "relay"
+	}
+	return event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}
+}
+
+// stayed is a libp2p stream for which there is nothing better, because of why.
+type stayed struct {
+	*stream
+	why string
+}
+
+// Path implements mesh.Stream.
+func (s stayed) Path() event.Path {
+	p := s.stream.Path()
+	p.Why = s.why
+	return p
+}
+
+// conn is what a direct.Conn does, whatever it is made of.
+type conn interface {
+	io.ReadWriteCloser
+	mesh.TwoWriter
+	CloseWrite() error
+	Reset() error
+	SetReadDeadline(t time.Time) error
+	SetWriteDeadline(t time.Time) error
+}
+
+// socket is a connection of its own as a mesh.Stream.
+type socket struct {
+	conn
+	peer elastic.ID
+	path event.Path
+}
+
+// Peer implements mesh.Stream.
+func (s socket) Peer() elastic.ID { return s.peer }
+
+// Path implements mesh.Stream.
+func (s socket) Path() event.Path { return s.path }
+
+// unixSocket is a socket that passes files.
+type unixSocket struct {
+	socket
+	mesh.FilePasser
+}
+
+// socketOf returns the stream over a connection with a peer. There is nothing better because
+// of why.
+func socketOf(c *direct.Conn, peer elastic.ID, why string) mesh.Stream {
+	s := socket{c, peer, event.Path{Kind: c.Kind(), Addr: c.Addr(), Encrypted: c.Encrypted(), Why: why}}
+	if c.Kind() == "unix" {
+		return unixSocket{s, c}
+	}
+	return s
+}
