@@ -37,6 +37,8 @@ type request struct {
 	Ticket string `json:"ticket,omitempty"`
 	// Peer is the one to kick.
 	Peer string `json:"peer,omitempty"`
+	// Paths says that status has the paths of the peer.
+	Paths bool `json:"paths,omitempty"`
 	// Local says that only this host uses the ticket: the job stays closed to others.
 	Local bool `json:"local,omitempty"`
 }
@@ -86,6 +88,11 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	switch r.Request {
 	case "status":
 		status := s.status()
+		for i := range status.Members {
+			if !r.Paths {
+				status.Members[i].Paths = nil
+			}
+		}
 		return reply{Status: &status}
 	case "stop":
 		return reply{Stopping: true}

@@ -52,12 +52,17 @@ func Find(ctx context.Context, name string) (*Job, error) {
 func (j *Job) Name() string { return j.name }
 
 // Status returns the state of the job as those of its peers tell it that answer within 2 s.
-func (j *Job) Status(ctx context.Context) (Status, error) {
+func (j *Job) Status(ctx context.Context) (Status, error) { return j.status(ctx, false) }
+
+// Paths is Status with the paths that data takes from each peer on this host to the others.
+func (j *Job) Paths(ctx context.Context) (Status, error) { return j.status(ctx, true) }
+
+func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	peers, err := j.peers()
 	if err != nil {
 		return Status{}, err
 	}
-	reports, err := askStatus(ctx, peers)
+	reports, err := askStatus(ctx, peers, paths)
 	if len(reports) == 0 {
 		return Status{}, fmt.Errorf("launch: job %s: none of its peers here answers, stop it by elrun stop: %w", j.name, err)
 	}
@@ -209,7 +214,7 @@ func Jobs(ctx context.Context) ([]Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: list jobs: %w", err)
 	}
-	reports, _ := askStatus(ctx, peers)
+	reports, _ := askStatus(ctx, peers, false)
 	byJob := map[string][]Status{}
 	for _, r := range reports {
 		byJob[r.Job] = append(byJob[r.Job], r)
@@ -224,12 +229,12 @@ func Jobs(ctx context.Context) ([]Status, error) {
 
 // askStatus asks peers for their reports, all at once. It returns those that came, and the first
 // error of the others.
-func askStatus(ctx context.Context, peers []socketName) ([]Status, error) {
+func askStatus(ctx context.Context, peers []socketName, paths bool) ([]Status, error) {
 	replies, errs := make([]reply, len(peers)), make([]error, len(peers))
 	var work sync.WaitGroup
 	for i, n := range peers {
 		work.Go(func() {
-			replies[i], errs[i] = ask(ctx, n, request{Request: "status"})
+			replies[i], errs[i] = ask(ctx, n, request{Request: "status", Paths: paths})
 			if errs[i] == nil && replies[i].Status == nil {
 				errs[i] = fmt.Errorf("launch: ask %v: no status in the answer", n)
 			}

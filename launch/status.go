@@ -56,6 +56,17 @@ type MemberStatus struct {
 	// SeenMS is how long ago those who tell of the peer have heard it, 0 if it tells itself,
 	// and -1 if that is not known.
 	SeenMS float64 `json:"seen_ms"`
+	// Paths are those to the others in the latest view; none unless Job.Paths asked for them.
+	Paths []PeerPath `json:"paths,omitempty"`
+}
+
+// PeerPath is how data goes from a member to another one.
+type PeerPath struct {
+	ID        string `json:"id"`   // short, of the other
+	Kind      string `json:"kind"` // shm, unix, direct, p2p or relay
+	Addr      string `json:"addr,omitempty"`
+	Encrypted bool   `json:"encrypted"`
+	Why       string `json:"why,omitempty"` // it is no better, if that is known
 }
 
 // reducer keeps one peer's Status up to date from the events that the peer itself
@@ -70,23 +81,23 @@ type MemberStatus struct {
 type reducer struct {
 	status  Status
 	self    MemberStatus
-	paths   []string          // kinds of those of the present view
-	to      map[string]string // kinds of the paths to its members, by ID
-	stalled []string          // whom this peer waits for
-	short   bool              // too few members are left to go on
-	state   string            // parked, left or done; "" if none of these
+	paths   []string              // kinds of those of the present view
+	to      map[string]event.Path // the paths to its members, by ID
+	stalled []string              // whom this peer waits for
+	short   bool                  // too few members are left to go on
+	state   string                // parked, left or done; "" if none of these
 }
 
 func newReducer(job string, self elastic.Member) *reducer {
 	return &reducer{
-		status: Status{Job: job}, to: make(map[string]string),
+		status: Status{Job: job}, to: make(map[string]event.Path),
 		self: MemberStatus{ID: self.ID.Short(), Index: self.Index, Host: self.Host, Machine: self.Machine, Site: self.Site, Rank: -1},
 	}
 }
 
 // renew notes that the peer has a new ID and is in no view.
 func (r *reducer) renew(self elastic.Member) {
-	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths, r.to = self.ID.Short(), -1, "", nil, nil, make(map[string]string)
+	r.self.ID, r.self.Rank, r.state, r.stalled, r.paths, r.to = self.ID.Short(), -1, "", nil, nil, make(map[string]event.Path)
 }
 
 // apply takes the next event.
@@ -116,7 +127,7 @@ func (r *reducer) apply(e event.Event) {
 		}
 	case event.Path:
 		if e.Epoch == r.status.Epoch {
-			r.to[b.Who] = b.Kind
+			r.to[b.Who] = b
 		}
 		if e.Epoch == r.status.Epoch && !slices.Contains(r.paths, b.Kind) {
 			r.paths = append(r.paths, b.Kind)
@@ -142,7 +153,7 @@ func (r *reducer) inView(id string) bool {
 
 // view starts an epoch: ranks are new, nobody is waited for, and nobody is reached yet.
 func (r *reducer) view(epoch uint64, v event.View) {
-	r.status.Epoch, r.stalled, r.short, r.paths, r.to = epoch, nil, false, nil, make(map[string]string)
+	r.status.Epoch, r.stalled, r.short, r.paths, r.to = epoch, nil, false, nil, make(map[string]event.Path)
 	if r.state == stateParked {
 		r.state = ""
 	}
@@ -196,7 +207,11 @@ func (r *reducer) report() Status {
 	}
 	s.Members = slices.Clone(s.Members)
 	for i := range s.Members {
-		s.Members[i].Path = r.to[s.Members[i].ID]
+		p, known := r.to[s.Members[i].ID]
+		s.Members[i].Path = p.Kind
+		if known {
+			self.Paths = append(self.Paths, PeerPath{p.Who, p.Kind, p.Addr, p.Encrypted, p.Why})
+		}
 	}
 	if i := self.Rank; i >= 0 {
 		s.Members[i] = self

@@ -67,7 +67,7 @@ func TestReducerFigures(t *testing.T) {
 	want := Status{Job: "job", Epoch: 2, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
 		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: stateUnknown, SeenMS: -1, Path: "p2p"},
 		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: stateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
-			StepMS: 46, PredictedMS: 39, Path: "p2p,shm"},
+			StepMS: 46, PredictedMS: 39, Path: "p2p,shm", Paths: []PeerPath{{ID: "bbbbbbbb", Kind: "p2p"}}},
 	}}
 	if got := r.report(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -176,7 +176,7 @@ func TestDescribeOthers(t *testing.T) {
 	}
 	want := MemberStatus{ID: other.ID.Short(), Index: 3, Host: "far", Rank: 1, State: stateUnknown, Share: 6, Path: "direct", SeenMS: 100}
 	s := mergeStatus(reports)
-	if len(s.Members) != 3 || s.Members[1] != want || s.Members[0].SeenMS != 0 || s.Members[0].State != stateRunning {
+	if len(s.Members) != 3 || !reflect.DeepEqual(s.Members[1], want) || s.Members[0].SeenMS != 0 || s.Members[0].State != stateRunning {
 		t.Errorf("got %+v, want %+v", s.Members, want)
 	}
 	if s := describeOthers(reports[0], nil, nil); s.Members[1].Share != 6 {

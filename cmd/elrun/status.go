@@ -37,7 +37,7 @@ func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 	if c.Job == "" {
 		return launch.Jobs(ctx)
 	}
-	s, err := statusOf(ctx, c.Job)
+	s, err := statusOf(ctx, c.Job, false)
 	return []launch.Status{s}, err
 }
 
@@ -45,20 +45,22 @@ func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 func writeJobs(to io.Writer, jobs []launch.Status) error {
 	return table(to, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR", func(w io.Writer) {
 		for _, j := range jobs {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", j.Job, len(j.Members), known(j.Epoch), known(j.Step), list(j.WaitingFor))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", j.Job, len(j.Members), known(j.Epoch), known(j.Step), some(j.WaitingFor))
 		}
 	})
 }
 
 // statusCommand is elrun status.
 type statusCommand struct {
-	Job  string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. A job that has ended within a day tells how."`
-	JSON bool   `name:"json" help:"One JSON object."`
+	Job   string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. A job that has ended within a day tells how."`
+	JSON  bool   `name:"json" help:"One JSON object, with all peers."`
+	Peers bool   `help:"Show each peer, where there is a line for each host otherwise."`
+	Paths bool   `help:"Show which path the data of each pair takes, by hosts, and why no better one; of the pairs with a peer on this host."`
 }
 
 // Run shows one job.
 func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
-	s, err := lastStatusOf(ctx, c.Job)
+	s, err := lastStatusOf(ctx, c.Job, c.Paths)
 	switch {
 	case err != nil:
 		return err
@@ -67,22 +69,32 @@ func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 	case s.Ended != nil:
 		return writeEnded(t.stdout, s, time.Now())
 	}
-	return writeStatus(t.stdout, s)
+	write := writeHosts
+	switch {
+	case c.Paths:
+		write = writePaths
+	case c.Peers:
+		write = writePeers
+	}
+	return writeStatus(t.stdout, s, write)
 }
 
 // statusOf returns the status of the named job, or of the only one.
-func statusOf(ctx context.Context, name string) (launch.Status, error) {
+func statusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
 	job, err := launch.Find(ctx, name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return launch.Status{}, err
+	case paths:
+		return job.Paths(ctx)
 	}
 	return job.Status(ctx)
 }
 
 // lastStatusOf returns the status of the named job, or of the only one. A job that is named and
 // has ended tells how.
-func lastStatusOf(ctx context.Context, name string) (launch.Status, error) {
-	s, err := statusOf(ctx, name)
+func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
+	s, err := statusOf(ctx, name, paths)
 	if name == "" || !errors.Is(err, launch.ErrNoJob) {
 		return s, err
 	}
@@ -93,10 +105,12 @@ func lastStatusOf(ctx context.Context, name string) (launch.Status, error) {
 }
 
 // writeStatus writes what is known of a job: a line about it, one about the time of its last
-// step and one about its shares, as far as there is something to say, and a table of
-// its members. What is not known is a dash: a loop of a program's own reports no steps.
-func writeStatus(to io.Writer, s launch.Status) error {
-	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), wordStep(s), list(s.WaitingFor))
+// step and one about its shares, as far as there is something to say, and a table that write
+// makes of its members. What is not known is a dash: a loop of a program's own reports no steps.
+// No line is longer than people read: --json has all.
+func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
+	to = &narrow{to: to}
+	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), wordStep(s), some(s.WaitingFor))
 	if measured, predicted := s.StepTime(); measured > 0 {
 		lines += "step time " + wordStepTime(measured, predicted) + "\n"
 	}
@@ -106,8 +120,13 @@ func writeStatus(to io.Writer, s launch.Status) error {
 	if _, err := io.WriteString(to, lines); err != nil {
 		return err
 	}
+	return write(to, s.Members)
+}
+
+// writePeers writes a table of all members.
+func writePeers(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tPRED MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
-		for _, m := range s.Members {
+		for _, m := range members {
 			writeMember(w, m)
 		}
 	})

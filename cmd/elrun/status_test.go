@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/elrun/elrun/launch"
 )
@@ -63,7 +66,7 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM M
 0     0      aaaaaaaa  vm    running  0      -          -        -        2.0      shm   now
 `},
 	} {
-		got := shown(t, func(b *strings.Builder) error { return writeStatus(b, c.s) })
+		got := shown(t, func(b *strings.Builder) error { return writeStatus(b, c.s, writePeers) })
 		if got != c.want[1:] {
 			t.Errorf("%s: got\n%swant\n%s", c.name, got, c.want[1:])
 		}
@@ -165,6 +168,78 @@ func TestWordStopped(t *testing.T) {
 	} {
 		if got := wordStopped(c.s); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// hostsOfMany is a job of so many peers on each of two hosts that have one name.
+func hostsOfMany(n int) launch.Status {
+	s := launch.Status{Job: "m", Epoch: 3, Step: 7}
+	for rank := range 2 * n {
+		m := launch.MemberStatus{ID: fmt.Sprintf("peer%04d", rank), Host: "vm", Machine: []string{"aaaaaaaaaa", "bbbbbbbbbb"}[rank%2], Site: "x",
+			Rank: rank, State: "running", Share: 2, Speed: 10, ComputeMS: 1 + float64(rank), CommMS: 2, StepMS: 4, Path: "direct,shm"}
+		if rank == 1 {
+			m.State, m.SeenMS = "waiting", 1500
+		}
+		for other := range 2 * n {
+			p := launch.PeerPath{ID: fmt.Sprintf("peer%04d", other), Kind: "shm"}
+			if other%2 != rank%2 {
+				p.Kind, p.Encrypted, p.Why = "p2p", true, strings.Repeat("the port is closed ", 20)
+			}
+			if other != rank {
+				m.Paths = append(m.Paths, p)
+			}
+		}
+		s.Members = append(s.Members, m)
+		s.WaitingFor = append(s.WaitingFor, m.ID)
+	}
+	return s
+}
+
+func TestWriteHosts(t *testing.T) {
+	got := shown(t, func(b *strings.Builder) error { return writeStatus(b, hostsOfMany(8), writeHosts) })
+	if want := `
+job m  epoch 3  step 7  waiting for peer0000,peer0001,peer0002 and 13 more
+step time 4.0 ms, not predicted
+HOST       SITE  PEERS  STATE                 SHARE  SAMPLES/S  COMP MS  COMM MS  PATH        SEEN
+vm/aaaaaa  x     8      running               16     80         15.0     2.0      direct,shm  now
+vm/bbbbbb  x     8      1 waiting, 7 running  16     80         16.0     2.0      direct,shm  1.5 s
+`; got != want[1:] {
+		t.Errorf("got\n%swant\n%s", got, want[1:])
+	}
+}
+
+func TestWritePaths(t *testing.T) {
+	got := shown(t, func(b *strings.Builder) error { return writeStatus(b, hostsOfMany(3), writePaths) })
+	why := strings.Repeat("the port is closed ", 8)
+	if want := `
+job m  epoch 3  step 7  waiting for peer0000,peer0001,peer0002 and 3 more
+step time 4.0 ms, not predicted
+PAIRS  BETWEEN    AND        PATH  ENCRYPTED  WHY NO BETTER ONE
+9      vm/aaaaaa  vm/bbbbbb  p2p   yes        ` + why[:151] + `...
+3      vm/aaaaaa  vm/aaaaaa  shm   no         -
+3      vm/bbbbbb  vm/bbbbbb  shm   no         -
+`; got != want[1:] {
+		t.Errorf("got\n%swant\n%s", got, want[1:])
+	}
+	alone := launch.Status{Job: "m", Members: []launch.MemberStatus{{ID: "a"}}}
+	if got := shown(t, func(b *strings.Builder) error { return writeStatus(b, alone, writePaths) }); !strings.Contains(got, "no path is known") {
+		t.Errorf("one alone: %s", got)
+	}
+}
+
+// However many peers there are, no line of the status by hosts or paths is longer than people read.
+func TestStatusIsNarrow(t *testing.T) {
+	s := hostsOfMany(64)
+	for range 128 {
+		s.Members[0].Host += "x"
+	}
+	s.Balanced = &launch.Balanced{Step: 1, Shares: make([]int, 128), Reason: strings.Repeat("é", 300)}
+	for _, write := range []func(io.Writer, []launch.MemberStatus) error{writeHosts, writePaths, writePeers} {
+		for _, line := range strings.Split(shown(t, func(b *strings.Builder) error { return writeStatus(b, s, write) }), "\n") {
+			if len(line) > widest || !utf8.ValidString(line) {
+				t.Errorf("%d bytes: %q", len(line), line)
+			}
 		}
 	}
 }

@@ -27,8 +27,13 @@ func TestStatus(t *testing.T) {
 			t.Errorf("member %d is %+v", i, m)
 		}
 	}
-	if stdout, _, _ := process.Command(t, "status", e.job.Name); strings.Count(stdout, "running") != 3 {
+	if stdout, _, _ := process.Command(t, "status", "--peers", e.job.Name); strings.Count(stdout, "running") != 3 {
 		t.Errorf("table:\n%s", stdout)
+	}
+	for _, flag := range []string{"--peers=false", "--paths"} { // by hosts: one line, as all are here
+		if stdout, _, _ := process.Command(t, "status", flag, e.job.Name); strings.Count(stdout, "\n") != 3 {
+			t.Errorf("%s:\n%s", flag, stdout)
+		}
 	}
 	if stdout, _, _ := process.Command(t, "ps"); !strings.Contains(stdout, e.job.Name) {
 		t.Errorf("ps does not list the job:\n%s", stdout)

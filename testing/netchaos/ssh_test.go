@@ -78,7 +78,7 @@ func TestCableOfAHost(t *testing.T) {
 	ask := func(args ...string) string {
 		return l.hosts[0].inside(t, "", append([]string{process.Elrun()}, args...)...)
 	}
-	if got := ask("status", j.Name); strings.Count(got, "running") != 3 || !strings.Contains(got, "host3") {
+	if got := ask("status", "--peers", j.Name); strings.Count(got, "running") != 3 || !strings.Contains(got, "host3") {
 		t.Errorf("status on the host of the launcher:\n%s", got)
 	}
 	if got := ask("ticket", j.Name); !strings.HasPrefix(got, "elrun") {

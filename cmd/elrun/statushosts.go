@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/elrun/elrun/launch"
+)
+
+// hostStatus is what the members on one host are like together.
+type hostStatus struct {
+	name, site string
+	machine    string
+	members    []launch.MemberStatus
+}
+
+// byHost puts members of one host together, hosts in the order of their first ranks. Hosts with
+// one name are told apart by the beginning of their machines' IDs.
+func byHost(members []launch.MemberStatus) []hostStatus {
+	var hosts []hostStatus
+	for _, m := range members {
+		i := slices.IndexFunc(hosts, func(h hostStatus) bool { return h.machine == m.Machine && (m.Machine != "" || h.name == m.Host) })
+		if i < 0 {
+			i = len(hosts)
+			hosts = append(hosts, hostStatus{name: m.Host, machine: m.Machine, site: m.Site})
+		}
+		hosts[i].members = append(hosts[i].members, m)
+	}
+	count := make(map[string]int)
+	for _, h := range hosts {
+		count[h.name]++
+	}
+	for i, h := range hosts {
+		if count[h.name] > 1 && h.machine != "" {
+			hosts[i].name += "/" + h.machine[:min(6, len(h.machine))]
+		}
+	}
+	return hosts
+}
+
+// writeHosts writes a table of the hosts. Shares and speeds are those of all members together,
+// times those of the slowest.
+func writeHosts(to io.Writer, members []launch.MemberStatus) error {
+	return table(to, "HOST\tSITE\tPEERS\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
+		for _, h := range byHost(members) {
+			writeHost(w, h)
+		}
+	})
+}
+
+// writeHost writes the row of a host.
+func writeHost(w io.Writer, h hostStatus) {
+	var share, steps int
+	var speed, compute, comm, seen float64
+	var states, paths []string
+	for _, m := range h.members {
+		share += m.Share
+		if m.StepMS > 0 {
+			steps++
+		}
+		speed += m.Speed
+		compute, comm = max(compute, m.ComputeMS), max(comm, m.CommMS)
+		states = append(states, m.State)
+		for _, kind := range strings.Split(m.Path, ",") {
+			if kind != "" && !slices.Contains(paths, kind) {
+				paths = append(paths, kind)
+			}
+		}
+		if seen < 0 || m.SeenMS < 0 {
+			seen = -1
+		} else {
+			seen = max(seen, m.SeenMS)
+		}
+	}
+	shares := known(share)
+	if steps > 0 {
+		shares = fmt.Sprint(share)
+	}
+	slices.Sort(paths)
+	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(h.name), text(h.site), len(h.members), wordStates(states), shares,
+		figure(speed, 0), figure(compute, 1), figure(comm, 1), list(paths), wordSeen(seen))
+}
+
+// wordStates counts states, in the order in which they come first: running, or 7 running,
+// 1 waiting.
+func wordStates(states []string) string {
+	var kinds []string
+	count := make(map[string]int)
+	for _, s := range states {
+		if count[s]++; count[s] == 1 {
+			kinds = append(kinds, s)
+		}
+	}
+	if len(kinds) == 1 {
+		return text(kinds[0])
+	}
+	var words []string
+	for _, s := range kinds {
+		words = append(words, fmt.Sprintf("%d %s", count[s], text(s)))
+	}
+	return strings.Join(words, ", ")
+}
+
+// widest is how many bytes a line has that people read.
+const widest = 200
+
+// narrow passes lines on, and cuts off what is too long in them.
+type narrow struct {
+	to   io.Writer
+	line []byte
+}
+
+// Write takes whole lines and parts of them; what ends without a line end is kept.
+func (n *narrow) Write(b []byte) (int, error) {
+	for _, c := range b {
+		if n.line = append(n.line, c); c != '\n' {
+			continue
+		}
+		line := n.line[:len(n.line)-1]
+		if len(line) > widest {
+			cut := widest - len("...")
+			for !utf8.RuneStart(line[cut]) {
+				cut--
+			}
+			line = append(line[:cut:cut], "..."...)
+		}
+		n.line = n.line[:0]
+		if _, err := fmt.Fprintf(n.to, "%s\n", line); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// shownPeers is how many peers a line names.
+const shownPeers = 3
+
+// some words a list of peers that may be long.
+func some(ids []string) string {
+	if more := len(ids) - shownPeers; more > 1 {
+		return fmt.Sprintf("%s and %d more", list(ids[:shownPeers]), more)
+	}
+	return list(ids)
+}
