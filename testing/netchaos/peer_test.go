@@ -35,7 +35,7 @@ const (
 // play is the program of a role; it returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
-		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds,
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain,
 	}
 	f, ok := roles[role]
 	if !ok {
