@@ -15,13 +15,13 @@ func TestPlace(t *testing.T) {
 		want  string
 	}{
 		{nil, nil, "[] false 0"},
-		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2(x2)"}, nil, "[{n1 2} {n2 2}] true 0"},
+		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2(x2)"}, nil, "[{n1 2 } {n2 2 }] true 0"},
 		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]"}, func(c *runCommand) { c.Peers = 3 }, "[] false 3"},
 		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]"}, func(c *runCommand) { c.Scheduler = "none" }, "[] false 0"},
-		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]"}, func(c *runCommand) { h := "x"; c.Hosts = &h }, "[{x 1}] false 0"},
+		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n[1-2]"}, func(c *runCommand) { h := "x"; c.Hosts = &h }, "[{x 1 }] false 0"},
 		{[]string{"SLURM_JOB_ID=12", "SLURM_JOB_NODELIST=n1", "SLURM_TASKS_PER_NODE=4", "SLURMD_NODENAME=n1"}, nil, "[] false 4"},
-		{[]string{"PBS_NODEFILE=" + nodefile}, nil, "[{h1 2} {h2 1}] false 0"},
-		{[]string{"LSB_MCPU_HOSTS=h1 2 h2 2"}, nil, "[{h1 2} {h2 2}] false 0"},
+		{[]string{"PBS_NODEFILE=" + nodefile}, nil, "[{h1 2 } {h2 1 }] false 0"},
+		{[]string{"LSB_MCPU_HOSTS=h1 2 h2 2"}, nil, "[{h1 2 } {h2 2 }] false 0"},
 		{[]string{"PBS_NODEFILE=/no/such/file"}, nil, "--scheduler none"},
 	} {
 		t.Run(strings.Join(c.env, " "), func(t *testing.T) {
