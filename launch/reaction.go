@@ -47,6 +47,10 @@ func (r *runner) message(from int, m message) {
 		r.scale(from, *m.Scale)
 	case m.Known != nil:
 		r.meet.learn(*m.Known)
+		if text := wordSites(m.Known.Members); text != "" && !r.sitesTold {
+			r.sitesTold = true
+			r.say("%s", text)
+		}
 	case m.Program != nil:
 		r.program(from, *m.Program)
 	}
@@ -239,6 +243,20 @@ func (r *runner) kicked(id string, now time.Time) {
 		c.asked = now // it ends by itself, or is killed
 	}
 	r.say("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, id)
+}
+
+// wordSites says that sites do not count, as only some members name theirs; "" where all do, or none.
+func wordSites(members []elastic.Member) string {
+	without := 0
+	for _, m := range members {
+		if m.Site == "" {
+			without++
+		}
+	}
+	if without == 0 || without == len(members) {
+		return ""
+	}
+	return fmt.Sprintf("--site does not count as long as %s no site: name one for all peers", plural(without, "peer names", "peers name"))
 }
 
 // note says what a peer wants people to know, once for all peers.

@@ -1,6 +1,10 @@
 package launch
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+)
 
 // A peer that has ended in good order, or because its group gave up, is not started again.
 func TestRunRestartsNoneThatEnded(t *testing.T) {
@@ -9,5 +13,25 @@ func TestRunRestartsNoneThatEnded(t *testing.T) {
 		if len(res.Exits) != 2 {
 			t.Errorf("%s: result %+v, stderr %q", how, res, err)
 		}
+	}
+}
+
+// Where only some members name their sites people are told that these do not count.
+func TestWordSites(t *testing.T) {
+	for want, sites := range map[string][]string{
+		"": {"", ""},
+		"--site does not count as long as 1 peer names no site: name one for all peers": {"a", "", "b"},
+		"--site does not count as long as 2 peers name no site: name one for all peers": {"", "", "b"},
+	} {
+		var members []elastic.Member
+		for _, s := range sites {
+			members = append(members, elastic.Member{Site: s})
+		}
+		if got := wordSites(members); got != want {
+			t.Errorf("%q: %q, want %q", sites, got, want)
+		}
+	}
+	if got := wordSites([]elastic.Member{{Site: "a"}, {Site: "b"}}); got != "" {
+		t.Errorf("all name theirs: %q", got)
 	}
 }

@@ -49,7 +49,8 @@ type runner struct {
 	logged      map[int]bool     // the log of the peer with this index has been begun
 	orphans     *orphanage       // nil where this process gets none
 
-	noted map[string]bool // notes of peers that have been said
+	noted     map[string]bool // notes of peers that have been said
+	sitesTold bool            // people were told that sites do not count
 
 	untold []Exit    // failures of processes that are no members, for tell to report
 	tellAt time.Time // when it does
