@@ -33,7 +33,7 @@ func layers() []layer {
 		// Membership, over a Control and a Connector that someone hands in.
 		{"level 3", []string{"elastic"}},
 		// Frames, how a newcomer proves itself, and what several transports share.
-		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox"}},
+		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
 		// Connections between two that know each other, as a transport uses them.
 		{"level 4, below a transport", []string{"transport/internal/direct"}},
 		// The session protocol that all networks have in common.
@@ -86,7 +86,7 @@ func confinements() []confinement {
 			// A change of libp2p must not reach further than this, and everything else
 			// must be testable without it.
 			Import:  []string{"github.com/libp2p/...", "github.com/multiformats/..."},
-			Allowed: []string{"transport/p2p", "transport/ticket", "launch"},
+			Allowed: []string{"transport/p2p", "transport/ticket", "launch", "internal/discovery"},
 			Instead: "use transport.Transport or elastic.Network; transport/p2p implements them",
 		},
 		{

@@ -1,0 +1,56 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/multiformats/go-multiaddr"
+)
+
+// maxBootstrap is how many bootstrap nodes may be named.
+const maxBootstrap = 64
+
+// parseBootstrap reads addresses of bootstrap nodes, as elrun bootstrap prints them: an IP
+// address or DNS name, a TCP port and an ID. Several addresses of one node count as one node.
+func parseBootstrap(addrs []string) ([]peer.AddrInfo, error) {
+	if len(addrs) > maxBootstrap {
+		return nil, fmt.Errorf("%d bootstrap addresses, at most %d", len(addrs), maxBootstrap)
+	}
+	all := make([]multiaddr.Multiaddr, 0, len(addrs))
+	for _, text := range addrs {
+		a, err := parseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("bootstrap address %.80q: %w; want /ip4/ADDRESS/tcp/PORT/p2p/ID, as elrun bootstrap prints it", text, err)
+		}
+		all = append(all, a)
+	}
+	infos, err := peer.AddrInfosFromP2pAddrs(all...)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap addresses: %w", err)
+	}
+	return infos, nil
+}
+
+// parseAddr reads one address.
+func parseAddr(text string) (multiaddr.Multiaddr, error) {
+	if len(text) > maxAddr {
+		return nil, errors.New("it is too long")
+	}
+	a, err := multiaddr.NewMultiaddr(text)
+	if err != nil {
+		return nil, errors.New("it is no multiaddr")
+	}
+	if len(a) != 3 || a[1].Code() != multiaddr.P_TCP || a[1].Value() == "0" {
+		return nil, errors.New("it has not the parts that it needs")
+	}
+	switch a[0].Code() {
+	case multiaddr.P_IP4, multiaddr.P_IP6, multiaddr.P_DNS, multiaddr.P_DNS4, multiaddr.P_DNS6:
+	default:
+		return nil, errors.New("it begins with no address and no name")
+	}
+	if a[2].Code() != multiaddr.P_P2P {
+		return nil, errors.New("it has no ID at its end")
+	}
+	return a, nil
+}

@@ -1,0 +1,157 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	golog "github.com/ipfs/go-log/v2"
+	"github.com/libp2p/go-libp2p/core/connmgr"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/sec"
+	"github.com/libp2p/go-libp2p/gologshim"
+	basichost "github.com/libp2p/go-libp2p/p2p/host/basic"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
+	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+)
+
+const (
+	// dialTime is how long one connection may take, with its handshake.
+	dialTime = 3 * time.Second
+	// maxConns is how many connections a bootstrap node has at a time, maxConnsPerIP how many of
+	// them with one address, and maxHalfOpen how many whose handshake is not over.
+	maxConns, maxConnsPerIP, maxHalfOpen = 512, 64, 64
+	// maxStreams is how many streams one peer may have.
+	maxStreams = 16
+	// maxMemory bounds what connections and streams take of a node.
+	maxMemory = 128 << 20
+)
+
+// node is a host of libp2p that speaks TCP and TLS. Its Close ends all that it stands on.
+type node struct {
+	host.Host
+	below []io.Closer // while there is no host: the last one first
+}
+
+// newNode makes a host that listens nowhere. manager, which may be nil, ends connections where
+// there are too many.
+func newNode(key crypto.PrivKey, manager connmgr.ConnManager) (*node, error) {
+	quiet()
+	n := &node{}
+	if err := n.build(key, manager); err != nil {
+		return nil, errors.Join(err, n.closeBelow())
+	}
+	return n, nil
+}
+
+// build makes the host.
+func (n *node) build(key crypto.PrivKey, manager connmgr.ConnManager) error {
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("make an ID: %w", err)
+	}
+	store, err := pstoremem.NewPeerstore()
+	if err != nil {
+		return fmt.Errorf("make peerstore: %w", err)
+	}
+	n.below = append(n.below, store)
+	if err := errors.Join(store.AddPrivKey(id, key), store.AddPubKey(id, key.GetPublic())); err != nil {
+		return fmt.Errorf("store identity: %w", err)
+	}
+	limits, err := limits()
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	n.below = append(n.below, limits)
+	bus := eventbus.NewBus()
+	net, err := swarm.NewSwarm(id, store, bus, swarm.WithResourceManager(limits), swarm.WithDialTimeout(dialTime),
+		swarm.WithUDPBlackHoleSuccessCounter(nil), swarm.WithIPv6BlackHoleSuccessCounter(nil))
+	if err != nil {
+		return fmt.Errorf("make swarm: %w", err)
+	}
+	n.below = append(n.below, net)
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: yamux.DefaultTransport}}
+	security, err := libp2ptls.New(libp2ptls.ID, key, muxers)
+	if err != nil {
+		return fmt.Errorf("make TLS: %w", err)
+	}
+	up, err := upgrader.New([]sec.SecureTransport{security}, muxers, nil, limits, nil, upgrader.WithAcceptTimeout(dialTime))
+	if err != nil {
+		return fmt.Errorf("make upgrader: %w", err)
+	}
+	t, err := tcp.NewTCPTransport(up, limits, nil, tcp.DisableReuseport())
+	if err != nil {
+		return fmt.Errorf("make TCP: %w", err)
+	}
+	if err := net.AddTransport(t); err != nil {
+		return fmt.Errorf("add TCP: %w", err)
+	}
+	h, err := basichost.NewHost(net, &basichost.HostOpts{EventBus: bus, ConnManager: manager, UserAgent: "elrun", NegotiationTimeout: dialTime})
+	if err != nil {
+		return fmt.Errorf("make host: %w", err)
+	}
+	h.Start()
+	n.Host = h
+	return nil
+}
+
+// closeBelow closes what the host stands on, in the reverse order.
+func (n *node) closeBelow() error {
+	var errs []error
+	for i := len(n.below) - 1; i >= 0; i-- {
+		errs = append(errs, n.below[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// dialError is why a node could not be connected, in one line.
+func dialError(err error) error {
+	var all *swarm.DialError
+	for errors.As(err, &all) {
+		if len(all.DialErrors) == 0 {
+			if all.Cause == nil {
+				return err
+			}
+			return all.Cause
+		}
+		err, all = all.DialErrors[0].Cause, nil
+	}
+	return err
+}
+
+// limits bounds what others may take.
+func limits() (network.ResourceManager, error) {
+	all := rcmgr.ResourceLimits{Conns: maxConns, ConnsInbound: maxConns, ConnsOutbound: maxConns, FD: maxConns,
+		Streams: maxConns * maxStreams, StreamsInbound: maxConns * maxStreams, StreamsOutbound: maxConns * maxStreams, Memory: maxMemory}
+	transient := all
+	transient.Conns, transient.ConnsInbound = maxHalfOpen, maxHalfOpen
+	one := rcmgr.ResourceLimits{Conns: 4, ConnsInbound: 4, ConnsOutbound: 4,
+		Streams: maxStreams, StreamsInbound: maxStreams, StreamsOutbound: maxStreams, Memory: maxMemory / 8}
+	partial := rcmgr.PartialLimitConfig{System: all, Transient: transient, PeerDefault: one}
+	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(partial.Build(rcmgr.InfiniteLimits)),
+		rcmgr.WithMetricsDisabled(),
+		rcmgr.WithLimitPerSubnet(
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: maxConnsPerIP}},
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: maxConnsPerIP}}))
+}
+
+// quiet keeps libraries from writing their logs to standard error, unless the user has asked for
+// it by their own variable.
+func quiet() {
+	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
+		gologshim.SetDefaultHandler(slog.DiscardHandler)
+		golog.SetupLogging(golog.Config{Level: golog.LevelFatal})
+	}
+}

@@ -1,0 +1,84 @@
+package discovery
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+
+	"github.com/elrun/elrun/internal/private"
+)
+
+// identity reads the key of a bootstrap node from a file, which it makes if there is none: a node
+// has the same ID whenever it is started, as addresses name it.
+func identity(path string) (crypto.PrivKey, error) {
+	seed, err := readSeed(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeSeed(path); err == nil {
+			seed, err = readSeed(path) // it may be that of another node that was quicker
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := crypto.UnmarshalEd25519PrivateKey(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		return nil, fmt.Errorf("identity %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// readSeed reads the file. One that others can read is refused: they could pose as the node.
+func readSeed(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&^private.File != 0 {
+		return nil, fmt.Errorf("identity %s: not a private file: chmod 600 it, or name another one", path)
+	}
+	text := make([]byte, 2*ed25519.SeedSize+2)
+	n, _ := f.Read(text) // a file that cannot be read has too few bytes
+	seed, err := hex.DecodeString(strings.TrimSpace(string(text[:n])))
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("identity %s: not the key of a bootstrap node: name another file, or remove this one", path)
+	}
+	return seed, nil
+}
+
+// makeSeed writes a new one, whole or not at all.
+func makeSeed(path string) error {
+	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // with private.File
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	seed := make([]byte, ed25519.SeedSize)
+	_, err = rand.Read(seed)
+	if err == nil {
+		_, err = fmt.Fprintln(f, hex.EncodeToString(seed))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}

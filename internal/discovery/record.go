@@ -1,0 +1,204 @@
+package discovery
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// Bounds of a record. What is longer is no record, and is neither stored nor decoded.
+const (
+	// MaxMembers is how many members a record names, MaxAddrs how many addresses of each.
+	MaxMembers = 16
+	MaxAddrs   = 8
+	maxID      = 128 // bytes of an ID
+	maxAddr    = 255 // bytes of an address
+
+	version    = 1
+	boxText    = 2 << 10 // bytes of the text in a box, whatever it says
+	boxSize    = boxText + 12 + 16
+	headSize   = 1 + 8
+	recordSize = headSize + boxSize + ed25519.SignatureSize
+
+	// namespace begins the names of records.
+	namespace = "/elrun/"
+)
+
+// errRecord: the bytes are no record.
+var errRecord = errors.New("no record of a job")
+
+// keys are what a key of a job is good for in the table.
+type keys struct {
+	sign ed25519.PrivateKey
+	box  cipher.AEAD
+}
+
+// keysOf derives them. Who does not know the key learns nothing of it by what is announced.
+func keysOf(key string) (keys, error) {
+	derive := func(use string, size int) ([]byte, error) {
+		return hkdf.Key(sha256.New, []byte(key), nil, "elrun announcement "+use, size)
+	}
+	seed, err := derive("signature", ed25519.SeedSize)
+	if err != nil {
+		return keys{}, fmt.Errorf("derive the key: %w", err)
+	}
+	secret, err := derive("box", 32)
+	if err != nil {
+		return keys{}, fmt.Errorf("derive the key: %w", err)
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return keys{}, fmt.Errorf("derive the key: %w", err)
+	}
+	box, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return keys{}, fmt.Errorf("derive the key: %w", err)
+	}
+	return keys{ed25519.NewKeyFromSeed(seed), box}, nil
+}
+
+// name is the name of the record in the table.
+func (k keys) name() string { return namespace + string(k.sign.Public().(ed25519.PublicKey)) }
+
+// signedText is what the signature of a record is of.
+func signedText(name string, body []byte) []byte {
+	return slices.Concat([]byte("elrun announcement\n"), []byte(name), body)
+}
+
+// seal makes a record. Members and addresses beyond the bounds are left out.
+func (k keys) seal(number uint64, members []elastic.Member) ([]byte, error) {
+	text, err := encodeMembers(members)
+	if err != nil {
+		return nil, err
+	}
+	body := binary.BigEndian.AppendUint64([]byte{version}, number)
+	body = k.box.Seal(body, nil, text, slices.Concat([]byte(k.name()), body))
+	return append(body, ed25519.Sign(k.sign, signedText(k.name(), body))...), nil
+}
+
+// open returns what a record says. Members that it could not have been told of are left out.
+func (k keys) open(record []byte) ([]elastic.Member, error) {
+	if err := checkRecord(k.name(), record); err != nil {
+		return nil, err
+	}
+	body := record[:len(record)-ed25519.SignatureSize]
+	text, err := k.box.Open(nil, nil, body[headSize:], slices.Concat([]byte(k.name()), body[:headSize]))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	return decodeMembers(text)
+}
+
+// checkRecord reports whether a record may stand under a name.
+func checkRecord(name string, record []byte) error {
+	public, ok := strings.CutPrefix(name, namespace)
+	switch {
+	case !ok || len(public) != ed25519.PublicKeySize:
+		return fmt.Errorf("%w: its name is of another kind", errRecord)
+	case len(record) != recordSize || record[0] != version:
+		return fmt.Errorf("%w: of another size or version", errRecord)
+	}
+	body, signature := record[:len(record)-ed25519.SignatureSize], record[len(record)-ed25519.SignatureSize:]
+	if !ed25519.Verify(ed25519.PublicKey(public), signedText(name, body), signature) {
+		return fmt.Errorf("%w: its signature is wrong", errRecord)
+	}
+	return nil
+}
+
+// numberOf returns the number of a record that checkRecord has let pass.
+func numberOf(record []byte) uint64 { return binary.BigEndian.Uint64(record[1:headSize]) }
+
+// validator says which records the table keeps. It implements record.Validator of
+// go-libp2p-record.
+type validator struct{}
+
+// Validate implements record.Validator.
+func (validator) Validate(name string, value []byte) error { return checkRecord(name, value) }
+
+// Select implements record.Validator: the highest number, and of several records that have it the
+// greatest, so that all nodes agree.
+func (validator) Select(name string, values [][]byte) (int, error) {
+	best := -1
+	for i, v := range values {
+		if checkRecord(name, v) != nil {
+			continue
+		}
+		if best < 0 || cmp.Or(cmp.Compare(numberOf(v), numberOf(values[best])), bytes.Compare(v, values[best])) > 0 {
+			best = i
+		}
+	}
+	if best < 0 {
+		return 0, errRecord
+	}
+	return best, nil
+}
+
+// place is a member in a box.
+type place struct {
+	ID    string   `json:"i"`
+	Addrs []string `json:"a"`
+}
+
+// fits reports whether a member may stand in a box.
+func (p place) fits() bool {
+	if p.ID == "" || len(p.ID) > maxID || len(p.Addrs) == 0 || len(p.Addrs) > MaxAddrs {
+		return false
+	}
+	for _, a := range p.Addrs {
+		if a == "" || len(a) > maxAddr {
+			return false
+		}
+	}
+	return true
+}
+
+// encodeMembers writes the first members, as many as have room, and fills up the rest. It leaves out
+// those who cannot be reached.
+func encodeMembers(members []elastic.Member) ([]byte, error) {
+	places, text := []place{}, []byte("[]")
+	for _, m := range members {
+		p := place{string(m.ID), m.Addrs[:min(len(m.Addrs), MaxAddrs)]}
+		if !p.fits() {
+			continue
+		}
+		more, err := json.Marshal(append(places, p))
+		if err != nil {
+			return nil, fmt.Errorf("encode members: %w", err)
+		}
+		if len(more) > boxText || len(places) == MaxMembers {
+			break
+		}
+		places, text = append(places, p), more
+	}
+	return append(text, bytes.Repeat([]byte(" "), boxText-len(text))...), nil
+}
+
+// decodeMembers reads what encodeMembers wrote, by whoever has the key.
+func decodeMembers(text []byte) ([]elastic.Member, error) {
+	var places []place
+	if len(text) > boxText {
+		return nil, errRecord
+	}
+	if err := json.Unmarshal(text, &places); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRecord, err)
+	}
+	var out []elastic.Member
+	for _, p := range places[:min(len(places), MaxMembers)] {
+		if p.fits() {
+			out = append(out, elastic.Member{ID: elastic.ID(p.ID), Addrs: p.Addrs})
+		}
+	}
+	return out, nil
+}

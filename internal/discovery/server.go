@@ -1,0 +1,108 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	dht "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	"github.com/multiformats/go-multiaddr"
+)
+
+// Server says how a bootstrap node is made.
+type Server struct {
+	Identity string           // file of its key, which is made if there is none
+	Listen   []netip.AddrPort // where it listens
+	Others   []string         // addresses of bootstrap nodes with which it shares the records
+	most     int              // records kept; 0 for maxRecords
+}
+
+// Bootstrap is a running bootstrap node.
+type Bootstrap struct {
+	node    *node
+	manager *connmgr.BasicConnMgr
+	table   *dht.IpfsDHT
+	records *store
+}
+
+// idleTime is how long a connection may live before it can be ended for others.
+const idleTime = 20 * time.Second
+
+// Serve starts a bootstrap node, which runs until Close.
+func Serve(ctx context.Context, cfg Server) (*Bootstrap, error) {
+	others, err := parseBootstrap(cfg.Others)
+	if err != nil {
+		return nil, fmt.Errorf("discovery: serve: %w", err)
+	}
+	key, err := identity(cfg.Identity)
+	if err != nil {
+		return nil, fmt.Errorf("discovery: serve: %w", err)
+	}
+	b := &Bootstrap{records: newStore(cmp.Or(cfg.most, maxRecords))}
+	if b.manager, err = connmgr.NewConnManager(maxConns/2, maxConns*3/4, connmgr.WithGracePeriod(idleTime)); err != nil {
+		return nil, fmt.Errorf("discovery: serve: %w", err)
+	}
+	if b.node, err = newNode(key, b.manager); err != nil {
+		return nil, fmt.Errorf("discovery: serve: %w", errors.Join(err, b.manager.Close()))
+	}
+	b.table, err = dht.New(b.node, append(tableOptions(b.records), dht.Mode(dht.ModeServer), dht.BootstrapPeers(others...))...)
+	if err == nil {
+		err = b.listen(cfg.Listen)
+	}
+	if err == nil {
+		err = b.table.Bootstrap(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discovery: serve: %w", errors.Join(err, b.Close()))
+	}
+	return b, nil
+}
+
+// listen begins to take connections. Hosts without IPv6 do without all of its addresses.
+func (b *Bootstrap) listen(addrs []netip.AddrPort) error {
+	for i, a := range addrs {
+		family := "ip6"
+		if a.Addr().Is4() {
+			family = "ip4"
+		}
+		at, err := multiaddr.NewMultiaddr(fmt.Sprintf("/%s/%s/tcp/%d", family, a.Addr().WithZone(""), a.Port()))
+		if err == nil {
+			err = b.node.Network().Listen(at)
+		}
+		if err != nil && (i == 0 || a.Addr() != netip.IPv6Unspecified()) {
+			return fmt.Errorf("listen at %v: %w", a, dialError(err))
+		}
+	}
+	return nil
+}
+
+// Addrs returns the addresses at which the node listens, with its ID.
+func (b *Bootstrap) Addrs() ([]string, error) {
+	addrs, err := b.node.Network().InterfaceListenAddresses()
+	if err != nil {
+		return nil, fmt.Errorf("discovery: %w", err)
+	}
+	all, err := peer.AddrInfoToP2pAddrs(&peer.AddrInfo{ID: b.node.ID(), Addrs: addrs})
+	if err != nil {
+		return nil, fmt.Errorf("discovery: %w", err)
+	}
+	var out []string
+	for _, a := range all {
+		out = append(out, a.String())
+	}
+	return out, nil
+}
+
+// Close ends the node, and waits for what it has begun.
+func (b *Bootstrap) Close() error {
+	var errs []error
+	if b.table != nil {
+		errs = append(errs, b.table.Close())
+	}
+	return errors.Join(append(errs, b.node.Close(), b.manager.Close())...)
+}
