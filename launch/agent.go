@@ -67,6 +67,7 @@ type agent struct {
 	onDead      func(elastic.ID)      // nil until there is a group to be told
 	onOrder     func(message)         // the same
 	onDirectory func(directoryUpdate) // nil unless the process is one of a Program
+	onFound     func(elastic.Member)  // nil in tests
 }
 
 // openAgent takes over descriptor fd, which children of this process do not
@@ -199,6 +200,13 @@ func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.post(message{Program: &info}, result)
 }
 
+// watchFound lets f know of those who are found by the launcher from now on.
+func (a *agent) watchFound(f func(elastic.Member)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onFound = f
+}
+
 // isDead reports whether the launcher has told of that death while nobody watched.
 func (a *agent) isDead(id elastic.ID) bool {
 	a.mu.Lock()
@@ -237,6 +245,15 @@ func (a *agent) hear(m message) {
 		a.mu.Unlock()
 		if learn != nil {
 			learn(*m.Directory)
+		}
+	case m.Found != nil:
+		a.mu.Lock()
+		found := a.onFound
+		a.mu.Unlock()
+		for _, p := range m.Found {
+			if found != nil {
+				found(p)
+			}
 		}
 	case m.Dead != "":
 		a.mu.Lock()

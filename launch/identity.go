@@ -71,8 +71,8 @@ func (i *identity) belong(members []elastic.Member) error {
 }
 
 // discover advertises this identity on the local network, once, and lets found know of
-// others that do the same for the job, who may be anybody.
-func (i *identity) discover(found func(elastic.Member)) {
+// others that do the same for the job, who may be anybody. failed is told why that ends early.
+func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.public || i.closed {
@@ -80,10 +80,13 @@ func (i *identity) discover(found func(elastic.Member)) {
 	}
 	i.public = true
 	i.work.Go(func() {
-		_ = i.net.Discover(i.ctx, found) // there is no network yet, or no longer
+		err := i.net.Discover(i.ctx, found)
 		i.mu.Lock()
 		i.public = false
 		i.mu.Unlock()
+		if i.ctx.Err() == nil {
+			failed(err)
+		}
 	})
 }
 

@@ -274,6 +274,6 @@ func TestIdentityDiscovers(t *testing.T) {
 			t.Errorf("%d are kept, want %d", n, maxFound)
 		}
 		_ = i.Close() // ends the search
-		p.id.discover(p.find)
+		p.id.discover(p.find, p.undiscovered)
 	})
 }

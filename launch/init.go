@@ -52,6 +52,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	stop := context.AfterFunc(a.gone, func() { cancel(ErrLauncher) })
 	defer stop()
 	p := &peer{a: a, env: env, door: &door{job: env.job}, passes: make(chan pass, 1)}
+	a.watchFound(p.find)
 	if err := first(ctx, a); err != nil {
 		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
 	}

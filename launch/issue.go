@@ -65,7 +65,14 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	if err != nil {
 		return err
 	}
-	return g.Issue(ctx, elastic.Grant{Key: elastic.ID(r.Key), Issuer: host.ID(), Made: now, Expiry: r.Expiry, Uses: uses, Record: string(sealed)})
+	if err := g.Issue(ctx, elastic.Grant{Key: elastic.ID(r.Key), Issuer: host.ID(), Made: now, Expiry: r.Expiry, Uses: uses, Record: string(sealed)}); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.latest.Tickets = ticketsOf(g.View())
+	p.mu.Unlock()
+	p.report()
+	return nil
 }
 
 // shown is a ticket as people see it.

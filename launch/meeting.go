@@ -125,7 +125,7 @@ func (m *meeting) late(i int) []letter {
 	order := m.order
 	order.Sole = len(m.order.Secret) > 0 && !m.strangers()
 	order.Contacts = m.contacts(i)
-	order.Own = slices.ContainsFunc(m.latest.Members, func(p elastic.Member) bool { return p.Launcher == m.order.Launcher })
+	order.Own = m.own()
 	if m.signs != nil {
 		order.Pass = m.signs(m.guests[i].self.ID)
 	}
@@ -240,6 +240,11 @@ func (m *meeting) leads() bool {
 		return len(m.order.Secret) > 0 // else others have formed the group
 	}
 	return m.latest.Members[0].Launcher == m.order.Launcher
+}
+
+// own reports whether a peer of this launcher is a member, as far as is known.
+func (m *meeting) own() bool {
+	return slices.ContainsFunc(m.latest.Members, func(p elastic.Member) bool { return p.Launcher == m.order.Launcher })
 }
 
 // strangers reports whether the group has members that this launcher did not start.

@@ -27,7 +27,7 @@ const (
 // message is a line between launcher and peer; exactly one field is set. The order is
 //
 //	peer        hello ................ any of event, suspect, scale, known, renew ......... (end)
-//	launcher          ... start or abort ... any of dead, scaled, finished, pass, start again ......................... (end: it died)
+//	launcher          ... start or abort ... any of dead, scaled, finished, pass, found, start again ......................... (end: it died)
 //
 // New fields may be added. A line with none that the reader knows is an error.
 type message struct {
@@ -65,6 +65,8 @@ type message struct {
 	Scaled *scaleResult `json:"scaled,omitempty"`
 	// Pass answers Renew, if this launcher began the job.
 	Pass *pass `json:"pass,omitempty"`
+	// Found are those who were announced under the ticket's key, and may be anybody.
+	Found []elastic.Member `json:"found,omitempty"`
 }
 
 // pass is the launcher's signature under the ID of one of its peers: the right to join.
@@ -95,6 +97,8 @@ type startOrder struct {
 
 	// LAN: the job may be found on the local network.
 	LAN bool `json:"lan,omitempty"`
+	// DHT: the launcher looks for the job's members, too.
+	DHT bool `json:"dht,omitempty"`
 
 	Launcher string `json:"launcher"` // Member.Launcher of all that this launcher starts
 	PID      int    `json:"pid"`      // of the launcher
@@ -113,6 +117,8 @@ type known struct {
 	Members []elastic.Member `json:"members"` // in rank order
 	// Open: the job was opened to the network, on which later peers listen from the start.
 	Open bool `json:"open,omitempty"`
+	// Tickets are those by which peers may join.
+	Tickets []openTicket `json:"tickets,omitempty"`
 }
 
 // scaleOrder asks the launcher for Peers peers in all, or on a host. Seq tells orders of one
@@ -148,7 +154,7 @@ func decodeMessage(line []byte) (message, error) {
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
-		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil} {
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil} {
 		if there {
 			set++
 		}
@@ -163,6 +169,9 @@ func (m message) check() error {
 	}
 	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize || m.Pass != nil && len(m.Pass.Signature) != passSize {
 		return errors.New("launch: decode message: a pass of another length")
+	}
+	if m.Known != nil && len(m.Known.Tickets) > maxTickets {
+		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), maxTickets)
 	}
 	return m.checkProgram()
 }
@@ -216,6 +225,8 @@ func (m message) members() [][]elastic.Member {
 		return [][]elastic.Member{m.Start.Peers, m.Start.Contacts}
 	case m.Known != nil:
 		return [][]elastic.Member{m.Known.Members}
+	case m.Found != nil:
+		return [][]elastic.Member{m.Found}
 	}
 	return nil
 }

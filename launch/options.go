@@ -39,6 +39,9 @@ type Options struct {
 	// LAN lets the job be found on the local network (multicast DNS) once it has a ticket,
 	// and looks for others of it there.
 	LAN bool
+	// Discovery is where the job is announced once it has a ticket, and where its members are
+	// looked for by the key of Ticket; nil for nowhere.
+	Discovery Discovery
 
 	// Site names the place where these peers are, but for those of Hosts that name their own, as
 	// in "berlin": within one the network is faster than between two. When all peers of a job

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -63,7 +64,7 @@ func (p *peer) open(ctx context.Context) error {
 	defer p.mu.Unlock()
 	p.host, p.id = host, newIdentity(host.Endpoint(self), host, p.entered)
 	if p.public {
-		p.id.discover(p.find)
+		p.id.discover(p.find, p.undiscovered)
 	}
 	return nil
 }
@@ -78,7 +79,16 @@ func (p *peer) publish() {
 	p.public = true
 	id := p.id
 	p.mu.Unlock()
-	id.discover(p.find)
+	id.discover(p.find, p.undiscovered)
+}
+
+// undiscovered says why the job is not advertised on the local network.
+func (p *peer) undiscovered(err error) {
+	what := "no multicast here"
+	if errors.Is(err, p2p.ErrNoNetwork) {
+		what = "these peers have no network but loopback"
+	}
+	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
 }
 
 // find notes somebody who was found on the local network.
@@ -167,6 +177,9 @@ func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
 // showTicket shows a ticket to members until one lets this peer in.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	by, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	if err != nil && len(p.finds()) == 0 && (p.order.LAN || p.order.DHT) {
+		err = fmt.Errorf("%w; nobody was found by %s", err, p.searched())
+	}
 	if err != nil {
 		return err
 	}
@@ -176,6 +189,17 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	defer p.mu.Unlock()
 	p.found.prove(by.ID)
 	return nil
+}
+
+// searched names the flags by which this peer looks for members.
+func (p *peer) searched() string {
+	switch {
+	case !p.order.DHT:
+		return "--lan"
+	case !p.order.LAN:
+		return "--dht"
+	}
+	return "--lan and --dht"
 }
 
 // passPeriod is how long the launcher may take to sign for a new identity.
@@ -248,7 +272,7 @@ func (p *peer) begun() {
 // it, so that peers which are started later find the group.
 func (p *peer) entered(v elastic.View) {
 	p.mu.Lock()
-	p.latest.Epoch, p.latest.Members = v.Epoch, p.host.Complete(v.Members)
+	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.host.Complete(v.Members), ticketsOf(v)
 	id := p.id
 	p.mu.Unlock()
 	id.bar(v.Barred)
@@ -264,8 +288,12 @@ func (p *peer) report() {
 	k, self := p.latest, p.id.ep.Self.ID
 	p.mu.Unlock()
 	first := slices.IndexFunc(k.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
-	if first >= 0 && k.Members[first].ID == self {
-		p.a.post(message{Known: &k}, history)
+	if first < 0 || k.Members[first].ID != self {
+		return
+	}
+	p.a.post(message{Known: &k}, history)
+	if k.Open {
+		p.publish() // whoever has made the ticket may be gone
 	}
 }
 

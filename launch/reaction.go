@@ -51,6 +51,7 @@ func (r *runner) message(from int, m message) {
 			r.sitesTold = true
 			r.say("%s", text)
 		}
+		r.announce()
 	case m.Program != nil:
 		r.program(from, *m.Program)
 	}
@@ -66,6 +67,9 @@ func (r *runner) hello(from int, self elastic.Member) {
 		r.say("the peers that wait to join are told to end: %s", letters[0].msg.Abort)
 	}
 	r.deliver(letters)
+	if found := r.discoveries.latest; found != nil && r.children[from] != nil {
+		r.children[from].send(message{Found: found})
+	}
 	r.beginAnew()
 }
 

@@ -39,6 +39,7 @@ type Result struct {
 // The end of ctx counts as SIGTERM, and is told with its cause; a signal that follows it counts
 // as the first one.
 func Run(ctx context.Context, o Options) (Result, error) {
+	sought := o.key() // not that of a job on this host, which complete finds
 	path, err := o.complete(ctx)
 	if err != nil {
 		return Result{}, err
@@ -74,7 +75,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, startError(o.Program, err)
 		}
 	}
+	r.discover(ctx, sought)
 	r.loop(ctx)
+	r.undiscover()
 	return r.finish(ctx), nil
 }
 
@@ -91,7 +94,7 @@ func (r *runner) warnOfPlaintext() {
 // order is what the peers are told alike.
 func (o *Options) order() (startOrder, error) {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, JoinTimeout: o.JoinTimeout}
+		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
 	if o.Join {
 		return order, nil
 	}

@@ -39,6 +39,8 @@ type runner struct {
 	lobby    lobby
 	out      outcome
 
+	discoveries discoveries
+
 	graph *graphRun // nil unless the peers are those of a Program
 
 	comebacks   []comeback
@@ -96,6 +98,8 @@ func (r *runner) loop(ctx context.Context) {
 			r.notice(n)
 		case a := <-r.hosts.arrivals():
 			r.arrived(a)
+		case found := <-r.discoveries.found:
+			r.discovered(found)
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
 		case <-end:

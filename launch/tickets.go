@@ -94,25 +94,29 @@ func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Mem
 func ticketAddrs(members []elastic.Member) []string {
 	var out []string
 	for i, m := range members {
-		var mine []string
 		most := shownAddrs
 		if i > 0 {
 			most = moreAddrs
 		}
-		best := addrKinds
-		for _, a := range m.Addrs {
-			kind := addrKind(a)
-			if kind < best {
-				best, mine = kind, nil
-			}
-			if kind == relayedAddr && !strings.Contains(a, "/p2p-circuit/p2p/") {
-				a += "/p2p/" + string(m.ID)
-			}
-			if kind == best && len(mine) < most {
-				mine = append(mine, a)
-			}
+		out = append(out, bestAddrs(m, most)...)
+	}
+	return out
+}
+
+// bestAddrs returns some addresses of the best kind that a member has.
+func bestAddrs(m elastic.Member, most int) (out []string) {
+	best := addrKinds
+	for _, a := range m.Addrs {
+		kind := addrKind(a)
+		if kind < best {
+			best, out = kind, nil
 		}
-		out = append(out, mine...)
+		if kind == relayedAddr && !strings.Contains(a, "/p2p-circuit/p2p/") {
+			a += "/p2p/" + string(m.ID)
+		}
+		if kind == best && len(out) < most {
+			out = append(out, a)
+		}
 	}
 	return out
 }
@@ -137,6 +141,15 @@ func addrKind(addr string) int {
 		return linkAddr
 	}
 	return netAddr
+}
+
+// key returns the key of the ticket by which the peers join, "" if there is none.
+func (o *Options) key() string {
+	t, err := ticket.Parse(o.Ticket)
+	if err != nil {
+		return ""
+	}
+	return t.Signer().ID
 }
 
 // checkTicket reads a ticket before anything is started, and returns its job.

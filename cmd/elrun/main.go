@@ -42,6 +42,7 @@ type commands struct {
 	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
 	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
+	Bootstrap bootstrapCommand `cmd:"" help:"Run a node of the table by which --dht finds members."`
 	K8s       k8sCommand       `cmd:"" name:"k8s" help:"Print the Kubernetes manifest of a job."`
 	Version   versionCommand   `cmd:"" help:"Print the version of elrun, of Go, and the system."`
 	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`

@@ -37,6 +37,7 @@ type jobFlags struct {
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	Audit         float64       `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out who differs; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`
+	dhtFlags
 	schedulerFlags
 	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
 	Program []string `arg:"" passthrough:"all" help:"Program and its arguments."`
@@ -54,7 +55,7 @@ func (f *jobFlags) Validate() error {
 	case !(f.Audit >= 0 && f.Audit <= 1):
 		return fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
-	return nil
+	return f.dhtFlags.check()
 }
 
 // run starts the peers, after change has had a look at the options, and waits for the end.
@@ -81,6 +82,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	if f.PreemptNotice != "" {
 		o.Grace = preemptGrace
 	}
+	f.dhtFlags.add(&o)
 	change(&o)
 	if f.Audit > 0 {
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", f.Audit))

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/elrun/elrun/internal/discovery"
+	"github.com/elrun/elrun/launch"
+)
+
+// dhtFlags say where a job is announced and looked for besides its ticket.
+type dhtFlags struct {
+	DHT       bool     `name:"dht" help:"Announce the job, once it has a ticket, in the table (DHT) that the nodes of --bootstrap keep, and find its members there by the ticket."`
+	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"A node of your own for --dht, as elrun bootstrap prints it: /ip4/ADDRESS/tcp/PORT/p2p/ID; can be repeated. There are no public ones."`
+}
+
+// check returns usage errors.
+func (f *dhtFlags) check() error {
+	switch {
+	case f.DHT && len(f.Bootstrap) == 0:
+		return errors.New("--dht: it needs --bootstrap ADDR, the address of a node of your own, which elrun bootstrap prints")
+	case !f.DHT && len(f.Bootstrap) > 0:
+		return errors.New("--bootstrap: it goes with --dht")
+	case !f.DHT:
+		return nil
+	}
+	_, err := discovery.New(f.Bootstrap...)
+	return usage("--bootstrap", err)
+}
+
+// usage words an error of a flag.
+func usage(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "discovery: "))
+}
+
+// add sets the option of a job.
+func (f *dhtFlags) add(o *launch.Options) {
+	if !f.DHT {
+		return
+	}
+	if d, err := discovery.New(f.Bootstrap...); err == nil { // check has had a look
+		o.Discovery = d
+	}
+}
+
+// bootstrapCommand is elrun bootstrap.
+type bootstrapCommand struct {
+	Listen    string   `placeholder:"ADDRS" help:"IP addresses to listen at, separated by commas, with a port if need be, as in 192.0.2.1:7474 (default: all, port 7474)."`
+	Identity  string   `placeholder:"FILE" help:"File with the key of this node, from which its ID comes; made if there is none (default: elrun/bootstrap.key in the folder for settings)."`
+	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this one shares what it knows; can be repeated."`
+}
+
+// bootstrapPort is the port of bootstrap nodes that are told no other.
+const bootstrapPort = 7474
+
+// Validate is called by kong; its errors are usage errors.
+func (c *bootstrapCommand) Validate() error {
+	if len(c.Bootstrap) > 0 {
+		if _, err := discovery.New(c.Bootstrap...); err != nil {
+			return usage("--bootstrap", err)
+		}
+	}
+	_, err := parseListen(c.Listen)
+	return err
+}
+
+// parseListen reads --listen.
+func parseListen(list string) ([]netip.AddrPort, error) {
+	if list == "" {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), bootstrapPort), netip.AddrPortFrom(netip.IPv6Unspecified(), bootstrapPort)}, nil
+	}
+	var out []netip.AddrPort
+	for text := range strings.SplitSeq(list, ",") {
+		at, err := netip.ParseAddrPort(text)
+		if addr, plain := netip.ParseAddr(text); plain == nil {
+			at, err = netip.AddrPortFrom(addr, bootstrapPort), nil
+		}
+		if err != nil || at.Addr().Zone() != "" {
+			return nil, fmt.Errorf("--listen %.80q: want IP addresses, as in 192.0.2.1, 192.0.2.1:7474 or [2001:db8::1]:7474", text)
+		}
+		out = append(out, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+	}
+	return out, nil
+}
+
+// Run serves until a signal.
+func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
+	ctx, release := t.interruptible(ctx)
+	defer release()
+	if c.Identity == "" {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return fmt.Errorf("%w: name a file by --identity", err)
+		}
+		c.Identity = filepath.Join(dir, "elrun", "bootstrap.key")
+	}
+	listen, err := parseListen(c.Listen)
+	if err != nil {
+		return err
+	}
+	node, err := discovery.Serve(ctx, discovery.Server{Identity: c.Identity, Listen: listen, Others: c.Bootstrap})
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "discovery: "))
+	}
+	defer node.Close()
+	addrs, err := node.Addrs()
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		if _, err := fmt.Fprintln(t.stdout, a); err != nil {
+			return fmt.Errorf("print the address: %w", err)
+		}
+	}
+	fmt.Fprintln(t.stderr, "elrun: the node runs until a signal ends it; each line above is an address for --bootstrap")
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
