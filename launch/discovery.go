@@ -85,7 +85,7 @@ func announcementOf(k known, now time.Time) (a announcement) {
 		for _, m := range k.Members {
 			there := slices.ContainsFunc(a.members, func(o elastic.Member) bool { return o.ID == m.ID })
 			addrs := bestAddrs(m, shownAddrs)
-			if there || !sameHost && hosts[m.Host] || len(addrs) == 0 || len(a.members) == maxAnnounced {
+			if there || !sameHost && hosts[m.Host] || onlyLoopback(addrs) || len(a.members) == maxAnnounced {
 				continue
 			}
 			hosts[m.Host] = true

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/ticket"
 )
 
 // fakeDiscovery remembers what was announced last under each key.
@@ -234,5 +235,71 @@ func TestFoundMessage(t *testing.T) {
 	}
 	if _, err := decodeMessage(line); err == nil {
 		t.Error("any number of tickets is taken")
+	}
+}
+
+// Who has let a peer in may be gone a moment later: it asks those that this one knew, and those
+// that listen at the ticket's other addresses, when these answer.
+func TestContactsAfterIntroduction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"a": nil})
+		f.deaf = map[string]error{"b": errors.New("no answer yet"), "never": errors.New("no answer")}
+		f.contacts = membersOf("c", "d")
+		seed := [ticket.SeedSize]byte{1}
+		k, err := ticket.New("job", ticket.Identity{}, seed, time.Now().Add(time.Hour), []string{"/ip4/192.0.2.1/tcp/1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Addrs = []string{"a", "b", "never"}
+		i := f.identity(nil)
+		p := &peer{id: i, a: &agent{}}
+		if err := p.showTicket(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		asked := func() (ids []elastic.ID) {
+			for _, m := range p.contacts() {
+				ids = append(ids, m.ID)
+			}
+			return ids
+		}
+		if got := asked(); !slices.Equal(got, []elastic.ID{"a"}) {
+			t.Errorf("first %v", got)
+		}
+		for _, want := range []elastic.ID{"a", "c", "d"} {
+			if !slices.Contains(asked(), want) {
+				t.Errorf("%s is not asked: %v", want, asked())
+			}
+		}
+		f.mu.Lock()
+		delete(f.deaf, "b")
+		f.mu.Unlock()
+		<-time.After(2 * knockPeriod)
+		if !slices.Contains(asked(), "b") {
+			t.Errorf("b is not asked: %v", asked())
+		}
+		<-time.After(2 * vacantAfter)
+		_ = i.Close() // it would hang if somebody still knocked
+	})
+}
+
+// What was found may name a member with false addresses: whoever listens at those of the ticket is
+// asked all the same. A member that listens on loopback only is not announced.
+func TestFalseFind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"a": nil})
+		f.lost = map[string]bool{"false": true}
+		i := f.identity(nil)
+		found := func() []elastic.Member { return []elastic.Member{{ID: "a", Addrs: []string{"false"}}} }
+		f.pause = time.Second // the find is tried first
+		in, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, []string{"a"}, found, time.Minute)
+		if err != nil || in.by.ID != "a" {
+			t.Errorf("%v, %v", in, err)
+		}
+		_ = i.Close()
+	})
+	k := openJob("x", "y")
+	k.Members[0].Addrs = k.Members[0].Addrs[:1]
+	if a := announcementOf(k, time.Now()); len(a.members) != 1 || a.members[0].ID != "1" {
+		t.Errorf("announced %v", a.members)
 	}
 }

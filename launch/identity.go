@@ -18,7 +18,7 @@ type network interface {
 	Identify(ctx context.Context, addr string) (elastic.Member, error)
 	Forget(elastic.ID)
 	Discover(ctx context.Context, found func(elastic.Member)) error
-	Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error)
+	Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error)
 }
 
 // identity is one ID of this process on the network: the endpoint of a host, and what a

@@ -24,6 +24,9 @@ type fakeNet struct {
 	deaf   map[string]error     // addresses at which nobody answers
 	pause  time.Duration        // that a proof takes
 
+	contacts []elastic.Member // of all members
+	lost     map[string]bool  // addresses where nobody is, of those who were found
+
 	mu         sync.Mutex
 	proven     map[elastic.ID]int
 	introduced map[elastic.ID]bool
@@ -39,6 +42,9 @@ func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, _ ticket.Credenti
 	<-time.After(f.pause)
 	f.mu.Lock()
 	err, there := f.accept[m.ID]
+	if len(m.Addrs) > 0 && f.lost[m.Addrs[0]] {
+		there = false
+	}
 	f.mu.Unlock()
 	if !there {
 		<-ctx.Done()
@@ -53,6 +59,8 @@ func (f *fakeNet) Prove(ctx context.Context, m elastic.Member, _ ticket.Credenti
 
 // Identify finds the member of an ID at that address, or what deaf says.
 func (f *fakeNet) Identify(ctx context.Context, addr string) (elastic.Member, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err, is := f.deaf[addr]; is {
 		return elastic.Member{}, err
 	}
@@ -78,7 +86,10 @@ func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) erro
 	return context.Cause(ctx)
 }
 
-func (f *fakeNet) Exchange(context.Context, elastic.ID, bool) (bool, error) { return false, nil }
+// Contacts of any member are the same.
+func (f *fakeNet) Contacts(context.Context, elastic.ID) ([]elastic.Member, error) {
+	return f.contacts, nil
+}
 
 func (f *fakeNet) Introduce(members []elastic.Member) error {
 	f.mu.Lock()
@@ -220,10 +231,10 @@ func TestIntroduceBy(t *testing.T) {
 				i := f.identity(nil)
 				found := func() []elastic.Member { return membersOf(c.found...) }
 				begun := time.Now()
-				by, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
+				in, err := i.introduceBy(t.Context(), ticket.Credential{Signers: []string{"x"}}, c.addrs, found, time.Minute)
 				switch {
-				case c.want == "" && (err != nil || c.accept[by.ID] != nil || len(i.credential.Signers) != 1):
-					t.Errorf("got %v, %v", by, err)
+				case c.want == "" && (err != nil || c.accept[in.by.ID] != nil || len(i.credential.Signers) != 1):
+					t.Errorf("got %v, %v", in, err)
 				case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 					t.Errorf("got %v, want %q", err, c.want)
 				case c.within > 0 && time.Since(begun) > c.within:

@@ -176,18 +176,19 @@ func (p *peer) askNeighbour(ctx context.Context, t *ticket.Ticket) error {
 
 // showTicket shows a ticket to members until one lets this peer in.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
-	by, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	in, err := p.id.introduceBy(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.finds, cmp.Or(p.order.JoinTimeout, defaultJoin))
 	if err != nil && len(p.finds()) == 0 && (p.order.LAN || p.order.DHT) {
 		err = fmt.Errorf("%w; nobody was found by %s", err, p.searched())
 	}
 	if err != nil {
 		return err
 	}
-	p.order.Contacts = append(p.order.Contacts, by)
-	p.first = []elastic.Member{by}
+	p.order.Contacts = append(append(p.order.Contacts, in.by), in.others...)
+	p.first = []elastic.Member{in.by}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.found.prove(by.ID)
+	p.found.prove(in.by.ID)
+	p.id.knockOn(in.unheard, p.find)
 	return nil
 }
 
@@ -285,11 +286,14 @@ func (p *peer) entered(v elastic.View) {
 // report tells the launcher what this peer knows of its group, if it is the one that does.
 func (p *peer) report() {
 	p.mu.Lock()
-	k, self := p.latest, p.id.ep.Self.ID
+	k, self, host := p.latest, p.id.ep.Self.ID, p.host
 	p.mu.Unlock()
 	first := slices.IndexFunc(k.Members, func(m elastic.Member) bool { return m.Launcher == p.order.Launcher })
 	if first < 0 || k.Members[first].ID != self {
 		return
+	}
+	if k.Open {
+		k.Members = host.Complete(k.Members) // since then they may have begun to listen on the network
 	}
 	p.a.post(message{Known: &k}, history)
 	if k.Open {

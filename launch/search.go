@@ -34,7 +34,8 @@ type search struct {
 
 	tries   []try // one for each of addrs
 	named   []elastic.Member
-	asked   map[elastic.ID]bool
+	asked   map[elastic.ID]bool  // of those who listen at the addresses
+	tried   map[elastic.ID]bool  // of those who were found, whose addresses may be false
 	again   []elastic.ID         // those to be asked once more at the next look
 	hints   []context.CancelFunc // end the attempts with those who were only found, oldest first
 	replies chan searchReply
@@ -73,13 +74,20 @@ const (
 	vacantAfter = 10 * time.Second
 )
 
+// introduction is the end of a search that was of use.
+type introduction struct {
+	by      elastic.Member   // let this peer in
+	others  []elastic.Member // may be members, too, should it be gone
+	unheard []string         // addresses at which nobody has answered yet
+}
+
 // introduceBy gets this identity let in by one of those that listen at addresses or are found
-// meanwhile, and returns which. An error is for the user to see; searchError has more lines.
-func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (elastic.Member, error) {
+// meanwhile. An error is for the user to see; searchError has more lines.
+func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs []string, found func() []elastic.Member, patience time.Duration) (introduction, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	now := time.Now()
 	s := &search{i: i, credential: c, addrs: addrs, found: found, patience: patience, tries: make([]try, len(addrs)),
-		asked: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
+		asked: make(map[elastic.ID]bool), tried: make(map[elastic.ID]bool), replies: make(chan searchReply), begun: now, progress: now}
 	defer s.work.Wait()
 	defer cancel()
 	for n := range addrs {
@@ -87,13 +95,45 @@ func (i *identity) introduceBy(ctx context.Context, c ticket.Credential, addrs [
 	}
 	by, err := s.run(ctx)
 	if err != nil {
-		return elastic.Member{}, err
+		return introduction{}, err
 	}
 	i.equip(c)
+	in := introduction{by: by, others: s.named}
+	for n, t := range s.tries {
+		if t.id == "" {
+			in.unheard = append(in.unheard, addrs[n])
+		}
+	}
 	// Members may listen at more addresses than their view says. Without them only those that
-	// are found at these can be reached.
-	_, _ = i.net.Exchange(ctx, by.ID, false)
-	return by, nil
+	// are found at these can be reached. Whoever has let this peer in may be about to leave.
+	known, err := i.net.Contacts(ctx, by.ID)
+	if err == nil {
+		in.others = append(in.others, known[:min(len(known), maxFound)]...)
+	}
+	return in, nil
+}
+
+// knockOn asks who listens at addresses for a while, or until somebody does.
+func (i *identity) knockOn(addrs []string, found func(elastic.Member)) {
+	for _, addr := range addrs {
+		i.work.Go(func() {
+			ctx, cancel := context.WithTimeout(i.ctx, vacantAfter)
+			defer cancel()
+			again := time.NewTicker(knockPeriod)
+			defer again.Stop()
+			for {
+				if m, err := i.net.Identify(ctx, addr); err == nil {
+					found(m)
+					return
+				}
+				select {
+				case <-again.C:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
 }
 
 // run takes in replies until one member has let this peer in, or there is no hope.
@@ -172,11 +212,15 @@ func (s *search) knocked(r searchReply) {
 // ask asks those that have not been asked, all at once. Of those who were only found it
 // gives up the oldest where there are too many: anybody can make up more.
 func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) {
+	asked := s.tried
+	if named {
+		asked = s.asked
+	}
 	for _, m := range members {
-		if s.asked[m.ID] || m.ID == s.i.ep.Self.ID {
+		if asked[m.ID] || m.ID == s.i.ep.Self.ID {
 			continue
 		}
-		s.asked[m.ID] = true
+		asked[m.ID] = true
 		within, cancel := context.WithCancel(ctx)
 		if !named {
 			s.hints = append(s.hints, cancel)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,18 +54,36 @@ type book struct {
 // others. With open it asks the member to listen on the network, and returns an error if
 // it does not. changed says that something new was learned of the member itself.
 func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
+	changed, _, err = h.exchange(ctx, to, open)
+	return changed, err
+}
+
+// Contacts is Exchange, without open, with a member that has let this host in. It returns
+// whom the member knows, itself included: most of them are members.
+func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error) {
+	_, answer, err := h.exchange(ctx, of, false)
+	var out []elastic.Member
+	for _, id := range slices.Sorted(maps.Keys(answer.Addrs)) {
+		if _, err := idOf(string(id)); err == nil && id != h.id {
+			out = append(out, elastic.Member{ID: id, Addrs: answer.Addrs[id]})
+		}
+	}
+	return out, err
+}
+
+// exchange is Exchange, and returns the answer.
+func (h *Host) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
 	id, err := idOf(string(to))
 	if err != nil {
-		return false, fmt.Errorf("p2p: exchange addresses: %w", err)
+		return false, book{}, fmt.Errorf("p2p: exchange addresses: %w", err)
 	}
 	before := len(h.known(id))
-	var answer book
 	err = h.retry(ctx, id, func(ctx context.Context) error {
 		answer, err = h.askAddrs(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{h.id: h.Addrs()}})
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("p2p: exchange addresses with %s: %w", to.Short(), err)
+		return false, book{}, fmt.Errorf("p2p: exchange addresses with %s: %w", to.Short(), err)
 	}
 	for who, addrs := range answer.Addrs {
 		h.learn(who, addrs)
@@ -72,7 +91,7 @@ func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed 
 	if answer.Error != "" {
 		err = fmt.Errorf("p2p: exchange addresses with %s: %s", to.Short(), answer.Error)
 	}
-	return len(h.known(id)) != before, err
+	return len(h.known(id)) != before, answer, err
 }
 
 // askAddrs sends a message on a stream of its own and returns the answer.
