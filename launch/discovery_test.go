@@ -154,12 +154,14 @@ func TestAnnouncer(t *testing.T) {
 		f.fail(errors.New("discovery: no bootstrap node answers\nat all"))
 		<-time.After(announcePeriod + 3*announceRetry)
 		f.fail(nil)
-		a.tell(openJob("y"))
-		<-time.After(announceGap)
+		<-time.After(announceRetry)
 		synctest.Wait()
 		if len(said) != 2 || !strings.Contains(said[0], "no bootstrap node answers") || strings.Contains(said[0], "\n") || len(said[0]) > 200 {
 			t.Errorf("said %q", said)
 		}
+		a.tell(openJob("y"))
+		<-time.After(announceGap)
+		synctest.Wait()
 		k := openJob("y")
 		k.Tickets = nil // revoked
 		_, before := f.announcedIDs("key")
