@@ -35,7 +35,7 @@ func layers() []layer {
 		// Frames, how a newcomer proves itself, and what several transports share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
 		// Connections between two that know each other, as a transport uses them.
-		{"level 4, below a transport", []string{"transport/internal/direct"}},
+		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
 		// The session protocol that all networks have in common.
 		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.

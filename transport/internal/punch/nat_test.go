@@ -1,0 +1,170 @@
+package punch
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// segment is a network: whoever has an address there takes packets for it; the rest goes up.
+type segment struct {
+	w     *world
+	up    *router // nil for the network that all routers lead to
+	nodes map[netip.Addr]func(packet)
+}
+
+// packet is one datagram.
+type packet struct {
+	from, to netip.AddrPort
+	data     []byte
+}
+
+// world is what segments have in common.
+type world struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	loss   float64
+	delay  time.Duration
+}
+
+// loseNothing ends all loss.
+func (w *world) loseNothing() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loss = 0
+}
+
+// send delivers a packet after some time, or loses it.
+func (g *segment) send(p packet) {
+	g.w.mu.Lock()
+	lost, delay := g.w.random.Float64() < g.w.loss, g.w.delay+time.Duration(g.w.random.Int64N(int64(g.w.delay)))
+	g.w.mu.Unlock()
+	if !lost {
+		time.AfterFunc(delay, func() { g.deliver(p) })
+	}
+}
+
+func (g *segment) deliver(p packet) {
+	g.w.mu.Lock()
+	take := g.nodes[p.to.Addr()]
+	if take == nil && g.up != nil {
+		take = g.up.outbound
+	}
+	g.w.mu.Unlock()
+	if take != nil {
+		take(p)
+	}
+}
+
+// How a router maps and filters: RFC 4787, sections 4.1 and 5.
+const (
+	independent = iota
+	byAddr
+	byPort
+)
+
+// router translates addresses between two segments.
+type router struct {
+	wan              netip.Addr
+	outer, inner     *segment
+	mapping, filters int
+	hairpins         bool
+	next             uint16
+	out              map[[2]netip.AddrPort]uint16 // by source, and by destination as far as the mapping depends on it
+	in               map[uint16]netip.AddrPort
+	talked           map[uint16]map[netip.AddrPort]bool
+}
+
+// newRouter puts a router between a segment and a new one.
+func newRouter(outer *segment, wan string, mapping, filters int) *router {
+	r := &router{wan: netip.MustParseAddr(wan), outer: outer, mapping: mapping, filters: filters, next: 40000,
+		out: make(map[[2]netip.AddrPort]uint16), in: make(map[uint16]netip.AddrPort), talked: make(map[uint16]map[netip.AddrPort]bool)}
+	r.inner = &segment{w: outer.w, up: r, nodes: make(map[netip.Addr]func(packet))}
+	outer.nodes[r.wan] = r.inbound
+	return r
+}
+
+// part is what of an address a behaviour looks at.
+func part(behaviour int, a netip.AddrPort) netip.AddrPort {
+	switch behaviour {
+	case independent:
+		return netip.AddrPort{}
+	case byAddr:
+		return netip.AddrPortFrom(a.Addr(), 0)
+	}
+	return a
+}
+
+func (r *router) outbound(p packet) {
+	r.outer.w.mu.Lock()
+	key := [2]netip.AddrPort{p.from, part(r.mapping, p.to)}
+	port, ok := r.out[key]
+	if !ok {
+		r.next++
+		port = r.next
+		r.out[key], r.in[port], r.talked[port] = port, p.from, make(map[netip.AddrPort]bool)
+	}
+	r.talked[port][part(r.filters, p.to)] = true
+	r.outer.w.mu.Unlock()
+	if p.to.Addr() == r.wan && !r.hairpins {
+		return
+	}
+	r.outer.send(packet{netip.AddrPortFrom(r.wan, port), p.to, p.data})
+}
+
+func (r *router) inbound(p packet) {
+	r.outer.w.mu.Lock()
+	to, ok := r.in[p.to.Port()]
+	ok = ok && r.talked[p.to.Port()][part(r.filters, p.from)]
+	r.outer.w.mu.Unlock()
+	if ok {
+		r.inner.deliver(packet{p.from, to, p.data})
+	}
+}
+
+// conn is a UDP socket of a host on a segment.
+type conn struct {
+	net.PacketConn // nil: what is not here is not called
+	at             netip.AddrPort
+	on             *segment
+	inbox          chan packet
+	closed         chan struct{}
+}
+
+// newConn puts a host on a segment.
+func newConn(on *segment, ip string) *conn {
+	c := &conn{at: netip.AddrPortFrom(netip.MustParseAddr(ip), 5000), on: on, inbox: make(chan packet, 64), closed: make(chan struct{})}
+	on.nodes[c.at.Addr()] = func(p packet) {
+		select {
+		case c.inbox <- p:
+		default: // full, as sockets are
+		}
+	}
+	return c
+}
+
+func (c *conn) ReadFrom(b []byte) (int, net.Addr, error) {
+	select {
+	case p := <-c.inbox:
+		return copy(b, p.data), net.UDPAddrFromAddrPort(p.from), nil
+	case <-c.closed:
+		return 0, nil, net.ErrClosed
+	}
+}
+
+func (c *conn) WriteTo(b []byte, to net.Addr) (int, error) {
+	udp, ok := to.(*net.UDPAddr)
+	if !ok {
+		return 0, errors.New("no address of UDP")
+	}
+	c.on.send(packet{c.at, plain(udp.AddrPort()), append([]byte(nil), b...)})
+	return len(b), nil
+}
+
+func (c *conn) Close() error {
+	close(c.closed)
+	return nil
+}
