@@ -45,7 +45,7 @@ func (r *runner) connect(ctx context.Context) error {
 		}
 		r.hosts.hosts = append(r.hosts.hosts, h)
 	}
-	failed = append(failed, r.hosts.part(r.o.Relay == "members" || !wide(r.o.Listen))...)
+	failed = append(failed, r.hosts.part(!wide(r.o.Listen), r.o.Relay == "members")...)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -81,10 +81,15 @@ func joinErrors(errs []error) string {
 }
 
 // part leaves out hosts, as few as it finds, until each of the rest can connect to each other
-// in one direction at least, and returns why. It does nothing where peers find other ways.
-func (l *hostList) part(others bool) (failed []error) {
+// in one direction at least, or with relays by way of one of the others, and returns why. It does
+// nothing where peers listen elsewhere.
+func (l *hostList) part(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
+	}
+	advice := ", or use --relay members"
+	if relays {
+		advice = " (no other host connects to both)"
 	}
 	results, errs := l.tryAll()
 	out := make(map[int]bool)
@@ -94,12 +99,12 @@ func (l *hostList) part(others bool) (failed []error) {
 		}
 	}
 	for {
-		worst, with := l.worst(results, out)
+		worst, with := l.worst(results, out, relays)
 		if len(with) == 0 {
 			break
 		}
 		name, other := l.hosts[worst].Name, l.hosts[with[0]].Name
-		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through, or use --relay members", name, other, results[worst].Failed[other]))
+		failed = append(failed, fmt.Errorf("host %s: no way between it and host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
 		out[worst] = true
 	}
 	var rest []*remoteHost
@@ -136,16 +141,20 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 }
 
 // worst returns the host that has no way to the most others, the last of equals, and these.
-func (l *hostList) worst(results []probeResult, out map[int]bool) (worst int, with []int) {
-	for i, h := range l.hosts {
+func (l *hostList) worst(results []probeResult, out map[int]bool, relays bool) (worst int, with []int) {
+	connects := func(i, k int) bool {
+		_, there := results[i].Failed[l.hosts[k].Name]
+		_, back := results[k].Failed[l.hosts[i].Name]
+		return !out[i] && !out[k] && !(there && back)
+	}
+	for i := range l.hosts {
 		var cut []int
-		for k, o := range l.hosts {
-			if k == i || out[i] || out[k] {
+		for k := range l.hosts {
+			if k == i || out[i] || out[k] || connects(i, k) {
 				continue
 			}
-			_, there := results[i].Failed[o.Name]
-			_, back := results[k].Failed[h.Name]
-			if there && back {
+			between := func(m int) bool { return m != i && m != k && connects(i, m) && connects(m, k) }
+			if !relays || !anyOf(len(l.hosts), between) {
 				cut = append(cut, k)
 			}
 		}
@@ -154,6 +163,16 @@ func (l *hostList) worst(results []probeResult, out map[int]bool) (worst int, wi
 		}
 	}
 	return worst, with
+}
+
+// anyOf reports whether ok holds for one of the first n numbers.
+func anyOf(n int, ok func(int) bool) bool {
+	for i := range n {
+		if ok(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // seat gives the hosts their peers, in order, at most so many in all; 0 for no bound.

@@ -72,14 +72,20 @@ func TestWorst(t *testing.T) {
 		return out
 	}
 	reasons := failed(map[string]string{"c": "refused"}, map[string]string{"c": "refused"}, map[string]string{"a": "refused", "b": "refused"}, map[string]string{"a": "refused"})
-	worst, with := l.worst(reasons, map[int]bool{})
+	worst, with := l.worst(reasons, map[int]bool{}, false)
 	if worst != 2 || !slices.Equal(with, []int{0, 1}) {
 		t.Errorf("worst %d with %v", worst, with)
 	}
-	if _, with := l.worst(reasons, map[int]bool{2: true}); len(with) > 0 {
+	if _, with := l.worst(reasons, map[int]bool{2: true}, false); len(with) > 0 {
 		t.Errorf("without it still %v", with)
 	}
-	if _, with := l.worst(failed(map[string]string{"b": "refused"}, nil, nil, nil), map[int]bool{}); len(with) > 0 {
+	if _, with := l.worst(failed(map[string]string{"b": "refused"}, nil, nil, nil), map[int]bool{}, false); len(with) > 0 {
 		t.Errorf("one direction is enough, but %v", with)
+	}
+	if _, with := l.worst(reasons, map[int]bool{}, true); len(with) > 0 {
+		t.Errorf("d relays between c and the others, but %v", with)
+	}
+	if _, with := l.worst(reasons, map[int]bool{3: true}, true); !slices.Equal(with, []int{0, 1}) {
+		t.Errorf("nobody relays for c, and with %v", with)
 	}
 }

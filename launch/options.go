@@ -27,8 +27,9 @@ type Options struct {
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
 	// What stays within one host never is, and streams of libp2p always are.
 	Encrypt string
-	// Relay is never (also "") or members: whether two peers that cannot connect reach each
-	// other by way of a third, and these peers may be such a way, if all three allow it.
+	// Relay is members (also "") or never: whether two peers that cannot connect reach each
+	// other by way of a third, and look from there for a direct way through the routers between
+	// them; and whether these peers may be such a way. All three must allow it.
 	Relay string
 	// Listen is where peers listen: auto (also "") on the loopback interface until the job
 	// is opened by a ticket, or from the start on all interfaces if they join by one; local
@@ -216,7 +217,7 @@ func (o *Options) defaults() {
 		o.Listen = listenAll // the others are elsewhere
 	}
 	if o.Relay == "" {
-		o.Relay = "never"
+		o.Relay = "members"
 	}
 	if o.ConnectTimeout == 0 {
 		o.ConnectTimeout = defaultConnect

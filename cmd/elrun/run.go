@@ -33,7 +33,7 @@ type jobFlags struct {
 	Site          string        `placeholder:"NAME" help:"Where these peers are, as in berlin: sums cross between sites once, when all peers of the job name theirs. A hostfile's site=NAME counts before it."`
 	Transport     string        `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
 	Encrypt       string        `enum:"auto,always,never" default:"auto" help:"Encrypt data between hosts: auto, always or never. Streams of libp2p always are, what stays on one host is not."`
-	Relay         string        `enum:"never,members" default:"never" help:"Whether two peers that cannot connect may reach each other by way of a third: never, or members, if the peers of all three say so."`
+	Relay         string        `enum:"never,members" default:"members" help:"Whether two peers that cannot connect, as behind routers, may reach each other by way of a third and find a direct way from there: members, or never. All three must allow it."`
 	Events        string        `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	PreemptNotice string        `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	Audit         float64       `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out who differs; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`

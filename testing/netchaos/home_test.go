@@ -1,7 +1,6 @@
 package netchaos
 
 import (
-	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,33 +20,7 @@ const (
 // address, others see that of the router, which lets in only what answers.
 func (l *lab) home(t *testing.T, i int) {
 	t.Helper()
-	h := l.hosts[i]
-	router := &host{namespace: h.namespace + "-router"}
-	l.routers = append(l.routers, router)
-	command(t, "", "ip", "netns", "add", router.namespace)
-	h.inside(t, "", "ip", "link", "del", "eth0")
-	command(t, fmt.Sprintf("link add p%d type veth peer name wan netns %s\nlink set p%d master br0 up", i, router.namespace, i),
-		"ip", "-n", l.hub, "-batch", "-")
-	command(t, fmt.Sprintf("link add lan type veth peer name eth0 netns %s\naddr add %s/24 dev wan\naddr add %s/24 dev lan\nlink set wan up\nlink set lan up",
-		h.namespace, h.addr, homeRouter), "ip", "-n", router.namespace, "-batch", "-")
-	command(t, fmt.Sprintf("addr add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s", homeHost, homeRouter),
-		"ip", "-n", h.namespace, "-batch", "-")
-	router.inside(t, "", "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
-	router.inside(t, `table ip home {
-	chain out {
-		type nat hook postrouting priority 100; policy accept;
-		oifname "wan" masquerade
-	}
-	chain forward {
-		type filter hook forward priority 0; policy accept;
-		iifname "wan" ct state new drop
-	}
-	chain in {
-		type filter hook input priority 0; policy accept;
-		iifname "wan" ct state new drop
-	}
-}
-`, "nft", "-f", "-")
+	l.behind(t, i, "port")
 }
 
 // A host in a home connects with those that are not, and needs no relay.
@@ -67,20 +40,21 @@ func TestHome(t *testing.T) {
 	j.finish(t)
 }
 
-// Two hosts in homes, with the same private address, train with each other by way of one that
-// both can connect with, and take in one more in a third home. They go on when one is lost.
+// Two hosts in homes, with the same private address, find each other through their routers, and so
+// does one more in a third home. They go on when one is lost, also if it is the only one that is in
+// no home and has told them of each other.
 func TestHomes(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 4)
 	for i := 1; i < 4; i++ {
 		l.home(t, i)
 	}
-	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "members"}})
+	j := newJob(t, l, settings{pace: groupPace})
 	j.startAll(t)
 	ids := j.untilWhole(t, time.Time{})
 	for _, pair := range [][2]int{{1, 2}, {1, 3}, {2, 1}, {2, 3}, {3, 1}, {3, 2}} {
 		p := j.path(t, pair[0], ids[pair[1]])
-		if p.Kind != "relay" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[0].addr) {
+		if p.Kind != "p2p" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[pair[1]].addr+"/udp/") {
 			t.Errorf("host %d: path to host %d %+v", pair[0], pair[1], p)
 		}
 	}
@@ -89,12 +63,14 @@ func TestHomes(t *testing.T) {
 			t.Errorf("host %d: path to the one that is in no home %+v", i, p)
 		}
 	}
-	killed := time.Now()
-	process.Signal(t, j.peer(t, 2), syscall.SIGKILL)
-	three := func(_ event.Event, v event.View) bool { return len(v.Members) == 3 }
-	process.Until(t, "a view of those that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, three); return ok })
-	step := j.steps(t, []int{1})
-	process.Until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{3}) > step+5 })
+	for left, lost := range []int{2, 0} {
+		killed := time.Now()
+		process.Signal(t, j.peer(t, lost), syscall.SIGKILL)
+		fewer := func(_ event.Event, v event.View) bool { return len(v.Members) == 3-left }
+		process.Until(t, "a view of those that are left", func() bool { _, ok := first(t, j.elruns[1].journal, killed, fewer); return ok })
+		step := j.steps(t, []int{1})
+		process.Until(t, "further steps", func() bool { return j.steps(t, []int{1}) > step+5 && j.steps(t, []int{3}) > step+5 })
+	}
 	j.finish(t)
 }
 

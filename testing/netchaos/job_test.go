@@ -1,8 +1,10 @@
 package netchaos
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,13 +21,14 @@ type settings struct {
 	pace  time.Duration // that a microbatch takes; a step has 20 of them, over all peers
 	vary  int           // longest step over shortest; 0 means 1
 	slow  string        // local index of a straggler
+	steps int64         // after which the job has finished; 0 for never
 	flags []string      // of each elrun
 }
 
 // env returns the settings for the role train.
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
-		slowVariable + "=" + s.slow, thenVariable + "=train"}
+		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)), thenVariable + "=train"}
 }
 
 // job is a job with an elrun on each host of a lab.
@@ -70,6 +73,15 @@ func (j *job) start(t *testing.T, n int) {
 func (j *job) ticket(t *testing.T, host int) string {
 	t.Helper()
 	return strings.TrimSpace(j.lab.hosts[host].inside(t, "", process.Elrun(), "ticket", j.Name))
+}
+
+// tryTicket is as ticket, for a job that may not be there yet: then it returns "".
+func (j *job) tryTicket(host int) string {
+	out, err := exec.Command("ip", "netns", "exec", j.lab.hosts[host].namespace, process.Elrun(), "ticket", j.Name).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // join starts n peers on another host.

@@ -64,7 +64,7 @@ func newHosts(t *testing.T, n int) *lab {
 	t.Helper()
 	need(t)
 	sweep(t)
-	l := &lab{prefix: fmt.Sprintf("%s%d-%s-%d-", labPrefix, os.Getpid(), t.Name(), n)}
+	l := &lab{prefix: fmt.Sprintf("%s%d-%s-%d-", labPrefix, os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"), n)}
 	t.Cleanup(func() { l.remove(t) })
 	for i := range n {
 		h := &host{namespace: l.prefix + strconv.Itoa(i), name: "host" + strconv.Itoa(i), addr: fmt.Sprintf("10.77.0.%d", i+1)}
@@ -190,7 +190,7 @@ func need(t *testing.T) {
 			missing(t, fmt.Sprintf("no %s: install it (Debian: apt-get install %s)", tool, pkg))
 		}
 	}
-	probe := fmt.Sprintf("%s%d-%s-probe", labPrefix, os.Getpid(), t.Name())
+	probe := fmt.Sprintf("%s%d-%s-probe", labPrefix, os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
 	if out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput(); err != nil {
 		missing(t, fmt.Sprintf("no network namespace can be made: %v: %s", err, out))
 	}

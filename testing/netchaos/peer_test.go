@@ -19,17 +19,18 @@ import (
 
 // Variables that tell a role what to do.
 const (
-	hostVariable = "NETCHAOS_HOST"  // name of the host
-	paceVariable = "NETCHAOS_PACE"  // time that a microbatch takes
-	varyVariable = "NETCHAOS_VARY"  // by how much steps vary; 1 if they do not
-	slowVariable = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
-	hostRole     = "host"           // takes the host's name and becomes another program
-	straggler    = 5                // how much slower that is
-	microbatches = 20               // of a step
-	microbatch   = 4                // samples
-	samples      = 960              // of a pass: each step is as long as the others
-	endless      = int64(1) << 40   // steps: jobs end by a signal
-	patient      = 10 * time.Minute // longer than any test waits for one thing
+	hostVariable  = "NETCHAOS_HOST"  // name of the host
+	paceVariable  = "NETCHAOS_PACE"  // time that a microbatch takes
+	varyVariable  = "NETCHAOS_VARY"  // by how much steps vary; 1 if they do not
+	slowVariable  = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
+	stepsVariable = "NETCHAOS_STEPS" // of the training
+	hostRole      = "host"           // takes the host's name and becomes another program
+	straggler     = 5                // how much slower that is
+	microbatches  = 20               // of a step
+	microbatch    = 4                // samples
+	samples       = 960              // of a pass: each step is as long as the others
+	endless       = int64(1) << 40   // steps: jobs end by a signal
+	patient       = 10 * time.Minute // longer than any test waits for one thing
 )
 
 // play is the program of a role; it returns the exit status.
@@ -101,8 +102,12 @@ func train(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", varyVariable, err)
 	}
+	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s: %w", stepsVariable, err)
+	}
 	p := &paced{pace: pace, vary: int64(vary)}
-	cfg := training(endless)
+	cfg := training(steps)
 	cfg.OnBegin = p.begin
 	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/elrun/elrun/testing/process"
 )
 
-// shutIn makes a host take in no connection, as those behind a router do that nobody has
-// told of them.
+// shutIn makes a host take in no connection of TCP, and nothing of UDP, as those behind a firewall
+// do.
 func (h *host) shutIn(t *testing.T) {
 	t.Helper()
-	h.inside(t, "add rule ip netchaos in tcp flags & (syn | ack) == syn drop\n", "nft", "-f", "-")
+	h.inside(t, "add rule ip netchaos in tcp flags & (syn | ack) == syn drop\nadd rule ip netchaos in meta l4proto udp drop\n", "nft", "-f", "-")
 }
 
 // openUp undoes shutIn.
@@ -30,7 +30,7 @@ func TestApart(t *testing.T) {
 	l := newLab(t, 3)
 	l.hosts[1].shutIn(t)
 	l.hosts[2].shutIn(t)
-	j := newJob(t, l, settings{pace: groupPace})
+	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "never"}})
 	j.start(t, 1)
 	ticket := j.ticket(t, 0)
 	j.join(t, 1, 1, ticket)
@@ -48,20 +48,20 @@ func TestApart(t *testing.T) {
 }
 
 // Two hosts that nobody can connect with train with each other by way of one that all can
-// connect with, if all allow it. The log says so.
+// connect with. The log says so, and why.
 func TestRelay(t *testing.T) {
 	parallel(t)
 	l := newLab(t, 3)
 	l.hosts[1].shutIn(t)
 	l.hosts[2].shutIn(t)
-	j := newJob(t, l, settings{pace: groupPace, flags: []string{"--relay", "members"}})
+	j := newJob(t, l, settings{pace: groupPace})
 	j.startAll(t)
 	ids := j.untilWhole(t, time.Time{})
 	for _, pair := range [][2]int{{1, 2}, {2, 1}} {
 		e := j.elruns[pair[0]]
 		ev, _ := first(t, e.journal, time.Time{}, func(_ event.Event, p event.Path) bool { return p.Who == ids[pair[1]] })
 		p, _ := ev.Body.(event.Path)
-		if p.Kind != "relay" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[0].addr) {
+		if p.Kind != "relay" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[0].addr) || p.Why == "" {
 			t.Errorf("host %d: path %+v", pair[0], p)
 		}
 	}

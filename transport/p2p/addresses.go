@@ -197,7 +197,7 @@ func (h *Host) book() map[elastic.ID][]string {
 func (h *Host) known(id peer.ID) []string {
 	var out []string
 	for _, a := range h.host.Peerstore().Addrs(id) {
-		if !isRelayed(a) {
+		if h.isPlace(a) {
 			out = append(out, a.String())
 		}
 	}

@@ -44,12 +44,13 @@ const (
 	bulkProtocol    protocol.ID = "/elrun/bulk/2"
 	proveProtocol   protocol.ID = "/elrun/prove/1"
 	addrsProtocol   protocol.ID = "/elrun/addresses/1"
+	punchProtocol   protocol.ID = "/elrun/punch/1"
 )
 
 // build puts libp2p together from its parts: a swarm with one transport, and the host
-// that negotiates protocols per stream. The usual constructor would add identify,
-// reachability probes, metrics and address observers, of which a closed group of known
-// addresses has no use. What was built before an error is Close's to release.
+// that negotiates protocols per stream. The usual constructor would add identify, AutoNAT, DCUtR
+// and metrics: docs/design.md ("Through routers") tells what takes their place in a closed
+// group. What was built before an error is Close's to release.
 func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	store, err := h.store(key)
 	if err != nil {
@@ -82,13 +83,16 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	}
 	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
 	h.host.SetStreamHandler(addrsProtocol, h.handle(h.acceptAddrs))
+	if h.punch != nil {
+		h.host.SetStreamHandler(punchProtocol, h.handle(h.acceptPunch))
+	}
 	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
 	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
 		h.handle(h.acceptProof)(s.(network.Stream))
 		return nil
 	})
 	h.swarm.SetStreamHandler(h.acceptStream)
-	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected})
+	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
 	if err := h.openPort(cfg, key); err != nil {
 		return err
 	}
@@ -148,7 +152,10 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	if relay == neverRelay {
 		return nil
 	}
-	return h.openRelay(up)
+	if cfg.Transport != "quic" { // which has a socket of its own
+		h.punch = newPuncher(h, key, limits, cfg.punch)
+	}
+	return h.openRelay(up, cfg.loopback)
 }
 
 // upgrader makes what turns TCP connections and circuits into streams: a security protocol

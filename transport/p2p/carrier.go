@@ -70,6 +70,7 @@ func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stre
 			return nil, err
 		}
 		h.reserve(raw.Conn())
+		h.punch.want(id)
 	case mesh.Data:
 		raw.after = appendOffer(nil, h.offer(direct.Ticket{}))
 		return upgradable{s}, nil
@@ -106,6 +107,7 @@ func (h *Host) accept(k mesh.Kind) func(network.Stream) {
 		switch k {
 		case mesh.Control:
 			h.reserve(raw.Conn())
+			h.punch.want(raw.Conn().RemotePeer())
 		case mesh.Data:
 			h.take(k, upgradable{s})
 			return

@@ -26,11 +26,11 @@ type dial struct {
 // firstPatience is how long the first of several attempts to reach a peer may take where
 // ways by others are tried, too; the next may take twice as long. libp2p does not try an
 // address again in an attempt, and who is between may have had no place for the peer yet.
-const firstPatience = time.Second
+const firstPatience = 2 * time.Second
 
 // patience bounds attempt number n, from 0, to reach a peer.
 func (h *Host) patience(ctx context.Context, n int) context.Context {
-	if h.relay == nil {
+	if h.relay == nil || !h.reserved.wide.Load() {
 		return ctx
 	}
 	return network.WithDialPeerTimeout(ctx, firstPatience<<min(n, 4))

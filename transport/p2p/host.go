@@ -54,13 +54,15 @@ type Config struct {
 	Encrypt string
 	// Relay is whether this host and another member that cannot connect reach each other by
 	// way of a third, and may be such a way: "never" (also ""), or "members", if all three
-	// say so.
+	// say so. Those two also look for a direct way through the routers between them.
 	Relay string
 	// Door says which newcomers are let in. Without it only those that were introduced are;
 	// SetDoor sets it later.
 	Door Door
 
 	handshake time.Duration // in place of handshakeTime in tests; 0 for none
+	loopback  bool          // in tests: loopback counts as a network, on which relays are of use
+	punch     bool          // in tests: ways through routers are looked for on loopback, too
 }
 
 // Host is this process on the network of its job. It is its own elastic.Network.
@@ -84,6 +86,8 @@ type Host struct {
 	encrypt  byte                // code of Config.Encrypt
 	identity *libp2ptls.Identity // for direct connections, and Identify
 	relay    *circuit.Relay      // nil unless the user allows it
+	reserved reservations        // at others
+	punch    *puncher            // nil where relay is, and for QUIC
 
 	members   protocol.Switch // who handles the streams of members, and of all others
 	strangers protocol.Switch
@@ -177,7 +181,13 @@ func (h *Host) Addrs() []string {
 
 // places returns the addresses at which the host listens itself.
 func (h *Host) places() []multiaddr.Multiaddr {
-	return multiaddr.FilterAddrs(h.host.Addrs(), func(a multiaddr.Multiaddr) bool { return !isRelayed(a) })
+	return multiaddr.FilterAddrs(h.host.Addrs(), h.isPlace)
+}
+
+// isPlace reports whether others may dial an address at which this host, or another one, can be
+// found: those that only a puncher makes use of are told by it alone.
+func (h *Host) isPlace(a multiaddr.Multiaddr) bool {
+	return !isRelayed(a) && (h.punch == nil || !udpOf(a).IsValid())
 }
 
 // handle lets f handle the streams that peers open for protocol p, until Close.
@@ -222,6 +232,7 @@ func (h *Host) close() error {
 	if h.host != nil {
 		errs = append(errs, h.host.Close())
 	}
+	errs = append(errs, h.punch.close())
 	for _, c := range h.below {
 		errs = append(errs, c.Close())
 	}

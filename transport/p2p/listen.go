@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
@@ -118,6 +119,9 @@ func (h *Host) listenAt(addrs []string) error {
 			return err
 		}
 		err = h.listenSwarm(p)
+		if err == nil && !manet.IsIPLoopback(p.addr) {
+			h.reserved.wide.Store(true)
+		}
 		if ip, ok := hostOf(p.addr); err == nil && h.port != nil && ok && !slices.Contains(ips, ip) {
 			ips = append(ips, ip)
 			err = h.port.Listen(ip, p.ports)

@@ -132,7 +132,7 @@ func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *dir
 // ways lists what may be dialled, the best first.
 func (h *Host) ways(s *stream, theirs *offer) []direct.Target {
 	mine := h.offer(direct.Ticket{})
-	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath {
+	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || h.punch.isPunched(s.Conn()) {
 		return nil
 	}
 	var all []direct.Target

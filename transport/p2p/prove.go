@@ -60,6 +60,7 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	for _, c := range h.swarm.ConnsToPeer(id) {
 		h.reserve(c) // others may look for this host before the first message to m
 	}
+	h.punch.want(id)
 	if err != nil {
 		return fmt.Errorf("p2p: prove to %s: %w", m.ID.Short(), err)
 	}
@@ -129,6 +130,7 @@ func (h *Host) acceptProof(s network.Stream) {
 			a = ticket.Answer{Verdict: ticket.Kicked, Clock: a.Clock}
 		}
 		h.gate.meet(id, s.Conn().RemoteMultiaddr())
+		h.punch.want(id)
 	}
 	finishProof(s, a.Encode(string(h.id), id.String()))
 	if a.Verdict != ticket.In {

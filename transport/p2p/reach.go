@@ -160,6 +160,11 @@ func proposalOf(p protocol.ID) []byte {
 // shows when it is read. When bytes have been written and read, Stream can be used by
 // itself.
 func (h *Host) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream, error) {
+	if p == dataProtocol || p == urgentProtocol || p == bulkProtocol {
+		if err := h.settle(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	s, err := h.newStream(ctx, id)
 	if err != nil {
 		return nil, err
@@ -169,6 +174,19 @@ func (h *Host) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream
 		return nil, err
 	}
 	return &lazyStream{Stream: s, proposal: proposalOf(p)}, nil
+}
+
+// settle makes a connection for what takes long, and gives a direct one the time that it needs.
+func (h *Host) settle(ctx context.Context, id peer.ID) error {
+	if h.punch == nil {
+		return nil
+	}
+	err := h.reach(ctx, id)
+	if err == nil {
+		h.punch.want(id)
+		h.punch.settled(ctx, id)
+	}
+	return err
 }
 
 // hangUp closes a connection in the background, as that may have to wait for bytes that
@@ -201,12 +219,21 @@ const hangUpTime = 50 * time.Millisecond
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	id := c.RemotePeer()
 	h.reached(id)
+	h.punch.reachedAs(c)
 	switch {
+	case h.gate.has(id) && h.punch.isPunched(c):
+		h.gate.meet(id, nil) // others than its router do not answer there
 	case h.gate.has(id):
 		h.gate.meet(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:
 		h.lobby.enter(c)
 	}
+}
+
+// disconnected notes the end of a connection.
+func (h *Host) disconnected(_ network.Network, c network.Conn) {
+	h.punch.disconnected(c)
+	h.leavePlace(c.RemotePeer())
 }
 
 // expel closes the connection of a stranger whose time is over.

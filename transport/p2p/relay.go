@@ -1,10 +1,13 @@
 package p2p
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -20,9 +23,10 @@ import (
 
 // Two members that cannot connect, as both are behind routers that let nothing in, can reach
 // each other by way of a third that both have connected with, if all three allow it: libp2p's
-// circuits. What passes is encrypted between the two at the ends. Whoever may be reached so
-// reserves a place at each member that it has a connection with; whoever looks for a member
-// tries the addresses of its own first, and then each of those with which it is connected.
+// circuits. What passes is encrypted between the two at the ends. Every host reserves places at
+// some members of other hosts with which it has direct connections; whoever looks for a member
+// tries the addresses of its own first, and then ways by some members. All choose them in one
+// order, so that those who have some in common meet.
 
 // Names of Config.Relay, in the order of their codes.
 func relayNames() []string { return []string{"never", "members"} }
@@ -41,10 +45,14 @@ const (
 	reserveTime = 10 * time.Second
 	// straightTime is how long a direct connection in place of a relayed one may take.
 	straightTime = 5 * time.Second
+	// maxRelays is at how many members a host has a place, and by how many it looks for others.
+	maxRelays = 8
 )
 
 // openRelay lets this host be reached by way of members, and be such a way itself.
-func (h *Host) openRelay(up transport.Upgrader) error {
+func (h *Host) openRelay(up transport.Upgrader, loopback bool) error {
+	h.reserved.loopback, h.reserved.held = loopback, make(map[peer.ID]bool)
+	h.reserved.wide.Store(loopback)
 	if err := client.AddTransport(h.host, up); err != nil {
 		return fmt.Errorf("add circuits: %w", err)
 	}
@@ -100,29 +108,133 @@ func placeOf(a multiaddr.Multiaddr) net.IP {
 	return ip
 }
 
-// reserve asks a member for a place, by the connection that they have.
-func (h *Host) reserve(c network.Conn) {
-	if h.relay == nil || isRelayed(c.RemoteMultiaddr()) || !h.begin() {
-		return
+// reservations are the places that other members keep for this host, so that it can be reached by
+// way of them.
+type reservations struct {
+	loopback bool        // those on loopback count as others
+	wide     atomic.Bool // this host listens where others are
+
+	mu   sync.Mutex
+	held map[peer.ID]bool // whether it is on a local network; also those that are being asked
+}
+
+// before is the order in which members are chosen: rather on the internet than on the local
+// network, and then by ID, so that all choose the same ones.
+func before(a, b peer.ID, localA, localB bool) int {
+	switch {
+	case localA == localB:
+		return cmp.Compare(a, b)
+	case localB:
+		return -1
 	}
-	go func() {
-		defer h.working.Done()
-		ctx, cancel := context.WithTimeout(network.WithNoDial(h.life, "reserve"), reserveTime)
-		defer cancel()
-		_, _ = client.Reserve(ctx, h.host, peer.AddrInfo{ID: c.RemotePeer()}) // who does not allow it is no way
-	}()
+	return 1
+}
+
+// isLocal reports whether a connection is with somebody on a local network.
+func isLocal(c network.Conn) bool { return !manet.IsPublicAddr(c.RemoteMultiaddr()) }
+
+// enough reports whether those that keep places come before the other end of a connection.
+func (p *reservations) enough(c network.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	better := 0
+	for id, local := range p.held {
+		if before(id, c.RemotePeer(), local, isLocal(c)) <= 0 {
+			better++
+		}
+	}
+	return better >= maxRelays
+}
+
+// isFar reports whether a connection is a direct one with another host.
+func (h *Host) isFar(c network.Conn) bool {
+	a := c.RemoteMultiaddr()
+	return placeOf(a) != nil && (h.reserved.loopback || !manet.IsIPLoopback(a)) && !h.punch.isPunched(c)
+}
+
+// take notes that a member is asked for a place, unless it was.
+func (p *reservations) take(c network.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, asked := p.held[c.RemotePeer()]; asked {
+		return false
+	}
+	p.held[c.RemotePeer()] = isLocal(c)
+	return true
+}
+
+// leave notes that a member keeps no place, and reports whether it was asked for one.
+func (p *reservations) leave(id peer.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, had := p.held[id]
+	delete(p.held, id)
+	return had
+}
+
+// outside returns direct connections with members on other hosts, one for each of these, in the
+// order of before.
+func (h *Host) outside(except peer.ID, most int) []network.Conn {
+	var all []network.Conn
+	for _, c := range h.swarm.Conns() {
+		if id := c.RemotePeer(); id != except && h.isFar(c) && h.gate.has(id) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b network.Conn) int {
+		return before(a.RemotePeer(), b.RemotePeer(), isLocal(a), isLocal(b))
+	})
+	hosts, have := make(map[string]bool), make(map[peer.ID]bool)
+	return slices.DeleteFunc(all, func(c network.Conn) bool {
+		at, id := placeOf(c.RemoteMultiaddr()).String(), c.RemotePeer()
+		if len(have) >= most || have[id] || hosts[at] && !h.reserved.loopback {
+			return true
+		}
+		hosts[at], have[id] = true, true
+		return false
+	})
+}
+
+// reserve asks for places when there may be a better one: at the other end of a connection.
+func (h *Host) reserve(c network.Conn) {
+	if h.relay != nil && h.isFar(c) && !h.reserved.enough(c) {
+		h.reserveAll()
+	}
+}
+
+// reserveAll asks some members for a place, if they have not been asked.
+func (h *Host) reserveAll() {
+	for _, c := range h.outside("", maxRelays) {
+		id := c.RemotePeer()
+		if !h.reserved.take(c) || !h.begin() {
+			continue
+		}
+		go func() {
+			defer h.working.Done()
+			ctx, cancel := context.WithTimeout(network.WithNoDial(h.life, "reserve"), reserveTime)
+			defer cancel()
+			if _, err := client.Reserve(ctx, h.host, peer.AddrInfo{ID: id}); err != nil {
+				h.reserved.leave(id) // who does not allow it, or does not know this host yet, is no way
+			}
+		}()
+	}
+}
+
+// leavePlace looks for another place when the connection with a member that kept one has ended.
+func (h *Host) leavePlace(id peer.ID) {
+	if h.relay != nil && h.swarm.Connectedness(id) != network.Connected && h.reserved.leave(id) {
+		h.reserveAll()
+	}
 }
 
 // tellWays tells libp2p by whom a peer may be reached with which there is no connection.
 func (h *Host) tellWays(id peer.ID) {
-	if h.relay == nil {
+	if h.relay == nil || !h.reserved.wide.Load() {
 		return
 	}
 	var ways []multiaddr.Multiaddr
-	for _, c := range h.swarm.Conns() {
-		if by := c.RemotePeer(); by != id && h.gate.has(by) && !isRelayed(c.RemoteMultiaddr()) {
-			ways = append(ways, circuitBy(by))
-		}
+	for _, c := range h.outside(id, maxRelays) {
+		ways = append(ways, circuitBy(c.RemotePeer()))
 	}
 	h.host.Peerstore().AddAddrs(id, ways, relayedTime)
 }
@@ -146,6 +258,7 @@ func (h *Host) straighten(v elastic.View) {
 				h.swarm.Backoff().Clear(id)
 				_, _ = h.swarm.DialPeer(ctx, id) // the relayed connection remains
 			}
+			h.punch.want(id)
 		}()
 	}
 }

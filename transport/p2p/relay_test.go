@@ -16,6 +16,7 @@ const nowhere = "/ip4/127.0.0.1/tcp/1"
 // relaying returns cfg with a relay allowed.
 func relaying(cfg p2p.Config) p2p.Config {
 	cfg.Relay = "members"
+	p2p.OnLoopback(&cfg, false)
 	return cfg
 }
 

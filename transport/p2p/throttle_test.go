@@ -316,7 +316,7 @@ func TestRelayIsInside(t *testing.T) {
 	var all []*Host
 	v := elastic.View{Epoch: 1}
 	for range 3 {
-		h, err := Listen(t.Context(), Config{Job: "test", Path: "p2p", Relay: "members", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+		h, err := Listen(t.Context(), Config{Job: "test", Path: "p2p", Relay: "members", loopback: true, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 		if err != nil {
 			t.Fatal(err)
 		}

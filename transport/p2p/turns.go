@@ -94,7 +94,7 @@ func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
 	if len(ways) > 0 {
 		all = append(all, true)
 	}
-	if h.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) {
+	if h.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !h.punch.isPunched(c) {
 		all = append(all, false)
 	}
 	if c.Stat().Direction == network.DirInbound && (len(ways) == 0 || ways[0].Network != "unix") {
@@ -142,6 +142,9 @@ func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream
 		if why != "" {
 			reasons = append(reasons, why)
 		}
+	}
+	if err := h.punch.why(s.Conn().RemotePeer()); err != nil && isRelayed(s.Conn().RemoteMultiaddr()) {
+		reasons = append(reasons, err.Error())
 	}
 	why := strings.Join(reasons, "; the other way: ")
 	if err := say(ctx, s, nil, answered(nil, why)); err != nil {

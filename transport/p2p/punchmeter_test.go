@@ -1,0 +1,39 @@
+package p2p
+
+import (
+	"testing"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// What an outsider sends over UDP is read as long as it has tokens, and sending it the state earns
+// more than its acknowledgements cost. Members do not pay.
+func TestPunchedOutsiderPays(t *testing.T) {
+	h := &Host{throttle: newThrottle(make(chan struct{}))}
+	p := newPuncher(h, nil, nil, false)
+	h.throttle.enter([]peer.ID{"member"})
+	h.throttle.rate = 1
+	const packet, acknowledgement = 1200, 40
+	for range 100 * outsiderTokens / packet {
+		if !p.account("member")(packet, 0) {
+			t.Fatal("a member is not read")
+		}
+	}
+	copying := p.account("copying")
+	for range 100 * outsiderTokens / packet {
+		copying(0, packet)
+		copying(0, packet)
+		if !copying(acknowledgement, 0) {
+			t.Fatal("who copies the state is not read any more")
+		}
+	}
+	account, n := p.account("outsider"), 0
+	for account(packet, 0) {
+		if n += packet; n > outsiderTokens {
+			t.Fatalf("an outsider was read %d bytes", n)
+		}
+	}
+	if n < outsiderTokens/2 {
+		t.Errorf("an outsider was read %d bytes only", n)
+	}
+}

@@ -1,0 +1,251 @@
+package p2p
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/elrun/elrun/transport/internal/punch"
+)
+
+const (
+	// maxObservers is how many members are asked where this host is seen.
+	maxObservers = 3
+	// observeTime is how long they may take.
+	observeTime = 2 * time.Second
+	// seenTime is how long their answers hold: routers forget who is silent after half a
+	// minute or later.
+	seenTime = 15 * time.Second
+)
+
+// errNoIPv4: routers that translate addresses are those of IPv4.
+var errNoIPv4 = errors.New("this host does not listen over IPv4 on a network")
+
+// punchSocket is the one UDP socket of a host, which QUIC reads.
+type punchSocket struct {
+	*punch.Socket
+	p       *puncher
+	manager *quicreuse.ConnManager
+	port    uint16
+
+	gathering sync.Mutex // held by who asks members
+	last      seen
+	lastAt    time.Time
+}
+
+// seen is where a host may be found.
+type seen struct {
+	addrs  []netip.AddrPort
+	varies bool // members see it at different ports
+	nobody bool // no member has told
+}
+
+// explain adds to an error what is known of this host's router.
+func (s seen) explain(err error) error {
+	switch {
+	case s.varies:
+		return fmt.Errorf("%w (the router of this host takes another port for each destination)", err)
+	case s.nobody:
+		return fmt.Errorf("%w (no member tells by UDP where this host is seen)", err)
+	}
+	return err
+}
+
+// open returns the socket, which it makes if there is none.
+func (p *puncher) open() (*punchSocket, error) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	if p.socket != nil {
+		return p.socket, nil
+	}
+	s, err := p.make()
+	if err != nil {
+		return nil, fmt.Errorf("open a UDP socket: %w", err)
+	}
+	p.socket = s
+	return s, nil
+}
+
+// make opens the socket, and lets libp2p listen there and dial from there.
+func (p *puncher) make() (*punchSocket, error) {
+	ip, port, ok := p.place()
+	if !ok {
+		return nil, errNoIPv4
+	}
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, port)))
+	if err != nil {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	at := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	s := &punchSocket{Socket: punch.New(conn), p: p, port: at.Port()}
+	if err := s.listen(at); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+// listen gives the socket to libp2p.
+func (s *punchSocket) listen(at netip.AddrPort) error {
+	var reset, token [32]byte
+	_, _ = rand.Read(reset[:]) // never fails
+	_, _ = rand.Read(token[:])
+	given := false
+	manager, err := quicreuse.NewConnManager(reset, token, quicreuse.OverrideListenUDP(func(string, *net.UDPAddr) (net.PacketConn, error) {
+		if given {
+			return nil, errors.New("there is one UDP socket")
+		}
+		given = true
+		return s.Socket, nil
+	}))
+	if err != nil {
+		return err
+	}
+	s.manager = manager
+	h := s.p.h
+	t, err := libp2pquic.NewTransport(s.p.key, manager, nil, h.gate, s.p.limits)
+	if err == nil {
+		err = h.swarm.AddTransport(t)
+	}
+	var a multiaddr.Multiaddr
+	if err == nil {
+		a, err = quicAddr(at)
+	}
+	if err == nil {
+		err = h.swarm.AddListenAddr(a)
+	}
+	if err != nil {
+		return errors.Join(err, manager.Close())
+	}
+	return nil
+}
+
+// place returns where to listen: where TCP does, at the same port if that is free, as firewalls
+// may know it.
+func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
+	for _, a := range p.h.swarm.ListenAddresses() {
+		addr, err := manet.ToNetAddr(withoutZone(a))
+		tcp, isTCP := addr.(*net.TCPAddr)
+		if err != nil || !isTCP {
+			continue
+		}
+		at := tcp.AddrPort()
+		if at.Addr().Unmap().Is4() && (p.loopback || !at.Addr().IsLoopback()) {
+			return at.Addr().Unmap(), at.Port(), true
+		}
+	}
+	return ip, 0, false
+}
+
+// gather returns where this host may be found by a peer: at its own addresses, and where members
+// see it.
+func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
+	s.gathering.Lock()
+	defer s.gathering.Unlock()
+	if time.Since(s.lastAt) < seenTime {
+		return s.last
+	}
+	var all seen
+	for _, a := range s.p.h.host.Addrs() {
+		if at := udpOf(a); at.IsValid() && (s.p.loopback || !at.Addr().IsLoopback()) {
+			all.addrs = append(all.addrs, at)
+		}
+	}
+	told := s.observe(ctx, from)
+	for i, at := range told {
+		all.varies = all.varies || i > 0 && at.Addr() == told[0].Addr() && at != told[0]
+		if !slices.Contains(all.addrs, at) {
+			all.addrs = append(all.addrs, at)
+		}
+	}
+	all.nobody = len(told) == 0
+	if !all.nobody {
+		s.last, s.lastAt = all, time.Now()
+	}
+	return all
+}
+
+// observe asks some members where they see this host.
+func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip.AddrPort) {
+	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, c := range s.p.h.outside(except, maxObservers) {
+		asking.Go(func() {
+			at, err := s.observeBy(ctx, c)
+			if err != nil {
+				return // another one may tell
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, at)
+		})
+	}
+	asking.Wait()
+	slices.SortFunc(told, netip.AddrPort.Compare)
+	return told
+}
+
+// observeBy asks the member at the other end of a connection.
+func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.AddrPort, error) {
+	ask := punchAsk{Credential: punch.NewCredential()}
+	talk, answer, err := s.p.ask(ctx, c.RemotePeer(), ask)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	defer talk.end()
+	ip, ok := hostOf(c.RemoteMultiaddr())
+	if !ok || !ip.Is4() {
+		return netip.AddrPort{}, errNoIPv4
+	}
+	return s.Observe(ctx, ask.Credential, netip.AddrPortFrom(ip, answer.Port))
+}
+
+// quicAddr returns the multiaddr of QUIC at an address of UDP.
+func quicAddr(at netip.AddrPort) (multiaddr.Multiaddr, error) {
+	a, err := manet.FromNetAddr(net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return nil, fmt.Errorf("address %v: %w", at, err)
+	}
+	return a.Encapsulate(multiaddr.StringCast("/quic-v1")), nil
+}
+
+// udpOf returns the address of UDP of a multiaddr that has one and is by way of nobody.
+func udpOf(a multiaddr.Multiaddr) netip.AddrPort {
+	if isRelayed(a) {
+		return netip.AddrPort{}
+	}
+	addr, err := manet.ToNetAddr(withoutZone(withoutQUIC(a)))
+	udp, ok := addr.(*net.UDPAddr)
+	if err != nil || !ok {
+		return netip.AddrPort{}
+	}
+	at := udp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// withoutQUIC returns an address as far as its port.
+func withoutQUIC(a multiaddr.Multiaddr) multiaddr.Multiaddr {
+	for i, c := range a {
+		if c.Code() == multiaddr.P_QUIC_V1 {
+			return a[:i]
+		}
+	}
+	return a
+}
