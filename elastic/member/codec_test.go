@@ -206,3 +206,19 @@ func TestChainsFit(t *testing.T) {
 		}
 	}
 }
+
+// A view whose encoding ends soon after the number of its voters can be read.
+func TestShortEndOfView(t *testing.T) {
+	var members []Member
+	for i := range 400 {
+		members = append(members, Member{ID: ID(fmt.Sprintf("%04d", i))})
+	}
+	m, err := New(Config{Self: members[0]}, members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.sendBase("x", m.key())
+	if got, err := Decode(Encode(nil, m.Ready().Messages[0])); err != nil || got.Base.Voters != 400 {
+		t.Error(err)
+	}
+}

@@ -147,7 +147,7 @@ func (d *decoder) report() Report {
 // view reads a view whole and checks what Apply relies on.
 func (d *decoder) view() View {
 	v := View{Epoch: d.uint(), Parent: d.hash(), Members: list(d, MaxMembers, d.member)}
-	v.Voters = d.length(MaxMembers)
+	v.Voters = int(min(d.uint(), MaxMembers+1)) // no length: fewer bytes may follow
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
 	v.Grants, v.Barred = d.grants(), list(d, MaxBarred, d.id)
