@@ -127,7 +127,7 @@ func TestSumOfSites(t *testing.T) {
 
 // Whenever one that sums for its site dies, the others go on.
 func TestHeadOfSiteDies(t *testing.T) {
-	for at := range int64(8) {
+	for _, at := range []int64{0, 1, 3, 6} {
 		runSites(t, true, func(n int64) bool { return n == at })
 	}
 }
