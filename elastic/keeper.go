@@ -170,7 +170,7 @@ func (k *keeper) run() {
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
 	k.ticked = time.Now()
-	k.beatAll()
+	k.beatInTurn()
 	events := k.ep.Network.Events()
 	for {
 		select {
@@ -220,7 +220,7 @@ func (k *keeper) tick(now time.Time) {
 		k.m.Tick()
 	}
 	if k.ticks%beatTicks == 0 {
-		k.beatAll()
+		k.beatInTurn()
 		k.judgeAll(now)
 		k.foreign.again(k)
 	}

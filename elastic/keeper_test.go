@@ -83,6 +83,42 @@ func TestWatched(t *testing.T) {
 	})
 }
 
+// In a large group those of one host are told rarely that a member lives, and at once what it
+// does; in a small one as often as those of other hosts.
+func TestBeatsWithinAHost(t *testing.T) {
+	for _, c := range []struct {
+		members int
+		near    bool
+		want    int // beats while a second passes
+	}{{5, true, 4 * 20}, {12, true, 4 * 4}, {12, false, 4 * 20}} {
+		synctest.Test(t, func(t *testing.T) {
+			k := testKeeper(t, c.members, 0)
+			k.out.cancel() // what is sent stays in the queues
+			for _, p := range k.peers {
+				p.near = c.near
+			}
+			sent := func() (n int) {
+				for _, q := range k.out.queue {
+					n += len(q)
+				}
+				return n
+			}
+			k.ticked = time.Now()
+			for range time.Second / tickPeriod {
+				k.tick(k.ticked.Add(tickPeriod))
+			}
+			if got := sent(); got != c.want {
+				t.Errorf("%d members, of one host %v: %d beats in a second, want %d", c.members, c.near, got, c.want)
+			}
+			before := sent()
+			k.beatAll()
+			if got := sent() - before; got != 4 {
+				t.Errorf("%d members, of one host %v: %d beats when something is new, want 4", c.members, c.near, got)
+			}
+		})
+	}
+}
+
 // The time in which this process did not run is no silence of the others.
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ type peer struct {
 	helped    map[ID]bool // members that were asked about it, and whether they answered
 	askers    []ID        // members that asked about it, to be told of its next word
 	suspected string      // the cause, in the words of the log; empty if it is trusted
+	near      bool        // it is on this host
 	down      bool        // its connection has ended and no other was made
 	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
 	beat      beat        // its last
@@ -43,11 +44,12 @@ func (k *keeper) watched() []ID {
 	if self < 0 {
 		return nil
 	}
-	var ids []ID
-	for rank, m := range k.view.Members {
-		if d := (rank - self + n) % n; d != 0 && min(d, n-d) <= watchReach {
-			ids = append(ids, m.ID)
+	ids := make([]ID, 0, 2*watchReach)
+	for d := 1; d < n; d++ {
+		if d > watchReach {
+			d = max(d, n-watchReach) // from behind
 		}
+		ids = append(ids, k.view.Members[(self+d)%n].ID)
 	}
 	return ids
 }
@@ -173,9 +175,11 @@ func (k *keeper) judgeAll(now time.Time) {
 			k.look(id, p, now)
 		}
 	}
+	if k.cfg.OnSuspect == nil || k.ticks%slowTicks != 0 {
+		return
+	}
 	for id, p := range k.peers {
-		hidden := p.suspected == "silent" || p.suspected == "unreachable"
-		if hidden && k.cfg.OnSuspect != nil && k.ticks%slowTicks == 0 {
+		if p.suspected == "silent" || p.suspected == "unreachable" {
 			k.cfg.OnSuspect(id)
 		}
 	}
@@ -224,28 +228,40 @@ func (k *keeper) near(m Member) bool {
 	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
 }
 
-// beatAll says to those who watch this member that it lives, and tries suspects again.
-func (k *keeper) beatAll() {
-	if k.entering() && k.ticks%slowTicks == 0 {
+// beatAll says to those who watch this member that it lives, and what it does.
+func (k *keeper) beatAll() { k.beatThose(func(*peer) bool { return true }) }
+
+// beatInTurn is beatAll for when nothing is new. Suspects are tried again more rarely. So
+// are those of this host told in a large group: the end of a process there is heard of without
+// any beat, and a hundred of them would wake each other thousands of times a second.
+func (k *keeper) beatInTurn() {
+	seldom := k.ticks%slowTicks == 0
+	if k.entering() && seldom {
 		k.greetAll()
 	}
+	large := len(k.view.Members) > 2*watchReach+1
+	k.beatThose(func(p *peer) bool { return seldom || p.suspected == "" && !(large && p.near) })
+}
+
+// beatThose says to some of those who watch this member that it lives. Before the first view
+// is agreed the others are greeted instead.
+func (k *keeper) beatThose(wanted func(*peer) bool) {
 	for _, id := range k.watched() {
-		if p := k.peerOf(id); k.entering() && !p.spoke {
-			continue // it is greeted
-		} else if p.suspected == "" || k.ticks%slowTicks == 0 {
+		if p := k.peerOf(id); wanted(p) && (p.spoke || p.near || !k.entering()) {
 			k.beatTo(id, false)
 		}
 	}
 }
 
 // greetAll tells those of the first view who have not spoken yet of it, and asks for their
-// answer, which tells of theirs. Of two members the higher rank connects, as it does for
-// data; the lower one does so later, where connections may be possible in its direction
-// only. Within a host they are possible in both.
+// answer, which tells of theirs; the launcher of this peer has told all that it has started here
+// the same. Of two members the higher rank connects, as it does for data; the lower one does
+// so later, where connections may be possible in its direction only.
 func (k *keeper) greetAll() {
 	self := k.view.Rank(k.ep.Self.ID)
 	for rank, m := range k.view.Members {
-		if rank == self || k.peerOf(m.ID).spoke || rank > self && (k.near(m) || k.ticks <= firstTicks) {
+		p := k.peers[m.ID]
+		if rank == self || p.near || p.spoke || rank > self && k.ticks <= firstTicks {
 			continue
 		}
 		k.beatTo(m.ID, true)

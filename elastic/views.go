@@ -55,7 +55,7 @@ func (k *keeper) welcome(old, v View) {
 			k.sole.settled = true // it was let in only after all had been told
 		}
 		if k.peers[m.ID] == nil {
-			k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now())}}
+			k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now())}, near: k.near(m)}
 			delete(k.approved, m.ID)
 		}
 		if old.Epoch > 0 && old.Rank(m.ID) < 0 {
