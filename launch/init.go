@@ -128,6 +128,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err
 	}
+	p.host.UseHostKey(order.HostKey) // now that those who may have come already are let in
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
 		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.door.entry}

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 const (
@@ -84,6 +85,8 @@ type startOrder struct {
 	Contacts []elastic.Member `json:"contacts,omitempty"`
 	// Secret makes the key of the launcher that began the job. It never leaves the launcher.
 	Secret []byte `json:"-"`
+	// HostKey is what the peers of this launcher share: those of one host prove it to each other.
+	HostKey []byte `json:"host_key,omitempty"`
 	// Root is the public key of the launcher that began the job, if this one did.
 	Root string `json:"root,omitempty"`
 	// Pass is by what right the peer joins; one without has a ticket, or is of the first view.
@@ -172,6 +175,9 @@ func (m message) check() error {
 	}
 	if m.Known != nil && len(m.Known.Tickets) > maxTickets {
 		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), maxTickets)
+	}
+	if m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize {
+		return errors.New("launch: decode message: a host key of another length")
 	}
 	return m.checkProgram()
 }

@@ -117,6 +117,7 @@ func TestPipeEndlessLine(t *testing.T) {
 func TestDecodeMessageBad(t *testing.T) {
 	many := func(n int) string { return strings.Repeat(`{"id":"a"},`, n-1) + `{"id":"a"}` }
 	for _, bad := range []string{"", "x", "{}", "[]", `{"abort":""}`, `{"abort":"a","event":{}}`, `{"hello":{}}`,
+		`{"start":{"launcher":"l","host_key":"AAAA"}}`,
 		`{"start":{"peers":[{}]}}`, `{"known":{"members":[{}]}}`, `{"start":{"contacts":[{}]}}`, `{"start":{"pass":"AAAA"}}`,
 		`{"dead":"a","suspect":"b"}`, `{"scale":null}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
 		`{"start":{"peers":[` + many(maxMembers+1) + `]}}`} {

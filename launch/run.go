@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // Result says how a job ended, as this launcher has seen it.
@@ -49,14 +50,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
-	order, err := o.order()
-	if err != nil {
-		return Result{}, err
-	}
 	// The death signal of children comes when the thread ends that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := newRunner(o, path, order)
+	r := newRunner(o, path, o.order())
 	var stop func()
 	r.orphans, stop = adoptOrphans()
 	defer stop()
@@ -92,17 +89,16 @@ func (r *runner) warnOfPlaintext() {
 }
 
 // order is what the peers are told alike.
-func (o *Options) order() (startOrder, error) {
+func (o *Options) order() startOrder {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
 		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
-	if o.Join {
-		return order, nil
+	order.HostKey = make([]byte, p2p.HostKeySize)
+	_, _ = rand.Read(order.HostKey) // never fails
+	if !o.Join {
+		order.Secret = make([]byte, secretSize)
+		_, _ = rand.Read(order.Secret)
 	}
-	order.Secret = make([]byte, secretSize)
-	if _, err := rand.Read(order.Secret); err != nil {
-		return startOrder{}, fmt.Errorf("launch: make the job's key: %w", err)
-	}
-	return order, nil
+	return order
 }
 
 // spawn starts the process of peer index, one of n, and with it what watches over it.

@@ -36,6 +36,8 @@ func layers() []layer {
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
 		// Connections between two that know each other, as a transport uses them.
 		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
+		// Streams between processes of one host that share a key.
+		{"level 4, within a host", []string{"transport/internal/colocated"}},
 		// The session protocol that all networks have in common.
 		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.

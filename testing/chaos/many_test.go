@@ -27,7 +27,7 @@ type many struct {
 // manyJobs are the jobs of a test: in the short form one, in the long form all.
 func manyJobs() []many {
 	if !pick(false, true) {
-		return []many{{peers: 24, program: "hello", load: "idle"}}
+		return []many{{peers: 64, program: "hello", load: "idle"}}
 	}
 	softmax := []string{"--model", "softmax", "--steps", "60", "--exact"}
 	var all []many
@@ -35,6 +35,7 @@ func manyJobs() []many {
 		for _, n := range []int{24, 33, 64} {
 			all = append(all, many{n, "hello", nil, load}, many{n, "mnist", softmax, load})
 		}
+		all = append(all, many{128, "hello", nil, load}, many{256, "hello", nil, load})
 	}
 	return all
 }

@@ -97,6 +97,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.path, Site: h.offer(direct.Ticket{}).Site})
+	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
 	if len(addrs) == 0 {
 		addrs = defaultAddrs(cfg.Transport)

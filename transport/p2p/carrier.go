@@ -41,6 +41,9 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 	if c.h.gate.isBanned(id) {
 		return nil, mesh.ErrBanned
 	}
+	if s, err := c.h.local.open(ctx, to, k); !errors.Is(err, errElsewhere) {
+		return s, err
+	}
 	for {
 		s, err := c.h.openOnce(ctx, id, k)
 		switch {
@@ -121,6 +124,7 @@ func (c carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.h.take = take
 
 // HangUp implements mesh.Carrier.
 func (c carrier) HangUp(to elastic.ID) {
+	c.h.local.hangUp(to)
 	id, err := idOf(string(to))
 	if err != nil {
 		return // no peer has such an ID

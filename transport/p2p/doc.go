@@ -17,6 +17,12 @@
 // their control streams, bulk streams, and, per epoch, two streams of the data plane, one of
 // which makes way for a connection of its own where there can be one.
 //
+// # Within a host
+//
+// Hosts with the same Config.HostKey in one network namespace, as the peers of one launcher are,
+// make no connection with each other: each stream is a Unix socket (local.go). All that follows
+// about connections is of others.
+//
 // # Strangers
 //
 // Without a door a stranger is refused right after the security handshake. With one it

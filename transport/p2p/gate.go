@@ -67,6 +67,7 @@ func (h *Host) Forget(id elastic.ID) {
 		return // no peer has such an ID
 	}
 	h.gate.ban(peerID)
+	h.local.forget(id)
 	h.host.Peerstore().ClearAddrs(peerID)
 	for _, c := range h.swarm.ConnsToPeer(peerID) {
 		h.hangUp(c)

@@ -60,6 +60,10 @@ type Config struct {
 	// SetDoor sets it later.
 	Door Door
 
+	// HostKey is what this host and others of its kernel share, of HostKeySize bytes: they reach
+	// each other by Unix sockets alone (UseHostKey sets it later).
+	HostKey []byte
+
 	handshake time.Duration // in place of handshakeTime in tests; 0 for none
 	loopback  bool          // in tests: loopback counts as a network, on which relays are of use
 	punch     bool          // in tests: ways through routers are looked for on loopback, too
@@ -81,6 +85,7 @@ type Host struct {
 	throttle *throttle
 	lobby    *lobby
 	port     *direct.Port // nil if only libp2p is wanted
+	local    *local       // nil where there are no such sockets, or other ways are wanted
 	onOpen   func() error // Config.OnOpen
 	path     mesh.Path
 	encrypt  byte                // code of Config.Encrypt
@@ -226,6 +231,7 @@ func (h *Host) close() error {
 	if h.port != nil {
 		errs = append(errs, h.port.Close())
 	}
+	errs = append(errs, h.local.close())
 	if h.relay != nil {
 		errs = append(errs, h.relay.Close())
 	}

@@ -182,6 +182,8 @@ func (h *Host) openPort(cfg Config, key crypto.PrivKey) error {
 	if err != nil || h.path == mesh.StreamPath {
 		return err
 	}
-	h.port, err = direct.Open(direct.Config{Unix: h.path != mesh.DirectPath})
-	return err
+	if h.port, err = direct.Open(direct.Config{Unix: h.path != mesh.DirectPath}); err != nil {
+		return err
+	}
+	return h.listenLocal()
 }

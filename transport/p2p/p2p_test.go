@@ -31,6 +31,8 @@ func paths() map[string]p2p.Config {
 	all["over quic"] = p2p.Config{Job: "test", Path: "direct", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}}
 	all["unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp}
 	all["auto"] = p2p.Config{Job: "test", ListenAddrs: tcp}
+	all["local"] = p2p.Config{Job: "test", ListenAddrs: tcp, HostKey: make([]byte, p2p.HostKeySize)}
+	all["local unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp, HostKey: make([]byte, p2p.HostKeySize)}
 	return all
 }
 

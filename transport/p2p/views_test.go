@@ -1,8 +1,13 @@
 package p2p_test
 
 import (
+	"fmt"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/networktest"
 	"github.com/elrun/elrun/transport/p2p"
@@ -26,4 +31,55 @@ func TestViews(t *testing.T) {
 			}, o)
 		})
 	}
+}
+
+// BenchmarkEnterView shows what entering a later view takes, for all members together in this
+// one process: the time until all have entered it (ns/op), and of the processor (cpu-ns/op).
+//
+//	go test ./transport/p2p -run - -bench EnterView
+func BenchmarkEnterView(b *testing.B) {
+	for _, name := range []string{"local", "auto", "direct", "tls"} {
+		for _, n := range []int{4, 16, 64} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				hs, v := hosts(b, n, paths()[name])
+				leave(b, connect(b, hs, v)) // the first view is another matter
+				b.ResetTimer()
+				var used time.Duration
+				for range b.N {
+					v.Epoch++
+					before := processorTime(b)
+					ts := connect(b, hs, v)
+					used += processorTime(b) - before
+					b.StopTimer()
+					leave(b, ts)
+					b.StartTimer()
+				}
+				b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// leave ends transports as ranks do, all at once.
+func leave(t testing.TB, ts []transport.Transport) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, e := range ts {
+		all.Go(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// processorTime returns how long processors have worked for this process.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

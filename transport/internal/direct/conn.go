@@ -48,6 +48,9 @@ func newConn(sock net.Conn) *Conn {
 	return &Conn{sock: sock, line: l, read: l}
 }
 
+// Over returns the connection over a Unix socket whose two ends have proved who they are.
+func Over(sock *net.UnixConn) *Conn { return newConn(sock) }
+
 // encrypt makes the handshake of TLS.
 func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
 	c.out = newBatch(c.line)

@@ -67,7 +67,7 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 // present shows the ticket and checks the other side. sock is the bundle of all socks.
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
 	for i, s := range socks {
-		if err := checkUser(s); err != nil {
+		if err := CheckUser(s); err != nil {
 			return nil, err
 		}
 		number := t.number(i)

@@ -2,6 +2,7 @@ package direct
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +104,7 @@ func (p *Port) openUnix() {
 	if !ok {
 		return
 	}
-	if l, err := listenUnix(); err == nil {
+	if l, err := ListenAbstract("elrun-direct-" + rand.Text()); err == nil {
 		p.serve(l, func(o *Offer) { o.Site, o.Socket = site, l.Addr().String() })
 	}
 }
@@ -200,7 +201,7 @@ func (p *Port) recognise(sock net.Conn) (*Wait, error) {
 	var b [helloSize]byte
 	err := sock.SetDeadline(time.Now().Add(strangerTime))
 	if err == nil {
-		err = checkUser(sock)
+		err = CheckUser(sock)
 	}
 	if err == nil {
 		_, err = io.ReadFull(sock, b[:])

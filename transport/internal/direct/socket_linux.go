@@ -1,7 +1,6 @@
 package direct
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,13 +26,14 @@ func site() ([32]byte, bool) {
 	return sha256.Sum256(fmt.Appendf(nil, "elrun site\n%s\n%s\n%d\n", boot, space, os.Getuid())), true
 }
 
-// listenUnix listens in the abstract namespace, at a name that nobody can guess.
-func listenUnix() (net.Listener, error) {
-	return net.Listen("unix", "@elrun-direct-"+rand.Text())
+// ListenAbstract listens at a Unix socket in the abstract namespace, of which nothing is left
+// when this process has ended.
+func ListenAbstract(name string) (net.Listener, error) {
+	return net.Listen("unix", "@"+name)
 }
 
-// checkUser refuses the other end of a Unix socket unless it is of the same user.
-func checkUser(sock net.Conn) error {
+// CheckUser refuses the other end of a Unix socket unless it is of the same user.
+func CheckUser(sock net.Conn) error {
 	s, ok := sock.(*net.UnixConn)
 	if !ok {
 		return nil

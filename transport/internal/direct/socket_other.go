@@ -12,11 +12,11 @@ import (
 // site: without abstract sockets there is no use for it.
 func site() ([32]byte, bool) { return [32]byte{}, false }
 
-// listenUnix fails: the system has no sockets without a name in the file system.
-func listenUnix() (net.Listener, error) { return nil, errors.ErrUnsupported }
+// ListenAbstract fails: the system has no sockets without a name in the file system.
+func ListenAbstract(string) (net.Listener, error) { return nil, errors.ErrUnsupported }
 
-// checkUser has nothing to check.
-func checkUser(net.Conn) error { return nil }
+// CheckUser has nothing to check.
+func CheckUser(net.Conn) error { return nil }
 
 // avoidBBR has nothing to avoid.
 func avoidBBR(string, string, syscall.RawConn) error { return nil }

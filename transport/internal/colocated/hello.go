@@ -1,0 +1,177 @@
+package colocated
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// KeySize is the length of a Key in bytes.
+const KeySize = 32
+
+// Key is what the processes share, and nobody else knows.
+type Key [KeySize]byte
+
+// Code says why a stream is refused; 0 says that it is not.
+type Code uint32
+
+// wrongKey is the one code that comes without a proof: the one who dials does not hold the
+// key of the one who listens. Users have all others.
+const wrongKey Code = 1<<32 - 1
+
+const (
+	// MaxID is the length of the longest ID in bytes.
+	MaxID = 64
+
+	helloMagic = "elr\x01"
+	macSize    = sha256.Size
+	// helloSize is the length of a hello:
+	//
+	//	0 magic   4 kind   5, 6 lengths of IDs   7 zero   8 from   72 to   136 number   144 HMAC
+	helloSize   = helloSigned + macSize
+	helloSigned = 8 + 2*MaxID + 8
+	// answerSize is the length of an answer: a code and an HMAC.
+	answerSize = 4 + macSize
+)
+
+// The labels tell what is made of the key apart.
+const (
+	helloLabel  = "elrun colocated hello"
+	answerLabel = "elrun colocated answer"
+)
+
+var (
+	// errFormat: bytes are no hello.
+	errFormat = errors.New("malformed hello")
+	// errProof: the other side does not hold the key.
+	errProof = errors.New("the other side does not hold the key")
+)
+
+// hello is what the one who dials says first.
+type hello struct {
+	kind     byte
+	from, to string
+	number   uint64
+}
+
+// mac returns what only a holder of the key can make.
+func (k *Key) mac(label string, b []byte) [macSize]byte {
+	m := hmac.New(sha256.New, k[:])
+	m.Write([]byte(label)) // never fails
+	m.Write(b)
+	return [macSize]byte(m.Sum(nil))
+}
+
+// encode returns the hello, whose IDs are at most MaxID long, signed by a key.
+func (h *hello) encode(k *Key) [helloSize]byte {
+	var b [helloSize]byte
+	copy(b[:], helloMagic)
+	b[4], b[5], b[6] = h.kind, byte(len(h.from)), byte(len(h.to))
+	copy(b[8:8+MaxID], h.from)
+	copy(b[8+MaxID:], h.to)
+	binary.LittleEndian.PutUint64(b[8+2*MaxID:], h.number)
+	proof := k.mac(helloLabel, b[:helloSigned])
+	copy(b[helloSigned:], proof[:])
+	return b
+}
+
+// decodeHello reads what encode wrote, without looking at the proof. There is one encoding
+// of each hello.
+func decodeHello(b *[helloSize]byte) (hello, error) {
+	from, to := int(b[5]), int(b[6])
+	if string(b[:4]) != helloMagic || from > MaxID || to > MaxID || b[7] != 0 {
+		return hello{}, errFormat
+	}
+	h := hello{kind: b[4], from: string(b[8 : 8+from]), to: string(b[8+MaxID : 8+MaxID+to])}
+	if !zero(b[8+from:8+MaxID]) || !zero(b[8+MaxID+to:8+2*MaxID]) {
+		return hello{}, errFormat
+	}
+	h.number = binary.LittleEndian.Uint64(b[8+2*MaxID:])
+	return h, nil
+}
+
+func zero(b []byte) bool {
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// proven returns whether the hello was made by a holder of the key.
+func proven(k *Key, b *[helloSize]byte) bool {
+	want := k.mac(helloLabel, b[:helloSigned])
+	return hmac.Equal(b[helloSigned:], want[:])
+}
+
+// encodeAnswer returns the answer to a hello.
+func encodeAnswer(k *Key, to *[helloSize]byte, code Code) [answerSize]byte {
+	var b [answerSize]byte
+	binary.LittleEndian.PutUint32(b[:], uint32(code))
+	if code == wrongKey {
+		return b // of the key nothing is to be told
+	}
+	proof := answerProof(k, to, b[:4])
+	copy(b[4:], proof[:])
+	return b
+}
+
+// answerProof is made over the hello that is answered, which is made once.
+func answerProof(k *Key, to *[helloSize]byte, code []byte) [macSize]byte {
+	return k.mac(answerLabel, append(append(make([]byte, 0, macSize+4), to[helloSigned:]...), code...))
+}
+
+// decodeAnswer returns nil if the hello was accepted by a holder of the key.
+func decodeAnswer(k *Key, to *[helloSize]byte, b *[answerSize]byte) error {
+	code := Code(binary.LittleEndian.Uint32(b[:]))
+	if code == wrongKey {
+		return ErrKey
+	}
+	want := answerProof(k, to, b[:4])
+	if !hmac.Equal(b[4:], want[:]) {
+		return fmt.Errorf("%w: %w", ErrKey, errProof)
+	}
+	if code != 0 {
+		return &RefusedError{Code: code}
+	}
+	return nil
+}
+
+// window remembers which numbers of a process have come: they may come in another order than
+// they were given out, as each comes by a socket of its own. One that is windowSize behind the
+// highest has come, or counts as such.
+type window struct {
+	highest uint64
+	seen    [windowSize / 64]uint64 // a bit for number n at n modulo windowSize
+}
+
+// windowSize is how many hellos of one process can be on their way at once.
+const windowSize = 1024
+
+// accept notes a number, and reports whether it had not come before.
+func (w *window) accept(n uint64) bool {
+	if n == 0 || n+windowSize <= w.highest {
+		return false
+	}
+	if n > w.highest {
+		if n-w.highest >= windowSize {
+			w.seen = [windowSize / 64]uint64{}
+		} else {
+			for i := w.highest + 1; i < n; i++ {
+				w.seen[i/64%uint64(len(w.seen))] &^= 1 << (i % 64)
+			}
+		}
+		w.seen[n/64%uint64(len(w.seen))] |= 1 << (n % 64)
+		w.highest = n
+		return true
+	}
+	word, bit := &w.seen[n/64%uint64(len(w.seen))], uint64(1)<<(n%64)
+	if *word&bit != 0 {
+		return false
+	}
+	*word |= bit
+	return true
+}

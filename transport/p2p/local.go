@@ -1,0 +1,233 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/colocated"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// HostKeySize is the length in bytes of what the peers of a launcher share (UseHostKey).
+const HostKeySize = colocated.KeySize
+
+// Codes by which a host refuses streams of its own host.
+const (
+	unknownCode colocated.Code = 1 + iota // it was not told of that peer, or not yet
+	bannedCode                            // it has put that peer out
+)
+
+var (
+	// errElsewhere: the peer is not of this host and launcher, as far as can be told.
+	errElsewhere = errors.New("not to be reached within this host")
+	// errUnknown: the peer does not know this host yet.
+	errUnknown = errors.New("it does not know this peer yet")
+)
+
+// local makes streams to other processes of this host and launcher. None of them costs a
+// connection of libp2p. Whether a peer is one of them shows when it is dialled first: its
+// socket is there before anybody hears of it, and is found nowhere else.
+type local struct {
+	socket *colocated.Socket
+	gate   *gate
+
+	mu    sync.Mutex
+	peers map[elastic.ID]place // of those that were dialled
+}
+
+// place is where a peer is, as far as this host knows.
+type place byte
+
+const (
+	anywhere place = iota
+	here           // it has accepted a stream within the host
+	elsewhere
+)
+
+// listenLocal opens the socket of this process. Where the system has no such sockets, and
+// where the user wants other ways, there is none: nil.
+func (h *Host) listenLocal() error {
+	if h.path == mesh.DirectPath || h.path == mesh.StreamPath {
+		return nil
+	}
+	s, err := colocated.Listen(string(h.id))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.local = &local{socket: s, gate: h.gate, peers: make(map[elastic.ID]place)}
+	return nil
+}
+
+// UseHostKey lets this host and others of its kernel that have the same key reach each other by
+// Unix sockets alone. The key is what all peers of one launcher share, and nobody else. Those
+// of the first view are introduced before. Without a key, or with one of another length,
+// libp2p is used.
+func (h *Host) UseHostKey(key []byte) {
+	if h.local == nil || len(key) != HostKeySize {
+		return
+	}
+	h.local.socket.Serve(colocated.Key(key), colocated.Taker{Admit: h.local.admit, Take: h.takeLocal})
+}
+
+// takeLocal hands a stream that another process of this host has opened to the mesh.
+func (h *Host) takeLocal(s *colocated.Stream) { h.take(mesh.Kind(s.Kind()), newLocalStream(s)) }
+
+// admit says whether a stream of a peer is wanted.
+func (l *local) admit(from string, _ byte) colocated.Code {
+	id, err := idOf(from)
+	switch {
+	case err != nil || !l.gate.has(id):
+		return unknownCode
+	case l.gate.isBanned(id):
+		return bannedCode
+	}
+	l.gate.meet(id, nil)
+	l.note(elastic.ID(from), here)
+	return 0
+}
+
+// open opens a stream to a peer. An error that is errElsewhere says that libp2p is to be asked.
+func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
+	if l == nil || l.placeOf(to) == elsewhere {
+		return nil, errElsewhere
+	}
+	s, err := l.socket.Dial(ctx, string(to), byte(k))
+	if err == nil && (k == mesh.Control || l.placeOf(to) != here) {
+		// A peer that shares no key has to be found out before anything is asked of it.
+		if err = confirm(ctx, s); err != nil {
+			_ = s.Close()
+		}
+	}
+	if err != nil {
+		return nil, l.failed(to, err)
+	}
+	l.note(to, here)
+	return newLocalStream(s), nil
+}
+
+// confirm waits for the other side to accept a stream.
+func confirm(ctx context.Context, s *colocated.Stream) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	err := s.Confirm()
+	if !stop() && err == nil || err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
+// failed returns what a failure to open a stream means for the caller.
+func (l *local) failed(to elastic.ID, err error) error {
+	var refused *colocated.RefusedError
+	switch {
+	case errors.Is(err, colocated.ErrAbsent) && l.placeOf(to) == here:
+		return fmt.Errorf("%w: %w", elastic.ErrGone, err)
+	case errors.Is(err, colocated.ErrAbsent), errors.Is(err, colocated.ErrKey):
+		l.note(to, elsewhere)
+		return errElsewhere
+	case errors.Is(err, colocated.ErrNotServing):
+		return errElsewhere
+	case errors.As(err, &refused):
+		l.note(to, here)
+		return errUnknown
+	}
+	return err
+}
+
+// placeOf returns where a peer is.
+func (l *local) placeOf(id elastic.ID) place {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peers[id]
+}
+
+// note notes where a peer is. Who was here has not gone elsewhere.
+func (l *local) note(id elastic.ID, where place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.peers[id] != here {
+		l.peers[id] = where
+	}
+}
+
+// hangUp ends the streams with a peer but those of data, in which nothing gets stuck that
+// others wait for.
+func (l *local) hangUp(id elastic.ID) {
+	if l != nil {
+		l.socket.HangUp(string(id), func(k byte) bool { return k != byte(mesh.Data) })
+	}
+}
+
+// forget ends all streams with a peer.
+func (l *local) forget(id elastic.ID) {
+	if l != nil {
+		l.socket.Forget(string(id))
+	}
+}
+
+// close ends all.
+func (l *local) close() error {
+	if l == nil {
+		return nil
+	}
+	return l.socket.Close()
+}
+
+// localStream is a stream within the host.
+type localStream struct{ *colocated.Stream }
+
+// Peer implements mesh.Stream.
+func (s localStream) Peer() elastic.ID { return elastic.ID(s.Stream.Peer()) }
+
+// Path implements mesh.Stream.
+func (s localStream) Path() event.Path { return event.Path{Kind: "unix"} }
+
+// Reset implements mesh.Stream.
+func (s localStream) Reset() error { return s.Close() }
+
+// localData is a localStream that carries data.
+type localData struct {
+	localStream
+	conn      *direct.Conn
+	confirmed bool // the reader's
+}
+
+// newLocalStream wraps a stream as its kind wants it.
+func newLocalStream(s *colocated.Stream) mesh.Stream {
+	l := localStream{s}
+	if mesh.Kind(s.Kind()) != mesh.Data {
+		return l
+	}
+	return &localData{localStream: l, conn: direct.Over(s.Sock())}
+}
+
+// Read implements io.Reader.
+func (s *localData) Read(b []byte) (int, error) {
+	if !s.confirmed {
+		if err := s.Confirm(); err != nil {
+			return 0, err
+		}
+		s.confirmed = true
+	}
+	return s.conn.Read(b)
+}
+
+// Write implements io.Writer.
+func (s *localData) Write(b []byte) (int, error) { return s.conn.Write(b) }
+
+// WriteTwo implements mesh.TwoWriter.
+func (s *localData) WriteTwo(head, body []byte) error { return s.conn.WriteTwo(head, body) }
+
+// SendFiles implements mesh.FilePasser.
+func (s *localData) SendFiles(b []byte, files []*os.File) error { return s.conn.SendFiles(b, files) }
+
+// ReceiveFiles implements mesh.FilePasser.
+func (s *localData) ReceiveFiles(b []byte) ([]*os.File, error) { return s.conn.ReceiveFiles(b) }

@@ -1,0 +1,163 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/colocated"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// keyed starts a host for each word, as in "auto key" or "p2p", where the second part makes the
+// key that it has.
+func keyed(t testing.TB, words ...string) ([]*Host, elastic.View) {
+	t.Helper()
+	var hs []*Host
+	v := elastic.View{Epoch: 1}
+	for i, word := range words {
+		path, key, _ := strings.Cut(word, " ")
+		cfg := Config{Job: "test", Path: path, ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
+		if key != "" {
+			cfg.HostKey = append([]byte(key), make([]byte, HostKeySize-len(key))...)
+		}
+		h, err := Listen(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		hs = append(hs, h)
+		v.Members = append(v.Members, elastic.Member{ID: h.ID(), Index: i, Addrs: h.Addrs()})
+	}
+	return hs, v
+}
+
+// libp2pConns counts the connections of libp2p that hosts have.
+func libp2pConns(hs []*Host) (n int) {
+	for _, h := range hs {
+		n += len(h.swarm.Conns())
+	}
+	return n
+}
+
+// Hosts that share a key enter views, talk, send control messages and ask without one connection
+// of libp2p; and those that do not, by libp2p as before, with all that they had.
+func TestLocal(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts string
+		local bool
+		kinds string // of the paths between the first two
+	}{
+		"one key":            {"auto key, auto key, auto key", true, "shm"},
+		"one key, sockets":   {"unix key, unix key, unix key", true, "unix"},
+		"keys that differ":   {"unix key, unix other", false, "unix"},
+		"a key and none":     {"auto key, auto", false, "shm"},
+		"none":               {"auto, auto", false, "shm"},
+		"only libp2p":        {"p2p key, p2p key", false, "p2p"},
+		"one wants libp2p":   {"auto key, p2p key", false, "p2p"},
+		"direct connections": {"direct key, direct key", false, "direct"},
+		"sockets and memory": {"unix key, auto key", true, "unix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keepsFiles(t)
+			hs, v := keyed(t, strings.Split(c.hosts, ", ")...)
+			ts := mustMeet(t, hs, v)
+			talk(t, ts)
+			if kind := ts[0].Path(1).Kind; kind != c.kinds {
+				t.Errorf("the path is %q, want %q", kind, c.kinds)
+			}
+			last := hs[len(hs)-1]
+			if err := last.Send(t.Context(), hs[0].ID(), []byte("hello")); err != nil {
+				t.Error(err)
+			}
+			endAll(t, ts)
+			if n := libp2pConns(hs); c.local != (n == 0) {
+				t.Errorf("%d connections of libp2p, want none: %v", n, c.local)
+			}
+		})
+	}
+}
+
+// Who dials before the other has its key, or has been told of it, gets through later.
+func TestLocalComesEarly(t *testing.T) {
+	hs, v := keyed(t, "auto key", "auto")
+	key := append([]byte("key"), make([]byte, HostKeySize-3)...)
+	if err := hs[0].Introduce(v.Members); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() { sent <- hs[0].Send(ctx, hs[1].ID(), []byte("early")) }()
+	hs[1].UseHostKey(key) // hs[0] is refused until it is introduced
+	if err := hs[1].Introduce(v.Members); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	if n := libp2pConns(hs); n > 0 {
+		t.Errorf("%d connections of libp2p", n)
+	}
+}
+
+// That a process of the host has ended is certain, and known at once.
+func TestLocalDeath(t *testing.T) {
+	hs, v := keyed(t, "auto key", "auto key", "auto key")
+	for _, h := range hs {
+		if err := h.Introduce(v.Members); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	if err := hs[0].Send(ctx, hs[1].ID(), []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := hs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	for hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")) == nil {
+		// Its stream may not have ended here yet.
+	}
+	if err := hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")); !errors.Is(err, elastic.ErrGone) {
+		t.Errorf("to one that has been heard: %v, want %v", err, elastic.ErrGone)
+	}
+	if err := hs[2].Send(ctx, hs[1].ID(), []byte("is it there?")); !errors.Is(err, elastic.ErrGone) {
+		t.Errorf("to one that has never been heard: %v, want %v", err, elastic.ErrGone)
+	}
+}
+
+// One that was put out is refused, and its streams end.
+func TestLocalForget(t *testing.T) {
+	hs, v := keyed(t, "auto key", "auto key")
+	ts := mustMeet(t, hs, v)
+	hs[0].Forget(hs[1].ID())
+	if err := hs[0].Send(t.Context(), hs[1].ID(), nil); !errors.Is(err, mesh.ErrBanned) {
+		t.Errorf("send to it: %v, want %v", err, mesh.ErrBanned)
+	}
+	if code := hs[0].local.admit(string(hs[1].ID()), byte(mesh.Control)); code == 0 {
+		t.Error("it would be let in")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := hs[1].Send(ctx, hs[0].ID(), nil); err == nil {
+		t.Error("it still gets through")
+	}
+	endAll(t, ts)
+}
+
+// An identity that cannot have a socket, as its name is taken, does not begin.
+func TestLocalNameTaken(t *testing.T) {
+	hs, _ := keyed(t, "auto key")
+	if _, err := colocated.Listen(string(hs[0].ID())); err == nil {
+		t.Error("two processes listen under one ID")
+	}
+}
