@@ -43,6 +43,7 @@ type identity struct {
 	barred     map[elastic.ID]bool          // forgotten, or about to be
 	inside     bool                         // all members know this ID
 	shown      map[elastic.ID]chan struct{} // closed when the proof was shown, or could not be
+	provenTo   elastic.ID                   // the last to whom the proof was shown
 	public     bool                         // it is advertised on the local network
 	closed     bool
 }
@@ -154,11 +155,26 @@ func (i *identity) Introduce(members []elastic.Member) error {
 func (i *identity) show(m elastic.Member, c ticket.Credential) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
-	if err := i.net.Prove(ctx, m, c); err != nil {
-		i.mu.Lock()
+	err := i.net.Prove(ctx, m, c)
+	i.mu.Lock()
+	by := i.provenTo
+	if err == nil {
+		i.provenTo = m.ID
+	} else {
 		delete(i.shown, m.ID)
-		i.mu.Unlock()
 	}
+	i.mu.Unlock()
+	if err != nil && by != "" {
+		i.askFor(by)
+	}
+}
+
+// askFor asks a member where the others listen now: a host may have got another address since
+// the view that names it.
+func (i *identity) askFor(by elastic.ID) {
+	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
+	defer cancel()
+	_, _ = i.net.Contacts(ctx, by) // the next proof fails as this one, if it has not helped
 }
 
 // wait returns when a proof to the member is over, or with ctx's end.

@@ -22,13 +22,23 @@ type settings struct {
 	vary  int           // longest step over shortest; 0 means 1
 	slow  string        // local index of a straggler
 	steps int64         // after which the job has finished; 0 for never
+	wide  int           // neurons of the hidden layer; 0 means narrow
 	flags []string      // of each elrun
+}
+
+// layer returns the neurons of the hidden layer.
+func (s settings) layer() int {
+	if s.wide == 0 {
+		return narrow
+	}
+	return s.wide
 }
 
 // env returns the settings for the role train.
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
-		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)), thenVariable + "=train"}
+		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)),
+		fmt.Sprintf("%s=%d", wideVariable, s.layer()), thenVariable + "=train"}
 }
 
 // job is a job with an elrun on each host of a lab.
@@ -198,7 +208,7 @@ func (j *job) finish(t *testing.T) {
 		}
 	}
 	j.CheckGone(t)
-	newLedger(t, journals).check(t)
+	newLedger(t, journals).check(t, j.set.layer())
 }
 
 // keep leaves what was printed where -keep says.

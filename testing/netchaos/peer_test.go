@@ -24,6 +24,8 @@ const (
 	varyVariable  = "NETCHAOS_VARY"  // by how much steps vary; 1 if they do not
 	slowVariable  = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
 	stepsVariable = "NETCHAOS_STEPS" // of the training
+	wideVariable  = "NETCHAOS_WIDE"  // neurons of the hidden layer
+	narrow        = 32               // of them, where the size of messages does not matter
 	hostRole      = "host"           // takes the host's name and becomes another program
 	straggler     = 5                // how much slower that is
 	microbatches  = 20               // of a step
@@ -87,7 +89,11 @@ func train(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	m, err := network()
+	wide, err := strconv.Atoi(os.Getenv(wideVariable))
+	if err != nil {
+		return fmt.Errorf("%s: %w", wideVariable, err)
+	}
+	m, err := network(wide)
 	if err != nil {
 		return err
 	}
@@ -112,8 +118,8 @@ func train(ctx context.Context) error {
 	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }
 
-// network returns a small multi-layer perceptron on made-up samples.
-func network() (*nn.Network, error) {
+// network returns a multi-layer perceptron with a hidden layer of that size on made-up samples.
+func network(hidden int) (*nn.Network, error) {
 	var data nn.Table
 	const inputs, classes = 16, 4
 	for i := range samples {
@@ -123,7 +129,7 @@ func network() (*nn.Network, error) {
 		}
 		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%classes)
 	}
-	return nn.MLP(data, nn.Shape{C: inputs, H: 1, W: 1}, []int{32}, classes, 1)
+	return nn.MLP(data, nn.Shape{C: inputs, H: 1, W: 1}, []int{hidden}, classes, 1)
 }
 
 // training is the configuration of all that train the network, with the weights of each
@@ -159,13 +165,13 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 
 // replay trains the network in this process alone, without waiting, and returns the
 // digest of each step, that of step 1 first.
-func replay(ctx context.Context, steps int64) ([]string, error) {
+func replay(ctx context.Context, hidden int, steps int64) ([]string, error) {
 	g, err := launch.Init(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer g.Close()
-	m, err := network()
+	m, err := network(hidden)
 	if err != nil {
 		return nil, err
 	}

@@ -56,5 +56,5 @@ func TestQuiet(t *testing.T) {
 	t.Logf("%v, %d steps of %.0f to %.0f ms; events: %v", length, steps, shortest, longest, counts)
 	e.Signal(t, syscall.SIGTERM)
 	e.Wait(t)
-	newLedger(t, []*journal{log}).check(t)
+	newLedger(t, []*journal{log}).check(t, narrow)
 }

@@ -139,3 +139,7 @@ type Outgoing struct {
 	Epoch    uint64             // of its view, on Data
 	Envelope transport.Envelope // on Data
 }
+
+// ErrPath is wrapped by the errors of a Stream whose way failed, or for which the carrier has found a
+// better one, while the peer lives. Nobody needs to be waited for to learn the cause.
+var ErrPath = errors.New("the path changes")

@@ -84,7 +84,7 @@ func (p *pair) verdict(err error) error {
 		return p.lost("closed")
 	default:
 	}
-	if errors.Is(err, errProtocol) {
+	if errors.Is(err, errProtocol) || errors.Is(err, ErrPath) {
 		return p.lost(err.Error())
 	}
 	timer := time.NewTimer(verdictTime)

@@ -45,6 +45,8 @@ const (
 	proveProtocol   protocol.ID = "/elrun/prove/1"
 	addrsProtocol   protocol.ID = "/elrun/addresses/1"
 	punchProtocol   protocol.ID = "/elrun/punch/1"
+	surveyProtocol  protocol.ID = "/elrun/survey/1"
+	pingProtocol    protocol.ID = "/elrun/ping/1"
 )
 
 // build puts libp2p together from its parts: a swarm with one transport, and the host
@@ -86,6 +88,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if h.punch != nil {
 		h.host.SetStreamHandler(punchProtocol, h.handle(h.acceptPunch))
 	}
+	h.host.SetStreamHandler(surveyProtocol, h.handle(h.acceptSurvey))
+	h.host.SetStreamHandler(pingProtocol, h.handle(h.acceptPing))
 	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
 	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
 		h.handle(h.acceptProof)(s.(network.Stream))
@@ -102,7 +106,15 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if len(addrs) == 0 {
 		addrs = defaultAddrs(cfg.Transport)
 	}
-	return h.listenAt(addrs)
+	if err := h.listenAt(addrs); err != nil {
+		return err
+	}
+	h.begin()
+	go func() {
+		defer h.working.Done()
+		h.runWatch()
+	}()
+	return nil
 }
 
 // store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
@@ -137,7 +149,7 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	case "", "tcp":
 		// A dial from the port that listens could collide with a dial the other way.
 		var plain *tcp.TcpTransport
-		plain, err = tcp.NewTCPTransport(meteredUpgrader{up, h.throttle}, limits, nil, tcp.DisableReuseport())
+		plain, err = tcp.NewTCPTransport(meteredUpgrader{up, h.throttle}, limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(h.routes.dialer))
 		t = scoped{plain}
 	case "quic":
 		t, err = h.quic(key, limits)

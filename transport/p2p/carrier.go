@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -205,17 +206,60 @@ func (s *stream) Path() event.Path {
 	return event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}
 }
 
-// stayed is a libp2p stream for which there is nothing better, because of why.
+// stayed is a libp2p stream for which there was nothing better, because of why.
 type stayed struct {
 	*stream
-	why string
+	why   string
+	given atomic.Pointer[error] // why this side has given it up; nil if it has not
+	ended atomic.Bool           // by this side
 }
 
 // Path implements mesh.Stream.
-func (s stayed) Path() event.Path {
+func (s *stayed) Path() event.Path {
 	p := s.stream.Path()
 	p.Why = s.why
 	return p
+}
+
+// Read implements io.Reader.
+func (s *stayed) Read(b []byte) (int, error) {
+	n, err := s.stream.Read(b)
+	return n, s.explain(err)
+}
+
+// Write implements io.Writer.
+func (s *stayed) Write(b []byte) (int, error) {
+	n, err := s.stream.Write(b)
+	return n, s.explain(err)
+}
+
+// explain returns why the stream was given up in place of the effect that had on a call.
+func (s *stayed) explain(err error) error {
+	if err != nil {
+		if given := s.given.Load(); given != nil {
+			return *given
+		}
+	}
+	return err
+}
+
+// giveUp resets the stream: from now on reads and writes of this side return why.
+func (s *stayed) giveUp(why error) {
+	if s.given.CompareAndSwap(nil, &why) {
+		_ = s.Reset()
+	}
+}
+
+// Reset implements mesh.Stream.
+func (s *stayed) Reset() error {
+	s.ended.Store(true)
+	return s.stream.Reset()
+}
+
+// Close implements mesh.Stream.
+func (s *stayed) Close() error {
+	s.ended.Store(true)
+	return s.stream.Close()
 }
 
 // conn is what a direct.Conn does, whatever it is made of.

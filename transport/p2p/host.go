@@ -93,6 +93,8 @@ type Host struct {
 	relay    *circuit.Relay      // nil unless the user allows it
 	reserved reservations        // at others
 	punch    *puncher            // nil where relay is, and for QUIC
+	routes   *routes
+	watch    *watch
 
 	members   protocol.Switch // who handles the streams of members, and of all others
 	strangers protocol.Switch
@@ -148,6 +150,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.life, h.end = context.WithCancel(context.Background())
 	h.throttle = newThrottle(h.done)
 	h.lobby = &lobby{expel: h.expel}
+	h.routes, h.watch = newRoutes(), newWatch()
 	if cfg.Door != nil {
 		h.SetDoor(cfg.Door)
 	}
@@ -186,7 +189,14 @@ func (h *Host) Addrs() []string {
 
 // places returns the addresses at which the host listens itself.
 func (h *Host) places() []multiaddr.Multiaddr {
-	return multiaddr.FilterAddrs(h.host.Addrs(), h.isPlace)
+	// What libp2p says of its interfaces may be a minute old.
+	all := h.swarm.ListenAddresses()
+	if own, err := manet.InterfaceMultiaddrs(); err == nil {
+		if resolved, err := manet.ResolveUnspecifiedAddresses(all, own); err == nil {
+			all = resolved
+		}
+	}
+	return multiaddr.FilterAddrs(all, h.isPlace)
 }
 
 // isPlace reports whether others may dial an address at which this host, or another one, can be

@@ -108,16 +108,43 @@ var errClosedWay = errors.New("no answer a moment ago")
 // chosen returns the stream over c if there is one, and s otherwise.
 func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
-		return stayed{s, why}
+		st := &stayed{stream: s, why: why}
+		if why != "" && !isRelayed(s.Conn().RemoteMultiaddr()) {
+			s.h.watch.hope(st)
+		}
+		return st
 	}
 	_ = s.Close() // both sides have read all of it
+	s.h.watch.add(c, s.Conn().RemotePeer())
 	return socketOf(c, s.Peer(), why)
 }
 
 // betterConn dials a connection of its own, and says why there is no better one. It returns
 // nothing where none is wanted.
 func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
-	for _, to := range h.ways(s, theirs) {
+	unix, tcp := h.ways(s, theirs)
+	if unix != nil {
+		if c, why = h.firstOf(ctx, s, theirs, []direct.Target{*unix}); c != nil {
+			return c, ""
+		}
+	}
+	if !tcp {
+		return nil, why
+	}
+	all, chosen := h.byTCP(ctx, s.Conn(), theirs)
+	c, late := h.firstOf(ctx, s, theirs, all)
+	if why == "" {
+		why = late
+	}
+	if c != nil && why == "" {
+		why = chosen
+	}
+	return c, why
+}
+
+// firstOf dials targets in their order until one is reached, and says why it is not the first.
+func (h *Host) firstOf(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
+	for _, to := range all {
 		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
 		if err == nil {
 			return c, why
@@ -129,22 +156,21 @@ func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *dir
 	return nil, why
 }
 
-// ways lists what may be dialled, the best first.
-func (h *Host) ways(s *stream, theirs *offer) []direct.Target {
+// ways returns the Unix socket to dial, if there is one, and whether connections over TCP are
+// wanted.
+func (h *Host) ways(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := h.offer(direct.Ticket{})
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || h.punch.isPunched(s.Conn()) {
-		return nil
+		return nil, false
 	}
-	var all []direct.Target
 	if to, ok := theirs.ByUnix(); ok && sameSite(mine, theirs) {
-		all = append(all, to)
+		unix = &to
 	}
-	if addr, ok := hostOf(s.Conn().RemoteMultiaddr()); ok {
-		if to, ok := theirs.ByTCP(addr); ok {
-			all = append(all, to)
-		}
+	addr, ok := hostOf(s.Conn().RemoteMultiaddr())
+	if ok {
+		_, ok = theirs.ByTCP(addr)
 	}
-	return all
+	return unix, ok
 }
 
 // tryWay dials one target.
@@ -171,6 +197,13 @@ func (h *Host) noteSilent(to direct.Target) {
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.silent, func(_ direct.Target, since time.Time) bool { return time.Since(since) > closedTime })
 	h.silent[to] = time.Now()
+}
+
+// noteHeard takes back that a target did not answer.
+func (h *Host) noteHeard(to direct.Target) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.silent, to)
 }
 
 // isClosed reports whether a target did not answer a short time ago.

@@ -90,14 +90,15 @@ func answered(c *direct.Conn, why string) choice {
 
 // turns says who dials, one after the other: true is the opener of the stream.
 func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
-	ways, c := h.ways(s, theirs), s.Conn()
-	if len(ways) > 0 {
+	unix, tcp := h.ways(s, theirs)
+	c := s.Conn()
+	if unix != nil || tcp {
 		all = append(all, true)
 	}
 	if h.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !h.punch.isPunched(c) {
 		all = append(all, false)
 	}
-	if c.Stat().Direction == network.DirInbound && (len(ways) == 0 || ways[0].Network != "unix") {
+	if c.Stat().Direction == network.DirInbound && unix == nil {
 		slices.Reverse(all)
 	}
 	return all

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/elrun/elrun/internal/netpoll"
@@ -31,6 +33,10 @@ type Conn struct {
 	out   *batch    // below tls
 	lead  []byte    // the first record of a frame, where records are made
 	queue queue
+
+	target Target                // what was dialled; zero at the side that has waited
+	given  atomic.Pointer[error] // why this side has given it up; nil if it has not
+	ended  atomic.Bool           // by this side
 }
 
 // line carries the bytes of a connection.
@@ -65,19 +71,41 @@ func (c *Conn) encrypt(begin func(net.Conn) *tls.Conn) error {
 }
 
 // Read implements io.Reader.
-func (c *Conn) Read(b []byte) (int, error) { return c.read.Read(b) }
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.read.Read(b)
+	return n, c.explain(err)
+}
 
 // Write implements io.Writer.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.queue.wrote(c.sock, len(b))
 	if c.tls == nil {
-		return c.line.Write(b)
+		n, err := c.line.Write(b)
+		return n, c.explain(err)
 	}
 	n, err := c.tls.Write(b)
 	if err == nil {
 		err = c.out.flush()
 	}
-	return n, err
+	return n, c.explain(err)
+}
+
+// explain returns why the connection was given up in place of what that did to a call.
+func (c *Conn) explain(err error) error {
+	if err != nil {
+		if given := c.given.Load(); given != nil {
+			return *given
+		}
+	}
+	return err
+}
+
+// GiveUp resets the connection: from now on reads and writes of this side return why. It has no
+// effect on one that has ended.
+func (c *Conn) GiveUp(why error) {
+	if c.given.CompareAndSwap(nil, &why) {
+		_ = c.Reset()
+	}
 }
 
 // WriteTwo writes two slices one after the other, with as few system calls and records as
@@ -85,9 +113,9 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) WriteTwo(head, body []byte) error {
 	c.queue.wrote(c.sock, len(head)+len(body))
 	if c.tls != nil {
-		return c.encryptTwo(head, body)
+		return c.explain(c.encryptTwo(head, body))
 	}
-	return c.line.WriteTwo(head, body)
+	return c.explain(c.line.WriteTwo(head, body))
 }
 
 // encryptTwo fills one record with the end of the head and the beginning of the body, so
@@ -138,11 +166,15 @@ func (c *Conn) CloseWrite() error {
 }
 
 // Close ends the connection after what was written.
-func (c *Conn) Close() error { return c.sock.Close() }
+func (c *Conn) Close() error {
+	c.ended.Store(true)
+	return c.sock.Close()
+}
 
 // Reset ends the connection at once, and for the other side with an error where the system
 // can tell it.
 func (c *Conn) Reset() error {
+	c.ended.Store(true)
 	_ = linger(c.sock, 0) // without it the other side sees an end in place of a reset
 	return c.sock.Close()
 }
@@ -172,6 +204,48 @@ func (c *Conn) Addr() string {
 	}
 	return ""
 }
+
+// Ended reports whether this side has ended the connection.
+func (c *Conn) Ended() bool { return c.ended.Load() }
+
+// Target returns what this side has dialled; the zero Target at the side that has waited.
+func (c *Conn) Target() Target { return c.target }
+
+// Ends returns the IP addresses at both ends; they are not valid of a Unix socket.
+func (c *Conn) Ends() (local, remote netip.Addr) {
+	addr := func(a net.Addr) netip.Addr {
+		t, ok := a.(*net.TCPAddr)
+		if !ok {
+			return netip.Addr{}
+		}
+		return t.AddrPort().Addr().Unmap()
+	}
+	return addr(c.sock.LocalAddr()), addr(c.sock.RemoteAddr())
+}
+
+// Progress is how far the bytes have come that were written to a TCP connection.
+type Progress struct {
+	Arrived uint64        // bytes that the other side's system has acknowledged
+	Busy    time.Duration // for how long bytes were on their way
+	// Stuck: the system sends the oldest bytes for the fourth time or more, some 1.4 s after the
+	// first, and nothing was acknowledged meanwhile. A reader that pauses does not make a
+	// connection stuck, as its system answers.
+	Stuck bool
+}
+
+// Progress asks the system. Where that does not tell, all is zero.
+func (c *Conn) Progress() Progress {
+	var p Progress
+	socks := socksOf(c.sock)
+	p.Arrived, p.Busy = carriedOver(socks)
+	for _, s := range socks {
+		p.Stuck = p.Stuck || resent(s) >= stuckResends
+	}
+	return p
+}
+
+// stuckResends is how often the same bytes are sent again before a connection is stuck.
+const stuckResends = 3
 
 // below is the connection under TLS: it reads and writes more at a time than a record.
 type below struct {

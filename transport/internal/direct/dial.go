@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -34,13 +35,24 @@ func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 		_ = sock.Close()
 		return nil, err
 	}
+	c.target = to
 	return c, nil
+}
+
+// Dialer sets the options of a socket before it is connected.
+func (to Target) Dialer() *net.Dialer {
+	return &net.Dialer{Control: func(network, addr string, raw syscall.RawConn) error {
+		if err := avoidBBR(network, addr, raw); err != nil || to.MSS == 0 {
+			return err
+		}
+		return boundSegments(raw, to.MSS)
+	}}
 }
 
 // connect makes as many connections as fill the path, of which the first tells how long it
 // is. With fewer it is slower, and that is all.
 func connect(ctx context.Context, to Target) ([]net.Conn, error) {
-	d := net.Dialer{Control: avoidBBR}
+	d := to.Dialer()
 	first, err := d.DialContext(ctx, to.Network, to.Addr)
 	if err != nil {
 		return nil, err

@@ -195,7 +195,7 @@ func TestAnotherUser(t *testing.T) {
 		}
 	})
 	defer foreign.Close()
-	c, err := Dial(within(t), Target{"unix", foreign.Addr().String()}, ticket, nil)
+	c, err := Dial(within(t), Target{Network: "unix", Addr: foreign.Addr().String()}, ticket, nil)
 	if err == nil || !strings.Contains(err.Error(), "user") {
 		t.Errorf("connected with another user: %v, %v", c, err)
 	}

@@ -128,13 +128,18 @@ func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 }
 
 func tcpTarget(ip netip.Addr, port uint16) Target {
-	return Target{"tcp", netip.AddrPortFrom(ip, port).String()}
+	return Target{Network: "tcp", Addr: netip.AddrPortFrom(ip, port).String()}
 }
 
 // ByUnix returns the socket of the offer; false if there is none.
 func (o *Offer) ByUnix() (Target, bool) {
-	return Target{"unix", o.Socket}, o.Socket != ""
+	return Target{Network: "unix", Addr: o.Socket}, o.Socket != ""
 }
 
-// Target is what to dial.
-type Target struct{ Network, Addr string }
+// Target is where to dial, and how.
+type Target struct {
+	Network, Addr string
+	// MSS bounds the payload of TCP segments, both ways, in bytes: for paths on which longer ones
+	// are lost. 0 leaves it to the system.
+	MSS int
+}

@@ -128,7 +128,7 @@ func TestByTCP(t *testing.T) {
 
 func TestByUnix(t *testing.T) {
 	o := Offer{Socket: "@s"}
-	if to, ok := o.ByUnix(); !ok || to != (Target{"unix", "@s"}) {
+	if to, ok := o.ByUnix(); !ok || to != (Target{Network: "unix", Addr: "@s"}) {
 		t.Errorf("%+v, %v", to, ok)
 	}
 	if to, ok := new(Offer).ByUnix(); ok {

@@ -48,8 +48,11 @@ type Port struct {
 // place is one of the connections that a Wait is for.
 type place struct {
 	wait *Wait
-	at   int
+	at   int // measuring for those that only measure
 }
+
+// measuring is the place of a connection that carries no data.
+const measuring = -1
 
 // Open starts to listen. Where Unix sockets cannot be had there is none in the offers.
 func Open(cfg Config) (*Port, error) {
@@ -183,23 +186,35 @@ func (p *Port) enter(sock net.Conn) bool {
 	return true
 }
 
-// receive gives a connection to who waits for it, or ends it.
+// receive gives a connection to the one who waits for it, or ends it.
 func (p *Port) receive(sock net.Conn) {
-	w, err := p.recognise(sock)
+	w, measured, err := p.recognise(sock)
 	switch {
 	case err != nil:
 		_ = sock.Close()
+	case measured:
+		_ = beMeasured(sock, &w.ticket) // the dialler knows what has come of it
+		p.release(sock)
 	case w != nil:
 		c, err := w.welcome()
 		p.deliver(w, result{c, err})
 	}
 }
 
+// release ends the port's care for a connection, and the connection.
+func (p *Port) release(sock net.Conn) {
+	p.mu.Lock()
+	delete(p.greeted, sock)
+	p.mu.Unlock()
+	_ = sock.Close()
+}
+
 // recognise reads the number, after which the connection is no stranger's any more. It
-// returns who waits for it when all connections of that Wait are there; nil before.
-func (p *Port) recognise(sock net.Conn) (*Wait, error) {
+// returns the Wait when all its connections are there, nil before; of a connection that is only
+// measured it returns the Wait at once.
+func (p *Port) recognise(sock net.Conn) (w *Wait, measured bool, err error) {
 	var b [helloSize]byte
-	err := sock.SetDeadline(time.Now().Add(strangerTime))
+	err = sock.SetDeadline(time.Now().Add(strangerTime))
 	if err == nil {
 		err = CheckUser(sock)
 	}
@@ -210,26 +225,33 @@ func (p *Port) recognise(sock net.Conn) (*Wait, error) {
 	defer p.mu.Unlock()
 	i := slices.Index(p.strangers, sock)
 	if i < 0 {
-		return nil, errors.New("it had to make room")
+		return nil, false, errors.New("it had to make room")
 	}
 	p.strangers = slices.Delete(p.strangers, i, i+1)
 	if err == nil && p.closed {
 		err = net.ErrClosed
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	number := [numberSize]byte(b[:])
 	at, ok := p.expected[number]
 	if !ok {
-		return nil, errors.New("nobody is expected under this number")
+		return nil, false, errors.New("nobody is expected under this number")
+	}
+	if at.at == measuring {
+		if !at.wait.measuredLocked() {
+			return nil, false, fmt.Errorf("more than %d measurements", maxMeasurements)
+		}
+		p.greeted[sock] = struct{}{}
+		return at.wait, true, nil
 	}
 	delete(p.expected, number)
 	all, err := at.wait.addLocked(sock, at.at, int(b[numberSize]))
 	if err != nil || !all {
-		return nil, err
+		return nil, false, err
 	}
-	return at.wait, nil
+	return at.wait, false, nil
 }
 
 // deliver ends the port's care for the connections of w.

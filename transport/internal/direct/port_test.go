@@ -163,7 +163,7 @@ func impostor(t *testing.T, f func(net.Conn)) Target {
 		defer c.Close()
 		f(c)
 	}()
-	return Target{"tcp", l.Addr().String()}
+	return Target{Network: "tcp", Addr: l.Addr().String()}
 }
 
 // Who sits on the wire hears the number and the proof of the one who dials. None of it

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +67,24 @@ func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	return info.Bytes_acked, time.Duration(info.Busy_time) * time.Microsecond
 }
 
+// boundSegments bounds the payload of the segments that a TCP socket sends and, as it tells the
+// other side when it connects, of those that it gets.
+func boundSegments(raw syscall.RawConn, mss int) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, mss) })
+	return errors.Join(err, os.NewSyscallError("setsockopt", failed))
+}
+
+// resent returns how often the oldest bytes that are on their way over a TCP connection were sent
+// again since something was acknowledged.
+func resent(sock net.Conn) int {
+	info := tcpInfo(sock)
+	if info == nil || info.Unacked == 0 {
+		return 0
+	}
+	return int(info.Retransmits)
+}
+
 // limitUnsent bounds the bytes that wait in the kernel to be sent over a TCP connection.
 // What cannot be changed stays: it is only that messages wait.
 func limitUnsent(sock net.Conn, room uint32) {
@@ -74,7 +93,7 @@ func limitUnsent(sock net.Conn, room uint32) {
 	})
 }
 
-// No other option of a TCP socket is set. The kernel fits the size of its buffers to the path as
+// No other option of a TCP socket is set unasked. The kernel fits the size of its buffers to the path as
 // far as its own limits go, and to set one would make it smaller on most systems. A limit
 // for what is not acknowledged (TCP_USER_TIMEOUT) would also end a connection whose reader
 // pauses; whoever watches the peer knows earlier when that is gone.

@@ -30,5 +30,11 @@ func roundTrip(net.Conn) time.Duration { return 0 }
 // carried is not known.
 func carried(net.Conn) (uint64, time.Duration) { return 0, 0 }
 
+// boundSegments is not possible.
+func boundSegments(syscall.RawConn, int) error { return errors.ErrUnsupported }
+
+// resent is not known.
+func resent(net.Conn) int { return 0 }
+
 // limitUnsent does nothing.
 func limitUnsent(net.Conn, uint32) {}

@@ -19,6 +19,8 @@ type Wait struct {
 	socks   []net.Conn // by their number; nil before the first has come
 	missing int
 
+	measurements int // so far; guarded by the port's mu
+
 	over bool // guarded by the port's mu: nobody fetches it
 }
 
@@ -37,6 +39,7 @@ func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
 	for i := range maxStripes {
 		p.expected[t.number(i)] = place{w, i}
 	}
+	p.expected[t.measureNumber()] = place{w, measuring}
 	return w
 }
 
@@ -60,6 +63,7 @@ func (w *Wait) Cancel() {
 	for i := range maxStripes {
 		delete(p.expected, w.ticket.number(i))
 	}
+	delete(p.expected, w.ticket.measureNumber())
 	w.over = true
 	if w.missing > 0 {
 		w.dropLocked(true) // when all are there deliver does it

@@ -1,0 +1,130 @@
+package direct
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// A waiter is measured any number of times up to the bound, and gets its connection after that.
+func TestMeasure(t *testing.T) {
+	keepsFiles(t)
+	p := opened(t)
+	to, ticket := target(t, p, "tcp"), NewTicket()
+	w := p.Expect(ticket, nil)
+	defer w.Cancel()
+	for range maxMeasurements {
+		s, err := Measure(within(t), to, ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Rate <= 0 || s.RoundTrip <= 0 || s.Time(1<<20) < s.RoundTrip/2 {
+			t.Fatalf("measured %+v", s)
+		}
+	}
+	if _, err := Measure(within(t), to, ticket); err == nil {
+		t.Error("measured more often than the bound")
+	}
+	a, err := Dial(within(t), to, ticket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := w.Wait(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(exchange(a, b), a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Only the holder of a ticket measures, and only while it is expected.
+func TestMeasureNeedsTicket(t *testing.T) {
+	keepsFiles(t)
+	p := opened(t)
+	to, ticket := target(t, p, "tcp"), NewTicket()
+	w := p.Expect(ticket, nil)
+	other := ticket
+	other.Key[0]++
+	if _, err := Measure(within(t), to, other); err == nil {
+		t.Error("measured with another key")
+	}
+	w.Cancel()
+	if _, err := Measure(within(t), to, ticket); err == nil {
+		t.Error("measured after Cancel")
+	}
+}
+
+// A side that answers short messages and takes in no long ones is behind a black hole.
+func TestMeasureBlackHole(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket, over := NewTicket(), make(chan struct{})
+	served := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(within(t), 2*holeTime)
+	defer cancel()
+	go func() {
+		served <- func() error {
+			sock, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			defer sock.Close()
+			if _, err := io.ReadFull(sock, make([]byte, helloSize+4)); err != nil {
+				return err
+			}
+			_, err = sock.Write(ticket.proof(measureLabel))
+			<-over
+			return err
+		}()
+	}()
+	_, err = Measure(ctx, Target{Network: "tcp", Addr: l.Addr().String()}, ticket)
+	if !errors.Is(err, ErrBlackHole) {
+		t.Errorf("measured with %v", err)
+	}
+	close(over)
+	if err := errors.Join(<-served, l.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzMeasured checks that whatever a dialler sends, a waiter answers the whole rounds within the
+// bounds and ends.
+func FuzzMeasured(f *testing.F) {
+	one := binary.LittleEndian.AppendUint32(nil, 3)
+	f.Add(append(one, "abc"...))
+	f.Add([]byte{0, 0, 0, 0})
+	f.Add([]byte{255, 255, 255, 255})
+	f.Add(bytes.Repeat([]byte{0, 0, 0, 0}, 100))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		near, far := net.Pipe()
+		ticket := NewTicket()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- beMeasured(far, &ticket)
+			_ = far.Close()
+		}()
+		go func() {
+			_, _ = near.Write(said) // it may end in the middle
+			_ = near.SetReadDeadline(time.Now())
+		}()
+		answers, _ := io.ReadAll(near)
+		_ = near.Close()
+		if err := <-ended; err == nil {
+			t.Error("ended without a cause")
+		}
+		if len(answers) > 0 && !bytes.HasPrefix(answers, ticket.proof(measureLabel)[:min(len(answers), proofSize)]) {
+			t.Error("the first answer is no proof")
+		}
+		if most := proofSize + len(said)/4; len(answers) > most {
+			t.Errorf("%d bytes answer %d", len(answers), len(said))
+		}
+	})
+}

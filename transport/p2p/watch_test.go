@@ -1,0 +1,186 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/direct"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// watchedHosts starts two hosts that know each other, and returns the ID of the second.
+func watchedHosts(t *testing.T) (a, b *Host, id peer.ID) {
+	t.Helper()
+	var hs [2]*Host
+	for i := range hs {
+		h, err := Listen(t.Context(), Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		hs[i] = h
+	}
+	a, b = hs[0], hs[1]
+	for _, h := range hs {
+		if err := h.Introduce([]elastic.Member{{ID: a.ID(), Addrs: a.Addrs()}, {ID: b.ID(), Addrs: b.Addrs()}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, err := idOf(string(b.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, b, id
+}
+
+// surveyLimit is how long a test waits for one thing.
+const surveyLimit = 4 * time.Minute
+
+// A member lets others measure it at its addresses, and answers pings.
+func TestSurveyOfMember(t *testing.T) {
+	a, _, id := watchedHosts(t)
+	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
+	defer cancel()
+	ips := []netip.Addr{ip("127.0.0.1"), ip("127.0.0.2")} // at the second nobody listens
+	all, at, err := a.survey(ctx, id, ips)
+	if err != nil || len(all) != 1 || len(at) != 1 || at[0] != ips[0] {
+		t.Fatalf("survey: %+v at %v, %v", all, at, err)
+	}
+	if best := direct.Fastest(all); best != 0 && all[0].Err == nil { // a busy machine may lack the time
+		t.Errorf("survey: %+v", all)
+	}
+	if at, err := a.ping(id, surveyLimit); err != nil || at != ips[0] {
+		t.Errorf("ping: at %v, %v", at, err)
+	}
+}
+
+// Who is no member is neither measured nor answered.
+func TestSurveyOfStranger(t *testing.T) {
+	a, b, id := watchedHosts(t)
+	b.Forget(a.ID())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, _, err := a.survey(ctx, id, []netip.Addr{ip("127.0.0.1")}); err == nil {
+		t.Error("measured a host that has forgotten this one")
+	}
+}
+
+// A host tells its new addresses when its network has changed, and lets go of what was measured.
+func TestNetworkChanged(t *testing.T) {
+	a, b, id := watchedHosts(t)
+	if _, err := a.ping(id, surveyLimit); err != nil { // connected
+		t.Fatal(err)
+	}
+	a.routes.note("x", route{ip: ip("10.0.0.1"), at: time.Now()})
+	if err := a.Open([]string{"/ip4/127.0.0.3/tcp/0"}); err != nil {
+		t.Fatal(err)
+	}
+	a.networkChanged()
+	if _, ok := a.routes.find("x", time.Now()); ok {
+		t.Error("a route is left")
+	}
+	self, err := idOf(string(a.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
+	defer cancel()
+	for len(b.known(self)) < 2 {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("b knows %v", b.known(self))
+		}
+	}
+}
+
+// Connections over TCP are looked after until they end, Unix sockets are not.
+func TestWatch(t *testing.T) {
+	w := newWatch()
+	p, err := direct.Open(direct.Config{IPs: []netip.Addr{ip("127.0.0.1")}, Unix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, network := range []string{"tcp", "unix"} {
+		ticket := direct.NewTicket()
+		offer := p.Offer(ticket)
+		to, ok := offer.ByTCP(ip("127.0.0.1"))
+		if network == "unix" {
+			to, ok = offer.ByUnix()
+		}
+		if !ok {
+			continue // no such socket on this system
+		}
+		wait := p.Expect(ticket, nil)
+		c, err := direct.Dial(t.Context(), to, ticket, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, err := wait.Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.add(c, "peer")
+		want := 0
+		if network == "tcp" {
+			want = 1
+		}
+		if got := len(w.all()); got != want {
+			t.Errorf("%s: %d connections are looked after, want %d", network, got, want)
+		}
+		why := errors.New("for a reason")
+		c.GiveUp(why)
+		c.GiveUp(errors.New("again"))
+		if _, err := c.Write([]byte{0}); !errors.Is(err, why) {
+			t.Errorf("%s: written after it was given up: %v", network, err)
+		}
+		if got := len(w.all()); got != 0 {
+			t.Errorf("%s: %d connections are looked after at the end", network, got)
+		}
+		_ = far.Close()
+		wait.Cancel()
+	}
+}
+
+// A libp2p stream that stands in is given up when the peer can be reached by a connection of its
+// own, with ErrPath, and attempts become rarer until there is one.
+func TestHope(t *testing.T) {
+	a, _, id := watchedHosts(t)
+	raw, err := a.open(t.Context(), id, surveyProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stayed{stream: &stream{lazyStream: raw, h: a}, why: "it was away"}
+	a.watch.hope(s)
+	w, now := a.watch, time.Now()
+	if due, more := w.due(now); len(due) != 0 || !more {
+		t.Errorf("due at once: %d, others %v", len(due), more)
+	}
+	for _, pause := range []time.Duration{hopeFirst, 2 * hopeFirst, 4 * hopeFirst} {
+		now = now.Add(pause + time.Second)
+		if due, _ := w.due(now); len(due) != 1 {
+			t.Errorf("%d are due after %v", len(due), pause)
+		}
+	}
+	a.improve(s) // b listens
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, mesh.ErrPath) {
+		t.Errorf("read after something better was found: %v", err)
+	}
+	if due, more := w.due(now.Add(time.Hour)); len(due) != 0 || more {
+		t.Error("one that has ended is looked after")
+	}
+	if w.pauses[id] == 0 {
+		t.Error("the next stream of the peer begins anew")
+	}
+}
