@@ -79,11 +79,9 @@ func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endp
 	t.Cleanup(readers.Wait)
 	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill}
 	for _, e := range g.ends {
-		events := e.Network.Events()
-		readers.Go(func() {
-			for range events {
-			}
-		})
+		events, m := e.Network.Events(), newMail()
+		readers.Go(func() { m.read(events) })
+		g.mail = append(g.mail, m)
 		g.members = append(g.members, e.Self)
 	}
 	if err := c.run(g); err != nil {
@@ -96,6 +94,7 @@ type group struct {
 	ctx     context.Context // ends when the check hangs
 	ends    []elastic.Endpoint
 	members []elastic.Member // of ends
+	mail    []*mail          // of ends
 	kill    func(elastic.Endpoint)
 	last    elastic.View
 }

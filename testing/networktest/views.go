@@ -27,6 +27,7 @@ func checks(o Options) []check {
 		{"a member does not enter", 3, missing},
 		{"a view that is over", 2, over},
 		{"letters between views", 3, letters},
+		{"letters cross", 3, cross},
 		{"many views", 3, func(g *group) error { return manyViews(g, o.Views) }},
 	}
 	if o.Kill != nil {
@@ -185,8 +186,8 @@ func closedBehind(g *group) error {
 }
 
 // revokedWhileEntering has each set of ranks enter a view and revoke it at once, while the
-// others come. These may find it revoked, or wait for a rank that has gone on; the next view
-// ends their attempts then. All get into that one.
+// others come. These find it revoked, while they enter or when they have. All get into the
+// next one.
 func revokedWhileEntering(g *group) error {
 	for set := range 1 << 3 {
 		if err := g.revokedBy(set); err != nil {
@@ -199,16 +200,29 @@ func revokedWhileEntering(g *group) error {
 // revokedBy has a set of ranks revoke a view at once, and wants that the next one works.
 func (g *group) revokedBy(set int) error {
 	v := g.next()
-	ctx, cancel := context.WithCancel(g.ctx)
-	defer cancel()
 	ts := make([]transport.Transport, 3)
-	_ = each(3, func(rank int) (err error) {
-		if ts[rank], err = g.connect(ctx, v, rank); err == nil && set>>rank&1 == 1 {
+	told := each(3, func(rank int) (err error) {
+		if ts[rank], err = g.connect(g.ctx, v, rank); err == nil && set>>rank&1 == 1 {
 			ts[rank].Revoke(errors.New("at once"))
-			cancel() // the next view is known
 		}
-		return nil // it may have entered or not
+		if err == nil && set != 0 {
+			err = ts[rank].Recv(g.ctx, (rank+1)%3, envelope(1), nil)
+		}
+		if set>>rank&1 == 1 && err != nil {
+			return nil // for its own cause or that of another
+		}
+		var abort *transport.AbortError
+		switch {
+		case set == 0 && err == nil,
+			errors.As(err, &abort) && set>>abort.Rank&1 == 1,
+			set != 0 && errors.Is(err, transport.ErrRevoked): // a peer whose answer was lost has gone on
+			return nil
+		}
+		return fmt.Errorf("rank %d: %w, want that one of the ranks has aborted", rank, err)
 	})
+	if told != nil {
+		return errors.Join(told, closeAll(ts))
+	}
 	w := g.next(1, 2, 0)
 	next, err := g.enter(w)
 	if err != nil {
@@ -321,10 +335,52 @@ func letters(g *group) error {
 	return nil
 }
 
-// manyViews has one view after the other, some of which are revoked.
+// cross sends letters from each to each other at the same time, the first ones while nobody has
+// a connection. They arrive once and in order.
+func cross(g *group) error {
+	const count = 50
+	text := func(from, i int) []byte { return fmt.Appendf(nil, "letter %d of %d", i, from) }
+	err := each(3, func(from int) error {
+		return each(3, func(to int) error {
+			for i := range count {
+				if to == from {
+					break
+				}
+				if err := g.ends[from].Network.Send(g.ctx, g.members[to].ID, text(from, i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return each(3, func(to int) error {
+		return each(3, func(from int) error {
+			for i := range count {
+				if to == from {
+					break
+				}
+				got, err := g.mail[to].next(g.ctx, g.members[from].ID)
+				if err != nil || string(got) != string(text(from, i)) {
+					return fmt.Errorf("%d got %q (%w), want letter %d of %d", to, got, err, i, from)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// manyViews has one view after the other, some of which are revoked. What the first tenth of
+// them has not used up the others do not, either.
 func manyViews(g *group, count int) error {
 	var v elastic.View
+	var before usage
 	for i := range count {
+		if i == count/10 {
+			before = used()
+		}
 		v = g.next(i%3, (i+1)%3, (i+2)%3)
 		ts, err := g.enter(v)
 		if err != nil {
@@ -338,5 +394,5 @@ func manyViews(g *group, count int) error {
 			return err
 		}
 	}
-	return nil
+	return before.grown(used(), count-count/10)
 }

@@ -48,6 +48,9 @@ func (m *Mesh) request(ctx context.Context, to elastic.ID, request []byte) (*ans
 	if len(request) > elastic.MaxRequest {
 		return nil, fmt.Errorf("request of %d bytes, at most %d", len(request), elastic.MaxRequest)
 	}
+	if to == m.id {
+		return nil, errSelf
+	}
 	a := &answer{ctx: ctx, from: to}
 	err := m.retry(ctx, func() (err error) {
 		a.s, err = m.carrier.Open(ctx, to, Bulk)
@@ -88,7 +91,10 @@ func (a *answer) Read(b []byte) (int, error) {
 	if a.err != nil || len(b) == 0 {
 		return 0, a.err
 	}
-	if a.left == 0 {
+	switch {
+	case a.ctx.Err() != nil:
+		a.err = context.Cause(a.ctx)
+	case a.left == 0:
 		a.err = a.next()
 	}
 	if a.err != nil {

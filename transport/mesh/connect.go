@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
@@ -69,11 +70,21 @@ type early struct {
 
 func newEarly(s Stream) *early { return &early{frames: newStream(s), pair: make(chan *pair, 1)} }
 
+// revokedTime is how long an attempt whose view was revoked may go on. Streams that come in a
+// moment are let come: a peer that has entered with this rank would blame it for the end of one.
+const revokedTime = time.Second
+
 // listen ends the attempt if the view is revoked, and otherwise gives what comes to the pair.
 func (a *attempt) listen(rank int, e *early) {
 	e.first = e.frames.nextUrgent()
 	if e.first.err == nil && e.first.Kind == wire.Revoke {
-		a.fail(transport.DecodeCause(rank, e.first.body))
+		timer := time.NewTimer(revokedTime)
+		defer timer.Stop()
+		select {
+		case <-a.over:
+		case <-timer.C:
+		}
+		a.revoke(transport.DecodeCause(rank, e.first.body))
 	}
 	p := <-e.pair
 	a.listening.Done()
@@ -211,7 +222,7 @@ func (m *Mesh) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
 					return
 				}
 				defer func() { <-turns }()
-				if err := m.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil {
+				if err := m.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil && m.life.Err() == nil {
 					a.fail(a.blameFor(rank, err))
 				}
 			})
@@ -315,6 +326,25 @@ func (a *attempt) put(rank, number int, l link) {
 
 // fail ends the attempt with err, unless it has ended.
 func (a *attempt) fail(err error) {
+	a.finish(err, func() { a.end(Stream.Reset) })
+}
+
+// revoke ends the attempt as the view was revoked, and passes that on: who sees only the end
+// would blame this rank.
+func (a *attempt) revoke(cause error) {
+	a.finish(cause, func() {
+		told := transport.EncodeCause(a.self, cause)
+		for _, pair := range a.streams {
+			if e := pair[urgentStream].early; e != nil {
+				_ = e.frames.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
+			}
+		}
+		a.end(Stream.Close)
+	})
+}
+
+// finish ends the attempt with err, unless it has ended, and its streams by end.
+func (a *attempt) finish(err error, end func()) {
 	a.mu.Lock()
 	if a.ended {
 		a.mu.Unlock()
@@ -322,7 +352,7 @@ func (a *attempt) fail(err error) {
 	}
 	a.ended, a.err = true, err
 	a.mu.Unlock()
-	a.end(Stream.Reset)
+	end()
 	close(a.over)
 }
 

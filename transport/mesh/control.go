@@ -36,13 +36,20 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)
 	}
-	for {
+	var last error
+	for n := 0; ; n++ {
+		if n > 1 { // a new stream has ended at once
+			if err := m.pause(ctx, firstPause, last); err != nil {
+				return err
+			}
+		}
 		s, err := m.control(ctx, to)
 		if err != nil {
 			return err
 		}
 		if m.stuck(to) {
 			m.abandon(to, s)
+			last = errMissing
 			continue
 		}
 		if err := s.takeTurn(ctx); err != nil {
@@ -50,7 +57,7 @@ func (m *Mesh) send(ctx context.Context, to elastic.ID, msg []byte) error {
 		}
 		err = s.write(ctx, msg)
 		<-s.turn
-		if err == nil {
+		if last = err; err == nil {
 			return nil
 		}
 		m.dropControl(to, s)
@@ -132,10 +139,12 @@ func (m *Mesh) endOpening(id elastic.ID, ended chan struct{}) {
 	close(ended)
 }
 
+var errSelf = errors.New("a member cannot connect to itself")
+
 // openControl opens a stream and starts its reader.
 func (m *Mesh) openControl(ctx context.Context, id elastic.ID) error {
 	if id == m.id {
-		return final{errors.New("a member cannot connect to itself")}
+		return final{errSelf}
 	}
 	raw, err := m.carrier.Open(ctx, id, Control)
 	if err != nil {

@@ -328,7 +328,10 @@ func (p *pair) finish() {
 	if cause != p.t.ended {
 		p.passOn(cause)
 	}
-	<-p.t.closing
+	select {
+	case <-p.t.closing:
+	case <-p.t.host: // nobody is told anything any more
+	}
 	timer := time.NewTimer(closeTime)
 	defer timer.Stop()
 	if cause == p.t.ended {

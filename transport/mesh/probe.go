@@ -59,7 +59,7 @@ func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
 		if err == nil {
 			_, err = m.control(a.ctx, id)
 		}
-		if err != nil && a.ctx.Err() == nil {
+		if err != nil && a.ctx.Err() == nil && m.life.Err() == nil {
 			a.fail(a.lost(a.view.Rank(id), err))
 		}
 	}()

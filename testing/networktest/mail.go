@@ -1,0 +1,50 @@
+package networktest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// mail keeps the letters that an endpoint has got, by sender and in their order.
+type mail struct {
+	mu    sync.Mutex
+	came  map[elastic.ID][][]byte
+	fresh chan struct{} // closed, and made anew, when one has come
+}
+
+func newMail() *mail { return &mail{came: make(map[elastic.ID][][]byte), fresh: make(chan struct{})} }
+
+// read takes in events until the network ends.
+func (m *mail) read(events <-chan elastic.PeerEvent) {
+	for e := range events {
+		if e.Kind != elastic.PeerMessage {
+			continue
+		}
+		m.mu.Lock()
+		m.came[e.Peer] = append(m.came[e.Peer], e.Data)
+		close(m.fresh)
+		m.fresh = make(chan struct{})
+		m.mu.Unlock()
+	}
+}
+
+// next waits for a letter of a sender.
+func (m *mail) next(ctx context.Context, from elastic.ID) ([]byte, error) {
+	for {
+		m.mu.Lock()
+		fresh := m.fresh
+		if all := m.came[from]; len(all) > 0 {
+			m.came[from] = all[1:]
+			m.mu.Unlock()
+			return all[0], nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-fresh:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

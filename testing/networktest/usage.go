@@ -1,0 +1,47 @@
+package networktest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// usage is what this process uses.
+type usage struct {
+	goroutines, files int
+	heap              int64
+}
+
+// used returns what is in use, apart from garbage.
+func used() usage {
+	runtime.GC()
+	runtime.GC() // what finalizers and pools have let go of
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := usage{goroutines: runtime.NumGoroutine(), heap: int64(m.HeapAlloc)}
+	if files, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.files = len(files)
+	}
+	return u
+}
+
+// What a view may leave behind. Goroutines and connections of the last views may be about to
+// end, so it is less than one of each view.
+const (
+	viewHeap  = 16 << 10
+	slackHeap = 8 << 20
+)
+
+// grown returns an error if so many views have left something behind, each of them.
+func (u usage) grown(now usage, views int) error {
+	if n := now.goroutines - u.goroutines; n > views/2+10 {
+		return fmt.Errorf("%d goroutines more after %d views", n, views)
+	}
+	if n := now.files - u.files; n > views/2+10 {
+		return fmt.Errorf("%d descriptors more after %d views", n, views)
+	}
+	if n := now.heap - u.heap; n > int64(views)*viewHeap+slackHeap {
+		return fmt.Errorf("%d bytes more after %d views", n, views)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package mesh
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// entering is an attempt of rank 0 of three, which has the urgent streams of the others, and
+// what these have of them.
+func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
+	v := elastic.View{Epoch: 7, Members: []elastic.Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
+	a = newAttempt(t.Context(), v, 0)
+	for rank := 1; rank < 3; rank++ {
+		var near net.Conn
+		near, far[rank] = net.Pipe()
+		a.put(rank, urgentStream, link{Stream: piped{near}})
+	}
+	return a, far
+}
+
+// revoke says on an urgent stream that rank 1 has revoked the view.
+func revoke(t *testing.T, c net.Conn) {
+	t.Helper()
+	cause := transport.EncodeCause(1, errors.New("enough"))
+	if _, err := c.Write(wire.AppendFrame(nil, wire.Revoke, cause)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A rank that waits for streams hears of a revocation, ends its attempt, and passes it on to
+// others that it has reached.
+func TestRevokedWhileEntering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, far := entering(t)
+		begun := time.Now()
+		told := make(chan []byte)
+		go func() {
+			_, cause, err := wire.ReadFrame(far[2], wire.Revoke)
+			if err != nil {
+				t.Error(err)
+			}
+			told <- cause
+		}()
+		revoke(t, far[1])
+		go func() { // which is told, too
+			_, _, _ = wire.ReadFrame(far[1], wire.Revoke)
+		}()
+		cause := transport.DecodeCause(2, <-told)
+		<-a.over
+		a.listening.Wait()
+		for _, err := range []error{a.err, cause} {
+			var abort *transport.AbortError
+			if !errors.As(err, &abort) || abort.Rank != 1 || abort.Cause != "enough" {
+				t.Errorf("got %v, want what rank 1 said", err)
+			}
+		}
+		if took := time.Since(begun); took != revokedTime {
+			t.Errorf("it took %v, want %v", took, revokedTime)
+		}
+	})
+}
+
+// Streams that come soon after a revocation complete the view, which is revoked then: nobody is
+// blamed for the end of a stream.
+func TestRevokedAndComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, far := entering(t)
+		revoke(t, far[1])
+		synctest.Wait()
+		for rank := 1; rank < 3; rank++ {
+			near, other := net.Pipe()
+			defer other.Close()
+			a.put(rank, dataStream, link{Stream: piped{near}})
+		}
+		<-a.over
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		e := newTransport(make(chan struct{}), a, nil)
+		var abort *transport.AbortError
+		if err := e.Recv(t.Context(), 2, transport.Envelope{}, nil); !errors.As(err, &abort) || abort.Rank != 1 {
+			t.Errorf("got %v, want what rank 1 said", err)
+		}
+		for _, c := range far[1:] {
+			_ = c.Close() // it hears nothing more
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A peer may have the streams of two views waiting; one more takes the place of the oldest.
+func TestParked(t *testing.T) {
+	m := &Mesh{}
+	var all []*parkedStream
+	for i := range maxParked + 2 {
+		p := &parkedStream{peer: "a", lineage: [32]byte{byte(i)}, claimed: make(chan *attempt, 1)}
+		if i == 0 {
+			p.peer = "b"
+		}
+		all = append(all, p)
+		m.parkLocked(p)
+	}
+	for i, p := range all {
+		if gone := len(p.claimed) > 0; gone != (i == 1) {
+			t.Errorf("stream %d has to go: %v", i, gone)
+		}
+	}
+	if len(m.parked) != maxParked+1 {
+		t.Errorf("%d are parked", len(m.parked))
+	}
+}
