@@ -43,23 +43,25 @@
 //
 // # What a fault looks like
 //
-// The network behaves as TCP does, and the real transport on top of it:
+// The network behaves as TCP does. On top of it runs transport/mesh, the session protocol
+// that elrun runs:
 //
-//   - A stream never loses or reorders; it is only late. Nothing but Kill, Reset and
-//     Close breaks one. Only control messages can be lost, come twice or be overtaken,
-//     and that only where Link says so.
+//   - A stream never loses or reorders; it is only late. Nothing but Kill, Reset, Close and
+//     its two ends break one. Only control messages can be lost, come twice or be
+//     overtaken, and that only where Link says so.
 //   - A cut (Cut, Partition) is a black hole: what travels into it stays away, and nobody
 //     is told. A sender goes on until the window is full, then blocks. A cut of one
 //     direction also swallows the news of what was read in the other. What streams have
-//     taken in flows when the cut has healed.
-//   - To connect takes one frame there and one back. Over a cut it hangs until that heals
+//     taken in flows when the cut has healed. The protocol above may have given up a
+//     stream before.
+//   - To open a stream takes one frame there and one back. Over a cut it hangs until that heals
 //     or the ctx ends; to a member that is not there yet, until it comes.
 //   - Kill is SIGKILL: what is on its way arrives, then the connections break, for those
 //     who can be reached. The host of the dead refuses connections.
 //   - Stop is SIGSTOP as far as a network can do it: the member neither sends nor reads.
 //     Its goroutines run until their next call that sends.
-//   - Revocations of a session travel as frames, past those of messages, and are cut and
-//     delayed like these.
+//   - Revocations of a session travel on a stream of their own, past messages, and are cut
+//     and delayed like these.
 //
 // # Repeating a run
 //

@@ -1,6 +1,9 @@
 package simnet
 
 import (
+	"cmp"
+	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -117,7 +120,7 @@ func (n *Network) Stop(id elastic.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if m := n.nodes[id]; m != nil && !m.stopped && m.dead == nil {
-		m.stopped = true
+		m.stopped, m.stoppedAt = true, time.Now()
 		m.running = make(chan struct{})
 	}
 }
@@ -137,7 +140,7 @@ func (n *Network) Continue(id elastic.ID) {
 	for _, p := range waiting {
 		p.pipe.link.submitLocked(p.pipe, p.frame)
 	}
-	m.changed.Signal()
+	m.wakeLocked()
 	m.resumeLocked()
 }
 
@@ -146,7 +149,7 @@ func (n *Network) Continue(id elastic.ID) {
 // behind a cut see it when that heals. Dials to it are refused.
 func (n *Network) Kill(id elastic.ID) {
 	if m := n.find(id); m != nil {
-		n.end(m, errKilled)
+		m.quit(errKilled)
 	}
 }
 
@@ -161,12 +164,11 @@ func (n *Network) Gone(id elastic.ID) <-chan struct{} {
 }
 
 // end takes a member off the network.
-func (n *Network) end(m *node, why error) {
+func (n *Network) end(m *node) {
 	n.mu.Lock()
-	first := m.dead == nil
 	var after []func()
-	if first {
-		after = n.endLocked(m, why)
+	if m.dead == nil {
+		after = n.endLocked(m)
 	}
 	n.mu.Unlock()
 	for _, f := range after {
@@ -176,15 +178,19 @@ func (n *Network) end(m *node, why error) {
 
 // endLocked marks the member as gone, drops what it has not yet put on the wire, and
 // sends word to the others. It returns what has to be done without the lock.
-func (n *Network) endLocked(m *node, why error) (after []func()) {
-	m.dead = why
+func (n *Network) endLocked(m *node) (after []func()) {
+	m.dead = cmp.Or(m.cause, errClosed)
 	if m.stopped {
 		m.stopped = false
 		close(m.running)
 	}
 	close(m.gone)
-	m.changed.Broadcast()
-	m.parked, m.deferred, m.inbox = nil, nil, nil
+	for _, f := range m.deferred {
+		if f.refuse != nil {
+			after = append(after, f.refuse)
+		}
+	}
+	m.parked, m.deferred = nil, nil
 	for _, l := range n.order {
 		if l.from == m.self.ID {
 			l.dropLocked()
@@ -193,7 +199,8 @@ func (n *Network) endLocked(m *node, why error) (after []func()) {
 	if !n.closed {
 		n.clock.at(time.Now().Add(n.config.ResetDelay), func() { n.spread(m) })
 	}
-	return m.failLocked()
+	m.wakeLocked()
+	return after
 }
 
 // spread breaks the connections of a member that is gone, at the others.
@@ -215,17 +222,34 @@ func (n *Network) spread(m *node) {
 // both see it, and may connect again.
 func (n *Network) Reset(a, b elastic.ID) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	x, y := n.nodes[a], n.nodes[b]
 	if x == nil || y == nil || x.dead != nil || y.dead != nil {
-		n.mu.Unlock()
 		return
 	}
-	now := time.Now()
-	n.mu.Unlock()
-	n.clock.at(now, func() {
-		for p := range planes {
-			x.breakWith(y, p, errReset)
-			y.breakWith(x, p, errReset)
+	for p := range planes {
+		x.losesLocked(y, p)
+		y.losesLocked(x, p)
+	}
+}
+
+// loses is the arrival, on one plane, of the news that another member is gone.
+func (m *node) loses(gone *node, plane Plane) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	m.losesLocked(gone, plane)
+}
+
+// losesLocked ends the streams with another member on one plane, at this side, behind what
+// has come.
+func (m *node) losesLocked(other *node, plane Plane) {
+	for _, s := range m.streamsLocked(other.self.ID) {
+		if s.out.plane != plane || s.other == nil {
+			continue
 		}
-	})
+		if errors.Is(other.dead, errClosed) {
+			s.endReadLocked(io.EOF)
+		}
+		s.cutOffLocked(errReset)
+	}
 }

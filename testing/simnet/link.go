@@ -17,7 +17,7 @@ import (
 //	launch    it is on the way for delay and lag
 //	arrive    the link is not cut, or the frame is held until it heals
 //	reorder   it waits for frames before it in its pipe
-//	deliver   the receiver's process runs, or the delivery is deferred until it does
+//	deliver   the receiver's process runs, or what is for it is deferred until it does
 //
 // All of it happens in calls of senders, under the network's mu, and in the goroutine of
 // the clock.
@@ -27,7 +27,8 @@ type frame struct {
 	size    int // bytes, with overhead
 	deliver func()
 	refuse  func()        // called instead where the receiver is dead; may be nil
-	loose   bool          // it may be overtaken and has no number
+	loose   bool          // it may be overtaken, and has no number
+	process bool          // it is for the process; all else its host takes in, too
 	final   bool          // sent for a dead process by its host
 	extra   time.Duration // on the way, besides delay and lag
 	seq     uint64        // in its pipe
@@ -62,15 +63,15 @@ func (n *Network) linkLocked(from, to elastic.ID) *link {
 	n.order = append(n.order, l)
 	for p := range planes {
 		l.rules[p] = n.ruleLocked(from, to, p)
-		l.urgent[p] = l.addPipeLocked(p)
+		l.urgent[p] = l.addPipeLocked(p, nil)
 	}
 	return l
 }
 
 // addPipeLocked adds a stream to the link, and forgets those that have ended.
-func (l *link) addPipeLocked(plane Plane) *pipe {
+func (l *link) addPipeLocked(plane Plane, from *stream) *pipe {
 	l.pipes = slices.DeleteFunc(l.pipes, func(p *pipe) bool { return p.dead && p.idle() })
-	p := &pipe{link: l, plane: plane, early: make(map[uint64]frame), room: make(chan struct{})}
+	p := &pipe{link: l, plane: plane, from: from}
 	l.pipes = append(l.pipes, p)
 	return p
 }
@@ -79,26 +80,31 @@ func (l *link) addPipeLocked(plane Plane) *pipe {
 func (l *link) submitLocked(p *pipe, f frame) {
 	if from := l.net.nodes[l.from]; !f.final {
 		switch {
-		case from.dead != nil || p.broken:
+		case from.dead != nil || from.cause != nil:
 			return
 		case from.stopped:
 			from.parked = append(from.parked, parked{p, f})
 			return
 		}
 	}
-	if !f.loose {
-		f.seq = p.sent
-		p.sent++
-	}
 	r := l.rules[p.plane]
 	if r.link.Bandwidth <= 0 && len(p.queue) == 0 {
-		l.launchLocked(p, f, time.Now())
+		l.departLocked(p, f, time.Now())
 		return
 	}
 	p.queue = append(p.queue, f)
 	if len(p.queue) == 1 {
 		l.laneLocked(r).addLocked(p)
 	}
+}
+
+// departLocked puts a frame on the way for the first time.
+func (l *link) departLocked(p *pipe, f frame, now time.Time) {
+	if !f.loose && !f.final {
+		f.seq = p.sent
+		p.sent++
+	}
+	l.launchLocked(p, f, now)
 }
 
 // launchLocked puts a frame on the way at time now.
@@ -151,9 +157,6 @@ func (l *link) take(p *pipe, f frame) (calls []func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p.flying--
-	if p.broken {
-		return nil
-	}
 	if n.cutLocked(l.from, l.to, p.plane) {
 		if from := n.nodes[l.from]; from.dead == nil || f.final {
 			p.held = append(p.held, f)
@@ -163,14 +166,14 @@ func (l *link) take(p *pipe, f frame) (calls []func()) {
 	to := n.nodes[l.to]
 	for _, f := range p.inOrder(f) {
 		switch {
-		case to == nil:
+		case to == nil || to.take == nil && to.dead == nil:
 			n.absent[l.to] = append(n.absent[l.to], f)
 		case to.dead != nil:
 			if f.refuse != nil {
 				calls = append(calls, f.refuse)
 			}
-		case to.stopped || len(to.deferred) > 0:
-			to.deferred = append(to.deferred, f.deliver)
+		case f.process && (to.stopped || len(to.deferred) > 0):
+			to.deferred = append(to.deferred, f)
 		default:
 			calls = append(calls, f.deliver)
 		}
@@ -205,7 +208,6 @@ func (l *link) dropLocked() {
 	for _, p := range l.pipes {
 		p.queue, p.held = nil, slices.DeleteFunc(p.held, func(f frame) bool { return !f.final })
 		p.dead = true
-		p.freeLocked(0)
 	}
 }
 
@@ -271,7 +273,7 @@ func (a *lane) end(p *pipe, size int) {
 		if f := p.queue[0]; p.through >= f.size {
 			shift(&p.queue)
 			p.through = 0
-			a.link.launchLocked(p, f, a.free)
+			a.link.departLocked(p, f, a.free)
 		}
 	}
 	if len(p.queue) > 0 {

@@ -48,7 +48,8 @@ func New(c Config) *Network {
 // before. Closing the endpoint takes the member off the network; an ID never comes back.
 func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := n.node(self)
-	return elastic.Endpoint{Self: m.self, Network: m, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: m.Close}
+	over := m.network()
+	return elastic.Endpoint{Self: m.self, Network: over, Keys: mem.Keyring("simnet").Keys(m.self.ID), Close: over.Close}
 }
 
 // node returns the node of that member, and makes it on first use.
@@ -64,16 +65,16 @@ func (n *Network) node(self elastic.Member) *node {
 	if n.closed {
 		m.dead = errors.New("network closed")
 		close(m.gone)
-		close(m.events)
 		return m
 	}
-	n.working.Go(m.pump)
-	for _, f := range n.absent[self.ID] {
-		m.deferred = append(m.deferred, f.deliver)
-	}
-	delete(n.absent, self.ID)
-	m.resumeLocked()
 	return m
+}
+
+// find returns the node of a member, nil if it is not there yet.
+func (n *Network) find(id elastic.ID) *node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.nodes[id]
 }
 
 // sortedLocked returns all nodes in the order of their IDs, so that what is done to each
@@ -95,7 +96,7 @@ func (n *Network) Close() error {
 	all := n.sortedLocked()
 	n.mu.Unlock()
 	for _, m := range all {
-		n.end(m, errors.New("network closed"))
+		m.quit(errors.New("network closed"))
 	}
 	n.clock.stop()
 	n.working.Wait()

@@ -1,19 +1,13 @@
 package simnet
 
-import (
-	"context"
-	"errors"
-	"time"
-)
-
-// errEnded: the stream is over; its owner knows why.
-var errEnded = errors.New("stream has ended")
+import "time"
 
 // pipe is a stream in one direction: frames come in the order in which they were sent,
 // but for loose ones. All fields are guarded by the network's mu.
 type pipe struct {
 	link  *link
 	plane Plane
+	from  *stream // whose writing it is; nil for what no stream sends
 
 	queue   []frame // to be transmitted
 	through int     // bytes of the first of queue that are
@@ -22,13 +16,11 @@ type pipe struct {
 	held    []frame // that found the link cut
 
 	sent, expected uint64
-	early          map[uint64]frame // that came before others sent before them
+	early          map[uint64]frame // that came before others sent before them; nil before the first
 
-	used   int           // bytes taken in and not yet read
-	owed   int           // bytes that were read, of which a cut keeps the news
-	room   chan struct{} // closed and replaced when used has shrunk or the stream ends
-	dead   bool          // its end was sent
-	broken bool          // nothing comes any more
+	used int  // bytes taken in and not yet read
+	owed int  // bytes that were read, of which a cut keeps the news
+	dead bool // nothing more is sent
 }
 
 // idle reports that nothing is in the pipe.
@@ -48,15 +40,20 @@ func (p *pipe) inOrder(f frame) []frame {
 	if f.loose || f.final {
 		return []frame{f}
 	}
-	p.early[f.seq] = f
-	var out []frame
-	for {
+	if f.seq != p.expected {
+		if p.early == nil {
+			p.early = make(map[uint64]frame)
+		}
+		p.early[f.seq] = f
+		return nil
+	}
+	out := []frame{f}
+	for p.expected++; ; p.expected++ {
 		next, ok := p.early[p.expected]
 		if !ok {
 			return out
 		}
 		delete(p.early, p.expected)
-		p.expected++
 		out = append(out, next)
 	}
 }
@@ -68,73 +65,52 @@ func (p *pipe) limitLocked() int {
 	return p.link.net.config.Window + int(float64(k.Bandwidth)*(k.Delay+k.Lag).Seconds())
 }
 
-// freeLocked gives room for n bytes and lets those look again who wait for it.
-func (p *pipe) freeLocked(n int) {
-	p.used -= n
-	close(p.room)
-	p.room = make(chan struct{})
+// chunkSize is how many bytes of a stream travel in one frame at most. Where there is a
+// bandwidth a frame is a quantum of it, so that bytes come at the pace of the link.
+const chunkSize = 256 << 10
+
+// roomLocked returns how many of want bytes the pipe takes in now. Where it takes few it
+// takes none, until more have been read: else a full window would move byte by byte. A
+// whole write is taken in at once, as soon as that fits or the pipe is empty.
+func (p *pipe) roomLocked(want int, whole bool) int {
+	limit := p.limitLocked()
+	free := limit - p.used
+	if whole {
+		if p.used == 0 || want <= free {
+			return want
+		}
+		return 0
+	}
+	if p.used > 0 && free < min(want, limit/4) {
+		return 0
+	}
+	most := chunkSize
+	if p.link.rules[p.plane].link.Bandwidth > 0 {
+		most = quantum
+	}
+	return max(1, min(want, free, most))
 }
 
-// endLocked ends the stream at its sender. What was sent before comes all the same.
-func (p *pipe) endLocked() {
-	if !p.dead {
-		p.dead = true
-		p.freeLocked(0)
+// freeLocked gives room for n bytes and lets the writer look again.
+func (p *pipe) freeLocked(n int) {
+	p.used -= n
+	if p.from != nil {
+		p.from.writable.Broadcast()
 	}
 }
 
-// breakLocked ends the stream at once.
-func (p *pipe) breakLocked() {
-	p.broken = true
-	p.queue, p.held = nil, nil
-	p.endLocked()
-}
-
-// read notes at the receiver that n bytes have been read. A sender that cannot be told,
+// readLocked notes at the receiver that n bytes have been read. A sender that cannot be told,
 // because the way back is cut, learns it when that heals.
-func (p *pipe) read(n int) {
-	net := p.link.net
-	net.mu.Lock()
-	defer net.mu.Unlock()
-	if net.cutLocked(p.link.to, p.link.from, p.plane) {
+func (p *pipe) readLocked(n int) {
+	if p.link.net.cutLocked(p.link.to, p.link.from, p.plane) {
 		p.owed += n
 		return
 	}
 	p.freeLocked(n)
 }
 
-// write waits for room and submits the frame. stop1 and stop2, which may be nil, end the
-// waiting with errEnded, as does the end of the stream.
-func (p *pipe) write(ctx context.Context, f frame, stop1, stop2 <-chan struct{}) error {
-	for {
-		room, err := p.tryWrite(f)
-		if room == nil {
-			return err
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-stop1:
-			return errEnded
-		case <-stop2:
-			return errEnded
-		}
-	}
-}
-
-// tryWrite submits the frame, or returns the channel that is closed when it is time to
-// try again.
-func (p *pipe) tryWrite(f frame) (room <-chan struct{}, err error) {
-	p.link.net.mu.Lock()
-	defer p.link.net.mu.Unlock()
-	if p.dead {
-		return nil, errEnded
-	}
-	if p.used > 0 && p.used+f.size > p.limitLocked() {
-		return p.room, nil
-	}
-	p.used += f.size
-	p.link.submitLocked(p, f)
-	return nil, nil
+// dropLocked forgets what is not yet on the wire.
+func (p *pipe) dropLocked() {
+	p.queue, p.through = nil, 0
+	p.used = 0
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/mesh"
 )
 
 // errKilled is why a killed member is off the network.
@@ -61,6 +62,16 @@ func (m *node) observe(msg Message) error {
 		return m.deadLocked()
 	}
 	return nil
+}
+
+// Sending implements mesh.Observer. A message is taken for sent when this member's process
+// comes so far.
+func (s *stream) Sending(o mesh.Outgoing) (lost bool, err error) {
+	err = s.node.observe(Message{To: s.peer, Plane: s.out.plane, Bytes: o.Bytes, Epoch: o.Epoch, Envelope: o.Envelope, Payload: o.Payload})
+	if err != nil || s.kind != mesh.Control {
+		return false, err
+	}
+	return s.draw(), nil
 }
 
 // KillAt kills the member that has that rank of its view when it begins the step, once.

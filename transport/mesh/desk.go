@@ -214,7 +214,7 @@ func (w *pieceWriter) await(n int) error {
 
 // piece writes one piece.
 func (w *pieceWriter) piece(b []byte) error {
-	if watch, ok := w.s.(Observer); ok {
+	if watch, ok := w.s.(Observer); ok && len(b) > 0 {
 		if _, err := watch.Sending(Outgoing{Bytes: len(b)}); err != nil {
 			return err
 		}

@@ -1,0 +1,169 @@
+package simnet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// errRefused: nobody listens there any more.
+var errRefused = fmt.Errorf("connection refused: %w", elastic.ErrGone)
+
+// opening is a stream that the peer has not taken yet.
+type opening struct {
+	s     *stream
+	ended chan struct{} // closed when the peer has answered, or the stream was broken
+	err   error         // set before
+}
+
+// Open implements mesh.Carrier. It takes one frame there and one back: over a cut it hangs
+// until that heals, and to a member that is not there yet until that comes.
+func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
+	o, err := m.beginOpen(ctx, to, k)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-o.ended:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return o.s, nil
+	case <-m.gone:
+		return nil, m.closedError()
+	case <-ctx.Done():
+		o.giveUp()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// beginOpen asks the peer to take a stream, when the process of this member runs.
+func (m *node) beginOpen(ctx context.Context, to elastic.ID, k mesh.Kind) (*opening, error) {
+	if to == m.self.ID {
+		return nil, fmt.Errorf("a member cannot connect to itself: %w", mesh.ErrBadID)
+	}
+	if err := m.gate(ctx); err != nil {
+		return nil, err
+	}
+	n := m.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m.dead != nil {
+		return nil, m.deadLocked()
+	}
+	o := &opening{s: m.newStreamLocked(to, k), ended: make(chan struct{})}
+	o.s.opening = o
+	l, plane := o.s.out.link, o.s.out.plane
+	l.submitLocked(l.urgent[plane], frame{size: overhead, process: true,
+		deliver: func() { n.find(to).accept(o) },
+		refuse:  func() { n.refuseFor(to, m, plane, func() { o.answer(errRefused) }) },
+	})
+	return o, nil
+}
+
+// gate waits while the member is stopped: its process would not have come this far.
+func (m *node) gate(ctx context.Context) error {
+	for {
+		running, err := m.state()
+		if running == nil {
+			return err
+		}
+		select {
+		case <-running:
+		case <-m.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// state returns an error if the member is off the network, and a channel to wait for if
+// it is stopped.
+func (m *node) state() (running <-chan struct{}, err error) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	if m.dead != nil {
+		return nil, m.deadLocked()
+	}
+	if m.stopped {
+		return m.running, nil
+	}
+	return nil, nil
+}
+
+// accept is the arrival of an opening at the peer, which makes its side and answers.
+func (m *node) accept(o *opening) {
+	n := m.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m.dead != nil || o.s.writeEnd != nil {
+		return // given up meanwhile
+	}
+	s := m.newStreamLocked(o.s.node.self.ID, o.s.kind)
+	s.other, o.s.other = o.s, s
+	l := s.out.link
+	l.submitLocked(l.urgent[s.out.plane], frame{size: overhead, deliver: func() { o.answer(nil) }})
+	take := m.take
+	m.takes.Go(func() { take(s.kind, s) })
+}
+
+// answer is the arrival of the answer to an opening; err is a refusal.
+func (o *opening) answer(err error) {
+	o.s.node.net.mu.Lock()
+	defer o.s.node.net.mu.Unlock()
+	if err != nil {
+		o.s.cutOffLocked(err)
+	}
+	o.endLocked(err)
+}
+
+// endLocked ends the waiting for an answer.
+func (o *opening) endLocked(err error) {
+	if o.s.opening == o {
+		o.s.opening, o.err = nil, err
+		close(o.ended)
+	}
+}
+
+// giveUp ends a stream that its opener does not want any more, at both sides.
+func (o *opening) giveUp() {
+	n := o.s.node.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	o.s.breakLocked(errEnded)
+	l := o.s.out.link
+	l.submitLocked(l.urgent[o.s.out.plane], frame{size: overhead, deliver: o.s.reset})
+}
+
+// refuseFor answers m for the member to, which is dead; the answer is what tell does.
+func (n *Network) refuseFor(to elastic.ID, m *node, plane Plane, tell func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	back := n.linkLocked(to, m.self.ID)
+	back.submitLocked(back.urgent[plane], frame{size: overhead, final: true, deliver: tell})
+}
+
+// HangUp implements mesh.Carrier. Streams of data have connections of their own and stay.
+func (m *node) HangUp(peer elastic.ID) {
+	m.net.mu.Lock()
+	defer m.net.mu.Unlock()
+	for _, s := range m.streamsLocked(peer) {
+		if s.kind != mesh.Data {
+			s.resetLocked()
+		}
+	}
+}
+
+// streamsLocked returns the streams with a peer, in the order of their making.
+func (m *node) streamsLocked(peer elastic.ID) (all []*stream) {
+	for s := range m.streams {
+		if s.peer == peer {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *stream) int { return int(a.number) - int(b.number) })
+	return all
+}

@@ -1,0 +1,359 @@
+package simnet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// errReset: the other end, or somebody between, has broken the connection.
+var errReset = fmt.Errorf("connection lost: %w", mesh.ErrReset)
+
+// errEnded: this side has ended the stream.
+var errEnded = errors.New("stream has ended")
+
+// stream is one side of a stream between two members; it implements mesh.Stream, TwoWriter and
+// Observer. It has no goroutine: what arrives is put into in by the clock, where Read finds it.
+type stream struct {
+	node *node
+	peer elastic.ID
+	kind mesh.Kind
+	out  *pipe // to the peer
+
+	number uint64 // of those that the member has made
+
+	// Guarded by the network's mu.
+	readable sync.Cond // in, readEnd, readLimit or what the node does have changed
+	writable sync.Cond // out.used, writeEnd, writeLimit or what the node does have changed
+	opening  *opening  // while its opener waits
+	other    *stream   // the peer's side; nil before the peer has taken the stream
+	in       []chunk
+	readEnd  error // what Read returns behind in
+	writeEnd error
+
+	readLimit, writeLimit time.Time
+	next                  fate // of what is written next on Control
+}
+
+// chunk is part of what has come. A free one takes no part in the window.
+type chunk struct {
+	data []byte
+	free bool
+}
+
+// newStreamLocked returns this member's side of a stream.
+func (m *node) newStreamLocked(peer elastic.ID, k mesh.Kind) *stream {
+	m.made++
+	s := &stream{node: m, peer: peer, kind: k, number: m.made}
+	s.readable.L, s.writable.L = &m.net.mu, &m.net.mu
+	s.out = m.net.linkLocked(m.self.ID, peer).addPipeLocked(planeOf(k), s)
+	m.streams[s] = true
+	return s
+}
+
+// planeOf returns the plane on which streams of a kind are.
+func planeOf(k mesh.Kind) Plane {
+	switch k {
+	case mesh.Control:
+		return Control
+	case mesh.Bulk:
+		return Bulk
+	}
+	return Data
+}
+
+// Peer implements mesh.Stream.
+func (s *stream) Peer() elastic.ID { return s.peer }
+
+// Path implements mesh.Stream.
+func (s *stream) Path() event.Path { return event.Path{} }
+
+// Read implements mesh.Stream. What has come before the end of the stream is read first.
+func (s *stream) Read(b []byte) (int, error) {
+	data, err := s.take(len(b))
+	return copy(b, data), err
+}
+
+// take waits for what can be read, and returns at most n bytes of it.
+func (s *stream) take(n int) ([]byte, error) {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	for {
+		switch stopped := s.node.stopped; {
+		case s.node.dead != nil:
+			return nil, s.node.deadLocked()
+		case len(s.in) > 0 && !stopped:
+			return s.takeLocked(n), nil
+		case s.readEnd != nil && !stopped:
+			return nil, s.readEnd
+		case n == 0:
+			return nil, nil
+		case s.node.expiredLocked(s.readLimit):
+			return nil, os.ErrDeadlineExceeded
+		}
+		s.waitLocked(&s.readable, s.readLimit)
+	}
+}
+
+// takeLocked takes at most n bytes of the first chunk, which gives the writer room.
+func (s *stream) takeLocked(n int) []byte {
+	c := &s.in[0]
+	n = min(n, len(c.data))
+	data := c.data[:n]
+	if !c.free && s.other != nil {
+		s.other.out.readLocked(n)
+	}
+	if c.data = c.data[n:]; len(c.data) == 0 {
+		shift(&s.in)
+	}
+	return data
+}
+
+// Write implements mesh.Stream. On Control it is one message, which is taken in whole.
+func (s *stream) Write(b []byte) (int, error) { return s.write(b, nil) }
+
+// WriteTwo implements mesh.TwoWriter: header and payload travel in one frame, if that is not
+// too long.
+func (s *stream) WriteTwo(head, body []byte) error {
+	_, err := s.write(head, body)
+	return err
+}
+
+// write writes two slices, one after the other.
+func (s *stream) write(head, body []byte) (done int, err error) {
+	var f fate
+	if s.kind == mesh.Control {
+		f = s.takeFate()
+	}
+	for len(head)+len(body) > 0 {
+		n, err := s.reserve(len(head) + len(body))
+		if err != nil {
+			return done, err
+		}
+		h := min(n, len(head))
+		data := append(append(make([]byte, 0, n), head[:h]...), body[:n-h]...)
+		if err := s.submit(data, f); err != nil {
+			return done, err
+		}
+		head, body, done = head[h:], body[n-h:], done+n
+	}
+	return done, nil
+}
+
+// reserve waits for room for the next of n bytes, and returns for how many there is. What a
+// stopped member has to say of the end of a session is taken in, and leaves it when it goes on:
+// else its own calls would wait for that.
+func (s *stream) reserve(n int) (int, error) {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	for {
+		if err := s.cannotWriteLocked(); err != nil {
+			return 0, err
+		}
+		if room := s.out.roomLocked(n, s.kind == mesh.Control); room > 0 && (!s.node.stopped || s.kind == mesh.Urgent) {
+			s.out.used += room
+			return room, nil
+		}
+		if s.node.expiredLocked(s.writeLimit) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		s.waitLocked(&s.writable, s.writeLimit)
+	}
+}
+
+// cannotWriteLocked returns why nothing can be written any more, or nil.
+func (s *stream) cannotWriteLocked() error {
+	if s.node.dead != nil {
+		return s.node.deadLocked()
+	}
+	return s.writeEnd
+}
+
+// submit sends what there is room for.
+func (s *stream) submit(data []byte, f fate) error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	if err := s.cannotWriteLocked(); err != nil {
+		return err
+	}
+	l := s.out.link
+	l.submitLocked(s.out, frame{size: len(data), loose: f.loose, extra: f.extra, deliver: func() { s.other.receive(chunk{data: data}) }})
+	if f.twice {
+		l.submitLocked(s.out, frame{size: len(data), loose: true, deliver: func() { s.other.receive(chunk{data, true}) }})
+	}
+	return nil
+}
+
+// receive is the arrival of a chunk.
+func (s *stream) receive(c chunk) {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.in = append(s.in, c)
+	if s.readEnd != nil {
+		s.discardLocked() // nobody reads any more, and the writer need not wait for that
+	}
+	s.readable.Broadcast()
+}
+
+// SetReadDeadline implements mesh.Stream.
+func (s *stream) SetReadDeadline(t time.Time) error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.readLimit = t
+	s.readable.Broadcast()
+	return nil
+}
+
+// SetWriteDeadline implements mesh.Stream.
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.writeLimit = t
+	s.writable.Broadcast()
+	return nil
+}
+
+// expiredLocked reports whether a deadline has passed. While the member is stopped none does,
+// as its process has not come to where it set it; one that had passed before ends what waits.
+func (m *node) expiredLocked(limit time.Time) bool {
+	now := time.Now()
+	if m.stopped {
+		now = m.stoppedAt
+	}
+	return !limit.IsZero() && !limit.After(now)
+}
+
+// waitLocked waits for c, and until limit if that is in the future.
+func (s *stream) waitLocked(c *sync.Cond, limit time.Time) {
+	if s.node.stopped {
+		s.node.streams[s] = true // to be woken, though it may have ended
+	}
+	if d := time.Until(limit); !limit.IsZero() && d > 0 {
+		timer := time.AfterFunc(d, func() {
+			c.L.Lock()
+			defer c.L.Unlock()
+			c.Broadcast()
+		})
+		defer timer.Stop()
+	}
+	c.Wait()
+}
+
+// CloseWrite implements mesh.Stream.
+func (s *stream) CloseWrite() error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.closeWriteLocked()
+	return nil
+}
+
+// closeWriteLocked sends the end of what is written, unless that has ended.
+func (s *stream) closeWriteLocked() {
+	if s.cannotWriteLocked() != nil {
+		return
+	}
+	s.writeEnd = errEnded
+	s.writable.Broadcast()
+	s.out.dead = true
+	s.out.link.submitLocked(s.out, frame{size: overhead, deliver: func() { s.other.endRead(io.EOF) }})
+	s.forgetLocked()
+}
+
+// Close implements mesh.Stream. What the peer still writes is thrown away.
+func (s *stream) Close() error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.closeWriteLocked()
+	s.endReadLocked(errEnded)
+	s.discardLocked()
+	return nil
+}
+
+// discardLocked throws away what was not read, which the peer need not wait for.
+func (s *stream) discardLocked() {
+	for _, c := range s.in {
+		if !c.free && s.other != nil {
+			s.other.out.readLocked(len(c.data))
+		}
+	}
+	s.in = nil
+}
+
+// Reset implements mesh.Stream. The peer sees it behind what is on the wire; what was not yet
+// there is dropped.
+func (s *stream) Reset() error {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.resetLocked()
+	return nil
+}
+
+// resetLocked is Reset for callers with the lock.
+func (s *stream) resetLocked() {
+	if s.node.dead != nil || s.writeEnd != nil && s.readEnd != nil && s.out.idle() {
+		return
+	}
+	s.breakLocked(errEnded)
+	s.out.dropLocked()
+	s.out.dead = true
+	s.out.link.submitLocked(s.out, frame{size: overhead, deliver: s.reset})
+}
+
+// reset is the arrival of a reset at the peer.
+func (s *stream) reset() {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	if s.other != nil {
+		s.other.breakLocked(errReset)
+	}
+}
+
+// breakLocked ends this side at once. What has come and was not read is lost.
+func (s *stream) breakLocked(why error) {
+	s.discardLocked()
+	s.cutOffLocked(why)
+}
+
+// cutOffLocked ends this side; what has come can be read.
+func (s *stream) cutOffLocked(why error) {
+	if s.writeEnd == nil {
+		s.writeEnd = why
+	}
+	s.out.dead = true
+	if s.opening != nil {
+		s.opening.endLocked(why)
+	}
+	s.endReadLocked(why)
+	s.writable.Broadcast()
+}
+
+// endRead is the arrival of the end of what the peer writes.
+func (s *stream) endRead(why error) {
+	s.node.net.mu.Lock()
+	defer s.node.net.mu.Unlock()
+	s.endReadLocked(why)
+}
+
+// endReadLocked lets Read return why behind what has come.
+func (s *stream) endReadLocked(why error) {
+	if s.readEnd == nil {
+		s.readEnd = why
+	}
+	s.readable.Broadcast()
+	s.forgetLocked()
+}
+
+// forgetLocked takes a stream off its member that has ended both ways. While the member is
+// stopped it stays, as who reads is to be woken.
+func (s *stream) forgetLocked() {
+	if s.readEnd != nil && s.writeEnd != nil && !s.node.stopped {
+		delete(s.node.streams, s)
+	}
+}
