@@ -195,7 +195,10 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 			t.Errorf("H = %d: a round takes %.3f times the longer of computing and sums, want %.2f", steps, ratio, most)
 		}
 	}
-	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < 10 {
-		t.Errorf("20 local steps compute %.1f times the samples a second of one, want 10", gain)
+	// More cannot be had than where nobody waits for sums: ten times where these take nine times as
+	// long as a step, some less where they are quicker.
+	most := every.Seconds() / 0.25
+	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < min(10, 0.99*most) || most < 9 {
+		t.Errorf("20 local steps compute %.1f times the samples a second of one, want 10 or the %.1f without sums", gain, most)
 	}
 }
