@@ -33,7 +33,10 @@ func TestHome(t *testing.T) {
 	ids := j.untilWhole(t, time.Time{})
 	for _, other := range []int{0, 2} {
 		p := j.path(t, other, ids[1])
-		if p.Kind != "direct" || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[1].addr) {
+		// On a busy machine the two may have found each other through the router before the host in
+		// the home has dialled.
+		straight := p.Kind == "direct" || strings.Contains(p.Addr, "/udp/")
+		if !straight || !p.Encrypted || !strings.Contains(p.Addr, l.hosts[1].addr) {
 			t.Errorf("host %d: path to the one in a home %+v", other, p)
 		}
 	}
