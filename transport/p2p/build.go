@@ -79,24 +79,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	if err := h.addTransports(cfg, key, limits); err != nil {
 		return err
 	}
-	// Handlers come first, so that nobody finds a host without them.
-	for k := range mesh.Kinds {
-		h.host.SetStreamHandler(protocolOf(k), h.handle(h.accept(k)))
-	}
-	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
-	h.host.SetStreamHandler(addrsProtocol, h.handle(h.acceptAddrs))
-	if h.punch != nil {
-		h.host.SetStreamHandler(punchProtocol, h.handle(h.acceptPunch))
-	}
-	h.host.SetStreamHandler(surveyProtocol, h.handle(h.acceptSurvey))
-	h.host.SetStreamHandler(pingProtocol, h.handle(h.acceptPing))
-	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
-	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
-		h.handle(h.acceptProof)(s.(network.Stream))
-		return nil
-	})
-	h.swarm.SetStreamHandler(h.acceptStream)
-	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
+	h.setHandlers()
 	if err := h.openPort(cfg, key); err != nil {
 		return err
 	}
@@ -115,6 +98,28 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		h.runWatch()
 	}()
 	return nil
+}
+
+// setHandlers says what is done with the streams of members and of strangers. It comes before the
+// host listens, so that nobody finds it without them.
+func (h *Host) setHandlers() {
+	for k := range mesh.Kinds {
+		h.host.SetStreamHandler(protocolOf(k), h.handle(h.accept(k)))
+	}
+	h.host.SetStreamHandler(proveProtocol, h.handle(h.acceptProof))
+	h.host.SetStreamHandler(addrsProtocol, h.handle(h.acceptAddrs))
+	if h.punch != nil {
+		h.host.SetStreamHandler(punchProtocol, h.handle(h.acceptPunch))
+	}
+	h.host.SetStreamHandler(surveyProtocol, h.handle(h.acceptSurvey))
+	h.host.SetStreamHandler(pingProtocol, h.handle(h.acceptPing))
+	h.members, h.strangers = h.host.Mux(), multistream.NewMultistreamMuxer[protocol.ID]()
+	h.strangers.AddHandler(proveProtocol, func(_ protocol.ID, s io.ReadWriteCloser) error {
+		h.handle(h.acceptProof)(s.(network.Stream))
+		return nil
+	})
+	h.swarm.SetStreamHandler(h.acceptStream)
+	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
 }
 
 // store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
