@@ -17,7 +17,7 @@ func TestNameByBeginning(t *testing.T) {
 	e := start(t, "loop", 2)
 	e.Expect(t, "[0] sums", "[1] sums")
 	short := e.job.Name[:len(e.job.Name)-2]
-	stdout, stderr, status := process.Command(t, "status", short)
+	stdout, stderr, status := process.Command(t, "status", "--peers", short)
 	if status != 0 || !strings.HasPrefix(stdout, "job "+e.job.Name+"  epoch 1  step -  waiting for -\nRANK ") {
 		t.Errorf("status: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}

@@ -211,7 +211,6 @@ type stayed struct {
 	*stream
 	why   string
 	given atomic.Pointer[error] // why this side has given it up; nil if it has not
-	ended atomic.Bool           // by this side
 }
 
 // Path implements mesh.Stream.
@@ -252,13 +251,13 @@ func (s *stayed) giveUp(why error) {
 
 // Reset implements mesh.Stream.
 func (s *stayed) Reset() error {
-	s.ended.Store(true)
+	s.h.watch.despair(s)
 	return s.stream.Reset()
 }
 
 // Close implements mesh.Stream.
 func (s *stayed) Close() error {
-	s.ended.Store(true)
+	s.h.watch.despair(s)
 	return s.stream.Close()
 }
 

@@ -108,8 +108,6 @@ func (w *watch) due(now time.Time) (due []*stayed, more bool) {
 	defer w.mu.Unlock()
 	for s, next := range w.hoping {
 		switch id := s.Conn().RemotePeer(); {
-		case s.ended.Load():
-			delete(w.hoping, s)
 		case now.Before(next):
 			more = true
 		default:
@@ -128,9 +126,24 @@ func (w *watch) add(c *direct.Conn, id peer.ID) {
 	}
 	w.mu.Lock()
 	delete(w.pauses, id)
+	c.OnEnd(func() { w.drop(c) })
 	w.watched[c] = &watched{conn: c, id: id, pause: compareFirst, next: time.Now().Add(compareFirst)}
 	w.mu.Unlock()
 	w.start()
+}
+
+// drop forgets a connection that ends.
+func (w *watch) drop(c *direct.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.watched, c)
+}
+
+// despair forgets a stream that ends.
+func (w *watch) despair(s *stayed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.hoping, s)
 }
 
 // all returns the connections that have not ended.
@@ -138,11 +151,7 @@ func (w *watch) all() []*watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []*watched
-	for c, one := range w.watched {
-		if c.Ended() {
-			delete(w.watched, c)
-			continue
-		}
+	for _, one := range w.watched {
 		all = append(all, one)
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,8 @@ type Conn struct {
 
 	target Target                // what was dialled; zero at the side that has waited
 	given  atomic.Pointer[error] // why this side has given it up; nil if it has not
-	ended  atomic.Bool           // by this side
+	ending sync.Once
+	onEnd  func() // nil unless somebody wants to know
 }
 
 // line carries the bytes of a connection.
@@ -167,14 +169,14 @@ func (c *Conn) CloseWrite() error {
 
 // Close ends the connection after what was written.
 func (c *Conn) Close() error {
-	c.ended.Store(true)
+	c.end()
 	return c.sock.Close()
 }
 
 // Reset ends the connection at once, and for the other side with an error where the system
 // can tell it.
 func (c *Conn) Reset() error {
-	c.ended.Store(true)
+	c.end()
 	_ = linger(c.sock, 0) // without it the other side sees an end in place of a reset
 	return c.sock.Close()
 }
@@ -205,8 +207,15 @@ func (c *Conn) Addr() string {
 	return ""
 }
 
-// Ended reports whether this side has ended the connection.
-func (c *Conn) Ended() bool { return c.ended.Load() }
+// OnEnd has f called when this side ends the connection. It is called before the connection is used.
+func (c *Conn) OnEnd(f func()) { c.onEnd = f }
+
+// end tells once that the connection ends.
+func (c *Conn) end() {
+	if c.onEnd != nil {
+		c.ending.Do(c.onEnd)
+	}
+}
 
 // Target returns what this side has dialled; the zero Target at the side that has waited.
 func (c *Conn) Target() Target { return c.target }
