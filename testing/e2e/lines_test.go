@@ -17,7 +17,7 @@ func TestLinesOfMany(t *testing.T) {
 	const first, late = 24, 8
 	e := start(t, "train", first)
 	e.expectSize(t, 0, first)
-	second := e.join(t, "train", late)
+	second := e.join(t, "train", late, e.issue(t))
 	e.expectSize(t, 0, first+late)
 	second.expectSize(t, 0, first+late)
 	for _, flags := range [][]string{nil, {"--peers"}, {"--paths"}} {
