@@ -77,7 +77,7 @@ func groupBy(ranks []int, key func(rank int) int) [][]int {
 	return groups
 }
 
-// divided returns the level of groups of the ranks of c, which are those of the transport.
+// divided returns a level whose groups hold the ranks of c, numbered as in the transport.
 func (c *Comm) divided(groups [][]int, local, leader int) *level {
 	l := &level{number: len(groups), turns: new(turns)}
 	first := make([]int, 0, len(groups))

@@ -189,8 +189,9 @@ func (l *levels[T]) hand(out []byte, ref shm.Ref) error {
 // inMemory reports whether a piece may be read in the memory of the leader, who says where.
 func (l *levels[T]) inMemory(v []byte) bool { return l.level.local.lane != nil && len(v) > levelInline }
 
-// above and below say who hands on to whom: in memory the leader to all, and by messages along
-// a binomial tree, the farthest first.
+// above returns the rank that hands the result to this one, and below the ranks to which this one
+// hands it: in memory the leader hands it to all, by messages it goes along a binomial tree, to
+// the farthest rank first.
 func (l *levels[T]) above() int {
 	near, place := l.level.near, l.level.local.rank
 	if l.level.local.lane != nil {

@@ -21,8 +21,8 @@ func at(o collective.Options, sites ...int) collective.Options {
 	return o
 }
 
-// layouts are hosts, and sites of their ranks, of which AllReduce makes levels: of sites alone,
-// of both, with sites and hosts of one rank, and of a host with ranks of two sites.
+// layouts are groups by host and by site from which AllReduce makes levels: sites alone, sites and
+// hosts, sites and hosts of one rank each, and a host with ranks of two sites.
 func layouts() map[string]layout {
 	return map[string]layout{
 		"two sites":          {[]int{1, 1, 1, 1}, []int{0, 0, 1, 1}},

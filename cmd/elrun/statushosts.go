@@ -41,8 +41,8 @@ func byHost(members []launch.MemberStatus) []hostStatus {
 	return hosts
 }
 
-// writeHosts writes a table of the hosts. Shares and speeds are those of all members together,
-// times those of the slowest.
+// writeHosts writes a table of the hosts: shares and speeds are sums over the members of a host,
+// times are the times of its slowest member.
 func writeHosts(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "HOST\tSITE\tPEERS\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, h := range byHost(members) {

@@ -251,13 +251,13 @@ func (s *stayed) giveUp(why error) {
 
 // Reset implements mesh.Stream.
 func (s *stayed) Reset() error {
-	s.h.watch.despair(s)
+	s.h.watch.dropStandIn(s)
 	return s.stream.Reset()
 }
 
 // Close implements mesh.Stream.
 func (s *stayed) Close() error {
-	s.h.watch.despair(s)
+	s.h.watch.dropStandIn(s)
 	return s.stream.Close()
 }
 

@@ -110,7 +110,7 @@ func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
 		st := &stayed{stream: s, why: why}
 		if why != "" && !isRelayed(s.Conn().RemoteMultiaddr()) {
-			s.h.watch.hope(st)
+			s.h.watch.addStandIn(st)
 		}
 		return st
 	}

@@ -39,10 +39,10 @@ const (
 	// compareLast.
 	compareFirst = time.Second
 	compareLast  = 30 * time.Second
-	// hopeFirst is the time until the first attempt to replace a libp2p stream by a connection of
-	// its own. Each one doubles it for the peer, up to hopeLast, until there is a connection.
-	hopeFirst = 5 * time.Second
-	hopeLast  = time.Minute
+	// retryFirst is the time until the first attempt to replace a libp2p stream by a connection of
+	// its own. Each one doubles it for the peer, up to retryLast, until there is a connection.
+	retryFirst = 5 * time.Second
+	retryLast  = time.Minute
 	// inUse is how many bytes go over a connection between two comparisons that is worth them.
 	inUse = 1 << 20
 	// fasterNow is by what factor another address is faster that is taken at once, and fasterTwice
@@ -58,10 +58,10 @@ const (
 type watch struct {
 	wake chan struct{} // of one element: there are connections
 
-	mu      sync.Mutex
-	watched map[*direct.Conn]*watched
-	hoping  map[*stayed]time.Time     // when to look for something better
-	pauses  map[peer.ID]time.Duration // to the attempt after that, over all streams of a peer
+	mu       sync.Mutex
+	watched  map[*direct.Conn]*watched
+	standIns map[*stayed]time.Time     // when to look for something better
+	pauses   map[peer.ID]time.Duration // to the attempt after that, over all streams of a peer
 
 	comparing sync.Mutex // held by the one that measures: two would share the links
 }
@@ -82,13 +82,13 @@ type watched struct {
 // newWatch returns a watch without connections.
 func newWatch() *watch {
 	return &watch{wake: make(chan struct{}, 1), watched: make(map[*direct.Conn]*watched),
-		hoping: make(map[*stayed]time.Time), pauses: make(map[peer.ID]time.Duration)}
+		standIns: make(map[*stayed]time.Time), pauses: make(map[peer.ID]time.Duration)}
 }
 
-// hope looks for something better than a stream from now until it ends.
-func (w *watch) hope(s *stayed) {
+// addStandIn looks for something better than a stream from now until it ends.
+func (w *watch) addStandIn(s *stayed) {
 	w.mu.Lock()
-	w.hoping[s] = time.Now().Add(max(hopeFirst, w.pauses[s.Conn().RemotePeer()]))
+	w.standIns[s] = time.Now().Add(max(retryFirst, w.pauses[s.Conn().RemotePeer()]))
 	w.mu.Unlock()
 	w.start()
 }
@@ -106,13 +106,13 @@ func (w *watch) start() {
 func (w *watch) due(now time.Time) (due []*stayed, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for s, next := range w.hoping {
+	for s, next := range w.standIns {
 		switch id := s.Conn().RemotePeer(); {
 		case now.Before(next):
 			more = true
 		default:
-			w.pauses[id] = min(2*max(w.pauses[id], hopeFirst), hopeLast)
-			w.hoping[s] = now.Add(w.pauses[id])
+			w.pauses[id] = min(2*max(w.pauses[id], retryFirst), retryLast)
+			w.standIns[s] = now.Add(w.pauses[id])
 			due = append(due, s)
 		}
 	}
@@ -139,11 +139,11 @@ func (w *watch) drop(c *direct.Conn) {
 	delete(w.watched, c)
 }
 
-// despair forgets a stream that ends.
-func (w *watch) despair(s *stayed) {
+// dropStandIn forgets a stream that ends.
+func (w *watch) dropStandIn(s *stayed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.hoping, s)
+	delete(w.standIns, s)
 }
 
 // all returns the connections that have not ended.

@@ -155,19 +155,19 @@ func TestWatch(t *testing.T) {
 
 // A libp2p stream that stands in is given up when the peer can be reached by a connection of its
 // own, with ErrPath, and attempts become rarer until there is one.
-func TestHope(t *testing.T) {
+func TestStandIn(t *testing.T) {
 	a, _, id := watchedHosts(t)
 	raw, err := a.open(t.Context(), id, surveyProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &stayed{stream: &stream{lazyStream: raw, h: a}, why: "it was away"}
-	a.watch.hope(s)
+	a.watch.addStandIn(s)
 	w, now := a.watch, time.Now()
 	if due, more := w.due(now); len(due) != 0 || !more {
 		t.Errorf("due at once: %d, others %v", len(due), more)
 	}
-	for _, pause := range []time.Duration{hopeFirst, 2 * hopeFirst, 4 * hopeFirst} {
+	for _, pause := range []time.Duration{retryFirst, 2 * retryFirst, 4 * retryFirst} {
 		now = now.Add(pause + time.Second)
 		if due, _ := w.due(now); len(due) != 1 {
 			t.Errorf("%d are due after %v", len(due), pause)
