@@ -1,10 +1,10 @@
 package audit
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
-
-	"lukechampine.com/blake3"
+	"math/rand/v2"
 )
 
 // prime is 2^61 - 1: what exceeds it folds by a shift and an addition.
@@ -27,7 +27,7 @@ func SeedOf(step int64, nonces []uint64) Seed {
 	for _, n := range nonces {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	return blake3.Sum256(b)
+	return sha256.Sum256(b)
 }
 
 // Coefficients are those of a seed for vectors of one length. They are read only.
@@ -37,16 +37,16 @@ type Coefficients struct {
 	blocks []uint64
 }
 
-// Draw returns the coefficients for vectors of n elements.
+// Draw returns the coefficients for vectors of n elements. They are of ChaCha8: nobody can tell
+// one from the others. It is called in each step, before the optimizer: BLAKE3 with AVX-512 would
+// be as good, but leaves vector registers in use, and floating-point code that is not
+// vectorised then takes several times as long.
 func (s Seed) Draw(n int) Coefficients {
-	h := blake3.New(32, s[:])
-	draw := h.XOF()
+	draw := rand.NewChaCha8(s)
 	c := Coefficients{within: make([]uint64, min(n, block)), blocks: make([]uint64, (n+block-1)/block)}
-	var b [8]byte
 	for _, v := range [][]uint64{c.within, c.blocks} {
 		for i := range v {
-			draw.Read(b[:]) // never fails
-			v[i] = binary.LittleEndian.Uint64(b[:]) % prime
+			v[i] = draw.Uint64() % prime
 		}
 	}
 	c.upTo = make([]uint64, 1, len(c.within)+1)
