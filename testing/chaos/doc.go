@@ -4,6 +4,7 @@
 //
 //	go test ./testing/chaos                                  short forms, under a minute in all
 //	go test -v -run TestKill ./testing/chaos -long           runs in which one of four or five is killed
+//	go test -v -run 'Many|Idle' ./testing/chaos -long -runs=5 many peers on few cores
 //	go test -v ./testing/chaos -long                         all long forms; the soak for a minute
 //	go test -v -run TestSoak ./testing/chaos -minutes=20     the soak
 //	make chaos; make soak MINUTES=20                         the same

@@ -41,7 +41,7 @@ func (s spec) steps() int64 {
 	if s.Steps > 0 {
 		return s.Steps
 	}
-	return int64(s.Passes) * int64((s.Samples+globalBatch-1)/globalBatch)
+	return int64(s.Passes) * int64((s.Samples+s.batch()-1)/s.batch())
 }
 
 // checkGone checks that no trace of the job is left on the host.

@@ -57,7 +57,7 @@ func killOneOfFive(t *testing.T, s spec, runs int) {
 			if err := checkLedger(j.spec, j.events()); err != nil {
 				t.Error(err)
 			}
-			if l, ok := measure(j.events(), id, killed); ok {
+			if l, ok := measure(j.events(), []string{id}, killed); ok {
 				all = append(all, l)
 			}
 		})
@@ -66,7 +66,7 @@ func killOneOfFive(t *testing.T, s spec, runs int) {
 		}
 	}
 	t.Logf("%d of %d runs finished", finished, runs)
-	report(t, all)
+	report(t, 1, peers, all)
 }
 
 // identity returns the short ID of the peer of the first elrun with an index.
@@ -79,13 +79,15 @@ func (j *job) identity(index int) string {
 	return ""
 }
 
-// measure takes the times from the log. It reports false if the peer died too late for
+// measure takes the times from the log. It reports false if the peers died too late for
 // another step. A step is reported when the next one is committed: so the first report of
 // a survivor in the new epoch comes with its first commit there. The latest survivor
 // counts.
-func measure(events []event.Event, victim string, killed time.Time) (l latency, ok bool) {
+func measure(events []event.Event, victims []string, killed time.Time) (l latency, ok bool) {
 	views, steps := process.After[event.View](events, killed), process.After[event.Step](events, killed)
-	views = slices.DeleteFunc(views, func(e event.Event) bool { return slices.Contains(e.Body.(event.View).Members, victim) })
+	views = slices.DeleteFunc(views, func(e event.Event) bool {
+		return slices.ContainsFunc(victims, func(id string) bool { return slices.Contains(e.Body.(event.View).Members, id) })
+	})
 	if len(views) == 0 {
 		return l, false
 	}
@@ -171,10 +173,10 @@ func reportColumns[T any](t *testing.T, what string, all []T, columns []column[T
 	t.Logf("%s:\n%s", what, &lines)
 }
 
-// report shows what passed between deaths and commits.
-func report(t *testing.T, all []latency) {
+// report shows what passed between deaths of some of all peers and commits.
+func report(t *testing.T, killed, of int, all []latency) {
 	t.Helper()
-	reportColumns(t, fmt.Sprintf("%d kills of 1 of 5 peers before the last step", len(all)), all, []column[latency]{
+	reportColumns(t, fmt.Sprintf("%d kills of %d of %d peers before the last step", len(all), killed, of), all, []column[latency]{
 		{"kill to next commit, less two median steps", func(l latency) time.Duration { return l.net }},
 		{"  kill to view", func(l latency) time.Duration { return l.view }},
 		{"  view to connected", func(l latency) time.Duration { return l.enter }},

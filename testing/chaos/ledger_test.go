@@ -78,9 +78,10 @@ func (s spec) checkParts(parts map[part][][2]int, lacking []steps) error {
 	for p, ranges := range parts {
 		all[p.step] = append(all[p.step], ranges...)
 	}
-	perPass := int64((s.Samples + globalBatch - 1) / globalBatch)
+	batch := s.batch()
+	perPass := int64((s.Samples + batch - 1) / batch)
 	for step := int64(1); step <= s.steps(); step++ {
-		samples := min(globalBatch, s.Samples-int((step-1)%perPass)*globalBatch)
+		samples := min(batch, s.Samples-int((step-1)%perPass)*batch)
 		blind := slices.ContainsFunc(lacking, func(l steps) bool { return l.has(step) })
 		if err := checkStep(all[step], (samples+microbatch-1)/microbatch, blind); err != nil {
 			return fmt.Errorf("step %d: microbatches %v: %w", step, all[step], err)

@@ -25,8 +25,8 @@ import (
 // peer.
 const specVariable = "CHAOS_SPEC"
 
-// The shape of every job: a network of 10,060 parameters, unless the spec wants more, and
-// steps of 20 microbatches.
+// The shape of every job: a network of 10,060 parameters and steps of 20 microbatches, unless
+// the spec wants more.
 const (
 	inputs, hidden, classes = 64, 134, 10
 	microbatch              = 4
@@ -37,6 +37,7 @@ const (
 type spec struct {
 	Samples int   // of the data set
 	Hidden  int   // units of the network's hidden layer, 75 parameters each; 0 means hidden
+	Batch   int   // samples of a step; 0 means globalBatch
 	Passes  int   // over the data, or else
 	Steps   int64 // in all
 	Exact   bool
@@ -47,6 +48,16 @@ type spec struct {
 	Hurry              string
 	Checkpoint, Resume string // folders
 	Calls              bool   // the program trains nothing: it makes calls, until there is Hurry
+	Idle               bool   // it joins and waits, until there is Hurry
+}
+
+// batch returns the samples of a step.
+func (s spec) batch() int { return cmp.Or(s.Batch, globalBatch) }
+
+// hurried reports whether there is the file of Hurry.
+func (s spec) hurried() bool {
+	_, err := os.Stat(s.Hurry)
+	return err == nil
 }
 
 // stepPace is the Pace at which peers of a group of n take steps of about d.
@@ -60,6 +71,8 @@ func play(text string) int {
 	err := json.Unmarshal([]byte(text), &s)
 	switch {
 	case err != nil:
+	case s.Idle:
+		err = idle(context.Background(), s)
 	case s.Calls:
 		err = callLoop(context.Background(), s)
 	default:
@@ -93,7 +106,7 @@ func train(ctx context.Context, s spec) error {
 	}
 	model := &paced{spec: s}
 	cfg := trainer.Config{
-		Samples: s.Samples, GlobalBatch: globalBatch, Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
+		Samples: s.Samples, GlobalBatch: s.batch(), Microbatch: microbatch, Passes: s.Passes, Steps: s.Steps, Seed: 1,
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: s.Exact, OnBegin: model.begin,
 		Admit:      trainer.AdmitAlways, // who joins is to be in, whether it helps or not
 		Checkpoint: trainer.Checkpoint{Dir: s.Checkpoint, Resume: s.Resume},
@@ -136,10 +149,7 @@ type paced struct {
 // begin is called before each step.
 func (p *paced) begin(int64) {
 	p.free = time.Now()
-	if !p.hurry && p.spec.Hurry != "" {
-		_, err := os.Stat(p.spec.Hurry)
-		p.hurry = err == nil
-	}
+	p.hurry = p.hurry || p.spec.hurried()
 }
 
 // slowed computes as m does and then waits. The time is counted from the beginning of the step,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -107,7 +106,7 @@ func (c *caller) calls(ctx context.Context) error {
 			return err
 		}
 		end := []int32{0}
-		if _, err := os.Stat(c.spec.Hurry); err == nil {
+		if c.spec.hurried() {
 			end[0] = 1
 		}
 		if err := collective.AllReduce(ctx, c.session.Comm, end, end, collective.Max[int32]); err != nil || end[0] > 0 {

@@ -13,6 +13,7 @@
 //	go test ./testing/netchaos -run Partition -v -runs=200 -timeout 5h
 //	go test ./testing/netchaos -run Partition -v -runs=1 -seed=7    the faults of a seed
 //	go test ./testing/netchaos -run Quiet -v -minutes=10 -timeout 1h
+//	go test ./testing/netchaos -run Many -v -long                   32, 64 and 256 peers
 //	go test ./testing/netchaos -run State -v -long                  400 MB
 //	go test ./testing/netchaos -run FarHosts -v -long               local steps over slow links
 //	go test ./testing/netchaos -v -long -timeout 5h                 all long forms

@@ -18,7 +18,8 @@ import (
 
 // settings are what tests choose of a job.
 type settings struct {
-	pace  time.Duration // that a microbatch takes; a step has 20 of them, over all peers
+	pace  time.Duration // that a microbatch takes; a step has batch of them, over all peers
+	batch int           // microbatches of a step, of which a pass has a whole number; 0 means microbatches
 	vary  int           // longest step over shortest; 0 means 1
 	slow  string        // local index of a straggler
 	steps int64         // after which the job has finished; 0 for never
@@ -34,11 +35,14 @@ func (s settings) layer() int {
 	return s.wide
 }
 
+// size returns the microbatches of a step.
+func (s settings) size() int { return cmp.Or(s.batch, microbatches) }
+
 // env returns the settings for the role train.
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
 		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)),
-		fmt.Sprintf("%s=%d", wideVariable, s.layer()), thenVariable + "=train"}
+		fmt.Sprintf("%s=%d", wideVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), thenVariable + "=train"}
 }
 
 // job is a job with an elrun on each host of a lab.
@@ -179,14 +183,16 @@ func (j *job) peersOn(t *testing.T, host int) []process.Peer {
 	return slices.DeleteFunc(j.Peers(t), func(p process.Peer) bool { return p.Env(hostVariable) != name })
 }
 
-// peer returns the process of the peer on a host that has one.
+// peer returns the process of the first peer on a host.
 func (j *job) peer(t *testing.T, host int) int {
 	t.Helper()
-	peers := j.peersOn(t, host)
-	if len(peers) != 1 {
-		t.Fatalf("host %d has %d peers, want one", host, len(peers))
+	for _, p := range j.peersOn(t, host) {
+		if p.Index == 0 {
+			return p.PID
+		}
 	}
-	return peers[0].PID
+	t.Fatalf("host %d has no peer 0", host)
+	return 0
 }
 
 // finish ends the job and looks at what its journals say.
@@ -208,7 +214,7 @@ func (j *job) finish(t *testing.T) {
 		}
 	}
 	j.CheckGone(t)
-	newLedger(t, journals).check(t, j.set.layer())
+	newLedger(t, journals).check(t, j.set)
 }
 
 // keep leaves what was printed where -keep says.

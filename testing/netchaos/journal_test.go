@@ -107,13 +107,13 @@ func put[A, B comparable, C any](m map[A]map[B]C, a A, b B, c C) {
 }
 
 // check reports what must not be, at most some of it.
-func (l *ledger) check(t *testing.T, hidden int) {
+func (l *ledger) check(t *testing.T, s settings) {
 	t.Helper()
-	want, err := replay(t.Context(), hidden, l.last)
+	want, err := replay(t.Context(), s, l.last)
 	if err != nil {
 		t.Fatalf("replay: %v", err)
 	}
-	problems := l.problems(want)
+	problems := l.problems(want, s.size())
 	for _, p := range problems[:min(len(problems), 20)] {
 		t.Error(p)
 	}
@@ -124,9 +124,9 @@ func (l *ledger) check(t *testing.T, hidden int) {
 }
 
 // problems lists two views of one epoch, two states of one step, states that a single
-// process, whose digests are want, would not have come to, and microbatches that were
-// not contributed once.
-func (l *ledger) problems(want []string) []string {
+// process, whose digests are want, would not have come to, and microbatches, of which a step
+// has n, that were not contributed once.
+func (l *ledger) problems(want []string, n int) []string {
 	var out []string
 	for _, epoch := range slices.Sorted(maps.Keys(l.views)) {
 		if v := l.views[epoch]; len(v) > 1 {
@@ -143,7 +143,7 @@ func (l *ledger) problems(want []string) []string {
 				out = append(out, fmt.Sprintf("step %d at %s has the digest %s, a single process has %s", step, who, digest, want[step-1]))
 			}
 		}
-		if err := once(l.parts[step], microbatches, l.whole(step)); err != nil {
+		if err := once(l.parts[step], n, l.whole(step)); err != nil {
 			out = append(out, fmt.Sprintf("step %d, committed in epochs %v: %v", step, slices.Sorted(maps.Keys(l.epochs[step])), err))
 		}
 	}

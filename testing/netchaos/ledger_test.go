@@ -39,7 +39,7 @@ func TestLedger(t *testing.T) {
 		"of lost, double": {[]event.Event{step("a", 2, "y", 0, 20, lost)}, "contributed 2 times"},
 	} {
 		all := slices.Concat([]event.Event{step("a", 1, "w", 0, 20)}, c.events, last)
-		problems := newLedger(t, []*journal{written(t, all)}).problems([]string{"w", "y", "z"})
+		problems := newLedger(t, []*journal{written(t, all)}).problems([]string{"w", "y", "z"}, microbatches)
 		if c.problem == "" && len(problems) > 0 || c.problem != "" && !strings.Contains(strings.Join(problems, "; "), c.problem) {
 			t.Errorf("%s: problems %q, want %q", name, problems, c.problem)
 		}
@@ -79,7 +79,7 @@ func TestLedgerTorn(t *testing.T) {
 		}
 		its := written(t, []event.Event{step("b", 1, 1, 0, 10)})
 		its.torn = true
-		problems := newLedger(t, []*journal{written(t, mine), its}).problems([]string{"1", "2", "3", "4"})
+		problems := newLedger(t, []*journal{written(t, mine), its}).problems([]string{"1", "2", "3", "4"}, microbatches)
 		if len(problems) > 0 != c.problem {
 			t.Errorf("%s: problems %q, want some: %t", name, problems, c.problem)
 		}

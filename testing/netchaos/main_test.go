@@ -44,10 +44,15 @@ func flagged[T any](name string) T {
 
 // times returns how many faults a test makes.
 func times(short, long int) int {
-	switch n := flagged[int]("runs"); {
-	case n > 0:
+	if n := flagged[int]("runs"); n > 0 {
 		return n
-	case flagged[bool]("long"):
+	}
+	return pick(short, long)
+}
+
+// pick returns the value for the short or the long form of a test.
+func pick[T any](short, long T) T {
+	if flagged[bool]("long") {
 		return long
 	}
 	return short

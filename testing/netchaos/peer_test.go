@@ -25,10 +25,11 @@ const (
 	slowVariable  = "NETCHAOS_SLOW"  // local index of a peer that is five times as slow
 	stepsVariable = "NETCHAOS_STEPS" // of the training
 	wideVariable  = "NETCHAOS_WIDE"  // neurons of the hidden layer
-	narrow        = 32               // of them, where the size of messages does not matter
+	batchVariable = "NETCHAOS_BATCH" // microbatches of a step
+	narrow        = 32               // neurons, where the size of messages does not matter
 	hostRole      = "host"           // takes the host's name and becomes another program
 	straggler     = 5                // how much slower that is
-	microbatches  = 20               // of a step
+	microbatches  = 20               // of a step, where settings do not say else
 	microbatch    = 4                // samples
 	samples       = 960              // of a pass: each step is as long as the others
 	endless       = int64(1) << 40   // steps: jobs end by a signal
@@ -108,12 +109,16 @@ func train(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", varyVariable, err)
 	}
+	batch, err := strconv.Atoi(os.Getenv(batchVariable))
+	if err != nil {
+		return fmt.Errorf("%s: %w", batchVariable, err)
+	}
 	steps, err := strconv.ParseInt(os.Getenv(stepsVariable), 10, 64)
 	if err != nil {
 		return fmt.Errorf("%s: %w", stepsVariable, err)
 	}
 	p := &paced{pace: pace, vary: int64(vary)}
-	cfg := training(steps)
+	cfg := training(steps, batch)
 	cfg.OnBegin = p.begin
 	return trainer.Run(ctx, g, p.slowed(m.Model()), cfg)
 }
@@ -133,9 +138,9 @@ func network(hidden int) (*nn.Network, error) {
 }
 
 // training is the configuration of all that train the network, with the weights of each
-// step the same to the bit.
-func training(steps int64) trainer.Config {
-	return trainer.Config{Samples: samples, GlobalBatch: microbatches * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
+// step the same to the bit. A step has batch microbatches.
+func training(steps int64, batch int) trainer.Config {
+	return trainer.Config{Samples: samples, GlobalBatch: batch * microbatch, Microbatch: microbatch, Steps: steps, Seed: 1,
 		Admit:     trainer.AdmitAlways, // who joins is to be in, whether it helps or not
 		Optimizer: optim.SGD{Momentum: 0.9}, Schedule: optim.Constant(0.01), Exact: true}
 }
@@ -165,18 +170,18 @@ func (p *paced) slowed(m trainer.Model) trainer.Model {
 
 // replay trains the network in this process alone, without waiting, and returns the
 // digest of each step, that of step 1 first.
-func replay(ctx context.Context, hidden int, steps int64) ([]string, error) {
+func replay(ctx context.Context, s settings, steps int64) ([]string, error) {
 	g, err := launch.Init(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer g.Close()
-	m, err := network(hidden)
+	m, err := network(s.layer())
 	if err != nil {
 		return nil, err
 	}
 	var digests []string
-	cfg := training(steps)
+	cfg := training(steps, s.size())
 	cfg.OnStep = func(r trainer.StepReport) { digests = append(digests, r.Digest) }
 	if err := trainer.Run(ctx, g, m.Model(), cfg); err != nil {
 		return nil, err

@@ -16,15 +16,23 @@ import (
 // both cores are loaded, nobody is put out and the view stays the first. This needs
 // no network but that of the host itself.
 func TestQuiet(t *testing.T) {
-	length := 15 * time.Second
+	quiet(t, 4, settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"}, 15*time.Second)
+}
+
+// The same of 32 peers, which are a load already.
+func TestQuietMany(t *testing.T) {
+	quiet(t, 32, settings{pace: 50 * time.Millisecond, vary: 5, slow: "1", batch: 80}, 5*time.Second)
+}
+
+// quiet runs a job of so many peers beside load, in the short form for a time.
+func quiet(t *testing.T, peers int, set settings, length time.Duration) {
+	t.Helper()
 	if flagged[bool]("long") {
 		length = 10 * time.Minute
 	}
 	if m := flagged[float64]("minutes"); m > 0 {
 		length = time.Duration(m * float64(time.Minute))
 	}
-	const peers = 4
-	set := settings{pace: 20 * time.Millisecond, vary: 5, slow: "1"}
 	log := newJournal(t, filepath.Join(folder(t), "events-0.jsonl"))
 	job := process.NewJob(t)
 	e := job.Start(t, on(t, nil, append(set.env(), roleVariable+"=train"), process.Elrun(),
@@ -41,7 +49,7 @@ func TestQuiet(t *testing.T) {
 		counts[ev.Body.Name()]++
 		switch b := ev.Body.(type) {
 		case event.View:
-			if b.Reason != "start" || ev.Epoch != 1 {
+			if b.Reason != "start" || ev.Epoch != 1 || len(b.Members) != peers {
 				t.Errorf("%v: view %d: %+v", ev.Time, ev.Epoch, b)
 			}
 		case event.Lost, event.Fenced, event.Quorum:
@@ -56,5 +64,5 @@ func TestQuiet(t *testing.T) {
 	t.Logf("%v, %d steps of %.0f to %.0f ms; events: %v", length, steps, shortest, longest, counts)
 	e.Signal(t, syscall.SIGTERM)
 	e.Wait(t)
-	newLedger(t, []*journal{log}).check(t, narrow)
+	newLedger(t, []*journal{log}).check(t, set)
 }

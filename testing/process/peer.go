@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Peer is a process of a job as the system sees it: one that elrun has started, or that
@@ -72,6 +73,18 @@ func statOf(pid int) []string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	// The process's name, in brackets, may hold anything.
 	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+}
+
+// clockTick is the unit of times in /proc, the same on all architectures that Go knows.
+const clockTick = 10 * time.Millisecond
+
+// CPU returns the time of processors that a process has taken, rounded down to 10 ms; 0 if it is gone.
+func CPU(pid int) time.Duration {
+	fields := statOf(pid)
+	if len(fields) < 13 {
+		return 0
+	}
+	return time.Duration(max(0, number(fields[11]))+max(0, number(fields[12]))) * clockTick
 }
 
 // Alive reports whether a process runs. A zombie does not.

@@ -1,0 +1,276 @@
+package netchaos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// crowd is a job with several peers on each host.
+type crowd struct {
+	*job
+	counts []int // peers by host
+}
+
+// crowded are the settings of a job of so many peers, with steps of about 200 ms.
+func crowded(batch, peers int) settings {
+	return settings{pace: 200 * time.Millisecond * time.Duration(peers) / time.Duration(batch), batch: batch}
+}
+
+// newCrowd starts a job with so many peers on each host, or nothing on hosts that have none.
+func newCrowd(t *testing.T, l *lab, set settings, counts ...int) *crowd {
+	t.Helper()
+	c := &crowd{job: newJob(t, l, set), counts: counts}
+	// The first step waits for most of the peers, so that few have to copy the state.
+	most := fmt.Sprint(c.size() / 2)
+	c.elrun(t, 0, "-n", fmt.Sprint(counts[0]), "--name", c.Name, "--min-peers", most)
+	var ticket string
+	process.Until(t, "a ticket", func() bool { ticket = c.tryTicket(0); return ticket != "" })
+	for host, n := range counts {
+		if host > 0 && n > 0 {
+			c.elrun(t, host, "join", ticket, "-n", fmt.Sprint(n), "--min-peers", most)
+		}
+	}
+	return c
+}
+
+// size returns the number of peers.
+func (c *crowd) size() int {
+	n := 0
+	for _, count := range c.counts {
+		n += count
+	}
+	return n
+}
+
+// here returns the peers on a host that are in a view and have taken a step in it after a time:
+// their IDs by their indices.
+func (c *crowd) here(t *testing.T, host int, epoch uint64, at time.Time) map[int]string {
+	t.Helper()
+	ids := map[int]string{}
+	for _, e := range slices.Backward(c.elruns[host].Read(t).Events) {
+		if _, ok := e.Body.(event.Step); ok && e.Epoch == epoch && e.Time.After(at) {
+			ids[e.Index] = e.Peer
+		}
+		if e.Epoch < epoch && e.Epoch > 0 {
+			break
+		}
+	}
+	return ids
+}
+
+// untilWhole waits until all peers are in one view, in which all vote, and each has taken a step in
+// it after a time. It returns the IDs of the peers by host and index.
+func (c *crowd) untilWhole(t *testing.T, at time.Time) []map[int]string {
+	t.Helper()
+	var ids []map[int]string
+	lack := ""
+	whole := func() bool {
+		v, epoch := c.latest(t)
+		if lack = fmt.Sprintf("epoch %d has %d members, %d of which vote", epoch, len(v.Members), len(v.Voters)); len(v.Voters) != c.size() {
+			return false
+		}
+		ids = make([]map[int]string, len(c.counts))
+		for host, n := range c.counts {
+			if n > 0 {
+				ids[host] = c.here(t, host, epoch, at)
+			}
+			if len(ids[host]) != n {
+				lack = fmt.Sprintf("host %d: %d of %d peers have taken a step in epoch %d", host, len(ids[host]), n, epoch)
+				return false
+			}
+		}
+		return true
+	}
+	if !process.Holds(t.Context(), limit, whole) {
+		t.Fatalf("the group is not whole after %v: %s", limit, lack)
+	}
+	return ids
+}
+
+// latest returns the latest view that any peer has reported, and its epoch.
+func (c *crowd) latest(t *testing.T) (v event.View, epoch uint64) {
+	t.Helper()
+	for _, e := range c.elruns {
+		if e != nil && e.Read(t).ViewEvent.Epoch > epoch {
+			v, epoch = e.View, e.ViewEvent.Epoch
+		}
+	}
+	return v, epoch
+}
+
+// untilSteps waits until the peers on some hosts have taken some more steps.
+func (c *crowd) untilSteps(t *testing.T, hosts []int) {
+	t.Helper()
+	before := c.steps(t, hosts)
+	process.Until(t, "further steps", func() bool { return c.steps(t, hosts) > before+3 })
+}
+
+// outAfter waits until all peers but the victims have a view without these, and returns how long
+// that took. The test fails if a view lacks others.
+func (c *crowd) outAfter(t *testing.T, ids []map[int]string, victims []string, struck time.Time) time.Duration {
+	t.Helper()
+	var out time.Time
+	for host := range ids {
+		for index, id := range ids[host] {
+			if slices.Contains(victims, id) {
+				continue
+			}
+			process.Until(t, fmt.Sprintf("a view without %v at peer %d of host %d", victims, index, host), func() bool {
+				e, ok := first(t, c.elruns[host].journal, struck, func(e event.Event, v event.View) bool {
+					return e.Peer == id && !slices.ContainsFunc(victims, func(v2 string) bool { return slices.Contains(v.Members, v2) })
+				})
+				if ok && e.Time.After(out) {
+					out = e.Time
+				}
+				return ok
+			})
+		}
+	}
+	return out.Sub(struck)
+}
+
+// onlyOut fails the test if, since a time, others than these were put out of the group.
+func (c *crowd) onlyOut(t *testing.T, ids []map[int]string, victims []string, since time.Time) {
+	t.Helper()
+	told := slices.Clone(victims)
+	for host, e := range c.elruns {
+		if e == nil {
+			continue
+		}
+		for _, ev := range process.After[event.View](e.Read(t).Events, since) {
+			if slices.Contains(victims, ev.Peer) {
+				continue // whoever is out may be in a view of its own
+			}
+			for at, of := range ids {
+				for index, id := range of {
+					if !slices.Contains(told, id) && !slices.Contains(ev.Body.(event.View).Members, id) {
+						told = append(told, id)
+						t.Errorf("at host %d epoch %d is without %s, peer %d of host %d, which lives", host, ev.Epoch, id, index, at)
+					}
+				}
+			}
+		}
+	}
+}
+
+// causes returns the causes of which others have reported that peers were lost.
+func (c *crowd) causes(t *testing.T, victims []string, since time.Time) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for _, e := range c.elruns {
+		if e == nil {
+			continue
+		}
+		for _, ev := range process.After[event.Lost](e.Read(t).Events, since) {
+			if body := ev.Body.(event.Lost); slices.Contains(victims, body.Who) && !slices.Contains(victims, ev.Peer) && body.Cause != "" {
+				all[body.Cause]++
+			}
+		}
+	}
+	return all
+}
+
+// Of 32 peers on eight hosts, in the short form of six on three, those are out within two seconds that are stopped, or whose host falls
+// silent, and the cause is told. Nobody else is out.
+func TestDetectMany(t *testing.T) {
+	parallel(t)
+	hosts, per := pick(3, 8), pick(2, 4)
+	counts := slices.Repeat([]int{per}, hosts)
+	set := crowded(60, hosts*per)
+	set.flags = []string{"--restart", "1000"} // who is stopped is killed
+	c := newCrowd(t, newLab(t, hosts), set, counts...)
+	for _, f := range faults() {
+		var all []time.Duration
+		for run := range times(1, 8) {
+			all = append(all, c.detect(t, f, run%hosts))
+		}
+		slices.Sort(all)
+		t.Logf("%-10s  %d times: out after p50 %4d ms, worst %4d ms", f.name, len(all),
+			all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
+	}
+	c.finish(t)
+}
+
+// detect makes a fault and returns how long it took until all others had a view without the
+// victims: the first peer of the host if that is stopped, or else all peers of it.
+func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
+	t.Helper()
+	ids := c.untilWhole(t, time.Now())
+	victims := slices.Collect(maps.Values(ids[host]))
+	if f.name == "stopped" {
+		victims = []string{ids[host][0]}
+	}
+	at := time.Now()
+	f.strike(t, c.job, host)
+	struck := time.Now()
+	took := c.outAfter(t, ids, victims, struck)
+	if took > detection && flagged[bool]("long") { // the load of the machine is in it
+		t.Errorf("%s host %d: out after %v, want at most %v", f.name, host, took, detection)
+	}
+	causes := c.causes(t, victims, at)
+	if len(causes) == 0 {
+		t.Errorf("%s host %d: nobody tells the cause", f.name, host)
+	}
+	c.untilSteps(t, others(len(ids), host))
+	f.heal(t, c.job, host)
+	healed := time.Now()
+	c.untilWhole(t, healed)
+	c.onlyOut(t, ids, victims, at)
+	t.Logf("%-10s  host %d: out after %4d ms, %v, whole %4d ms after it is heard again", f.name, host,
+		took.Milliseconds(), causes, time.Since(healed).Milliseconds())
+	return took
+}
+
+// One of 64 and of 256 peers on 16 hosts, in the short form of five on as many, is killed, one joins from another host, and the cable of one host
+// is pulled for a time. Nobody is put out but who was killed and those that nobody could hear, which
+// come back; each sample counts once, and the weights of each step are those of one process.
+func TestManyHosts(t *testing.T) {
+	parallel(t)
+	for _, per := range pick([]int{1}, []int{4, 16}) {
+		hosts := pick(5, 16)
+		t.Run(fmt.Sprint(hosts*per), func(t *testing.T) { manyHosts(t, hosts, per) })
+	}
+}
+
+// manyHosts is the test with so many peers on each of so many hosts.
+func manyHosts(t *testing.T, hosts, per int) {
+	t.Helper()
+	counts := append(slices.Repeat([]int{per}, hosts), 0)
+	l := newLab(t, hosts+1)
+	begun := time.Now()
+	c := newCrowd(t, l, crowded(pick(60, 240), hosts*per), counts...)
+	ids := c.untilWhole(t, time.Time{})
+	t.Logf("%d peers are together after %v", c.size(), time.Since(begun).Round(time.Millisecond))
+
+	killed := time.Now()
+	victim := []string{ids[1][0]}
+	process.Signal(t, c.peer(t, 1), syscall.SIGKILL)
+	t.Logf("killed: the others have a view without it after %v", c.outAfter(t, ids, victim, killed).Round(time.Millisecond))
+	c.counts[1]--
+
+	joined := time.Now()
+	c.join(t, hosts, 1, c.ticket(t, 0))
+	c.counts[hosts]++
+	c.untilWhole(t, joined)
+	c.onlyOut(t, ids, victim, killed)
+	t.Logf("joined: whole after %v", time.Since(joined).Round(time.Millisecond))
+
+	ids = c.untilWhole(t, time.Now())
+	cut, unheard := time.Now(), slices.Collect(maps.Values(ids[2]))
+	command(t, "", "ip", "-n", l.hub, "link", "set", "p2", "down")
+	t.Logf("cable pulled: the others have a view without it after %v", c.outAfter(t, ids, unheard, cut).Round(time.Millisecond))
+	c.untilSteps(t, others(hosts, 1, 2))
+	command(t, "", "ip", "-n", l.hub, "link", "set", "p2", "up")
+	back := time.Now()
+	c.untilWhole(t, back)
+	c.onlyOut(t, ids, unheard, cut)
+	t.Logf("cable back: whole after %v", time.Since(back).Round(time.Millisecond))
+	c.finish(t)
+}
