@@ -34,8 +34,9 @@ type Step struct {
 	SentBytes    int64    `json:"sent_bytes,omitempty"`   // of gradients, by this peer, if they were compressed
 	RawBytes     int64    `json:"raw_bytes,omitempty"`    // that it would have sent without compression
 	// OfLost lists what members that are gone have contributed to this step or the one
-	// before, and may not have reported themselves. Every member lists them, so who adds
-	// up microbatches takes those of each (peer, step) once.
+	// before, and may not have reported themselves; at the last step of a job also the part
+	// of the next rank, which no later step could tell of. Several members list the same, so
+	// who adds up microbatches takes those of each (peer, step) once.
 	OfLost []Contribution `json:"of_lost,omitempty"`
 }
 
@@ -205,7 +206,7 @@ func (Stall) Name() string { return "stall" }
 // Path says how data reaches a peer.
 type Path struct {
 	Who       string `json:"who"`
-	Kind      string `json:"kind"` // shm, unix, direct, p2p, relay
+	Kind      string `json:"kind"` // shm, unix, direct, p2p, relay, or mem within a process
 	Addr      string `json:"addr"`
 	Encrypted bool   `json:"encrypted"`
 	Why       string `json:"why,omitempty"` // it is no better, if better was tried

@@ -110,7 +110,8 @@
 // # The ledger
 //
 // The event log accounts for every sample: each microbatch of each stable step is in the
-// entry of one (peer, step), written by that peer, or by others where it is gone.
+// entry of one (peer, step), written by that peer, or by others where it is gone. The part of
+// the last step, of which no later entry tells, is also written by the peer before it in the ranks.
 // Microbatches that a peer computed a second time are counted as recomputed. That is 0
 // through every death: only a peer that was put out or ran out of memory throws away
 // what it has computed.

@@ -155,7 +155,8 @@ func (j *job) finished() bool {
 // endAlone brings a job to its end at a peer that has committed the last step and gets
 // no further session: that is no error of the job. The step is not reported unless it was
 // stable before: if the others were cut off, and not killed, they may have lacked this
-// peer's part of the tail, and commit the step with other shares.
+// peer's part of the tail, and commit the step with other shares. If it was stable to one of them
+// this peer's part is in a report of theirs.
 func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err

@@ -43,12 +43,16 @@ func (p *reporter) advance(was, o outcome) {
 
 // stable takes note that all members of a view, of which this peer is one, have committed the
 // last step, whose outcome is o. It reports the step once, and returns whether it was the first
-// time. own is this peer's part of the last step that it has contributed to.
-func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work) (fresh bool) {
+// time. own is this peer's part of the last step that it has contributed to. final says that the
+// job has no further step.
+func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, final bool) (fresh bool) {
 	lost := p.unreported(o, v)
 	fresh = o.Step > p.reported
 	mine, took := o.share(self)
 	if took && fresh {
+		if final {
+			lost = withNext(lost, o, self)
+		}
 		p.report(o, mine, own, lost)
 	} else if lost != nil {
 		p.report(o, share{}, own, lost)
@@ -91,6 +95,20 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	lost := contributions(o, gone)
 	if p.before.Step == p.reported {
 		lost = append(contributions(p.before, goneSince), lost...)
+	}
+	return lost
+}
+
+// withNext adds the part of the peer behind self in the last outcome of a job to those of lost
+// peers. That peer may be gone before it has reported, or never hear that the step is stable, and
+// no later report names it.
+func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Contribution {
+	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == self })
+	next := o.Shares[(at+1)%len(o.Shares)].Peer
+	for _, c := range contributions(o, func(id elastic.ID) bool { return id == next && id != self }) {
+		if !slices.ContainsFunc(lost, func(l event.Contribution) bool { return l.Peer == c.Peer && l.Step == c.Step }) {
+			lost = append(lost, c)
+		}
 	}
 	return lost
 }

@@ -88,7 +88,7 @@ func TestReportsAreWhole(t *testing.T) {
 			v := viewOfPeers(alive)
 			heard := rapid.IntRange(1, len(alive)).Draw(t, "hear the tail")
 			for _, l := range alive[len(alive)-heard:] {
-				l.stable(o, v, l.id, work{})
+				l.stable(o, v, l.id, work{}, step == steps)
 			}
 			if heard < len(alive) { // the others hear another one, or are gone
 				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the tail")):]
@@ -97,7 +97,7 @@ func TestReportsAreWhole(t *testing.T) {
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {
-					l.stable(o, v, l.id, work{})
+					l.stable(o, v, l.id, work{}, step == steps)
 				}
 			}
 		}
@@ -128,6 +128,32 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 }
 
+// Of the last step no later report tells: one peer that does not hear that it is stable is reported
+// by another, which may be gone by then.
+func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
+	for n := 2; n <= 5; n++ {
+		for deaf := range n {
+			var all []*listener
+			for i := range n {
+				all = append(all, newListener(elastic.ID(fmt.Sprint("p", i))))
+			}
+			o := outcomeOfStep(1, all)
+			for i, l := range all {
+				if l.commit(o); i != deaf {
+					l.stable(o, viewOfPeers(all), l.id, work{}, true)
+				}
+			}
+			times := 0
+			for _, l := range all {
+				times += l.known[logged{all[deaf].id, 1}]
+			}
+			if times != 1 {
+				t.Errorf("%d peers: what rank %d has contributed is in the log %d times", n, deaf, times)
+			}
+		}
+	}
+}
+
 // A peer that is taken to a later state reports the step before, once, if it is older.
 func TestSupersededSteps(t *testing.T) {
 	a, b := newListener("a"), newListener("b")
@@ -148,7 +174,7 @@ func TestSupersededSteps(t *testing.T) {
 	}
 	// Whoever is gone since has perhaps not reported its part.
 	a.commit(outcomeOfStep(3, []*listener{a}))
-	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{})
+	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
 	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is between them
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}

@@ -142,8 +142,8 @@ func (j *job) learn(s *elastic.Session, slots []slot) error {
 	if found := j.step.audits.learn(s, j.state.committed(), slots); found != nil {
 		j.group.Emit(s.View.Epoch, j.state.committed(), found)
 	}
-	last := j.state.last
-	if last.Step > 0 && j.reporter.stable(last, s.View, s.View.Members[s.Rank].ID, j.step.work) {
+	last, self := j.state.last, s.View.Members[s.Rank].ID
+	if last.Step > 0 && j.reporter.stable(last, s.View, self, j.step.work, j.finished()) {
 		j.group.Stable(last.Step)
 		j.saver.stable(j.state, s.Rank == 0, j.finished())
 	}
