@@ -1,12 +1,17 @@
-// Package mem is the transport between goroutines of one process, for tests and
-// groups of one. It has no goroutines of its own, and works in synctest bubbles.
+// Package mem is the network between goroutines of one process, for tests and groups of
+// one. It works in synctest bubbles.
+//
+// Network is a carrier of package mesh, for the members of elastic groups in one process:
+//
+//	network := mem.NewNetwork()
+//	defer network.Close()
+//	g, err := elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), ...})
+//
+// New returns transports without a network, for those who only want the calls:
 //
 //	ts := mem.New(2)
 //	go ts[0].Send(ctx, 1, envelope, data)
 //	err := ts[1].Recv(ctx, 0, envelope, buf)
-//
-// Network gives the members of elastic groups in one process their control, data and bulk
-// planes.
 package mem
 
 import (

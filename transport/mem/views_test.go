@@ -21,7 +21,7 @@ func TestViews(t *testing.T) {
 					ends = append(ends, elastic.Endpoint{Self: self, Network: w.Member(self.ID)})
 				}
 				return ends
-			}, networktest.Options{Kill: func(e elastic.Endpoint) { w.Kill(e.Self.ID) }, Bubble: bubble})
+			}, networktest.Options{Kill: func(e elastic.Endpoint) { w.Kill(e.Self.ID) }, Bubble: bubble, Views: 1000})
 		})
 	}
 }

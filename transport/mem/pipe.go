@@ -1,0 +1,211 @@
+package mem
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/transport/mesh"
+)
+
+// pipeSize is how many bytes a pipe holds before who writes waits.
+const pipeSize = 64 << 10
+
+// pipe carries bytes one way. It has no goroutine.
+type pipe struct {
+	mu    sync.Mutex
+	moved *sync.Cond // something below has changed
+	buf   []byte     // what nobody has read yet begins at first
+	first int
+	end   error // what who reads gets behind buf
+	stuck error // what who writes gets
+
+	reading, writing deadline
+}
+
+// deadline is until when one side may wait.
+type deadline struct {
+	over  bool
+	timer *time.Timer
+	turn  int // counts settings, so that a timer that is late changes nothing
+}
+
+func newPipe() *pipe {
+	p := &pipe{}
+	p.moved = sync.NewCond(&p.mu)
+	return p
+}
+
+// read is io.Reader's.
+func (p *pipe) read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch {
+		case p.reading.over:
+			return 0, os.ErrDeadlineExceeded
+		case len(b) == 0:
+			return 0, nil
+		case p.first < len(p.buf):
+			n := copy(b, p.buf[p.first:])
+			if p.first += n; p.first == len(p.buf) {
+				p.buf, p.first = p.buf[:0], 0
+			}
+			p.moved.Broadcast()
+			return n, nil
+		case p.end != nil:
+			return 0, p.end
+		}
+		p.moved.Wait()
+	}
+}
+
+// write writes two slices one after the other.
+func (p *pipe) write(head, body []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	done := 0
+	for {
+		switch {
+		case p.stuck != nil:
+			return done, p.stuck
+		case p.writing.over:
+			return done, os.ErrDeadlineExceeded
+		}
+		n := p.takeLocked(head)
+		head = head[n:]
+		m := 0
+		if len(head) == 0 {
+			m = p.takeLocked(body)
+			body = body[m:]
+		}
+		if done += n + m; n+m > 0 {
+			p.moved.Broadcast()
+		}
+		if len(head)+len(body) == 0 {
+			return done, nil
+		}
+		p.moved.Wait()
+	}
+}
+
+// takeLocked adds what there is room for.
+func (p *pipe) takeLocked(b []byte) int {
+	n := min(len(b), pipeSize-(len(p.buf)-p.first))
+	if p.first > 0 && len(p.buf)+n > cap(p.buf) {
+		p.buf = p.buf[:copy(p.buf, p.buf[p.first:])]
+		p.first = 0
+	}
+	p.buf = append(p.buf, b[:n]...)
+	return n
+}
+
+// change changes the state under the lock and wakes who waits.
+func (p *pipe) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	p.moved.Broadcast()
+}
+
+// set sets a deadline of the pipe.
+func (p *pipe) set(d *deadline, t time.Time) {
+	p.change(func() {
+		if d.timer != nil {
+			d.timer.Stop()
+			d.timer = nil
+		}
+		d.turn++
+		turn, left := d.turn, time.Until(t)
+		if d.over = !t.IsZero() && left <= 0; d.over || t.IsZero() {
+			return
+		}
+		d.timer = time.AfterFunc(left, func() {
+			p.change(func() { d.over = d.over || d.turn == turn })
+		})
+	})
+}
+
+// close ends a pipe for who reads, behind what is in it, and for who writes. An end that is none
+// in good order stays.
+func (p *pipe) close(end, stuck error) {
+	p.change(func() {
+		if p.end == nil || p.end == io.EOF {
+			p.end = end
+		}
+		p.stuck = cmp.Or(p.stuck, stuck)
+		for _, d := range []*deadline{&p.reading, &p.writing} {
+			if d.timer != nil {
+				d.timer.Stop()
+			}
+		}
+	})
+}
+
+// drop throws away what nobody has read.
+func (p *pipe) drop() { p.change(func() { p.buf, p.first = nil, 0 }) }
+
+// errPipe: the other side of the stream does not read any more.
+var errPipe = errors.New("the other side has closed the stream")
+
+// stream is one end of two pipes. It implements mesh.Stream.
+type stream struct {
+	in, out *pipe
+	*wire
+	self int // which end of the wire this is
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(b []byte) (int, error) { return s.in.read(b) }
+
+// Write implements io.Writer.
+func (s *stream) Write(b []byte) (int, error) { return s.out.write(b, nil) }
+
+// WriteTwo implements mesh.TwoWriter.
+func (s *stream) WriteTwo(head, body []byte) error {
+	_, err := s.out.write(head, body)
+	return err
+}
+
+// CloseWrite implements mesh.Stream.
+func (s *stream) CloseWrite() error {
+	s.out.close(io.EOF, net.ErrClosed)
+	return nil
+}
+
+// Close implements mesh.Stream.
+func (s *stream) Close() error {
+	s.out.close(io.EOF, net.ErrClosed)
+	s.in.close(net.ErrClosed, errPipe)
+	s.in.drop()
+	s.forget()
+	return nil
+}
+
+// Reset implements mesh.Stream. At a member that has left it is as the end of a process: what was
+// written before can be read.
+func (s *stream) Reset() error {
+	s.out.close(mesh.ErrReset, net.ErrClosed)
+	s.in.close(net.ErrClosed, mesh.ErrReset)
+	s.in.drop()
+	if !s.forget() {
+		s.out.drop()
+	}
+	return nil
+}
+
+// SetReadDeadline implements mesh.Stream.
+func (s *stream) SetReadDeadline(t time.Time) error {
+	s.in.set(&s.in.reading, t)
+	return nil
+}
+
+// SetWriteDeadline implements mesh.Stream.
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.out.set(&s.out.writing, t)
+	return nil
+}
