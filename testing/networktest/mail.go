@@ -11,6 +11,7 @@ import (
 type mail struct {
 	mu    sync.Mutex
 	came  map[elastic.ID][][]byte
+	lost  int           // ends of connections
 	fresh chan struct{} // closed, and made anew, when one has come
 }
 
@@ -19,15 +20,29 @@ func newMail() *mail { return &mail{came: make(map[elastic.ID][][]byte), fresh: 
 // read takes in events until the network ends.
 func (m *mail) read(events <-chan elastic.PeerEvent) {
 	for e := range events {
-		if e.Kind != elastic.PeerMessage {
-			continue
-		}
-		m.mu.Lock()
+		m.take(e)
+	}
+}
+
+// take takes in one event.
+func (m *mail) take(e elastic.PeerEvent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch e.Kind {
+	case elastic.PeerDown:
+		m.lost++
+	case elastic.PeerMessage:
 		m.came[e.Peer] = append(m.came[e.Peer], e.Data)
 		close(m.fresh)
 		m.fresh = make(chan struct{})
-		m.mu.Unlock()
 	}
+}
+
+// losses returns how often a peer was found to be gone.
+func (m *mail) losses() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lost
 }
 
 // next waits for a letter of a sender.

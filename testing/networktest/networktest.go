@@ -32,6 +32,9 @@ type Options struct {
 	// Kill ends one endpoint as the death of its process does. Where it is nil the others of a
 	// network do not see such deaths, and no test has any.
 	Kill func(elastic.Endpoint)
+	// Break ends the streams of views between two endpoints, while others between them stay. Where
+	// it is nil nothing does that.
+	Break func(a, b elastic.Endpoint)
 	// Bubble runs each subtest in a synctest bubble. Goroutines blocked on real I/O are not
 	// possible there.
 	Bubble bool
@@ -77,7 +80,10 @@ func runOne(t *testing.T, c check, make func(t *testing.T, n int) []elastic.Endp
 	defer cancel()
 	var readers sync.WaitGroup
 	t.Cleanup(readers.Wait)
-	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill}
+	g := &group{ctx: ctx, ends: make(t, c.ranks), kill: o.Kill, cut: o.Break, atOnce: 8 * time.Second}
+	if o.Bubble { // where it is not the machine that takes its time
+		g.atOnce = 100 * time.Millisecond
+	}
 	for _, e := range g.ends {
 		events, m := e.Network.Events(), newMail()
 		readers.Go(func() { m.read(events) })
@@ -96,7 +102,17 @@ type group struct {
 	members []elastic.Member // of ends
 	mail    []*mail          // of ends
 	kill    func(elastic.Endpoint)
+	cut     func(a, b elastic.Endpoint)
+	atOnce  time.Duration // how long may take what takes no time
 	last    elastic.View
+}
+
+// soon returns an error if something that waits for nothing took long.
+func (g *group) soon(what string, began time.Time) error {
+	if d := time.Since(began); d > g.atOnce {
+		return fmt.Errorf("%s after %v, want at most %v", what, d, g.atOnce)
+	}
+	return nil
 }
 
 // next returns the view after the last one. order lists the endpoints by rank; none stands

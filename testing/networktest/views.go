@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/transport/mailbox"
 )
 
 // checks lists all subtests.
@@ -22,6 +24,7 @@ func checks(o Options) []check {
 		{"blocked send is revoked", 3, blockedSend},
 		{"late messages", 2, lateMessages},
 		{"closed behind messages", 2, closedBehind},
+		{"closed behind a full mailbox", 2, closedBehindFull},
 		{"revoked while others enter", 3, revokedWhileEntering},
 		{"entering is given up", 3, givenUp},
 		{"a member does not enter", 3, missing},
@@ -32,6 +35,9 @@ func checks(o Options) []check {
 	}
 	if o.Kill != nil {
 		all = append(all, check{"a member dies while others enter", 3, dies})
+	}
+	if o.Break != nil {
+		all = append(all, check{"a lane is lost while control lives", 3, laneLost})
 	}
 	return all
 }
@@ -88,10 +94,10 @@ func comeAndGo(g *group) error {
 
 // large is the length of a message that does not fit into the buffers of a connection, nor many
 // of them into a mailbox.
-const large = 16 << 20
+const large = 64 << 20
 
-// blockedSend revokes a view in the middle of a message that nobody takes. Send returns, its
-// buffer is free, and the next view is not disturbed by the rest of the message.
+// blockedSend revokes a view in the middle of a message that nobody takes. Send returns at once,
+// its buffer is free, and the next view is not disturbed by the rest of the message.
 func blockedSend(g *group) error {
 	v := g.next()
 	ts, err := g.enter(v)
@@ -108,11 +114,13 @@ func blockedSend(g *group) error {
 		sent <- err
 	}()
 	errs := []error{g.works(v, ts)} // while it is blocked
+	began := time.Now()
 	ts[2].Revoke(errors.New("enough"))
 	var abort *transport.AbortError
 	if err := <-sent; !errors.As(err, &abort) || abort.Rank != 2 {
 		errs = append(errs, fmt.Errorf("a blocked send ended with %v, want that rank 2 has aborted", err))
 	}
+	errs = append(errs, g.soon("a blocked send ended", began))
 	for i := range buf {
 		buf[i] = 0xff
 	}
@@ -183,6 +191,68 @@ func closedBehind(g *group) error {
 		return nil
 	})
 	return errors.Join(sent, ts[1].Close(), g.worksOnce(g.next()))
+}
+
+// closedBehindFull closes a rank behind more messages than the other's mailbox takes, before that
+// takes any of them.
+func closedBehindFull(g *group) error {
+	v := g.next()
+	ts, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	sizes := slices.Repeat([]int{mailbox.DefaultLimit / 64}, 64)
+	sizes = append(sizes, slices.Repeat([]int{1000}, 16)...)
+	for i, n := range sizes {
+		if err := ts[0].Send(g.ctx, 1, envelope(uint32(i)), slices.Repeat([]byte{byte(i)}, n)); err != nil {
+			return errors.Join(err, closeAll(ts))
+		}
+	}
+	began := time.Now()
+	errs := []error{ts[0].Close(), g.soon("a rank was closed", began)}
+	for i, n := range slices.Backward(sizes) {
+		got := make([]byte, n)
+		if err := ts[1].Recv(g.ctx, 0, envelope(uint32(i)), got); err != nil || got[0] != byte(i) || got[n-1] != byte(i) {
+			errs = append(errs, fmt.Errorf("message %d of %d: %x ... %x, %w", i, len(sizes), got[0], got[n-1], err))
+			break
+		}
+	}
+	return errors.Join(append(errs, ts[1].Close(), g.worksOnce(g.next()))...)
+}
+
+// laneLost breaks what two ranks have for a view. All are told, letters between the two go on, no
+// member is taken for dead, and the next view works.
+func laneLost(g *group) error {
+	v := g.next()
+	ts, err := g.enter(v)
+	if err != nil {
+		return err
+	}
+	errs := []error{g.works(v, ts), g.greet(0, 1), g.greet(1, 0)}
+	g.cut(g.ends[0], g.ends[1])
+	errs = append(errs, each(3, func(rank int) error {
+		var lost *collective.PeerError
+		err := ts[rank].Recv(g.ctx, (rank+1)%3, envelope(9), make([]byte, 1))
+		if !errors.As(err, &lost) || lost.Rank > 1 {
+			return fmt.Errorf("rank %d: %v, want the loss of rank 0 or 1", rank, err)
+		}
+		return nil
+	}), g.greet(0, 1), g.greet(1, 0), closeAll(ts), g.worksOnce(g.next()))
+	if n := g.mail[0].losses() + g.mail[1].losses(); n > 0 {
+		errs = append(errs, fmt.Errorf("%d members were taken for dead", n))
+	}
+	return errors.Join(errs...)
+}
+
+// greet sends a letter from one endpoint to another, and waits for it there.
+func (g *group) greet(from, to int) error {
+	if err := g.ends[from].Network.Send(g.ctx, g.members[to].ID, []byte("greetings")); err != nil {
+		return err
+	}
+	if got, err := g.mail[to].next(g.ctx, g.members[from].ID); err != nil || string(got) != "greetings" {
+		return fmt.Errorf("%d got %q of %d: %w", to, got, from, err)
+	}
+	return nil
 }
 
 // revokedWhileEntering has each set of ranks enter a view and revoke it at once, while the

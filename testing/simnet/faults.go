@@ -218,16 +218,16 @@ func (n *Network) spread(m *node) {
 	}
 }
 
-// Reset breaks all connections between two members, as a firewall that loses its state:
-// both see it, and may connect again.
-func (n *Network) Reset(a, b elastic.ID) {
+// Reset breaks all connections between two members, on the planes named, as a firewall that
+// loses its state: both see it, and may connect again.
+func (n *Network) Reset(a, b elastic.ID, planes ...Plane) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	x, y := n.nodes[a], n.nodes[b]
 	if x == nil || y == nil || x.dead != nil || y.dead != nil {
 		return
 	}
-	for p := range planes {
+	for _, p := range all(planes) {
 		x.losesLocked(y, p)
 		y.losesLocked(x, p)
 	}

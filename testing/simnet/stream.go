@@ -203,20 +203,19 @@ func (s *stream) receive(c chunk) {
 }
 
 // SetReadDeadline implements mesh.Stream.
-func (s *stream) SetReadDeadline(t time.Time) error {
-	s.node.net.mu.Lock()
-	defer s.node.net.mu.Unlock()
-	s.readLimit = t
-	s.readable.Broadcast()
-	return nil
-}
+func (s *stream) SetReadDeadline(t time.Time) error { return s.setLimit(&s.readLimit, t, &s.readable) }
 
 // SetWriteDeadline implements mesh.Stream.
 func (s *stream) SetWriteDeadline(t time.Time) error {
+	return s.setLimit(&s.writeLimit, t, &s.writable)
+}
+
+// setLimit sets a deadline and lets who waits look again.
+func (s *stream) setLimit(limit *time.Time, t time.Time, c *sync.Cond) error {
 	s.node.net.mu.Lock()
 	defer s.node.net.mu.Unlock()
-	s.writeLimit = t
-	s.writable.Broadcast()
+	*limit = t
+	c.Broadcast()
 	return nil
 }
 

@@ -20,7 +20,11 @@ func TestViews(t *testing.T) {
 			networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
 				b = newBench(t, n, simnet.Config{Seed: 1, Link: link})
 				return b.ends
-			}, networktest.Options{Kill: func(e elastic.Endpoint) { b.Kill(e.Self.ID) }, Bubble: true})
+			}, networktest.Options{
+				Kill:   func(e elastic.Endpoint) { b.Kill(e.Self.ID) },
+				Break:  func(x, y elastic.Endpoint) { b.Reset(x.Self.ID, y.Self.ID, simnet.Data) },
+				Bubble: true,
+			})
 		})
 	}
 }

@@ -103,6 +103,7 @@ type carrier struct {
 // wire is what the two ends of a stream have in common.
 type wire struct {
 	ends [2]*carrier
+	kind mesh.Kind
 }
 
 // ID implements mesh.Carrier.
@@ -137,7 +138,7 @@ func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.St
 		return nil, fmt.Errorf("%w: the member has left", elastic.ErrGone)
 	}
 	there, back := newPipe(), newPipe()
-	between := &wire{[2]*carrier{c, other}}
+	between := &wire{[2]*carrier{c, other}, k}
 	near := &stream{in: back, out: there, wire: between, self: 0}
 	far := &stream{in: there, out: back, wire: between, self: 1}
 	c.open[near], other.open[far] = true, true
@@ -152,14 +153,17 @@ func (c *carrier) leave() {
 	c.left = true
 }
 
+// streams returns the streams that have not ended.
+func (c *carrier) streams() map[*stream]bool {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	return maps.Clone(c.open)
+}
+
 // Close implements mesh.Carrier.
 func (c *carrier) Close() error {
 	c.leave()
-	w := c.network
-	w.mu.Lock()
-	open := maps.Clone(c.open)
-	w.mu.Unlock()
-	for s := range open {
+	for s := range c.streams() {
 		_ = s.Reset()
 	}
 	close(c.gone)

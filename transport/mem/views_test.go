@@ -21,7 +21,7 @@ func TestViews(t *testing.T) {
 					ends = append(ends, elastic.Endpoint{Self: self, Network: w.Member(self.ID)})
 				}
 				return ends
-			}, networktest.Options{Kill: func(e elastic.Endpoint) { w.Kill(e.Self.ID) }, Bubble: bubble, Views: 1000})
+			}, networktest.Options{Kill: func(e elastic.Endpoint) { w.Kill(e.Self.ID) }, Break: func(a, b elastic.Endpoint) { w.Break(a.Self.ID, b.Self.ID) }, Bubble: bubble, Views: 1000})
 		})
 	}
 }

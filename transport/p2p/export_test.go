@@ -1,6 +1,13 @@
 package p2p
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/elrun/elrun/elastic"
+)
 
 // SetHandshakeTime sets how long whoever has connected to a host may take until it is known
 // who it is.
@@ -9,3 +16,19 @@ func SetHandshakeTime(cfg *Config, d time.Duration) { cfg.handshake = d }
 // OnLoopback lets relays take loopback for a network, and if punch is set also those who look for
 // ways through routers.
 func OnLoopback(cfg *Config, punch bool) { cfg.loopback, cfg.punch = true, punch }
+
+// Break resets the libp2p streams of views with a peer.
+func Break(h *Host, peer elastic.ID) error {
+	id, err := idOf(string(peer))
+	if err != nil {
+		return err
+	}
+	for _, c := range h.swarm.ConnsToPeer(id) {
+		for _, s := range c.GetStreams() {
+			if slices.Contains([]protocol.ID{dataProtocol, urgentProtocol}, s.Protocol()) {
+				_ = s.Reset()
+			}
+		}
+	}
+	return nil
+}

@@ -16,6 +16,9 @@ import (
 func TestViews(t *testing.T) {
 	for name, cfg := range paths() {
 		o := networktest.Options{Kill: func(e elastic.Endpoint) { _ = e.Network.(*p2p.Host).Close() }}
+		if cfg.Path == "p2p" { // else data has connections of its own
+			o.Break = func(a, b elastic.Endpoint) { _ = p2p.Break(a.Network.(*p2p.Host), b.Self.ID) }
+		}
 		if cfg.Transport == "quic" {
 			o.Kill = nil // nothing tells that nobody listens at a UDP port any more
 		}
