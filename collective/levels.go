@@ -253,11 +253,11 @@ func (l *levels[T]) lend(v []byte) shm.Ref {
 // the call fails, so that nothing else is ever read there.
 func (l *levels[T]) read(in []byte, ref shm.Ref) error {
 	lane := l.level.local.lane
-	lent, ok := lane.Lent(0, ref, len(in))
+	lent, ok := lane.ArenaBytes(0, ref, len(in))
 	if !ok {
 		return fmt.Errorf("rank %d of the transport lends %d bytes at %#x, where it has none", lane.ranks[0], len(in), uint64(ref))
 	}
-	head, tail := ref.Edges(len(in))
+	head, tail := ref.PageEdges(len(in))
 	copy(in[head:len(in)-tail], lent[head:])
 	l.lent = true
 	return nil
@@ -269,7 +269,7 @@ func besides(ref shm.Ref, v []byte, do func(part []byte) error) error {
 	if ref == 0 {
 		return do(v)
 	}
-	head, tail := ref.Edges(len(v))
+	head, tail := ref.PageEdges(len(v))
 	for _, part := range [][]byte{v[:head], v[len(v)-tail:]} {
 		if len(part) == 0 {
 			continue

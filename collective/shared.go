@@ -177,8 +177,8 @@ func refs[T Number](o *operation, dst, src []T) shm.Refs {
 
 // folding is how the ranks fold in memory: by their order, so that a reduction need only
 // be associative.
-func folding[T Number](red Reduction[T]) shm.Folding[T] {
-	return shm.Folding[T]{Two: red.Fold, All: red.FoldAll}
+func folding[T Number](red Reduction[T]) shm.Reducer[T] {
+	return shm.Reducer[T]{Pair: red.Fold, All: red.FoldAll}
 }
 
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
@@ -189,7 +189,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 		}
 		r := refs(o, dst, src)
 		l.PostVectors(h, kernel.Bytes(src), r)
-		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Fold: folding(red)}
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: folding(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
 		if err != nil && r.Dst != 0 { // who has seen the post may go on to write there
 			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
@@ -203,7 +203,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 }
 
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Fold: folding(red)}
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: folding(red)}
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return shm.AllReduce(l, v, root)
@@ -215,7 +215,7 @@ func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root i
 }
 
 func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Fold: folding(red)}
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: folding(red)}
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
 		return shm.ReduceScatter(l, v)
@@ -252,6 +252,6 @@ func broadcastShared[T Number](o *operation, buf []T, root int) error {
 func meetShared(o *operation) error {
 	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})
-		return l.Meet()
+		return l.AwaitAll()
 	})
 }

@@ -9,10 +9,10 @@ type Copying struct {
 	// caches and are not soon read again, though each copy may be of a block of them: without
 	// it such a block is read from memory before it is overwritten. For all others it is
 	// slower, often several times.
-	Past bool
+	NonTemporal bool
 	// Claim takes the cache lines of the source away from other cores while they are read,
 	// for whoever writes there next on this one: it would wait for each of them.
-	Claim bool
+	Prefetchw bool
 	// Next is what this core reads after the copy: as much of each as is copied is fetched
 	// meanwhile into its second cache. While bytes go to memory others can come from there.
 	Next [2][]byte
@@ -25,7 +25,7 @@ func (c *Copying) copy(l level, dst, src []byte) {
 	if len(dst) != len(src) {
 		panic(fmt.Sprintf("kernel: Copy: %d bytes to %d", len(src), len(dst)))
 	}
-	if !c.Past && !c.Claim || !copyVectors(l, c, dst, src) {
+	if !c.NonTemporal && !c.Prefetchw || !copyVectors(l, c, dst, src) {
 		copy(dst, src)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // ways are all that Copying can be, but for what it fetches.
 func ways() []Copying {
-	return []Copying{{}, {Past: true}, {Claim: true}, {Past: true, Claim: true}}
+	return []Copying{{}, {NonTemporal: true}, {Prefetchw: true}, {NonTemporal: true, Prefetchw: true}}
 }
 
 // Every length and alignment, in every way at every level, with less and with more to fetch than
@@ -26,7 +26,7 @@ func TestCopying(t *testing.T) {
 				before := bytes.Clone(memory)
 				how.copy(l, dst, src)
 				if !bytes.Equal(dst, src) {
-					t.Fatalf("%v, past %v, claim %v: %d bytes come out as others", l, how.Past, how.Claim, n)
+					t.Fatalf("%v, past %v, claim %v: %d bytes come out as others", l, how.NonTemporal, how.Prefetchw, n)
 				}
 				checkAround(t, memory, before, dst)
 			}
@@ -38,10 +38,10 @@ func TestCopyingMisuse(t *testing.T) {
 	for _, how := range ways() {
 		src, dst := make([]byte, 100), make([]byte, 100)
 		if n := testing.AllocsPerRun(10, func() { how.Copy(dst, src) }); n != 0 {
-			t.Errorf("past %v, claim %v: %v allocations", how.Past, how.Claim, n)
+			t.Errorf("past %v, claim %v: %v allocations", how.NonTemporal, how.Prefetchw, n)
 		}
 		if panicOf(func() { how.Copy(dst[:99], src) }) == "" {
-			t.Errorf("past %v, claim %v: lengths differ: no panic", how.Past, how.Claim)
+			t.Errorf("past %v, claim %v: lengths differ: no panic", how.NonTemporal, how.Prefetchw)
 		}
 	}
 }

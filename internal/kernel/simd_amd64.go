@@ -282,8 +282,8 @@ func copyVectors(l level, how *Copying, dst, src []byte) bool {
 		after: unsafe.Pointer(unsafe.SliceData(how.Next[1])),
 		ahead: len(how.Next[0]),
 		more:  len(how.Next[1]),
-		claim: how.Claim,
-		past:  how.Past,
+		claim: how.Prefetchw,
+		past:  how.NonTemporal,
 	})
 	return true
 }

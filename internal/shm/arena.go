@@ -13,36 +13,36 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// pageSize is what allocations are rounded up to, and what Abandon takes out; larger pages
-// than this are not reserved in part.
+// pageSize is the unit of allocations and of Abandon. Huge pages are not in use, as they cannot be
+// reserved in part.
 const pageSize = 4 << 10
 
-// Arena is memory of one process from which it takes vectors that others of the host can
-// read and write. It is mapped as a whole and without pages; these come with Alloc. All
+// Arena is memory of one process from which it allocates vectors that the other processes of the
+// host can read and write. Its address space is mapped at once; Alloc reserves the pages. All
 // methods are safe for concurrent use.
 type Arena struct {
 	memory *Memory
-	base   uintptr // where the memory begins, also when it is not mapped any more
+	base   uintptr // address of the memory, also after it was unmapped
 	size   int
 	mu     sync.Mutex
-	taken  []span // in order, those that are dead included
-	held   int    // of these, as many that are not
+	spans  []span // allocated and retired ones, by address
+	live   int    // number of spans that are not retired
 	closed bool
 
-	some      atomic.Bool // that are abandoned
-	abandoned []span
+	anyAbandoned atomic.Bool // set before the first Abandon returns; spares Ref the lock
+	abandoned    []span
 }
 
 // span is a part of the arena, in bytes.
 type span struct {
 	first, end int
-	dead       bool // given back, and not to be taken again
+	retired    bool // freed after Abandon; its addresses are not used again
 }
 
-// overlaps reports whether the two have bytes in common.
+// overlaps reports whether the spans have bytes in common.
 func (s span) overlaps(t span) bool { return s.first < t.end && t.first < s.end }
 
-// NewArena makes an arena out of which at most size bytes can be taken at a time.
+// NewArena returns an arena from which size bytes can be allocated at a time.
 func NewArena(size int) (*Arena, error) {
 	m, err := newMemory(size)
 	if err != nil {
@@ -51,17 +51,18 @@ func NewArena(size int) (*Arena, error) {
 	return &Arena{memory: m, base: addressOf(m.Bytes()), size: len(m.Bytes())}, nil
 }
 
-// File is what the other processes give to Open.
+// File returns the file that other processes give to Open. The arena owns it.
 func (a *Arena) File() *os.File { return a.memory.File() }
 
-// Again maps the arena as another process would: what is abandoned is still there.
+// Again returns a second mapping of the arena, as another process has it: abandoned pages are still
+// in it.
 func (a *Arena) Again() (*Memory, error) { return a.memory.again() }
 
-// Bytes is the whole arena, for Attach.
+// Bytes returns the whole arena, for Attach.
 func (a *Arena) Bytes() []byte { return a.memory.Bytes() }
 
-// Alloc returns n bytes, zero, that begin at a page. They are not the garbage
-// collector's: they stay until Free.
+// Alloc returns n zero bytes that begin at a page. The garbage collector does not manage them: they
+// stay allocated until Free.
 func (a *Arena) Alloc(n int) ([]byte, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("shm: allocate %d bytes", n)
@@ -72,8 +73,8 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if a.closed {
 		return nil, fmt.Errorf("shm: allocate %d bytes: %w", n, os.ErrClosed)
 	}
-	first, at := 0, len(a.taken)
-	for i, s := range a.taken {
+	first, at := 0, len(a.spans)
+	for i, s := range a.spans {
 		if s.first-first >= size {
 			at = i
 			break
@@ -86,8 +87,8 @@ func (a *Arena) Alloc(n int) ([]byte, error) {
 	if err := a.memory.reserve(first, size); err != nil {
 		return nil, err
 	}
-	a.taken = slices.Insert(a.taken, at, span{first: first, end: first + size})
-	a.held++
+	a.spans = slices.Insert(a.spans, at, span{first: first, end: first + size})
+	a.live++
 	return a.memory.Bytes()[first : first+n : first+size], nil
 }
 
@@ -97,47 +98,46 @@ func Alloc[T dtype.Number](a *Arena, n int) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return of[T](b), nil
+	return viewAs[T](b), nil
 }
 
-// Free gives back what Alloc returned. Nobody may use it any more, at other processes
-// neither.
+// Free frees a result of Alloc. No process may use it any more.
 func (a *Arena) Free(b []byte) error {
 	offset, ok := a.offset(b)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.taken, func(s span) bool { return s.first == offset && !s.dead })
+	i := slices.IndexFunc(a.spans, func(s span) bool { return s.first == offset && !s.retired })
 	if !ok || i < 0 {
-		return errors.New("shm: free what was not allocated here")
+		return errors.New("shm: free of memory that was not allocated in this arena")
 	}
-	a.held--
-	if a.closed && a.held == 0 {
+	a.live--
+	if a.closed && a.live == 0 {
 		return a.memory.Close()
 	}
-	s := &a.taken[i]
+	s := &a.spans[i]
 	var err error
 	if a.isAbandoned(*s) {
-		s.dead = true
+		s.retired = true
 		a.abandoned = slices.DeleteFunc(a.abandoned, s.overlaps)
-		err = a.memory.detach(s.first, s.end-s.first) // what was written there since goes as well
+		err = a.memory.detach(s.first, s.end-s.first) // also frees its private pages
 	}
 	err = errors.Join(err, a.memory.release(s.first, s.end-s.first))
-	if !s.dead {
-		a.taken = slices.Delete(a.taken, i, i+1)
+	if !s.retired {
+		a.spans = slices.Delete(a.spans, i, i+1)
 	}
 	return err
 }
 
-// Abandon takes the whole pages of b, a part of what Alloc returned or ordinary memory, out of
-// the arena: other processes may go on to write to them, and it is not seen here. What they
-// had is lost. From then on b is ordinary memory, and has no Ref, nor has anything that is
-// partly in these pages. Free takes it like any other, but its place is not taken again.
+// Abandon takes the pages that b fills out of the arena: writes of other processes to them are not
+// seen here any more. Their content is lost. From then on b is ordinary memory: Ref returns 0 for
+// it and for every vector that overlaps these pages. b is a part of a result of Alloc; for other
+// memory Abandon does nothing. Free still frees it, but its addresses are not used again.
 func (a *Arena) Abandon(b []byte) error {
 	offset, ok := a.offset(b)
 	if !ok {
 		return nil
 	}
-	head, tail := Ref(offset + 1).Edges(len(b))
+	head, tail := Ref(offset + 1).PageEdges(len(b))
 	s := span{first: offset + head, end: offset + len(b) - tail}
 	if s.first == s.end {
 		return nil
@@ -145,40 +145,40 @@ func (a *Arena) Abandon(b []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.abandoned = append(a.abandoned, s)
-	a.some.Store(true)
+	a.anyAbandoned.Store(true)
 	return a.memory.detach(s.first, s.end-s.first)
 }
 
-// Has reports whether b lies in the arena, or did before it was abandoned.
+// Has reports whether b lies in the arena's addresses, abandoned or not.
 func (a *Arena) Has(b []byte) bool {
 	_, ok := a.offset(b)
 	return ok
 }
 
-// Freed reports whether b lies in the arena, and not in what is allocated there.
+// Freed reports whether b lies in the arena outside its allocations, as after Free.
 func (a *Arena) Freed(b []byte) bool {
 	offset, ok := a.offset(b)
 	return ok && len(b) > 0 && !a.isTaken(span{first: offset, end: offset + len(b)})
 }
 
-// isTaken reports whether a span lies in one that is allocated.
+// isTaken reports whether a span lies in an allocation.
 func (a *Arena) isTaken(s span) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.ContainsFunc(a.taken, func(t span) bool {
-		return !t.dead && t.first <= s.first && s.end <= t.end
+	return slices.ContainsFunc(a.spans, func(t span) bool {
+		return !t.retired && t.first <= s.first && s.end <= t.end
 	})
 }
 
 func (a *Arena) isAbandoned(s span) bool { return slices.ContainsFunc(a.abandoned, s.overlaps) }
 
-// Ref says where b lies, for at of another process; 0 if it is not in the arena.
+// Ref returns the position of b, by which other processes find it; 0 if b is not in the arena.
 func (a *Arena) Ref(b []byte) Ref {
 	offset, ok := a.offset(b)
 	if !ok || len(b) == 0 {
 		return 0
 	}
-	if a.some.Load() {
+	if a.anyAbandoned.Load() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.isAbandoned(span{first: offset, end: offset + len(b)}) {
@@ -198,8 +198,7 @@ func (a *Arena) offset(b []byte) (int, bool) {
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// at returns n bytes at a Ref in the memory of a rank's arena; false if there are not
-// that many.
+// at returns n bytes at r in the memory of an arena; false if the arena does not have them.
 func at(memory []byte, r Ref, n int) ([]byte, bool) {
 	if r == 0 || uint64(r-1) > uint64(len(memory)) || uint64(n) > uint64(len(memory))-uint64(r-1) {
 		return nil, false
@@ -207,7 +206,7 @@ func at(memory []byte, r Ref, n int) ([]byte, bool) {
 	return memory[r-1:][:n:n], true
 }
 
-// Close ends the arena. It stays mapped until all that was taken from it is free.
+// Close ends the arena. Its memory stays mapped until all allocations are freed.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,7 +214,7 @@ func (a *Arena) Close() error {
 		return nil
 	}
 	a.closed = true
-	if a.held > 0 {
+	if a.live > 0 {
 		return nil
 	}
 	return a.memory.Close()

@@ -17,7 +17,7 @@ func TestCacheSize(t *testing.T) {
 // Results that are longer than a part of the cache pass by it, and never short ones.
 func TestStreamFrom(t *testing.T) {
 	for cache, want := range map[int]int{0: 32 << 20, 1 << 20: 32 << 20, 480 << 20: 60 << 20} {
-		if got := streamFrom(cache); got != want {
+		if got := nonTemporalFrom(cache); got != want {
 			t.Errorf("cache of %d bytes: from %d bytes, want %d", cache, got, want)
 		}
 	}

@@ -9,30 +9,30 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// How many bytes a rank folds before it says that the call goes on. Where it folds two at a
-// time, they are in its cache then for the other vectors.
+// The bytes that a rank reduces before it reports progress to Lane.Watch. A reduction in pairs
+// uses short blocks, so that partial results stay in the cache for the next vector.
 const (
 	directBlock = 64 << 20
 	pairBlock   = 256 << 10
 )
 
-// In a direct call a rank folds its chunk out of the vectors of all and writes it to the
-// vectors of all: each sum is made, and each result written, once, and ranks wait for each
-// other only before that and after. A rank whose turn on its core has not come may find
-// that another has folded its chunk.
+// The direct engine. Each rank reduces its chunk of all source vectors and writes the result to
+// all destination vectors. So each sum is computed once and each result written once, and ranks
+// wait for each other only before and after. A rank that shares its core with others may find that
+// another rank has stolen its chunk.
 //
-// A rank that was put out of the job in the middle of a call, and runs on later, still writes
-// to what the others had in it. They must not have anything there by then: where a call fails,
-// its caller gives up the pages of dst (Arena.Abandon). For that others write whole pages only.
-// What dst has of a page at either end travels with the post, as it is short, and each rank
-// folds it for itself.
+// A late rank is one that was put out of the group in the middle of a call and runs on later. It
+// may still write to the destination vectors of the others. So where a call fails, its caller
+// abandons the pages of dst (Arena.Abandon), and other ranks write whole pages of dst only. The
+// parts of dst in pages that it shares with other data, at its two ends, are short: they travel in
+// the slot, and each rank reduces them for itself.
 //
-// What such a late rank reads is not what the others gave either, once these go on to use their
-// src. So a rank whose call fails says so in the memory before it returns (chunk.failed), and
-// the call succeeds at no rank that sees that after all chunks were folded.
+// A late rank may also read source vectors that the others have changed since. So a rank whose call
+// fails sets chunk.failed before it returns. Every rank looks at these flags after all chunks are
+// reduced, and its call succeeds only if none is set.
 
-// views are the vectors of all ranks of a lane, of any type, as they are mapped here. Each
-// call writes them anew: to make them would take longer than a short call.
+// views holds the mapped vectors of all ranks of a lane. Every call reuses it, as an allocation
+// would take longer than a short call.
 type views struct {
 	dst, src, to, from [][]byte
 }
@@ -41,148 +41,149 @@ func newViews(ranks int) views {
 	return views{make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks), make([][]byte, ranks)}
 }
 
-// sources are the vectors that are to be folded next; the caller sets them all.
+// sources returns the vectors to reduce next; the caller sets all of them.
 func sources[T dtype.Number](v *views) [][]T { return typed[T](v.from) }
 
-// targets are those into which they are folded.
+// targets returns the vectors that take the results; the caller sets those that it uses.
 func targets[T dtype.Number](v *views) [][]T { return typed[T](v.to) }
 
 func typed[T dtype.Number](v [][]byte) [][]T {
 	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
-// inPage is how far after the beginning of a page a vector begins that is not nowhere.
+// inPage returns the offset in its page at which a vector begins. r must not be 0.
 func (r Ref) inPage() int { return int((r - 1) % pageSize) }
 
-// Edges returns how many of the bytes of a vector at r lie in pages of which it has not all:
-// at its beginning and at its end, less than a page each. Arena.Abandon leaves these.
-func (r Ref) Edges(bytes int) (head, tail int) {
+// PageEdges returns how many bytes at the beginning and at the end of a vector at r lie in pages
+// that the vector does not fill, less than a page each. Arena.Abandon leaves these pages.
+func (r Ref) PageEdges(bytes int) (head, tail int) {
 	begin := r.inPage()
 	head = min((pageSize-begin)%pageSize, bytes)
 	return head, min((begin+bytes)%pageSize, bytes-head)
 }
 
-// PostVectors is Post for an AllReduce of vectors of which refs says whether they lie in an
-// arena. Where they do and the call fails, other ranks may still write to dst.
+// PostVectors is Post for an AllReduce whose vectors lie in the arena where refs is not 0. If such
+// a call fails, other ranks may still write to dst until it is abandoned (Arena.Abandon).
 func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 	var head, tail int
 	if refs.Dst != 0 && refs.Src != 0 {
-		head, tail = refs.Dst.Edges(len(src))
+		head, tail = refs.Dst.PageEdges(len(src))
 	}
 	l.Post(h, refs, src[:head], src[len(src)-tail:])
 }
 
-// mapped looks up the vectors of a call that all ranks have posted, of so many bytes; it
-// reports whether all are in an arena, with dst at the same place of a page.
+// mapped stores the vectors of a call, each of the given bytes, in l.views. All ranks must have
+// posted the call. It reports whether the direct engine can run: all vectors lie in arenas, and dst
+// has the same offset in its page at every rank.
 func (l *Lane) mapped(bytes int) bool {
 	for r := range l.size {
-		refs := l.post(r).refs
+		refs := l.slotOf(r).refs
 		var there [2]bool
 		l.views.dst[r], there[0] = at(l.arenas[r], refs.Dst, bytes)
 		l.views.src[r], there[1] = at(l.arenas[r], refs.Src, bytes)
-		if !there[0] || !there[1] || refs.Dst.inPage() != l.post(0).refs.Dst.inPage() {
+		if !there[0] || !there[1] || refs.Dst.inPage() != l.slotOf(0).refs.Dst.inPage() {
 			return false
 		}
 	}
 	return true
 }
 
-// direct folds vectors that all ranks have mapped.
-func direct[T dtype.Number](l *Lane, length int, fold Folding[T]) error {
-	l.directs++
+// direct reduces vectors that all ranks have mapped.
+func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
+	l.directCalls++
 	size := kernel.Size[T]()
-	head, tail := l.post(l.rank).refs.Dst.Edges(length * size)
-	edge(l, 0, head/size, 0, fold)
-	edge(l, length-tail/size, length, head, fold)
+	head, tail := l.slotOf(l.rank).refs.Dst.PageEdges(length * size)
+	reduceEdge(l, 0, head/size, 0, fold)
+	reduceEdge(l, length-tail/size, length, head, fold)
 	bytes := length * size
 	for i := range l.size {
 		owner := (l.rank + i) % l.size
-		if i > 0 && !l.helps(owner, bytes) || !l.take(owner) {
+		if i > 0 && !l.canSteal(owner, bytes) || !l.claim(owner) {
 			continue
 		}
-		first, end := l.share(head/size, length-tail/size, line/size, owner)
-		pushChunk(l, bytes, first, end, fold)
-		l.publish(&l.places[owner].chunk.folded, l.directs)
+		first, end := l.chunkBounds(head/size, length-tail/size, cacheLine/size, owner)
+		reduceChunk(l, bytes, first, end, fold)
+		l.publish(&l.areas[owner].chunk.folded, l.directCalls)
 	}
 	return l.finish()
 }
 
-// share returns the chunk of a rank of elements first to end, cut at multiples of align
-// from first.
-func (l *Lane) share(first, end, align, rank int) (from, to int) {
+// chunkBounds returns the chunk of a rank of the elements from first to end. Chunks begin at
+// multiples of align elements after first.
+func (l *Lane) chunkBounds(first, end, align, rank int) (from, to int) {
 	chunk := (end - first + l.size - 1) / l.size
 	chunk = (chunk + align - 1) / align * align
 	return min(first+rank*chunk, end), min(first+(rank+1)*chunk, end)
 }
 
-// pushChunk folds elements first to end of vectors of so many bytes, past the caches or not, as
-// takes less time.
-func pushChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Folding[T]) {
+// reduceChunk reduces the elements from first to end of vectors of the given bytes, in the store mode
+// that takes the least time.
+func reduceChunk[T dtype.Number](l *Lane, bytes, first, end int, fold Reducer[T]) {
 	switch {
-	case l.streams(bytes):
-		push(l, first, end, fold, l.size)
-	case bytes < l.segment.paced || first == end:
-		push(l, first, end, fold, 0)
+	case l.exceedsCache(bytes):
+		reduceRange(l, first, end, fold, l.size)
+	case bytes < l.segment.chooseFrom || first == end:
+		reduceRange(l, first, end, fold, 0)
 	default:
-		p := &l.paces[bits.Len(uint(bytes))]
-		w, begun := p.next(), time.Now()
-		push(l, first, end, fold, w.past(l.size))
-		p.took(w, (end-first)*kernel.Size[T](), time.Since(begun))
+		p := &l.choosers[bits.Len(uint(bytes))]
+		w, begun := p.choose(), time.Now()
+		reduceRange(l, first, end, fold, w.nonTemporalCount(l.size))
+		p.record(w, (end-first)*kernel.Size[T](), time.Since(begun))
 	}
 }
 
-// push folds elements first to end into the vectors of all, this rank's own first; so many of
-// the last ones past the caches.
-func push[T dtype.Number](l *Lane, first, end int, fold Folding[T], past int) {
+// reduceRange reduces the elements from first to end into the vectors of all ranks, this rank's
+// first; into the last nonTemporal of them by non-temporal stores.
+func reduceRange[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTemporal int) {
 	step := directBlock / kernel.Size[T]()
 	if fold.All == nil {
-		step = min(pairBlock, len(l.blocks[l.rank])) / kernel.Size[T]() // as partial results go to its blocks
+		step = min(pairBlock, len(l.blocks[l.rank])) / kernel.Size[T]() // partial results go to the rank's blocks
 	}
 	for ; first < end; first += step {
-		pushBlock(l, first, min(first+step, end), fold, past)
+		reduceBlock(l, first, min(first+step, end), fold, nonTemporal)
 		l.watch(-1)
 	}
 }
 
-func pushBlock[T dtype.Number](l *Lane, first, end int, fold Folding[T], past int) {
+func reduceBlock[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTemporal int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
-		to[r] = of[T](l.views.dst[(l.rank+r)%l.size])[first:end]
-		from[r] = of[T](l.views.src[r])[first:end]
+		to[r] = viewAs[T](l.views.dst[(l.rank+r)%l.size])[first:end]
+		from[r] = viewAs[T](l.views.src[r])[first:end]
 	}
-	fold.into(to, of[T](l.blocks[l.rank]), from, past) // dst may be the vector of a later rank
+	fold.reduceInto(to, viewAs[T](l.blocks[l.rank]), from, nonTemporal) // dst may be the vector of a later rank
 }
 
-// edge folds elements first to end for this rank alone, out of what all have posted, where
-// they begin after so many bytes.
-func edge[T dtype.Number](l *Lane, first, end, skip int, fold Folding[T]) {
+// reduceEdge reduces the elements from first to end into this rank's dst, out of the inline vectors
+// of all ranks, in which they begin at byte skip.
+func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) {
 	if first == end {
 		return
 	}
 	to, from := targets[T](&l.views)[:1], sources[T](&l.views)
-	to[0] = of[T](l.views.dst[l.rank])[first:end]
+	to[0] = viewAs[T](l.views.dst[l.rank])[first:end]
 	for r := range from {
-		from[r] = of[T](l.post(r).inline[skip:])[:end-first]
+		from[r] = viewAs[T](l.slotOf(r).inline[skip:])[:end-first]
 	}
-	fold.into(to, to[0], from, 0)
+	fold.reduceInto(to, to[0], from, 0)
 }
 
-// finish waits until all chunks are folded. Where a rank has failed before, it waits until this
-// segment is revoked, too, as it soon is. The call counts as one block.
+// finish waits until all chunks are reduced. If a rank's call has failed by then, it waits until
+// this segment is revoked, which follows the failure. The call counts as one block.
 func (l *Lane) finish() error {
-	l.done++
-	mine := l.mine()
-	mine.filled.value.Store(l.done)
-	mine.folded.value.Store(l.done)
-	l.publish(&mine.taken.word, l.done)
-	for r, p := range l.places {
-		if err := l.await(&p.chunk.folded, l.directs, l.holder(r)); err != nil {
+	l.doneBlocks++
+	mine := l.own()
+	mine.filled.value.Store(l.doneBlocks)
+	mine.folded.value.Store(l.doneBlocks)
+	l.publish(&mine.taken.counter, l.doneBlocks)
+	for r, p := range l.areas {
+		if err := l.await(&p.chunk.folded, l.directCalls, l.claimedBy(r)); err != nil {
 			return err
 		}
 	}
-	for r, p := range l.places {
+	for r, p := range l.areas {
 		if p.chunk.failed.Load() != 0 {
-			return l.await(&p.chunk.folded, l.directs+1, r)
+			return l.await(&p.chunk.folded, l.directCalls+1, r)
 		}
 	}
 	return nil

@@ -64,14 +64,14 @@ func (g *tenancy) close(t rapid.TB) {
 }
 
 // reduce posts and carries out an AllReduce at one rank.
-func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Folding[int64]) error {
+func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Reducer[int64]) error {
 	l, a := g.lanes[rank], g.arenas[rank]
 	l.PostVectors(&Header{call}, kernel.Bytes(src), Refs{Dst: a.Ref(kernel.Bytes(dst)), Src: a.Ref(kernel.Bytes(src))})
 	bounds := make([]int, l.size+1)
 	for r := range bounds {
 		bounds[r] = r * len(src) / l.size
 	}
-	return AllReduce(l, Vectors[int64]{Dst: dst, Src: src, Bounds: bounds, Fold: fold}, Everyone)
+	return AllReduce(l, Vectors[int64]{Dst: dst, Src: src, Bounds: bounds, Reduce: fold}, Everyone)
 }
 
 // Vectors may lie anywhere in the arenas, and in the same place or not: the result is what it
@@ -90,7 +90,7 @@ func TestDirect(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "measure") {
 			for _, l := range g.lanes {
-				l.segment.paced = 0
+				l.segment.chooseFrom = 0
 			}
 		}
 		if rapid.Bool().Draw(t, "crowded") {
@@ -108,9 +108,9 @@ func TestDirect(t *testing.T) {
 				}
 			}
 			from := within.Draw(t, "src at")
-			fold := Folding[int64]{Two: join}
+			fold := Reducer[int64]{Pair: join}
 			if rapid.Bool().Draw(t, "sum") {
-				fold = Folding[int64]{Two: kernel.Add[int64], All: kernel.AddAll[int64]}
+				fold = Reducer[int64]{Pair: kernel.Add[int64], All: kernel.AddAll[int64]}
 			}
 			errs := each(n, func(rank int) error {
 				into := dst[rank][at[rank]:][:length]
@@ -138,7 +138,7 @@ func allocOf(t rapid.TB, a *Arena, n int) []int64 {
 
 // check carries out a call at one rank, of which dst is a part of whole, and looks at the
 // result and at what is around it.
-func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Folding[int64]) error {
+func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Reducer[int64]) error {
 	for i := range whole {
 		whole[i] = -1
 	}
@@ -198,7 +198,7 @@ func TestLateRank(t *testing.T) {
 		}
 		others := [][]int64{allocOf(t, g.arenas[0], length), allocOf(t, g.arenas[1], begin+length)}
 		close(goOn)
-		if err := g.lanes[2].await(&g.lanes[2].mine().taken.word, 1, 2); err != nil {
+		if err := g.lanes[2].await(&g.lanes[2].own().taken.counter, 1, 2); err != nil {
 			t.Fatal(err)
 		}
 		if i := slices.IndexFunc(dst[0], func(x int64) bool { return x != 7 }); i >= 0 {
@@ -232,7 +232,7 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 			}
 			join(dst, a, b)
 		}
-		go func() { errs <- g.reduce(r, 1, v[begin:], v[begin:], Folding[int64]{Two: fold}) }()
+		go func() { errs <- g.reduce(r, 1, v[begin:], v[begin:], Reducer[int64]{Pair: fold}) }()
 	}
 	return errs
 }
@@ -258,11 +258,11 @@ func TestLateResult(t *testing.T) {
 				wait()
 				join(dst, a, b)
 			}
-			go func() { errs <- g.reduce(r, 1, dst, src[r], Folding[int64]{Two: fold}) }()
+			go func() { errs <- g.reduce(r, 1, dst, src[r], Reducer[int64]{Pair: fold}) }()
 		}
 		<-started
 		for r := range 2 {
-			if err := g.lanes[2].await(&g.lanes[r].mine().chunk.folded, 1, r); err != nil {
+			if err := g.lanes[2].await(&g.lanes[r].own().chunk.folded, 1, r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -278,7 +278,7 @@ func TestLateResult(t *testing.T) {
 			}
 		}
 		close(goOn)
-		if err := g.lanes[2].await(&g.lanes[2].mine().taken.word, 1, 2); err != nil {
+		if err := g.lanes[2].await(&g.lanes[2].own().taken.counter, 1, 2); err != nil {
 			t.Fatal(err)
 		}
 		for r := range 3 {

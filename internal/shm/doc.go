@@ -1,43 +1,52 @@
-// Package shm lets the ranks of one host combine vectors in memory that they share,
-// without a system call and without a copy through the kernel.
+// Package shm runs the collective calls of the ranks of one host in memory that they share,
+// without a system call per message and without a copy through the kernel.
 //
-// A Segment is that memory, cut into lanes. A communicator owns a lane, and carries out
-// one call after the other in it: a rank posts what it is about to do, looks at what the
-// others have posted, and then all work at the vector at once, each at a chunk of its
-// own. There are three ways:
+// # Mechanism
 //
-//	Small    the vector travels with the post; every rank folds all of them
-//	staged   AllReduce and its relatives over ordinary slices: blocks are copied into
-//	         the segment, folded there by the rank whose chunk they are of, copied out.
-//	         Results that all are to have go back into the blocks that they came from
-//	direct   the vectors themselves lie in Arenas, which the others have mapped: each rank
-//	         folds its chunk straight out of all of them into all of them. Of short ones it
-//	         folds those as well whose ranks wait for their turn on the same core
+// A Segment is the shared memory, divided into lanes. A communicator owns a lane and runs one
+// call after the other in it: each rank posts a description of its call, compares it with the
+// descriptions of the others, and then all ranks work at the vector at once, each at its own
+// chunk. There are three engines:
 //
-// Costs for n ranks and S bytes: Small folds (n-1) S bytes at each rank and waits once;
-// staged copies 2(n-1)/n S bytes and folds (n-1)/n S; direct reads S bytes, writes as many,
-// and waits twice. A rank that is late may still write to the others' vectors of a direct
-// call that has failed there: Arena.Abandon takes these out of its reach.
+//	inline   a short vector travels with the description; every rank reduces all of them
+//	staged   vectors in ordinary memory: ranks copy blocks into the segment, each rank reduces
+//	         its chunk there, and all copy the results out. A result that all ranks want
+//	         overwrites the block that it came from
+//	direct   vectors in an Arena, which the other ranks have mapped: each rank reduces its chunk
+//	         out of all source vectors into all destination vectors. Where ranks share cores a
+//	         rank also takes short chunks of the others (work stealing)
 //
-// Who waits polls first, then lets other processes run, then sleeps until its Bell is
-// rung: with more ranks than cores nobody keeps a core from a rank that has work to do, and
-// the other goroutines of a process that waits go on. Ranks that wait spread evenly over the
-// cores. A rank that dies leaves the others waiting: whoever notices calls Segment.Revoke,
-// which ends every wait of this process. The first to notice is a Vigil: it hears of the
-// death of another process from the kernel, before that takes the memory of the dead apart
-// and closes what it had open.
+// For n ranks and S bytes the inline engine reduces (n-1) S bytes at each rank and waits once;
+// the staged engine copies 2(n-1)/n S bytes and reduces (n-1)/n S; the direct engine reads S
+// bytes, writes S bytes, and waits twice.
 //
-// Use, at each rank, over memory of Size(n) bytes that all have mapped:
+// A waiting rank first polls (busy-poll), then yields its core to other processes, then sleeps
+// until an Event (an eventfd) wakes its goroutine. So with more ranks than cores no rank keeps a
+// core from a rank that has work, and the other goroutines of a waiting process run on. Waiting
+// ranks spread evenly over the cores.
+//
+// # Failures
+//
+// A rank that dies leaves the others waiting. Whoever notices calls Segment.Revoke, which ends
+// every wait of its process. A DeathWatch notices first: the kernel reports the death of another
+// process through robust futexes, before it frees the memory of the process and closes its files.
+//
+// A rank that was put out of the group in the middle of a direct call may run on and still write
+// to the vectors of the others. Arena.Abandon takes these vectors out of its reach.
+//
+// # Use
+//
+// Each rank attaches to Size(n) bytes that all ranks have mapped:
 //
 //	seg, err := shm.Attach(mem, arenas, n, rank)
-//	seg.UseBells(bell, ropes)
-//	vigil := seg.KeepVigil(func(rank int) { seg.Revoke() })
+//	seg.UseEvents(event, wakers)
+//	watch := seg.WatchDeaths(func(rank int) { seg.Revoke() })
 //	lane := seg.Lane(0, []int{0, 1, 2})
 //	lane.PostVectors(header, src, refs)
 //	err = shm.AllReduce(lane, vectors, shm.Everyone)
 //
-// Memory comes from NewMemory, which makes a file without a name: nothing is left of it
-// once the last process that has it is gone, however it ended. Its pages are reserved, so
-// that a lack of memory is an error there and no bus error later. Segments work in
-// ordinary memory as well, between goroutines; tests use that.
+// NewMemory returns memory in a file without a name (memfd). The kernel frees it after the last
+// process that has it mapped, however that process ended. The pages are reserved, so that a lack
+// of memory is an error of NewMemory and not a later bus error. Segments also work in ordinary
+// memory between goroutines; tests use this.
 package shm

@@ -11,64 +11,63 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Lane carries the calls of one communicator, one after the other. It has a single owner
-// at each rank. After an error the lane is of no more use.
+// Lane runs the calls of one communicator, one after the other. At each rank one goroutine at a
+// time may use it. After an error a lane is unusable.
 type Lane struct {
-	segment *Segment
-	size    int
-	rank    int  // in the lane
-	crowded bool // at least two ranks have to share each core
-	places  []*place
-	blocks  [][]byte
-	arenas  [][]byte
-	views   views
-	paces   [bits.UintSize + 1]pace // of direct calls, by the length of the number of their bytes
-	ranks   []int                   // of the segment
-	looked  time.Time               // when this rank looked last on which cores the others are
-	calls   uint32                  // posted
-	directs uint32                  // of these, direct ones
-	done    uint32                  // blocks of all calls before
-	// Watch, if set, is told for which rank of the lane this one is about to sleep, and,
-	// with -1, now and then that the call goes on.
+	segment     *Segment
+	size        int
+	rank        int  // in the lane
+	sharedCores bool // at least two ranks share each core
+	areas       []*rankArea
+	blocks      [][]byte
+	arenas      [][]byte
+	views       views
+	choosers    [bits.UintSize + 1]storeChooser // of direct calls, by the bit length of their size in bytes
+	ranks       []int                           // of the lane, as ranks of the segment
+	rebalanced  time.Time                       // time of the last rebalanceCPU
+	calls       uint32                          // number of calls posted
+	directCalls uint32                          // number of calls by the direct engine
+	doneBlocks  uint32                          // number of blocks of all earlier calls
+	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep,
+	// and with -1 from time to time while the call makes progress.
 	Watch func(rank int)
 }
 
-// Lane returns lane i, less than Lanes, among some ranks of the segment, this one among
-// them. All of these must take the same lane, with the same ranks, and no rank may take a
-// lane twice.
+// Lane returns lane i, less than Lanes, of the given ranks of the segment, which include this rank.
+// All of them must take the lane with the same ranks, each once.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
-		crowded: len(ranks) >= 2*s.processors}
+		sharedCores: len(ranks) >= 2*s.processors}
 	if l.rank < 0 || i < 0 || i >= Lanes {
 		panic(fmt.Sprintf("shm: lane %d of ranks %v at rank %d", i, ranks, s.rank))
 	}
 	for _, r := range ranks {
-		l.places = append(l.places, s.place(i, r))
+		l.areas = append(l.areas, s.area(i, r))
 		l.blocks = append(l.blocks, s.blocks(i, r))
 		l.arenas = append(l.arenas, s.arenas[r])
 	}
 	return l
 }
 
-// watch tells Watch.
+// watch calls Watch, if set.
 func (l *Lane) watch(rank int) {
 	if l.Watch != nil {
 		l.Watch(rank)
 	}
 }
 
-// Revoked reports whether the segment is revoked at this rank. Waits that need not wait do
-// not look.
+// Revoked reports whether the segment is revoked at this rank. A wait that is already satisfied
+// succeeds also after Revoke.
 func (l *Lane) Revoked() bool { return l.segment.revoked.Load() }
 
-// Lent returns n bytes of the arena of a rank of the lane, where its Arena.Ref says; false if
-// it has none there.
-func (l *Lane) Lent(rank int, r Ref, n int) ([]byte, bool) { return at(l.arenas[rank], r, n) }
+// ArenaBytes returns n bytes at r in the arena of a rank of the lane; false if the arena does not
+// have them.
+func (l *Lane) ArenaBytes(rank int, r Ref, n int) ([]byte, bool) { return at(l.arenas[rank], r, n) }
 
-// mine is this rank's place.
-func (l *Lane) mine() *place { return l.places[l.rank] }
+// own returns this rank's area.
+func (l *Lane) own() *rankArea { return l.areas[l.rank] }
 
-// MismatchError says that another rank has posted something else.
+// MismatchError is the error of a call that another rank has described differently.
 type MismatchError struct {
 	Rank   int    // in the lane
 	Header Header // what it posted
@@ -79,10 +78,10 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("shm: rank %d has posted another call: %x", e.Rank, e.Header)
 }
 
-// Post tells the other ranks what this one is about to do. inline, together at most Inline
-// bytes, goes with it.
+// Post posts this rank's description of its next call. The inline vectors, together at most Inline
+// bytes, travel with it.
 func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
-	p := &l.mine().posts[l.calls%2]
+	p := &l.own().slots[l.calls%2]
 	p.header.set(h)
 	p.refs.Dst, p.refs.Src = refs.Dst, refs.Src
 	p.digest = h.digest()
@@ -94,42 +93,42 @@ func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
 	l.publish(&p.posted, l.calls)
 }
 
-// seen waits until a rank has posted its part of the present call, and returns it. A
-// header that is not this rank's own is a *MismatchError.
-func (l *Lane) seen(rank int) (*post, error) {
-	p := l.post(rank)
+// awaitSlot waits until a rank has posted the present call, and returns its slot. A header that
+// differs from this rank's is a *MismatchError.
+func (l *Lane) awaitSlot(rank int) (*slot, error) {
+	p := l.slotOf(rank)
 	if err := l.await(&p.posted, l.calls, rank); err != nil {
 		return nil, err
 	}
-	if p.digest != l.post(l.rank).digest {
+	if p.digest != l.slotOf(l.rank).digest {
 		return nil, &MismatchError{rank, p.header}
 	}
 	return p, nil
 }
 
-// post returns what a rank has posted of the present call.
-func (l *Lane) post(rank int) *post { return &l.places[rank].posts[(l.calls-1)%2] }
+// slotOf returns a rank's slot of the present call, which it may not have posted yet.
+func (l *Lane) slotOf(rank int) *slot { return &l.areas[rank].slots[(l.calls-1)%2] }
 
-// Meet waits until all ranks have posted the present call: a barrier.
-func (l *Lane) Meet() error {
+// AwaitAll waits until all ranks have posted the present call, as a barrier does.
+func (l *Lane) AwaitAll() error {
 	for i := range l.size {
-		if _, err := l.seen(i); err != nil {
+		if _, err := l.awaitSlot(i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Small folds the vectors that all ranks have posted inline, in the order of ranks, into
-// dst.
+// Small reduces the vectors that all ranks have posted inline, in the order of ranks, into dst. It
+// is the inline engine.
 func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 	bytes := len(dst) * kernel.Size[T]()
 	for i := range l.size {
-		p, err := l.seen(i)
+		p, err := l.awaitSlot(i)
 		if err != nil {
 			return err
 		}
-		v := of[T](p.inline[:bytes])
+		v := viewAs[T](p.inline[:bytes])
 		if i == 0 {
 			copy(dst, v)
 			continue
@@ -139,7 +138,7 @@ func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 	return nil
 }
 
-// of views bytes of the segment as elements.
-func of[T dtype.Number](b []byte) []T {
+// viewAs returns bytes of the segment as elements, without a copy.
+func viewAs[T dtype.Number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/kernel.Size[T]())
 }

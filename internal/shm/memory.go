@@ -2,8 +2,8 @@ package shm
 
 import "errors"
 
-// ErrUnsupported: this system has no memory without a name that processes can share.
+// ErrUnsupported is the error of systems without anonymous memory that processes can share.
 var ErrUnsupported = errors.New("shm: shared memory is not supported on this system")
 
-// Ref says where in an Arena a vector lies; 0 is nowhere.
+// Ref is the position of a vector in an Arena; 0 means that the vector is not in the arena.
 type Ref uint64

@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seals keep a file at its size, so that no process can take away the pages under another
-// one, which would end that with a bus error.
+// seals fix the size of a file, so that no process can truncate pages under another process, which
+// would get a bus error.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// apart is how many addresses after a memory nothing else has. The arenas of several processes
-// are mapped one after the other, and vectors have the same place in each, so that what a call
-// reads and writes would be apart by whole powers of two. Measured on AMD EPYC, such calls take
-// up to 1.8 times as long. What explains it: the first cache looks for lines by a hash of low
-// bits of their addresses (Lipp et al., Take A Way, AsiaCCS 2020, section 3, of older models),
-// so that such vectors are one to it, and each access to one throws out the other.
-const apart = 37 * pageSize
+// aliasPadding is the address space left unused after each memory, against cache aliasing. The arenas
+// of several processes are mapped one after the other, and vectors have the same offset in each, so
+// the vectors of a call would be a power of two apart. On AMD EPYC such calls take up to 1.8 times
+// as long. The likely cause: the way predictor of the first-level cache finds lines by a hash of
+// low address bits (Lipp et al., Take A Way, AsiaCCS 2020, section 3, for older models), in which
+// such vectors collide, and each access to one evicts the other.
+const aliasPadding = 37 * pageSize
 
 // Memory is a file without a name that is mapped into this process.
 type Memory struct {
 	file   *os.File
-	mapped []byte // and, after its end, what sets it apart
+	mapped []byte // the memory and aliasPadding after it
 }
 
 // NewMemory makes shared memory of size bytes, all zero, every page of it reserved.
@@ -39,7 +39,7 @@ func NewMemory(size int) (*Memory, error) {
 	return m, nil
 }
 
-// newMemory makes memory of which no page is reserved.
+// newMemory makes memory without reserved pages.
 func newMemory(size int) (*Memory, error) {
 	fd, err := unix.MemfdCreate("elrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -55,8 +55,8 @@ func newMemory(size int) (*Memory, error) {
 	return Open(file)
 }
 
-// Open maps memory that another process has made, and takes over the file, also if it
-// fails. A file that could shrink is refused, and one of no bytes.
+// Open maps memory that another process has made. It owns the file, and closes it on failure. It
+// refuses a file that could shrink, and an empty one.
 func Open(file *os.File) (*Memory, error) {
 	m, err := open(file)
 	if err != nil {
@@ -80,16 +80,16 @@ func open(file *os.File) (*Memory, error) {
 	if info.Size() == 0 {
 		return nil, errors.New("it is empty")
 	}
-	mapped, err := unix.Mmap(int(file.Fd()), 0, int(info.Size())+apart, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mapped, err := unix.Mmap(int(file.Fd()), 0, int(info.Size())+aliasPadding, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", info.Size(), err)
 	}
-	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP) // a core file without it is as good
+	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP) // keeps core files small; nothing depends on it
 	return &Memory{file, mapped}, nil
 }
 
-// reserve provides pages for a part of the memory. The kernel would rather kill a process
-// than refuse, so it is not asked for more than there is.
+// reserve allocates the pages of a part of the memory. It refuses more than is available, as the
+// kernel would not refuse but kill a process (OOM killer).
 func (m *Memory) reserve(offset, size int) error {
 	if room := available(); size > room {
 		return fmt.Errorf("shm: reserve %d bytes of memory: %d are available", size, room)
@@ -100,12 +100,12 @@ func (m *Memory) reserve(offset, size int) error {
 	return nil
 }
 
-// release gives the pages of a part of the memory back.
+// release frees the pages of a part of the memory.
 func (m *Memory) release(offset, size int) error {
 	return unix.Fallocate(int(m.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(offset), int64(size))
 }
 
-// again maps the same memory a second time.
+// again returns a second mapping of the memory.
 func (m *Memory) again() (*Memory, error) {
 	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -114,8 +114,8 @@ func (m *Memory) again() (*Memory, error) {
 	return Open(os.NewFile(uintptr(fd), m.file.Name()))
 }
 
-// detach puts memory of this process's own, zero, in the place of a part. The file keeps what
-// it has there.
+// detach replaces the mapping of a part of the memory by private zero pages. The file keeps its
+// content, and other processes keep their mapping.
 func (m *Memory) detach(offset, size int) error {
 	const access, how = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_FIXED
 	if _, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&m.mapped[offset]), uintptr(size), access, how); err != nil {
@@ -124,16 +124,16 @@ func (m *Memory) detach(offset, size int) error {
 	return nil
 }
 
-// Bytes is the memory. It must not be touched after Close.
+// Bytes returns the memory. It must not be touched after Close.
 func (m *Memory) Bytes() []byte {
-	size := len(m.mapped) - apart
+	size := len(m.mapped) - aliasPadding
 	return m.mapped[:size:size]
 }
 
-// File is what other processes open. Memory owns it.
+// File returns the file that other processes give to Open. The Memory owns it.
 func (m *Memory) File() *os.File { return m.file }
 
-// Close unmaps the memory. Others that have it keep it.
+// Close unmaps the memory. Other mappings of it stay.
 func (m *Memory) Close() error {
 	return errors.Join(unix.Munmap(m.mapped), m.file.Close())
 }

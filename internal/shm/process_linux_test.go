@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// TestMain runs the test binary as one rank of a benchmark, or one that keeps a vigil, where
+// TestMain runs the test binary as one rank of a benchmark, or one that keeps a death watch, where
 // its environment says so.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("SHM_VIGIL"); spec != "" {
-		if err := playVigil(spec); err != nil {
+		if err := playDeathWatch(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -57,7 +57,7 @@ func playRank(spec string) error {
 			p.src[j] = float32(i + p.rank + j%16)
 		}
 		p.lane.Post(&Header{uint64(2 * i)}, Refs{})
-		if err := p.lane.Meet(); err != nil {
+		if err := p.lane.AwaitAll(); err != nil {
 			return err
 		}
 		begun := time.Now()
@@ -99,25 +99,25 @@ func (p *player) attach() error {
 	if err != nil {
 		return err
 	}
-	var ropes []*Rope
+	var wakers []*Waker
 	for r := range p.n {
-		rope, err := TakeRope(os.NewFile(uintptr(4+p.n+r), "bell"))
+		waker, err := OpenWaker(os.NewFile(uintptr(4+p.n+r), "event"))
 		if err != nil {
 			return err
 		}
-		ropes = append(ropes, rope)
+		wakers = append(wakers, waker)
 	}
-	seg.UseBells(bellOf(os.NewFile(uintptr(ropes[p.rank].fd), "own bell")), ropes)
+	seg.UseEvents(eventOf(os.NewFile(uintptr(wakers[p.rank].fd), "own event")), wakers)
 	p.lane = seg.Lane(0, all)
 	p.src, p.dst = make([]float32, p.bytes/4), make([]float32, p.bytes/4)
 	if p.way == "direct" {
-		p.src, p.dst = of[float32](arenas[p.rank][:p.bytes]), of[float32](arenas[p.rank][p.bytes:2*p.bytes])
+		p.src, p.dst = viewAs[float32](arenas[p.rank][:p.bytes]), viewAs[float32](arenas[p.rank][p.bytes:2*p.bytes])
 	}
 	return nil
 }
 
 func (p *player) call(h *Header) error {
-	v := Vectors[float32]{Dst: p.dst, Src: p.src, Fold: Folding[float32]{Two: kernel.Add[float32], All: kernel.AddAll[float32]}}
+	v := Vectors[float32]{Dst: p.dst, Src: p.src, Reduce: Reducer[float32]{Pair: kernel.Add[float32], All: kernel.AddAll[float32]}}
 	for r := range p.n + 1 {
 		v.Bounds = append(v.Bounds, len(p.src)*r/p.n)
 	}
@@ -175,7 +175,7 @@ func runRanks(t *testing.T, n, bytes, calls int, way string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := os.NewFile(uintptr(fd), "bell")
+		f := os.NewFile(uintptr(fd), "event")
 		defer f.Close()
 		files = append(files, f)
 	}

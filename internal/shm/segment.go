@@ -20,75 +20,76 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 
 // Sizes of the parts of a segment.
 const (
-	// Layout is different in programs that lay out a segment differently, or use it in
-	// another way: ranks with different ones cannot share memory.
+	// Layout is the version of the layout and protocol of a segment. Ranks with different
+	// versions cannot share memory. Increase it with every change of either.
 	Layout = 9
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
-	// Inline is the longest vector that travels with a post, in bytes.
+	// Inline is the longest vector that travels in a slot, in bytes.
 	Inline = 8 << 10
 	// MaxRanks is the most ranks that a segment can have.
 	MaxRanks = 64
 
-	line    = 64        // bytes of a cache line
-	piece   = 64 << 10  // bytes of a chunk in a block
-	maxRoom = 512 << 10 // bytes of the blocks of a rank
-	allRoom = 4 << 20   // bytes of those of all ranks
-	least   = 2         // blocks that a rank has
-	most    = 4
+	cacheLine     = 64        // bytes of a cache line
+	stagedChunk   = 64 << 10  // bytes of a chunk in a block
+	maxRankBlocks = 512 << 10 // bytes of the blocks of a rank
+	maxAllBlocks  = 4 << 20   // bytes of the blocks of all ranks
+	minBlocks     = 2         // blocks of a rank where results overwrite their sources
+	maxBlocks     = 4         // blocks of a rank otherwise
 )
 
-// word is a counter that one rank advances and others wait for. It may wrap: only
+// counter is advanced by one rank, and other ranks wait for its value. It may wrap: only
 // differences count.
-type word struct {
+type counter struct {
 	value    atomic.Uint32
 	_        [4]byte
-	sleepers atomic.Uint64 // a bit for each rank that has to be woken when value changes
+	sleepers atomic.Uint64 // a bit for each rank that sleeps until value changes
 }
 
-// lineWord is a word in a line of its own.
-type lineWord struct {
-	word
-	_ [line - unsafe.Sizeof(word{})]byte
+// paddedCounter is a counter in a cache line of its own, against false sharing.
+type paddedCounter struct {
+	counter
+	_ [cacheLine - unsafe.Sizeof(counter{})]byte
 }
 
-// place is what one rank writes of one lane, but for its blocks, which follow.
-type place struct {
-	filled lineWord      // blocks that it has copied in
-	folded lineWord      // blocks of which its chunk is ready
-	taken  lineWord      // blocks that it has done with
-	core   atomic.Uint32 // on which it waited last, from 1; 0 if that is not known
-	_      [line - 4]byte
+// rankArea is the part of a lane that one rank writes. The blocks of the rank follow it.
+type rankArea struct {
+	filled paddedCounter // blocks that the rank has copied in
+	folded paddedCounter // blocks whose chunk of this rank is reduced
+	taken  paddedCounter // blocks that the rank needs no more
+	cpu    atomic.Uint32 // 1 + the core on which the rank waited last; 0 if unknown
+	_      [cacheLine - 4]byte
 	chunk  chunk
-	posts  [2]post
+	slots  [2]slot
 }
 
-// post is what a rank tells of a call. There are two: a rank may post its next call
-// while others still read of this one, and not the one after that. A short vector is in
-// the line that the others wait for: it is all that they fetch.
-type post struct {
-	posted word   // calls that the rank has posted, when this was the last
-	digest uint64 // of the header
+// slot holds a rank's description of one call. A rank has two slots and uses them in turn: it
+// may post its next call while others still read the present one. The call after the next
+// waits for all ranks, so two are enough. A short vector lies in the cache line of the counter
+// that the others wait for, so they fetch one line for both.
+type slot struct {
+	posted counter // number of calls that the rank has posted, this one included
+	digest uint64  // of the header
 	inline [Inline]byte
 	header Header
 	refs   Refs
-	_      [2*line - unsafe.Sizeof(word{}) - 8 - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
+	_      [2*cacheLine - unsafe.Sizeof(counter{}) - 8 - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
 }
 
-// Header describes a call to the other ranks of a lane: it must be the same at all.
+// Header describes a call to the other ranks of a lane. It must be equal at all ranks.
 type Header [7]uint64
 
-// set copies o word by word: o was written like that a moment ago, and the processor waits for
-// what is read in larger pieces than it was written in.
+// set copies o word by word, as o was written a moment ago: a wider load than the stores before
+// it defeats store-to-load forwarding and stalls.
 func (h *Header) set(o *Header) {
 	for i := range h {
 		h[i] = o[i]
 	}
 }
 
-// digest tells headers apart: those that differ in one word always, others but for a chance
-// that need not be reckoned with. It is FNV-1a over words, in two halves that the processor
-// reckons at the same time.
+// digest returns a hash by which headers are compared. Headers that differ in one word always
+// have different digests; others collide with negligible probability. It is FNV-1a over words, in
+// two halves that the processor computes in parallel.
 func (h *Header) digest() uint64 {
 	const basis, prime = 14695981039346656037, 1099511628211
 	a, b := uint64(basis), uint64(basis)
@@ -101,48 +102,49 @@ func (h *Header) digest() uint64 {
 	return (a^v^v>>32)*prime ^ b
 }
 
-// Refs say where a rank has its vectors, as Arena.Ref does: 0 where they are ordinary
-// memory.
+// Refs are the positions of a rank's vectors in its arena, as Arena.Ref returns them; 0 for a
+// vector in ordinary memory.
 type Refs struct{ Dst, Src Ref }
 
-// roomSize returns the bytes that a rank of n has for its blocks: what it works at stays in the
-// cache of its core, and all of it in that of several. A chunk of a block has a line more than
-// its part of a power of two, so that a vector of such a length does not need a block for what
-// is left over.
-func roomSize(n int) int {
-	room := min(least*n*piece, maxRoom)
-	for room*n > allRoom {
+// rankBlocksSize returns the bytes of the blocks of one of n ranks. One rank's blocks fit the
+// cache of a core, all blocks fit the shared cache. Each chunk of a block has a cache line more
+// than its part of a power of two, so that a vector of such a length needs no extra block for
+// the remainder.
+func rankBlocksSize(n int) int {
+	room := min(minBlocks*n*stagedChunk, maxRankBlocks)
+	for room*n > maxAllBlocks {
 		room /= 2
 	}
-	return room + most*n*line
+	return room + maxBlocks*n*cacheLine
 }
 
 // Size returns the bytes of memory that a segment of n ranks takes.
-func Size(n int) int { return n*Lanes*placeSize(n) + n*n*cellSize }
+func Size(n int) int { return n*Lanes*rankAreaSize(n) + n*n*robustWordSize }
 
-// placeSize is a multiple of the line, as all its parts are.
-func placeSize(n int) int { return int(unsafe.Sizeof(place{})) + roomSize(n) }
+// rankAreaSize returns the bytes of a rank's area and blocks in a lane, a multiple of the cache
+// line.
+func rankAreaSize(n int) int { return int(unsafe.Sizeof(rankArea{})) + rankBlocksSize(n) }
 
 // Segment is one rank's view of the memory.
 type Segment struct {
-	memory     []byte
-	arenas     [][]byte // by rank; nil where there is none
-	rank       int
-	size       int // ranks
-	room       int // bytes that a rank has for blocks
-	stream     int // see streamFrom
-	paced      int // see pacedFrom
-	patient    bool
-	processors int     // that ranks share
-	bell       *Bell   // nil where ranks do not sleep until they are woken
-	ropes      []*Rope // of the bells of others, by rank
-	vigil      *Vigil  // nil where the others need not hear of this process's death
-	revoked    atomic.Bool
-	gone       []atomic.Bool // by rank
+	memory         []byte
+	arenas         [][]byte // by rank; nil where there is none
+	rank           int
+	size           int         // ranks
+	blockBytes     int         // bytes that a rank has for blocks
+	cacheLimit     int         // bytes; see nonTemporalFrom
+	chooseFrom     int         // bytes; a field so that tests can lower the constant
+	oversubscribed bool        // more ranks than processors
+	processors     int         // that the ranks share
+	event          *Event      // wakes this rank; nil where ranks poll
+	wakers         []*Waker    // wake the other ranks, by rank
+	deathWatch     *DeathWatch // nil if WatchDeaths was not called
+	revoked        atomic.Bool
+	gone           []atomic.Bool // by rank
 }
 
-// Attached is what a transport hands to the calls of its rank: its view of the segment, and where
-// it allocates what all ranks of the segment can reach, nil if it cannot.
+// Attached is a rank's segment and the arena in which it allocates vectors that all ranks of the
+// segment can reach; the arena is nil if the rank has none. A transport hands it to the calls.
 type Attached struct {
 	*Segment
 	Arena *Arena
@@ -150,15 +152,15 @@ type Attached struct {
 
 // Ordinary returns memory for a segment between the goroutines of this process.
 func Ordinary(size int) []byte {
-	b := make([]byte, size+line)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % line
+	b := make([]byte, size+cacheLine)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % cacheLine
 	return b[skip:][:size:size]
 }
 
-// Attach returns the view of a rank of n of the memory, Size(n) bytes that were zero when
-// the first rank came, begin at a multiple of 64, and stay mapped as long as the segment
-// is used. So do the arenas of all ranks, as this process has mapped them; nil where a
-// rank has none, or in place of all where none has.
+// Attach returns the segment of one of n ranks in memory of at least Size(n) bytes. The memory
+// must be zero when the first rank attaches, begin at a multiple of 64, and stay mapped while the
+// segment is used. arenas holds the arenas of all ranks as this process has mapped them, nil for
+// a rank without one; they must stay mapped as long. arenas may be nil if no rank has one.
 func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if n < 1 || n > MaxRanks || rank < 0 || rank >= n {
 		return nil, fmt.Errorf("shm: attach: rank %d of %d, which can be %d", rank, n, MaxRanks)
@@ -166,8 +168,8 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 	if len(memory) < Size(n) {
 		return nil, fmt.Errorf("shm: attach: %d bytes of memory, want %d for %d ranks", len(memory), Size(n), n)
 	}
-	if uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%line != 0 {
-		return nil, fmt.Errorf("shm: attach: the memory does not begin at a multiple of %d", line)
+	if uintptr(unsafe.Pointer(unsafe.SliceData(memory)))%cacheLine != 0 {
+		return nil, fmt.Errorf("shm: attach: the memory does not begin at a multiple of %d", cacheLine)
 	}
 	if arenas == nil {
 		arenas = make([][]byte, n)
@@ -176,48 +178,48 @@ func Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, error) {
 		return nil, fmt.Errorf("shm: attach: %d arenas for %d ranks", len(arenas), n)
 	}
 	processors := cores.Count()
-	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, room: roomSize(n), stream: streamFrom(largestCache()), paced: pacedFrom,
-		patient: n > processors, processors: processors, gone: make([]atomic.Bool, n)}, nil
+	return &Segment{memory: memory, arenas: arenas, rank: rank, size: n, blockBytes: rankBlocksSize(n), cacheLimit: nonTemporalFrom(largestCache()), chooseFrom: chooseFrom,
+		oversubscribed: n > processors, processors: processors, gone: make([]atomic.Bool, n)}, nil
 }
 
-// UseBells lets ranks that wait for long sleep until they are woken: this one by its own
-// bell, the others by theirs, whose ropes are by rank. All ranks of a segment do that, or
-// none; without it they look again and again. It comes before the first lane.
-func (s *Segment) UseBells(own *Bell, others []*Rope) { s.bell, s.ropes = own, others }
+// UseEvents lets a rank that waits for long sleep until another rank wakes it: this rank by its
+// own event, the others by the wakers, which are indexed by rank. Either all ranks of a segment
+// call UseEvents or none; without it they poll. Call it before the first Lane.
+func (s *Segment) UseEvents(own *Event, others []*Waker) { s.event, s.wakers = own, others }
 
-// Revoke makes every pending and later wait of this process's lanes fail, and ends its
-// vigil. It does not block, and the other processes do not see it. It may be called when the
-// memory is not there any more.
+// Revoke makes every pending and later wait of this process's lanes fail, and ends its death
+// watch. It does not block, and other processes do not see it. It may be called after the memory
+// was unmapped.
 func (s *Segment) Revoke() {
 	s.revoked.Store(true)
-	if s.vigil != nil {
-		s.vigil.end()
+	if s.deathWatch != nil {
+		s.deathWatch.end()
 	}
-	s.alarm()
+	s.wakeSelf()
 }
 
-// Gone ends the waits for a rank that does nothing more, but for what it has done
-// already. It is otherwise as Revoke.
+// Gone makes every pending and later wait for a rank fail that the rank has not already
+// satisfied. Otherwise it is as Revoke.
 func (s *Segment) Gone(rank int) {
 	s.gone[rank].Store(true)
-	s.alarm()
+	s.wakeSelf()
 }
 
-// alarm lets all that sleep at this rank look around.
-func (s *Segment) alarm() {
-	if s.bell != nil {
-		s.bell.ring()
+// wakeSelf wakes all sleeping waits of this rank, to look at revoked and gone.
+func (s *Segment) wakeSelf() {
+	if s.event != nil {
+		s.event.signal()
 	}
 }
 
-// place returns the part of a lane that a rank writes.
-func (s *Segment) place(lane, rank int) *place {
-	offset := (rank*Lanes + lane) * placeSize(s.size)
-	return (*place)(unsafe.Pointer(&s.memory[offset]))
+// area returns a rank's area in a lane.
+func (s *Segment) area(lane, rank int) *rankArea {
+	offset := (rank*Lanes + lane) * rankAreaSize(s.size)
+	return (*rankArea)(unsafe.Pointer(&s.memory[offset]))
 }
 
 // blocks returns the memory of a rank's blocks in a lane.
 func (s *Segment) blocks(lane, rank int) []byte {
-	offset := (rank*Lanes+lane)*placeSize(s.size) + int(unsafe.Sizeof(place{}))
-	return s.memory[offset : offset+s.room]
+	offset := (rank*Lanes+lane)*rankAreaSize(s.size) + int(unsafe.Sizeof(rankArea{}))
+	return s.memory[offset : offset+s.blockBytes]
 }

@@ -86,10 +86,10 @@ func TestCalls(t *testing.T) {
 		lanes := group(t, n)
 		if rapid.Bool().Draw(t, "past the caches") {
 			for _, l := range lanes {
-				l.segment.stream = 0
+				l.segment.cacheLimit = 0
 			}
 		}
-		fold := Folding[int64]{Two: join}
+		fold := Reducer[int64]{Pair: join}
 		if rapid.Bool().Draw(t, "fold all at once") {
 			fold.All = joinAll
 		}
@@ -109,7 +109,7 @@ func TestCalls(t *testing.T) {
 }
 
 // callOf carries out one call at one rank and looks at the result.
-func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Folding[int64]) error {
+func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer[int64]) error {
 	first, end := bounds[l.rank], bounds[l.rank+1]
 	whole := make([]int64, bounds[l.size])
 	for i := range whole {
@@ -123,17 +123,17 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Folding
 		return errors.Join(Small(l, v, join), folded(v, l.size, 0))
 	case "meet":
 		l.Post(h, Refs{})
-		return l.Meet()
+		return l.AwaitAll()
 	case "scatter":
 		l.Post(h, Refs{})
 		dst := make([]int64, end-first)
-		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Fold: fold}), folded(dst, l.size, first))
+		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Reduce: fold}), folded(dst, l.size, first))
 	case "allreduce", "reduce":
 		l.Post(h, Refs{})
 		if kind == "allreduce" {
 			root = Everyone
 		}
-		err := AllReduce(l, Vectors[int64]{Dst: whole, Src: whole, Bounds: bounds, Fold: fold}, root)
+		err := AllReduce(l, Vectors[int64]{Dst: whole, Src: whole, Bounds: bounds, Reduce: fold}, root)
 		if root == Everyone || root == l.rank {
 			return errors.Join(err, folded(whole, l.size, 0))
 		}
@@ -180,12 +180,12 @@ func folded(v []int64, n, first int) error {
 func TestSlotsAlike(t *testing.T) {
 	const n = 3
 	for _, l := range group(t, n) {
-		s := staged[int64]{Lane: l, Vectors: Vectors[int64]{Bounds: []int{0, 1001, 2003, 3006}}, depth: 2, block: 8 * n * line, stride: 8 * line, width: 7 * line / 8}
+		s := staged[int64]{Lane: l, Vectors: Vectors[int64]{Bounds: []int{0, 1001, 2003, 3006}}, depth: 2, block: 8 * n * cacheLine, stride: 8 * cacheLine, width: 7 * cacheLine / 8}
 		for k := range 5 {
 			for chunk := range n {
 				first, end := s.piece(k, chunk)
-				slot := s.slot(k, l.rank, chunk)
-				if got, want := addressOf(kernel.Bytes(slot))%line, uintptr(first*8%line); got != want || len(slot) != end-first {
+				slot := s.pieceIn(k, l.rank, chunk)
+				if got, want := addressOf(kernel.Bytes(slot))%cacheLine, uintptr(first*8%cacheLine); got != want || len(slot) != end-first {
 					t.Fatalf("elements %d to %d: %d of them begin at byte %d of a line, want %d", first, end, len(slot), got, want)
 				}
 			}
@@ -205,14 +205,14 @@ func TestShortBlocksWithArenas(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		s.room = 4 << 10
+		s.blockBytes = 4 << 10
 		l := s.Lane(0, upTo(n))
-		v := of[int64](arenas[rank])
+		v := viewAs[int64](arenas[rank])
 		for i := range v {
 			v[i] = input(rank, i)
 		}
 		l.PostVectors(&Header{1}, kernel.Bytes(v), Refs{Dst: 1, Src: 1})
-		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Fold: Folding[int64]{Two: join}}, Everyone); err != nil {
+		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Reduce: Reducer[int64]{Pair: join}}, Everyone); err != nil {
 			return err
 		}
 		for i := rank; i < length; i += n + 1 {
@@ -232,7 +232,7 @@ func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {
 		lanes[rank].Post(&Header{7, uint64(rank / 2)}, Refs{})
-		return lanes[rank].Meet()
+		return lanes[rank].AwaitAll()
 	})
 	for rank, err := range errs {
 		var m *MismatchError
@@ -264,9 +264,9 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 	for _, l := range lanes[:2] {
 		go func() {
 			l.Post(&Header{1}, Refs{})
-			err := l.Meet()
+			err := l.AwaitAll()
 			l.Post(&Header{2}, Refs{})
-			errs <- errors.Join(err, l.Meet())
+			errs <- errors.Join(err, l.AwaitAll())
 		}()
 	}
 	<-asleep
@@ -280,7 +280,7 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 	if err := <-errs; !errors.Is(err, ErrRevoked) {
 		t.Errorf("%v, want revoked", err)
 	}
-	if err := lanes[1].Meet(); !errors.Is(err, ErrRevoked) {
+	if err := lanes[1].AwaitAll(); !errors.Is(err, ErrRevoked) {
 		t.Errorf("afterwards: %v, want revoked", err)
 	}
 }
@@ -311,13 +311,13 @@ func TestLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := s.room / most / n &^ (line - 1); w < 2*line {
+		if w := s.blockBytes / maxBlocks / n &^ (cacheLine - 1); w < 2*cacheLine {
 			t.Fatalf("%d ranks: a chunk has %d bytes of a block", n, w)
 		}
 		last := s.blocks(Lanes-1, n-1)
 		last[len(last)-1] = 1
-		if placeSize(n)%line != 0 {
-			t.Fatalf("%d ranks: places of %d bytes", n, placeSize(n))
+		if rankAreaSize(n)%cacheLine != 0 {
+			t.Fatalf("%d ranks: places of %d bytes", n, rankAreaSize(n))
 		}
 		if n > 4 {
 			n += 6

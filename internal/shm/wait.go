@@ -8,157 +8,159 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// How often a rank polls before it lets others run, and for how long it does that before
-// it sleeps. Within a call ranks wait microseconds for each other, and it takes tens of
-// them to wake up; for one that computes or has died they wait long.
+// The phases of a wait: busy-polling, yielding the core, sleeping. Within a call ranks wait
+// microseconds for each other, and waking up takes tens of microseconds, so sleeping comes last.
+// Waits for a rank that computes or has died are long.
 const (
-	polls    = 200
+	// spinPolls is the number of polls before the first yield.
+	spinPolls = 200
+	// yieldFor is how long a rank yields before it sleeps.
 	yieldFor = time.Millisecond
-	// rounds is how often it lets other processes run before it does so with other
-	// goroutines, which takes longer; fewer if the processes take more than turnFor.
-	rounds  = 16
-	turnFor = 100 * time.Microsecond
-	// nap is how long it sleeps at a time where there are no bells.
-	nap = 100 * time.Microsecond
+	// yieldRounds is the number of yields to other processes between two yields to other
+	// goroutines, which take longer. After yieldLimit there are no more.
+	yieldRounds = 16
+	yieldLimit  = 100 * time.Microsecond
+	// pollInterval is the time between two polls where no events are in use.
+	pollInterval = 100 * time.Microsecond
 )
 
-// publish advances a word of this rank and wakes who sleeps for it. It swaps, as the look at
-// the sleepers must come after that: a Store is not as strong under the race detector, which
-// lets the processor look first.
-func (l *Lane) publish(w *word, value uint32) {
-	w.value.Swap(value)
-	if w.sleepers.Load() != 0 {
-		l.segment.wake(w.sleepers.Swap(0))
+// publish advances a counter of this rank and wakes the ranks that sleep for it. It swaps in place
+// of a Store, as the load of sleepers must not be reordered before it; under the race detector a
+// Store does not prevent that.
+func (l *Lane) publish(c *counter, value uint32) {
+	c.value.Swap(value)
+	if c.sleepers.Load() != 0 {
+		l.segment.wake(c.sleepers.Swap(0))
 	}
 }
 
-// wake rings for those of the ranks whose bits are set.
+// wake wakes the ranks whose bits are set.
 func (s *Segment) wake(ranks uint64) {
 	for ; ranks != 0; ranks &= ranks - 1 {
-		if r := bits.TrailingZeros64(ranks); r < len(s.ropes) && s.ropes[r] != nil {
-			s.ropes[r].ring()
+		if r := bits.TrailingZeros64(ranks); r < len(s.wakers) && s.wakers[r] != nil {
+			s.wakers[r].signal()
 		}
 	}
 }
 
-// reached reports whether the word has come to target.
-func (w *word) reached(target uint32) bool { return int32(w.value.Load()-target) >= 0 }
+// reached reports whether the counter has come to target.
+func (c *counter) reached(target uint32) bool { return int32(c.value.Load()-target) >= 0 }
 
-// await waits until a word of a rank has come to target.
-func (l *Lane) await(w *word, target uint32, rank int) error {
-	if w.reached(target) {
+// await waits until a counter of a rank has come to target.
+func (l *Lane) await(c *counter, target uint32, rank int) error {
+	if c.reached(target) {
 		return nil
 	}
-	return l.awaitLong(w, target, rank)
+	return l.awaitLong(c, target, rank)
 }
 
-func (l *Lane) awaitLong(w *word, target uint32, rank int) error {
-	if !l.segment.patient {
-		for range polls {
-			if w.reached(target) {
+func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
+	if !l.segment.oversubscribed {
+		for range spinPolls {
+			if c.reached(target) {
 				return nil
 			}
 			pause()
 		}
 	}
 	begun := time.Now()
-	// Ranks that are goroutines of one process have no bells: they are Go's to place.
-	if l.segment.bell != nil && begun.Sub(l.looked) >= lookEvery {
-		l.looked = begun
-		l.evenOut()
+	// Ranks that are goroutines of one process have no events: Go's scheduler places them.
+	if l.segment.event != nil && begun.Sub(l.rebalanced) >= rebalanceEvery {
+		l.rebalanced = begun
+		l.rebalanceCPU()
 	}
 	for turn := begun; turn.Sub(begun) < yieldFor; turn = time.Now() {
-		for i := 0; i < rounds && (i == 0 || time.Since(turn) < turnFor); i++ {
-			if w.reached(target) {
+		for i := 0; i < yieldRounds && (i == 0 || time.Since(turn) < yieldLimit); i++ {
+			if c.reached(target) {
 				return nil
 			}
 			kernel.Yield()
 		}
-		if err := l.over(w, target, rank); err != nil {
+		if err := l.waitError(c, target, rank); err != nil {
 			return err
 		}
 		runtime.Gosched()
 	}
 	l.watch(rank)
 	defer l.watch(-1)
-	return l.sleep(w, target, rank)
+	return l.sleep(c, target, rank)
 }
 
-// lookEvery is the least time between two looks of a rank at where the others are. A move
-// takes some tens of microseconds.
-const lookEvery = 500 * time.Microsecond
+// rebalanceEvery is the least time between two calls of rebalanceCPU by a rank. A migration takes
+// some tens of microseconds.
+const rebalanceEvery = 500 * time.Microsecond
 
-// evenOut moves this rank to another core if two more ranks were last seen on its own than
-// there. The kernel does that, too, but some milliseconds later, as ranks that wait look
-// busy to it; until then they wait while others could run. Only the highest rank of a core
-// moves: if several did they might meet again.
-func (l *Lane) evenOut() {
-	core, ok := coreHere()
+// rebalanceCPU moves this rank to another core that has at least two ranks fewer than its own. The
+// kernel's load balancing would do so some milliseconds later, as polling ranks look busy to it.
+// Only the highest rank of a core moves, as several might move to the same core.
+func (l *Lane) rebalanceCPU() {
+	core, ok := currentCPU()
 	if !ok {
 		return
 	}
-	l.mine().core.Store(core + 1)
-	var on census
-	for r, p := range l.places {
-		c := p.core.Load() - 1
+	l.own().cpu.Store(core + 1)
+	var on cpuLoad
+	for r, p := range l.areas {
+		c := p.cpu.Load() - 1
 		if c == core && r > l.rank {
 			return
 		}
 		on.add(c)
 	}
-	if on.leave(core) {
-		if core, ok = coreHere(); ok {
-			l.mine().core.Store(core + 1)
+	if on.migrate(core) {
+		if core, ok = currentCPU(); ok {
+			l.own().cpu.Store(core + 1)
 		}
 	}
 }
 
-// over returns why a wait is in vain.
-func (l *Lane) over(w *word, target uint32, rank int) error {
+// waitError returns an error if the counter will never reach target: the segment is revoked, or
+// the rank is gone and had not reached it.
+func (l *Lane) waitError(c *counter, target uint32, rank int) error {
 	if l.segment.revoked.Load() {
 		return ErrRevoked
 	}
-	if l.segment.gone[l.ranks[rank]].Load() && !w.reached(target) { // the last that it did counts
+	if l.segment.gone[l.ranks[rank]].Load() && !c.reached(target) { // looked at after gone, as its last calls count
 		return &GoneError{rank}
 	}
 	return nil
 }
 
-// sleep waits until the bell is rung for the word. The bit of this rank is there before
-// the last look at the word, and who changes the word looks at the bits afterwards, so that
-// one of the two sees the other.
-func (l *Lane) sleep(w *word, target uint32, rank int) error {
+// sleep waits with the event until the counter has come to target. It sets this rank's bit in
+// sleepers before it looks at the counter, and publish looks at the bits after it has advanced the
+// counter. So no wake-up is lost.
+func (l *Lane) sleep(c *counter, target uint32, rank int) error {
 	s := l.segment
 	mine := uint64(1) << s.rank
-	defer w.sleepers.And(^mine)
+	defer c.sleepers.And(^mine)
 	for {
-		heard := s.heard()
-		if s.bell != nil {
-			w.sleepers.Or(mine)
+		seen := s.eventCount()
+		if s.event != nil {
+			c.sleepers.Or(mine)
 		}
-		if w.reached(target) {
+		if c.reached(target) {
 			return nil
 		}
-		if err := l.over(w, target, rank); err != nil {
+		if err := l.waitError(c, target, rank); err != nil {
 			return err
 		}
-		s.sleep(heard)
+		s.sleep(seen)
 	}
 }
 
-// heard is that of the bell, if there is one.
-func (s *Segment) heard() uint64 {
-	if s.bell == nil {
+// eventCount returns the number of signals of the event; 0 without an event.
+func (s *Segment) eventCount() uint64 {
+	if s.event == nil {
 		return 0
 	}
-	return s.bell.heard()
+	return s.event.count()
 }
 
-// sleep is that of the bell; without one it takes a nap.
-func (s *Segment) sleep(heard uint64) {
-	if s.bell == nil {
-		time.Sleep(nap)
+// sleep waits for a signal after the first seen ones; without an event, for pollInterval.
+func (s *Segment) sleep(seen uint64) {
+	if s.event == nil {
+		time.Sleep(pollInterval)
 		return
 	}
-	s.bell.sleep(heard)
+	s.event.sleep(seen)
 }

@@ -7,25 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coreHere returns the core that this runs on; it may be another one a moment later.
-func coreHere() (core uint32, ok bool) {
+// currentCPU returns the core that the caller runs on. The caller may be migrated at any time.
+func currentCPU() (core uint32, ok bool) {
 	_, _, failed := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&core)), 0, 0)
 	return core, failed == 0
 }
 
-// census counts the ranks on each core.
-type census [1024]uint8
+// cpuLoad counts the ranks on each core.
+type cpuLoad [1024]uint8
 
-// add counts one more, if the core is known.
-func (on *census) add(core uint32) {
+// add counts a rank on a core, if the core is known.
+func (on *cpuLoad) add(core uint32) {
 	if core < uint32(len(on)) {
 		on[core]++
 	}
 }
 
-// leave moves this thread from a core to one that has at least two ranks fewer and that it
-// may run on, and reports whether there is one.
-func (on *census) leave(core uint32) bool {
+// migrate moves this thread from a core to an allowed core that has at least two ranks fewer, and
+// reports whether there is one. The set of allowed cores stays as it was.
+func (on *cpuLoad) migrate(core uint32) bool {
 	if core >= uint32(len(on)) || on[core] < 2 {
 		return false
 	}
@@ -44,6 +44,6 @@ func (on *census) leave(core uint32) bool {
 	if better.Count() == 0 || unix.SchedSetaffinity(0, &better) != nil {
 		return false
 	}
-	_ = unix.SchedSetaffinity(0, &all) // it was so before
+	_ = unix.SchedSetaffinity(0, &all) // cannot fail: it was in force before
 	return true
 }

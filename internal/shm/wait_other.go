@@ -2,10 +2,10 @@
 
 package shm
 
-func coreHere() (core uint32, ok bool) { return 0, false }
+func currentCPU() (core uint32, ok bool) { return 0, false }
 
-// census counts nothing where threads have no cores of their own.
-type census struct{}
+// cpuLoad is empty, as only Linux can migrate a thread.
+type cpuLoad struct{}
 
-func (*census) add(uint32)        {}
-func (*census) leave(uint32) bool { return false }
+func (*cpuLoad) add(uint32)          {}
+func (*cpuLoad) migrate(uint32) bool { return false }

@@ -43,11 +43,11 @@ type sharing struct {
 	conns    []line        // by place; nil where there is no Unix socket, and at place
 	patience time.Duration // of the first rank
 
-	bell    *shm.Bell // of this rank
+	bell    *shm.Event // of this rank
 	parts   []part    // by place
 	memory  *shm.Memory
 	segment *shm.Segment
-	vigil   *shm.Vigil // nil before keepVigil
+	vigil   *shm.DeathWatch // nil before keepVigil
 
 	mu      sync.Mutex
 	hurried bool
@@ -62,7 +62,7 @@ type line interface {
 // part is what a rank brings, as it is at this one.
 type part struct {
 	bell, arena *os.File // as they came, until they are used
-	rope        *shm.Rope
+	rope        *shm.Waker
 	bytes       []byte     // of the arena; nil where there is none
 	user        elastic.ID // whose arena is in use, or ""
 }
@@ -178,7 +178,7 @@ func (s *sharing) checkReached(rank int, mask uint64) error {
 // agree maps the memory as all others of the group do.
 func (s *sharing) agree() error {
 	var err error
-	if s.bell, err = shm.NewBell(); err != nil {
+	if s.bell, err = shm.NewEvent(); err != nil {
 		err = fmt.Errorf("rank %d: %w", s.ranks[s.place], err)
 	}
 	if s.place > 0 {
@@ -387,7 +387,7 @@ func (s *sharing) takeOffer(m shareMessage, came []*os.File) error {
 // the mask.
 func (s *sharing) attach(mask uint64) error {
 	n := len(s.ranks)
-	arenas, ropes := make([][]byte, n), make([]*shm.Rope, n)
+	arenas, ropes := make([][]byte, n), make([]*shm.Waker, n)
 	for place := range s.parts {
 		p := &s.parts[place]
 		if err := s.use(place, mask&(1<<place) != 0); err != nil {
@@ -402,7 +402,7 @@ func (s *sharing) attach(mask uint64) error {
 	if s.segment, err = shm.Attach(s.memory.Bytes(), arenas, n, s.place); err != nil {
 		return err
 	}
-	s.segment.UseBells(s.bell, ropes)
+	s.segment.UseEvents(s.bell, ropes)
 	return nil
 }
 
@@ -415,7 +415,7 @@ func (s *sharing) use(place int, withArena bool) error {
 	if place == s.place {
 		closeFiles([]*os.File{bell, arena})
 		arena = nil
-	} else if p.rope, err = shm.TakeRope(bell); err != nil {
+	} else if p.rope, err = shm.OpenWaker(bell); err != nil {
 		closeFiles([]*os.File{arena})
 		return err
 	}
@@ -444,7 +444,7 @@ func (s *sharing) copied(rank int) string {
 
 // keepVigil calls died with the rank of each process of the group that dies.
 func (s *sharing) keepVigil(died func(rank int)) {
-	s.vigil = s.segment.KeepVigil(func(place int) { died(s.ranks[place]) })
+	s.vigil = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
 // release gives everything back. Nothing may use it any more.

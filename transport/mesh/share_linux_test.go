@@ -155,9 +155,9 @@ func TestAgree(t *testing.T) {
 			}
 		}
 		s := all[0].shared(nil)
-		go func() { errs <- s.Memory.(*shm.Attached).Lane(0, s.Ranks).Meet() }()
+		go func() { errs <- s.Memory.(*shm.Attached).Lane(0, s.Ranks).AwaitAll() }()
 		for _, o := range all[1:] {
-			go func() { errs <- o.segment.Lane(0, o.ranks).Meet() }()
+			go func() { errs <- o.segment.Lane(0, o.ranks).AwaitAll() }()
 		}
 		for range all {
 			if err := <-errs; err != nil {
@@ -182,7 +182,7 @@ func readyOf(s *sharing) shareMessage {
 
 // sendReady says that a rank is ready, with a bell.
 func sendReady(s *sharing, m shareMessage) error {
-	b, err := shm.NewBell()
+	b, err := shm.NewEvent()
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 // crowd lets the ranks believe that they share so many cores.
 func (g *tenancy) crowd(cores int) {
 	for r, l := range g.lanes {
-		l.crowded = true
-		l.mine().core.Store(uint32(r%cores) + 1)
+		l.sharedCores = true
+		l.own().cpu.Store(uint32(r%cores) + 1)
 	}
 }
 
@@ -45,11 +45,11 @@ func TestHelp(t *testing.T) {
 		}
 		for i := range n {
 			r, folded := (call+i)%n, 0
-			fold := Folding[int64]{Two: join, All: func(dst, from [][]int64, past int) {
+			fold := Reducer[int64]{Pair: join, All: func(dst, from [][]int64, past int) {
 				folded += len(dst[0])
 				joinAll(dst, from, past)
 			}}
-			if err := AllReduce(g.lanes[r], Vectors[int64]{Dst: dst[r], Src: src[r], Fold: fold}, Everyone); err != nil {
+			if err := AllReduce(g.lanes[r], Vectors[int64]{Dst: dst[r], Src: src[r], Reduce: fold}, Everyone); err != nil {
 				t.Fatal(err)
 			}
 			if all := folded == length; all != (i == 0) || !all && folded != 0 {
@@ -68,7 +68,7 @@ func TestHelp(t *testing.T) {
 }
 
 // Ranks fold for others only where that saves a turn.
-func TestHelps(t *testing.T) {
+func TestCanSteal(t *testing.T) {
 	g := newTenancy(t, 4, pageSize)
 	defer g.close(t)
 	for _, c := range []struct {
@@ -82,50 +82,50 @@ func TestHelps(t *testing.T) {
 		{"another core", true, 1, 2, 64 << 10, false},
 		{"core not known", true, 0, 0, 64 << 10, false},
 		{"a core for each", false, 2, 2, 64 << 10, false},
-		{"long", true, 2, 2, helpedBelow, false},
+		{"long", true, 2, 2, stealBelow, false},
 	} {
 		l := g.lanes[1]
-		l.crowded = c.crowded
-		l.mine().core.Store(c.mine)
-		l.places[3].core.Store(c.that)
-		if got := l.helps(3, c.bytes); got != c.want {
+		l.sharedCores = c.crowded
+		l.own().cpu.Store(c.mine)
+		l.areas[3].cpu.Store(c.that)
+		if got := l.canSteal(3, c.bytes); got != c.want {
 			t.Errorf("%s: helps %t, want %t", c.name, got, c.want)
 		}
 	}
 }
 
 // Who waits for a chunk waits for the rank that has taken it, whatever others have written.
-func TestHolder(t *testing.T) {
+func TestClaimedBy(t *testing.T) {
 	g := newTenancy(t, 3, pageSize)
 	defer g.close(t)
 	g.crowd(1)
 	l := g.lanes[0]
-	l.directs = 1<<32 - 1
+	l.directCalls = 1<<32 - 1
 	for _, c := range []struct {
 		taken uint64
 		want  int
 	}{
 		{0, 1},
-		{uint64(l.directs)<<32 | 2, 2},
-		{uint64(l.directs-1)<<32 | 2, 1},
-		{uint64(l.directs)<<32 | 3, 1},
-		{uint64(l.directs)<<32 | 1<<31, 1},
+		{uint64(l.directCalls)<<32 | 2, 2},
+		{uint64(l.directCalls-1)<<32 | 2, 1},
+		{uint64(l.directCalls)<<32 | 3, 1},
+		{uint64(l.directCalls)<<32 | 1<<31, 1},
 	} {
-		l.places[1].chunk.taken.Store(c.taken)
-		if got := l.holder(1); got != c.want {
+		l.areas[1].chunk.claimed.Store(c.taken)
+		if got := l.claimedBy(1); got != c.want {
 			t.Errorf("taken %#x: rank %d, want %d", c.taken, got, c.want)
 		}
 	}
 }
 
 // A chunk is taken once in each call, also where the number of calls begins anew.
-func TestTake(t *testing.T) {
+func TestClaim(t *testing.T) {
 	g := newTenancy(t, 3, pageSize)
 	defer g.close(t)
 	for call := uint32(1<<32 - 3); call != 3; call++ {
 		for r, l := range g.lanes {
-			l.directs = call
-			if got := l.take(1); got != (r == 0) {
+			l.directCalls = call
+			if got := l.claim(1); got != (r == 0) {
 				t.Errorf("call %d: rank %d takes it: %t", call, r, got)
 			}
 		}
@@ -133,7 +133,7 @@ func TestTake(t *testing.T) {
 }
 
 // Of ranks that want a chunk at the same time one has it.
-func TestTakeTogether(t *testing.T) {
+func TestClaimTogether(t *testing.T) {
 	const n, calls = 3, 20_000
 	g := newTenancy(t, n, pageSize)
 	defer g.close(t)
@@ -149,8 +149,8 @@ func TestTakeTogether(t *testing.T) {
 		}
 		for call := 1; call <= calls; call++ {
 			meet(2*call - 1)
-			l.directs = uint32(call)
-			if l.take(1) {
+			l.directCalls = uint32(call)
+			if l.claim(1) {
 				got[call].Add(1)
 			}
 			meet(2 * call)

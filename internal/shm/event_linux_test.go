@@ -10,29 +10,29 @@ import (
 	"pgregory.net/rapid"
 )
 
-// belled lets lanes of one segment, as group returns them, sleep until they are woken.
-func belled(t rapid.TB, lanes []*Lane) (done func()) {
+// withEvents lets lanes of one segment, as group returns them, sleep until they are woken.
+func withEvents(t rapid.TB, lanes []*Lane) (done func()) {
 	t.Helper()
-	var bells []*Bell
+	var events []*Event
 	for range lanes {
-		b, err := NewBell()
+		b, err := NewEvent()
 		if err != nil {
 			t.Fatal(err)
 		}
-		bells = append(bells, b)
+		events = append(events, b)
 	}
-	var all []*Rope
+	var all []*Waker
 	for _, l := range lanes {
-		var ropes []*Rope
-		for _, b := range bells {
-			r, err := TakeRope(sent(t, b.File()))
+		var wakers []*Waker
+		for _, b := range events {
+			r, err := OpenWaker(sent(t, b.File()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ropes = append(ropes, r)
+			wakers = append(wakers, r)
 		}
-		all = append(all, ropes...)
-		l.segment.UseBells(bells[l.rank], ropes)
+		all = append(all, wakers...)
+		l.segment.UseEvents(events[l.rank], wakers)
 	}
 	return func() {
 		for _, r := range all {
@@ -40,7 +40,7 @@ func belled(t rapid.TB, lanes []*Lane) (done func()) {
 				t.Error(err)
 			}
 		}
-		for _, b := range bells {
+		for _, b := range events {
 			if err := b.Close(); err != nil {
 				t.Error(err)
 			}
@@ -63,10 +63,10 @@ const hang = 4 * time.Minute
 
 // Who sleeps is woken when what it waits for is there, whoever is late, and nobody else
 // has to do anything for it.
-func TestBellsWake(t *testing.T) {
+func TestEventsWake(t *testing.T) {
 	const n = 3
 	lanes := group(t, n)
-	defer belled(t, lanes)()
+	defer withEvents(t, lanes)()
 	late := time.AfterFunc(hang, func() {
 		for _, l := range lanes {
 			l.segment.Revoke()
@@ -86,7 +86,7 @@ func TestBellsWake(t *testing.T) {
 		met := make(chan error, n)
 		meet := func(l *Lane) {
 			l.Post(&Header{uint64(round)}, Refs{})
-			met <- l.Meet()
+			met <- l.AwaitAll()
 		}
 		for i, l := range lanes {
 			if i != last {
@@ -107,19 +107,19 @@ func TestBellsWake(t *testing.T) {
 	}
 }
 
-// The calls of TestCalls come out right with bells, too.
-func TestCallsWithBells(t *testing.T) {
+// The calls of TestCalls come out right with events, too.
+func TestCallsWithEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ranks")
 		lanes := group(t, n)
-		defer belled(t, lanes)()
+		defer withEvents(t, lanes)()
 		bounds := []int{0}
 		for range n {
 			bounds = append(bounds, bounds[len(bounds)-1]+rapid.IntRange(0, 60_000).Draw(t, "chunk"))
 		}
 		for k, kind := range []string{"allreduce", "meet", "small", "gather"} {
 			errs := each(n, func(rank int) error {
-				return callOf(lanes[rank], uint64(k), kind, 0, bounds, Folding[int64]{Two: join})
+				return callOf(lanes[rank], uint64(k), kind, 0, bounds, Reducer[int64]{Pair: join})
 			})
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s of %d ranks, bounds %v: %v", kind, n, bounds, err)
@@ -128,39 +128,39 @@ func TestCallsWithBells(t *testing.T) {
 	})
 }
 
-func TestRevokeAndGoneWithBells(t *testing.T) {
+func TestRevokeAndGoneWithEvents(t *testing.T) {
 	lanes := group(t, 3)
-	defer belled(t, lanes)()
+	defer withEvents(t, lanes)()
 	revokeAndGone(t, lanes)
 }
 
-// A bell is heard when it is rung, once for whatever number of times.
-func TestBell(t *testing.T) {
-	b, err := NewBell()
+// Any number of signals of an event count as at least one wake-up.
+func TestEvent(t *testing.T) {
+	b, err := NewEvent()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := TakeRope(sent(t, b.File()))
+	r, err := OpenWaker(sent(t, b.File()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
-		heard := b.heard()
-		r.ring()
-		r.ring()
+		heard := b.count()
+		r.signal()
+		r.signal()
 		b.sleep(heard)
 	}
-	heard := b.heard()
-	b.ring()
+	heard := b.count()
+	b.signal()
 	b.sleep(heard)
 	if err := errors.Join(b.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}
-	b.ring() // when it is closed as well
+	b.signal() // when it is closed as well
 }
 
-// Nothing is taken for a bell to which writing could take time.
-func TestTakeRopeRefuses(t *testing.T) {
+// OpenWaker refuses files to which a write could block.
+func TestOpenWakerRefuses(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -169,25 +169,25 @@ func TestTakeRopeRefuses(t *testing.T) {
 	if err := unix.SetNonblock(int(w.Fd()), false); err != nil {
 		t.Fatal(err)
 	}
-	if rope, err := TakeRope(w); err == nil {
-		t.Errorf("took %v", rope)
+	if waker, err := OpenWaker(w); err == nil {
+		t.Errorf("took %v", waker)
 	}
 	if err := w.Close(); err == nil {
 		t.Error("the file was left open")
 	}
-	if rope, err := TakeRope(w); err == nil {
-		t.Errorf("took %v of a closed file", rope)
+	if waker, err := OpenWaker(w); err == nil {
+		t.Errorf("took %v of a closed file", waker)
 	}
 }
 
 // Words that another process has damaged wake nobody, and nothing breaks.
 func TestWakeUnknown(t *testing.T) {
 	lanes := group(t, 2)
-	lanes[0].segment.wake(1 << 1) // has no bells
-	defer belled(t, lanes)()
-	lanes[0].mine().posts[0].posted.sleepers.Store(^uint64(0))
+	lanes[0].segment.wake(1 << 1) // has no event
+	defer withEvents(t, lanes)()
+	lanes[0].own().slots[0].posted.sleepers.Store(^uint64(0))
 	lanes[0].Post(&Header{}, Refs{})
-	if got := lanes[0].mine().posts[0].posted.sleepers.Load(); got != 0 {
+	if got := lanes[0].own().slots[0].posted.sleepers.Load(); got != 0 {
 		t.Errorf("sleepers %b", got)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// playVigil keeps a rank's vigil in the memory that it has inherited, and prints who has
-// died, until its input ends. Then it ends the vigil, and says so.
-func playVigil(spec string) error {
+// playDeathWatch runs the death watch of a rank in the memory that it has inherited, and prints who has
+// died, until its input ends. Then it ends the death watch, and says so.
+func playDeathWatch(spec string) error {
 	var n, rank int
 	if _, err := fmt.Sscan(spec, &n, &rank); err != nil {
 		return err
@@ -32,14 +32,14 @@ func playVigil(spec string) error {
 	if err != nil {
 		return err
 	}
-	v := segment.KeepVigil(func(rank int) { fmt.Println("died", rank) })
+	v := segment.WatchDeaths(func(rank int) { fmt.Println("died", rank) })
 	_, err = io.Copy(io.Discard, os.Stdin)
 	v.Close()
 	fmt.Println("closed")
 	return errors.Join(err, memory.Close())
 }
 
-// watcher is a rank that keeps a vigil in a process of its own.
+// watcher is a rank that keeps a death watch in a process of its own.
 type watcher struct {
 	cmd   *exec.Cmd
 	in    io.Closer
@@ -49,7 +49,7 @@ type watcher struct {
 // watchers starts n of them, one after the other, and returns the memory that they share.
 func watchers(t *testing.T, n int) ([]*watcher, *Segment) {
 	t.Helper()
-	s := vigilSegment(t, n, 0)
+	s := watchSegment(t, n, 0)
 	var all []*watcher
 	for rank := range n {
 		w := startWatcher(t, n, rank, s.file)
@@ -66,8 +66,8 @@ type fileSegment struct {
 	file *os.File
 }
 
-// vigilSegment returns a rank's view of new memory.
-func vigilSegment(t *testing.T, n, rank int) fileSegment {
+// watchSegment returns a rank's view of new memory.
+func watchSegment(t *testing.T, n, rank int) fileSegment {
 	t.Helper()
 	if _, _, failed := unix.Syscall(unix.SYS_FUTEX_WAITV, 0, 0, 0); failed != unix.EINVAL {
 		t.Skipf("the system lets nobody wait for several words: %v", failed)
@@ -155,7 +155,7 @@ func await(t *testing.T, what string, there func() bool) {
 // awaitSigned waits until a rank is watched, and returns its thread.
 func awaitSigned(t *testing.T, s *Segment, rank int) (thread int) {
 	t.Helper()
-	last := &s.cells(rank)[s.size-1].word
+	last := &s.robustWords(rank)[s.size-1].word
 	await(t, fmt.Sprintf("rank %d", rank), func() bool { return last.Load() != 0 })
 	return int(last.Load() &^ (futexWaiters | futexOwnerDied))
 }
@@ -184,7 +184,7 @@ func turnOf(t *testing.T, thread int) time.Duration {
 
 // The death of a process is heard by all others, which hear its rank, whether they came
 // before or after it. It is no news to them that one is stopped, or has left.
-func TestVigil(t *testing.T) {
+func TestDeathWatch(t *testing.T) {
 	const n = 4
 	for killed := range n {
 		t.Run(fmt.Sprint(killed), func(t *testing.T) {
@@ -214,39 +214,39 @@ func TestVigil(t *testing.T) {
 }
 
 // Who comes when another one has died already hears of it, too.
-func TestVigilOfTheDead(t *testing.T) {
-	s := vigilSegment(t, 2, 0)
+func TestDeathWatchOfTheDead(t *testing.T) {
+	s := watchSegment(t, 2, 0)
 	w := startWatcher(t, 2, 1, s.file)
 	awaitSigned(t, s.Segment, 1)
 	w.stop()
 	died := make(chan int, 2)
-	v := s.KeepVigil(func(rank int) { died <- rank })
+	v := s.WatchDeaths(func(rank int) { died <- rank })
 	defer v.Close()
 	if rank := <-died; rank != 1 {
 		t.Errorf("rank %d died, want 1", rank)
 	}
 }
 
-// A vigil that is over has left the thread as it was, and its words tell nobody of a death.
+// A death watch that is over has left the thread as it was, and its words tell nobody of a death.
 // Revoke ends it like Close, also from within its own call, and does not look at the memory
 // after that.
-func TestVigilEnds(t *testing.T) {
+func TestDeathWatchEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	for name, end := range map[string]func(*Segment, *Vigil){
-		"close":  func(_ *Segment, v *Vigil) { v.Close() },
-		"revoke": func(s *Segment, _ *Vigil) { s.Revoke() },
+	for name, end := range map[string]func(*Segment, *DeathWatch){
+		"close":  func(_ *Segment, v *DeathWatch) { v.Close() },
+		"revoke": func(s *Segment, _ *DeathWatch) { s.Revoke() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := vigilSegment(t, 3, 1)
-			v := s.KeepVigil(func(int) { t.Error("told of a death") })
-			will := uintptr(unsafe.Pointer(&v.will))
+			s := watchSegment(t, 3, 1)
+			v := s.WatchDeaths(func(int) { t.Error("told of a death") })
+			will := uintptr(unsafe.Pointer(&v.list))
 			thread := awaitSigned(t, s.Segment, 1)
 			if got := listOf(t, thread); got != will {
 				t.Errorf("the thread's list is at %x, want %x", got, will)
 			}
 			end(s.Segment, v)
-			for r := range s.cells(1) {
-				if got := s.cells(1)[r].word.Load(); got != 0 {
+			for r := range s.robustWords(1) {
+				if got := s.robustWords(1)[r].word.Load(); got != 0 {
 					t.Errorf("the word for rank %d is %x", r, got)
 				}
 			}
@@ -254,7 +254,7 @@ func TestVigilEnds(t *testing.T) {
 			if got := listOf(t, thread); got == will {
 				t.Error("the thread has kept the list")
 			}
-			if turn := turnOf(t, thread); turn == shortTurn {
+			if turn := turnOf(t, thread); turn == shortSlice {
 				t.Error("the thread has kept its short turns")
 			}
 			s.memory = nil // as if it were unmapped
@@ -262,10 +262,10 @@ func TestVigilEnds(t *testing.T) {
 			v.Close()
 		})
 	}
-	s := vigilSegment(t, 2, 0)
-	s.cells(1)[0].word.Store(futexOwnerDied)
+	s := watchSegment(t, 2, 0)
+	s.robustWords(1)[0].word.Store(futexOwnerDied)
 	done := make(chan struct{})
-	v := s.KeepVigil(func(int) {
+	v := s.WatchDeaths(func(int) {
 		s.Revoke()
 		close(done)
 	})
@@ -273,19 +273,19 @@ func TestVigilEnds(t *testing.T) {
 	v.Close()
 }
 
-// Whatever another process writes into the words, a vigil tells of each rank once at most,
+// Whatever another process writes into the words, a death watch tells of each rank once at most,
 // and ends when it is to; and a process whose words are spoilt can die.
-func TestVigilAmongGarbage(t *testing.T) {
+func TestDeathWatchAmongGarbage(t *testing.T) {
 	const n = 3
 	all, shared := watchers(t, n)
-	s := vigilSegment(t, n, 0)
+	s := watchSegment(t, n, 0)
 	told := make(chan int, 100)
-	v := s.KeepVigil(func(rank int) { told <- rank })
+	v := s.WatchDeaths(func(rank int) { told <- rank })
 	rng := rand.New(rand.NewPCG(1, 2))
 	values := []uint32{0, futexOwnerDied, futexWaiters, ^uint32(0), uint32(os.Getpid()), 7 | futexWaiters}
 	for range 20_000 {
 		for _, s := range []*Segment{s.Segment, shared} {
-			word := &s.cells(rng.IntN(n))[rng.IntN(n)].word
+			word := &s.robustWords(rng.IntN(n))[rng.IntN(n)].word
 			word.Store(values[rng.IntN(len(values))])
 			wakeWord(word)
 		}

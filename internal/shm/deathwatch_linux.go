@@ -1,0 +1,235 @@
+package shm
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Constants of the kernel's futex.h.
+const (
+	futexWaiters   = 1 << 31 // in a lock word: a thread waits for it
+	futexOwnerDied = 1 << 30 // in a lock word: its owner died
+	futexWake      = 1       // for SYS_FUTEX
+	futex32        = 2       // for SYS_FUTEX_WAITV: the word has 32 bits
+)
+
+// DeathWatch is a thread that reports the deaths of the other ranks' processes to this rank, and
+// whose own death the kernel reports to them.
+type DeathWatch struct {
+	segment *Segment
+	died    func(rank int)
+	list    robustHead
+	running sync.WaitGroup
+
+	mu    sync.Mutex    // guards writes of ended and of this rank's words
+	ended atomic.Uint32 // 1 after end; the thread waits for it as for the words
+}
+
+// WatchDeaths calls died, from one goroutine, with each rank whose process dies from now on
+// without having ended its own death watch. Ranks that call WatchDeaths hear of each other. Call
+// it before the first Revoke. Revoke and Close end it. On a kernel without robust futexes or
+// futex_waitv (before Linux 5.16) it reports nothing.
+func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
+	w := &DeathWatch{segment: s, died: died}
+	s.deathWatch = w
+	w.running.Go(w.run)
+	return w
+}
+
+// Close ends the death watch. After it the memory may be unmapped.
+func (w *DeathWatch) Close() {
+	w.end()
+	w.running.Wait()
+}
+
+// end tells the other ranks that this one leaves, so that the end of its process is not reported
+// as a death, and tells the thread to end. It does not wait.
+func (w *DeathWatch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended.Load() != 0 {
+		return // and the memory may be unmapped
+	}
+	w.storeWords(0)
+	w.ended.Store(1)
+	wakeWord(&w.ended)
+}
+
+// run is the body of the thread. It restores the thread's state and returns it to the Go runtime:
+// if the thread ended, child processes with a parent death signal (PR_SET_PDEATHSIG) would be
+// killed, as that signal is bound to the thread that started them.
+func (w *DeathWatch) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer requestShortSlice()()
+	var pins runtime.Pinner
+	pins.Pin(w) // the kernel keeps the address of the list
+	defer pins.Unpin()
+	before, err := currentRobustList()
+	if err != nil {
+		return
+	}
+	w.list.build(w.segment.robustWords(w.segment.rank))
+	if setRobustList(uintptr(unsafe.Pointer(&w.list))) != nil {
+		return
+	}
+	if w.enter() {
+		w.wait()
+	}
+	w.end()
+	_ = setRobustList(before) // cannot fail, as the call above succeeded
+}
+
+// enter stores this thread as the owner of its words, so that the other ranks hear of its death.
+// It returns false if the death watch has ended already.
+func (w *DeathWatch) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended.Load() != 0 {
+		return false
+	}
+	w.storeWords(uint32(unix.Gettid()) | futexWaiters)
+	for r := range w.segment.size {
+		wakeWord(w.word(w.segment.rank, r)) // ranks that entered before wait for the change
+	}
+	return true
+}
+
+// storeWords sets all words of this rank to value.
+func (w *DeathWatch) storeWords(value uint32) {
+	for r := range w.segment.size {
+		w.word(w.segment.rank, r).Store(value)
+	}
+}
+
+// word returns the lock word by which hearer hears of a rank's death.
+func (w *DeathWatch) word(rank, hearer int) *atomic.Uint32 {
+	return &w.segment.robustWords(rank)[hearer].word
+}
+
+// wait reports deaths until the death watch has ended.
+func (w *DeathWatch) wait() {
+	told := uint64(1) << w.segment.rank // a bit for each rank that is no longer waited for
+	var waits [1 + MaxRanks]futexWait
+	for w.ended.Load() == 0 {
+		n := 1
+		waits[0].expect(&w.ended, 0)
+		for r := range w.segment.size {
+			if told&(1<<r) != 0 {
+				continue
+			}
+			word := w.word(r, w.segment.rank)
+			value := word.Load()
+			if value&futexOwnerDied != 0 {
+				told |= 1 << r
+				w.died(r)
+				continue
+			}
+			waits[n].expect(word, value)
+			n++
+		}
+		if !waitForAny(waits[:n]) {
+			return
+		}
+	}
+}
+
+// shortSlice is the time slice that the thread requests. Since Linux 6.12 a thread with a shorter
+// slice preempts one with a longer slice when it wakes up.
+const shortSlice = 100 * time.Microsecond
+
+// requestShortSlice gives this thread a short time slice; undo restores the slice before. When a
+// process is killed, the other processes of the host keep all cores busy, and two threads must run
+// before its death is known: the killed thread, to its end, and the death watch. Each would
+// otherwise wait some milliseconds for a core.
+func requestShortSlice() (undo func()) {
+	before, err := unix.SchedGetAttr(0, 0)
+	if err != nil || before.Policy != unix.SCHED_NORMAL {
+		return func() {}
+	}
+	short := *before
+	short.Runtime = uint64(shortSlice)
+	if unix.SchedSetAttr(0, &short, 0) != nil {
+		return func() {} // only the latency suffers
+	}
+	return func() { _ = unix.SchedSetAttr(0, before, 0) }
+}
+
+// robustHead is the kernel's robust_list_head: the list of locks that the kernel frees when the
+// thread dies. The entries lie in private memory of this process, where other processes cannot
+// corrupt them. All have the same distance to their lock words.
+type robustHead struct {
+	head    uintptr // address of the first entry
+	offset  uintptr // from an entry to its lock word
+	pending uintptr // the kernel's list_op_pending; 0: no lock is being taken
+	entries [MaxRanks]robustEntry
+}
+
+// robustHeadSize is the size of the kernel's part of robustHead.
+const robustHeadSize = unsafe.Offsetof(robustHead{}.entries)
+
+// robustEntry is an entry of the list, as long as a robustWord. It begins with the address of the
+// next entry; the last entry points to the head.
+type robustEntry [robustWordSize / int(unsafe.Sizeof(uintptr(0)))]uintptr
+
+// build fills the list with the entries of words.
+func (w *robustHead) build(words []robustWord) {
+	first := uintptr(unsafe.Pointer(&w.entries))
+	w.head = first
+	w.offset = uintptr(unsafe.Pointer(unsafe.SliceData(words))) - first
+	for i := range words {
+		w.entries[i][0] = first + uintptr((i+1)*robustWordSize)
+	}
+	w.entries[len(words)-1][0] = uintptr(unsafe.Pointer(w))
+}
+
+// currentRobustList returns the robust list that this thread has, which may be a C library's.
+func currentRobustList() (head uintptr, err error) {
+	var size uintptr
+	_, _, failed := unix.RawSyscall(unix.SYS_GET_ROBUST_LIST, 0,
+		uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size)))
+	if failed != 0 {
+		return 0, failed
+	}
+	return head, nil
+}
+
+// setRobustList replaces the robust list of this thread.
+func setRobustList(head uintptr) error {
+	if _, _, failed := unix.RawSyscall(unix.SYS_SET_ROBUST_LIST, head, robustHeadSize, 0); failed != 0 {
+		return failed
+	}
+	return nil
+}
+
+// wakeWord wakes all threads that wait for a word.
+func wakeWord(word *atomic.Uint32) {
+	const all = 1<<31 - 1
+	_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, all)
+}
+
+// futexWait is the kernel's futex_waitv.
+type futexWait struct {
+	value uint64
+	at    uint64
+	flags uint32
+	_     uint32
+}
+
+// expect sets the wait to end when the word differs from value.
+func (w *futexWait) expect(word *atomic.Uint32, value uint32) {
+	*w = futexWait{value: uint64(value), at: uint64(uintptr(unsafe.Pointer(word))), flags: futex32}
+}
+
+// waitForAny sleeps until one of the words differs from its expected value. It may wake up early.
+// It returns false if the kernel does not support it.
+func waitForAny(waits []futexWait) bool {
+	_, _, failed := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(unsafe.SliceData(waits))),
+		uintptr(len(waits)), 0, 0, 0, 0)
+	return failed == 0 || failed == unix.EAGAIN || failed == unix.EINTR
+}

@@ -1,0 +1,47 @@
+package shm
+
+import (
+	"sync"
+)
+
+// Event wakes the goroutines of this process that wait in a segment. They sleep on a condition
+// variable and not in a system call, which would keep a processor of the Go runtime for up to
+// 10 ms. Other processes signal it with a Waker.
+type Event struct {
+	eventFile // signalled by other processes
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	signals uint64 // so far
+}
+
+// newEvent returns an event that only this process can signal.
+func newEvent() *Event {
+	e := new(Event)
+	e.changed = sync.NewCond(&e.mu)
+	return e
+}
+
+// signal wakes all sleepers.
+func (e *Event) signal() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.signals++
+	e.changed.Broadcast()
+}
+
+// count returns the number of signals so far.
+func (e *Event) count() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.signals
+}
+
+// sleep waits until the number of signals is no longer seen, a result of count.
+func (e *Event) sleep(seen uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.signals == seen {
+		e.changed.Wait()
+	}
+}

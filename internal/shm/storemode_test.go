@@ -1,0 +1,73 @@
+package shm
+
+import (
+	"testing"
+	"time"
+)
+
+// run makes so many calls, which take what cost says for the way, and returns how many took each.
+func (p *storeChooser) run(calls int, cost func(call int, w storeMode) time.Duration) (of [storeModes]int) {
+	for k := range calls {
+		w := p.choose()
+		p.record(w, 1000, cost(k, w))
+		of[w]++
+	}
+	return of
+}
+
+// costs are those of both ways.
+func costs(claim, pass time.Duration) func(int, storeMode) time.Duration {
+	return func(_ int, w storeMode) time.Duration { return [storeModes]time.Duration{claim, pass}[w] }
+}
+
+// mostly fails where the way was not that of nearly all calls.
+func (w storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
+	t.Helper()
+	if calls := of[0] + of[1]; of[w] < calls-calls/16 || of[w] == calls {
+		t.Errorf("%s: way %d in %d of %d calls, want it in most and not in all", what, w, of[w], calls)
+	}
+}
+
+// The shorter way is found, also where it was the longer one before, and the other is tried now
+// and then.
+func TestChooserFollows(t *testing.T) {
+	var p storeChooser
+	if of := p.run(warmupCalls, costs(20, 30)); of[cached] != warmupCalls/2 || of[nonTemporal] != warmupCalls/2 {
+		t.Errorf("at first: %v calls by the ways, want %d each", of, warmupCalls/2)
+	}
+	for _, step := range []struct {
+		what        string
+		claim, pass time.Duration
+		want        storeMode
+	}{
+		{"cores are near", 20, 30, cached},
+		{"cores are far", 50, 35, nonTemporal},
+		{"cores are near again", 20, 30, cached},
+		{"past the caches is faster than ever", 20, 15, nonTemporal},
+	} {
+		p.run(3*probeEvery, costs(step.claim, step.pass))
+		step.want.mostly(t, step.what, p.run(10*probeEvery, costs(step.claim, step.pass)))
+	}
+}
+
+// Calls in which the processor did something else, for much longer than a call takes, do not
+// mislead, nor does the first call.
+func TestChooserIgnoresInterruptions(t *testing.T) {
+	var p storeChooser
+	disturbed := func(k int, w storeMode) time.Duration {
+		if k == 0 || k%7 == 5 {
+			return 5000
+		}
+		return costs(20, 30)(k, w)
+	}
+	cached.mostly(t, "disturbed", p.run(20*probeEvery, disturbed))
+}
+
+// No time at all, from a coarse clock, is a short one and not none.
+func TestChooserOfACoarseClock(t *testing.T) {
+	var p storeChooser
+	p.run(warmupCalls, costs(0, 0))
+	if p.cost[cached] <= 0 || p.cost[nonTemporal] <= 0 {
+		t.Errorf("costs %v, want more than none", p.cost)
+	}
+}
