@@ -33,9 +33,9 @@ func greedy(costs []loadbal.Cost, microbatches int) []int {
 	return shares
 }
 
-// shortest tries every way to share out microbatches among the costs: the time of the
+// shortestLag tries every way to share out microbatches among the costs: the time of the
 // best step.
-func shortest(costs []loadbal.Cost, microbatches int) int64 {
+func shortestLag(costs []loadbal.Cost, microbatches int) int64 {
 	c, most := costs[0], microbatches
 	if c.Max > 0 {
 		most = min(most, c.Max)
@@ -48,7 +48,7 @@ func shortest(costs []loadbal.Cost, microbatches int) int64 {
 	}
 	best := int64(1 << 60)
 	for b := c.Min; b <= most; b++ {
-		best = min(best, max(c.Time(b), shortest(costs[1:], microbatches-b)))
+		best = min(best, max(c.Time(b), shortestLag(costs[1:], microbatches-b)))
 	}
 	return best
 }
@@ -87,7 +87,7 @@ func TestOptimumIsTheBest(t *testing.T) {
 		}
 		// A rank without work takes no part in the step, but its fixed cost counts here
 		// in both.
-		if got, want := loadbal.Slowest(costs, shares), shortest(costs, microbatches); got != want {
+		if got, want := loadbal.Slowest(costs, shares), shortestLag(costs, microbatches); got != want {
 			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
 		}
 	}

@@ -3,9 +3,9 @@ package loadbal
 // Parameters of exchange.
 const (
 	firstWindow = 2 // steps between moves, at first
-	mostWindow  = 16
-	// evenBelow is the imbalance that is left alone, in parts of unit.
-	evenBelow = unit / 20
+	maxWindow   = 16
+	// balancedBelow is the imbalance that is left alone, in parts of unit.
+	balancedBelow = unit / 20
 )
 
 // exchange is LB-BSP for accelerators, whose time is t(b) = max(tau, a + c*b): below
@@ -16,8 +16,8 @@ const (
 // the number is doubled again.
 type exchange struct {
 	table
-	times      []meter
-	left       int // steps of the window still to go
+	times      []medianFilter
+	untilMove  int // steps of the window still to go
 	window     int
 	count      int // microbatches that are moved at once
 	slow, fast int // ranks of the last move, -1 before the first
@@ -25,12 +25,12 @@ type exchange struct {
 
 func (x *exchange) Begin(speeds []int64) {
 	x.table.Begin(speeds)
-	x.times = make([]meter, len(speeds))
+	x.times = make([]medianFilter, len(speeds))
 	x.window, x.count, x.slow, x.fast = firstWindow, 0, -1, -1
 }
 
 func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
-	x.take(reports)
+	x.setBounds(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
 			x.times[r].Add(t)
@@ -39,22 +39,22 @@ func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	}
 	best := x.solve(microbatches)
 	most := max(1, microbatches/len(x.costs)/4)
-	if x.first(microbatches) {
-		x.count, x.left = most, x.window
+	if x.needsNewShares(microbatches) {
+		x.count, x.untilMove = most, x.window
 		return x.set(best)
 	}
-	if x.left--; x.left > 0 {
+	if x.untilMove--; x.untilMove > 0 {
 		return x.set(x.shares)
 	}
 	slow, fast, imbalance := x.extremes()
 	x.tune(slow, fast, imbalance, most)
-	x.left = x.window
-	if imbalance < evenBelow {
+	x.untilMove = x.window
+	if imbalance < balancedBelow {
 		return x.set(x.shares)
 	}
 	x.slow, x.fast = slow, fast
 	for r := range x.times {
-		x.times[r] = meter{}
+		x.times[r] = medianFilter{}
 	}
 	return x.set(x.moved(slow, fast, x.count))
 }
@@ -63,7 +63,7 @@ func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 func (x *exchange) tune(slow, fast int, imbalance int64, most int) {
 	switch {
 	case slow == x.fast || fast == x.slow:
-		x.count, x.window = max(1, x.count/2), min(mostWindow, x.window+1)
+		x.count, x.window = max(1, x.count/2), min(maxWindow, x.window+1)
 	case imbalance > tuneBelow:
 		x.count, x.window = min(most, x.count*2), firstWindow
 	}

@@ -22,7 +22,7 @@ func TestMeter(t *testing.T) {
 		{"outliers on both sides", []int64{100, 100, 900, 10, 100}, 100, 0},
 	}
 	for _, tt := range tests {
-		m, jumps := meter{}, 0
+		m, jumps := medianFilter{}, 0
 		for _, v := range tt.values {
 			if m.Add(v) {
 				jumps++
@@ -71,7 +71,7 @@ func TestFixedPartKeepsOutJumps(t *testing.T) {
 func paceOf(level int64, step int) int64 { return level + level*int64(step*7919%41-20)/1000 }
 
 func TestSmootherAveragesNoise(t *testing.T) {
-	s := newSmoother(0)
+	s := newAdaptiveEWMA(0)
 	for step := range 200 {
 		if s.observe(paceOf(1_000_000, step), 0) {
 			t.Fatalf("step %d: a jump at %d", step, s.level)
@@ -85,7 +85,7 @@ func TestSmootherAveragesNoise(t *testing.T) {
 // Slower is believed at once, faster at the second time, and an outlier of one step
 // that is faster never.
 func TestSmootherBelievesTheWorse(t *testing.T) {
-	s := newSmoother(1000)
+	s := newAdaptiveEWMA(1000)
 	for i, tt := range []struct {
 		pace, want int64
 		jump       bool
@@ -97,7 +97,7 @@ func TestSmootherBelievesTheWorse(t *testing.T) {
 }
 
 func TestSmootherFollowsADrift(t *testing.T) {
-	s, pace := newSmoother(1_000_000), int64(1_000_000)
+	s, pace := newAdaptiveEWMA(1_000_000), int64(1_000_000)
 	for step := range 60 {
 		pace += pace / 50
 		s.observe(pace, 0)
@@ -107,14 +107,15 @@ func TestSmootherFollowsADrift(t *testing.T) {
 	}
 }
 
-// After two periods a season knows every jump; so does narx, and plain knows none.
+// After two periods the periodic forecaster predicts every jump; so does narx, and the EWMA
+// predicts none.
 func TestSeasonExpectsJumps(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		ahead  forecaster
 		lowest int
 		most   int
-	}{{"season", new(season), 0, 0}, {"narx", new(narx), 0, 0}, {"plain", new(plain), 20, 100}} {
+	}{{"season", new(periodic), 0, 0}, {"narx", new(narx), 0, 0}, {"plain", new(ewmaForecaster), 20, 100}} {
 		tt.ahead.begin([]int64{0})
 		misses := 0
 		for step := range 500 {
@@ -140,7 +141,7 @@ func TestSeasonOfChance(t *testing.T) {
 	seed := uint64(1)
 	for step := range 400 {
 		seed = seed*6364136223846793005 + 1442695040888963407
-		h.add(1000+int64(seed>>60)*200, unit/16)
+		h.record(1000+int64(seed>>60)*200, unit/16)
 		if h.lag != 0 {
 			t.Fatalf("step %d: a period of %d", step, h.lag)
 		}
@@ -151,7 +152,7 @@ func TestSeasonOfChance(t *testing.T) {
 func TestForecastersOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<44)), 3, 3), 1, 30).Draw(t, "paces")
-		for _, pair := range [][2]forecaster{{new(plain), new(plain)}, {new(season), new(season)}, {new(narx), new(narx)}} {
+		for _, pair := range [][2]forecaster{{new(ewmaForecaster), new(ewmaForecaster)}, {new(periodic), new(periodic)}, {new(narx), new(narx)}} {
 			pair[0].begin(rows[0])
 			pair[1].begin(rows[0])
 			for _, row := range rows {

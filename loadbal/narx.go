@@ -12,19 +12,19 @@ const (
 // narx predicts by a small neural network: a nonlinear autoregressive model with
 // exogenous inputs, as LB-BSP uses. It says how much a rank's pace will change, relative
 // to the last one. Its inputs are the last changes of the pace, how far the last one is
-// from what a season expects and from its level, and the mean change of all ranks. One
+// from the periodic forecast and from its level, and the mean change of all ranks. One
 // layer of hidden units bends the straight sum of the inputs.
 //
 // The network is one for all ranks, learns from each step while it predicts, and
-// computes in fixed point, so that all peers have the same. It starts as the season.
+// computes in fixed point, so that all peers have the same. At first its forecast is the periodic one.
 type narx struct {
-	season
-	last   []int64
-	inputs [][narxInputs]int64 // those of the forecast that is to be judged
-	out    []int64
-	direct [narxInputs]int64
-	hidden [narxHidden][narxInputs]int64
-	top    [narxHidden]int64
+	periodic
+	last     []int64
+	inputs   [][narxInputs]int64 // those of the forecast that is to be judged
+	forecast []int64
+	direct   [narxInputs]int64
+	hidden   [narxHidden][narxInputs]int64
+	output   [narxHidden]int64
 }
 
 // Places of the inputs.
@@ -36,11 +36,11 @@ const (
 )
 
 func (x *narx) begin(paces []int64) {
-	x.season.begin(paces)
-	x.last, x.out = make([]int64, len(paces)), make([]int64, len(paces))
+	x.periodic.begin(paces)
+	x.last, x.forecast = make([]int64, len(paces)), make([]int64, len(paces))
 	copy(x.last, paces)
 	x.inputs = make([][narxInputs]int64, len(paces))
-	x.direct, x.top = [narxInputs]int64{inSeason: unit}, [narxHidden]int64{}
+	x.direct, x.output = [narxInputs]int64{inSeason: unit}, [narxHidden]int64{}
 	// The hidden units must differ, or they would learn the same for ever.
 	seed := uint64(1)
 	for h := range x.hidden {
@@ -52,7 +52,7 @@ func (x *narx) begin(paces []int64) {
 }
 
 func (x *narx) observe(paces []int64) (jumped bool) {
-	jumped = x.season.observe(paces)
+	jumped = x.periodic.observe(paces)
 	all, measured := int64(0), int64(0)
 	changes := make([]int64, len(paces))
 	for r, pace := range paces {
@@ -62,7 +62,7 @@ func (x *narx) observe(paces []int64) (jumped bool) {
 			x.learn(&x.inputs[r], changes[r])
 		}
 	}
-	expected := x.season.next()
+	expected := x.periodic.next()
 	for r, pace := range paces {
 		if pace == 0 {
 			continue
@@ -79,18 +79,18 @@ func (x *narx) observe(paces []int64) (jumped bool) {
 }
 
 func (x *narx) next() []int64 {
-	copy(x.out, x.season.next())
+	copy(x.forecast, x.periodic.next())
 	for r, pace := range x.last {
 		if x.inputs[r][inOne] != 0 { // there was a measurement
 			y, _ := x.predict(&x.inputs[r])
-			x.out[r] = max(1, scaled(pace, unit+max(y, -unit*7/8), unit))
+			x.forecast[r] = max(1, scaled(pace, unit+max(y, -unit*7/8), unit))
 		}
 	}
-	return x.out
+	return x.forecast
 }
 
 func (x *narx) rescale(rank int, num, den int64) {
-	x.season.rescale(rank, num, den)
+	x.periodic.rescale(rank, num, den)
 	x.last[rank] = scaled(x.last[rank], num, den)
 }
 
@@ -104,7 +104,7 @@ func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64)
 			units[h] += x.hidden[h][i] * v / unit
 		}
 		units[h] = clamp(units[h])
-		y += x.top[h] * units[h] / unit
+		y += x.output[h] * units[h] / unit
 	}
 	return clamp(y), units
 }
@@ -118,20 +118,20 @@ func (x *narx) learn(in *[narxInputs]int64, change int64) {
 	y, units := x.predict(in)
 	e := max(-unit/8, min(unit/8, change-y)) * narxRate / unit
 	for h := range units {
-		back := e * x.top[h] / unit
-		x.top[h] = weight(x.top[h] + e*units[h]/unit)
+		back := e * x.output[h] / unit
+		x.output[h] = clampWeight(x.output[h] + e*units[h]/unit)
 		if abs(units[h]) == unit {
 			continue // the unit is at its end: it has no slope
 		}
 		for i, v := range in {
-			x.hidden[h][i] = weight(x.hidden[h][i] + back*v/unit)
+			x.hidden[h][i] = clampWeight(x.hidden[h][i] + back*v/unit)
 		}
 	}
 	for i, v := range in {
-		x.direct[i] = weight(x.direct[i] + e*v/unit)
+		x.direct[i] = clampWeight(x.direct[i] + e*v/unit)
 	}
 }
 
 func clamp(v int64) int64 { return max(-unit, min(unit, v)) }
 
-func weight(v int64) int64 { return max(-4*unit, min(4*unit, v)) }
+func clampWeight(v int64) int64 { return max(-4*unit, min(4*unit, v)) }

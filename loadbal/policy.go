@@ -68,11 +68,11 @@ func Variants() []string {
 func New(name string) (Policy, error) {
 	switch name {
 	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-narx":
-		return &predicting{ahead: new(narx)}, nil
+		return &predicting{forecaster: new(narx)}, nil
 	case "lbbsp-cpu-season":
-		return &predicting{ahead: new(season)}, nil
+		return &predicting{forecaster: new(periodic)}, nil
 	case "lbbsp-cpu-plain":
-		return &predicting{ahead: new(plain)}, nil
+		return &predicting{forecaster: new(ewmaForecaster)}, nil
 	case "lbbsp-gpu":
 		return new(exchange), nil
 	case "lbb":
@@ -87,11 +87,11 @@ func New(name string) (Policy, error) {
 
 // table is what all policies keep: the ranks' costs as they see them, and the shares.
 type table struct {
-	costs  []Cost // in ticks; Each is 0 where nothing is known, until complete
-	shares []int  // that new ones are compared with: the last ones, but for recall
-	last   []int  // handed out last
-	other  []int  // handed out last for another number of microbatches
-	known  bool   // a speed is
+	costs       []Cost // in ticks; Each is 0 where nothing is known, until complete
+	shares      []int  // that new ones are compared with: the last ones, but for recall
+	lastShares  []int  // handed out last
+	otherShares []int  // handed out last for another number of microbatches
+	known       bool   // a speed is
 }
 
 func (t *table) Begin(speeds []int64) {
@@ -131,8 +131,8 @@ func (t *table) paces() []int64 {
 	return paces
 }
 
-// take checks reports, and takes the bounds from them.
-func (t *table) take(reports []Report) {
+// setBounds checks reports, and takes the bounds from them.
+func (t *table) setBounds(reports []Report) {
 	if len(reports) != len(t.costs) && reports != nil {
 		panic(fmt.Sprintf("loadbal: %d reports for a session of %d ranks", len(reports), len(t.costs)))
 	}
@@ -144,21 +144,21 @@ func (t *table) take(reports []Report) {
 	}
 }
 
-// longestTime is the longest time that policies reckon with, in ticks: two hours.
-const longestTime = 1 << 43
+// maxTime is the longest time that policies reckon with, in ticks: two hours.
+const maxTime = 1 << 43
 
 // solve is the optimum for the costs, within bounds in which nothing overflows.
 func (t *table) solve(microbatches int) []int {
 	for r := range t.costs {
 		c := &t.costs[r]
-		c.Fixed, c.Each = min(c.Fixed, longestTime), min(c.Each, longestTime/int64(max(1, microbatches)))
+		c.Fixed, c.Each = min(c.Fixed, maxTime), min(c.Each, maxTime/int64(max(1, microbatches)))
 	}
 	return Optimum(t.costs, microbatches)
 }
 
-// first reports whether shares must be made without regard to those before: there are
+// needsNewShares reports whether shares must be made without regard to those before: there are
 // none, or of another number of microbatches, or one is out of its bounds.
-func (t *table) first(microbatches int) bool {
+func (t *table) needsNewShares(microbatches int) bool {
 	if t.shares == nil {
 		return true
 	}
@@ -169,22 +169,22 @@ func (t *table) first(microbatches int) bool {
 	return total(t.shares) != microbatches || !bound
 }
 
-// recall makes the shares those of the last step of so many microbatches, if that was not
+// restoreShares makes the shares those of the last step of so many microbatches, if that was not
 // the one before: the last step of a pass may be short, and what is set for it says nothing
 // against the shares of full steps.
-func (t *table) recall(microbatches int) {
-	if total(t.shares) != microbatches && total(t.other) == microbatches {
-		t.shares = t.other
+func (t *table) restoreShares(microbatches int) {
+	if total(t.shares) != microbatches && total(t.otherShares) == microbatches {
+		t.shares = t.otherShares
 	}
 }
 
 // set takes over shares, and returns a copy and why they are others than the last ones.
 func (t *table) set(shares []int) ([]int, string) {
-	before := t.last
+	before := t.lastShares
 	if total(before) != total(shares) {
-		t.other = before
+		t.otherShares = before
 	}
-	t.shares, t.last = shares, shares
+	t.shares, t.lastShares = shares, shares
 	why := ""
 	if before != nil && !slices.Equal(before, shares) {
 		why = t.reason(before)
@@ -237,5 +237,5 @@ func (t *table) Forecast() []int64 {
 // measured is what a report tells of times, in ticks; ok is false where it is nothing, or
 // nothing that can be.
 func (r Report) measured() (ticks int64, ok bool) {
-	return min(r.Micros, longestTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
+	return min(r.Micros, maxTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
 }

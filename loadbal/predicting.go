@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// settling is how many steps after a jump shares are set more exactly.
-const settling = 3
+// settlePeriod is how many steps after a jump shares are set more exactly.
+const settlePeriod = 3
 
 // predicting predicts each rank's pace for the next step and solves for the shares:
 // LB-BSP for processors. Other than there, the part of the time that does not depend
@@ -15,39 +15,39 @@ const settling = 3
 // times are never quite the same.
 type predicting struct {
 	table
-	ahead  forecaster
-	trust  trust
-	doubt  doubt
-	fixed  []fixedPart
-	last   []int64 // paces measured last
-	noise  int64   // of the paces, as the forecaster sees it
-	settle int     // steps of settling still to go
-	steps  int     // that were measured
+	forecaster  forecaster
+	score       forecastScore
+	stuck       stuckDetector
+	fixed       []fixedPart
+	last        []int64 // paces measured last
+	noise       int64   // of the paces, as the forecaster sees it
+	settleSteps int     // steps of settling still to go
+	steps       int     // that were measured
 }
 
 func (p *predicting) Begin(speeds []int64) {
 	p.table.Begin(speeds)
-	p.fixed, p.settle, p.steps = make([]fixedPart, len(speeds)), 0, 0
+	p.fixed, p.settleSteps, p.steps = make([]fixedPart, len(speeds)), 0, 0
 	p.last = make([]int64, len(speeds))
-	p.ahead.begin(p.paces())
-	p.noise = p.ahead.noise()
-	p.trust.begin(len(speeds))
-	p.doubt = doubt{}
+	p.forecaster.begin(p.paces())
+	p.noise = p.forecaster.noise()
+	p.score.begin(len(speeds))
+	p.stuck = stuckDetector{}
 }
 
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
-	p.take(reports)
-	p.settle = max(0, p.settle-1)
+	p.setBounds(reports)
+	p.settleSteps = max(0, p.settleSteps-1)
 	if reports != nil {
 		p.measure(reports)
 	}
 	best, eagerly := p.choose(microbatches)
-	p.recall(microbatches)
+	p.restoreShares(microbatches)
 	switch {
-	case p.first(microbatches):
-	case p.worth(best, eagerly):
-		if p.settle == 0 && eagerly {
-			p.settle = settling
+	case p.needsNewShares(microbatches):
+	case p.improves(best, eagerly):
+		if p.settleSteps == 0 && eagerly {
+			p.settleSteps = settlePeriod
 		}
 	default:
 		best = p.shares
@@ -66,15 +66,15 @@ func (p *predicting) measure(reports []Report) {
 		}
 		paces[r] = p.learn(r, report.Share, t)
 	}
-	if r := p.doubt.observe(reports, p.fixed, p.costs); r >= 0 {
+	if r := p.stuck.observe(reports, p.fixed, p.costs); r >= 0 {
 		paces[r] = p.forget(r, reports[r])
 	}
-	p.trust.observe(paces, p.fixed)
-	if p.ahead.observe(paces) {
-		p.settle = settling
+	p.score.observe(paces, p.fixed)
+	if p.forecaster.observe(paces) {
+		p.settleSteps = settlePeriod
 	}
-	p.noise = p.ahead.noise()
-	for r, pace := range p.ahead.next() {
+	p.noise = p.forecaster.noise()
+	for r, pace := range p.forecaster.next() {
 		p.costs[r].Each = pace
 		p.costs[r].Fixed = p.fixed[r].ticks(pace)
 	}
@@ -84,20 +84,20 @@ func (p *predicting) measure(reports []Report) {
 // choose solves for the shares, by the forecast or by the means. The costs are those of
 // what was chosen.
 func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
-	t := &p.trust
-	t.eager = p.solve(microbatches)
+	t := &p.score
+	t.forecastShares = p.solve(microbatches)
 	ahead := slices.Clone(p.costs)
-	for r, pace := range t.calmed(p.noise) {
+	for r, pace := range t.shrunkMeans(p.noise) {
 		if pace > 0 {
 			p.costs[r].Each, p.costs[r].Fixed = pace, p.fixed[r].ticks(pace)
 		}
 	}
-	t.calm = p.solve(microbatches)
-	if t.eagerly(p.settle > 0) {
+	t.meanShares = p.solve(microbatches)
+	if t.followForecast(p.settleSteps > 0) {
 		p.costs = ahead
-		return t.eager, true
+		return t.forecastShares, true
 	}
-	return t.calm, false
+	return t.meanShares, false
 }
 
 // learn takes in what a share took a rank, and returns its pace. Where the forecast had
@@ -110,8 +110,8 @@ func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 	}
 	before := f.pace(share, ticks)
 	if f.observe(share, ticks, p.noise) {
-		p.ahead.rescale(rank, f.pace(share, ticks), before)
-		p.trust.rescale(rank, f.pace(share, ticks), before)
+		p.forecaster.rescale(rank, f.pace(share, ticks), before)
+		p.score.rescale(rank, f.pace(share, ticks), before)
 	}
 	p.last[rank] = f.pace(share, ticks)
 	return p.last[rank]
@@ -125,23 +125,23 @@ func (p *predicting) forget(rank int, report Report) (pace int64) {
 	before := f.pace(report.Share, t)
 	f.num, f.den, f.parts = 0, 0, 0
 	p.last[rank] = f.pace(report.Share, t)
-	p.ahead.rescale(rank, p.last[rank], before)
-	p.trust.rescale(rank, p.last[rank], before)
+	p.forecaster.rescale(rank, p.last[rank], before)
+	p.score.rescale(rank, p.last[rank], before)
 	return p.last[rank]
 }
 
-// worth reports whether the step would get shorter by best by more than can be noise.
+// improves reports whether the step would get shorter by best by more than can be noise.
 // The slowest of many ranks is a few deviations above the mean, the more the more ranks
 // there are. For a while after a jump or a change less is enough, so that not only the
 // worst is put right. So it is where means are followed, which have less noise the older
 // they are. In the first steps more is needed: the noise is not known yet.
-func (p *predicting) worth(best []int, eagerly bool) bool {
+func (p *predicting) improves(best []int, eagerly bool) bool {
 	now, then := Slowest(p.costs, p.shares), Slowest(p.costs, best)
 	least := max(unit/64, p.noise*int64(bits.Len(uint(len(best)))+7)/4)
 	switch {
 	case !eagerly:
-		least = max(unit/64, p.noise/2, least/(1+p.trust.age/8))
-	case p.settle > 0:
+		least = max(unit/64, p.noise/2, least/(1+p.score.age/8))
+	case p.settleSteps > 0:
 		least = max(unit/256, p.noise)
 	}
 	least = max(least, unit/4>>min(p.steps, 16))

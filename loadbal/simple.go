@@ -4,7 +4,7 @@ package loadbal
 type equal struct{ table }
 
 func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
-	e.take(reports)
+	e.setBounds(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
 			e.costs[r].Each, e.known = max(1, t/int64(report.Share)), true
@@ -22,20 +22,20 @@ func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
 // the median of a few steps. It takes all of a step's time to depend on the share.
 type proportional struct {
 	table
-	meters []meter
+	medians []medianFilter
 }
 
 func (p *proportional) Begin(speeds []int64) {
 	p.table.Begin(speeds)
-	p.meters = make([]meter, len(speeds))
+	p.medians = make([]medianFilter, len(speeds))
 }
 
 func (p *proportional) Next(reports []Report, microbatches int) ([]int, string) {
-	p.take(reports)
+	p.setBounds(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
-			p.meters[r].Add(max(1, t/int64(report.Share)))
-			p.costs[r].Each, p.known = p.meters[r].Value(), true
+			p.medians[r].Add(max(1, t/int64(report.Share)))
+			p.costs[r].Each, p.known = p.medians[r].Value(), true
 		}
 	}
 	return p.set(p.solve(microbatches))

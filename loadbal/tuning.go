@@ -14,39 +14,39 @@ const (
 // solves with the costs of the last measurement if they are.
 type tuning struct {
 	table
-	fixed []fixedPart
-	calm  int // steps in which it only tunes
+	fixed    []fixedPart
+	tuneOnly int // steps in which it only tunes
 }
 
 func (l *tuning) Begin(speeds []int64) {
 	l.table.Begin(speeds)
-	l.fixed, l.calm = make([]fixedPart, len(speeds)), 0
+	l.fixed, l.tuneOnly = make([]fixedPart, len(speeds)), 0
 }
 
 func (l *tuning) Next(reports []Report, microbatches int) ([]int, string) {
-	l.take(reports)
+	l.setBounds(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
 			f := &l.fixed[r]
-			f.observe(report.Share, t, newNoise)
+			f.observe(report.Share, t, defaultNoise)
 			l.costs[r].Each = f.pace(report.Share, t)
 			l.costs[r].Fixed = f.ticks(l.costs[r].Each)
 			l.known = true
 		}
 	}
-	l.calm = max(0, l.calm-1)
+	l.tuneOnly = max(0, l.tuneOnly-1)
 	best := l.solve(microbatches)
-	if l.first(microbatches) {
+	if l.needsNewShares(microbatches) {
 		return l.set(best)
 	}
 	slow, fast, imbalance := l.extremes()
 	switch {
 	case imbalance < holdBelow:
 		return l.set(l.shares)
-	case imbalance < tuneBelow || l.calm > 0:
+	case imbalance < tuneBelow || l.tuneOnly > 0:
 		return l.set(l.moved(slow, fast, 1))
 	}
-	l.calm = tuneSteps
+	l.tuneOnly = tuneSteps
 	return l.set(best)
 }
 

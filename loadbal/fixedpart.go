@@ -1,46 +1,5 @@
 package loadbal
 
-// unit is 1 in ratios: relative errors, gains and the like.
-const unit = 1 << 16
-
-// meterWindow is how many steps a meter looks back.
-const meterWindow = 5
-
-// meter measures something that changes in jumps and is disturbed by outliers: it is
-// the median of the last few values. Two neighbouring values that are both far off on
-// the same side are taken for a change: what was before them is forgotten. The zero
-// meter has seen nothing.
-type meter struct {
-	window []int64 // the latest last
-}
-
-// Add takes a value, above 0. It reports whether there was a change.
-func (m *meter) Add(value int64) (changed bool) {
-	before := m.Value()
-	m.window = append(m.window, value)
-	if n := len(m.window); n >= 3 && side(m.window[n-2], before) != 0 && side(m.window[n-2], before) == side(value, before) {
-		m.window, changed = m.window[n-2:], true
-	}
-	if len(m.window) > meterWindow {
-		m.window = m.window[1:]
-	}
-	return changed
-}
-
-// Value is the median, 0 if there was no value yet.
-func (m *meter) Value() int64 { return median(m.window) }
-
-// side is where value is as seen from middle: 0 near it, within a quarter.
-func side(value, middle int64) int {
-	switch {
-	case value > middle+middle/4:
-		return 1
-	case value < middle-middle/4:
-		return -1
-	}
-	return 0
-}
-
 // fixedPart learns how much of a rank's time does not depend on its share, as a number
 // of microbatches that take as long: t = pace * (share + fixed). That does not change
 // when the whole rank gets slower or faster, so that it can be learned once.
@@ -106,21 +65,10 @@ func (f *fixedPart) pace(share int, ticks int64) int64 {
 	return max(1, ticks*fixedUnit/(int64(share)*fixedUnit+f.parts))
 }
 
-// ticks is the fixed part at a pace, at most longestTime.
+// ticks is the fixed part at a pace, at most maxTime.
 func (f *fixedPart) ticks(pace int64) int64 {
-	if f.parts > 0 && pace > longestTime*fixedUnit/f.parts {
-		return longestTime
+	if f.parts > 0 && pace > maxTime*fixedUnit/f.parts {
+		return maxTime
 	}
 	return f.parts * pace / fixedUnit
 }
-
-// quotient is x/y times unit, at most 16 either way, of a y above 0.
-func quotient(x, y int64) int64 {
-	y = max(1, y)
-	if abs(x)/16 >= y {
-		return max(-16, min(16, x/y)) * unit
-	}
-	return x * unit / y
-}
-
-func abs(x int64) int64 { return max(x, -x) }

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judged is a trust that was shown so many steps of two ranks, in which the eager and
+// judged is a forecastScore that was shown so many steps of two ranks, in which the eager and
 // the calm shares were these.
-func judged(steps int, eager, calm []int, paces []int64) *trust {
-	t := new(trust)
+func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
+	t := new(forecastScore)
 	t.begin(2)
 	for range steps {
-		t.eager, t.calm = eager, calm
+		t.forecastShares, t.meanShares = eager, calm
 		t.observe(paces, make([]fixedPart, 2))
 	}
 	return t
@@ -23,7 +23,7 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 	even, uneven, paces := []int{16, 16}, []int{24, 8}, []int64{1000, 1000}
 	tests := []struct {
 		name          string
-		judged        *trust
+		judged        *forecastScore
 		quiet, jumped bool
 	}{
 		{"nothing seen", judged(0, even, even, paces), true, true},
@@ -34,7 +34,7 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 		{"it is wrong", judged(20, uneven, even, paces), false, false},
 	}
 	for _, tt := range tests {
-		if quiet, jumped := tt.judged.eagerly(false), tt.judged.eagerly(true); quiet != tt.quiet || jumped != tt.jumped {
+		if quiet, jumped := tt.judged.followForecast(false), tt.judged.followForecast(true); quiet != tt.quiet || jumped != tt.jumped {
 			t.Errorf("%s: %t and after a jump %t, want %t and %t", tt.name, quiet, jumped, tt.quiet, tt.jumped)
 		}
 	}
@@ -44,11 +44,11 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 func TestTrustComesBack(t *testing.T) {
 	even, uneven := []int{16, 16}, []int{30, 2}
 	tr := judged(1000, uneven, even, []int64{1000, 1000})
-	for step := 1; !tr.eagerly(false); step++ {
+	for step := 1; !tr.followForecast(false); step++ {
 		if step > 5 {
 			t.Fatalf("not after %d steps: %d", step, tr.advantage)
 		}
-		tr.eager, tr.calm = uneven, even
+		tr.forecastShares, tr.meanShares = uneven, even
 		tr.observe([]int64{1000, 15_000}, make([]fixedPart, 2))
 	}
 }
@@ -77,12 +77,12 @@ func TestCalmedDoesNotSplitHairs(t *testing.T) {
 	tr.begin(3)
 	for step := range meanSteps {
 		tr.observe([]int64{990_000, 1_000_000, 4_000_000}, make([]fixedPart, 3))
-		got := tr.calmed(unit / 20)
+		got := tr.shrunkMeans(unit / 20)
 		if got[1] != 1_000_000 || step < 30 && got[0] != 1_000_000 || got[2] > 4_000_000 || got[2] < 3_800_000 {
 			t.Fatalf("step %d: %v", step, got)
 		}
 	}
-	if got := tr.calmed(unit / 500); !near(got[0], 990_000, unit/500) {
+	if got := tr.shrunkMeans(unit / 500); !near(got[0], 990_000, unit/500) {
 		t.Errorf("little noise: %v", got)
 	}
 }
@@ -96,13 +96,13 @@ func TestToward(t *testing.T) {
 		{1000, 2000, unit / 2, 1333},
 		{1_000_000, 1000, unit / 2, 1_000_000},
 	} {
-		if got := toward(tt.pace, tt.middle, tt.by); got != tt.want {
+		if got := shrinkToward(tt.pace, tt.middle, tt.by); got != tt.want {
 			t.Errorf("toward(%d, %d, %d) = %d, want %d", tt.pace, tt.middle, tt.by, got, tt.want)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		pace, middle := rapid.Int64Range(1, 1<<43).Draw(t, "pace"), rapid.Int64Range(1, 1<<43).Draw(t, "middle")
-		got := toward(pace, middle, rapid.Int64Range(0, 2*unit).Draw(t, "by"))
+		got := shrinkToward(pace, middle, rapid.Int64Range(0, 2*unit).Draw(t, "by"))
 		// Rounding and the bound of quotient leave it a little beside.
 		if low, high := min(pace, middle), max(pace, middle); got < low-low/100-1 || got > high+high/100 {
 			t.Fatalf("%d is not between %d and %d", got, pace, middle)
@@ -113,7 +113,7 @@ func TestToward(t *testing.T) {
 // Means that are not known are told as such.
 func TestCalmedOfNothing(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
-	if got := tr.calmed(unit); !slices.Equal(got, []int64{0, 0}) {
+	if got := tr.shrunkMeans(unit); !slices.Equal(got, []int64{0, 0}) {
 		t.Errorf("%v", got)
 	}
 }

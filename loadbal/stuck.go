@@ -1,22 +1,22 @@
 package loadbal
 
-// doubt finds a rank whose fixed part cannot be what it was taken for. It is learned from
+// stuckDetector finds a rank whose fixed part cannot be what it was taken for. It is learned from
 // steps between which the share changed, so from few in the beginning, when the noise is not
 // known yet. A part that was learned too large keeps itself: shares seem to change nothing,
 // stay, and nothing is learned any more, although the rank holds up all others. A part that
 // is as large as it seems leaves the rank that holds up the others with the least share.
-type doubt struct {
+type stuckDetector struct {
 	rank  int // that took longest
 	steps int // in a row in which it did
 }
 
-// doubtSteps is how many steps in a row a rank has to take far longer than the others: one of
+// stuckSteps is how many steps in a row a rank has to take far longer than the others: one of
 // them may be noise.
-const doubtSteps = 4
+const stuckSteps = 4
 
 // observe takes the reports of a step and the fixed parts of the ranks. It returns the rank
 // whose part is to be forgotten, or -1.
-func (d *doubt) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
+func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
 	slow, longest := 0, int64(0)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok && t > longest {
@@ -30,7 +30,7 @@ func (d *doubt) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
 		fixed[slow].parts < int64(reports[slow].Share)*fixedUnit/2 {
 		d.steps = 0
 	}
-	if d.steps < doubtSteps {
+	if d.steps < stuckSteps {
 		return -1
 	}
 	d.steps = 0

@@ -18,10 +18,10 @@ type forecaster interface {
 	rescale(rank int, num, den int64)
 }
 
-// newNoise is the noise that is assumed before there were measurements: 2 %.
-const newNoise = unit / 50
+// defaultNoise is the noise that is assumed before there were measurements: 2 %.
+const defaultNoise = unit / 50
 
-// smoother follows the pace of one rank. Small errors are smoothed away, the more the
+// adaptiveEWMA follows the pace of one rank. Small errors are smoothed away, the more the
 // less they agree: the gain is the cube of |mean error| / mean |error|, after Trigg
 // and Leach, which is small where errors are noise and 1 where they all point one way.
 //
@@ -29,14 +29,14 @@ const newNoise = unit / 50
 // once: if it is wrong, the others do a little more for one step; if it were right and
 // not believed, the whole step would take as long as this rank. For the same reason
 // that it has become faster is believed when it is seen twice.
-type smoother struct {
-	level      int64
-	signed     int64 // smoothed error, relative and times unit
-	size       int64 // smoothed absolute error, in the same way
-	deviation  int64 // the same over a longer time: the noise
-	seen       int64 // values since the last jump
-	age        int64 // values ever
-	lastFaster int64 // the value before, if it was far faster
+type adaptiveEWMA struct {
+	level        int64
+	meanError    int64 // smoothed error, relative and times unit
+	meanAbsError int64 // smoothed absolute error, in the same way
+	deviation    int64 // the same over a longer time: the noise
+	sinceJump    int64 // values since the last jump
+	age          int64 // values ever
+	lastFaster   int64 // the value before, if it was far faster
 }
 
 // Shortest memory of a smoother, in parts of unit, and the size of a jump: at least
@@ -46,28 +46,28 @@ const (
 	smallJump = unit / 16
 	largeJump = unit * 4
 	jumpNoise = 6
-	// young is the age up to which the noise of a rank is not known well.
-	young = 8
+	// warmupSteps is the age up to which the noise of a rank is not known well.
+	warmupSteps = 8
 )
 
-func newSmoother(level int64) smoother {
-	return smoother{level: level, deviation: newNoise}
+func newAdaptiveEWMA(level int64) adaptiveEWMA {
+	return adaptiveEWMA{level: level, deviation: defaultNoise}
 }
 
-// band is the size of the smallest jump. noise is that of a typical rank: the own one
+// jumpThreshold is the size of the smallest jump. noise is that of a typical rank: the own one
 // is known from few values only, and may by chance be too low.
-func (s *smoother) band(noise int64) int64 {
+func (s *adaptiveEWMA) jumpThreshold(noise int64) int64 {
 	return min(max(smallJump, jumpNoise*max(noise, s.deviation)), largeJump)
 }
 
 // observe takes a pace, with the noise of a typical rank, and reports whether it is a
 // jump.
-func (s *smoother) observe(pace, noise int64) (jumped bool) {
+func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	if s.level == 0 {
-		s.level, s.seen = pace, 1
+		s.level, s.sinceJump = pace, 1
 		return false
 	}
-	band, faster := s.band(noise), s.lastFaster
+	band, faster := s.jumpThreshold(noise), s.lastFaster
 	e := quotient(pace-s.level, s.level)
 	off := max(e, quotient(s.level-pace, pace)) // the same for twice and for half the pace
 	// Jumps count for less, for a few of them are no noise. Where there are many, though,
@@ -77,41 +77,41 @@ func (s *smoother) observe(pace, noise int64) (jumped bool) {
 	s.lastFaster = 0
 	switch {
 	case off > band && (e > 0 || faster != 0):
-		s.level, s.seen, s.signed, s.size = max(pace, faster), 1, 0, 0
+		s.level, s.sinceJump, s.meanError, s.meanAbsError = max(pace, faster), 1, 0, 0
 		return true
 	case off > band:
 		s.lastFaster = pace
 		return false
 	}
 	e = max(-unit, min(unit, e))
-	s.seen++
-	s.signed += (e - s.signed) / 4
-	s.size += (abs(e) - s.size) / 4
+	s.sinceJump++
+	s.meanError += (e - s.meanError) / 4
+	s.meanAbsError += (abs(e) - s.meanAbsError) / 4
 	s.level = max(1, s.level+s.level*s.gain()/unit*e/unit)
 	return false
 }
 
 // gain is how much of an error is taken over.
-func (s *smoother) gain() int64 {
-	agree := min(quotient(abs(s.signed), s.size), unit)
-	return max(leastGain, agree*agree/unit*agree/unit, unit/s.seen)
+func (s *adaptiveEWMA) gain() int64 {
+	agree := min(quotient(abs(s.meanError), s.meanAbsError), unit)
+	return max(leastGain, agree*agree/unit*agree/unit, unit/s.sinceJump)
 }
 
-// plain predicts that each rank goes on as it does.
-type plain struct {
-	ranks  []smoother
+// ewmaForecaster predicts that each rank goes on as it does.
+type ewmaForecaster struct {
+	ranks  []adaptiveEWMA
 	levels []int64
 }
 
-func (p *plain) begin(paces []int64) {
-	p.ranks, p.levels = make([]smoother, len(paces)), make([]int64, len(paces))
+func (p *ewmaForecaster) begin(paces []int64) {
+	p.ranks, p.levels = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
 	for r, pace := range paces {
-		p.ranks[r] = newSmoother(pace)
+		p.ranks[r] = newAdaptiveEWMA(pace)
 	}
 }
 
-func (p *plain) observe(paces []int64) (jumped bool) {
-	noise := max(p.noise(), p.scatter(paces))
+func (p *ewmaForecaster) observe(paces []int64) (jumped bool) {
+	noise := max(p.noise(), p.initialNoise(paces))
 	for r, pace := range paces {
 		if pace > 0 && p.ranks[r].observe(pace, noise) {
 			jumped = true
@@ -120,26 +120,26 @@ func (p *plain) observe(paces []int64) (jumped bool) {
 	return jumped
 }
 
-// scatter is how far a typical rank is from its level in a step of the first ones, when
+// initialNoise is how far a typical rank is from its level in a step of the first ones, when
 // the noise is not known yet; 0 later.
-func (p *plain) scatter(paces []int64) int64 {
+func (p *ewmaForecaster) initialNoise(paces []int64) int64 {
 	var all []int64
 	for r, pace := range paces {
-		if s := &p.ranks[r]; pace > 0 && s.level > 0 && s.age < young {
+		if s := &p.ranks[r]; pace > 0 && s.level > 0 && s.age < warmupSteps {
 			all = append(all, min(abs(quotient(pace-s.level, min(s.level, pace))), unit/2))
 		}
 	}
 	return median(all)
 }
 
-func (p *plain) next() []int64 {
+func (p *ewmaForecaster) next() []int64 {
 	for r := range p.ranks {
 		p.levels[r] = p.ranks[r].level
 	}
 	return p.levels
 }
 
-func (p *plain) noise() int64 {
+func (p *ewmaForecaster) noise() int64 {
 	all := make([]int64, len(p.ranks))
 	for r := range p.ranks {
 		all[r] = p.ranks[r].deviation
@@ -147,7 +147,7 @@ func (p *plain) noise() int64 {
 	return median(all)
 }
 
-func (p *plain) rescale(rank int, num, den int64) {
+func (p *ewmaForecaster) rescale(rank int, num, den int64) {
 	s := &p.ranks[rank]
 	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
 }

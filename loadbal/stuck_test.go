@@ -26,7 +26,7 @@ func TestDoubt(t *testing.T) {
 		{"no less to have", 15, [][]Report{least, least, least, least}, []int{-1, -1, -1, -1}},
 		{"nobody to compare with", 15, [][]Report{unmeasured, unmeasured, unmeasured, unmeasured}, []int{-1, -1, -1, -1}},
 	} {
-		var d doubt
+		var d stuckDetector
 		var got []int
 		costs := slices.Repeat([]Cost{{Each: 1, Min: 1}}, 3)
 		for _, reports := range tt.steps {
