@@ -19,24 +19,24 @@ const (
 	AdmitAlways = "always"
 )
 
-// outlook is what a member knows of the steps of a session, to predict those with others
+// stepModel is what a member knows of the steps of a session, to predict those with others
 // in it. It does not change once it is made, so that any goroutine may read it.
 //
 // A step of n ranks takes T(n) = computing + fixed + latency + flow. The computing is that
 // of the slowest rank when shares have settled. Messages go through 2(n-1) hops one after
 // the other, and each rank sends and receives 2(n-1)/n of the gradients: in proportion to
 // that the two parts grow from what was measured.
-type outlook struct {
+type stepModel struct {
 	members      []elastic.ID
 	policy       string
 	microbatches int
 	costs        []loadbal.Cost // by rank, in nanoseconds
 	bytes        int64          // of gradients
-	pulse        pulse          // median of the last steps
+	timing       stepTiming     // median of the last steps
 }
 
-// pulse is what a step takes.
-type pulse struct {
+// stepTiming is what a step takes.
+type stepTiming struct {
 	slowest time.Duration // computing of the slowest rank, 0 if it was of other ranks
 	fixed   time.Duration // does not depend on the number of ranks: applying the gradient
 	latency time.Duration // waiting for messages, however short they are
@@ -53,16 +53,16 @@ func (f forecast) total() time.Duration { return f.computing + f.rest }
 const latencyPasses = 4
 
 // reductions of a step follow one after the other: the buckets, which overlap, and the
-// tail.
+// commit record.
 const reductions = 2
 
-// with predicts steps in which others take part as well. near says that what these have
+// predict predicts steps in which others take part as well. near says that what these have
 // measured of the network does not count.
-func (o *outlook) with(others []elastic.Candidate, near bool) forecast {
+func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)
-	latency := scale(o.pulse.latency, after-1, before-1)
-	flow := scale(o.pulse.flow, (after-1)*before, (before-1)*after)
+	latency := scale(o.timing.latency, after-1, before-1)
+	flow := scale(o.timing.flow, (after-1)*before, (before-1)*after)
 	for _, c := range others {
 		costs = append(costs, o.cost(c))
 		if near {
@@ -74,13 +74,13 @@ func (o *outlook) with(others []elastic.Candidate, near bool) forecast {
 			flow = max(flow, bounded(bytes/float64(c.Bandwidth)*float64(time.Second)))
 		}
 	}
-	shares := settled(o.policy, costs, o.microbatches)
-	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.pulse.fixed + latency + flow}
+	shares := settledShares(o.policy, costs, o.microbatches)
+	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + latency + flow}
 }
 
-// settled is how a policy splits microbatches in the end if costs stay what they are: for all
+// settledShares is how a policy splits microbatches in the end if costs stay what they are: for all
 // but "equal" that is the optimum.
-func settled(policy string, costs []loadbal.Cost, microbatches int) []int {
+func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int {
 	if policy != "equal" {
 		return loadbal.Optimum(costs, microbatches)
 	}
@@ -100,7 +100,7 @@ func scale(d time.Duration, num, den int) time.Duration {
 }
 
 // cost is that of a candidate. One whose speed is not known is taken for a middling one.
-func (o *outlook) cost(c elastic.Candidate) loadbal.Cost {
+func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 	cost := loadbal.Cost{Fixed: int64(bounded(float64(c.Fixed))), Min: 1, Max: max(0, c.Most)}
 	if c.Speed > 0 {
 		cost.Each = loadbal.Pace(c.Speed)
@@ -120,28 +120,28 @@ func bounded(nanos float64) time.Duration {
 	return time.Duration(min(max(0, nanos), float64(time.Hour)))
 }
 
-// leastGain is the part by which a step has to get shorter for a peer to be let in: less
+// minGain is the part by which a step has to get shorter for a peer to be let in: less
 // is not seen among the noise, and each member can fail.
-const leastGain = 0.01
+const minGain = 0.01
 
 // decide returns nil if steps get shorter with a peer, and otherwise how long they would
 // be and why.
-func (o *outlook) decide(a elastic.Application, microbatch int) error {
+func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 	if a.Speed == 0 {
 		return nil
 	}
-	now := o.with(a.Coming, a.Near)
+	now := o.predict(a.Coming, a.Near)
 	// Where the costs are thought higher than they have been, because of a disturbance,
 	// any help would seem to be one.
-	if m := o.pulse.slowest; m > 0 && len(a.Coming) == 0 {
+	if m := o.timing.slowest; m > 0 && len(a.Coming) == 0 {
 		now.computing = min(now.computing, m)
 	}
-	then := o.with(append(slices.Clone(a.Coming), a.Candidate), a.Near)
-	if float64(then.total()) < float64(now.total())*(1-leastGain) {
+	then := o.predict(append(slices.Clone(a.Coming), a.Candidate), a.Near)
+	if float64(then.total()) < float64(now.total())*(1-minGain) {
 		return nil
 	}
 	return fmt.Errorf("a step would take %s with it and takes %s without (computing %s and %s); it computes %.0f samples/s, the %d members %.0f together",
-		short(then.total()), short(now.total()), short(then.computing), short(now.computing),
+		formatMillis(then.total()), formatMillis(now.total()), formatMillis(then.computing), formatMillis(now.computing),
 		rate(o.cost(a.Candidate), microbatch), len(o.costs), rates(o.costs, microbatch))
 }
 
@@ -155,31 +155,31 @@ func rates(costs []loadbal.Cost, microbatch int) (sum float64) {
 	return sum
 }
 
-// short writes a time for people.
-func short(d time.Duration) string { return fmt.Sprintf("%.1f ms", milliseconds(d)) }
+// formatMillis writes a time for people.
+func formatMillis(d time.Duration) string { return fmt.Sprintf("%.1f ms", milliseconds(d)) }
 
-// judge decides which peers may join.
-type judge struct {
+// admitter decides which peers may join.
+type admitter struct {
 	always     bool // lets in whoever may
 	microbatch int
-	outlook    *atomic.Pointer[outlook] // of the last steps; holds nil if there were too few
+	model      *atomic.Pointer[stepModel] // of the last steps; holds nil if there were too few
 }
 
 // Admit decides whether a peer may join. It implements elastic.Judge and may be called by
 // any goroutine.
-func (j judge) Admit(a elastic.Application) error {
+func (j admitter) Admit(a elastic.Application) error {
 	if j.always || a.Forced {
 		return nil
 	}
-	o := j.outlook.Load()
+	o := j.model.Load()
 	if o == nil || slices.ContainsFunc(a.Members, func(id elastic.ID) bool { return !slices.Contains(o.members, id) }) {
 		return fmt.Errorf("%w: the members have not done enough steps together", elastic.ErrNotYet)
 	}
-	return o.among(a.Members).decide(a, j.microbatch)
+	return o.restrict(a.Members).decide(a, j.microbatch)
 }
 
-// among is the outlook of those that are still members.
-func (o *outlook) among(members []elastic.ID) *outlook {
+// restrict returns the model of the members that are left.
+func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 	if len(members) == len(o.members) {
 		return o
 	}
@@ -191,9 +191,9 @@ func (o *outlook) among(members []elastic.ID) *outlook {
 		}
 	}
 	before, after := len(o.costs), len(left.costs)
-	left.pulse.slowest = 0
-	left.pulse.latency = scale(o.pulse.latency, after-1, before-1)
-	left.pulse.flow = scale(o.pulse.flow, (after-1)*before, (before-1)*after)
+	left.timing.slowest = 0
+	left.timing.latency = scale(o.timing.latency, after-1, before-1)
+	left.timing.flow = scale(o.timing.flow, (after-1)*before, (before-1)*after)
 	return &left
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // drawOutlook draws a session of 1 to 8 ranks.
-func drawOutlook(t *rapid.T) *outlook {
-	o := &outlook{
+func drawOutlook(t *rapid.T) *stepModel {
+	o := &stepModel{
 		policy:       rapid.SampledFrom([]string{"auto", "equal"}).Draw(t, "policy"),
 		microbatches: rapid.IntRange(1, 200).Draw(t, "microbatches"),
 		bytes:        rapid.Int64Range(4, 1<<24).Draw(t, "bytes"),
@@ -25,7 +25,7 @@ func drawOutlook(t *rapid.T) *outlook {
 	part := func(name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 50_000_000).Draw(t, name))
 	}
-	o.pulse = pulse{fixed: part("fixed"), latency: part("latency"), flow: part("flow")}
+	o.timing = stepTiming{fixed: part("fixed"), latency: part("latency"), flow: part("flow")}
 	for range rapid.IntRange(1, 8).Draw(t, "ranks") {
 		o.members = append(o.members, elastic.ID(rune('a'+len(o.members))))
 		o.costs = append(o.costs, loadbal.Cost{Fixed: rapid.Int64Range(0, 20_000_000).Draw(t, "a"),
@@ -46,7 +46,7 @@ func drawCandidates(t *rapid.T, most int) (all []elastic.Candidate) {
 
 // twin predicts a step by handing out microbatches one by one, and by the formula of the
 // communication as it is written.
-func twin(o *outlook, others []elastic.Candidate, near bool) forecast {
+func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	costs := append([]loadbal.Cost(nil), o.costs...)
 	for _, c := range others {
 		costs = append(costs, loadbal.Cost{Fixed: int64(c.Fixed), Each: loadbal.Pace(c.Speed)})
@@ -69,10 +69,10 @@ func twin(o *outlook, others []elastic.Candidate, near bool) forecast {
 		shares[best]++
 	}
 	n, m := float64(len(o.costs)), float64(len(costs))
-	rest := float64(o.pulse.latency + o.pulse.flow)
+	rest := float64(o.timing.latency + o.timing.flow)
 	if n > 1 {
-		a := float64(o.pulse.latency) / (2 * (n - 1))
-		b := float64(o.pulse.flow) / (2 * (n - 1) / n)
+		a := float64(o.timing.latency) / (2 * (n - 1))
+		b := float64(o.timing.flow) / (2 * (n - 1) / n)
 		latency, flow := 2*(m-1)*a, 2*(m-1)/m*b
 		for _, c := range others {
 			if !near {
@@ -84,11 +84,11 @@ func twin(o *outlook, others []elastic.Candidate, near bool) forecast {
 		}
 		rest = latency + flow
 	}
-	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.pulse.fixed + time.Duration(rest)}
+	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + time.Duration(rest)}
 }
 
 // bestNext is what the best rank so far would take.
-func bestNext(o *outlook, costs []loadbal.Cost, shares []int, r int) int64 {
+func bestNext(o *stepModel, costs []loadbal.Cost, shares []int, r int) int64 {
 	switch {
 	case o.policy == "equal":
 		return int64(shares[r])
@@ -104,7 +104,7 @@ func TestPredictionIsThatOfItsTwin(t *testing.T) {
 		if len(o.costs) == 1 {
 			near = true // what a link costs that nobody has measured is TestFirstLink's
 		}
-		got, want := o.with(others, near), twin(o, others, near)
+		got, want := o.predict(others, near), twin(o, others, near)
 		// Ties between ranks go either way where all get one.
 		if off := got.rest - want.rest; off.Abs() > 10 || got.computing > want.computing {
 			t.Fatalf("%+v, want %+v", got, want)
@@ -120,7 +120,7 @@ func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 		coming := drawCandidates(t, 3)
 		c := coming[0]
 		a := elastic.Application{Candidate: c, Coming: coming[1:], Members: o.members, Near: near}
-		before, after := o.with(a.Coming, near).total(), o.with(append(a.Coming[:len(a.Coming):len(a.Coming)], c), near).total()
+		before, after := o.predict(a.Coming, near).total(), o.predict(append(a.Coming[:len(a.Coming):len(a.Coming)], c), near).total()
 		err := o.decide(a, 16)
 		if err == nil && after >= before || err != nil && float64(after) < 0.99*float64(before) {
 			t.Fatalf("%v with it, %v without: %v", after, before, err)
@@ -138,7 +138,7 @@ func TestCandidatesMaySayAnything(t *testing.T) {
 			all = append(all, elastic.Candidate{Speed: any.Draw(t, "speed"), Fixed: time.Duration(any.Draw(t, "fixed")),
 				Most: int(any.Draw(t, "most")), Bandwidth: any.Draw(t, "bandwidth"), Delay: time.Duration(any.Draw(t, "delay"))})
 		}
-		f := o.with(all, false)
+		f := o.predict(all, false)
 		if f.computing < 0 || f.rest < 0 || f.total() > 24*time.Hour {
 			t.Fatalf("a step of %+v", f)
 		}
@@ -147,8 +147,8 @@ func TestCandidatesMaySayAnything(t *testing.T) {
 }
 
 // four is a session of equals that compute 100 microbatches a second each.
-func four(p pulse) *outlook {
-	o := &outlook{members: []elastic.ID{"a", "b", "c", "d"}, policy: "auto", microbatches: 512, bytes: 1 << 20, pulse: p}
+func four(p stepTiming) *stepModel {
+	o := &stepModel{members: []elastic.ID{"a", "b", "c", "d"}, policy: "auto", microbatches: 512, bytes: 1 << 20, timing: p}
 	for range o.members {
 		o.costs = append(o.costs, loadbal.Cost{Each: 10_000_000, Min: 1})
 	}
@@ -164,27 +164,27 @@ func TestDecide(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]struct {
-		pulse pulse
-		c     elastic.Candidate
-		near  bool
-		want  string // part of the reason; empty if it is let in
+		timing stepTiming
+		c      elastic.Candidate
+		near   bool
+		want   string // part of the reason; empty if it is let in
 	}{
-		"ten times slower, computing counts":  {pulse{fixed: ms, latency: 2 * ms}, slow, false, ""},
-		"ten times slower, messages count":    {pulse{latency: 300 * ms}, slow, false, "1650.0 ms with it and takes 1580.0 ms without (computing 1250.0 ms and 1280.0 ms); it computes 80 samples/s, the 4 members 3200"},
-		"as fast, messages count":             {pulse{latency: 300 * ms}, fast, false, ""},
-		"as fast, messages count for all":     {pulse{latency: 900 * ms}, fast, false, "with it"},
-		"as fast, gradients count":            {pulse{flow: 900 * ms}, fast, false, ""},
-		"slower, gradients count":             {pulse{flow: 900 * ms}, slow, false, "with it"},
-		"as fast, behind a slow link":         {pulse{flow: ms}, far(fast, 0, 4<<20), false, "with it"},
-		"that link, on the same host":         {pulse{flow: ms}, far(fast, 0, 4<<20), true, ""},
-		"as fast, far away":                   {pulse{latency: ms}, far(fast, 80*ms, 0), false, "with it"},
-		"a fixed part longer than the step":   {pulse{}, elastic.Candidate{Speed: 1 << 30, Fixed: 2 * time.Second}, true, "with it"},
-		"nothing is known of it":              {pulse{latency: time.Hour}, elastic.Candidate{}, false, ""},
-		"slower by far than anything counts":  {pulse{}, elastic.Candidate{Speed: 1}, true, "with it"},
-		"steps are shorter than they seem":    {pulse{slowest: 1240 * ms}, slow, true, "1250.0 ms with it and takes 1240.0 ms"},
-		"memory for next to nothing, if fast": {pulse{}, elastic.Candidate{Speed: 1 << 40, Most: 1}, true, "with it"},
+		"ten times slower, computing counts":  {stepTiming{fixed: ms, latency: 2 * ms}, slow, false, ""},
+		"ten times slower, messages count":    {stepTiming{latency: 300 * ms}, slow, false, "1650.0 ms with it and takes 1580.0 ms without (computing 1250.0 ms and 1280.0 ms); it computes 80 samples/s, the 4 members 3200"},
+		"as fast, messages count":             {stepTiming{latency: 300 * ms}, fast, false, ""},
+		"as fast, messages count for all":     {stepTiming{latency: 900 * ms}, fast, false, "with it"},
+		"as fast, gradients count":            {stepTiming{flow: 900 * ms}, fast, false, ""},
+		"slower, gradients count":             {stepTiming{flow: 900 * ms}, slow, false, "with it"},
+		"as fast, behind a slow link":         {stepTiming{flow: ms}, far(fast, 0, 4<<20), false, "with it"},
+		"that link, on the same host":         {stepTiming{flow: ms}, far(fast, 0, 4<<20), true, ""},
+		"as fast, far away":                   {stepTiming{latency: ms}, far(fast, 80*ms, 0), false, "with it"},
+		"a fixed part longer than the step":   {stepTiming{}, elastic.Candidate{Speed: 1 << 30, Fixed: 2 * time.Second}, true, "with it"},
+		"nothing is known of it":              {stepTiming{latency: time.Hour}, elastic.Candidate{}, false, ""},
+		"slower by far than anything counts":  {stepTiming{}, elastic.Candidate{Speed: 1}, true, "with it"},
+		"steps are shorter than they seem":    {stepTiming{slowest: 1240 * ms}, slow, true, "1250.0 ms with it and takes 1240.0 ms"},
+		"memory for next to nothing, if fast": {stepTiming{}, elastic.Candidate{Speed: 1 << 40, Most: 1}, true, "with it"},
 	} {
-		err := four(c.pulse).decide(elastic.Application{Candidate: c.c, Near: c.near}, 8)
+		err := four(c.timing).decide(elastic.Application{Candidate: c.c, Near: c.near}, 8)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -193,35 +193,35 @@ func TestDecide(t *testing.T) {
 
 // A peer alone has measured no communication; what the other has measured stands for it.
 func TestFirstLink(t *testing.T) {
-	o := four(pulse{fixed: time.Millisecond})
+	o := four(stepTiming{fixed: time.Millisecond})
 	o.costs, o.members = o.costs[:1], o.members[:1]
 	c := elastic.Candidate{Delay: 3 * time.Millisecond, Bandwidth: 1 << 20}
-	if got := o.with([]elastic.Candidate{c}, false); got.rest != time.Millisecond+12*time.Millisecond+time.Second || got.computing != 2560*time.Millisecond {
+	if got := o.predict([]elastic.Candidate{c}, false); got.rest != time.Millisecond+12*time.Millisecond+time.Second || got.computing != 2560*time.Millisecond {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestAmongThoseThatAreLeft(t *testing.T) {
-	o := four(pulse{fixed: 1e6, latency: 6e6, flow: 12e6})
+	o := four(stepTiming{fixed: 1e6, latency: 6e6, flow: 12e6})
 	o.costs[1].Each = 7
-	o.pulse.slowest = 7
-	left := o.among([]elastic.ID{"b", "d"})
-	if want := (pulse{fixed: 1e6, latency: 2e6, flow: 8e6}); len(left.costs) != 2 || left.costs[0].Each != 7 || left.pulse != want {
+	o.timing.slowest = 7
+	left := o.restrict([]elastic.ID{"b", "d"})
+	if want := (stepTiming{fixed: 1e6, latency: 2e6, flow: 8e6}); len(left.costs) != 2 || left.costs[0].Each != 7 || left.timing != want {
 		t.Errorf("%+v", left)
 	}
-	if o.among(o.members) != o || len(o.costs) != 4 {
+	if o.restrict(o.members) != o || len(o.costs) != 4 {
 		t.Error("all are left")
 	}
 }
 
 func TestAdmit(t *testing.T) {
-	var last atomic.Pointer[outlook]
-	j := judge{microbatch: 5, outlook: &last}
+	var last atomic.Pointer[stepModel]
+	j := admitter{microbatch: 5, model: &last}
 	slow := elastic.Application{Candidate: elastic.Candidate{Speed: 1}, Members: []elastic.ID{"a", "b", "c", "d"}}
 	if err := j.Admit(slow); !errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("before any step: %v", err)
 	}
-	last.Store(four(pulse{}))
+	last.Store(four(stepTiming{}))
 	if err := j.Admit(slow); err == nil || errors.Is(err, elastic.ErrNotYet) {
 		t.Errorf("a slow one: %v", err)
 	}
@@ -246,10 +246,10 @@ func TestAdmit(t *testing.T) {
 // Equal shares stay equal whatever they cost; the others become as good as can be.
 func TestSettled(t *testing.T) {
 	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
-	if got := settled("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
+	if got := settledShares("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
 		t.Errorf("equal: %v", got)
 	}
-	if got, want := settled("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
+	if got, want := settledShares("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
 		t.Errorf("auto: %v, want %v", got, want)
 	}
 	if costs[1].Each != 10000 {

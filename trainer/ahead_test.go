@@ -13,7 +13,7 @@ import (
 func TestFresh(t *testing.T) {
 	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
 	rapid.Check(t, func(t *rapid.T) {
-		a, known := ahead{}, make(map[int64]map[int]bool)
+		a, known := prefetcher{}, make(map[int64]map[int]bool)
 		for step := int64(1); step < 20; step += int64(rapid.IntRange(0, 2).Draw(t, "forward")) {
 			var needs []need
 			var want []int
@@ -49,7 +49,7 @@ func TestFresh(t *testing.T) {
 // The newest list replaces one that nobody has taken, and putting it there waits for
 // nobody.
 func TestWantReplaces(t *testing.T) {
-	a := ahead{box: make(chan []need, 1)}
+	a := prefetcher{box: make(chan []need, 1)}
 	for step := range int64(3) {
 		a.want([]need{{plan: stepPlan{step: step}}})
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // keptSteps is how many steps an accusation may go back: the step that is audited, the one in
-// whose tail the fingerprints are told, and the one in whose tail the accusation is.
+// whose commit record the fingerprints are told, and the one in whose commit record the accusation is.
 const keptSteps = 3
 
 // audits is this peer's part in the audits of a job (package audit): it tells fingerprints of
@@ -25,11 +25,11 @@ type audits struct {
 	dice   *rand.Rand // of this peer alone: nobody foresees whom it audits
 	model  Model
 	params []Param
-	own    *quantised // of the open step
+	own    *exactAccumulator // of the open step
 	log    func(format string, args ...any)
 
-	again contribution // of another member, computed again
-	sums  *quantised   // of again
+	again contribution      // of another member, computed again
+	sums  *exactAccumulator // of again
 	kept  [keptSteps]record
 
 	told     uint64     // of the last committed step: its fingerprint as it is told
@@ -70,7 +70,7 @@ type accusation struct {
 }
 
 // newAudits returns the audits of a job whose gradients own has; nil without a rate.
-func newAudits(cfg Config, m Model, own *quantised) *audits {
+func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 	if cfg.Audit == 0 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func newAudits(cfg Config, m Model, own *quantised) *audits {
 	a := &audits{rate: cfg.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.log}
 	// Gradients of one microbatch are computed in the staging buffer, for whichever sums.
 	size := own.layout.size()
-	a.sums = &quantised{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
+	a.sums = &exactAccumulator{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
 	a.sums.views = cut(own.layout, a.sums.own)
 	a.again.sums = a.sums
 	for i := range a.kept {
@@ -164,16 +164,16 @@ func (a *audits) compute(r *record, rank, most int, broken func() error) error {
 	return nil
 }
 
-// tell writes to the slot of a tail what all have to know.
-func (a *audits) tell(mine *slot) {
+// tell writes to the report of a commit record what all have to know.
+func (a *audits) tell(mine *rankReport) {
 	if a == nil {
 		return
 	}
 	mine.nonce, mine.print, mine.accuses = a.dice.Uint64(), a.told, a.accusing.step > 0
 }
 
-// concluded comes when a step is about to be committed, with its slots, and sums still there.
-func (a *audits) concluded(step int64, slots []slot) {
+// concluded comes when a step is about to be committed, with its reports, and sums still there.
+func (a *audits) concluded(step int64, reports []rankReport) {
 	if a == nil {
 		return
 	}
@@ -183,7 +183,7 @@ func (a *audits) concluded(step int64, slots []slot) {
 		return
 	}
 	var nonces []uint64
-	for _, o := range slots {
+	for _, o := range reports {
 		nonces = append(nonces, o.nonce)
 	}
 	r.committed, r.coefficients = true, audit.SeedOf(step, nonces).Draw(len(a.own.own))
@@ -205,9 +205,9 @@ func printOf(word uint64) audit.Print {
 	return audit.Print(word - 1)
 }
 
-// learn takes in the fingerprints of the last committed step, which a tail of the session
+// learn takes in the fingerprints of the last committed step, which a commit record of the session
 // brings. It compares what this peer has audited, and returns what the log is to be told.
-func (a *audits) learn(s *elastic.Session, step int64, slots []slot) (told event.Body) {
+func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (told event.Body) {
 	if a == nil {
 		return nil
 	}
@@ -216,7 +216,7 @@ func (a *audits) learn(s *elastic.Session, step int64, slots []slot) (told event
 		return nil
 	}
 	a.waiting, r.prints = check{}, nil
-	for _, o := range slots {
+	for _, o := range reports {
 		r.prints = append(r.prints, printOf(o.print))
 	}
 	// While an accusation is under way the others may not hear of this step's fingerprints.

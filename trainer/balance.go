@@ -69,7 +69,7 @@ func (b *balance) speed() int64 {
 
 // enter starts a session from what all ranks have told. What was learned in the session
 // before is in the speeds: the members of a session may have come from different ones.
-func (b *balance) enter(policy string, all []entry, microbatches, self int) error {
+func (b *balance) enter(policy string, all []resumeReport, microbatches, self int) error {
 	var err error
 	if b.policy, err = loadbal.New(policy); err != nil {
 		return err
@@ -121,13 +121,13 @@ func (b *balance) measured(share int, whole bool, took time.Duration) {
 	}
 }
 
-// learn goes on to a step after the one that is committed, and whose tail has these slots. The
+// learn goes on to a step after the one that is committed, and whose commit record has these reports. The
 // policy decides about it, or about the step after it where it has been decided about early. self
 // is this peer's rank.
-func (b *balance) learn(slots []slot, step int64, self int) {
-	reports := make([]loadbal.Report, len(slots))
-	for rank, o := range slots {
-		reports[rank] = loadbal.Report{Share: b.shares[rank].Len(), Micros: o.micros, Max: int(o.most)}
+func (b *balance) learn(ranks []rankReport, step int64, self int) {
+	reports := make([]loadbal.Report, len(ranks))
+	for rank, o := range ranks {
+		reports[rank] = loadbal.Report{Share: b.shares[rank].Len(), Micros: o.micros, Max: int(o.maxShare)}
 	}
 	if b.early {
 		b.target, b.coming = b.coming, b.decide(reports, b.plan.after(step), self)
@@ -143,17 +143,17 @@ func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	return shares
 }
 
-// shareOut gives each rank its part of a step of which nobody holds anything: after a commit, or
+// assignShares gives each rank its part of a step of which nobody holds anything: after a commit, or
 // when a step has to be computed again.
-func (b *balance) shareOut(s *elastic.Session, step int64) {
+func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
-	b.tell(s, step)
+	b.logShares(s, step)
 }
 
-// tell writes to the log that the shares of a step are others than before, and why. The
+// logShares writes to the log that the shares of a step are others than before, and why. The
 // lowest rank of each launcher does, so that it stands once in each log. The short step
 // at the end of a pass has other shares for no reason of its own, and is passed over.
-func (b *balance) tell(s *elastic.Session, step int64) {
+func (b *balance) logShares(s *elastic.Session, step int64) {
 	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
 		b.short = true
 		return
@@ -164,7 +164,7 @@ func (b *balance) tell(s *elastic.Session, step int64) {
 		return
 	}
 	b.told = slices.Clone(b.wanted)
-	if !speaks(s) {
+	if !isReporter(s) {
 		return
 	}
 	if old == nil {

@@ -52,7 +52,7 @@ type call struct {
 }
 
 // newCall is for microbatches of a step, whose gradients sums takes.
-func newCall(m Model, p stepPlan, micros []int, sums summer) *call {
+func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 	l := &call{step: p.step, micros: micros, samples: p.samplesOf(micros)}
 	l.groups = sums.groups(l.samples)
 	l.losses = make([]float64, len(l.groups))

@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// compressed is plain, but that sums travel in a coding that loses something. What the
+// compressedAccumulator is plain, but that sums travel in a coding that loses something. What the
 // codes of this peer lacked is added to its gradients of the next step (error feedback).
-type compressed struct {
-	*plain
+type compressedAccumulator struct {
+	*floatAccumulator
 	coding collective.Coding
 	open   func() stepPlan // the open step
 
@@ -24,26 +24,26 @@ type compressed struct {
 	sent, raw    int64
 }
 
-// newCompressed takes the memory of a contribution: of plain, and two vectors besides.
-func newCompressed(l layout, coding collective.Coding, open func() stepPlan) (*compressed, *gradients) {
-	p, bufs := newPlain(l)
-	return &compressed{plain: p, coding: coding, open: open, lacked: l.vector(), next: l.vector()}, bufs
+// newCompressedAccumulator takes the memory of a contribution: of plain, and two vectors besides.
+func newCompressedAccumulator(l layout, coding collective.Coding, open func() stepPlan) (*compressedAccumulator, *gradients) {
+	p, bufs := newFloatAccumulator(l)
+	return &compressedAccumulator{floatAccumulator: p, coding: coding, open: open, lacked: l.vector(), next: l.vector()}, bufs
 }
 
 // samples of the open step, over all peers.
-func (c *compressed) samples() int64 {
+func (c *compressedAccumulator) samples() int64 {
 	p := c.open()
 	return int64(p.end - p.first)
 }
 
-func (c *compressed) clear(scale exact.Scale) {
-	c.plain.clear(scale)
+func (c *compressedAccumulator) clear(scale exact.Scale) {
+	c.floatAccumulator.clear(scale)
 	c.staged = false
 }
 
 // reduce adds what was lacking to the bucket, in next, where the call leaves what is
 // lacking now.
-func (c *compressed) reduce(ctx context.Context, on bucketComm, b bucket) pending {
+func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b bucket) pending {
 	comm := on.long()
 	c.scan(b)
 	if b.number == 0 { // the first of a try
@@ -62,17 +62,17 @@ func (c *compressed) reduce(ctx context.Context, on bucketComm, b bucket) pendin
 
 // factor makes what lacked of the sum of another step, with more or fewer samples, as
 // much a part of the mean of this one.
-func (c *compressed) factor() float32 {
+func (c *compressedAccumulator) factor() float32 {
 	if c.of == 0 {
 		return 0
 	}
 	return float32(float64(c.samples()) / float64(c.of))
 }
 
-// settle takes note that the open step is committed, before it is cleared. What lacks has
+// commit takes note that the open step is committed, before it is cleared. What lacks has
 // changed only if this peer's contribution is in it: then its last reduction was complete,
-// as the tail comes after it.
-func (c *compressed) settle(counted bool) {
+// as the commit record comes after it.
+func (c *compressedAccumulator) commit(counted bool) {
 	if c == nil || !counted || !c.staged {
 		return
 	}
@@ -82,7 +82,7 @@ func (c *compressed) settle(counted bool) {
 
 // forget gives up what lacks, also of the open step, and returns the norm of what lacked up to the
 // last one, as part of a mean gradient.
-func (c *compressed) forget() float64 {
+func (c *compressedAccumulator) forget() float64 {
 	if c == nil {
 		return 0
 	}
@@ -98,7 +98,7 @@ func (c *compressed) forget() float64 {
 
 // traffic returns the bytes of gradients that this peer has sent in the last try, and
 // those that it would have sent without compression.
-func (c *compressed) traffic() (sent, raw int64) {
+func (c *compressedAccumulator) traffic() (sent, raw int64) {
 	if c == nil {
 		return 0, 0
 	}
@@ -107,10 +107,10 @@ func (c *compressed) traffic() (sent, raw int64) {
 
 // sparse reports whether sums have only few elements of the gradients, so that their norm
 // tells nothing of a single step.
-func (c *compressed) sparse() bool { return c != nil && c.coding.Sparse() }
+func (c *compressedAccumulator) sparse() bool { return c != nil && c.coding.Sparse() }
 
 // bytes is the length of all gradients as they are sent, the first steps apart.
-func (c *compressed) bytes(l layout) int {
+func (c *compressedAccumulator) bytes(l layout) int {
 	if c == nil {
 		return 4 * l.size()
 	}

@@ -19,7 +19,7 @@ type contribution struct {
 	attempt int64
 	scale   exact.Scale // of the attempt; exact mode only
 	owner   elastic.ID  // identity of this peer under which it was computed
-	sums    summer      // the gradients
+	sums    accumulator // the gradients
 
 	held       ledger.Set // microbatches in sums
 	computed   ledger.Set // those computed for this attempt at all

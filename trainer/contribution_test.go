@@ -143,7 +143,7 @@ func TestRecomputedCounts(t *testing.T) {
 	}
 	add(0, 1)
 	r.own.reset(1, 0, r.state.scale, 4)
-	if r.own.samples != 0 || r.own.held.Len() != 0 || r.own.loss != (lossSum{}) || r.own.sums.(*plain).own.flat[0] != 0 {
+	if r.own.samples != 0 || r.own.held.Len() != 0 || r.own.loss != (lossSum{}) || r.own.sums.(*floatAccumulator).own.flat[0] != 0 {
 		t.Errorf("after a reset the contribution has %+v", r.own)
 	}
 	add(1, 2)
@@ -199,7 +199,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for j, v := range r.own.sums.(*quantised).own {
+			for j, v := range r.own.sums.(*exactAccumulator).own {
 				total[j] += v
 			}
 		}
@@ -215,7 +215,7 @@ func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(2), trace: &trace}
 	r := alone(t, m, func(c *Config) { c.Exact = true })
-	q := r.own.sums.(*quantised)
+	q := r.own.sums.(*exactAccumulator)
 	q.step = []exact.Peak{200}
 	next, fits := q.mean(20, nil)
 	if fits || next.Equal(r.state.scale) || !next.Fits(q.step) {

@@ -47,21 +47,21 @@ type point struct {
 	concluded bool
 }
 
-// mostSums is how many sums a point may have.
-const mostSums = 4
+// maxSums is how many sums a point may have.
+const maxSums = 4
 
-// view is what a rank tells of a point.
-type view struct {
+// pointReport is what a rank tells of a point.
+type pointReport struct {
 	point
 	seen, kept int64
 }
 
-// viewWords is the number of words of a view on the wire.
-const viewWords = 4 + 3*mostSums
+// pointReportWords is the number of words of a view on the wire.
+const pointReportWords = 4 + 3*maxSums
 
 // words encodes the view.
-func (v view) words() []int64 {
-	w := make([]int64, viewWords)
+func (v pointReport) words() []int64 {
+	w := make([]int64, pointReportWords)
 	for i, flag := range []bool{v.decided, v.stop, v.keep, v.concluded} {
 		if flag {
 			w[0] |= 1 << i
@@ -74,11 +74,11 @@ func (v view) words() []int64 {
 	return w
 }
 
-// viewOf decodes what words wrote, of a point after a step.
-func viewOf(w []int64, step int64) view {
+// pointReportOf decodes what words wrote, of a point after a step.
+func pointReportOf(w []int64, step int64) pointReport {
 	flag := func(i int) bool { return w[0]>>i&1 != 0 }
-	v := view{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
-	for i := range min(max(0, w[3]), mostSums) {
+	v := pointReport{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
+	for i := range min(max(0, w[3]), maxSums) {
 		v.sums = append(v.sums, getScore(w[4+3*i:]))
 	}
 	return v
@@ -95,7 +95,7 @@ func getScore(w []int64) Score {
 
 // merge returns what a rank has of a point when all have told what they have. Ranks are not
 // told apart, so all come to the same, but for what their programs have decided.
-func (p point) merge(all []view) point {
+func (p point) merge(all []pointReport) point {
 	for _, v := range all {
 		if len(v.sums) > len(p.sums) {
 			p.sums = v.sums
@@ -108,19 +108,19 @@ func (p point) merge(all []view) point {
 }
 
 // decision returns whose decision counts.
-func decision(all []view) view {
-	return slices.MaxFunc(all, func(a, b view) int { return int(a.seen - b.seen) }) // the first of equals
+func decision(all []pointReport) pointReport {
+	return slices.MaxFunc(all, func(a, b pointReport) int { return int(a.seen - b.seen) }) // the first of equals
 }
 
 // holder returns the lowest rank that has the model that was kept last, and whether all have it;
 // -1 if none was kept.
-func holder(all []view) (rank int, everywhere bool) {
-	newest := slices.MaxFunc(all, func(a, b view) int { return int(a.kept - b.kept) }).kept
+func holder(all []pointReport) (rank int, everywhere bool) {
+	newest := slices.MaxFunc(all, func(a, b pointReport) int { return int(a.kept - b.kept) }).kept
 	if newest == 0 {
 		return -1, true
 	}
-	has := func(v view) bool { return v.kept == newest }
-	return slices.IndexFunc(all, has), !slices.ContainsFunc(all, func(v view) bool { return !has(v) })
+	has := func(v pointReport) bool { return v.kept == newest }
+	return slices.IndexFunc(all, has), !slices.ContainsFunc(all, func(v pointReport) bool { return !has(v) })
 }
 
 // due reports whether there is a point after a step: also after the last one.
@@ -145,7 +145,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 	if !d.open(committed, s.View.Epoch) {
 		return nil
 	}
-	all, err := d.tellViews(ctx, s)
+	all, err := d.exchangePoints(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 		}
 	}
 	if !d.point.concluded {
-		if all, err = d.tellViews(ctx, s); err != nil {
+		if all, err = d.exchangePoints(ctx, s); err != nil {
 			return err
 		}
 		counts := decision(all)
@@ -172,22 +172,22 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 	return nil
 }
 
-// tellViews tells all what this rank has of the point, and returns what all have.
-func (d *decisions) tellViews(ctx context.Context, s *elastic.Session) ([]view, error) {
-	mine := view{d.point, d.seen, d.kept}.words()
-	words := make([]int64, len(s.View.Members)*viewWords)
+// exchangePoints tells all what this rank has of the point, and returns what all have.
+func (d *decisions) exchangePoints(ctx context.Context, s *elastic.Session) ([]pointReport, error) {
+	mine := pointReport{d.point, d.seen, d.kept}.words()
+	words := make([]int64, len(s.View.Members)*pointReportWords)
 	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "decision"}), words, mine); err != nil {
 		return nil, fmt.Errorf("decide after step %d: %w", d.point.step, err)
 	}
-	var all []view
-	for w := range slices.Chunk(words, viewWords) {
-		all = append(all, viewOf(w, d.point.step))
+	var all []pointReport
+	for w := range slices.Chunk(words, pointReportWords) {
+		all = append(all, pointReportOf(w, d.point.step))
 	}
 	return all, nil
 }
 
 // shareKept gives the model that was kept to those who were not there.
-func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []view) error {
+func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []pointReport) error {
 	from, everywhere := holder(all)
 	if everywhere {
 		return nil

@@ -8,11 +8,11 @@ import (
 )
 
 // drawView draws what a rank may tell of a point after a step.
-func drawView(t *rapid.T, step int64) view {
+func drawView(t *rapid.T, step int64) pointReport {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
-	v := view{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
+	v := pointReport{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
 		rapid.Int64Range(0, 3).Draw(t, "seen"), rapid.Int64Range(0, 3).Draw(t, "kept")}
-	for range rapid.IntRange(0, mostSums).Draw(t, "sums") {
+	for range rapid.IntRange(0, maxSums).Draw(t, "sums") {
 		v.sums = append(v.sums, Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")})
 	}
 	return v
@@ -23,14 +23,14 @@ func TestViewsOnTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t, 7)
 		w := v.words()
-		if len(w) != viewWords {
-			t.Fatalf("%d words, want %d", len(w), viewWords)
+		if len(w) != pointReportWords {
+			t.Fatalf("%d words, want %d", len(w), pointReportWords)
 		}
-		if got := viewOf(w, 7); !reflect.DeepEqual(got, v) {
+		if got := pointReportOf(w, 7); !reflect.DeepEqual(got, v) {
 			t.Fatalf("got %+v, want %+v", got, v)
 		}
 		w[3] = rapid.Int64().Draw(t, "wrong number of sums")
-		if got := viewOf(w, 7); len(got.sums) > mostSums {
+		if got := pointReportOf(w, 7); len(got.sums) > maxSums {
 			t.Fatalf("%d sums", len(got.sums))
 		}
 	})
@@ -40,12 +40,12 @@ func TestViewsOnTheWire(t *testing.T) {
 // one each keeps what its program has decided.
 func TestMergedPoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		most := rapid.IntRange(0, mostSums).Draw(t, "sums")
+		most := rapid.IntRange(0, maxSums).Draw(t, "sums")
 		stop, keep := rapid.Bool().Draw(t, "stop"), rapid.Bool().Draw(t, "keep")
-		var all []view
+		var all []pointReport
 		concluded := false
 		for range rapid.IntRange(1, 5).Draw(t, "ranks") {
-			v := view{point: point{step: 3, decided: rapid.Bool().Draw(t, "decided"), stop: rapid.Bool().Draw(t, "own")}}
+			v := pointReport{point: point{step: 3, decided: rapid.Bool().Draw(t, "decided"), stop: rapid.Bool().Draw(t, "own")}}
 			if rapid.Bool().Draw(t, "concluded") {
 				v.point = point{step: 3, decided: true, stop: stop, keep: keep, concluded: true}
 				concluded = true
@@ -72,8 +72,8 @@ func TestMergedPoints(t *testing.T) {
 
 // The decision of the rank counts that has seen most points; who kept the model last hands it on.
 func TestWhoseDecisionCounts(t *testing.T) {
-	seen := func(seen, kept int64, stop bool) view { return view{point{stop: stop}, seen, kept} }
-	all := []view{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}
+	seen := func(seen, kept int64, stop bool) pointReport { return pointReport{point{stop: stop}, seen, kept} }
+	all := []pointReport{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}
 	if v := decision(all); !v.stop {
 		t.Error("not that of rank 1")
 	}

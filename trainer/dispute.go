@@ -21,9 +21,9 @@ var ErrAudit = errors.New("put out by an audit")
 // finds out who is wrong, as it begins when no call of a model is under way.
 var errAccused = errors.New("a member accuses another in the audit of a step")
 
-// accused ends the session if a rank accuses another in a tail.
-func (j *job) accused(s *elastic.Session, slots []slot) error {
-	if !slices.ContainsFunc(slots, func(o slot) bool { return o.accuses }) {
+// accused ends the session if a rank accuses another in a commit record.
+func (j *job) accused(s *elastic.Session, reports []rankReport) error {
+	if !slices.ContainsFunc(reports, func(o rankReport) bool { return o.accuses }) {
 		return nil
 	}
 	s.Comm.Revoke(errAccused)
@@ -32,7 +32,7 @@ func (j *job) accused(s *elastic.Session, slots []slot) error {
 
 // resolve finds out who is wrong, if a rank has entered the session with an accusation. Those
 // who are wrong are put out, and the others leave for the next session.
-func (j *job) resolve(ctx context.Context, s *elastic.Session, all []entry) error {
+func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeReport) error {
 	a := j.step.audits
 	if a == nil {
 		return nil
@@ -56,7 +56,7 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []entry) erro
 		votes = append(votes, audit.Vote{Told: min(audit.Print(w[0]), audit.None), Computed: min(audit.Print(w[1]), audit.None)})
 	}
 	a.accusing = accusation{}
-	j.settle(ctx, s)
+	j.awaitOthers(ctx, s)
 	return j.execute(ctx, s, step, c, audit.Judge(c, votes))
 }
 
@@ -77,9 +77,9 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 // verdictPatience is how long a member waits until the others have the verdict, too.
 const verdictPatience = 2 * time.Second
 
-// settle waits until all have the verdict. Who is put out before that would not know why, and
+// awaitOthers waits until all have the verdict. Who is put out before that would not know why, and
 // join again under another ID.
-func (j *job) settle(ctx context.Context, s *elastic.Session) {
+func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
 	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
 	defer cancel()
 	// An error says no more than that somebody did not wait.
@@ -88,7 +88,7 @@ func (j *job) settle(ctx context.Context, s *elastic.Session) {
 
 // claims returns the accusation of the lowest rank that has one; accused is below 0 if there
 // is none against a member of the view.
-func claims(v elastic.View, all []entry) (c audit.Claims, accused int, step int64) {
+func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, step int64) {
 	for rank, e := range all {
 		if e.accusing.step == 0 {
 			continue

@@ -56,7 +56,7 @@
 //  2. entry.go: all gather what each holds of the open step. From that alone follows what
 //     each is to compute: held microbatches stay with their holder, the rest follows the
 //     speeds (balance.go). The steps after the first in a session need no gather, as
-//     nobody holds anything, and the tail before has told how fast everybody was.
+//     nobody holds anything, and the commit record before has told how fast everybody was.
 //     plan.go, sample.go: which samples a microbatch has follows from the seed and the
 //     number of the step.
 //  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
@@ -64,15 +64,15 @@
 //     once, if it can (calls.go).
 //  4. buckets.go: while the last backward pass still runs, finished groups of parameters
 //     are reduced into a second buffer, in the order in which the model completes them.
-//  5. tail.go, step.go: last and only when every bucket is in, a small vector with a slot
+//  5. rankreport.go, openstep.go: last and only when every bucket is in, a small vector with a slot
 //     per rank. That it is complete is the commit of the step. The mean is the sum over
-//     the samples counted in the tail. Between hosts the next step begins meanwhile, if
+//     the samples counted in the commit record. Between hosts the next step begins meanwhile, if
 //     the model waits for parameters (pipeline.go): these are updated as their sums come in,
 //     and the next step's first call follows them, up to its first gradient, for which the
 //     step is finished.
 //  6. state.go: the mean gradient is applied. It is kept until the next commit for those
 //     who did not hear of this one.
-//  7. report.go: the next tail, in which all declare the step committed, makes it
+//  7. report.go: the next commit record, in which all declare the step committed, makes it
 //     stable. Only stable steps are reported and saved (saver.go).
 //
 // # Rules
@@ -83,25 +83,25 @@
 // got another identity (then others have computed its part), and when the step has to be
 // computed again by all.
 //
-// If any rank has seen a complete tail, all contributions are in. So committed steps differ
+// If any rank has seen a complete commit record, all contributions are in. So committed steps differ
 // by one at most, and whoever is behind commits the same step with the same bytes. What
 // it had contributed has counted, and it reports that.
 //
 // Whether to leave a session for a later view, whether a step has to be computed again,
-// and who has to be re-synced is read from the tail, which is the same at every rank. No
+// and who has to be re-synced is read from the commit record, which is the same at every rank. No
 // rank decides such a thing from what it alone knows.
 //
 // Each step's outcome tells who contributed what. It travels with states and updates, so
 // that members can report the part of one that is gone (event.Step.OfLost).
 //
-// After the last step nobody goes before a tail has told that all have committed it. What
+// After the last step nobody goes before a commit record has told that all have committed it. What
 // happens to the group afterwards is no error: a peer that gets no further session
 // evaluates alone.
 //
 // # The parts of a run
 //
 // A job (job.go, session.go) goes from session to session, and agrees with the others: at the entry,
-// in tails, and at the end. It has the state (state.go), which is what all hold alike after the
+// in commit records, and at the end. It has the state (state.go), which is what all hold alike after the
 // committed step, and which elastic copies from peer to peer; and the open step (openstep.go),
 // which is what this peer does for the step after: its contribution (contribution.go), the shares of
 // all (balance.go), and the reduction of gradients (reducer.go). A try (try.go) ends with its
@@ -120,7 +120,7 @@
 //
 // A policy of package loadbal decides how many microbatches each rank computes. All
 // ranks hold equal ones: at the entry of a session it is begun with the speeds that all
-// have told, and after each commit it is given the times of all, from the tail. The batch
+// have told, and after each commit it is given the times of all, from the commit record. The batch
 // stays what it is, and sums over samples need no weights, so the gradient is that of equal
 // shares. A time counts only if the whole share was computed in one go. A peer whose model
 // runs out of memory (ErrOutOfMemory) gives it half as much at once, or halves its bound if
@@ -131,7 +131,7 @@
 // lets it in if they get shorter. Otherwise it is parked: it follows the job, and asks
 // again. When it is let in its first share is one that suits it.
 //
-// The tail also carries the norm of every rank's gradient, from which noise.go estimates
+// The commit record also carries the norm of every rank's gradient, from which noise.go estimates
 // how large a batch is of use.
 //
 // # Data
@@ -173,7 +173,7 @@
 // all keep anyway for those who did not hear of that commit (state.go). So a step can be computed
 // before the sums of the one ahead of it are there (forward.go). The state is the parameters and
 // what is outstanding; in the end that is applied, too (job.go). A share is decided a step earlier
-// than otherwise, from the tail before the last (balance.go).
+// than otherwise, from the commit record before the last (balance.go).
 //
 // # Decisions
 //
@@ -185,6 +185,6 @@
 // Each microbatch is computed as if it were alone and turned into integers (package exact), so
 // sums do not depend on who computed what. A step whose gradients do not fit the scale is
 // computed again by all, as another attempt with a scale made from its own gradients.
-// The tail is the same at every rank, so all begin the attempt together; those who did
+// The commit record is the same at every rank, so all begin the attempt together; those who did
 // not hear of it learn it at the next entry, where the highest attempt counts.
 package trainer

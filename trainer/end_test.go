@@ -89,7 +89,7 @@ func TestTheLastStepIsEnough(t *testing.T) {
 	})
 }
 
-// The others are gone between the commit of the last step and the tail in which all would
+// The others are gone between the commit of the last step and the commit record in which all would
 // have declared it. Who is left has the result, and does not report the step: were the
 // others only cut off, they might commit it with other shares, and the log would have it
 // twice.
@@ -102,7 +102,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 			report := x.cfg.OnStep
 			x.cfg.OnStep = func(r trainer.StepReport) {
 				report(r)
-				if x.self.Index == 1 && r.Step == 2 { // the tail of step 3 is complete here
+				if x.self.Index == 1 && r.Step == 2 { // the commit record of step 3 is complete here
 					a.actors[0].kill()
 					a.actors[2].kill()
 				}
@@ -157,7 +157,7 @@ func TestQuorumLost(t *testing.T) {
 			}
 		}
 		a.play(t)
-		// The others had the whole tail of step 3 when they died. This peer may not have had
+		// The others had the whole commit record of step 3 when they died. This peer may not have had
 		// it: then step 2 was committed here, and only step 1 was stable.
 		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 1 {
 			t.Errorf("error %v after %d steps", x.err, len(x.steps))

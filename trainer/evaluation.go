@@ -35,8 +35,8 @@ func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, er
 // together lets every rank score its part of the test set and adds the parts up, in
 // rank order, so that all get the same. A rank that fails tells the others.
 //
-// Whoever comes out of it knows that all have come out of the tail before, and so have
-// reported their parts of the last step. If one dies in that tail the others go through
+// Whoever comes out of it knows that all have come out of the commit record before, and so have
+// reported their parts of the last step. If one dies in that commit record the others go through
 // another one, and report what it contributed. That takes a call of all also where there
 // is nothing to evaluate.
 func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, error) {

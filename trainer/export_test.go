@@ -31,19 +31,19 @@ func ModelOf(m Accumulator) Model {
 // inside this package cannot have.
 type Housed struct {
 	reducer reducer
-	sums    *plain
+	sums    *floatAccumulator
 }
 
 // NewHoused returns one with gradients of n elements.
 func NewHoused(n int) *Housed {
 	h := new(Housed)
-	h.sums, _ = newPlain(newLayout([]Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}, n))
+	h.sums, _ = newFloatAccumulator(newLayout([]Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}, n))
 	h.reducer.sums = h.sums
 	return h
 }
 
 // House does what a run does when a session begins.
-func (h *Housed) House(c *collective.Comm) { h.reducer.house(c) }
+func (h *Housed) House(c *collective.Comm) { h.reducer.migrate(c) }
 
 // Vectors returns the gradients of this rank, and what those of all are reduced into.
 func (h *Housed) Vectors() (own, staging []float32) {
@@ -54,22 +54,22 @@ func (h *Housed) Vectors() (own, staging []float32) {
 // memory that the ranks of c share.
 func SharedVectors(c *collective.Comm, mode string) (int, error) {
 	l := newLayout([]Param{{Name: "p", Shape: []int{1000}, Data: make([]float32, 1000)}}, 1000)
-	var sums summer
+	var sums accumulator
 	switch mode {
 	case "plain":
-		sums, _ = newPlain(l)
+		sums, _ = newFloatAccumulator(l)
 	case "exact":
-		sums, _ = newQuantised(l)
+		sums, _ = newExactAccumulator(l)
 	default:
 		coding, err := compress.Parse(mode)
 		if err != nil {
 			return 0, err
 		}
-		sums, _ = newCompressed(l, coding, nil)
+		sums, _ = newCompressedAccumulator(l, coding, nil)
 	}
-	h := housing{comm: c}
-	err := sums.house(&h)
-	return len(h.rooms), errors.Join(err, leave(h.rooms, nil))
+	h := sharedBuffers{comm: c}
+	err := sums.migrate(&h)
+	return len(h.allocations), errors.Join(err, freeExcept(h.allocations, nil))
 }
 
 // SeedAudits makes the dice of a peer's audits fall alike in each run.
@@ -94,7 +94,7 @@ func ReduceInOrder(ctx context.Context, c *collective.Comm, order ...int) ([]exa
 		return nil, err
 	}
 	l.divide(1, 1)
-	q, _ := newQuantised(l)
+	q, _ := newExactAccumulator(l)
 	r := newReduction(l, func(b bucket) pending { return q.reduce(ctx, bucketComm{ordered: c, plain: c}, b) })
 	for _, i := range order {
 		q.peaks[i] = exact.Peak(i + 1)

@@ -22,7 +22,7 @@ type job struct {
 	decisions decisions // of the programs, between steps
 	reporter  reporter  // of stable steps
 	saver     *saver
-	pulses    pulses // of the steps of this session
+	timings   stepTimings // of the steps of this session
 	resyncs   int
 }
 
@@ -64,7 +64,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.saver.emit = group.Emit
 	j.reporter = reporter{plan: j.plan, told: cfg.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}
-	j.pulses.policy, j.pulses.microbatches = cfg.Balance, j.plan.mostMicrobatches()
+	j.timings.policy, j.timings.microbatches = cfg.Balance, j.plan.mostMicrobatches()
 	j.step.reopen()
 	return j, nil
 }
@@ -99,14 +99,14 @@ func (j *job) run(ctx context.Context) (err error) {
 // replica is what elastic levels among the members, and asks about peers that want to be some.
 type replica struct {
 	*state
-	judge
+	admitter
 	trial
 }
 
 // replica returns what elastic gets to know of the job.
 func (j *job) replica() replica {
 	always := j.cfg.Admit == AdmitAlways
-	return replica{j.state, judge{always, j.cfg.Microbatch, &j.pulses.outlook}, trial{j.step, always}}
+	return replica{j.state, admitter{always, j.cfg.Microbatch, &j.timings.model}, trial{j.step, always}}
 }
 
 // superseded reports the last step before others' copies take this peer to a later one, if it
@@ -155,8 +155,8 @@ func (j *job) finished() bool {
 // endAlone brings a job to its end at a peer that has committed the last step and gets
 // no further session: that is no error of the job. The step is not reported unless it was
 // stable before: if the others were cut off, and not killed, they may have lacked this
-// peer's part of the tail, and commit the step with other shares. If it was stable to one of them
-// this peer's part is in a report of theirs.
+// peer's part of the commit record, and commit the step with other shares. If it was stable at one
+// of them, this peer's part is in a report of theirs.
 func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err

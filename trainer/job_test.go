@@ -30,7 +30,7 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is committed: ") || j.state.committed() != step || len(results) > 0 {
 			t.Fatalf("step %d of session %d: error %v, results %v", j.state.committed(), step, err, results)
 		}
-		if int64(len(steps)) != step-1 { // the next tail tells that it is stable
+		if int64(len(steps)) != step-1 { // the next commit record tells that it is stable
 			t.Errorf("steps %v are reported after step %d", steps, step)
 		}
 	}

@@ -20,15 +20,15 @@ type noise struct {
 // noiseMemory is the weight of what was before in the averages: about ten measurements.
 const noiseMemory = 0.9
 
-// observe takes a step's slots and the squared norm of the mean gradient. Steps of which
+// observe takes a step's reports and the squared norm of the mean gradient. Steps of which
 // fewer than two ranks have computed something tell nothing.
-func (e *noise) observe(slots []slot, mean float64) {
+func (e *noise) observe(reports []rankReport, mean float64) {
 	var n, batch, a float64
-	for _, s := range slots {
+	for _, s := range reports {
 		if s.samples > 0 {
 			n++
 			batch += float64(s.samples)
-			a += s.square / float64(s.samples)
+			a += s.squareNorm / float64(s.samples)
 		}
 	}
 	a /= batch

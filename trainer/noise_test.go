@@ -20,12 +20,12 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 		total := 0.0
 		const rounds = 4000
 		for range rounds {
-			slots, all := make([]slot, len(shares)), make([]float64, dim)
+			reports, all := make([]rankReport, len(shares)), make([]float64, dim)
 			for r, b := range shares {
-				slots[r].samples = int64(b)
+				reports[r].samples = int64(b)
 				for i := range dim {
 					sum := float64(b)*each + math.Sqrt(float64(b))*sigma*random.NormFloat64()
-					slots[r].square += sum * sum
+					reports[r].squareNorm += sum * sum
 					all[i] += sum / 200
 				}
 			}
@@ -33,7 +33,7 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 			for _, x := range all {
 				mean += x * x
 			}
-			e.observe(slots, mean)
+			e.observe(reports, mean)
 			total += e.trace / rounds
 		}
 		if trace := dim * sigma * sigma; math.Abs(total-trace) > 0.05*trace {
@@ -48,9 +48,9 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 // What says nothing about noise changes nothing.
 func TestNoiseOfNothing(t *testing.T) {
 	var e noise
-	for _, slots := range [][]slot{nil, {{samples: 4, square: 9}}, {{samples: 4, square: 9}, {}}, {{samples: 4, square: math.NaN()}, {samples: 4}}} {
-		if e.observe(slots, 1); e != (noise{}) || e.scale() != 0 {
-			t.Errorf("%+v gives %+v", slots, e)
+	for _, reports := range [][]rankReport{nil, {{samples: 4, squareNorm: 9}}, {{samples: 4, squareNorm: 9}, {}}, {{samples: 4, squareNorm: math.NaN()}, {samples: 4}}} {
+		if e.observe(reports, 1); e != (noise{}) || e.scale() != 0 {
+			t.Errorf("%+v gives %+v", reports, e)
 		}
 	}
 	e = noise{trace: 3, signal: -1}

@@ -27,7 +27,7 @@ type openStep struct {
 	balance balance // what each rank of the session is to contribute
 	noise   noise
 	audits  *audits // of other members
-	ahead   *ahead
+	ahead   *prefetcher
 	most    int  // microbatches that a call of the model may have
 	next    *try // at this step, if a call of it began in the step before
 	work    work // of this peer for the last step that it has contributed to
@@ -42,27 +42,27 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 			return nil, err
 		}
 	}
-	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newAhead(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Exact)}
+	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newPrefetcher(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Exact)}
 	coding, err := compress.Parse(cfg.Compression)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: Compression: %w", err)
 	}
-	var coded *compressed
+	var coded *compressedAccumulator
 	var grads *gradients
 	var scale exact.Scale
 	switch {
 	case coding != nil:
-		coded, grads = newCompressed(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
+		coded, grads = newCompressedAccumulator(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
 		o.own.sums = coded
 	case cfg.Exact:
 		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
 		}
-		var own *quantised
-		own, grads = newQuantised(l)
+		var own *exactAccumulator
+		own, grads = newExactAccumulator(l)
 		o.own.sums, o.audits = own, newAudits(cfg, m, own)
 	default:
-		o.own.sums, grads = newPlain(l)
+		o.own.sums, grads = newFloatAccumulator(l)
 	}
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
 	o.reducer = reducer{layout: l, bucketBytes: cfg.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.log}
@@ -81,7 +81,7 @@ func (o *openStep) reopen() {
 }
 
 // entry returns what this peer tells the others of a session, to which it makes ready.
-func (o *openStep) entry(s *elastic.Session) entry {
+func (o *openStep) entry(s *elastic.Session) resumeReport {
 	o.next = nil
 	// Under another identity this peer has been put out meanwhile, and others have
 	// computed what it holds.
@@ -89,21 +89,21 @@ func (o *openStep) entry(s *elastic.Session) entry {
 		o.reopen()
 		o.own.owner = id
 	}
-	return entry{state: fingerprint{o.state.committed(), o.state.digest()}, attempt: o.own.attempt, held: o.own.held,
+	return resumeReport{state: fingerprint{o.state.committed(), o.state.digest()}, attempt: o.own.attempt, held: o.own.held,
 		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View), accusing: o.audits.accusation()}
 }
 
 // enter derives from the entries of all ranks what each is to compute.
-func (o *openStep) enter(s *elastic.Session, all []entry) error {
+func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	if err := o.balance.enter(o.cfg.Balance, all, o.microbatches(), s.Rank); err != nil {
 		return err
 	}
-	var rows [][]pace
+	var rows [][]linkCost
 	for _, e := range all {
 		rows = append(rows, e.links)
 	}
 	o.reducer.links.enter(s, rows)
-	leader, shares, kept := settle(all, o.balance.wanted, o.microbatches())
+	leader, shares, kept := resumePlan(all, o.balance.wanted, o.microbatches())
 	if !kept[s.Rank] {
 		scale, err := o.plan.scale(all[leader].exponents)
 		if err != nil {
@@ -112,7 +112,7 @@ func (o *openStep) enter(s *elastic.Session, all []entry) error {
 		o.own.reset(o.state.committed()+1, all[leader].attempt, scale, o.microbatches())
 	}
 	o.balance.shares = shares
-	o.balance.tell(s, o.state.committed()+1)
+	o.balance.logShares(s, o.state.committed()+1)
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	s.Comm.Revoke(err)
 	_ = t.sums.wait(ctx) // its error is only that of the revocation
 	if errors.Is(err, ErrOutOfMemory) {
-		err = o.takeLess(t.plan, share.Len(), err)
+		err = o.shrinkBatch(t.plan, share.Len(), err)
 	}
 	return t, err
 }
@@ -186,12 +186,12 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 	o.ahead.want(needs)
 }
 
-// takeLess answers a model that has run out of memory over a share: it is given half as
+// shrinkBatch answers a model that has run out of memory over a share: it is given half as
 // much at once from now on, or, if that was a microbatch, this peer's bound is half of the
 // share. All leave the session, in the next one of which the bound is known. What has been
 // computed goes with the call that failed, as that may be in the sums in part. No reduction
 // may be under way.
-func (o *openStep) takeLess(p stepPlan, share int, cause error) error {
+func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:
 		o.most = n / 2
@@ -206,35 +206,35 @@ func (o *openStep) takeLess(p stepPlan, share int, cause error) error {
 	return fmt.Errorf("%w: %w", errNextSession, cause)
 }
 
-// slot describes the contribution and the state before it in a tail.
-func (o *openStep) slot() slot {
-	mine := declared(o.state)
+// report describes the contribution and the state before it in a commit record.
+func (o *openStep) report() rankReport {
+	mine := idleReport(o.state)
 	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
-	mine.micros, mine.most = o.balance.micros, int64(o.balance.most)
+	mine.micros, mine.maxShare = o.balance.micros, int64(o.balance.most)
 	if o.noise.due(o.own.step) {
-		mine.square = o.own.sums.square()
+		mine.squareNorm = o.own.sums.square()
 	}
 	o.audits.tell(&mine)
 	return mine
 }
 
-// conclude commits the step whose tail is complete, or, if its sums do not fit the
+// conclude commits the step whose commit record is complete, or, if its sums do not fit the
 // scale, begins another attempt. All ranks come to the same, errors included.
-func (o *openStep) conclude(s *elastic.Session, p stepPlan, slots []slot) (committed bool, err error) {
-	if err := checkFaults(slots, peerName(s), o.reducer.layout.params); err != nil {
+func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport) (committed bool, err error) {
+	if err := checkFaults(reports, peerName(s), o.reducer.layout.params); err != nil {
 		return false, err
 	}
-	samples, loss := totals(slots)
+	samples, loss := totals(reports)
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
 	next, fits := o.own.sums.mean(samples, o.state.unmeant)
 	if !fits {
 		o.own.reset(p.step, o.own.attempt+1, next, p.microbatches)
-		o.balance.shareOut(s, p.step)
+		o.balance.assignShares(s, p.step)
 		return false, nil
 	}
-	o.audits.concluded(p.step, slots)
+	o.audits.concluded(p.step, reports)
 	norm := math.NaN() // of the mean gradient, if anybody needs it
 	switch mean := o.state.grads.staging.views; {
 	case o.cfg.Clip > 0:
@@ -242,28 +242,28 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, slots []slot) (commi
 	case o.noise.due(p.step):
 		norm = optim.Norm(mean)
 	}
-	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(slots), Samples: samples, Loss: loss}
+	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(reports), Samples: samples, Loss: loss}
 	for rank, m := range s.View.Members {
 		done.Shares = append(done.Shares, share{m.ID, o.balance.shares[rank].Ranges()})
 	}
 	if err := o.state.commit(done, next); err != nil {
 		return false, err
 	}
-	o.weigh(p.step, slots, s.Rank, norm)
-	o.balance.learn(slots, p.step+1, s.Rank)
-	o.balance.shareOut(s, p.step+1)
+	o.updateNoise(p.step, reports, s.Rank, norm)
+	o.balance.learn(reports, p.step+1, s.Rank)
+	o.balance.assignShares(s, p.step+1)
 	return true, nil
 }
 
-// weigh takes note of the norms of a step that was just committed.
-func (o *openStep) weigh(step int64, slots []slot, rank int, norm float64) {
+// updateNoise takes note of the norms of a step that was just committed.
+func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm float64) {
 	if !o.noise.due(step) {
 		return
 	}
-	o.noise.observe(slots, square(norm))
+	o.noise.observe(reports, square(norm))
 	o.work.noiseScale = o.noise.scale()
-	if mine := slots[rank]; mine.samples > 0 {
-		o.work.gradNorm = math.Sqrt(mine.square) / float64(mine.samples)
+	if mine := reports[rank]; mine.samples > 0 {
+		o.work.gradNorm = math.Sqrt(mine.squareNorm) / float64(mine.samples)
 	}
 }
 
@@ -271,7 +271,7 @@ func (o *openStep) weigh(step int64, slots []slot, rank int, norm float64) {
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)
-		o.reducer.coded.settle(counted)
+		o.reducer.coded.commit(counted)
 		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.predicted}
 		o.work.sent, o.work.raw = o.reducer.coded.traffic()
 	}

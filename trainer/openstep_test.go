@@ -34,7 +34,7 @@ func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Se
 	t.Helper()
 	s := sessionOf(t, id, epoch)
 	o.reducer.enter(s)
-	if err := o.enter(s, []entry{o.entry(s)}); err != nil {
+	if err := o.enter(s, []resumeReport{o.entry(s)}); err != nil {
 		t.Fatal(err)
 	}
 	if n := o.balance.shares[0].Len(); n != 4 {
@@ -110,7 +110,7 @@ func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 		t.Fatal(err)
 	}
 	step := o.own.step
-	committed, err := o.conclude(s, try.plan, []slot{o.slot()})
+	committed, err := o.conclude(s, try.plan, []rankReport{o.report()})
 	if err != nil || !committed || o.state.committed() != step || o.own.step != step+1 || o.own.held.Len() != 0 {
 		t.Fatalf("committed %t after step %d, open %d, error %v", committed, o.state.committed(), o.own.step, err)
 	}
@@ -134,7 +134,7 @@ func TestTooLargeShares(t *testing.T) {
 			t.Errorf("bound %d, want %d; %d microbatches held, error %v", o.balance.most, want, o.own.held.Len(), err)
 		}
 	}
-	if err := o.takeLess(o.plan.step(1), 1, ErrOutOfMemory); errors.Is(err, errNextSession) || !errors.Is(err, ErrOutOfMemory) {
+	if err := o.shrinkBatch(o.plan.step(1), 1, ErrOutOfMemory); errors.Is(err, errNextSession) || !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("a single microbatch is too much: %v", err)
 	}
 }
@@ -173,9 +173,9 @@ func (r *openStep) solo(t *testing.T) {
 		}
 	}
 	switch sums := r.own.sums.(type) {
-	case *plain:
+	case *floatAccumulator:
 		copy(r.state.grads.staging.flat, sums.own.flat)
-	case *quantised:
+	case *exactAccumulator:
 		copy(sums.all, sums.own)
 		copy(sums.step, sums.peaks)
 	}

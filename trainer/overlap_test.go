@@ -53,7 +53,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return r.own.sums.(*quantised).own
+		return r.own.sums.(*exactAccumulator).own
 	}
 	want := sums(2, 1, 0)
 	for _, tells := range [][]int{{0, 1, 2}, {2, 2, 0, 0}, {}, {3, 1, -1}} {

@@ -92,8 +92,8 @@ func (p *pipeline) left(i int) int {
 	return p.from[i]
 }
 
-// rest returns what is left of parameter i, and its slots.
-func (p *pipeline) rest(i int) (param []float32, slots [][]float32) {
+// remaining returns what is left of parameter i, and its slots.
+func (p *pipeline) remaining(i int) (param []float32, slots [][]float32) {
 	n := p.left(i)
 	for _, slot := range p.slots[i] {
 		slots = append(slots, slot[:n])
@@ -126,15 +126,15 @@ func (p *pipeline) vectors() [][]float32 {
 	return append(params, memory...)
 }
 
-// settle takes note that a step is committed.
-func (p *pipeline) settle() {
+// commit takes note that a step is committed.
+func (p *pipeline) commit() {
 	for i := range p.from {
 		p.from[i] = len(p.params[i])
 	}
 }
 
-// takeBack makes the parameters again what they were, unless the step was committed.
-func (p *pipeline) takeBack() {
+// rollback makes the parameters again what they were, unless the step was committed.
+func (p *pipeline) rollback() {
 	for i, from := range p.from {
 		if from == len(p.params[i]) {
 			continue
@@ -144,7 +144,7 @@ func (p *pipeline) takeBack() {
 			copy(slot[from:], p.was[i][1+k][from:])
 		}
 	}
-	p.settle()
+	p.commit()
 }
 
 // scratch is a sink for gradients that nobody reads, while nothing is updated.

@@ -199,7 +199,7 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 		})
 	})
 	t.Log(met.table())
-	met.want(t, 50, "data: tail")
+	met.want(t, 50, "data: commit record")
 }
 
 // What is saved while a step begins early is the state of the one that is stable.

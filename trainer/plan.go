@@ -30,7 +30,7 @@ func (p plan) mostMicrobatches() int { return ceilDiv(min(p.global, p.samples), 
 // order of the pass, cut into microbatches of which the last may be short.
 type stepPlan struct {
 	step         int64 // from 1
-	order        order
+	order        permutation
 	first, end   int
 	micro        int
 	microbatches int
@@ -41,7 +41,7 @@ func (p plan) step(s int64) stepPlan {
 	pass, within := (s-1)/p.perPass, (s-1)%p.perPass
 	first := int(within) * p.global
 	end := min(first+p.global, p.samples)
-	return stepPlan{step: s, order: newOrder(p.seed, pass, p.samples), first: first, end: end,
+	return stepPlan{step: s, order: newPermutation(p.seed, pass, p.samples), first: first, end: end,
 		micro: p.micro, microbatches: ceilDiv(end-first, p.micro)}
 }
 

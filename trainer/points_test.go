@@ -152,7 +152,7 @@ func callOf(c transport.Call) string {
 	case c.Type == dtype.TypeOf[uint8]():
 		return "peaks"
 	case c.Type == dtype.TypeOf[int64]():
-		return "tail"
+		return "commit record"
 	}
 	return c.String()
 }
@@ -274,7 +274,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 		met.want(t, 500/raceStride)
 		return
 	}
-	met.want(t, 500, "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: tail",
+	met.want(t, 500, "data: level", "data: entry", "data: bucket of 6", "data: bucket of 5", "data: bucket of 3", "data: peaks", "data: commit record",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "control: beat",
 		"bulk: request of state", "bulk: state")
 }
@@ -285,7 +285,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(3, true)
 	want := alone(t, cfg)
-	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: tail", "control: beat",
+	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
 	tails, nth := 6, []int{1, 4} // from the third on of those that are sent; of a class
@@ -298,7 +298,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 			first, n, class := 3+i%tails, nth[i/tails%len(nth)], classes[i/tails/len(nth)]
 			s := stage(5, cfg, secondAfter(first, n, class))
 			s.play(t)
-			about := fmt.Sprintf("kill at tail message %d, another at message %d of %q, %v", first, n, class, s.kills)
+			about := fmt.Sprintf("kill at commit record message %d, another at message %d of %q, %v", first, n, class, s.kills)
 			if sha := s.check(t, about); sha != want {
 				t.Errorf("%s: weights %s, want %s", about, sha, want)
 			}
@@ -308,11 +308,11 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		})
 	})
 	t.Log("second " + met.table())
-	met.want(t, 100, "data: level", "data: catch-up", "data: entry", "data: tail", "control: view change, promise",
+	met.want(t, 100, "data: level", "data: catch-up", "data: entry", "data: commit record", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills whoever sends the message of that number in tails, and afterwards whoever
+// secondAfter kills whoever sends the message of that number in commit records, and afterwards whoever
 // sends the nth message whose class begins with that word.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
@@ -320,7 +320,7 @@ func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 		if tails.Load() >= int64(first) {
 			return strings.HasPrefix(classOf(m, latecomer), class) && later.Add(1) == int64(nth)
 		}
-		return m.Plane == simnet.Data && callOf(m.Envelope.Call) == "tail" && tails.Add(1) == int64(first)
+		return m.Plane == simnet.Data && callOf(m.Envelope.Call) == "commit record" && tails.Add(1) == int64(first)
 	}
 }
 

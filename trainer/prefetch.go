@@ -7,12 +7,12 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// ahead has the samples read ahead that this peer will need. What is wanted changes with
+// prefetcher has the samples read ahead that this peer will need. What is wanted changes with
 // every step and every change of the shares. So the step leaves the newest list in a box,
 // in place of one that nobody has taken, and a goroutine takes it when it is done with the
 // one before: the step never waits, one call is under way at most, and what has been asked
 // for is asked for once.
-type ahead struct {
+type prefetcher struct {
 	box     chan []need // holds one list at most; nil without a function
 	read    func(ctx context.Context, samples []int)
 	working sync.WaitGroup
@@ -26,9 +26,9 @@ type need struct {
 	micros ledger.Set
 }
 
-// newAhead returns an ahead that has a function read; it does nothing if that is nil.
-func newAhead(read func(ctx context.Context, samples []int)) *ahead {
-	a := &ahead{read: read}
+// newPrefetcher returns an ahead that has a function read; it does nothing if that is nil.
+func newPrefetcher(read func(ctx context.Context, samples []int)) *prefetcher {
+	a := &prefetcher{read: read}
 	if read != nil {
 		a.box = make(chan []need, 1)
 	}
@@ -37,7 +37,7 @@ func newAhead(read func(ctx context.Context, samples []int)) *ahead {
 
 // start starts the worker. The function that it returns ends it, and waits until the last
 // call of the model has come back.
-func (a *ahead) start(ctx context.Context) (stop func()) {
+func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	if a.box == nil {
 		return func() {}
 	}
@@ -51,7 +51,7 @@ func (a *ahead) start(ctx context.Context) (stop func()) {
 
 // want replaces what is wanted. One goroutine calls it, so the box is empty when it puts
 // the list there.
-func (a *ahead) want(needs []need) {
+func (a *prefetcher) want(needs []need) {
 	select {
 	case <-a.box:
 	default:
@@ -60,7 +60,7 @@ func (a *ahead) want(needs []need) {
 }
 
 // work carries out what is wanted until ctx ends.
-func (a *ahead) work(ctx context.Context) {
+func (a *prefetcher) work(ctx context.Context) {
 	for ctx.Err() == nil { // select may take the box though ctx has ended
 		select {
 		case <-ctx.Done():
@@ -75,7 +75,7 @@ func (a *ahead) work(ctx context.Context) {
 // fresh returns the samples of what is wanted that have not been asked for, in the order
 // in which they will be computed, and takes note of them. Steps that are wanted no more
 // are forgotten.
-func (a *ahead) fresh(needs []need) []int {
+func (a *prefetcher) fresh(needs []need) []int {
 	var samples []int
 	var asked []need
 	for _, n := range needs {

@@ -17,42 +17,42 @@ import (
 type reducer struct {
 	layout      layout
 	bucketBytes int
-	sums        summer      // this peer's gradients
-	coded       *compressed // sums, or nil where gradients travel as they are
-	links       links       // from which the order of the ring follows
-	housing     housing     // of the vectors that are reduced
-	poll        func()      // lets calls under way go on
+	sums        accumulator            // this peer's gradients
+	coded       *compressedAccumulator // sums, or nil where gradients travel as they are
+	links       linkMonitor            // from which the order of the ring follows
+	shared      sharedBuffers          // of the vectors that are reduced
+	poll        func()                 // lets calls under way go on
 	emit        func(epoch uint64, step int64, body event.Body)
 	log         func(format string, args ...any)
 }
 
 // enter makes ready for a session.
 func (r *reducer) enter(s *elastic.Session) {
-	r.house(s.Comm)
+	r.migrate(s.Comm)
 	r.divide(s.View)
 }
 
-// house moves the vectors that are reduced into the memory of a session, if it has some
+// migrate moves the vectors that are reduced into the memory of a session, if it has some
 // and they are not there yet. Elsewhere they serve as well, which only takes longer: so
 // that there is no room is told once, and is no error.
-func (r *reducer) house(c *collective.Comm) {
-	old := r.housing
-	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.serves(c)) {
+func (r *reducer) migrate(c *collective.Comm) {
+	old := r.shared
+	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.reachableBy(c)) {
 		return
 	}
-	now := housing{comm: c, old: old.rooms}
-	if err := r.sums.house(&now); err != nil {
-		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, leave(now.rooms, old.rooms)))
-		r.housing.comm, r.housing.full = c, true
+	now := sharedBuffers{comm: c, previous: old.allocations}
+	if err := r.sums.migrate(&now); err != nil {
+		r.log("gradients stay where they are, from where reductions copy them: %v", errors.Join(err, freeExcept(now.allocations, old.allocations)))
+		r.shared.comm, r.shared.full = c, true
 		return
 	}
-	_ = leave(old.rooms, now.rooms) // what is not given back goes with the process
-	now.old = nil
-	r.housing = now
+	_ = freeExcept(old.allocations, now.allocations) // what is not given back goes with the process
+	now.previous = nil
+	r.shared = now
 }
 
 // leave gives all shared memory back.
-func (r *reducer) leave() error { return leave(r.housing.rooms, nil) }
+func (r *reducer) leave() error { return freeExcept(r.shared.allocations, nil) }
 
 // divide cuts the gradients into buckets for a session. Between processes of one host a call
 // takes longer than its bytes, and compressed gradients are short: there the last buckets
@@ -74,13 +74,13 @@ func (r *reducer) divide(v elastic.View) {
 // log of an order that is new, and lets links be measured while the step is computed.
 func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *reduction {
 	l := &r.links
-	if l.untold != nil && speaks(s) {
-		r.emit(s.View.Epoch, step, *l.untold)
+	if l.pendingOrder != nil && isReporter(s) {
+		r.emit(s.View.Epoch, step, *l.pendingOrder)
 	}
-	l.untold = nil
+	l.pendingOrder = nil
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
-	if l.slow && l.site == nil { // or it is one rank of each site that goes round
+	if l.slowLinkElsewhere && l.site == nil { // or it is one rank of each site that goes round
 		o.Algorithm = collective.Ring
 	}
 	ordered := s.Comm.With(o)
@@ -113,16 +113,16 @@ func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
 func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
 
 // between reports whether there is a network between members of the session.
-func (r *reducer) between() bool { return r.links.between() }
+func (r *reducer) between() bool { return r.links.spansHosts() }
 
-// exchange exchanges the ranks' slots, to which it adds what all should know of the session.
-func (r *reducer) exchange(ctx context.Context, s *elastic.Session, mine slot) ([]slot, error) {
+// exchange exchanges the ranks' reports, to which it adds what all should know of the session.
+func (r *reducer) exchange(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
 	mine.stale, mine.links = s.Stale(), r.links.measure()
-	return exchangeSlots(ctx, s, mine)
+	return exchangeReports(ctx, s, mine)
 }
 
 // learn takes in what all have measured of the session's links.
-func (r *reducer) learn(slots []slot) { r.links.learn(slots) }
+func (r *reducer) learn(slots []rankReport) { r.links.learn(slots) }
 
 // bytes is the length of this peer's gradients as they are sent.
 func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }

@@ -66,7 +66,7 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 
 // superseded reports the last step, to which this peer has contributed as self, before others'
 // copies take it to a later one. That there is a later one shows that the last is stable: its
-// tail, in which this peer declared the last step, was complete somewhere.
+// commit record, in which this peer declared the last step, was complete somewhere.
 func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	mine, took := o.share(self)
 	if !took || o.Step <= p.reported || by <= o.Step {

@@ -84,16 +84,16 @@ func TestReportsAreWhole(t *testing.T) {
 			for _, l := range alive {
 				l.commit(o)
 			}
-			alive = alive[min(len(alive)-1, rapid.IntRange(0, 1).Draw(t, "die before the tail")):]
+			alive = alive[min(len(alive)-1, rapid.IntRange(0, 1).Draw(t, "die before the commit record")):]
 			v := viewOfPeers(alive)
-			heard := rapid.IntRange(1, len(alive)).Draw(t, "hear the tail")
+			heard := rapid.IntRange(1, len(alive)).Draw(t, "hear the commit record")
 			for _, l := range alive[len(alive)-heard:] {
 				l.stable(o, v, l.id, work{}, step == steps)
 			}
 			if heard < len(alive) { // the others hear another one, or are gone
-				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the tail")):]
+				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the commit record")):]
 				if len(alive) == heard && step < steps {
-					continue // it is known to all that are left: the next tail is that of the next step
+					continue // it is known to all that are left: the next commit record is that of the next step
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {

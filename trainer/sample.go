@@ -2,7 +2,7 @@ package trainer
 
 import "math/bits"
 
-// order is the order of the samples in one pass: a permutation of [0, n) that is a
+// permutation is the order of the samples in one pass: a permutation of [0, n) that is a
 // pure function of the seed and the pass, with random access and without a table.
 // Every peer can tell which samples any microbatch of any step has.
 //
@@ -10,7 +10,7 @@ import "math/bits"
 // walked until the value falls below n (Black and Rogaway: Ciphers with arbitrary
 // finite domains, 2002); as the network permutes fewer than 4n values, that takes
 // fewer than 4 rounds of it on average.
-type order struct {
+type permutation struct {
 	n    uint64
 	half uint // bits of each half
 	keys [feistelRounds]uint64
@@ -20,9 +20,9 @@ type order struct {
 // look random: the functions here are simple and small domains are hard.
 const feistelRounds = 7
 
-// newOrder returns the order of n >= 1 samples.
-func newOrder(seed uint64, pass int64, n int) order {
-	o := order{n: uint64(n), half: uint(bits.Len64(uint64(n-1))+1) / 2}
+// newPermutation returns the order of n >= 1 samples.
+func newPermutation(seed uint64, pass int64, n int) permutation {
+	o := permutation{n: uint64(n), half: uint(bits.Len64(uint64(n-1))+1) / 2}
 	state := mix(seed) + uint64(pass)
 	for i := range o.keys {
 		state = mix(state + 0x9e3779b97f4a7c15)
@@ -32,7 +32,7 @@ func newOrder(seed uint64, pass int64, n int) order {
 }
 
 // at returns which sample stands at position i of the pass, for i in [0, n).
-func (o order) at(i int) int {
+func (o permutation) at(i int) int {
 	v := o.permute(uint64(i))
 	for v >= o.n {
 		v = o.permute(v)
@@ -41,7 +41,7 @@ func (o order) at(i int) int {
 }
 
 // permute is a bijection of the values of 2*half bits.
-func (o order) permute(v uint64) uint64 {
+func (o permutation) permute(v uint64) uint64 {
 	mask := uint64(1)<<o.half - 1
 	left, right := v>>o.half, v&mask
 	for _, k := range o.keys {

@@ -9,7 +9,7 @@ import (
 )
 
 // table writes the order out.
-func table(o order) []int {
+func table(o permutation) []int {
 	t := make([]int, o.n)
 	for i := range t {
 		t[i] = o.at(i)
@@ -20,7 +20,7 @@ func table(o order) []int {
 func TestOrderIsAPermutation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3000).Draw(t, "n")
-		got := table(newOrder(rapid.Uint64().Draw(t, "seed"), rapid.Int64Range(0, 1000).Draw(t, "pass"), n))
+		got := table(newPermutation(rapid.Uint64().Draw(t, "seed"), rapid.Int64Range(0, 1000).Draw(t, "pass"), n))
 		slices.Sort(got)
 		for i, v := range got {
 			if v != i {
@@ -32,7 +32,7 @@ func TestOrderIsAPermutation(t *testing.T) {
 
 func TestOrderOfEverySmallSize(t *testing.T) {
 	for n := 1; n <= 70; n++ {
-		got := table(newOrder(7, 0, n))
+		got := table(newPermutation(7, 0, n))
 		slices.Sort(got)
 		if got[0] != 0 || got[n-1] != n-1 || len(slices.Compact(got)) != n {
 			t.Errorf("%d samples: %v", n, got)
@@ -55,7 +55,7 @@ func TestOrderIsStable(t *testing.T) {
 		{1, 0, 60000, []int{48781, 29065, 17851, 14285, 51648, 19826, 16256, 47611, 30655, 27981}},
 	}
 	for _, tt := range tests {
-		o, got := newOrder(tt.seed, tt.pass, tt.n), []int(nil)
+		o, got := newPermutation(tt.seed, tt.pass, tt.n), []int(nil)
 		for i := range 10 {
 			got = append(got, o.at(i))
 		}
@@ -73,7 +73,7 @@ func TestOrderIsEven(t *testing.T) {
 	var place [n * n]float64
 	ascents := 0.0
 	for seed := range uint64(seeds) {
-		got := table(newOrder(seed, int64(seed%3), n))
+		got := table(newPermutation(seed, int64(seed%3), n))
 		for i, v := range got {
 			place[i*n+v]++
 			if i > 0 && v > got[i-1] {

@@ -46,15 +46,15 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 // learns what it is to compute. All have committed the same step: Next has seen to it.
 func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	mine := j.step.entry(s)
-	words := mine.words()
+	words := mine.encode()
 	gathered := make([]uint64, len(words)*len(s.View.Members))
 	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "entry"}), gathered, words); err != nil {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
-	var all []entry
+	var all []resumeReport
 	var states []fingerprint
 	for w := range slices.Chunk(gathered, len(words)) {
-		e := entryOf(w, len(mine.exponents), len(mine.links))
+		e := decodeResumeReport(w, len(mine.exponents), len(mine.links))
 		all, states = append(all, e), append(states, e.state)
 	}
 	if err := j.agree(s, states); err != nil {
@@ -80,7 +80,7 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 	if err != nil {
 		return fmt.Errorf("step %d: %w", t.plan.step, err)
 	}
-	mine := j.step.slot()
+	mine := j.step.report()
 	if !j.step.reducer.between() {
 		return j.commit(s, t, t.exchange(ctx, s, mine, &j.step.reducer))
 	}
@@ -98,17 +98,17 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 	return finish()
 }
 
-// commit commits a step whose tail is complete. Nothing of it stays if that fails.
+// commit commits a step whose commit record is complete. Nothing of it stays if that fails.
 func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
-	defer j.state.pipeline.takeBack() // unless the step is committed
+	defer j.state.pipeline.rollback() // unless the step is committed
 	if got.err != nil {
 		return got.err
 	}
 	comm := time.Since(t.computed)
-	if err := j.learn(s, got.slots); err != nil {
+	if err := j.learn(s, got.reports); err != nil {
 		return err
 	}
-	committed, err := j.step.conclude(s, t.plan, got.slots)
+	committed, err := j.step.conclude(s, t.plan, got.reports)
 	if err != nil {
 		return fmt.Errorf("step %d: %w", t.plan.step, err)
 	}
@@ -116,30 +116,30 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 		return nil
 	}
 	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
-	j.pulses.publish(s.View, got.slots, got.tail, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
+	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
 	if err := j.group.Committed(j.state.committed()); err != nil {
 		return fmt.Errorf("step %d is committed: %w", j.state.committed(), err)
 	}
-	if err := j.accused(s, got.slots); err != nil {
+	if err := j.accused(s, got.reports); err != nil {
 		return err
 	}
-	if anyStale(got.slots) {
+	if anyStale(got.reports) {
 		return errNextSession
 	}
 	return nil
 }
 
-// learn takes in a complete tail. The step that was committed before is stable then, and reported.
-func (j *job) learn(s *elastic.Session, slots []slot) error {
-	j.step.reducer.learn(slots)
+// learn takes in a complete commit record. The step that was committed before is stable then, and reported.
+func (j *job) learn(s *elastic.Session, reports []rankReport) error {
+	j.step.reducer.learn(reports)
 	var states []fingerprint
-	for _, other := range slots {
+	for _, other := range reports {
 		states = append(states, fingerprint{other.committed, other.digest})
 	}
 	if err := j.agree(s, states); err != nil {
 		return fmt.Errorf("after step %d: %w", j.state.committed(), err)
 	}
-	if found := j.step.audits.learn(s, j.state.committed(), slots); found != nil {
+	if found := j.step.audits.learn(s, j.state.committed(), reports); found != nil {
 		j.group.Emit(s.View.Epoch, j.state.committed(), found)
 	}
 	last, self := j.state.last, s.View.Members[s.Rank].ID
@@ -186,22 +186,22 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 // end brings a job to its end in a session all of whose members have committed the last
 // step. What fails with the session is done again in the next one.
 func (j *job) end(ctx context.Context, s *elastic.Session) error {
-	// A tail without a step tells all that all have committed the last one. Until then
+	// A commit record without a step tells all that all have committed the last one. Until then
 	// nobody goes, because somebody may need a copy of the state: also one who has just
 	// been let in, in a later view.
-	mine := declared(j.state)
+	mine := idleReport(j.state)
 	j.step.audits.tell(&mine)
-	slots, err := j.step.reducer.exchange(ctx, s, mine)
+	reports, err := j.step.reducer.exchange(ctx, s, mine)
 	if err == nil {
-		err = j.learn(s, slots)
+		err = j.learn(s, reports)
 	}
 	if err == nil {
-		err = j.accused(s, slots)
+		err = j.accused(s, reports)
 	}
 	if err != nil {
 		return err
 	}
-	if anyStale(slots) {
+	if anyStale(reports) {
 		return errNextSession
 	}
 	return j.finish(s.View.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.together(ctx, s) })

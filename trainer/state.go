@@ -142,10 +142,10 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 		return err
 	}
 	for i, v := range mean {
-		param, slots := s.pipeline.rest(i)
+		param, slots := s.pipeline.remaining(i)
 		apply(param, v[:len(param)], slots)
 	}
-	s.pipeline.settle()
+	s.pipeline.commit()
 	s.grads.swap()
 	s.scale, s.digested = next, 0
 	was := s.last
@@ -166,7 +166,7 @@ func (s *state) complete() (takeBack func(), err error) {
 	}
 	s.pipeline.reserve()
 	s.pipeline.advance(s.grads.applied.views, apply)
-	return s.pipeline.takeBack, nil
+	return s.pipeline.rollback, nil
 }
 
 // unmeant returns how many elements of the sum of parameter i, from the first on, have not

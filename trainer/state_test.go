@@ -46,7 +46,7 @@ func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 		change(&cfg)
 	}
 	p, params := newPlan(cfg), paramsOf(2, 3, 17)
-	_, grads := newPlain(newLayout(params, 1))
+	_, grads := newFloatAccumulator(newLayout(params, 1))
 	var scale exact.Scale
 	if exactly {
 		var err error
@@ -209,7 +209,7 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	if !bytes.Equal(saved(t, s), state) || s.digest() != digest || s.pipeline.left(1) != 1 {
 		t.Error("what is saved is not the state of the committed step")
 	}
-	s.pipeline.takeBack()
+	s.pipeline.rollback()
 	if !bytes.Equal(saved(t, s), state) || s.params[1].Data[1] == 0 {
 		t.Error("the step has left something behind")
 	}

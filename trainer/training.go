@@ -168,7 +168,7 @@ func (p *Point) Sum(part Score) (Score, error) {
 		return Score{}, err
 	}
 	at := &p.decisions.point
-	if p.sums == mostSums {
+	if p.sums == maxSums {
 		p.failed = errSums
 		return Score{}, errSums
 	}

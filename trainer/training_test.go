@@ -24,10 +24,10 @@ type judged struct {
 	kept   string // bits of the kept parameters
 }
 
-// judge trains with points after every two steps. The score is a function of the parameters
+// admitter trains with points after every two steps. The score is a function of the parameters
 // that is neither rising nor falling; the best model is kept, and the third that is no better
 // ends the job.
-func judge(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
+func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0
 	for p := range run.Points(ctx, 2) {
@@ -74,7 +74,7 @@ func (a *arena) judging(patience int) map[elastic.ID]*judged {
 		j := new(judged)
 		all[x.self.ID] = j
 		x.train = func(ctx context.Context, g *elastic.Group, m trainer.Model) (err error) {
-			*j, err = judge(ctx, g, m, x.cfg, patience)
+			*j, err = admitter(ctx, g, m, x.cfg, patience)
 			return err
 		}
 	}

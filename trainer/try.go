@@ -32,20 +32,20 @@ func (t *try) readyAt(last bool) func(i, from int) {
 	return ignore
 }
 
-// exchanged is what this peer has of a step when all buckets and the tail are there.
+// exchanged is what this peer has of a step when all buckets and the commit record are there.
 type exchanged struct {
-	slots []slot
-	tail  time.Duration // that the exchange of the slots took
-	err   error
+	reports  []rankReport
+	exchange time.Duration // that the exchange of the reports took
+	err      error
 }
 
-// exchange waits until the sums of all buckets are there, and exchanges slots: when that has
+// exchange waits until the sums of all buckets are there, and exchanges reports: when that has
 // succeeded every rank's contribution is in every rank's sums.
-func (t *try) exchange(ctx context.Context, s *elastic.Session, mine slot, r *reducer) exchanged {
+func (t *try) exchange(ctx context.Context, s *elastic.Session, mine rankReport, r *reducer) exchanged {
 	if err := t.sums.wait(ctx); err != nil {
 		return exchanged{err: fmt.Errorf("step %d: %w", t.plan.step, err)}
 	}
 	begun := time.Now()
-	slots, err := r.exchange(ctx, s, mine)
-	return exchanged{slots, time.Since(begun), err}
+	reports, err := r.exchange(ctx, s, mine)
+	return exchanged{reports, time.Since(begun), err}
 }

@@ -12,11 +12,11 @@ import (
 func TestPaceOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")
-		p := paceOf(cost)
-		if d := math.Abs(float64(p.cost() - max(cost, 8))); d*15 > float64(max(cost, 8)) {
-			t.Fatalf("cost %d has pace %d, which stands for %d", cost, p, p.cost())
+		p := linkCostOf(cost)
+		if d := math.Abs(float64(p.micros() - max(cost, 8))); d*15 > float64(max(cost, 8)) {
+			t.Fatalf("cost %d has pace %d, which stands for %d", cost, p, p.micros())
 		}
-		if q := paceOf(rapid.Int64Range(cost, 15<<30).Draw(t, "more")); q < p {
+		if q := linkCostOf(rapid.Int64Range(cost, 15<<30).Draw(t, "more")); q < p {
 			t.Fatalf("a greater cost has the pace %d, below %d", q, p)
 		}
 	})
@@ -24,16 +24,16 @@ func TestPaceOf(t *testing.T) {
 
 // All paces but the first and the unused last ones are those of their costs.
 func TestPaces(t *testing.T) {
-	for p := pace(1); p <= mostPace; p++ {
-		if got := paceOf(p.cost()); got != p {
-			t.Errorf("pace %d stands for %d, which has pace %d", p, p.cost(), got)
+	for p := linkCost(1); p <= maxLinkCost; p++ {
+		if got := linkCostOf(p.micros()); got != p {
+			t.Errorf("pace %d stands for %d, which has pace %d", p, p.micros(), got)
 		}
 	}
-	if paceOf(math.MaxInt64) != mostPace || paceOf(0) != 1 || pace(0).cost() != 0 {
+	if linkCostOf(math.MaxInt64) != maxLinkCost || linkCostOf(0) != 1 || linkCost(0).micros() != 0 {
 		t.Error("limits")
 	}
 	for _, test := range []struct {
-		p, q pace
+		p, q linkCost
 		want bool
 	}{{0, 0, false}, {0, 1, true}, {1, 0, true}, {5, 5, false}, {5, 6, false}, {6, 5, false}, {5, 7, true}, {7, 5, true}} {
 		if test.p.differs(test.q) != test.want {
@@ -46,18 +46,18 @@ func TestPaces(t *testing.T) {
 func TestNews(t *testing.T) {
 	type item struct {
 		From int
-		Pace pace
+		Pace linkCost
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) item {
-			return item{rapid.IntRange(0, 1<<20).Draw(t, "from"), pace(rapid.Byte().Draw(t, "pace"))}
-		}), 0, newsMost).Draw(t, "items")
-		var n news
+			return item{rapid.IntRange(0, 1<<20).Draw(t, "from"), linkCost(rapid.Byte().Draw(t, "pace"))}
+		}), 0, maxLinkUpdates).Draw(t, "items")
+		var n linkUpdates
 		for i, x := range items {
 			n.put(i, x.From, x.Pace)
 		}
 		var got []item
-		n.each(func(from int, p pace) { got = append(got, item{from, p}) })
+		n.each(func(from int, p linkCost) { got = append(got, item{from, p}) })
 		if len(got) != len(items) {
 			t.Fatalf("%d items of %d", len(got), len(items))
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// summer keeps the gradient sums of a contribution and reduces them, in the numbers of
+// accumulator keeps the gradient sums of a contribution and reduces them, in the numbers of
 // its mode: float32, or integers in exact mode.
-type summer interface {
+type accumulator interface {
 	// clear empties the contribution; what is added next has that scale.
 	clear(scale exact.Scale)
 	// groups joins microbatches, given by the samples of each, that need not be computed each
@@ -24,8 +24,8 @@ type summer interface {
 	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
-	// house moves what is reduced into shared memory; after an error nothing has moved.
-	house(h *housing) error
+	// migrate moves what is reduced into shared memory; after an error nothing has moved.
+	migrate(h *sharedBuffers) error
 	// fault names the first parameter whose contribution is not finite.
 	fault() fault
 	// square is the squared Euclidean norm of this peer's own sums.
@@ -59,39 +59,39 @@ type vector struct {
 // swap makes what is staged what is applied.
 func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
 
-// plain sums in float32. Sums of all ranks are reduced into the staging buffer.
-type plain struct {
+// floatAccumulator sums in float32. Sums of all ranks are reduced into the staging buffer.
+type floatAccumulator struct {
 	layout layout
 	own    vector
 	bufs   *gradients
 	bad    fault
 }
 
-// newPlain takes the memory of a contribution.
-func newPlain(l layout) (*plain, *gradients) {
+// newFloatAccumulator takes the memory of a contribution.
+func newFloatAccumulator(l layout) (*floatAccumulator, *gradients) {
 	bufs := &gradients{l.vector(), l.vector()}
-	return &plain{layout: l, own: l.vector(), bufs: bufs}, bufs
+	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
-func (p *plain) clear(exact.Scale) {
+func (p *floatAccumulator) clear(exact.Scale) {
 	clear(p.own.flat)
 	p.bad = faultNone
 }
 
-func (p *plain) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
+func (p *floatAccumulator) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
 
-func (p *plain) collect(_ int, ready func(i, from int)) sink {
+func (p *floatAccumulator) collect(_ int, ready func(i, from int)) sink {
 	return sink{p.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
-func (p *plain) reduce(ctx context.Context, c bucketComm, b bucket) pending {
+func (p *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
 	p.scan(b)
 	return collective.IAllReduce(ctx, c.long(), p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
 // scan looks for what is not finite in a bucket that is about to be reduced, which brings
 // it into the cache.
-func (p *plain) scan(b bucket) {
+func (p *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		lo, hi := p.layout.part(b, i)
 		if p.bad == faultNone && !allFinite(p.own.flat[lo:hi]) {
@@ -100,11 +100,11 @@ func (p *plain) scan(b bucket) {
 	}
 }
 
-func (p *plain) fault() fault { return p.bad }
+func (p *floatAccumulator) fault() fault { return p.bad }
 
-func (p *plain) square() float64 { return square(optim.Norm(p.own.views)) }
+func (p *floatAccumulator) square() float64 { return square(optim.Norm(p.own.views)) }
 
-func (p *plain) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
+func (p *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
 	for i, sum := range p.bufs.staging.views {
 		makeMean(sum[:left(i)], samples)
 	}
@@ -119,10 +119,10 @@ func makeMean(sum []float32, samples int64) {
 	}
 }
 
-// quantised sums in integers. Each microbatch is computed alone, in the staging buffer,
+// exactAccumulator sums in integers. Each microbatch is computed alone, in the staging buffer,
 // which has nothing to keep until the mean is written to it. Both buffers are aligned,
 // so that a microbatch has the same bits in either.
-type quantised struct {
+type exactAccumulator struct {
 	layout layout
 	bufs   *gradients
 	scale  exact.Scale
@@ -136,8 +136,8 @@ type quantised struct {
 	step []exact.Peak
 }
 
-// newQuantised takes the memory of a contribution.
-func newQuantised(l layout) (*quantised, *gradients) {
+// newExactAccumulator takes the memory of a contribution.
+func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
 	var sizes []int
 	for _, p := range l.params {
 		sizes = append(sizes, len(p.Data))
@@ -146,23 +146,23 @@ func newQuantised(l layout) (*quantised, *gradients) {
 	bufs.staging.flat, bufs.staging.views = exact.Views(sizes)
 	bufs.applied.flat, bufs.applied.views = exact.Views(sizes)
 	n := len(l.params)
-	q := &quantised{layout: l, bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
+	q := &exactAccumulator{layout: l, bufs: bufs, own: make([]int32, l.size()), all: make([]int32, l.size()),
 		peaks: make([]exact.Peak, n), step: make([]exact.Peak, n)}
 	q.views, q.parts = cut(l, q.own), cut(l, q.all)
 	return q, bufs
 }
 
-func (q *quantised) clear(scale exact.Scale) {
+func (q *exactAccumulator) clear(scale exact.Scale) {
 	q.scale = scale
 	clear(q.own)
 	clear(q.peaks)
 }
 
-func (q *quantised) groups(micros [][]int) [][]int { return micros }
+func (q *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
 // collect takes each gradient as soon as the model is done with it, so that its reduction can
 // begin while the model computes the others.
-func (q *quantised) collect(groups int, ready func(i, from int)) sink {
+func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	clear(q.bufs.staging.flat)
 	last := groups - 1
 	q.begin(groups)
@@ -192,7 +192,7 @@ func (q *quantised) collect(groups int, ready func(i, from int)) sink {
 }
 
 // begin is for so many microbatches of which nothing is in the sums.
-func (q *quantised) begin(micros int) {
+func (q *exactAccumulator) begin(micros int) {
 	q.left = q.left[:0]
 	for range micros {
 		var left []int
@@ -205,13 +205,13 @@ func (q *quantised) begin(micros int) {
 
 // lacks reports whether what microbatches before the last one add to parameter i, from an
 // element on, is not all in the sums.
-func (q *quantised) lacks(i, from int) bool {
+func (q *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
 // take adds the gradient of parameter i of microbatch k, from an element on, unless it has
 // done so. If others follow it leaves zeros.
-func (q *quantised) take(k, i, from int, others bool) {
+func (q *exactAccumulator) take(k, i, from int, others bool) {
 	end := q.left[k][i]
 	if from < 0 || from >= end {
 		return
@@ -225,7 +225,7 @@ func (q *quantised) take(k, i, from int, others bool) {
 }
 
 // whole says what the model has not told of.
-func (q *quantised) whole() error {
+func (q *exactAccumulator) whole() error {
 	for k, left := range q.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
 			return fmt.Errorf("the model has not called Done(%d, 0) of group %d: a model that is Grouped calls it for each", i, k)
@@ -235,15 +235,15 @@ func (q *quantised) whole() error {
 }
 
 // reduce reduces the peaks together with the last bucket.
-func (q *quantised) reduce(ctx context.Context, c bucketComm, b bucket) pending {
+func (q *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
 	p := collective.IAllReduce(ctx, c.long(), q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
 	if !b.last {
 		return p
 	}
-	return both{p, collective.IAllReduce(ctx, c.short(), q.step, q.peaks, collective.Max[exact.Peak])}
+	return bothWaits{p, collective.IAllReduce(ctx, c.short(), q.step, q.peaks, collective.Max[exact.Peak])}
 }
 
-func (q *quantised) fault() fault {
+func (q *exactAccumulator) fault() fault {
 	if i := exact.NotFinite(q.peaks); i >= 0 {
 		return faultGradient + fault(i)
 	}
@@ -252,7 +252,7 @@ func (q *quantised) fault() fault {
 
 // square adds up squares of integers, and scales their sum: the mean of a single 1 is the
 // unit.
-func (q *quantised) square() float64 {
+func (q *exactAccumulator) square() float64 {
 	total := 0.0
 	for i, sums := range q.views {
 		var unit [1]float32
@@ -266,7 +266,7 @@ func (q *quantised) square() float64 {
 	return total
 }
 
-func (q *quantised) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
+func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {
 		return next, false
@@ -277,11 +277,11 @@ func (q *quantised) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	return next, true
 }
 
-// both waits for two calls.
-type both [2]pending
+// bothWaits waits for two calls.
+type bothWaits [2]pending
 
 // Wait waits for both to end and returns the first error.
-func (b both) Wait(ctx context.Context) error {
+func (b bothWaits) Wait(ctx context.Context) error {
 	first, second := b[0].Wait(ctx), b[1].Wait(ctx)
 	if first != nil {
 		return first

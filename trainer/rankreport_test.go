@@ -11,31 +11,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-func anySlot() *rapid.Generator[slot] {
-	return rapid.Custom(func(t *rapid.T) slot {
-		return slot{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
-			micros: rapid.Int64().Draw(t, "micros"), most: rapid.Int64().Draw(t, "most"),
-			square: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
+func anyReport() *rapid.Generator[rankReport] {
+	return rapid.Custom(func(t *rapid.T) rankReport {
+		return rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
+			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"),
+			squareNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
-			links: news{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
+			links: linkUpdates{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
 			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses")}
 	})
 }
 
-// The sum of the ranks' tails gives every slot back to the bit.
+// The sum of the ranks' commit records gives every report back to the bit.
 func TestTailsSurviveTheirSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		slots := rapid.SliceOfN(anySlot(), 1, 9).Draw(t, "slots")
-		total := make([]int64, len(slots)*slotWords)
-		for rank, s := range slots {
-			tail := make([]int64, len(total))
-			putSlot(tail, rank, s)
-			for i, w := range tail {
+		reports := rapid.SliceOfN(anyReport(), 1, 9).Draw(t, "reports")
+		total := make([]int64, len(reports)*reportWords)
+		for rank, s := range reports {
+			record := make([]int64, len(total))
+			encodeReport(record, rank, s)
+			for i, w := range record {
 				total[i] += w
 			}
 		}
-		if got := getSlots(total); !slices.Equal(got, slots) {
-			t.Fatalf("sent %+v, got %+v", slots, got)
+		if got := decodeReports(total); !slices.Equal(got, reports) {
+			t.Fatalf("sent %+v, got %+v", reports, got)
 		}
 	})
 }
@@ -52,12 +52,12 @@ func TestFaultsAreNamed(t *testing.T) {
 		-1:                "fault -1 at rank 1",
 	}
 	for f, want := range tests {
-		err := checkFaults([]slot{{}, {fault: f}, {fault: faultLoss}}, nameRank, params)
+		err := checkFaults([]rankReport{{}, {fault: f}, {fault: faultLoss}}, nameRank, params)
 		if !errors.Is(err, ErrNotFinite) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("fault %d: error %v, want %q", f, err, want)
 		}
 	}
-	if err := checkFaults(make([]slot, 3), nameRank, params); err != nil {
+	if err := checkFaults(make([]rankReport, 3), nameRank, params); err != nil {
 		t.Errorf("no fault: error %v", err)
 	}
 }
@@ -85,12 +85,12 @@ func TestAllFinite(t *testing.T) {
 }
 
 func TestTotalsAndStale(t *testing.T) {
-	slots := []slot{{samples: 3, loss: lossOf(0.5)}, {}, {samples: 4, loss: lossOf(-0.25)}}
-	if samples, loss := totals(slots); samples != 7 || loss.float() != 0.25 || anyStale(slots) {
-		t.Errorf("%d samples, loss %v, stale %t", samples, loss.float(), anyStale(slots))
+	reports := []rankReport{{samples: 3, loss: lossOf(0.5)}, {}, {samples: 4, loss: lossOf(-0.25)}}
+	if samples, loss := totals(reports); samples != 7 || loss.float() != 0.25 || anyStale(reports) {
+		t.Errorf("%d samples, loss %v, stale %t", samples, loss.float(), anyStale(reports))
 	}
-	slots[1].stale = true
-	if !anyStale(slots) {
+	reports[1].stale = true
+	if !anyStale(reports) {
 		t.Error("one stale rank of three was missed")
 	}
 }

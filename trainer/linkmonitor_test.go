@@ -20,7 +20,7 @@ type web struct {
 	cost   [][]int64
 	noise  func() float64 // by which a measurement is wrong
 	view   elastic.View
-	ranks  []*links
+	ranks  []*linkMonitor
 	meters []*fakeMeter
 	probed int // bytes, in all
 	orders int // that there have been
@@ -58,7 +58,7 @@ func newWeb(t *testing.T, hosts []string, bytes int, cost func(from, to int) int
 	w := &web{t: t, noise: func() float64 { return 1 }}
 	for rank, h := range hosts {
 		w.view.Members = append(w.view.Members, elastic.Member{ID: elastic.ID(fmt.Sprint("id", rank)), Host: h})
-		w.ranks = append(w.ranks, &links{bytes: bytes})
+		w.ranks = append(w.ranks, &linkMonitor{bytes: bytes})
 		row := make([]int64, len(hosts))
 		for to := range row {
 			row[to] = cost(rank, to)
@@ -73,7 +73,7 @@ func newWeb(t *testing.T, hosts []string, bytes int, cost func(from, to int) int
 func (w *web) enter() {
 	w.t.Helper()
 	w.meters = nil
-	var rows [][]pace
+	var rows [][]linkCost
 	for _, l := range w.ranks {
 		rows = append(rows, l.row(w.view))
 	}
@@ -90,20 +90,20 @@ func (w *web) enter() {
 	w.agree()
 }
 
-// step is what links see of a step: probes, the ring, the tail.
+// step is what links see of a step: probes, the ring, the commit record.
 func (w *web) step() {
 	w.t.Helper()
 	for rank, l := range w.ranks {
 		l.probe()
 		w.send(rank, l.next(), 2*l.bytes)
 	}
-	slots := make([]slot, len(w.ranks))
+	reports := make([]rankReport, len(w.ranks))
 	for rank, l := range w.ranks {
-		slots[rank].links = l.measure()
+		reports[rank].links = l.measure()
 	}
 	before := w.ranks[0].order
 	for _, l := range w.ranks {
-		l.learn(slots)
+		l.learn(reports)
 	}
 	w.agree()
 	if !slices.Equal(before, w.ranks[0].order) {
@@ -115,8 +115,8 @@ func (w *web) step() {
 func (w *web) agree() {
 	w.t.Helper()
 	for rank, l := range w.ranks {
-		if !slices.Equal(l.order, w.ranks[0].order) || l.slow != w.ranks[0].slow {
-			w.t.Fatalf("rank %d has the order %v (%t), rank 0 %v (%t)", rank, l.order, l.slow, w.ranks[0].order, w.ranks[0].slow)
+		if !slices.Equal(l.order, w.ranks[0].order) || l.slowLinkElsewhere != w.ranks[0].slowLinkElsewhere {
+			w.t.Fatalf("rank %d has the order %v (%t), rank 0 %v (%t)", rank, l.order, l.slowLinkElsewhere, w.ranks[0].order, w.ranks[0].slowLinkElsewhere)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestSlowLinksAreLeft(t *testing.T) {
 	for range 3 {
 		w.step()
 	}
-	if w.slowest() != 40_000 || !w.ranks[0].slow {
+	if w.slowest() != 40_000 || !w.ranks[0].slowLinkElsewhere {
 		t.Fatalf("after 3 steps the order is %v", w.ranks[0].order)
 	}
 	for range 10 {
@@ -163,7 +163,7 @@ func TestSlowLinksAreLeft(t *testing.T) {
 	if w.slowest() != 40_000 || w.orders != 1 {
 		t.Errorf("link %d->%d became slow: 3 steps later the order is %v, after %d others", from, to, w.ranks[0].order, w.orders)
 	}
-	if u := w.ranks[0].untold; u == nil || u.Reason != fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to) || u.Before > 3 || u.After < 20 {
+	if u := w.ranks[0].pendingOrder; u == nil || u.Reason != fmt.Sprintf("the link from rank %d to rank %d was the slowest", from, to) || u.Before > 3 || u.After < 20 {
 		t.Errorf("the log is told %+v", u)
 	}
 }
@@ -186,7 +186,7 @@ func TestNoiseMovesNothing(t *testing.T) {
 	if w.orders > 0 {
 		t.Errorf("%d orders", w.orders)
 	}
-	if most := 6 * (2*bytes/probeShare*steps + mostFirst*firstProbe); w.probed > most || w.probed == 0 {
+	if most := 6 * (2*bytes/probeShare*steps + maxFirstProbes*firstProbe); w.probed > most || w.probed == 0 {
 		t.Errorf("probes of %d bytes, at most %d", w.probed, most)
 	}
 }
@@ -207,7 +207,7 @@ func TestWhatIsNotMeasured(t *testing.T) {
 	} {
 		w := newWeb(t, test.hosts, test.bytes, func(int, int) int64 { return 10_000 })
 		w.step()
-		if w.probed > 0 || !slices.Equal(w.ranks[0].order, test.want) || w.ranks[0].slow {
+		if w.probed > 0 || !slices.Equal(w.ranks[0].order, test.want) || w.ranks[0].slowLinkElsewhere {
 			t.Errorf("%s: order %v, want %v; probes of %d bytes", name, w.ranks[0].order, test.want, w.probed)
 		}
 	}
@@ -240,15 +240,15 @@ func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	for from := range 4 {
 		for to := range 4 {
 			if from != to && [2]int{from, to} != [2]int{1, 2} {
-				l.set(from, to, paceOf(400_000))
+				l.set(from, to, linkCostOf(400_000))
 			}
 		}
 	}
-	l.replan()
-	if l.measured(l.order) && l.untold != nil && l.untold.Reason == "the link from rank 1 to rank 2 was not measured" && l.untold.Before > 0 {
+	l.updateOrder()
+	if l.measured(l.order) && l.pendingOrder != nil && l.pendingOrder.Reason == "the link from rank 1 to rank 2 was not measured" && l.pendingOrder.Before > 0 {
 		return
 	}
-	t.Errorf("the order is %v, the log is told %+v", l.order, l.untold)
+	t.Errorf("the order is %v, the log is told %+v", l.order, l.pendingOrder)
 }
 
 // What was learned goes along to the next session, whose members have other ranks.
@@ -268,8 +268,8 @@ func TestLinksOutliveSessions(t *testing.T) {
 	if got := w.slowest(); got > best*5/4 {
 		t.Errorf("the slowest link of the new session costs %d, possible is %d", got, best)
 	}
-	if w.ranks[0].unknown() > 0 || w.ranks[0].untold == nil || w.ranks[0].untold.Reason != "the members have changed" {
-		t.Errorf("%d links are not known, the log is told %+v", w.ranks[0].unknown(), w.ranks[0].untold)
+	if w.ranks[0].unknown() > 0 || w.ranks[0].pendingOrder == nil || w.ranks[0].pendingOrder.Reason != "the members have changed" {
+		t.Errorf("%d links are not known, the log is told %+v", w.ranks[0].unknown(), w.ranks[0].pendingOrder)
 	}
 }
 
@@ -277,10 +277,10 @@ func TestLinksOutliveSessions(t *testing.T) {
 func TestCostsOfHosts(t *testing.T) {
 	w := newWeb(t, []string{"a", "a", "b", "c"}, 1000, func(int, int) int64 { return 1 })
 	l := w.ranks[0]
-	l.set(0, 2, paceOf(800))
-	l.set(2, 1, paceOf(1600))
-	l.set(0, 1, paceOf(5))                                  // within a host: nobody measures it
-	l.learn([]slot{{links: news{7, 9<<8 | 1}}, {}, {}, {}}) // of ranks that are none
+	l.set(0, 2, linkCostOf(800))
+	l.set(2, 1, linkCostOf(1600))
+	l.set(0, 1, linkCostOf(5))                                           // within a host: nobody measures it
+	l.learn([]rankReport{{links: linkUpdates{7, 9<<8 | 1}}, {}, {}, {}}) // of ranks that are none
 	want := [][]int64{{1, 1, 832, 0}, {1, 1, 832, 0}, {1664, 1664, 1, 0}, {0, 0, 0, 1}}
 	if got := l.costs(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -292,8 +292,8 @@ func TestProbeLength(t *testing.T) {
 	for _, test := range []struct {
 		cost int64
 		want int
-	}{{1000, probeBytes}, {1 << 20, probeTime / 8 * 8}, {1 << 30, leastProbe}} {
-		if got := probeLength(paceOf(test.cost)); got != test.want {
+	}{{1000, probeBytes}, {1 << 20, probeTime / 8 * 8}, {1 << 30, minProbe}} {
+		if got := probeLength(linkCostOf(test.cost)); got != test.want {
 			t.Errorf("cost %d: %d bytes, want %d", test.cost, got, test.want)
 		}
 	}
@@ -314,7 +314,7 @@ func TestRestlessLinks(t *testing.T) {
 	if w.orders > 4 {
 		t.Errorf("%d orders in 100 steps", w.orders)
 	}
-	if w.ranks[0].margin = leastBetter; w.ranks[0].better(76, 100) || !w.ranks[0].better(75, 100) {
+	if w.ranks[0].hysteresis = minHysteresis; w.ranks[0].better(76, 100) || !w.ranks[0].better(75, 100) {
 		t.Error("a margin of a third")
 	}
 }
