@@ -3,6 +3,7 @@ package colocated
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,14 @@ func listening(t testing.TB, id string) *Socket {
 // taking admits all and passes them on.
 func taking(came chan<- *Stream) Taker {
 	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) { came <- st }}
+}
+
+// counting admits all, counts them, and ends them, so that who asks for one does not wait.
+func counting(came *atomic.Int64) Taker {
+	return Taker{Admit: func(string, byte) Code { return 0 }, Take: func(st *Stream) {
+		came.Add(1)
+		_ = st.Close()
+	}}
 }
 
 // serving is a socket with a key, and the streams that it has taken in.
