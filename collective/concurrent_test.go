@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
@@ -40,13 +41,18 @@ func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
 		for name, intrude := range intruders() {
-			t.Run(name+"/"+where, func(t *testing.T) {
+			refuses := t.Run(name+"/"+where, func(t *testing.T) {
 				var refused error
 				errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 					if c.Rank() != 1 {
 						return reduceHeld(ctx, c, nil)
 					}
-					return reduceHeld(ctx, c, func() { refused = intrude(ctx, c) })
+					return reduceHeld(ctx, c, func() {
+						// A refusal waits for nobody. A call that begins waits for those that wait for it.
+						ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+						defer cancel()
+						refused = intrude(ctx, c)
+					})
 				}, cluster.Over(connect()), cluster.MayFail())
 				if !errors.Is(refused, collective.ErrConcurrent) || !errors.Is(refused, collective.ErrRevoked) {
 					t.Errorf("refused with %v", refused)
@@ -57,6 +63,9 @@ func TestConcurrentCalls(t *testing.T) {
 					}
 				}
 			})
+			if !refuses {
+				return // each of the others may hang as long
+			}
 		}
 	}
 }
