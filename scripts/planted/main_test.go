@@ -43,15 +43,7 @@ func TestApply(t *testing.T) {
 // Every bug of the list fits the source as it is, and names a test that there is.
 func TestList(t *testing.T) {
 	root := filepath.Join("..", "..")
-	text, err := os.ReadFile(filepath.Join(root, "docs", "planted-bugs.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bugs, err := parse(string(text))
-	if err != nil || len(bugs) < 15 {
-		t.Fatalf("%d bugs, %v", len(bugs), err)
-	}
-	for _, b := range bugs {
+	for _, b := range readList(t, root) {
 		source, err := os.ReadFile(filepath.Join(root, b.file))
 		if err != nil {
 			t.Fatal(err)
@@ -81,4 +73,18 @@ func hasTest(t *testing.T, dir, name string) bool {
 		}
 	}
 	return false
+}
+
+// readList returns the bugs of the list.
+func readList(t *testing.T, root string) []bug {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "planted-bugs.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bugs, err := parse(string(text))
+	if err != nil || len(bugs) < 15 {
+		t.Fatalf("%d bugs, %v", len(bugs), err)
+	}
+	return bugs
 }

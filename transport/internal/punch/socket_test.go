@@ -105,7 +105,9 @@ func observe(t *testing.T, p, member *peer) netip.AddrPort {
 	t.Helper()
 	c := NewCredential()
 	defer member.Serve(c)()
-	at, err := p.Observe(t.Context(), c, member.conn.at)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	at, err := p.Observe(ctx, c, member.conn.at)
 	if err != nil {
 		t.Fatal(err)
 	}

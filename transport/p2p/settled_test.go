@@ -1,0 +1,78 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// attempts describes what a puncher knows of attempts with one peer.
+type attempts struct {
+	busy, failed bool // one is under way; one has failed
+	waits        bool // whether that is waited for
+}
+
+// What takes its time waits for the end of the first attempt to find a way through routers, and
+// for no other one; the end of the context or of the host ends the waiting.
+func TestSettled(t *testing.T) {
+	for name, a := range map[string]attempts{
+		"none":   {},
+		"first":  {busy: true, waits: true},
+		"failed": {failed: true},
+		"second": {busy: true, failed: true},
+	} {
+		for _, end := range []string{"attempt", "context", "host"} {
+			t.Run(name+" until the end of the "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { checkSettled(t, a, end) })
+			})
+		}
+	}
+}
+
+func checkSettled(t *testing.T, a attempts, end string) {
+	const id = peer.ID("other")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := &puncher{h: &Host{done: make(chan struct{})}, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
+	attempt := make(chan struct{})
+	if a.busy {
+		p.busy[id] = attempt
+	}
+	if a.failed {
+		p.tried[id] = trial{why: errors.New("no answer")}
+	}
+	returned := make(chan struct{})
+	go func() {
+		p.settled(ctx, id)
+		close(returned)
+	}()
+	synctest.Wait()
+	if got := !isClosed(returned); got != a.waits {
+		t.Errorf("waits: %v, want %v", got, a.waits)
+	}
+	switch end {
+	case "attempt":
+		close(attempt)
+	case "context":
+		cancel()
+	case "host":
+		close(p.h.done)
+	}
+	synctest.Wait()
+	if !isClosed(returned) {
+		t.Error("it waits on")
+	}
+}
+
+// isClosed reports whether a channel is closed on which nothing is sent.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
