@@ -3,6 +3,7 @@ package p2p_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,23 @@ func TestConnectMany(t *testing.T) {
 	ts := connect(t, hs, v)
 	ring(t, ts)
 	closeAll(t, ts)
+}
+
+// Of two hosts only one can dial, as behind a firewall, whichever opens the streams of the pair.
+func TestConnectOneWay(t *testing.T) {
+	for _, name := range []string{"tls", "direct", "auto"} {
+		for hidden := range 2 {
+			t.Run(fmt.Sprintf("%s/%d is hidden", name, hidden), func(t *testing.T) {
+				t.Parallel()
+				hs, v := hosts(t, 2, paths()[name])
+				v.Members[hidden].Addrs = []string{p2p.Mute(t)}
+				introduce(t, hs, v)
+				ts := connect(t, hs, v)
+				ring(t, ts)
+				closeAll(t, ts)
+			})
+		}
+	}
 }
 
 // A path names the other end, as that calls it.

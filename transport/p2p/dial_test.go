@@ -3,28 +3,10 @@ package p2p
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
-
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
 )
-
-// mute returns the address of somebody who takes connections and says nothing.
-func mute(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	addr, err := manet.FromNetAddr(l.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return addr.String()
-}
 
 // strangersTo starts a host, and another one that the first looks for where nobody answers.
 func strangersTo(t *testing.T) (h, other *Host) {
@@ -37,7 +19,7 @@ func strangersTo(t *testing.T) (h, other *Host) {
 		}
 		t.Cleanup(func() { _ = hs[i].Close() })
 	}
-	err := errors.Join(hs[0].Introduce([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{mute(t)}}}),
+	err := errors.Join(hs[0].Introduce([]elastic.Member{{ID: hs[1].ID(), Addrs: []string{Mute(t)}}}),
 		hs[1].Introduce([]elastic.Member{{ID: hs[0].ID(), Addrs: hs[0].Addrs()}}))
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,13 @@
 package p2p
 
 import (
+	"net"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/protocol"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -31,4 +34,19 @@ func Break(h *Host, peer elastic.ID) error {
 		}
 	}
 	return nil
+}
+
+// Mute returns the address of somebody who takes connections and says nothing.
+func Mute(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	addr, err := manet.FromNetAddr(l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.String()
 }

@@ -2,12 +2,10 @@ package p2p_test
 
 import (
 	"fmt"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/networktest"
 	"github.com/elrun/elrun/transport/p2p"
@@ -45,7 +43,7 @@ func BenchmarkEnterView(b *testing.B) {
 		for _, n := range []int{4, 16, 64} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				hs, v := hosts(b, n, paths()[name])
-				leave(b, connect(b, hs, v)) // the first view is another matter
+				closeAll(b, connect(b, hs, v)) // the first view is another matter
 				b.ResetTimer()
 				var used time.Duration
 				for range b.N {
@@ -54,27 +52,13 @@ func BenchmarkEnterView(b *testing.B) {
 					ts := connect(b, hs, v)
 					used += processorTime(b) - before
 					b.StopTimer()
-					leave(b, ts)
+					closeAll(b, ts)
 					b.StartTimer()
 				}
 				b.ReportMetric(float64(used)/float64(b.N), "cpu-ns/op")
 			})
 		}
 	}
-}
-
-// leave ends transports as ranks do, all at once.
-func leave(t testing.TB, ts []transport.Transport) {
-	t.Helper()
-	var all sync.WaitGroup
-	for _, e := range ts {
-		all.Go(func() {
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }
 
 // processorTime returns how long processors have worked for this process.
