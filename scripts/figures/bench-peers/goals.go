@@ -35,6 +35,15 @@ func hostGoals() []goal {
 	}
 }
 
+// freeGoals lists what it wants to reach on hosts whose links are as fast as the cores.
+func freeGoals() []goal {
+	four := []int{4}
+	return []goal{
+		{"four hosts, unshaped", glooTCP, elrunPlain, four, 64 * mib, 64 * mib, 1},
+		{"four hosts, unshaped", glooTCP, elrunSealed, four, 64 * mib, 64 * mib, 0.75},
+	}
+}
+
 // row is a line of the table of goals.
 type row struct {
 	what, against string
@@ -49,7 +58,7 @@ func (s *study) goals() string {
 	b.WriteString("| what | against | n | size | wanted | seen | |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	rows := append(s.memoryRows(), s.hostsRows()...)
 	for _, g := range hostGoals() {
-		rows = append(rows, s.rows(g)...)
+		rows = append(rows, s.rows(partHost, g)...)
 	}
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s |\n", r.what, r.against, r.n, size(r.bytes), r.want, r.seen, r.verdict)
@@ -57,16 +66,16 @@ func (s *study) goals() string {
 	return b.String()
 }
 
-// rows compares the two sides of a goal at every size that was measured.
-func (s *study) rows(g goal) []row {
+// rows compares the two sides of a goal at every size that was measured in a part.
+func (s *study) rows(part string, g goal) []row {
 	var out []row
 	for _, n := range g.ranks {
-		for _, bytes := range s.sizes(partHost) {
+		for _, bytes := range s.sizes(part) {
 			if bytes < g.from || bytes > g.to {
 				continue
 			}
-			r := compare(s.times(partHost, g.slow, n, bytes), s.times(partHost, g.fast, n, bytes))
-			out = append(out, row{g.fast + ": " + g.what, g.slow, n, bytes, fmt.Sprintf(">= %.1f", g.want), r.String(), verdict(r.Of, r.Of >= g.want)})
+			r := compare(s.times(part, g.slow, n, bytes), s.times(part, g.fast, n, bytes))
+			out = append(out, row{g.fast + ": " + g.what, g.slow, n, bytes, ">= " + strings.TrimSuffix(decimals(g.want), "0"), r.String(), verdict(r.Of, r.Of >= g.want)})
 		}
 	}
 	return out
@@ -112,6 +121,9 @@ func (s *study) hostsRows() []row {
 			continue
 		}
 		out = append(out, r)
+	}
+	for _, g := range freeGoals() {
+		out = append(out, s.rows(partFree, g)...)
 	}
 	for _, bytes := range s.sizes(partTwo) {
 		over := median(s.times(partTwo, elrunSealed, 4, bytes)) / float64(bytes)

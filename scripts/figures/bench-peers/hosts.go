@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +87,31 @@ func (a across) gloo(ctx context.Context, sizes []int) ([]result, error) {
 	return c.wait(sizes)
 }
 
+// openmpi runs the ranks of Open MPI on the hosts.
+func (a across) openmpi(ctx context.Context, sizes []int) ([]result, error) {
+	if a.rig.openmpi == "" {
+		return nil, fmt.Errorf("no mpicc or mpirun here")
+	}
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	agent, err := filepath.Abs("scripts/figures/bench-peers/peers/agent.sh")
+	if err != nil {
+		return nil, err
+	}
+	var addrs []string
+	for host := range a.lab.hosts {
+		addrs = append(addrs, fmt.Sprintf("%s:%d", addr(host), a.each))
+	}
+	cmd := exec.CommandContext(ctx, agent, addr(0), "mpirun", "-H", strings.Join(addrs, ","), "--mca", "plm_rsh_agent", agent,
+		"--mca", "oob_tcp_if_include", "eth0", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
+		"--mca", "mpi_yield_when_idle", "1", a.rig.openmpi, calls(a.rig, sizes))
+	cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+		"LAB="+strings.TrimSuffix(a.lab.hosts[0], "0"))
+	c := newCrew(1, cancel)
+	c.start(cmd)
+	return c.wait(sizes)
+}
+
 // hostsRun measures the parts with several hosts.
 type hostsRun struct {
 	rig    rig
@@ -99,7 +126,7 @@ func (h hostsRun) carryOut(ctx context.Context, only []string) error {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{partHosts, h.four}, {partTwo, h.two}, {partDelay, h.delay}} {
+	}{{partHosts, h.four}, {partFree, h.free}, {partTwo, h.two}, {partDelay, h.delay}} {
 		if len(only) > 0 && !slices.Contains(only, part.name) {
 			continue
 		}
@@ -126,6 +153,13 @@ func (h hostsRun) note(part, side string, round int, results []result, failed er
 	return h.study.add(part, side, round, results)
 }
 
+// hostsTurn is a side on the hosts of a lab.
+type hostsTurn struct {
+	side    string
+	measure func(context.Context, []int) ([]result, error)
+	sizes   []int
+}
+
 // four lets elrun and Gloo take turns on four hosts.
 func (h hostsRun) four(ctx context.Context) error {
 	l, err := newLab(ctx, 4, "1gbit")
@@ -133,17 +167,36 @@ func (h hostsRun) four(ctx context.Context) error {
 		return err
 	}
 	defer l.remove()
-	sealed := across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "always"}}
-	plain := across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "never"}}
+	sealed, plain := h.pair(l)
 	all := []int{4, kib, 64 * kib, mib, 16 * mib, 64 * mib}
+	return h.turns(ctx, partHosts, []hostsTurn{{elrunSealed, sealed.elrun, all}, {glooTCP, sealed.gloo, all}, {elrunPlain, plain.elrun, []int{kib, 64 * mib}}})
+}
+
+// free lets all take turns on four hosts whose links are as fast as the cores.
+func (h hostsRun) free(ctx context.Context) error {
+	l, err := newLab(ctx, 4, "")
+	if err != nil {
+		return err
+	}
+	defer l.remove()
+	sealed, plain := h.pair(l)
+	long := []int{64 * mib}
+	return h.turns(ctx, partFree, []hostsTurn{{elrunPlain, plain.elrun, long}, {glooTCP, plain.gloo, long}, {elrunSealed, sealed.elrun, long}, {mpiTCP, plain.openmpi, long}})
+}
+
+// pair returns elrun on the hosts with one rank on each, with and without encryption.
+func (h hostsRun) pair(l *lab) (sealed, plain across) {
+	return across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "always"}},
+		across{lab: l, rig: h.rig, each: 1, flags: []string{"--encrypt", "never"}}
+}
+
+// turns lets the sides take turns; each round begins with the next one.
+func (h hostsRun) turns(ctx context.Context, part string, all []hostsTurn) error {
 	for round := range h.rounds {
-		for _, turn := range []struct {
-			side    string
-			measure func(context.Context, []int) ([]result, error)
-			sizes   []int
-		}{{elrunSealed, sealed.elrun, all}, {glooTCP, sealed.gloo, all}, {elrunPlain, plain.elrun, []int{kib, 64 * mib}}} {
+		for i := range all {
+			turn := all[(i+round)%len(all)]
 			results, failed := turn.measure(ctx, turn.sizes)
-			if err := errors.Join(ctx.Err(), h.note(partHosts, turn.side, round, results, failed)); err != nil {
+			if err := errors.Join(ctx.Err(), h.note(part, turn.side, round, results, failed)); err != nil {
 				return err
 			}
 		}

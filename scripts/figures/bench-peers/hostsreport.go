@@ -29,10 +29,11 @@ func linkRatio(bytes int, us float64) float64 { return float64(bytes) / us * 1e6
 func (s *study) hostsReport(b *strings.Builder) {
 	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores: GOMAXPROCS is a host's part of them, at least 1.\n")
 	s.fourReport(b)
+	s.freeReport(b)
 	s.twoReport(b)
 	s.delayReport(b)
-	for _, part := range []string{partHosts, partTwo, partDelay} {
-		for _, side := range []string{elrunSealed, elrunPlain, glooTCP} {
+	for _, part := range []string{partHosts, partFree, partTwo, partDelay} {
+		for _, side := range []string{elrunSealed, elrunPlain, glooTCP, mpiTCP} {
 			if why := s.Missing[part+", "+side]; why != "" {
 				why, _, _ = strings.Cut(why, "\n")
 				fmt.Fprintf(b, "\nNot measured: %s, %s: %s\n", part, side, why)
@@ -64,6 +65,18 @@ func (s *study) fourReport(b *strings.Builder) {
 				fmt.Fprintf(b, " (%.1f %%)", 100*limit/us)
 			}
 			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (s *study) freeReport(b *strings.Builder) {
+	names := []string{elrunPlain, glooTCP, elrunSealed, mpiTCP}
+	for _, bytes := range s.sizes(partFree) {
+		fmt.Fprintf(b, "\n### Four hosts without a limit of the links\n\nThe cores are the limit. Medians in microseconds for a call of %s:\n\n"+
+			"| %s |\n|%s\n|", size(bytes), strings.Join(names, " | "), strings.Repeat(" --- |", len(names)))
+		for _, side := range names {
+			fmt.Fprintf(b, " %s |", micros(median(s.times(partFree, side, 4, bytes))))
 		}
 		b.WriteString("\n")
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // lab is some hosts on one network: each is a network namespace whose eth0 sends at most
-// as fast as its link, and the other ends are on a bridge in a namespace of its own. A
+// as fast as its link, if that has a limit, and the other ends are on a bridge in a namespace of its own. A
 // lab needs root.
 type lab struct {
 	hub   string
@@ -21,7 +21,8 @@ type lab struct {
 
 func addr(host int) string { return fmt.Sprintf("10.78.0.%d", host+1) }
 
-// newLab makes a network of n hosts. rate is as tc writes it, as in 1gbit.
+// newLab makes a network of n hosts. rate is as tc writes it, as in 1gbit; without one the cores
+// of this machine are the only limit.
 func newLab(ctx context.Context, n int, rate string) (*lab, error) {
 	prefix := fmt.Sprintf("bench-peers-%d-", os.Getpid())
 	l := &lab{hub: prefix + "hub"}
@@ -53,6 +54,9 @@ func (l *lab) add(ctx context.Context, i int, rate string) error {
 	up := "link set lo up\naddr add " + addr(i) + "/24 dev eth0\nlink set eth0 mtu 1500 up\nroute add default dev eth0\n"
 	if err := command(ctx, up, "ip", "-n", host, "-batch", "-"); err != nil {
 		return err
+	}
+	if rate == "" {
+		return nil
 	}
 	return command(ctx, "", "tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms")
 }

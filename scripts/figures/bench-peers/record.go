@@ -37,6 +37,7 @@ type record struct {
 const (
 	partHost  = "one host"
 	partHosts = "four hosts"
+	partFree  = "four hosts, unshaped"
 	partTwo   = "two hosts of two ranks" // P50 is bytes that a host sent in a call
 	partDelay = "100 ms"
 )

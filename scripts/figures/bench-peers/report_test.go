@@ -30,6 +30,9 @@ func sample() *study {
 	note(partHosts, elrunSealed, 0, 4, kib, 400)
 	note(partHosts, elrunSealed, 0, 4, 64*mib, ringBound(4, 64*mib)/0.9)
 	note(partHosts, glooTCP, 0, 4, 64*mib, ringBound(4, 64*mib)/0.95)
+	note(partFree, elrunPlain, 0, 4, 64*mib, 100e3)
+	note(partFree, glooTCP, 0, 4, 64*mib, 150e3)
+	note(partFree, elrunSealed, 0, 4, 64*mib, 250e3)
 	note(partTwo, elrunSealed, 0, 4, mib, 1.05*mib)
 	note(partDelay, elrunSealed, 0, 2, delayBytes, 5e6)
 	for i := range s.Records {
@@ -72,6 +75,8 @@ func TestGoals(t *testing.T) {
 		"| elrun shm: memory of its own | - | 2 | 64 MiB | <= 176 MiB | 178 MiB | **no** |\n",
 		"| elrun direct: four hosts | 500 us | 4 | 1 KiB | >= 1.0 | 1.25 | yes |\n",
 		"| elrun direct: four hosts | the ring's bound | 4 | 64 MiB | >= 0.96 | 0.90 | **no** |\n",
+		"| elrun direct, plain: four hosts, unshaped | Gloo | 4 | 64 MiB | >= 1.0 | 1.50 (1.50-1.50) | yes |\n",
+		"| elrun direct: four hosts, unshaped | Gloo | 4 | 64 MiB | >= 0.75 | 0.60 (0.60-0.60) | **no** |\n",
 		"| two hosts of two ranks: bytes sent | the vector once | 4 | 1 MiB | <= 1.07 | 1.05 | yes |\n",
 		"| elrun direct: 100 ms round trip | 500 Mbit/s | 2 | 256 MiB | >= 0.80 | 0.86 | yes |\n",
 	} {
@@ -99,6 +104,7 @@ func TestReport(t *testing.T) {
 		"| Open MPI shm | 3.00 (3.00-3.00) | 3.00 (3.00-3.00) |\n",
 		"| elrun shm | 178 |\n",
 		"| 64 MiB | 842,012 | 935,569 (90.0 %) | - | 886,329 (95.0 %) |\n",
+		"| elrun direct, plain | Gloo | elrun direct | Open MPI TCP |\n| --- | --- | --- | --- |\n| 100,000 | 150,000 | 250,000 | - |\n",
 		"sends 1,101,004 bytes",
 		"takes 5.00 s, which is 429 Mbit/s each way, 86 % of the link",
 		"Not measured: four hosts, elrun direct, plain: no root\n",
