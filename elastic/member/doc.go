@@ -160,6 +160,6 @@
 // which also follows what it hears, and carry its rank (begin).
 //
 // I13, a new view is a set of members that can all reach each other. Each report says
-// whom its sender cannot reach. Of those that answered the Prepare, a largest set without
-// such a pair stays; ties go to low ranks (next.go: kept, cuts.go).
+// whom its sender cannot reach. Of those that answered the Prepare or that nobody misses, a
+// largest set without such a pair stays; ties go to low ranks (next.go: kept, cuts.go).
 package member

@@ -81,19 +81,25 @@ func (f facts) holdBack(keep []bool) {
 // are here and can all reach each other a largest, and of those the one with the
 // lowest ranks. Members of whom nothing was heard come second: they stay if nobody
 // misses them. Together they may be more than those that are here, and all dead.
+// A member counts as here, however late its answer, if nobody says that it cannot be
+// reached: it may well be the only one that has noticed the death of another.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)
 	for i := range gone {
 		gone[i] = gone[i] || kicked[i]
 	}
+	here := slices.Repeat([]bool{true}, len(gone))
+	for _, c := range f.cut {
+		here[c[1]] = f.here[c[1]]
+	}
 	out := slices.Clone(gone)
 	for i := range out {
-		out[i] = out[i] || !f.here[i]
+		out[i] = out[i] || !here[i]
 	}
 	keep := newCuts(f.cut, out).largest()
 	copy(out, gone)
 	for i := range out {
-		out[i] = out[i] || f.here[i]
+		out[i] = out[i] || here[i]
 	}
 	for _, c := range f.cut {
 		out[c[0]] = out[c[0]] || keep[c[1]]
