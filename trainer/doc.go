@@ -51,20 +51,20 @@
 //
 // A step is cut into microbatches. The files follow its stages:
 //
-//  1. run.go: elastic gives a session, a fixed set of members. Before that it has brought
+//  1. session.go: elastic gives a session, a fixed set of members. Before that it has brought
 //     those up that were behind, by the methods in state.go.
-//  2. entry.go: all gather what each holds of the open step. From that alone follows what
+//  2. resumereport.go: all gather what each holds of the open step. From that alone follows what
 //     each is to compute: held microbatches stay with their holder, the rest follows the
 //     speeds (balance.go). The steps after the first in a session need no gather, as
 //     nobody holds anything, and the commit record before has told how fast everybody was.
 //     plan.go, sample.go: which samples a microbatch has follows from the seed and the
 //     number of the step.
-//  3. contribution.go, sums.go: the model adds the gradient sums of the microbatches to
+//  3. contribution.go, accumulator.go: the model adds the gradient sums of the microbatches to
 //     the contribution, which no reduction writes to; between hosts those of several at
 //     once, if it can (calls.go).
 //  4. buckets.go: while the last backward pass still runs, finished groups of parameters
 //     are reduced into a second buffer, in the order in which the model completes them.
-//  5. rankreport.go, openstep.go: last and only when every bucket is in, a small vector with a slot
+//  5. rankreport.go, openstep.go: last and only when every bucket is in, a small vector with a report
 //     per rank. That it is complete is the commit of the step. The mean is the sum over
 //     the samples counted in the commit record. Between hosts the next step begins meanwhile, if
 //     the model waits for parameters (pipeline.go): these are updated as their sums come in,

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// Every stop names a function of the code, and no walk has more than eight.
+func TestStopsExist(t *testing.T) {
+	for _, w := range walks() {
+		if len(w.stops) > 8 {
+			t.Errorf("%s has %d stops, want at most 8", w.name, len(w.stops))
+		}
+		for _, s := range w.stops {
+			if ok, err := exists(s); err != nil {
+				t.Errorf("%s: %v", w.name, err)
+			} else if !ok {
+				t.Errorf("%s: there is no %s; name the function that does this now", w.name, s.function())
+			}
+		}
+	}
+}
+
+// exists reports whether the package of a stop declares its function.
+func exists(s stop) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(root, s.pkg, "*.go"))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return false, err
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.Name == s.name && receiver(fn) == s.recv {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// receiver returns the type of a method's receiver, "" of a function.
+func receiver(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	t := fn.Recv.List[0].Type
+	if p, ok := t.(*ast.StarExpr); ok {
+		t = p.X
+	}
+	if g, ok := t.(*ast.IndexExpr); ok {
+		t = g.X
+	}
+	if id, ok := t.(*ast.Ident); ok {
+		return id.Name
+	}
+	return "?"
+}
+
+// The drawings in docs/architecture are those of the walks, and are XML.
+func TestDrawingsAreUpToDate(t *testing.T) {
+	for _, w := range walks() {
+		want := w.draw()
+		got, err := os.ReadFile(filepath.Join(root, "docs/architecture", w.name+".svg"))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s.svg is not up to date (%v): run go run ./scripts/diagrams docs/architecture", w.name, err)
+		}
+		d := xml.NewDecoder(bytes.NewReader(want))
+		for err == nil {
+			_, err = d.Token()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s.svg: %v", w.name, err)
+		}
+	}
+}
+
+// A wrong call says how to do it.
+func TestUsage(t *testing.T) {
+	if err := run(nil); err == nil || !strings.Contains(err.Error(), "usage") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+// walk is what happens to one thing, in the order of time.
+type walk struct {
+	name  string // of the file, without .svg
+	title string
+	stops []stop
+}
+
+// stop is one function on the way.
+type stop struct {
+	pkg  string // folder below the module's root
+	recv string // type of the receiver; "" for a function
+	name string
+	does string
+}
+
+// function returns the stop's function as a reader looks for it.
+func (s stop) function() string {
+	if s.recv == "" {
+		return s.pkg + " " + s.name
+	}
+	return s.pkg + " " + s.recv + "." + s.name
+}
+
+func walks() []walk {
+	return []walk{allReduceWalk(), gradientWalk(), deathWalk(), joinWalk()}
+}
+
+func allReduceWalk() walk {
+	return walk{"allreduce", "An AllReduce, from the call to the wire", []stop{
+		{"collective", "", "AllReduce", "describes the call and chooses the algorithm: here the ring"},
+		{"collective", "Comm", "begin", "gives the call its number in the communicator's sequence"},
+		{"collective", "operation", "carryOut", "runs the body; an error revokes the transport at every rank"},
+		{"ring", "", "AllReduce", "reduce-scatter, then allgather, in pipelined segments"},
+		{"collective", "ringLink", "Send", "sends a segment to the right neighbour"},
+		{"transport/mesh", "Transport", "Send", "finds the pair; an error revokes the view"},
+		{"transport/mesh", "pair", "send", "waits for its turn by priority, and writes header and data"},
+		{"transport/mesh", "stream", "write", "hands the frame to the carrier's stream: a socket"},
+	}}
+}
+
+func gradientWalk() walk {
+	return walk{"gradient", "A gradient, from the backward pass to the applied update", []stop{
+		{"trainer", "openStep", "contribute", "calls Model.Gradient for the microbatches of this rank's share"},
+		{"trainer", "Batch", "Done", "the model says which elements of a gradient are complete"},
+		{"trainer", "reduction", "ready", "starts every bucket that is complete"},
+		{"trainer", "floatAccumulator", "reduce", "starts the non-blocking AllReduce of the bucket"},
+		{"trainer", "try", "exchange", "waits for the sums of all buckets, and reduces the commit record"},
+		{"trainer", "job", "commit", "the commit record is complete, so all contributions are in"},
+		{"trainer", "openStep", "conclude", "turns the sums into the mean gradient"},
+		{"trainer", "state", "commit", "the optimizer updates the parameters"},
+	}}
+}
+
+func deathWalk() walk {
+	return walk{"death", "A death, from the broken connection to the next step", []stop{
+		{"transport/mesh", "pair", "verdict", "the stream broke: a revocation may explain it, else the peer is lost"},
+		{"transport/mesh", "Transport", "Revoke", "ends all calls of the view here, and tells the other ranks"},
+		{"elastic", "keeper", "happened", "the carrier reports the peer as down: it is dialled again"},
+		{"elastic", "keeper", "suspect", "nobody answers: the member is suspected"},
+		{"elastic/member", "Machine", "choose", "proposes the next view to the voters"},
+		{"elastic/member", "Machine", "decide", "a quorum has accepted the view"},
+		{"elastic", "Group", "next", "connects the members of the next view, and brings all to one step"},
+		{"trainer", "job", "enter", "all tell which microbatches they hold; the rest is divided anew"},
+	}}
+}
+
+func joinWalk() walk {
+	return walk{"join", "A join, from the ticket to the first share", []stop{
+		{"launch", "identity", "introduceBy", "a ticket gets the peer past the gate of a member"},
+		{"elastic", "applying", "run", "offers itself to the members"},
+		{"elastic", "Group", "consider", "compares settings, and asks the judge whether steps get shorter"},
+		{"elastic", "keeper", "approve", "an approved peer is proposed for the next view"},
+		{"elastic", "joiner", "apply", "copies the state from several members while they go on"},
+		{"elastic/member", "Machine", "decide", "a quorum has accepted the view with the newcomer"},
+		{"elastic", "Group", "level", "brings the newcomer to the committed step"},
+		{"trainer", "job", "enter", "the newcomer gets its first share"},
+	}}
+}
