@@ -17,9 +17,9 @@ const (
 	// lobbyTime is how long a stranger may take to prove itself.
 	lobbyTime = 3 * time.Second
 	// maxStrangers is how many there may be at a time.
-	maxStrangers = 32
+	maxStrangers = 256
 	// maxPerIP is how many of them may come from one address that is not loopback.
-	maxPerIP = 8
+	maxPerIP = 64
 )
 
 // lobby holds the connections of those that have not proven themselves.
