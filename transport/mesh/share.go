@@ -44,7 +44,7 @@ type sharing struct {
 	patience time.Duration // of the first rank
 
 	bell    *shm.Event // of this rank
-	parts   []part    // by place
+	parts   []part     // by place
 	memory  *shm.Memory
 	segment *shm.Segment
 	vigil   *shm.DeathWatch // nil before keepVigil
