@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
@@ -80,11 +81,11 @@ type world struct {
 	spare   *operation              // a brief one that has ended, for the next
 	briefly bool                    // there has been a brief call since the watch looked last
 	seqs    map[uint64]*sequence    // by communicator
-	habits  habits
+	limit   stall.Limit
 
 	// The watch owns these.
-	contacts map[int]*contact // by rank, while a roll call is held
-	said     said
+	chase stall.Chase
+	said  said
 
 	memory [64]sync.Pool // of *[]uint64 of 1<<i words
 }
@@ -146,8 +147,8 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		t: t, self: rank, ranks: size, opts: o,
 		started: time.Now(), stop: make(chan struct{}),
 		calls: make(map[*operation]struct{}), seqs: make(map[uint64]*sequence),
-		habits: habits{kinds: make(map[transport.Call]*longest)}, contacts: make(map[int]*contact),
 	}
+	w.chase = stall.Chase{Self: rank, Ranks: size, Send: w.signal}
 	if s, ok := t.(transport.Sharer); ok {
 		w.shared = memoryOf(s.Shared())
 	}

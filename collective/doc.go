@@ -32,7 +32,7 @@
 // # Errors
 //
 // Ranks that make different calls all get a *MismatchError that names two of them,
-// at once if the calls exchange messages, otherwise after a roll call of a
+// at once if the calls exchange messages, otherwise after a question of a
 // quarter of a second: never a hang, never wrong numbers. The loss of a peer is a
 // *PeerError at every rank. Any error of a call, a cancelled context and a bad
 // argument included, revokes the communicator and all others over the same

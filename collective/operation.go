@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
 )
@@ -41,6 +42,7 @@ type operation struct {
 	begun    time.Duration // since world.started
 	progress atomic.Int64  // when a message last went or came, since world.started
 	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
+	sending  atomic.Int32  // the same of that it sends to
 	brief    bool          // a call in shared memory, which takes less time than to keep books on it
 	noticed  atomic.Bool   // the watch looks after it: only then are the times kept
 	ctx      context.Context
@@ -48,9 +50,8 @@ type operation struct {
 	guard    *guard      // listens for it instead, nil if none does
 	turns    *turns      // that it takes, nil if it needs not
 	ticket   uint32
-	scratch  []*[]uint64   // pooled memory, given back at the end
-	roll     rollCall      // owned by the watch, as is the next
-	excused  time.Duration // when this process began to run again after it was stopped
+	scratch  []*[]uint64 // pooled memory, given back at the end
+	roll     *roll       // owned by the watch, nil until it looks first
 }
 
 // run carries out a blocking call.
@@ -184,21 +185,20 @@ func (w *world) keep(o *operation) {
 	w.working.Add(1)
 	o.begun = time.Since(w.started)
 	o.progress.Store(int64(o.begun))
-	w.habits.begin(o.begun)
+	w.limit.Begin(o.begun)
 	w.calls[o] = struct{}{}
 	o.noticed.Store(true)
 }
 
 // strike notes that a call has ended, and reports whether Close waits for it. The caller
 // holds the lock.
-func (w *world) strike(o *operation, well bool) bool {
+func (w *world) strike(o *operation) bool {
 	if w.brief == o {
 		*o = operation{}
 		w.brief, w.spare = nil, o
 		return false
 	}
-	now := time.Since(w.started)
-	w.habits.end(o.env.Call, well && o.peer < 0, now-o.begun, now)
+	w.limit.End(time.Since(w.started))
 	delete(w.calls, o)
 	return true
 }
@@ -293,7 +293,7 @@ func (o *operation) end(well bool) {
 	if o.guard != nil {
 		disarm = o.guard.release()
 	}
-	kept := w.strike(o, well)
+	kept := w.strike(o)
 	w.mu.Unlock()
 	if disarm != nil {
 		disarm()
@@ -327,9 +327,12 @@ func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
 }
 
 func (o *operation) sendPiece(to int, buf []byte) error {
-	if err := o.t.Send(context.Background(), o.inWorld(to), o.env, buf); err != nil {
+	peer := o.inWorld(to)
+	o.sending.Store(int32(peer + 1))
+	if err := o.t.Send(context.Background(), peer, o.env, buf); err != nil {
 		return err
 	}
+	o.sending.Store(0)
 	o.moved()
 	return nil
 }
@@ -352,12 +355,12 @@ func (o *operation) moved() {
 	}
 	now := time.Since(o.started)
 	wait := now - time.Duration(o.progress.Swap(int64(now)))
-	if wait < worthLearning {
+	if wait < stall.Worth {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.habits.waited(o.env.Call, wait, now)
+	o.limit.Waited(wait, now)
 }
 
 // exchange sends out and receives in at the same time: a transport may hold a Send

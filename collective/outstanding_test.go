@@ -161,8 +161,8 @@ func (a asking) Signal(to int, msg []byte) {
 	a.Transport.Signal(to, msg)
 }
 
-// However many calls wait behind one that is held up, roll calls are held for that one.
-func TestRollCallsOfOutstanding(t *testing.T) {
+// However many calls wait behind one that is held up, ranks ask for that one.
+func TestAsksOfOutstanding(t *testing.T) {
 	t.Parallel()
 	var signals atomic.Int32
 	var ts []asking

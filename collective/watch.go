@@ -5,43 +5,47 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
 // The watch looks after calls that wait. Nothing of it is in the way of a call that
 // moves; a call that does not is treated in three steps:
 //
-//  1. After rollCallAfter without a message, the rank asks the others of the
-//     communicator where they are in its sequence: an ask names the call. So it does
-//     when half of the stall limit is over.
-//  2. Every rank answers at once, from its own watch, with a tell: in the same call,
-//     not there yet, or past it; and how it is held up itself. A rank that is in
-//     another call at the same place has found a mismatch and revokes instead.
-//  3. After the stall limit, which is learned (habit.go), it asks once more, and OnStall
-//     is told who holds up the call (stall.go).
+//  1. After stall.AskAfter without a message, the rank asks those for which the call waits
+//     where they are in the sequence: an ask names the call. So it does when half of the
+//     limit is over.
+//  2. Every rank answers at once, from its own watch: in the same call, not there yet, or
+//     past it; and for whom it waits itself. A rank that is in another call at the same
+//     place has found a mismatch and revokes instead. What is found out later follows.
+//  3. After the limit, which is learned, it asks once more, and OnStall is told who holds up
+//     the call. Package stall has the limit and the chase for the culprit.
 //
 // A rank that waits in Send or Recv for one that waits in a collective call for it
-// can never be served, because calls come from one goroutine: after two asks in
-// that state this is a mismatch, too, unless an ISend or IRecv between them goes on.
+// can never be served, because calls come from one goroutine: after two answers that say so
+// this is a mismatch, too, unless an ISend or IRecv between them goes on.
 
 const (
 	// watchPeriod is how often the watch looks at the calls in progress.
 	watchPeriod = 50 * time.Millisecond
 	// stoodStill is how far two looks must lie apart for this process to have been stopped.
 	stoodStill = 10 * watchPeriod
-	// rollCallAfter is how long a call may wait before the first ask, and from one ask to
-	// the next; after a report the pause doubles with each, up to rollCallMost.
-	rollCallAfter = 200 * time.Millisecond
-	rollCallMost  = 2 * time.Second
+	// askMost bounds the pause between two asks: it is stall.AskAfter at first, and doubles with
+	// each report.
+	askMost = 2 * time.Second
+	// closedAnswers is how many answers say for certain that a rank has closed the communicator of
+	// a call: its message may have come before the first one, and its receiver not have run yet.
+	closedAnswers = 3
+	// rivalAnswers is how many say so of a rank that is in a call which it cannot leave.
+	rivalAnswers = 2
 )
 
-// rollCall is what the watch knows of one call that waits.
-type rollCall struct {
-	asked    time.Duration // when last, since world.started; 0 for never
-	pause    time.Duration
-	states   map[int]state // answers by rank of the transport
-	strikes  int           // asks of a rank that can never be served
-	last     bool          // the answers to the last ask before a report are coming in
+// roll is what the watch knows of one call that waits.
+type roll struct {
+	wait     stall.Wait
+	pause    time.Duration // from one ask to the next
+	strikes  int           // answers of a rank that can never serve the call
+	last     time.Duration // when it asked for the last time before a report, 0 for not yet
 	reported time.Duration // how long it had been held up at the last report
 }
 
@@ -72,27 +76,29 @@ func (w *world) watch() {
 func (w *world) excuse(now time.Duration) {
 	for _, o := range w.inProgress() {
 		o.progress.Store(int64(now))
-		o.excused = now
 	}
-	clear(w.contacts)
+	w.chase.Rest()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.habits.excuse(now)
+	w.limit.Excuse(now)
 }
 
 // lookAtAll looks at the calls in progress.
 func (w *world) lookAtAll() {
 	w.lookBack()
-	calling := false
-	for _, o := range w.inProgress() {
-		calling = w.look(o) || calling
+	now := time.Since(w.started)
+	waiting := false
+	ops := w.waits(now)
+	for _, o := range ops {
+		waiting = w.look(o, now) || waiting
 	}
-	if !calling {
-		clear(w.contacts) // the next roll call finds other circumstances
+	if !waiting {
+		w.chase.Rest() // the next chase finds other circumstances
 	}
+	w.chase.Pass(nil, func(e transport.Envelope) stall.Place { return w.place(ops, e, now) }, now)
 }
 
-// lookBack lets the habits know of what has happened since the last look.
+// lookBack lets the limit know of what has happened since the last look.
 func (w *world) lookBack() {
 	step := int64(0)
 	if w.opts.Step != nil {
@@ -102,39 +108,45 @@ func (w *world) lookBack() {
 	defer w.mu.Unlock()
 	now := time.Since(w.started)
 	if w.briefly {
-		w.habits.called(now)
+		w.limit.Called(now)
 		w.briefly = w.brief != nil
 	}
-	w.habits.inStep(step, now)
+	w.limit.Step(step, now)
 }
 
-// look asks and reports if o waits for long. It returns whether a roll call is held.
-func (w *world) look(o *operation) bool {
-	now := time.Since(w.started)
-	waits := now - time.Duration(o.progress.Load())
+// look asks and reports if o waits for long. It returns whether anybody waits for the answers.
+func (w *world) look(o *operation, now time.Duration) bool {
+	r := o.roll
+	quiet := now - r.wait.Since
 	w.mu.Lock()
-	d := w.habits.judge(o.env.Call, waits, o.age(now), now)
+	d := w.limit.Judge(quiet, now)
 	w.mu.Unlock()
-	r := &o.roll
-	if !d.likely {
-		*r = rollCall{}
-		return false
+	lacks := func() bool { return w.chase.Lacks(&r.wait, now) }
+	if !d.Likely {
+		wanted := r.wait.Wanted(now)
+		if !wanted {
+			r.wait.Forget()
+			*r = roll{wait: r.wait}
+		} else if lacks() {
+			w.chase.Ask(&r.wait, now)
+		}
+		return wanted
 	}
-	due := d.overdue && d.held >= 2*r.reported
+	due := d.Overdue && d.Held >= 2*r.reported
 	switch {
-	case due && r.last:
-		w.report(o, Stall{Since: d.held, Quiet: waits}, now)
-		r.pause = min(2*r.pause, rollCallMost)
-		r.last = false
-	case due || now-r.asked >= r.pause:
-		o.ask(now)
-		r.last = due
+	case due && r.last > 0 && (w.chase.Settled(o.cause(), now) || now-r.last >= stall.SilentAfter):
+		w.report(o, Stall{Since: d.Held, Quiet: quiet}, now)
+		r.pause = min(2*r.pause, askMost)
+		r.last = 0
+	case due && r.last == 0, now-r.wait.Asked() >= r.pause, lacks():
+		r.pause = max(r.pause, stall.AskAfter)
+		w.chase.Ask(&r.wait, now)
+		if due && r.last == 0 {
+			r.last = now
+		}
 	}
 	return true
 }
-
-// age returns for how long o has been in progress while this process ran.
-func (o *operation) age(now time.Duration) time.Duration { return now - max(o.begun, o.excused) }
 
 // inProgress returns the calls in progress, the oldest first.
 func (w *world) inProgress() []*operation {
@@ -149,96 +161,117 @@ func (w *world) inProgress() []*operation {
 	return ops
 }
 
-// ask sends the roll call to all ranks of the communicator, or to the other side
-// of a Send or Recv.
-func (o *operation) ask(now time.Duration) {
-	r := &o.roll
-	r.asked, r.pause = now, max(r.pause, rollCallAfter)
-	if r.states == nil {
-		r.states = make(map[int]state)
-	}
-	for _, peer := range o.others() {
-		c := o.contacts[peer]
-		if c == nil {
-			c = &contact{plight: plight{waits: -1, slow: -1}}
-			o.contacts[peer] = c
+// waits returns the calls in progress, the oldest first, with what they wait for at now.
+func (w *world) waits(now time.Duration) []*operation {
+	ops := w.inProgress()
+	for _, o := range ops {
+		if o.roll == nil {
+			o.roll = new(roll)
 		}
-		c.ask(now)
-		blocking := o.blocking && !o.serves(peer)
-		o.t.Signal(peer, signal{kind: signalAsk, env: o.env, blocking: blocking, at: now}.append(nil))
+		x := &o.roll.wait
+		x.Envelope, x.Blocking, x.Since, x.Oldest = o.env, o.blocking, time.Duration(o.progress.Load()), nil
+		x.For = [2]int{int(o.waiting.Load()) - 1, int(o.sending.Load()) - 1}
+		if o.peer >= 0 {
+			x.For = [2]int{o.peer, -1}
+		}
 	}
+	if oldest := w.heldUp(ops, now); oldest != nil {
+		for _, o := range ops {
+			if o != oldest {
+				o.roll.wait.Oldest = &oldest.roll.wait
+			}
+		}
+	}
+	return ops
 }
 
-// others returns the ranks of the transport with which o is carried out.
-func (o *operation) others() []int {
-	if o.peer >= 0 {
-		return []int{o.peer}
+// heldUp returns the call that holds up this rank, nil for none. Calls that its program is
+// not waiting in may stay open for ever, such as a receive for what may never come; they are
+// no excuse.
+func (w *world) heldUp(ops []*operation, now time.Duration) *operation {
+	i := slices.IndexFunc(ops, func(o *operation) bool {
+		return now-o.begun >= stall.AskAfter && (o.peer < 0 || o.blocking) && o.roll.wait.Waits()
+	})
+	if i < 0 {
+		return nil
 	}
-	var all []int
-	for rank := range o.size {
-		if peer := o.inWorld(rank); peer != o.self {
-			all = append(all, peer)
-		}
-	}
-	return all
+	return ops[i]
 }
+
+// cause returns the wait that holds up o: its own, or where it waits for another call of this
+// rank that of the oldest.
+func (o *operation) cause() *stall.Wait {
+	x := &o.roll.wait
+	if !x.Waits() && x.Oldest != nil {
+		return x.Oldest
+	}
+	return x
+}
+
+// signal sends a signal of the chase.
+func (w *world) signal(to int, s *stall.Signal) { w.t.Signal(to, s.Append(nil)) }
 
 // serves reports whether a Send or Recv with peer goes on beside the calls that block.
-func (w *world) serves(peer int) bool {
-	return slices.ContainsFunc(w.inProgress(), func(o *operation) bool {
-		return o.peer == peer && !o.blocking
-	})
+func serves(ops []*operation, peer int) bool {
+	return slices.ContainsFunc(ops, func(o *operation) bool { return o.peer == peer && !o.blocking })
 }
 
 // hear takes a signal of another rank. What makes no sense is dropped: signals are
 // advisory.
 func (w *world) hear(s transport.Signal) {
-	m, err := decodeSignal(s.Data)
-	if err != nil || !m.plight.fits(w.ranks) {
+	m, err := stall.Decode(s.Data, w.ranks)
+	if err != nil {
 		return
 	}
-	if m.kind == signalAsk {
-		w.answer(s.From, m)
+	now := time.Since(w.started)
+	ops := w.waits(now)
+	if m.Kind == stall.Ask {
+		w.answer(s.From, ops, &m, now)
 		return
 	}
-	w.told(s.From, m)
+	w.told(s.From, ops, &m, now)
 }
 
-// told takes in an answer to a roll call.
-func (w *world) told(from int, m signal) {
-	if c := w.contacts[from]; c != nil {
-		c.tell(m, time.Since(w.started))
-	}
-	for _, o := range w.inProgress() {
-		concerned := o.env.Comm == m.env.Comm && o.env.Seq == m.env.Seq && (o.peer < 0 || o.peer == from)
-		if concerned && o.roll.states != nil {
-			o.roll.states[from] = m.state
-			w.toldClosed(o, from, m.state)
-		}
-	}
-}
-
-// closedAnswers is how many answers say for certain that a rank has closed the communicator of
-// a call: its message may have come before the first one, and its receiver not have run yet.
-const closedAnswers = 3
-
-// toldClosed revokes if o waits for a rank that will never make the call.
-func (w *world) toldClosed(o *operation, from int, s state) {
-	if s != closed {
+// told takes in an answer.
+func (w *world) told(from int, ops []*operation, m *stall.Signal, now time.Duration) {
+	o := find(ops, m.Envelope)
+	if o == nil || o.peer >= 0 && o.peer != from {
+		w.chase.Hear(from, m, nil, now)
 		return
 	}
-	if o.roll.strikes++; o.roll.strikes >= closedAnswers {
+	w.chase.Hear(from, m, &o.roll.wait, now)
+	if m.At > 0 {
+		w.hopeless(o, from, m, now)
+	}
+	w.chase.Pass(&o.roll.wait, func(e transport.Envelope) stall.Place { return w.place(ops, e, now) }, now)
+}
+
+// hopeless revokes if o waits for a rank that can never serve it.
+func (w *world) hopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
+	rival := o.peer >= 0 && o.blocking && now-o.roll.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !w.isPast(m.Rival)
+	if !rival && m.State != stall.Closed {
+		return
+	}
+	o.roll.strikes++
+	switch {
+	case m.State == stall.Closed && o.roll.strikes >= closedAnswers:
 		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, which rank %d waits in", o.env.Call, w.self)})
+	case rival && o.roll.strikes >= rivalAnswers:
+		w.revoke(&MismatchError{RankA: w.self, A: o.env.Call, RankB: from, B: m.Rival.Call, Detail: "each waits for the other"})
 	}
 }
 
-// find returns the call at the place of e, if it is in progress or in a queue.
-func (w *world) find(e transport.Envelope) (c transport.Call, ok bool) {
-	for _, o := range w.inProgress() {
-		if o.env.Comm == e.Comm && o.env.Seq == e.Seq {
-			return o.env.Call, true
-		}
+// find returns the call at the place of e, nil for none.
+func find(ops []*operation, e transport.Envelope) *operation {
+	i := slices.IndexFunc(ops, func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
+	if i < 0 {
+		return nil
 	}
+	return ops[i]
+}
+
+// queued returns the call at the place of e, if it is in a queue.
+func (w *world) queued(e transport.Envelope) (c transport.Call, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.seqs[e.Comm]; s != nil {
@@ -248,29 +281,55 @@ func (w *world) find(e transport.Envelope) (c transport.Call, ok bool) {
 }
 
 // answer tells rank from where this rank is, or revokes if the two can never meet.
-func (w *world) answer(from int, m signal) {
-	mine, here := w.find(m.env)
-	reply := signal{kind: signalTell, env: m.env, state: absent, at: m.at, plight: w.plight(time.Since(w.started))}
-	switch {
-	case !here && w.isOver(m.env):
-		reply.state = closed
-	case m.env.Seq&pointBit != 0:
-		// A tag says nothing about places; the other direction finds the mismatch.
-	case here && mine != m.env.Call:
-		w.revoke(&MismatchError{RankA: w.self, A: mine, RankB: from, B: m.env.Call})
-		return
-	case here:
-		reply.state = present
-	case w.isPast(m.env):
-		reply.state = past
-	default:
-		if o := w.neverServed(from, m); o != nil {
-			w.revoke(&MismatchError{RankA: w.self, A: o.env.Call, RankB: from, B: m.env.Call,
-				Detail: "each waits for the other"})
-			return
-		}
+func (w *world) answer(from int, ops []*operation, m *stall.Signal, now time.Duration) {
+	mine, here := w.queued(m.Envelope)
+	if o := find(ops, m.Envelope); o != nil {
+		mine, here = o.env.Call, true
 	}
-	w.t.Signal(from, reply.append(nil))
+	if here && m.Seq&pointBit == 0 && mine != m.Call { // a tag says nothing about places
+		w.revoke(&MismatchError{RankA: w.self, A: mine, RankB: from, B: m.Call})
+		return
+	}
+	p := w.place(ops, m.Envelope, now)
+	if m.Seq&pointBit != 0 && !serves(ops, from) {
+		p.Rival = w.rival(ops, m.Comm, now)
+	}
+	w.chase.Answer(from, m, p, now)
+}
+
+// place says where this rank is in relation to the call of e.
+func (w *world) place(ops []*operation, e transport.Envelope, now time.Duration) stall.Place {
+	o := find(ops, e)
+	_, queued := w.queued(e)
+	point := e.Seq&pointBit != 0
+	p := stall.Place{State: stall.NotYet, Busy: slices.ContainsFunc(ops, func(o *operation) bool {
+		return now-o.begun >= stall.AskAfter && (o.peer < 0 || o.blocking)
+	})}
+	switch {
+	case o == nil && !queued && w.isOver(e):
+		return stall.Place{State: stall.Closed}
+	case !point && (o != nil || queued):
+		p.State = stall.Present
+	case !point && w.isPast(e):
+		return stall.Place{State: stall.Past}
+	}
+	if p.State == stall.Present && o != nil && o.roll.wait.Waits() {
+		p.Wait = &o.roll.wait
+	} else if held := w.heldUp(ops, now); held != nil {
+		p.Wait = &held.roll.wait
+	}
+	return p
+}
+
+// rival returns the blocking collective call of a communicator in which this rank waits.
+func (w *world) rival(ops []*operation, comm uint64, now time.Duration) transport.Envelope {
+	i := slices.IndexFunc(ops, func(o *operation) bool {
+		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.roll.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
+	})
+	if i < 0 {
+		return transport.Envelope{}
+	}
+	return ops[i].env
 }
 
 // isPast reports whether this rank has begun, and so ended, the call of e.
@@ -290,22 +349,4 @@ func (w *world) isOver(e transport.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seqs[e.Comm].over()
-}
-
-// neverServed finds the blocking Send or Recv in which this rank waits for from,
-// which itself waits in the blocking collective call m, here not begun, of the same
-// communicator.
-func (w *world) neverServed(from int, m signal) *operation {
-	now := time.Since(w.started)
-	for _, o := range w.inProgress() {
-		waits := now - time.Duration(o.progress.Load())
-		if o.peer != from || !o.blocking || !m.blocking || o.env.Comm != m.env.Comm || waits < rollCallAfter {
-			continue
-		}
-		// A message may have arrived whose receiver has not run yet: once is not enough.
-		if o.roll.strikes++; o.roll.strikes >= 2 {
-			return o
-		}
-	}
-	return nil
 }

@@ -1,17 +1,16 @@
 package collective
 
 import (
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
 // watched returns a world of one rank with one call, which has been waiting for a minute.
 func watched(told func(Stall)) (*world, *operation) {
-	w := &world{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{}),
-		contacts: make(map[int]*contact)}
+	w := &world{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{})}
 	w.opts.OnStall = told
 	o := &operation{Comm: &Comm{world: w, size: 1}, peer: -1}
 	w.calls[o] = struct{}{}
@@ -22,12 +21,11 @@ func watched(told func(Stall)) (*world, *operation) {
 func TestExcuse(t *testing.T) {
 	told := 0
 	w, o := watched(func(Stall) { told++ })
-	w.contacts[0] = &contact{}
 	w.excuse(time.Since(w.started))
 	w.lookAtAll()
 	w.lookAtAll()
-	if told > 0 || len(w.contacts) > 0 {
-		t.Errorf("blamed %d times, %d contacts kept", told, len(w.contacts))
+	if told > 0 {
+		t.Errorf("blamed %d times", told)
 	}
 	o.progress.Store(0) // without the excuse
 	w.lookAtAll()
@@ -36,110 +34,71 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
-// A signal with ranks that do not exist is dropped.
-func TestStrangeRanks(t *testing.T) {
-	for _, p := range []plight{{waits: 3, slow: -1}, {waits: -2, slow: -1}, {waits: -1, slow: 3}, {waits: -1, slow: -2}} {
-		w := &world{ranks: 3, contacts: map[int]*contact{1: {pending: 1}}}
-		w.hear(transport.Signal{From: 1, Data: signal{kind: signalTell, plight: p}.append(nil)})
-		if w.contacts[1].pending == 0 {
-			t.Errorf("%+v was taken in", p)
+// Whom a call waits for: to receive, to send, or the other end of a message.
+func TestWaits(t *testing.T) {
+	for _, test := range []struct {
+		peer             int
+		waiting, sending int32
+		want             [2]int
+	}{{-1, 0, 0, [2]int{-1, -1}}, {-1, 3, 0, [2]int{2, -1}}, {-1, 0, 3, [2]int{-1, 2}}, {-1, 1, 2, [2]int{0, 1}}, {4, 5, 0, [2]int{4, -1}}} {
+		w, o := watched(nil)
+		o.peer = test.peer
+		o.waiting.Store(test.waiting)
+		o.sending.Store(test.sending)
+		if w.waits(time.Minute); o.roll.wait.For != test.want {
+			t.Errorf("%+v: %v", test, o.roll.wait.For)
 		}
 	}
 }
 
-// asked makes an operation of rank 0 of n, in which the others have answered as told.
-func asked(n int, change func(o *operation)) *operation {
-	w := &world{ranks: n, contacts: make(map[int]*contact)}
-	o := &operation{Comm: &Comm{world: w, size: n}, peer: -1}
-	o.roll.states = make(map[int]state)
-	for peer := 1; peer < n; peer++ {
-		w.contacts[peer] = &contact{slowest: time.Millisecond, plight: plight{inside: true, waits: -1, slow: -1}}
-		o.roll.states[peer] = present
-	}
-	change(o)
-	return o
-}
-
-// blame is what was answered, and who is to blame, -1 for nobody.
-type blame struct {
-	change func(o *operation)
-	want   int
-	phase  string
-}
-
-// fromStates are cases that the answers decide, at rank 0 of 4.
-func fromStates(now time.Duration) map[string]blame {
-	return map[string]blame{
-		"nothing is known":        {func(o *operation) {}, -1, PhaseInside},
-		"a message is waited for": {func(o *operation) { o.waiting.Store(3 + 1) }, 3, PhaseInside},
-		"one is not there": {func(o *operation) {
-			o.waiting.Store(1 + 1)
-			o.roll.states[2], o.contacts[2].plight.inside = absent, false
-		}, 2, PhaseAbsent},
-		"one does not answer, for which another waits": {func(o *operation) {
-			o.roll.states[1], o.contacts[1].plight.waits = absent, 2
-			o.contacts[2].pending, o.contacts[2].missing = now-silentAfter, silentAsks
-		}, 2, PhaseSilent},
-		"one waits in another call for one that is not there": {func(o *operation) {
-			o.roll.states[1], o.contacts[1].plight.waits = absent, 2
-			o.roll.states[2], o.contacts[2].plight.inside = absent, false
-		}, 2, PhaseAbsent},
-		"one waits in another communicator for a stranger": {func(o *operation) {
-			o.size = 3 // the stranger is not in this one
-			delete(o.contacts, 3)
-			o.roll.states[1], o.contacts[1].plight.waits = absent, 3
-		}, 3, PhaseAbsent},
-		"a chain of those who wait ends at a stranger": {func(o *operation) {
-			o.size = 3
-			delete(o.contacts, 3)
-			o.roll.states[1], o.contacts[1].plight.waits = absent, 2
-			o.contacts[2].plight.waits = 3
-		}, 3, PhaseAbsent},
-		"those who wait go round": {func(o *operation) {
-			o.roll.states[1], o.contacts[1].plight.waits = absent, 2
-			o.contacts[2].plight.waits = 1
-			o.waiting.Store(1 + 1)
-		}, 1, PhaseInside},
-	}
-}
-
-// fromTimes are cases in which all are in the call: how long answers take decides.
-func fromTimes(now time.Duration) map[string]blame {
-	return map[string]blame{
-		"an answer is on its way": {func(o *operation) {
-			o.waiting.Store(1 + 1)
-			o.contacts[2].pending, o.contacts[2].missing = now-slowAfter/2, 1
-		}, 1, PhaseInside},
-		"the answer of one is late": {func(o *operation) {
-			o.waiting.Store(1 + 1)
-			o.contacts[2].pending = now - slowAfter
-		}, 2, PhaseSlow},
-		"another waits long for the answer of one": {func(o *operation) {
-			o.waiting.Store(1 + 1)
-			o.contacts[1].plight.slow, o.contacts[1].plight.took = 3, time.Second
-		}, 3, PhaseSlow},
-		"one that is slow to answer waits long for others": {func(o *operation) {
-			o.contacts[1].plight.slow, o.contacts[1].plight.took = 3, time.Second
-			o.contacts[1].slowest = 10 * time.Millisecond
-		}, 1, PhaseSlow},
-		"one waits long for this rank": {func(o *operation) {
-			o.contacts[1].plight.slow, o.contacts[1].plight.took = 0, time.Second
-		}, 1, PhaseSlow},
-	}
-}
-
-// Whoever is to blame is found in the answers, whatever stands beside it.
-func TestCulprits(t *testing.T) {
-	const now = time.Minute
-	for _, cases := range []map[string]blame{fromStates(now), fromTimes(now)} {
-		for name, c := range cases {
-			var want []int
-			if c.want >= 0 {
-				want = []int{c.want}
-			}
-			if got, phase := asked(4, c.change).culprits(now); !slices.Equal(got, want) || phase != c.phase {
-				t.Errorf("%s: ranks %v (%s), want %v (%s)", name, got, phase, want, c.phase)
-			}
+// A rank that is in another call says which one holds it up, unless its program does not wait
+// in that.
+func TestPlace(t *testing.T) {
+	asked := transport.Envelope{Seq: 7}
+	for name, test := range map[string]struct {
+		change func(w *world, o *operation)
+		want   stall.State
+		busy   bool
+		waits  bool
+	}{
+		"in no call":                 {func(w *world, o *operation) { delete(w.calls, o) }, stall.NotYet, false, false},
+		"in another call":            {func(_ *world, o *operation) { o.waiting.Store(1) }, stall.NotYet, true, true},
+		"computing in another":       {func(*world, *operation) {}, stall.NotYet, true, false},
+		"in that call":               {func(_ *world, o *operation) { o.env.Seq = 7; o.waiting.Store(1) }, stall.Present, true, true},
+		"a receive that stays open":  {func(_ *world, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
+		"in a receive":               {func(_ *world, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
+		"past it":                    {func(w *world, _ *operation) { w.seqs[0].begun = 8 }, stall.Past, false, false},
+		"the communicator is closed": {func(w *world, _ *operation) { w.seqs[0].closed = true }, stall.Closed, false, false},
+	} {
+		w, o := watched(nil)
+		w.seqs = make(map[uint64]*sequence)
+		w.sequence(0, nil)
+		test.change(w, o)
+		p := w.place(w.waits(time.Minute), asked, time.Minute)
+		if p.State != test.want || p.Busy != test.busy || (p.Wait != nil) != test.waits {
+			t.Errorf("%s: %+v", name, p)
 		}
+	}
+}
+
+// isPast counts modulo 1<<31: it holds across the wrap of the sequence.
+func TestIsPast(t *testing.T) {
+	w := &world{seqs: make(map[uint64]*sequence)}
+	s := w.sequence(7, nil)
+	tests := []struct {
+		begun, asked uint32
+		want         bool
+	}{
+		{0, 1, false}, {1, 1, true}, {5, 6, false}, {5, 1, true},
+		{1<<31 + 2, 1<<31 - 5, true}, {1<<31 - 2, 3, false}, {1 << 31, 0, true}, {1<<32 - 1, 0, false},
+	}
+	for _, test := range tests {
+		s.begun = test.begun
+		if got := w.isPast(transport.Envelope{Comm: 7, Seq: test.asked &^ pointBit}); got != test.want {
+			t.Errorf("call %d after %d: past is %v", test.asked, test.begun, got)
+		}
+	}
+	if w.isPast(transport.Envelope{Comm: 8}) {
+		t.Error("past on a communicator that is not known")
 	}
 }

@@ -25,6 +25,8 @@ func layers() []layer {
 		{"level 1", []string{"ring"}},
 		// What a transport implements: its contract, what messages carry, errors that cross ranks.
 		{"level 2, below collective", []string{"collective/transport"}},
+		// Who holds up a call, and from when on that is unusual: pure.
+		{"level 2, over the transport", []string{"collective/internal/stall"}},
 		// The calls of users, over a Transport that someone hands in.
 		{"level 2", []string{"collective"}},
 		// How the next view is decided, without a clock, and how state reaches a peer that

@@ -1,0 +1,329 @@
+package stall
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+)
+
+// net is some ranks, each of which is in one call or computes, and the signals between them.
+type net struct {
+	random *rand.Rand
+	now    time.Duration
+	nodes  []*node
+	flying []flying
+	loss   float64
+	delay  time.Duration
+	sent   int
+}
+
+type flying struct {
+	at       time.Duration
+	from, to int
+	data     []byte
+}
+
+// node is a rank.
+type node struct {
+	*net
+	chase   Chase
+	wait    Wait // For is -1 and -1 while it computes
+	stopped bool
+}
+
+func newNet(seed uint64, n int) *net {
+	w := &net{random: rand.New(rand.NewPCG(seed, 1)), now: time.Second}
+	for rank := range n {
+		nd := &node{net: w, wait: Wait{For: [2]int{-1, -1}}}
+		nd.chase = Chase{Self: rank, Ranks: n, Send: func(to int, s *Signal) {
+			if w.sent++; w.random.Float64() >= w.loss {
+				late := time.Duration(w.random.Int64N(int64(w.delay + 1)))
+				w.flying = append(w.flying, flying{w.now + late, rank, to, s.Append(nil)})
+			}
+		}}
+		w.nodes = append(w.nodes, nd)
+	}
+	return w
+}
+
+// waits lets a rank wait in a call for others, or compute if there are none.
+func (w *net) waits(rank int, call uint32, others ...int) {
+	x := &w.nodes[rank].wait
+	x.Forget()
+	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: [2]int{-1, -1}, Since: w.now, Blocking: true}
+	copy(x.For[:], others)
+}
+
+func (nd *node) place(e transport.Envelope) Place {
+	switch {
+	case !nd.wait.Waits():
+		return Place{State: NotYet}
+	case nd.wait.Seq == e.Seq:
+		return Place{State: Present, Wait: &nd.wait}
+	}
+	return Place{State: NotYet, Busy: true, Wait: &nd.wait}
+}
+
+// run lets time pass.
+func (w *net) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	const tick = 10 * time.Millisecond
+	for end := w.now + d; w.now < end; w.now += tick {
+		for w.deliver(t) {
+		}
+		if w.now%(50*time.Millisecond) != 0 {
+			continue
+		}
+		for _, nd := range w.nodes {
+			if x := &nd.wait; !nd.stopped {
+				if x.Waits() && (w.now-x.Asked() >= AskAfter || nd.chase.Lacks(x, w.now)) {
+					nd.chase.Ask(x, w.now)
+				}
+				nd.chase.Pass(nil, nd.place, w.now)
+			}
+		}
+	}
+}
+
+// deliver hands over what has come by now, and reports whether there was any.
+func (w *net) deliver(t *testing.T) bool {
+	t.Helper()
+	due := slices.Clone(w.flying)
+	w.flying = slices.DeleteFunc(w.flying, func(f flying) bool { return f.at <= w.now })
+	due = slices.DeleteFunc(due, func(f flying) bool { return f.at > w.now })
+	for _, f := range due {
+		nd := w.nodes[f.to]
+		if nd.stopped {
+			continue
+		}
+		s, err := Decode(f.data, len(w.nodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Kind == Ask {
+			nd.chase.Answer(f.from, &s, nd.place(s.Envelope), w.now)
+			continue
+		}
+		x := &nd.wait
+		if !x.Waits() || x.Seq != s.Seq {
+			x = nil
+		}
+		nd.chase.Hear(f.from, &s, x, w.now)
+		nd.chase.Pass(x, nd.place, w.now)
+	}
+	return len(due) > 0
+}
+
+// twin is who can be blamed by a rank, as one sees who sees all: those without a wait to whom
+// waits lead, or, if there are none, what rounds do.
+type twin struct {
+	silent, absent []int
+	mixed          bool // from one call to another
+}
+
+func (w *net) twin(rank int) (out twin) {
+	seen := make(map[int]bool)
+	var visit func(r int)
+	visit = func(r int) {
+		if seen[r] {
+			return
+		}
+		seen[r] = true
+		nd := w.nodes[r]
+		switch {
+		case nd.stopped:
+			out.silent = append(out.silent, r)
+			return
+		case !nd.wait.Waits():
+			out.absent = append(out.absent, r)
+			return
+		}
+		for _, next := range nd.wait.For {
+			if next >= 0 {
+				visit(next)
+			}
+		}
+	}
+	visit(rank)
+	return out
+}
+
+// round returns the round of waits to which the first waits of a rank lead, and whether they
+// are in calls that differ.
+func (w *net) round(rank int) (ring []int, mixed bool) {
+	for range w.nodes {
+		rank = w.nodes[rank].wait.For[0]
+	}
+	for first := rank; ; {
+		ring = append(ring, rank)
+		next := w.nodes[rank].wait.For[0]
+		mixed = mixed || w.nodes[rank].wait.Seq != w.nodes[next].wait.Seq
+		if rank = next; rank == first {
+			break
+		}
+	}
+	least := slices.Index(ring, slices.Min(ring))
+	return append(slices.Clone(ring[least:]), ring[:least]...), mixed
+}
+
+// check compares whom each rank blames with the twin.
+func (w *net) check(single bool) error {
+	for rank, nd := range w.nodes {
+		if nd.stopped || !nd.wait.Waits() {
+			continue
+		}
+		got, why := nd.chase.Blame(&nd.wait, w.now)
+		want := w.twin(rank)
+		var ring []int
+		mixed := false
+		if single && len(want.silent)+len(want.absent) == 0 {
+			ring, mixed = w.round(rank)
+		}
+		ok := false
+		switch {
+		case len(want.silent) > 0 && why == Silent:
+			ok = len(got) == 1 && slices.Contains(want.silent, got[0])
+		case len(want.silent) > 0 && !single && why == Slow || len(want.silent) > 0 && len(want.absent) == 0:
+			ok = false
+		case len(want.absent) > 0:
+			ok = why == Absent && len(got) == 1 && slices.Contains(want.absent, got[0])
+		case !single:
+			ok = why == Deadlock || why == Inside || why == Slow
+		case mixed:
+			ok = why == Deadlock && slices.Equal(got, ring)
+		default:
+			ok = why == Inside || why == Slow // as signals were lost before
+		}
+		if !ok {
+			return fmt.Errorf("at %v rank %d blames %v (%d), end %+v; want %+v, round %v, mixed %v", w.now, rank, got, why, nd.chase.End(&nd.wait, w.now), want, ring, mixed)
+		}
+	}
+	return nil
+}
+
+// change gives some ranks other waits.
+func (w *net) change(ways int) {
+	n := len(w.nodes)
+	for rank := range n {
+		if w.nodes[rank].stopped || w.random.IntN(2) == 0 {
+			continue
+		}
+		var others []int
+		if w.random.IntN(5) > 0 {
+			for range 1 + w.random.IntN(ways) {
+				others = append(others, (rank+1+w.random.IntN(n-1))%n)
+			}
+		}
+		w.waits(rank, uint32(1+w.random.IntN(3)), others...)
+	}
+	if w.random.IntN(4) == 0 {
+		w.nodes[w.random.IntN(n)].stopped = true
+	}
+}
+
+// Whatever waits for whatever, and however signals are lost and late: soon after they are not,
+// each rank knows who holds it up, as the twin does who sees all ranks.
+func TestChase(t *testing.T) {
+	for _, ways := range []int{1, 2} {
+		for seed := range uint64(150) {
+			w := newNet(seed, 2+int(seed)%9)
+			for range 4 {
+				w.change(ways)
+				w.loss, w.delay = 0.3, 80*time.Millisecond
+				w.run(t, time.Second)
+				w.loss, w.delay = 0, time.Millisecond
+				w.run(t, 4*time.Second)
+				if err := w.check(ways == 1); err != nil {
+					t.Fatalf("seed %d, ways %d: %v", seed, ways, err)
+				}
+			}
+		}
+	}
+}
+
+// A rank asks as often as it waits, however many ranks there are, and the end of the longest
+// chain is known to all after one ask.
+func TestChaseCostsLittle(t *testing.T) {
+	const n = 200
+	w := newNet(1, n)
+	for rank := 1; rank < n; rank++ {
+		w.waits(rank, 1, rank-1)
+	}
+	w.run(t, 300*time.Millisecond)
+	if err := w.check(true); err != nil {
+		t.Fatal(err)
+	}
+	first := w.sent
+	w.run(t, 2*time.Second)
+	if asks := (w.sent - first) / n; asks > 2*11 { // and answers
+		t.Errorf("%d signals of a rank in 2 s", asks)
+	}
+	if first > 20*n {
+		t.Errorf("%d signals until the end of a chain of %d was known", first, n)
+	}
+}
+
+// In a round within one call nobody is blamed, and it is quiet there soon.
+func TestRound(t *testing.T) {
+	const n = 3 * newsPath
+	w := newNet(1, n)
+	for rank := range n {
+		w.waits(rank, 1, (rank+n-1)%n)
+	}
+	w.run(t, 6*time.Second)
+	if err := w.check(true); err != nil {
+		t.Fatal(err)
+	}
+	before := w.sent
+	w.run(t, 2*time.Second)
+	if each := (w.sent - before) / n; each > 2*11 {
+		t.Errorf("%d signals of a rank in 2 s", each)
+	}
+}
+
+// What has gone round more often than there are ranks has lost its origin.
+func TestLostOrigin(t *testing.T) {
+	w := newNet(1, 4)
+	w.waits(0, 1, 1)
+	nd := w.nodes[0]
+	nd.chase.Ask(&nd.wait, w.now)
+	for _, hops := range []int32{2, 3, 4} {
+		said := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
+			End: End{Why: Absent, Rank: 3, Hops: hops, Slow: noLink(), Path: []int32{2}}}
+		nd.chase.Hear(1, &said, &nd.wait, w.now)
+		if got, why := nd.chase.Blame(&nd.wait, w.now); (why == Absent) != (hops < 4) {
+			t.Errorf("%d waits on the way: blames %v (%d)", hops, got, why)
+		}
+	}
+}
+
+// What one rank says of another does not count where that one answers itself.
+func TestSlowLinkIsNobodysSilence(t *testing.T) {
+	w := newNet(1, 4)
+	for rank := range 3 {
+		w.waits(rank, 1, rank+1)
+	}
+	w.waits(3, 1, 2)
+	nd := w.nodes[0]
+	nd.chase.Ask(&nd.wait, w.now)
+	claim := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
+		End: End{Why: Silent, Rank: 3, Hops: 2, Slow: Link{2, 3, time.Second}, Path: []int32{2, 3}}}
+	nd.chase.Hear(1, &claim, &nd.wait, w.now)
+	if !nd.chase.Lacks(&nd.wait, w.now) || nd.chase.Settled(&nd.wait, w.now) {
+		t.Fatal("the silent rank is not asked")
+	}
+	w.now += 50 * time.Millisecond
+	nd.chase.Ask(&nd.wait, w.now)
+	answer := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: End{Rank: 3, Slow: noLink()}}
+	nd.chase.Hear(3, &answer, &nd.wait, w.now+time.Millisecond)
+	nd.chase.Hear(1, &claim, &nd.wait, w.now)
+	nd.chase.Hear(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, w.now)
+	w.now += 200 * time.Millisecond // rank 2 answers neither
+	if got, why := nd.chase.Blame(&nd.wait, w.now); why != Slow || !slices.Equal(got, []int{2}) {
+		t.Errorf("blames %v (%d), want rank 2, which is slow", got, why)
+	}
+}
