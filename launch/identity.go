@@ -18,6 +18,7 @@ type network interface {
 	Identify(ctx context.Context, addr string) (elastic.Member, error)
 	Forget(elastic.ID)
 	Discover(ctx context.Context, found func(elastic.Member)) error
+	MapPorts(ctx context.Context, told func(error))
 	Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error)
 }
 
@@ -89,6 +90,11 @@ func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 			failed(err)
 		}
 	})
+}
+
+// mapPorts has the router pass on what comes for this identity. told is told what has come of it.
+func (i *identity) mapPorts(told func(error)) {
+	i.work.Go(func() { i.net.MapPorts(i.ctx, told) })
 }
 
 // equip sets what the identity shows to members from now on.

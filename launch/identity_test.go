@@ -86,6 +86,11 @@ func (f *fakeNet) Discover(ctx context.Context, found func(elastic.Member)) erro
 	return context.Cause(ctx)
 }
 
+func (f *fakeNet) MapPorts(ctx context.Context, told func(error)) {
+	told(nil)
+	<-ctx.Done()
+}
+
 // Contacts of any member are the same.
 func (f *fakeNet) Contacts(context.Context, elastic.ID) ([]elastic.Member, error) {
 	return f.contacts, nil

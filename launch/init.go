@@ -125,6 +125,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 		return elastic.Config{}, err
 	}
 	p.order, p.id.ep.Self.Launcher = order, order.Launcher
+	p.mapPorts(p.id)
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err
 	}

@@ -100,6 +100,8 @@ type startOrder struct {
 
 	// LAN: the job may be found on the local network.
 	LAN bool `json:"lan,omitempty"`
+	// PortMap: the router is asked to pass on what comes for the peer.
+	PortMap bool `json:"port_map,omitempty"`
 	// DHT: the launcher looks for the job's members, too.
 	DHT bool `json:"dht,omitempty"`
 

@@ -26,6 +26,8 @@ var errLocal = errors.New("they listen on the loopback interface only, as --list
 const (
 	// openPeriod is how long all members may take together to begin to listen.
 	openPeriod = 4 * time.Second
+	// mapPeriod is how long the router may take to map ports before a ticket is made without them.
+	mapPeriod = 2 * time.Second
 	// openAtOnce is how many are asked at the same time.
 	openAtOnce = 16
 )
@@ -73,11 +75,22 @@ func (p *peer) openJob(ctx context.Context) (note string) {
 	if err := p.widen(); err != nil {
 		return fmt.Sprintf("the ticket works on this host alone, for its peers cannot be reached from others: %v", err)
 	}
+	p.awaitMapped(ctx)
 	failed := p.openMembers(ctx, p.known().Members)
 	if len(failed) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d members cannot be reached from other hosts; newcomers from there are not let in: %s", len(failed), failed[0])
+}
+
+// awaitMapped gives the router the time to answer, so that a ticket names its address.
+func (p *peer) awaitMapped(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, mapPeriod)
+	defer cancel()
+	p.mu.Lock()
+	host := p.host
+	p.mu.Unlock()
+	host.Mapped(ctx)
 }
 
 // openLater asks those members that were not asked yet, in the background.

@@ -40,6 +40,9 @@ type Options struct {
 	// LAN lets the job be found on the local network (multicast DNS) once it has a ticket,
 	// and looks for others of it there.
 	LAN bool
+	// PortMap has the peers ask the router of this host, by NAT-PMP or UPnP, to pass on what comes
+	// from elsewhere to the ports at which they listen on the network.
+	PortMap bool
 	// Discovery is where the job is announced once it has a ticket, and where its members are
 	// looked for by the key of Ticket; nil for nowhere.
 	Discovery Discovery

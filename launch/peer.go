@@ -66,7 +66,25 @@ func (p *peer) open(ctx context.Context) error {
 	if p.public {
 		p.id.discover(p.find, p.undiscovered)
 	}
+	p.mapPorts(p.id)
 	return nil
+}
+
+// mapPorts has the router pass on what comes for an identity, if the user wants that; before the
+// launcher has said so it does nothing.
+func (p *peer) mapPorts(id *identity) {
+	if p.order.PortMap {
+		id.mapPorts(p.mapped)
+	}
+}
+
+// mapped takes in whether the router passes on what comes for this peer.
+func (p *peer) mapped(err error) {
+	if err != nil {
+		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch that on there, or let it forward the ports of --listen by hand", inner(err)))}, history)
+		return
+	}
+	p.report()
 }
 
 // publish lets the job be found on the local network, from now on, by those who know its

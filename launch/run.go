@@ -91,7 +91,7 @@ func (r *runner) warnOfPlaintext() {
 // order is what the peers are told alike.
 func (o *Options) order() startOrder {
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Any: o.Quorum == "any",
-		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
+		MinPeers: o.MinPeers, RejoinTimeout: o.RejoinTimeout, StateRate: o.StateRate, Ticket: o.Ticket, LAN: o.LAN, PortMap: o.PortMap, DHT: o.Discovery != nil, JoinTimeout: o.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails
 	if !o.Join {

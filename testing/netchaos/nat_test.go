@@ -1,6 +1,7 @@
 package netchaos
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -51,31 +52,35 @@ func TestRouters(t *testing.T) {
 	parallel(t)
 	want := natAlone(t)
 	possible, reached := 0, 0
+	var table strings.Builder
 	for i, a := range natKinds() {
 		for _, b := range natKinds()[i:] {
 			cell := a.name + "-" + b.name
 			if short := "port-port full-symmetric port-symmetric address-double"; !flagged[bool]("long") && !strings.Contains(short, cell) {
 				continue
 			}
-			if a.direct(b) {
-				possible++
-			}
 			t.Run(cell, func(t *testing.T) {
-				if natCell(t, a, b, want) {
+				begun := time.Now()
+				if a.direct(b) {
+					possible++
+				}
+				direct, path := natCell(t, a, b, want)
+				if direct && a.direct(b) {
 					reached++
 				}
+				fmt.Fprintf(&table, "%-9s %-9s %-8v %-60s %.1f s\n", a.name, b.name, a.direct(b), path, time.Since(begun).Seconds())
 			})
 		}
 	}
-	t.Logf("%d of %d pairs that RFC 4787 lets connect are direct", reached, possible)
+	t.Logf("%d of %d pairs that RFC 4787 lets connect are direct\n%-9s %-9s %-8s path\n%s", reached, possible, "host 1", "host 2", "RFC 4787", table.String())
 	if reached*10 < possible*9 {
 		t.Errorf("want 90 %%")
 	}
 }
 
 // natCell trains by a member in the open and two that stand as given, and reports whether those
-// have a direct path.
-func natCell(t *testing.T, a, b natKind, want string) (direct bool) {
+// have a direct path, and which path the first one has.
+func natCell(t *testing.T, a, b natKind, want string) (direct bool, path string) {
 	l := newLab(t, 3)
 	for i, k := range []natKind{a, b} {
 		if len(k.routers) > 0 {
@@ -106,6 +111,7 @@ func natCell(t *testing.T, a, b natKind, want string) (direct bool) {
 		p := j.path(t, pair[0], ids[pair[1]])
 		t.Logf("host %d to host %d: %s %s %s", pair[0], pair[1], p.Kind, p.Addr, p.Why)
 		direct = direct && p.Kind != "relay" && p.Kind != ""
+		path = cmp.Or(path, fmt.Sprintf("%s %s", p.Kind, cmp.Or(p.Why, p.Addr)))
 		if p.Kind == "relay" && !strings.Contains(p.Why, "no way through the routers") {
 			t.Errorf("host %d: not said why: %+v", pair[0], p)
 		}
@@ -114,7 +120,7 @@ func natCell(t *testing.T, a, b natKind, want string) (direct bool) {
 		t.Errorf("direct: %v, want %v", direct, a.direct(b))
 	}
 	j.CheckGone(t)
-	return direct
+	return direct, path
 }
 
 // natAlone returns the sha256 of the parameters that one peer alone trains.

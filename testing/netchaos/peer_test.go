@@ -39,7 +39,7 @@ const (
 // play is the program of a role; it returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
-		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain,
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain, pmpRole: mapPorts,
 	}
 	f, ok := roles[role]
 	if !ok {

@@ -60,13 +60,9 @@ func (j *job) untilPath(t *testing.T, prefix string) {
 	}
 }
 
-// nobodyLost expects that no peer was taken for lost since a time, unless the machine may be too
-// busy for all to be heard in time.
+// nobodyLost expects that no peer was taken for lost since a time.
 func (j *job) nobodyLost(t *testing.T, since time.Time) {
 	t.Helper()
-	if !flagged[bool]("long") {
-		return
-	}
 	for host, e := range j.elruns {
 		for _, ev := range e.Read(t).Since(since) {
 			if lost, ok := ev.Body.(event.Lost); ok {

@@ -3,9 +3,13 @@ package simnet_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +135,77 @@ func TestRequestBrokenOff(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each answer comes to its end, whatever the links are, however both sides pause, and however many
+// answers there are at a time: nobody waits for an acknowledgement or for room that does not come.
+func TestRequestsEnd(t *testing.T) {
+	const members, requests = 3, 3 // to each other member at a time
+	for seed := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		link := simnet.Link{Delay: time.Duration(random.IntN(200)) * time.Millisecond, Bandwidth: 64 << 10 << random.IntN(8)}
+		inBubble(t, members, simnet.Config{Seed: seed, Link: link}, func(t *testing.T, b *bench) {
+			var asking sync.WaitGroup
+			for at := range members {
+				b.ends[at].Network.Serve(pausing)
+				for to := range members * requests {
+					if to %= members; to == at {
+						continue
+					}
+					r, size := rand.New(rand.NewPCG(seed, random.Uint64())), random.IntN(1<<19)
+					asking.Go(func() {
+						if err := b.readSlowly(t.Context(), r, at, b.ends[to].Self.ID, size); err != nil {
+							t.Errorf("seed %d: %d bytes from %d to %d: %v", seed, size, to, at, err)
+						}
+					})
+				}
+			}
+			asking.Wait()
+		})
+	}
+}
+
+// pausing answers with as many bytes as the request says, in parts with pauses between them.
+func pausing(ctx context.Context, _ elastic.ID, request []byte, w io.Writer) error {
+	size := int(binary.LittleEndian.Uint32(request))
+	random, data := rand.New(rand.NewPCG(uint64(size), 2)), state(size)
+	for len(data) > 0 {
+		n, err := w.Write(data[:min(len(data), 1+random.IntN(200_000))])
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(random.IntN(300)) * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// readSlowly asks for so many bytes, and pauses now and then while it reads them.
+func (b *bench) readSlowly(ctx context.Context, random *rand.Rand, at int, from elastic.ID, size int) error {
+	r, err := b.ends[at].Network.Request(ctx, from, binary.LittleEndian.AppendUint32(nil, uint32(size)))
+	if err != nil {
+		return err
+	}
+	var all []byte
+	for buf := make([]byte, 100_000); err == nil; {
+		var n int
+		n, err = r.Read(buf[:1+random.IntN(len(buf))])
+		all = append(all, buf[:n]...)
+		if random.IntN(10) == 0 {
+			<-time.After(time.Duration(random.IntN(3000)) * time.Millisecond)
+		}
+	}
+	if err == io.EOF && !bytes.Equal(all, state(size)) {
+		return fmt.Errorf("%d bytes, or others", len(all))
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return errors.Join(err, r.Close())
 }
 
 // What is short does not wait behind what is long.

@@ -195,10 +195,10 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 			t.Errorf("H = %d: a round takes %.3f times the longer of computing and sums, want %.2f", steps, ratio, most)
 		}
 	}
-	// More cannot be had than where nobody waits for sums: ten times where these take nine times as
-	// long as a step, some less where they are quicker.
+	// Nobody waits for sums that take less long than 20 steps do, and then no more can be had: what a
+	// step takes with its sums over what it takes without. Ten times is about what these links give.
 	most := every.Seconds() / 0.25
-	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < min(10, 0.99*most) || most < 9 {
-		t.Errorf("20 local steps compute %.1f times the samples a second of one, want 10 or the %.1f without sums", gain, most)
+	if gain := 20 * every.Seconds() / across(t, local.Config{Steps: 20, Delay: true}, 6).Seconds(); gain < 0.99*most || most < 9 {
+		t.Errorf("20 local steps compute %.1f times the samples a second of one, want the %.1f that they would without sums, and that at least 9", gain, most)
 	}
 }

@@ -64,9 +64,10 @@ type Config struct {
 	// each other by Unix sockets alone (UseHostKey sets it later).
 	HostKey []byte
 
-	handshake time.Duration // in place of handshakeTime in tests; 0 for none
-	loopback  bool          // in tests: loopback counts as a network, on which relays are of use
-	punch     bool          // in tests: ways through routers are looked for on loopback, too
+	handshake time.Duration                          // in place of handshakeTime in tests; 0 for none
+	gateway   func(context.Context) (gateway, error) // in place of discoverGateway in tests
+	loopback  bool                                   // in tests: loopback counts as a network, on which relays are of use
+	punch     bool                                   // in tests: ways through routers are looked for on loopback, too
 }
 
 // Host is this process on the network of its job. It is its own elastic.Network.
@@ -93,6 +94,7 @@ type Host struct {
 	relay    *circuit.Relay      // nil unless the user allows it
 	reserved reservations        // at others
 	punch    *puncher            // nil where relay is, and for QUIC
+	ports    *portMap
 	routes   *routes
 	watch    *watch
 
@@ -150,7 +152,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.life, h.end = context.WithCancel(context.Background())
 	h.throttle = newThrottle(h.done)
 	h.lobby = &lobby{expel: h.expel}
-	h.routes, h.watch = newRoutes(), newWatch()
+	h.routes, h.watch, h.ports = newRoutes(), newWatch(), newPortMap(cfg.gateway)
 	if cfg.Door != nil {
 		h.SetDoor(cfg.Door)
 	}
@@ -173,8 +175,8 @@ func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 // ID returns the text form of the libp2p peer ID.
 func (h *Host) ID() elastic.ID { return h.id }
 
-// Addrs returns the multiaddrs under which others may reach the host, those of
-// loopback last.
+// Addrs returns the multiaddrs under which others may reach the host: its own, those of its router
+// (MapPorts), and those of loopback last.
 func (h *Host) Addrs() []string {
 	var near, far []string
 	for _, a := range h.places() {
@@ -183,6 +185,9 @@ func (h *Host) Addrs() []string {
 		} else {
 			far = append(far, a.String())
 		}
+	}
+	for _, a := range h.mapped() {
+		far = append(far, a.String())
 	}
 	return slices.Concat(far, near)
 }

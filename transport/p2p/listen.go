@@ -103,7 +103,9 @@ func (h *Host) Open(addrs []string) error {
 		return fmt.Errorf("p2p: open: %w", net.ErrClosed)
 	}
 	defer h.working.Done()
-	if err := h.listenAt(addrs); err != nil {
+	err := h.listenAt(addrs)
+	h.ports.poke()
+	if err != nil {
 		return fmt.Errorf("p2p: open: %w", err)
 	}
 	return nil

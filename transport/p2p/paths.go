@@ -72,6 +72,7 @@ func (h *Host) offer(t direct.Ticket) *offer {
 	o := &offer{path: h.path, encrypt: h.encrypt}
 	if h.port != nil {
 		o.Offer = h.port.Offer(t)
+		o.Doors = slices.Concat(o.Doors, h.mappedDoors(o.Doors))
 	}
 	return o
 }

@@ -1,0 +1,146 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	natpmp "github.com/jackpal/go-nat-pmp"
+	"github.com/libp2p/go-libp2p/p2p/net/nat"
+	"github.com/libp2p/go-netroute"
+)
+
+const (
+	// pmpTime is how long a router may take for an answer by NAT-PMP.
+	pmpTime = 2 * time.Second
+	// pmpLifetime is after how long a router forgets a port that it is not asked for again, and
+	// pmpRenew after how long it is.
+	pmpLifetime = time.Minute
+	pmpRenew    = pmpLifetime / 3
+)
+
+// discoverGateway finds the router of this host: by NAT-PMP at the gateway of its default route, or
+// else by UPnP. libp2p's own search for NAT-PMP does not find the route on Linux.
+func discoverGateway(ctx context.Context) (gateway, error) {
+	type found struct {
+		g   gateway
+		err error
+	}
+	results := make(chan found, 2)
+	go func() {
+		g, err := discoverPMP()
+		results <- found{g, err}
+	}()
+	go func() {
+		n, err := nat.DiscoverNAT(ctx)
+		results <- found{n, err}
+	}()
+	first := <-results
+	if first.err == nil {
+		go func() { // neither search can be interrupted
+			if late := <-results; late.err == nil {
+				_ = late.g.Close()
+			}
+		}()
+		return first.g, nil
+	}
+	second := <-results
+	if second.err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoGateway, errors.Join(first.err, second.err))
+	}
+	return second.g, nil
+}
+
+// pmpGateway is a router that maps ports by NAT-PMP. All methods are safe for concurrent use.
+type pmpGateway struct {
+	client *natpmp.Client
+
+	mu      sync.Mutex // held while the router is asked
+	outside netip.Addr
+	granted map[innerPort]pmpGrant
+}
+
+// pmpGrant is a port that the router has granted.
+type pmpGrant struct {
+	port  uint16 // 0: it has refused
+	asked time.Time
+}
+
+// discoverPMP asks the gateway of the default route for its address.
+func discoverPMP() (*pmpGateway, error) {
+	router, err := netroute.New()
+	if err != nil {
+		return nil, fmt.Errorf("read routes: %w", err)
+	}
+	far := net.IPv4(192, 0, 2, 1) // of nobody (RFC 5737): nothing is sent there
+	_, ip, _, err := router.Route(far)
+	if err != nil || ip == nil {
+		return nil, errors.Join(errors.New("no default route by a gateway"), err)
+	}
+	g := &pmpGateway{client: natpmp.NewClientWithTimeout(ip, pmpTime), granted: make(map[innerPort]pmpGrant)}
+	return g, g.locate()
+}
+
+// locate asks for the router's address outside.
+func (g *pmpGateway) locate() error {
+	a, err := g.client.GetExternalAddress()
+	if err != nil {
+		return fmt.Errorf("ask for the address outside: %w", err)
+	}
+	g.outside = netip.AddrFrom4(a.ExternalIPAddress)
+	return nil
+}
+
+// AddMapping implements gateway: it asks, also again when it is time to.
+func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := innerPort{protocol, uint16(port)}
+	last, asked := g.granted[p]
+	if asked && time.Since(last.asked) < pmpRenew {
+		return nil
+	}
+	outer := port
+	if last.port != 0 {
+		outer = int(last.port)
+	}
+	grant := pmpGrant{asked: time.Now()}
+	err := g.locate()
+	if err == nil {
+		var r *natpmp.AddPortMappingResult
+		if r, err = g.client.AddPortMapping(protocol, port, outer, int(pmpLifetime/time.Second)); err == nil {
+			grant.port = r.MappedExternalPort
+		}
+	}
+	g.granted[p] = grant
+	if err != nil {
+		return fmt.Errorf("map %s port %d: %w", protocol, port, err)
+	}
+	return nil
+}
+
+// GetMapping implements gateway.
+func (g *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at := g.granted[innerPort{protocol, uint16(port)}]
+	return netip.AddrPortFrom(g.outside, at.port), at.port != 0 && !g.outside.IsUnspecified()
+}
+
+// Close gives the ports back.
+func (g *pmpGateway) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var errs []error
+	for p, at := range g.granted {
+		if at.port != 0 {
+			_, err := g.client.AddPortMapping(p.protocol, int(p.port), 0, 0)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,232 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// outerIP is the address of fakeGateway: one of loopback.
+const outerIP = "127.0.0.2"
+
+// fakeGateway is a router on loopback: what comes to a port that it has granted it passes on.
+type fakeGateway struct {
+	t       *testing.T
+	refuses bool          // it grants no port
+	hang    chan struct{} // Close returns when this is closed; nil for at once
+
+	mu      sync.Mutex
+	granted map[innerPort]net.Listener
+	passed  map[innerPort]int // connections
+}
+
+func (g *fakeGateway) AddMapping(_ context.Context, protocol string, port int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := innerPort{protocol, uint16(port)}
+	if g.refuses || g.granted[p] != nil {
+		return nil // as that of libp2p, which notes that there is no mapping
+	}
+	l, err := new(net.ListenConfig).Listen(g.t.Context(), "tcp", outerIP+":0") // an address of its own, at which h has no door
+	if err != nil {
+		return err
+	}
+	if g.granted == nil {
+		g.granted, g.passed = make(map[innerPort]net.Listener), make(map[innerPort]int)
+	}
+	g.granted[p] = l
+	go g.pass(l, p)
+	return nil
+}
+
+// pass passes connections on until the listener is closed.
+func (g *fakeGateway) pass(l net.Listener, p innerPort) {
+	for {
+		out, err := l.Accept()
+		if err != nil {
+			return
+		}
+		in, err := new(net.Dialer).DialContext(g.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+		if err != nil {
+			_ = out.Close()
+			continue
+		}
+		g.mu.Lock()
+		g.passed[p]++
+		g.mu.Unlock()
+		for _, way := range [][2]net.Conn{{out, in}, {in, out}} {
+			go func() {
+				_, _ = io.Copy(way[0], way[1])
+				_ = way[0].Close()
+			}()
+		}
+	}
+}
+
+func (g *fakeGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.granted[innerPort{protocol, uint16(port)}]
+	if l == nil {
+		return netip.AddrPort{}, false
+	}
+	return netip.MustParseAddrPort(l.Addr().String()), true
+}
+
+func (g *fakeGateway) Close() error {
+	g.mu.Lock()
+	for _, l := range g.granted {
+		_ = l.Close()
+	}
+	g.mu.Unlock()
+	if g.hang != nil {
+		<-g.hang
+	}
+	return nil
+}
+
+// mapping returns a host that has its ports mapped by what find finds, what it was told, and what
+// ends that.
+func mapping(t *testing.T, find func(context.Context) (gateway, error)) (h *Host, told chan error, end func()) {
+	t.Helper()
+	h, err := Listen(t.Context(), Config{Job: "test", Path: "direct", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, gateway: find})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told = make(chan error, 16)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { h.MapPorts(ctx, func(err error) { told <- err }) })
+	end = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(func() {
+		end()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, told, end
+}
+
+// Others who know nothing but the router's address connect with a host behind it, and send data to
+// it, by ports that the router maps when the host begins to listen on the network.
+func TestMapPorts(t *testing.T) {
+	g := &fakeGateway{t: t}
+	h, told, _ := mapping(t, func(context.Context) (gateway, error) { return g, nil })
+	if err := h.Open([]string{"/ip4/0.0.0.0/tcp/0"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil {
+		t.Fatal(err)
+	}
+	h.Mapped(t.Context())
+	var outer []string
+	for _, l := range g.granted {
+		outer = append(outer, fmt.Sprintf("/ip4/%s/tcp/%d", outerIP, l.Addr().(*net.TCPAddr).Port))
+	}
+	outer = slices.DeleteFunc(outer, func(a string) bool { return !slices.Contains(h.Addrs(), a) })
+	if len(g.granted) != 2 || len(outer) != 1 {
+		t.Fatalf("%d ports are mapped, of which %v are told, want two and one", len(g.granted), outer)
+	}
+	other, err := Listen(t.Context(), Config{Job: "test", Path: "direct", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	v := elastic.View{Epoch: 1, Members: []elastic.Member{{ID: other.ID()}, {ID: h.ID(), Addrs: outer}}, Voters: []elastic.ID{other.ID(), h.ID()}}
+	kinds := make(chan string, 2)
+	var connecting sync.WaitGroup
+	for rank, h := range []*Host{other, h} {
+		connecting.Go(func() {
+			c, err := h.Connect(t.Context(), v, rank)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			kinds <- c.(elastic.Pather).Path(1 - rank).Kind
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	connecting.Wait()
+	for range len(kinds) {
+		if kind := <-kinds; kind != "direct" {
+			t.Errorf("path %s", kind)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.passed) != 2 {
+		t.Errorf("the router has passed on connections to the ports %v, want libp2p's and the other one", g.passed)
+	}
+}
+
+// Where no router maps ports that is said once, and nobody waits for it.
+func TestNoPortsMapped(t *testing.T) {
+	for want, find := range map[error]func(context.Context) (gateway, error){
+		errNoGateway: func(context.Context) (gateway, error) { return nil, errors.New("nobody answers") },
+		errUnmapped:  func(context.Context) (gateway, error) { return &fakeGateway{t: t, refuses: true}, nil },
+	} {
+		h, told, end := mapping(t, find)
+		before := len(h.Addrs())
+		if err := h.Open([]string{"/ip4/0.0.0.0/tcp/0"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-told; !errors.Is(err, want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("told %v, want %v", err, want)
+		}
+		h.Mapped(t.Context())
+		for _, a := range h.Addrs()[before-1:] {
+			if strings.HasSuffix(a, "/tcp/0") {
+				t.Errorf("told of %s", a)
+			}
+		}
+		end()
+		if len(told) != 0 {
+			t.Errorf("told again: %v", <-told)
+		}
+	}
+}
+
+// A router that does not answer any more holds up nobody.
+func TestGatewayHangs(t *testing.T) {
+	const hangs = 20 * time.Second
+	g := &fakeGateway{t: t, hang: make(chan struct{})}
+	h, told, end := mapping(t, func(context.Context) (gateway, error) { return g, nil })
+	if err := h.Open([]string{"/ip4/0.0.0.0/tcp/0"}); err != nil {
+		t.Fatal(err)
+	}
+	<-told
+	release := time.AfterFunc(hangs, func() { close(g.hang) })
+	end()
+	if !release.Stop() {
+		t.Error("the end has waited for the router")
+	} else {
+		close(g.hang)
+	}
+	if n := len(h.mapped()); n != 0 {
+		t.Errorf("%d addresses are left", n)
+	}
+}
+
+// Only addresses to which a router can send are mapped.
+func TestMappable(t *testing.T) {
+	for text, want := range map[string]bool{
+		"0.0.0.0:7000": true, "192.168.1.2:7000": true, "[::ffff:192.168.1.2]:7000": true,
+		"127.0.0.1:7000": false, "[::]:7000": false, "[2001:db8::1]:7000": false, "192.168.1.2:0": false,
+	} {
+		if got := isMappable(netip.MustParseAddrPort(text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
