@@ -139,8 +139,10 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 // there, as far as this one knows.
 func (k *keeper) apart(o offer) error {
 	for _, m := range k.view.Members {
-		p := k.peerOf(m.ID)
-		if p == nil || p.suspected != "" || p.down || p.beat.Leaving || !slices.Contains(o.Unreached, m.ID) {
+		if m.ID == k.ep.Self.ID || !slices.Contains(o.Unreached, m.ID) {
+			continue
+		}
+		if p := k.peerOf(m.ID); p.suspected != "" || p.down || p.beat.Leaving {
 			continue
 		}
 		where := ""
@@ -156,7 +158,7 @@ func (k *keeper) apart(o offer) error {
 func (k *keeper) staying() int {
 	n := 0
 	for _, m := range k.view.Members {
-		p := k.peerOf(m.ID)
+		p := k.peers[m.ID]
 		if p == nil || p.suspected == "" && !p.beat.Leaving {
 			n++ // this member itself is none of its peers
 		}

@@ -79,8 +79,9 @@ type Config struct {
 	// group that it will return: Leave and Dead may be called from then on.
 	Started func(*Group)
 
-	Sink event.Sink // nil discards
-	Comm collective.Options
+	Sink   event.Sink // nil discards
+	Comm   collective.Options
+	shared *shared // with other members of this process; nil for none
 	// Closers are closed in order after the endpoint at the end of Close.
 	Closers []io.Closer
 }

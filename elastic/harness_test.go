@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"slices"
@@ -19,7 +20,11 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Int("many", 200, "members of the group of TestGroupOfMany")
+	flag.Float64("minutes", 0.05, "minutes of churn in TestGroupOfMany, of its virtual time")
+	goleak.VerifyTestMain(m)
+}
 
 // record is a sink that keeps all events.
 type record struct {

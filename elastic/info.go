@@ -49,12 +49,18 @@ func fromMember(m member.Member) Member {
 		Machine: in.Machine, Site: in.Site}
 }
 
-// fromView puts a view of the machine into the form of this package.
-func fromView(v member.View) View {
+// fromView puts a view of the machine into the form of this package. Members that stand in
+// old are taken from there.
+func fromView(v member.View, old View) View {
 	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
 	for i, m := range v.Members {
-		out.Members[i] = fromMember(m)
+		if rank := old.Rank(ID(m.ID)); rank >= 0 {
+			out.Members[i] = old.Members[rank]
+		} else {
+			out.Members[i] = fromMember(m)
+		}
 	}
+	out.lookUp()
 	for _, m := range out.Members[:v.Voters] {
 		out.Voters = append(out.Voters, m.ID)
 	}

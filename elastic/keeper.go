@@ -39,7 +39,8 @@ type keeper struct {
 
 	m         *member.Machine // nil while a joiner is not level
 	view      View            // the machine's present one; that of epoch 0 has no members
-	peers     map[ID]*peer
+	peers     map[ID]*peer    // of members of which something is known, see peerOf
+	around    watching        // whom this member watches
 	approved  map[ID]approval // peers that may join when they ask
 	foreign   *foreign        // letting in a peer of another launcher, or nil
 	sole      soleness
@@ -113,21 +114,13 @@ func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 
 // begin enters the first view, before there is a goroutine.
 func (k *keeper) begin(first []Member) error {
-	var all []member.Member
-	for _, m := range first {
-		one, err := toMember(m)
-		if err != nil {
-			return err
-		}
-		all = append(all, one)
-	}
 	self, err := toMember(k.ep.Self)
 	if err == nil {
 		cfg := member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}
 		for _, g := range k.cfg.Grants {
 			cfg.Grants = append(cfg.Grants, toGrant(g))
 		}
-		k.m, err = member.New(cfg, all)
+		k.m, err = k.cfg.shared.newMachine(cfg, first)
 	}
 	if err != nil {
 		return fmt.Errorf("first view: %w", err)
@@ -135,7 +128,7 @@ func (k *keeper) begin(first []Member) error {
 	k.sole.on = k.cfg.Sole
 	k.m.Step(member.Sole{On: k.sole.on})
 	if len(first) > 1 {
-		v := fromView(k.m.View())
+		v := k.cfg.shared.view(k.m.View(), View{})
 		k.first = v.Hash()
 	}
 	return nil
@@ -147,7 +140,7 @@ func (k *keeper) ask(contacts []ID) error {
 	if err != nil {
 		return err
 	}
-	cfg := member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()}
+	cfg := k.cfg.shared.config(member.Config{Self: self, Any: k.cfg.Any, Keys: k.ep.keys()})
 	for _, id := range contacts {
 		cfg.Contacts = append(cfg.Contacts, member.ID(id))
 	}

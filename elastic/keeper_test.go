@@ -54,6 +54,7 @@ func testKeeper(t *testing.T, n, self int) *keeper {
 // Each member watches those who watch it: the two before and after it, or all if they
 // are few.
 func TestWatched(t *testing.T) {
+	sorted := func(ids []ID) []ID { return slices.Sorted(slices.Values(ids)) }
 	synctest.Test(t, func(t *testing.T) {
 		for n := 1; n <= 12; n++ {
 			by := make(map[ID][]ID)
@@ -66,15 +67,13 @@ func TestWatched(t *testing.T) {
 				for _, id := range watched {
 					by[id] = append(by[id], k.ep.Self.ID)
 				}
-				slices.Sort(watched)
-				if self == n-1 && n > 5 && !slices.Equal(watched, []ID{"000", "001", k.view.Members[n-3].ID, k.view.Members[n-2].ID}) {
+				if self == n-1 && n > 5 && !slices.Equal(sorted(watched), []ID{"000", "001", k.view.Members[n-3].ID, k.view.Members[n-2].ID}) {
 					t.Errorf("the last of %d watches %v", n, watched)
 				}
 			}
 			for self := range n {
 				k := testKeeper(t, n, self)
-				watched := k.watched()
-				slices.Sort(watched)
+				watched := sorted(k.watched())
 				if !slices.Equal(watched, by[k.ep.Self.ID]) {
 					t.Errorf("member %d of %d watches %v and is watched by %v", self, n, watched, by[k.ep.Self.ID])
 				}
@@ -277,4 +276,32 @@ func TestGone(t *testing.T) {
 	if (failed{"a", fmt.Errorf("refused: %w", ErrGone)}).gone() != true || (failed{"a", errors.New("timeout")}).gone() {
 		t.Error("wrong about who is gone")
 	}
+}
+
+// In a large group a member greets a few others, by which all are connected.
+func TestGreetsFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {
+			k := testKeeper(t, n, 0)
+			k.first[0], k.ticks = 1, firstTicks+1
+			clear(k.peers)
+			w := k.ep.Network.(wall)
+			got := 0
+			k.greetAll()
+			for {
+				synctest.Wait()
+				select {
+				case <-w.sent:
+					got++
+					continue
+				default:
+				}
+				break
+			}
+			if got > most || got < min(n-1, most)/2 {
+				t.Errorf("a member of %d greets %d, at most %d", n, got, most)
+			}
+			k.out.stop()
+		}
+	})
 }

@@ -16,7 +16,7 @@ const (
 
 // author classifies the sender of a letter.
 func (k *keeper) author(id ID) author {
-	if k.peerOf(id) != nil {
+	if k.isMember(id) {
 		return ofView
 	}
 	return outsider

@@ -68,7 +68,7 @@ type Endpoint struct {
 var ErrGone = errors.New("nobody is there")
 
 // MaxControl is the longest control message, in bytes.
-const MaxControl = 1 << 20
+const MaxControl = 4 << 20
 
 // PeerEvent is something that happened on the control network.
 type PeerEvent struct {

@@ -35,8 +35,8 @@ type reply struct {
 	Members []Member `json:"members,omitempty"` // of the present view
 }
 
-// maxReply bounds an encoded reply, in bytes: one of 1,024 members with addresses.
-const maxReply = 4 << 20
+// maxReply bounds an encoded reply, in bytes: one of as many members with addresses as a view may have.
+const maxReply = 8 << 20
 
 // requestKind is the first byte of a request.
 type requestKind byte

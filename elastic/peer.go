@@ -29,6 +29,11 @@ func (p *peer) leaves(now time.Time) string {
 	return "asked"
 }
 
+// unremarkable reports whether nothing is known of the member that could not be learned anew.
+func (p *peer) unremarkable() bool {
+	return p.suspected == "" && !p.down && p.doubt == 0 && len(p.askers) == 0 && !p.beat.Leaving && p.blamed.IsZero()
+}
+
 // firstTicks is after how many ticks the lower rank of a pair connects to the higher one,
 // before the first view is agreed.
 const firstTicks = 100
@@ -38,40 +43,82 @@ const firstTicks = 100
 // per member stays the same.
 const watchReach = 2
 
-// watched returns the members that this one watches and that watch it.
+// watched returns the members that this one watches and that watch it. The caller must not
+// change them.
 func (k *keeper) watched() []ID {
-	n, self := len(k.view.Members), k.view.Rank(k.ep.Self.ID)
-	if self < 0 {
-		return nil
-	}
-	ids := make([]ID, 0, 2*watchReach)
-	for d := 1; d < n; d++ {
-		if d > watchReach {
-			d = max(d, n-watchReach) // from behind
+	if w := &k.around; w.epoch != k.view.Epoch {
+		*w = watching{epoch: k.view.Epoch}
+		for _, rank := range ranksAround(len(k.view.Members), k.view.Rank(k.ep.Self.ID), distances(watchReach)) {
+			w.ids = append(w.ids, k.view.Members[rank].ID)
 		}
-		ids = append(ids, k.view.Members[(self+d)%n].ID)
 	}
-	return ids
+	return k.around.ids
 }
 
-// peerOf returns what is known of a member, or nil.
-func (k *keeper) peerOf(id ID) *peer { return k.peers[id] }
+// watching is whom a member of a view watches.
+type watching struct {
+	epoch uint64 // of the view
+	ids   []ID   // in the order of the ring, from this member on
+}
+
+// distances returns 1 to most.
+func distances(most int) []int {
+	all := make([]int, most)
+	for i := range all {
+		all[i] = i + 1
+	}
+	return all
+}
+
+// ranksAround returns the ranks of a view of n members at some distances from one, which
+// rise, on the ring of ranks: in its order, from self on. There are none if self is negative.
+func ranksAround(n, self int, distances []int) []int {
+	var after, before []int
+	for _, d := range distances {
+		if self < 0 || 2*d > n {
+			break
+		}
+		if after = append(after, (self+d)%n); 2*d < n {
+			before = append(before, (self-d+n)%n)
+		}
+	}
+	slices.Reverse(before)
+	return append(after, before...)
+}
+
+// peerOf returns what is known of another member of the view; nil for anybody else. In a
+// large group nothing is known of most until they say something, so that what a member keeps
+// does not grow with the members.
+func (k *keeper) peerOf(id ID) *peer {
+	p := k.peers[id]
+	if p == nil && id != k.ep.Self.ID {
+		if rank := k.view.Rank(id); rank >= 0 {
+			p = &peer{detector: detector{silence: newSilence(time.Now())}, near: k.near(k.view.Members[rank])}
+			k.peers[id] = p
+		}
+	}
+	return p
+}
+
+// isMember reports whether an ID is that of another member of the view.
+func (k *keeper) isMember(id ID) bool {
+	return k.peers[id] != nil || id != k.ep.Self.ID && k.view.Rank(id) >= 0
+}
 
 // happened takes in an event of the control network.
 func (k *keeper) happened(e PeerEvent) {
-	p := k.peerOf(e.Peer)
 	switch e.Kind {
 	case PeerMessage:
 		k.letter(e.Peer, e.Data) // a beat may say that this member is not heard
-		if p = k.peerOf(e.Peer); p != nil {
+		if p := k.peers[e.Peer]; p != nil {
 			k.heard(e.Peer, p)
 		}
 	case PeerUp:
-		if p != nil {
+		if p := k.peers[e.Peer]; p != nil {
 			p.down = false
 		}
 	case PeerDown:
-		if p != nil {
+		if p := k.peerOf(e.Peer); p != nil {
 			p.down = true
 			k.beatTo(e.Peer, true) // connects again, or finds that nobody is there
 		}
@@ -124,10 +171,10 @@ func (k *keeper) trustAll(now time.Time) {
 	if len(k.returned) == 0 {
 		return
 	}
-	missing := slices.ContainsFunc(k.view.Members, func(m Member) bool {
-		p := k.peerOf(m.ID)
-		return p != nil && p.suspected != ""
-	})
+	missing := false
+	for _, p := range k.peers {
+		missing = missing || p.suspected != ""
+	}
 	if missing && now.Before(k.regrouped) {
 		return
 	}
@@ -258,14 +305,31 @@ func (k *keeper) beatThose(wanted func(*peer) bool) {
 // the same. Of two members the higher rank connects, as it does for data; the lower one does
 // so later, where connections may be possible in its direction only.
 func (k *keeper) greetAll() {
-	self := k.view.Rank(k.ep.Self.ID)
-	for rank, m := range k.view.Members {
+	n, self := len(k.view.Members), k.view.Rank(k.ep.Self.ID)
+	for _, rank := range ranksAround(n, self, greeted(n)) {
+		m := k.view.Members[rank]
 		p := k.peers[m.ID]
-		if rank == self || p.near || p.spoke || rank > self && k.ticks <= firstTicks {
+		if k.near(m) || p != nil && p.spoke || rank > self && k.ticks <= firstTicks {
 			continue
 		}
 		k.beatTo(m.ID, true)
 	}
+}
+
+// greetedAll is up to how many members each greets all others.
+const greetedAll = 64
+
+// greeted returns the distances on the ring of ranks of those that a member of n greets. In
+// a large group these are 1, 2, 4, 8 and so on: that connects all, so where one was told
+// another first view somebody notices.
+func greeted(n int) (all []int) {
+	if n <= greetedAll {
+		return distances(n / 2)
+	}
+	for d := 1; d <= n/2; d *= 2 {
+		all = append(all, d)
+	}
+	return all
 }
 
 // beatTo sends a beat.

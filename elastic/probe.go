@@ -24,7 +24,7 @@ func (k *keeper) askFor(id ID, p *peer) {
 // watches, and hears, the next to it in rank order.
 func (k *keeper) helpersFor(id ID) []ID {
 	n, at := len(k.view.Members), k.view.Rank(id)
-	ids := slices.DeleteFunc(k.watched(), func(h ID) bool { return h == id || !k.hears(h) })
+	ids := slices.DeleteFunc(slices.Clone(k.watched()), func(h ID) bool { return h == id || !k.hears(h) })
 	distance := func(h ID) int {
 		d := (k.view.Rank(h) - at + n) % n
 		return min(d, n-d)
@@ -35,7 +35,7 @@ func (k *keeper) helpersFor(id ID) []ID {
 
 // hears reports whether a member owes this one no word.
 func (k *keeper) hears(id ID) bool {
-	p := k.peerOf(id)
+	p := k.peers[id]
 	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
 }
 

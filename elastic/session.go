@@ -164,9 +164,9 @@ func (k *keeper) reportAbsent(v View) {
 	var who []string
 	phase := "not in the session"
 	for _, m := range v.Members {
-		p := k.peerOf(m.ID)
+		p := k.peers[m.ID]
 		if p == nil || p.beat.Entered >= v.Epoch {
-			continue
+			continue // itself, or of a large group one of which nothing is known
 		}
 		who = append(who, m.ID.Short())
 		if p.beat.Busy != "" {

@@ -30,7 +30,7 @@ func (s *soleness) heard(k *keeper) {
 		return
 	}
 	for _, m := range k.view.Members {
-		if m.ID != k.ep.Self.ID && (m.Launcher != k.ep.Self.Launcher || !k.peerOf(m.ID).beat.Sole) {
+		if m.ID != k.ep.Self.ID && (m.Launcher != k.ep.Self.Launcher || k.peers[m.ID] == nil || !k.peers[m.ID].beat.Sole) {
 			return
 		}
 	}
@@ -73,14 +73,18 @@ func (f *foreign) again(k *keeper) {
 	if f == nil {
 		return
 	}
-	waiting := false
 	for _, m := range k.view.Members {
 		if m.ID != k.ep.Self.ID && !f.noted[m.ID] {
-			waiting = true
 			k.out.send(m.ID, []byte{byte(letterForeign)})
 		}
 	}
-	if waiting {
+	f.goOn(k)
+}
+
+// goOn lets the peers in if all have acknowledged.
+func (f *foreign) goOn(k *keeper) {
+	missing := func(m Member) bool { return m.ID != k.ep.Self.ID && !f.noted[m.ID] }
+	if len(f.noted) < len(k.view.Members)-1 || slices.ContainsFunc(k.view.Members, missing) {
 		return
 	}
 	k.foreign = nil
@@ -94,6 +98,6 @@ func (f *foreign) again(k *keeper) {
 func (f *foreign) acknowledged(k *keeper, id ID) {
 	if f != nil && !f.noted[id] {
 		f.noted[id] = true
-		f.again(k)
+		f.goOn(k)
 	}
 }

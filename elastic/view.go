@@ -58,10 +58,21 @@ type View struct {
 	Reason  string   // start, join, leave, lost, kick, forced, vote, grant or renew; not part of Hash
 	Grants  []Grant  // by which peers join; not part of Hash
 	Barred  []ID     // were kicked; not part of Hash
+
+	ranks map[ID]int32 // of many members; nil for few
 }
+
+// lookedUp is from how many members on a view has a table of ranks.
+const lookedUp = 32
 
 // Rank returns the index of id, or -1.
 func (v View) Rank(id ID) int {
+	if v.ranks != nil {
+		if rank, ok := v.ranks[id]; ok {
+			return int(rank)
+		}
+		return -1
+	}
 	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
@@ -105,6 +116,37 @@ func number(members []Member, key func(m Member, rank int) string) []int {
 		out[rank] = numbers[k]
 	}
 	return out
+}
+
+// lookUp gives a view of many members its table.
+func (v *View) lookUp() {
+	if len(v.Members) < lookedUp {
+		return
+	}
+	v.ranks = make(map[ID]int32, len(v.Members))
+	for i, m := range v.Members {
+		v.ranks[m.ID] = int32(i)
+	}
+}
+
+// changes returns the members of v that are not in o, and those of o that are not in v.
+// Those in both stand in the same order.
+func (v View) changes(o View) (came, gone []Member) {
+	next := 0
+	for _, m := range o.Members {
+		switch {
+		case next < len(v.Members) && v.Members[next].ID == m.ID:
+			next++
+		case v.Rank(m.ID) < 0:
+			gone = append(gone, m)
+		}
+	}
+	for _, m := range v.Members {
+		if o.Rank(m.ID) < 0 {
+			came = append(came, m)
+		}
+	}
+	return came, gone
 }
 
 // Hash is the view's lineage: it covers the epoch, the parent's hash, and the IDs of

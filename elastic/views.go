@@ -3,6 +3,7 @@ package elastic
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,14 +21,18 @@ func errFirst(id ID) error {
 // entered makes v the present view. Members are made known before anything is sent to
 // them; sessions that cannot go on are revoked; and the log is told what happened.
 func (k *keeper) entered(mv member.View) {
-	old, v := k.view, fromView(mv)
+	old := k.view
+	v := k.cfg.shared.view(mv, old)
+	came, left := v.changes(old)
 	k.view = v
 	// An address that cannot be read is the member's own mistake, and it will be seen as
 	// a member that cannot be reached.
-	_ = k.ep.Network.Introduce(v.Members)
-	k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
-	k.welcome(old, v)
-	gone := k.farewell(old, v)
+	_ = k.ep.Network.Introduce(came)
+	if _, nobody := k.cfg.Sink.(event.Discard); !nobody {
+		k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
+	}
+	k.welcome(came, old.Epoch > 0)
+	gone := k.farewell(left)
 	k.set(func(s *standing) {
 		s.phase, s.view = max(s.phase, inside), v
 		s.former = slices.Concat(gone, s.former)
@@ -45,31 +50,40 @@ func (k *keeper) entered(mv member.View) {
 const maxFormer = 32
 
 // welcome notes new members. One that has just come counts as heard now.
-func (k *keeper) welcome(old, v View) {
-	for _, m := range v.Members {
+func (k *keeper) welcome(came []Member, later bool) {
+	foreign := func(m Member) bool { return m.Launcher != k.ep.Self.Launcher }
+	if k.view.Epoch > 1 && slices.ContainsFunc(k.view.Members, foreign) {
+		k.sole.end(k)
+		k.sole.settled = true // it was let in only after all had been told
+	}
+	for _, m := range came {
 		if m.ID == k.ep.Self.ID {
 			continue
 		}
-		if m.Launcher != k.ep.Self.Launcher && v.Epoch > 1 {
-			k.sole.end(k)
-			k.sole.settled = true // it was let in only after all had been told
+		delete(k.approved, m.ID)
+		if len(k.view.Members) <= greetedAll {
+			k.peerOf(m.ID)
 		}
-		if k.peers[m.ID] == nil {
-			k.peers[m.ID] = &peer{detector: detector{silence: newSilence(time.Now())}, near: k.near(m)}
-			delete(k.approved, m.ID)
+		if later {
+			k.emit(k.view.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
 		}
-		if old.Epoch > 0 && old.Rank(m.ID) < 0 {
-			k.emit(v.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
-		}
+	}
+	watched := k.watched()
+	for _, id := range watched {
+		k.peerOf(id)
+	}
+	if len(k.view.Members) > greetedAll {
+		maps.DeleteFunc(k.peers, func(id ID, p *peer) bool { return p.unremarkable() && !slices.Contains(watched, id) })
 	}
 }
 
 // farewell forgets members that are gone, and returns those that were lost or kicked.
-func (k *keeper) farewell(old, v View) (lost []Member) {
-	for _, m := range old.Members {
-		p := k.peerOf(m.ID)
-		if p == nil || v.Rank(m.ID) >= 0 {
-			continue
+func (k *keeper) farewell(gone []Member) (lost []Member) {
+	v := k.view
+	for _, m := range gone {
+		p := k.peers[m.ID]
+		if p == nil {
+			p = &peer{detector: detector{silence: newSilence(time.Now())}} // nothing is known of it
 		}
 		delete(k.peers, m.ID)
 		if p.beat.Ended {

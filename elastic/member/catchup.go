@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -27,6 +28,19 @@ func (m *Machine) ask(id ID) {
 	}
 }
 
+// askWithin asks a member of the view what comes after it, as somebody else says that there
+// is something and does not prove it: long proofs are with few.
+func (m *Machine) askWithin() {
+	n := len(m.view.Members)
+	for i := range n - 1 {
+		to := m.view.Members[(m.rank+1+(int(m.tick)+i)%(n-1))%n].ID
+		if !m.own.suspects.has(to) && !m.own.dead.has(to) {
+			m.ask(to)
+			return
+		}
+	}
+}
+
 // receiveOutside goes on helping those who have not heard of the view that this one
 // is out of.
 func (m *Machine) receiveOutside(msg Message) {
@@ -46,7 +60,9 @@ func (m *Machine) sendChain(to ID, after Hash) {
 		return
 	}
 	msg := m.chain(after)
-	msg.To = to
+	if msg.To = to; m.history.index(after) >= m.history.since(m.cfg.Self.ID) {
+		msg.Changes = m.brief(msg.Changes) // who is in that view believes this member
+	}
 	m.send(msg)
 }
 
@@ -60,11 +76,27 @@ func (m *Machine) chain(after Hash) Message {
 // sendBase sends the whole history to a peer that has no view, or an unknown one. If
 // that does not fit into one message the present view must do.
 func (m *Machine) sendBase(to ID, key Key) {
-	base, changes := m.history.base, m.history.decisions(0)
+	base, changes := m.history.base, m.brief(m.history.decisions(0))
 	if fit := fitting(changes, MaxMessage-maxHead-len(appendView(nil, base))); len(fit) < len(changes) {
 		base, changes = m.view, nil
 	}
 	m.send(Message{Kind: Chain, To: to, Base: &base, Changes: changes, Key: key})
+}
+
+// brief returns decisions without proofs of more than Config.Direct votes, which are not told
+// to those who believe without: members of the view before, and newcomers. The member that
+// decided keeps them for others. Where views can be forced all keep them, as branches that
+// meet prove each step.
+func (m *Machine) brief(all []Decision) []Decision {
+	if m.forces() {
+		return all
+	}
+	for i := range all {
+		if len(all[i].Proof.Votes) > m.cfg.Direct {
+			all[i].Proof = Certificate{}
+		}
+	}
+	return all
 }
 
 // maxHead is more than the length of a Chain without view and changes.
@@ -88,7 +120,10 @@ func (m *Machine) follow(msg Message, t treatment) {
 	case b.known && !b.fork:
 		rest := b.rest
 		if t != believed {
-			rest, _ = m.provedPart(b.root, rest)
+			if rest, _ = m.provedPart(b.root, rest); len(rest) == 0 && len(b.rest) > 0 {
+				m.askWithin()
+				return
+			}
 		}
 		m.catchUp(rest)
 		m.send(Message{Kind: Status, To: msg.From})
@@ -113,19 +148,53 @@ func (m *Machine) catchUp(all []Decision) {
 }
 
 // beat tells one member after the other where this one is, so that one that missed
-// everything else still hears of it. It costs one message per member and Beat.
+// everything else still hears of it. It costs one message per member and Beat. In a group of
+// more than Config.Direct it tells those at distances of 1, 2, 4, 8 and so on to both sides on
+// the ring of ranks, so that the members with which it has contact are few.
 func (m *Machine) beat() {
 	if (m.tick+jitter(m.cfg.Self.ID, 0))%m.cfg.Beat != 0 {
 		return
 	}
 	m.proposer.stale = true // a vote may have become due
 	m.beats++
-	n := uint64(len(m.view.Members))
-	if n > 1 {
-		to := (uint64(m.rank) + 1 + m.beats%(n-1)) % n
-		m.send(Message{Kind: Status, To: m.view.Members[to].ID})
+	if len(m.view.Members) > 1 {
+		m.send(Message{Kind: Status, To: m.view.Members[m.beatRank()].ID})
+	}
+	if m.rank >= m.view.Voters {
+		m.show()
 	}
 	m.seekRivals()
+}
+
+// show shows a newcomer to a large group to those who are to propose that it gets a vote: the
+// first by turns with the others, as it may be stuck.
+func (m *Machine) show() {
+	if len(m.view.Members) <= m.cfg.Direct {
+		return // each is told of all others
+	}
+	if to := m.ahead(); len(to) > 0 {
+		at := m.own.shown % 2 * (1 + m.own.shown/2)
+		m.own.shown++
+		m.send(Message{Kind: Status, To: to[at%len(to)]})
+	}
+}
+
+// beatRank returns the rank of the member that is told next.
+func (m *Machine) beatRank() int {
+	n := len(m.view.Members)
+	if n <= m.cfg.Direct {
+		return (m.rank + 1 + int(m.beats%uint64(n-1))) % n
+	}
+	levels := uint64(bits.Len(uint(n / 2))) // distances up to a half of the ring
+	d := 1 << (m.beats / 2 % levels)
+	if m.beats%2 != 0 {
+		d = n - d
+	}
+	// In the place of one that cannot be reached the next one that can is told.
+	for tries := 1; tries < n && m.own.suspects.has(m.view.Members[(m.rank+d)%n].ID); tries++ {
+		d = 1 + d%(n-1)
+	}
+	return (m.rank + d) % n
 }
 
 // telling is what the member that decided a view owes the others.
@@ -185,9 +254,15 @@ func (m *Machine) sendOpen() {
 		}
 	}
 	slices.Sort(ranks)
-	m.sendAll(m.chain(t.before.hash), t.before, ranks)
+	msg := m.chain(t.before.hash)
+	msg.Changes = m.brief(msg.Changes)
+	m.sendAll(msg, t.before, ranks)
 	for _, id := range t.open {
-		if t.joined.has(id) {
+		switch {
+		case !t.joined.has(id):
+		case len(m.view.Members) > m.cfg.Direct:
+			m.send(Message{Kind: Status, To: id}) // it asks a contact for the long view, each another one
+		default:
 			m.sendBase(id, m.key())
 		}
 	}
@@ -253,6 +328,8 @@ func (m *Machine) receiveJoining(msg Message) {
 	case msg.Kind == Status && m.joiner.at == 0:
 		m.joiner.at = msg.Epoch
 		m.sendRequest(msg.From)
+	case msg.Kind == Status && msg.Epoch > m.joiner.at:
+		m.joiner.when = m.tick // it may be in that view
 	case msg.Kind == Fence:
 		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "has been a member already, or asked too long ago"})
 	case msg.Kind == Chain && msg.Base != nil:
@@ -279,6 +356,7 @@ func (m *Machine) adopt(msg Message) {
 	case v.Rank(m.cfg.Self.ID) >= 0:
 		m.history = h
 		m.enter(v)
+		m.show()
 	case in:
 		m.history, m.view = h, v
 		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was in and is out by %v", v)})

@@ -13,7 +13,7 @@ import (
 
 // MaxMessage is the longest encoded message in bytes. It equals elastic.MaxControl,
 // which this package is too low to import.
-const MaxMessage = 1 << 20
+const MaxMessage = 4 << 20
 
 const codecVersion = 4
 

@@ -114,7 +114,7 @@ func drawChain(t *rapid.T, m *Message) {
 		members := append([]Member{{ID: "\x00first"}}, drawMembers(t, 4, "members")...)
 		m.Base = &View{Epoch: 4, Parent: drawHash(t), Members: members, Voters: rapid.IntRange(1, len(members)).Draw(t, "voters"),
 			Reason: ForLost, Founder: "f", Grants: drawGrants(t), Barred: drawIDs(t, "barred")}
-		m.Base.hash = m.Base.contentHash()
+		m.Base.hash, m.Base.size = m.Base.contentHash()
 		m.Key = Key{rapid.Uint64().Draw(t, "stable"), "f", 3, drawID().Draw(t, "id")}
 	} else {
 		m.After = drawHash(t)
@@ -181,6 +181,11 @@ func TestChainsFit(t *testing.T) {
 	for i := range MaxMembers {
 		members = append(members, Member{ID: ID(fmt.Sprintf("%0*d", MaxID, i)), Info: info, By: key, Was: key})
 	}
+	if _, err := First(members, grants...); !errors.Is(err, ErrChange) {
+		t.Errorf("a view that fits into no message: %v", err)
+	}
+	// As many of the longest as there may be.
+	members = members[:(MaxView-spare)/len(appendMember(nil, members[0]))]
 	m, err := New(Config{Self: members[0], Grants: grants}, members)
 	if err != nil {
 		t.Fatal(err)

@@ -151,7 +151,8 @@ func (d *decoder) view() View {
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
 	v.Grants, v.Barred = d.grants(), list(d, MaxBarred, d.id)
-	v.hash, v.lookup = v.contentHash(), newLookup(v.Members)
+	v.hash, v.size = v.contentHash()
+	v.lookup = newLookup(v.Members)
 	if d.err == nil && (v.Epoch == 0 || v.Voters < 1 || v.Voters > len(v.Members) || v.Reason > ForGrant) {
 		d.fail(fmt.Errorf("view of epoch %d with %d members, %d voters, %v: %w",
 			v.Epoch, len(v.Members), v.Voters, v.Reason, ErrFormat))

@@ -74,8 +74,11 @@
 // proved, from a view in the log of the receiver on. A proof is a Certificate: acceptances
 // of one ballot, signed by the voters of the view before over the ballot and the hash of
 // the view after. Proposers collect them; they are kept in the log and go with every Chain,
-// 64 bytes per voter of a majority. Hashes are made from content by the receiver. Only
-// outsiders' certificates are verified, and the first that is wrong ends the work.
+// 64 bytes per voter of a majority. Those of more than Config.Direct votes stay with the member
+// that decided, but where views can be forced: members of the view before and newcomers
+// believe without, and who is told by another asks in its own view (catchup.go: askWithin).
+// Hashes are made from content by the receiver. Only outsiders' certificates are verified,
+// and the first that is wrong ends the work.
 //
 // An outsider's Chain that goes another way than the log fences this member only where
 // views can be forced (Config.Any, Sole), if each step from the common view is proved, the
@@ -129,7 +132,7 @@
 // sender's epoch and view. One that is behind is sent the changes it lacks, whatever it
 // said; one whose view is unknown is asked (catchup.go: receiveOther). So that
 // everybody is heard of, each sends one Status every Beat ticks, to one member after
-// the other.
+// the other, in a large group to those at some distances on the ring of ranks.
 //
 // I10, below a majority of voters the group stops, with two exceptions (quorum.go).
 //

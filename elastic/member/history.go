@@ -59,6 +59,20 @@ func (h *history) index(hash Hash) int {
 	return -1
 }
 
+// since returns how many changes after base a member came in; more than there are if it is not
+// in.
+func (h *history) since(id ID) int {
+	if h.base.Rank(id) >= 0 {
+		return 0
+	}
+	for i, e := range h.entries {
+		if slices.ContainsFunc(e.decision.Change.Join, func(m Member) bool { return m.ID == id }) {
+			return i + 1
+		}
+	}
+	return len(h.entries) + 1
+}
+
 // decisions returns those from the i-th on.
 func (h *history) decisions(i int) []Decision {
 	var all []Decision

@@ -35,6 +35,7 @@ type own struct {
 	sole     bool
 	joins    []Request // admitted here, not yet in a view
 	wishes   wishes
+	shown    int // how often this member has shown itself in this view, without a vote
 
 	version uint64 // of all this; the Seq of a report
 	told    uint64 // version sent last
@@ -54,7 +55,7 @@ func (o *own) enter(v View, h *history) {
 	o.joins = slices.DeleteFunc(o.joins, func(r Request) bool { return !h.fresh(v, r) || !v.letsIn(r.Member) })
 	o.wishes.settle(v)
 	o.any, o.renew = false, false
-	o.said = false
+	o.said, o.shown = false, 0
 }
 
 // heard is what a member has heard from the others in the present view, by rank.

@@ -197,6 +197,9 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	return ranks, others
 }
 
+// spare is more than grants and lengths may add to a view.
+const spare = 256 << 10
+
 // ledger adds to a change what is wanted of the ledger and can be had, and those who join.
 func (f facts) ledger(c *Change) (why []string) {
 	w := f.wishes
@@ -217,12 +220,14 @@ func (f facts) ledger(c *Change) (why []string) {
 			why = append(why, fmt.Sprintf("%s grants %s", g.Issuer, g.Key))
 		}
 	}
-	room := MaxMembers - len(f.view.Members)
+	room, bytes := MaxMembers-len(f.view.Members), MaxView-f.view.size-spare
 	for _, m := range f.joins {
 		try := *c
 		try.Join = append(slices.Clone(c.Join), m)
-		if len(c.Join) < room && can(try) {
+		size := len(appendMember(nil, m))
+		if len(c.Join) < room && size <= bytes && can(try) {
 			*c = try
+			bytes -= size
 			why = append(why, fmt.Sprintf("%s joins", m.ID))
 		}
 	}

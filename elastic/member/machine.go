@@ -29,7 +29,9 @@ type Config struct {
 	Beat     uint64 // between two Status messages; 10
 	Promote  uint64 // from the last joiner's first word to its vote; 20
 
-	Direct int // a message to at most so many members goes to each directly, else along a tree (Spread); 64
+	// Direct is how many members a group may have for each to deal with all others: beyond
+	// it messages go along trees (Spread), proofs and views to those who ask; 64.
+	Direct int
 	Fan    int // branches of a tree; 16
 }
 

@@ -70,7 +70,7 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 		t.Fatal(err)
 	}
 	own.Epoch = 1 << 40
-	own.hash = own.contentHash()
+	own.hash, own.size = own.contentHash()
 	same := own
 	same.hash = m.view.hash // not what the content says
 	high := Key{Stable: 1 << 60, Epoch: 1 << 40, ID: from}

@@ -128,6 +128,9 @@ func (m *Machine) pass(msg Message) {
 	switch {
 	case m.sender(s.Author) != ofView || s.Author == m.cfg.Self.ID:
 		return
+	case s.In != m.view.hash && m.history.index(s.In) < 0:
+		m.ask(msg.From) // who is nearer than the author
+		return
 	case s.In != m.view.hash:
 		m.receive(inner) // the ranks say nothing here; the author reaches the others in time
 		return
@@ -188,8 +191,10 @@ func (m *Machine) takeAnswers(s *Spread) {
 		return // of a view that is over
 	}
 	for _, a := range s.Answers {
+		// Votes that come after the decision: their authors are being told already.
+		late := a.Message.View != m.view.hash && a.Message.View == m.telling.before.hash
 		for _, rank := range a.Ranks {
-			if int(rank) < len(v.Members) {
+			if !late && int(rank) < len(v.Members) {
 				one := *a.Message
 				one.From, one.To = v.Members[rank].ID, m.cfg.Self.ID
 				m.receive(one)

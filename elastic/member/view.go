@@ -15,9 +15,11 @@ type Hash [sha256.Size]byte
 
 // The limits of what a view and a message may hold.
 const (
-	MaxMembers = 1024 // members of a view
-	MaxID      = 128  // bytes of an ID
-	MaxInfo    = 512  // bytes of a member's Info
+	MaxMembers = 16384 // members of a view
+	MaxID      = 128   // bytes of an ID
+	MaxInfo    = 512   // bytes of a member's Info
+	// MaxView is how long a view may be, encoded: a newcomer gets it in one message.
+	MaxView = MaxMessage - 64<<10
 )
 
 // ErrChange: a change that cannot follow the view it was applied to.
@@ -45,6 +47,7 @@ type View struct {
 	Barred []ID    // were kicked, and are never let in again
 
 	hash   Hash
+	size   int     // encoded
 	lookup *lookup // nil for few members
 	views  *Views  // where the next ones are kept, or nil
 }
@@ -98,8 +101,7 @@ func First(members []Member, grants ...Grant) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	v.hash = v.contentHash()
-	return v, nil
+	return v.sealed()
 }
 
 // Hash returns the view's lineage. It covers everything in the view and in those
@@ -149,8 +151,16 @@ func (v View) apply(c Change) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
-	next.hash = next.contentHash()
-	return next, nil
+	return next.sealed()
+}
+
+// sealed returns v with its hash, unless it is too long.
+func (v View) sealed() (View, error) {
+	v.hash, v.size = v.contentHash()
+	if v.size > MaxView {
+		return View{}, fmt.Errorf("member: epoch %d: %d members have %d bytes, at most %d: %w", v.Epoch, len(v.Members), v.size, MaxView, ErrChange)
+	}
+	return v, nil
 }
 
 // follow makes the view that follows v by c, but for its hash.
@@ -275,4 +285,9 @@ func lowest(members []Member) ID {
 
 // contentHash returns the hash of all that is in a view, the parent's hash among it. A
 // receiver makes it anew, so nobody gives a view the hash of another.
-func (v View) contentHash() Hash { return sha256.Sum256(appendView([]byte("elrun view "), v)) }
+func (v View) contentHash() (hash Hash, size int) {
+	text := appendView([]byte(hashed), v)
+	return sha256.Sum256(text), len(text) - len(hashed)
+}
+
+const hashed = "elrun view "

@@ -1,0 +1,266 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/event"
+)
+
+// crowd is a control network in memory for many members, in virtual time. The keepers, their
+// outboxes, letters and machines are those that elrun runs; there is no data plane.
+type crowd struct {
+	ports sync.Map // ID -> *port
+	rng   [64]struct {
+		sync.Mutex
+		*rand.Rand
+	}
+	loss    float64
+	letters atomic.Int64
+	bytes   atomic.Int64
+}
+
+// port is one member's place on a crowd.
+type port struct {
+	*crowd
+	id     ID
+	at     int
+	events chan PeerEvent
+	closed atomic.Bool
+	silent atomic.Bool  // its host is gone: nobody is told of that
+	bytes  atomic.Int64 // sent
+	peers  sync.Map     // whom it has sent to
+}
+
+func newCrowd(loss float64) *crowd {
+	c := &crowd{loss: loss}
+	for i := range c.rng {
+		c.rng[i].Rand = rand.New(rand.NewPCG(uint64(i), 1))
+	}
+	return c
+}
+
+// perLetter is what a letter takes on the wire beside its bytes: the length of a frame, an
+// acknowledgement, TLS, TCP and IP.
+const perLetter = 4 + 22 + 40
+
+// Send implements Network: letters take 0.2 to 2 ms, and some are lost.
+func (p *port) Send(_ context.Context, to ID, msg []byte) error {
+	if p.closed.Load() {
+		return errors.New("closed")
+	}
+	n := int64(len(msg) + perLetter)
+	p.letters.Add(1)
+	p.crowd.bytes.Add(n)
+	p.bytes.Add(n)
+	p.peers.Store(to, true)
+	found, ok := p.ports.Load(to)
+	if !ok {
+		return fmt.Errorf("%s: %w", to.Short(), ErrGone)
+	}
+	other := found.(*port)
+	lost, delay := p.luck()
+	switch {
+	case lost || other.silent.Load():
+		return nil
+	case other.closed.Load():
+		return fmt.Errorf("%s: %w", to.Short(), ErrGone)
+	}
+	time.AfterFunc(delay, func() { other.deliver(p.id, msg) })
+	return nil
+}
+
+// luck draws what becomes of a letter.
+func (p *port) luck() (lost bool, delay time.Duration) {
+	r := &p.rng[p.at%len(p.rng)]
+	r.Lock()
+	defer r.Unlock()
+	return r.Float64() < p.loss, 200*time.Microsecond + time.Duration(r.IntN(1800))*time.Microsecond
+}
+
+// deliver is the arrival of a letter.
+func (p *port) deliver(from ID, msg []byte) {
+	if p.closed.Load() {
+		return
+	}
+	select {
+	case p.events <- PeerEvent{Peer: from, Kind: PeerMessage, Data: msg}:
+	default: // as if it was lost
+	}
+}
+
+func (p *port) Events() <-chan PeerEvent { return p.events }
+func (p *port) Redial(ID)                {}
+func (p *port) Introduce([]Member) error { return nil }
+func (p *port) Request(context.Context, ID, []byte) (io.ReadCloser, error) {
+	return nil, errors.New("no requests here")
+}
+func (p *port) Serve(func(context.Context, ID, []byte, io.Writer) error) {}
+func (p *port) Connect(context.Context, View, int) (transport.Transport, error) {
+	return nil, errors.New("no data plane here")
+}
+
+// hashKeys are as long as those of ed25519, and fast.
+type hashKeys ID
+
+func (k hashKeys) Sign(text []byte) []byte {
+	h := fnv.New128a()
+	h.Write([]byte(k))
+	h.Write(text)
+	return append(h.Sum(nil), make([]byte, 48)...)
+}
+
+func (k hashKeys) Verify(id ID, text, signature []byte) bool {
+	return string(hashKeys(id).Sign(text)) == string(signature)
+}
+
+// swarm is a group of members on a crowd.
+type swarm struct {
+	*crowd
+	cfg     *Config
+	rng     *rand.Rand
+	next    int       // number of the next peer
+	keepers []*keeper // of members that live and stay, and of peers that join
+	leavers sync.WaitGroup
+}
+
+func newSwarm(n int) *swarm {
+	s := &swarm{crowd: newCrowd(0.001), rng: rand.New(rand.NewPCG(uint64(n), 1)),
+		cfg: &Config{shared: newShared(), Sink: event.Discard{}, MinPeers: 1}}
+	var first []Member
+	var ports []*port
+	for range n {
+		m := s.describe()
+		first, ports = append(first, m), append(ports, s.listen(m.ID)) // before the first is started: nobody is gone
+	}
+	for i, m := range first {
+		s.start(m, ports[i], first)
+	}
+	return s
+}
+
+// describe makes the next peer, described as long as a real one. There are eight on a host.
+func (s *swarm) describe() Member {
+	i := s.next
+	s.next++
+	host := i / 8
+	return Member{ID: ID(fmt.Sprintf("12D3KooW%036d%08d", 7*i, i)), Index: i % 8, Host: fmt.Sprintf("node-%04d", host),
+		Launcher: fmt.Sprintf("12D3KooW%044d", host), Process: fmt.Sprintf("%d/%d", 10000+i, 88000000+i),
+		Machine: fmt.Sprintf("%032d", host),
+		Addrs:   []string{fmt.Sprintf("/ip4/10.%d.%d.%d/tcp/%d", host>>16, host>>8&255, host&255, 30000+i%8)}}
+}
+
+// listen makes a place for a peer.
+func (s *swarm) listen(id ID) *port {
+	p := &port{crowd: s.crowd, id: id, at: s.next, events: make(chan PeerEvent, 1024)}
+	s.ports.Store(id, p)
+	return p
+}
+
+// start starts a member of the first view, or a peer that joins.
+func (s *swarm) start(self Member, p *port, first []Member) *keeper {
+	k, err := newKeeper(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, first, func(uint64, event.Body) {})
+	if err != nil {
+		panic(err)
+	}
+	s.keepers = append(s.keepers, k)
+	return k
+}
+
+// port returns a keeper's place on the crowd.
+func (k *keeper) port() *port { return k.ep.Network.(*port) }
+
+// take takes a member that the group has agreed on out of the list of those that stay.
+func (s *swarm) take() *keeper {
+	for {
+		i := s.rng.IntN(len(s.keepers))
+		if k := s.keepers[i]; k.in(func(s standing) bool { return s.phase == inside }) {
+			s.keepers = slices.Delete(s.keepers, i, i+1)
+			return k
+		}
+	}
+}
+
+// in reports whether something holds of a keeper's standing.
+func (k *keeper) in(holds func(standing) bool) bool {
+	s, _ := k.now()
+	return holds(s)
+}
+
+// await waits until something holds of a keeper's standing, and returns how long that took.
+func (k *keeper) await(holds func(standing) bool) time.Duration {
+	begun := time.Now()
+	for s, changed := k.now(); !holds(s) && s.phase != closed; s, changed = k.now() {
+		<-changed
+	}
+	return time.Since(begun)
+}
+
+// kill ends a member as SIGKILL does, or with silent as a loss of its host's power.
+func (s *swarm) kill(k *keeper, silent bool) {
+	k.port().silent.Store(silent)
+	k.port().closed.Store(true)
+	k.stop()
+}
+
+// leave lets a member leave. It stays for a while, to answer those that are behind.
+func (s *swarm) leave(k *keeper) {
+	k.leave(false)
+	s.leavers.Go(func() {
+		k.await(func(s standing) bool { return s.phase > inside })
+		<-time.After(time.Second)
+		s.kill(k, false)
+	})
+}
+
+// join starts a peer that asks four members to be let in, and again until it is.
+func (s *swarm) join() *keeper {
+	self := s.describe()
+	k := s.start(self, s.listen(self.ID), nil)
+	var contacts []*keeper
+	for len(contacts) < 4 {
+		if c := s.keepers[s.rng.IntN(len(s.keepers))]; c.in(func(s standing) bool { return s.phase == inside }) {
+			contacts = append(contacts, c)
+		}
+	}
+	s.leavers.Go(func() {
+		ctx, cancel := k.while(k.ctx, func(s standing) bool { return s.phase == outside })
+		defer cancel()
+		for ctx.Err() == nil {
+			var ids []ID
+			for _, c := range contacts {
+				c.approve(offer{Member: k.ep.Self}, Entry{})
+				ids = append(ids, c.ep.Self.ID)
+			}
+			if err := k.ask(ids); err != nil {
+				panic(err)
+			}
+			select {
+			case <-time.After(approvalTerm / 2):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return k
+}
+
+// close ends all.
+func (s *swarm) close() {
+	for _, k := range s.keepers {
+		k.port().closed.Store(true)
+		k.cancel()
+	}
+	for _, k := range s.keepers {
+		k.stop()
+	}
+	s.leavers.Wait()
+}

@@ -1,0 +1,221 @@
+package elastic
+
+import (
+	"flag"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic/member"
+)
+
+// flagged returns the value of a flag of TestMain.
+func flagged[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
+
+// A large group forms, and goes through churn: in a minute 1 % of the members come, and as many
+// go. The traffic of a member is bounded, nobody is put out who lives, and in the end all
+// agree. docs/scale.md is made of its log, by scripts/scale:
+//
+//	go test -count=1 -v -run GroupOfMany ./elastic -many=10000 -minutes=1
+func TestGroupOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testMany(t, flagged[int]("many"), time.Duration(flagged[float64]("minutes")*float64(time.Minute)))
+	})
+}
+
+func testMany(t *testing.T, n int, churn time.Duration) {
+	before := inUse()
+	s := newSwarm(n)
+	defer s.close()
+	begun := time.Now()
+	for !s.spoken() {
+		<-time.After(tickPeriod)
+	}
+	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
+	for _, k := range s.keepers {
+		k.do(k.agreed) // as a session does that all have entered
+	}
+	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
+	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
+		t.Errorf("a member of an idle group of %d sends to %d others, at most %d", n, idle.peers, most)
+	}
+	var d delays
+	busy := s.measure(t, n, "churn", func() { s.churn(n, churn, &d) })
+	for what, f := range map[string]figures{"idle": idle, "churn": busy} {
+		if f.letters > 60 || f.views == 0 && what == "churn" {
+			t.Errorf("%s: %.0f letters a member and second, %d views", what, f.letters, f.views)
+		}
+	}
+	for limit := time.Now().Add(time.Minute); !s.agreed(); {
+		if time.Now().After(limit) {
+			t.Fatalf("no agreement of %d", len(s.keepers))
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	d.log(t, n)
+	used := (inUse() - before) / int64(n)
+	view, encoded := s.viewBytes()
+	t.Logf("many phase=memory members=%d member_bytes=%d view_bytes=%d encoded=%d", n, used, view, encoded)
+}
+
+// spoken reports whether all have heard those that they watch.
+func (s *swarm) spoken() bool {
+	var missing atomic.Int64
+	for _, k := range s.keepers {
+		k.do(func() {
+			for _, id := range k.watched() {
+				if p := k.peerOf(id); !p.spoke && !p.near {
+					missing.Add(1)
+				}
+			}
+		})
+	}
+	synctest.Wait()
+	return missing.Load() == 0
+}
+
+// agreed reports whether all that live are in one view, with a vote, and nobody else is.
+func (s *swarm) agreed() bool {
+	first, _ := s.keepers[0].now()
+	return !slices.ContainsFunc(s.keepers, func(k *keeper) bool {
+		return !k.in(func(now standing) bool {
+			return now.phase == inside && now.view.Epoch == first.view.Epoch && len(now.view.Members) == len(s.keepers) && len(now.view.Voters) == len(s.keepers)
+		})
+	})
+}
+
+// churn lets members come and go, each kind at even intervals: of those that go a third each
+// leaves, is killed, and is on a host that loses its power.
+func (s *swarm) churn(n int, d time.Duration, out *delays) {
+	period := time.Duration(float64(time.Minute) / (float64(n) / 100))
+	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
+		gone, witness := s.take(), s.keepers[s.rng.IntN(len(s.keepers)/2)]
+		switch i % 3 {
+		case 0:
+			s.leave(gone)
+		case 1:
+			s.kill(gone, false)
+		case 2:
+			s.kill(gone, true)
+		}
+		out.waits.Go(func() {
+			out.add(&out.gone[i%3], witness.await(func(s standing) bool { return s.view.Rank(gone.ep.Self.ID) < 0 }))
+		})
+		k := s.join()
+		out.waits.Go(func() { out.add(&out.joined, k.await(func(s standing) bool { return s.phase == inside })) })
+		<-time.After(min(period, time.Until(end)))
+	}
+	out.waits.Wait()
+}
+
+// delays are how long it took until a newcomer was in, and until a member heard of the end of
+// another.
+type delays struct {
+	waits  sync.WaitGroup
+	mu     sync.Mutex
+	joined []time.Duration
+	gone   [3][]time.Duration
+}
+
+func (d *delays) add(to *[]time.Duration, one time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	*to = append(*to, one)
+}
+
+func (d *delays) log(t *testing.T, n int) {
+	for name, all := range map[string][]time.Duration{"join": d.joined, "leave": d.gone[0], "kill": d.gone[1], "power": d.gone[2]} {
+		if len(all) > 0 {
+			slices.Sort(all)
+			t.Logf("many phase=%s members=%d count=%d ms=%d most_ms=%d", name, n, len(all),
+				all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
+		}
+	}
+}
+
+// figures are the traffic of a phase.
+type figures struct {
+	letters, bytes float64 // a member and second
+	most           float64 // bytes a second of the member that sends the most
+	peers          int     // the most to which one member sends
+	views          uint64
+}
+
+// measure logs the traffic of a phase.
+func (s *swarm) measure(t *testing.T, n int, phase string, f func()) figures {
+	letters, bytes, begun := s.letters.Load(), s.bytes.Load(), time.Now()
+	before := make(map[*port]int64)
+	for _, k := range s.keepers {
+		before[k.port()] = k.port().bytes.Load()
+		k.port().peers.Clear()
+	}
+	first := s.epoch()
+	f()
+	seconds := time.Since(begun).Seconds()
+	out := figures{letters: float64(s.letters.Load()-letters) / seconds / float64(n), bytes: float64(s.bytes.Load()-bytes) / seconds / float64(n),
+		views: s.epoch() - first}
+	for p, was := range before {
+		out.most = max(out.most, float64(p.bytes.Load()-was)/seconds)
+		peers := 0
+		p.peers.Range(func(any, any) bool { peers++; return true })
+		out.peers = max(out.peers, peers)
+	}
+	t.Logf("many phase=%s members=%d letters=%.1f bytes=%.0f most=%.0f peers=%d views=%d seconds=%.1f", phase, n,
+		out.letters, out.bytes, out.most, out.peers, out.views, seconds)
+	return out
+}
+
+// epoch returns that of the latest view.
+func (s *swarm) epoch() (latest uint64) {
+	for _, k := range s.keepers {
+		now, _ := k.now()
+		latest = max(latest, now.view.Epoch)
+	}
+	return latest
+}
+
+// viewBytes returns how much memory a view takes in both its forms at a member that shares it
+// with nobody, as one in a process of its own, and how long it is for a newcomer.
+func (s *swarm) viewBytes() (own, encoded int64) {
+	now, _ := s.keepers[0].now()
+	before := inUse()
+	var all []member.Member
+	for _, m := range now.view.Members {
+		one, err := toMember(m)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, one)
+		encoded += int64(len(one.ID) + len(one.Info) + 5) // lengths, By and Was
+	}
+	v, err := member.First(all)
+	if err != nil {
+		panic(err)
+	}
+	all = nil
+	view := fromView(v, View{})
+	own = inUse() - before
+	runtime.KeepAlive(view)
+	runtime.KeepAlive(v)
+	return own, encoded
+}
+
+// inUse returns the bytes that are in use after a collection, with the stacks of goroutines.
+func inUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// logTwo returns the logarithm of n to base 2, rounded up.
+func logTwo(n int) (levels int) {
+	for m := 1; m < n; m *= 2 {
+		levels++
+	}
+	return levels
+}
