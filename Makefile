@@ -90,8 +90,8 @@ sim: ## membership in a simulated network, SEEDS=50000 of them
 balance-report: figures ## every balancing policy on every trace of speeds: docs/balancing.md
 	@bin/balance docs/balancing
 
-scale: ## what a change costs in groups of 10, 100 and 1,000: docs/membership-scale.svg
-	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs/membership-scale.svg
+scale: ## how cost grows with the members, to 10,000 in virtual time: docs/scale.md; takes half an hour
+	@CGO_ENABLED=0 $(GO) run ./scripts/scale docs
 
 model: ## the formal model of the view change; needs spin and a C compiler
 	@CC="$(CC)" elastic/member/model/check.sh

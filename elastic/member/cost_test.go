@@ -86,7 +86,7 @@ func TestScale(t *testing.T) {
 	if slices.Max(ticks) >= every {
 		t.Errorf("a join and a death took %d ticks or more", every)
 	}
-	t.Logf("scale members=%d ticks=%d messages=%d beats=%d", n, median(ticks), median(messages), median(beats))
+	t.Logf("machine phase=change members=%d ms=%d messages=%d beats=%d", n, median(ticks)*10, median(messages), median(beats))
 }
 
 // allKnow reports whether every living member has a view with one peer and without

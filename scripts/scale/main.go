@@ -1,30 +1,43 @@
-// Command scale measures what a change of membership costs in groups of 10, 100 and
-// 1,000 in the simulator, and plots it:
+// Command scale measures how the cost of a group grows with its members, in virtual time, and
+// plots it:
 //
-//	go run ./scripts/scale docs/membership-scale.svg
+//	go run ./scripts/scale docs            measures and draws
+//	go run ./scripts/scale --log FILE docs draws what an earlier run has kept there
 //
-// It runs TestScale of elastic/member, in which one member joins and another dies
-// every second.
+// It runs TestScale of elastic/member (machines alone, one member joins and another dies every
+// second), TestGroupOfMany of elastic (members with all but a data plane, 1 % come and go in a
+// minute), and TestManyMembers of testing/simnet (members that sum, with all that elrun has).
+// docs/scale.md tells what the figures mean.
 package main
 
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
+	"text/tabwriter"
 )
 
-// figure is what TestScale logs: medians over its rounds.
-type figure struct {
-	members  int
-	ticks    int // of 10 ms, until all know of both changes
-	messages int // of a round, beats apart
-	beats    int // of a second
+// runs are the commands that measure, each with the sizes of its groups.
+func runs() [][]string {
+	var all [][]string
+	for _, n := range []string{"10", "100", "1000"} {
+		all = append(all, []string{"-run=^TestScale$", "./elastic/member", "-scale=" + n})
+	}
+	for _, n := range []string{"30", "100", "200"} {
+		all = append(all, []string{"-run=^TestManyMembers$", "./testing/simnet", "-many=" + n})
+	}
+	for _, n := range []string{"100", "300", "1000", "3000", "10000"} {
+		all = append(all, []string{"-run=^TestGroupOfMany$", "./elastic", "-many=" + n, "-minutes=1"})
+	}
+	return all
 }
 
 func main() {
@@ -34,99 +47,121 @@ func main() {
 	}
 }
 
-// run measures, prints a table and writes the plot.
+// run measures, or reads what was measured, prints a table and writes the plots.
 func run(args []string, out io.Writer) error {
-	if len(args) != 1 {
-		return errors.New("usage: scale FILE.svg")
+	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
+	kept := flags.String("log", "", "what was measured: read, or written where there is no such file")
+	if err := flags.Parse(args); err != nil {
+		return err
 	}
-	var all []figure
-	for _, n := range []int{10, 100, 1000} {
-		f, err := measure(n)
+	if flags.NArg() != 1 {
+		return errors.New("usage: scale [--log FILE] DIRECTORY")
+	}
+	log, err := os.ReadFile(*kept)
+	if err != nil {
+		if log, err = measure(out); err != nil {
+			return err
+		}
+		if *kept != "" {
+			if err := os.WriteFile(*kept, log, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	all := parse(log)
+	table(out, all)
+	for name, panels := range plots() {
+		svg, err := draw(panels, all)
 		if err != nil {
 			return err
 		}
-		all = append(all, f)
-		fmt.Fprintf(out, "%5d members: %3d ms until all know, %6d messages (%.1f a member), %.1f beats a member and second\n",
-			f.members, f.ticks*10, f.messages, float64(f.messages)/float64(f.members), float64(f.beats)/float64(f.members))
-	}
-	return os.WriteFile(args[0], plot(all), 0o644)
-}
-
-// measure runs the test with n members.
-func measure(n int) (figure, error) {
-	cmd := exec.Command("go", "test", "-count=1", "-v", "-run=^TestScale$", "./elastic/member", "-scale="+strconv.Itoa(n))
-	log, err := cmd.CombinedOutput()
-	if err != nil {
-		return figure{}, fmt.Errorf("%v: %w\n%s", cmd.Args, err, log)
-	}
-	return parse(log)
-}
-
-// parse finds the line of the figures.
-func parse(log []byte) (figure, error) {
-	m := regexp.MustCompile(`scale members=(\d+) ticks=(\d+) messages=(\d+) beats=(\d+)`).FindSubmatch(log)
-	if m == nil {
-		return figure{}, fmt.Errorf("no figures in:\n%s", log)
-	}
-	var v [4]int
-	for i := range v {
-		n, err := strconv.Atoi(string(m[i+1]))
-		if err != nil {
-			return figure{}, err
+		if err := os.WriteFile(filepath.Join(flags.Arg(0), name), svg, 0o644); err != nil {
+			return err
 		}
-		v[i] = n
 	}
-	return figure{v[0], v[1], v[2], v[3]}, nil
+	return nil
 }
 
-// Size of the plot, and of the area in it.
-const (
-	width, height = 640, 300
-	left, top     = 70, 40
-	side, down    = 200, 200
-)
+// measure runs all and returns their logs.
+func measure(out io.Writer) ([]byte, error) {
+	var all []byte
+	for _, args := range runs() {
+		fmt.Fprintln(out, "go test", strings.Join(args, " "))
+		cmd := exec.Command("go", append([]string{"test", "-count=1", "-timeout=5h", "-v"}, args...)...)
+		log, err := cmd.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w\n%s", cmd.Args, err, log)
+		}
+		all = append(all, log...)
+	}
+	return all, nil
+}
 
-// plot draws two panels with logarithmic scales: time and messages over members.
-func plot(all []figure) []byte {
+// figure is a line of a log: what was measured of a phase of one group.
+type figure struct {
+	phase   string // of the suite: machine, many or full
+	members int
+	values  map[string]float64
+}
+
+// parse finds the lines of the figures, as "many phase=idle members=100 letters=38.0".
+func parse(log []byte) (all []figure) {
+	for _, m := range regexp.MustCompile(`go:\d+: (\w+ phase=\w+) members=(\d+) (.*)`).FindAllSubmatch(log, -1) {
+		f := figure{phase: strings.Replace(string(m[1]), " phase=", " ", 1), values: make(map[string]float64)}
+		f.members, _ = strconv.Atoi(string(m[2])) // digits
+		for _, field := range strings.Fields(string(m[3])) {
+			key, value, _ := strings.Cut(field, "=")
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				f.values[key] = v
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// table prints the figures.
+func table(out io.Writer, all []figure) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range all {
+		fmt.Fprintf(w, "%s\t%d", f.phase, f.members)
+		for _, key := range []string{"ms", "most_ms", "letters", "messages", "beats", "bytes", "most", "peers", "views", "member_bytes", "view_bytes", "encoded"} {
+			if v, ok := f.values[key]; ok {
+				fmt.Fprintf(w, "\t%s %.0f", key, v)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // as the printing before
+}
+
+// plots are the panels of each file.
+func plots() map[string][]panel {
+	return map[string][]panel{
+		"membership-scale.svg": {
+			{title: "ms until all know of a join and a death", curves: []curve{{"machine change", "ms", ""}}},
+			{title: "messages for both", curves: []curve{{"machine change", "messages", ""}}},
+		},
+		"scale.svg": {
+			{title: "ms until members know of a change", curves: []curve{{"many join", "ms", "join"}, {"many leave", "ms", "leave"}, {"many power", "ms", "host lost"}}},
+			{title: "control messages a member and second", curves: []curve{{"many idle", "letters", "idle"}, {"many churn", "letters", "churn"}}},
+			{title: "control bytes a member and second", curves: []curve{{"many idle", "bytes", "idle"}, {"many churn", "bytes", "churn"}, {"many churn", "most", "busiest"}}},
+			{title: "bytes of memory a member", curves: []curve{{"many memory", "member_bytes", "keeper"}, {"many memory", "view_bytes", "a view"}, {"full memory", "member_bytes", "with all streams"}}},
+		},
+	}
+}
+
+// draw makes the SVG of some panels.
+func draw(panels []panel, all []figure) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+		left+len(panels)*(side+gap), top+down+60)
 	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
-	panel(&b, left, "ms until all know of a join and a death", all, func(f figure) int { return f.ticks * 10 })
-	panel(&b, left+side+110, "messages for both", all, func(f figure) int { return f.messages })
+	for i, p := range panels {
+		if err := p.draw(&b, left+i*(side+gap), all); err != nil {
+			return nil, err
+		}
+	}
 	fmt.Fprintln(&b, "</svg>")
-	return b.Bytes()
-}
-
-// decades is how many powers of ten an axis has: from 10 to 100,000.
-const decades = 4
-
-// panel draws one curve at x.
-func panel(b *bytes.Buffer, x int, title string, all []figure, y func(figure) int) {
-	fmt.Fprintf(b, `<text x="%d" y="%d">%s</text>`+"\n", x, top-15, title)
-	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="black"/>`+"\n", x, top, side, down)
-	for i := 0; i <= decades; i++ {
-		h := top + down - i*down/decades
-		fmt.Fprintf(b, `<path d="M%d %dh%d" stroke="#ddd"/><text x="%d" y="%d" text-anchor="end">%d</text>`+"\n", x, h, side, x-5, h+4, power(i+1))
-	}
-	line := ""
-	for i, f := range all {
-		px := x + 20 + i*(side-40)/(len(all)-1)
-		py := top + down - int(float64(down)/decades*(log10(y(f))-1))
-		line += fmt.Sprintf("%s%d %d", map[bool]string{true: "M", false: "L"}[i == 0], px, py)
-		fmt.Fprintf(b, `<circle cx="%d" cy="%d" r="3"/><text x="%d" y="%d" text-anchor="middle">%d</text><text x="%d" y="%d" text-anchor="middle">%d</text>`+"\n",
-			px, py, px, py-8, y(f), px, top+down+16, f.members)
-	}
-	fmt.Fprintf(b, `<path d="%s" fill="none" stroke="black"/>`+"\n", line)
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle">members</text>`+"\n", x+side/2, top+down+36)
-}
-
-// log10 of a count; that of nothing is that of one.
-func log10(n int) float64 { return math.Log10(float64(max(n, 1))) }
-
-func power(n int) int {
-	p := 1
-	for range n {
-		p *= 10
-	}
-	return p
+	return b.Bytes(), nil
 }

@@ -3,6 +3,7 @@ package simnet_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,10 @@ import (
 	"github.com/elrun/elrun/testing/transporttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Int("many", 24, "members of the group of TestManyMembers")
+	goleak.VerifyTestMain(m)
+}
 
 // bench is a network under test with the members a, b, c, ... in rank order.
 type bench struct {
