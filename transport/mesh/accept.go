@@ -39,7 +39,23 @@ func (m *Mesh) acceptLine(k Kind, s Stream) {
 		_ = s.Reset()
 		return
 	}
-	a, parked, why := m.find(s.Peer(), g)
+	a := m.invite(s, s.Peer(), g)
+	if a == nil {
+		return
+	}
+	l, err := m.admit(a, g, int(k-Data), s)
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	a.put(int(g.Rank), l)
+	m.serve(a, l.lane)
+}
+
+// invite returns the attempt to which the hello g of a peer belongs, now or when that begins.
+// Without one it refuses the stream, or ends it.
+func (m *Mesh) invite(s Stream, from elastic.ID, g wire.Greeting) *attempt {
+	a, parked, why := m.find(from, g)
 	if parked != nil {
 		a = m.wait(parked)
 	}
@@ -48,11 +64,12 @@ func (m *Mesh) acceptLine(k Kind, s Stream) {
 		refuse(s, why)
 	case a == nil:
 		_ = s.Reset() // it may come again
-	case !m.belongs(a, g, s.Peer()):
+	case !m.belongs(a, g, from):
 		refuse(s, refused)
 	default:
-		m.admit(a, g, int(k-Data), s)
+		return a
 	}
+	return nil
 }
 
 // find returns the attempt that g belongs to; if there is none, g parked until there is
@@ -130,8 +147,9 @@ func (m *Mesh) belongs(a *attempt, g wire.Greeting, from elastic.ID) bool {
 		m.check(a, g, rank) == nil
 }
 
-// admit answers the hello and gives the stream to the attempt.
-func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) {
+// admit answers the hello on a new stream, and returns the link over the best one that both sides
+// want in its place.
+func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) (link, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, helloTime)
 	defer cancel()
 	err := setDeadline(s, time.Now().Add(helloTime))
@@ -140,15 +158,13 @@ func (m *Mesh) admit(a *attempt, g wire.Greeting, number int, s Stream) {
 	}
 	var l link
 	if err == nil {
-		l, err = upgrade(ctx, s, g, false)
+		l, err = upgrade(ctx, s, g, number, false)
 	}
 	if err == nil {
-		s = l.Stream
-		err = setDeadline(s, time.Time{})
+		err = setDeadline(l.raw, time.Time{})
 	}
-	if err != nil {
-		_ = s.Reset()
-		return
+	if err != nil && l.lane != nil {
+		_ = l.raw.Reset()
 	}
-	a.put(int(g.Rank), number, l)
+	return l, err
 }

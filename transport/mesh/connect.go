@@ -35,63 +35,53 @@ type attempt struct {
 
 	mu      sync.Mutex
 	streams [][streamsPerPair]link // by rank
+	asked   []*lane                // that are to be bound to the view
 	missing int
 	ended   bool
 	err     error
 	lastErr []error // by rank, of dials so far, for people
 
-	listening sync.WaitGroup // for what comes on urgent streams; added to before ended is set
+	dials sync.WaitGroup // added to before ended is set
+	turns chan struct{}  // a token for each stream that is being opened
 }
 
-// link is one of the two streams of a pair, and what is known of it.
+// link is one of the two lanes of a pair, and what is known of it in this view.
 type link struct {
-	Stream
-	early *early // its reader while the attempt goes on, if it is an urgent one
+	*lane
 	path  event.Path
 	wants Path     // of the other side
 	site  [32]byte // of the other side
 }
 
+// linkOver returns the link over a lane on which the other side has said g.
+func linkOver(l *lane, g wire.Greeting) link {
+	return link{lane: l, path: l.raw.Path(), wants: Path(g.Path), site: g.Site}
+}
+
 // end ends a link that no pair has.
 func (l *link) end(how func(Stream) error) {
-	_ = how(l.Stream)
-	if l.early != nil {
-		close(l.early.pair)
-	}
+	_ = how(l.raw)
+	close(l.pair)
 }
-
-// early reads the first frame of an urgent stream while other streams of the view are still
-// missing: a peer that has all of its own may have revoked the view already.
-type early struct {
-	frames *stream
-	pair   chan *pair // of one element: who reads on when the view begins; closed if it does not
-	first  urgentFrame
-}
-
-func newEarly(s Stream) *early { return &early{frames: newStream(s), pair: make(chan *pair, 1)} }
 
 // revokedTime is how long an attempt whose view was revoked may go on. Streams that come in a
 // moment are let come: a peer that has entered with this rank would blame it for the end of one.
 const revokedTime = time.Second
 
-// listen ends the attempt if the view is revoked, and otherwise gives what comes to the pair.
-func (a *attempt) listen(rank int, e *early) {
-	e.first = e.frames.nextUrgent()
-	if e.first.err == nil && e.first.Kind == wire.Revoke {
+// listen reads the first frame of an urgent lane while other streams of the view are still
+// missing: a peer that has all of its own may have revoked the view already, which ends the attempt.
+func (l *lane) listen(a *attempt) urgentFrame {
+	first := l.nextUrgent()
+	if first.err == nil && first.Kind == wire.Revoke {
 		timer := time.NewTimer(revokedTime)
 		defer timer.Stop()
 		select {
 		case <-a.over:
 		case <-timer.C:
 		}
-		a.revoke(transport.DecodeCause(rank, e.first.body))
+		a.revoke(transport.DecodeCause(a.view.Rank(l.peer), first.body))
 	}
-	p := <-e.pair
-	a.listening.Done()
-	if p != nil {
-		defer p.t.working.Done()
-		p.readUrgent(e.first)
-	}
+	return first
 }
 
 // Connect implements elastic.Network.
@@ -127,8 +117,9 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 		return nil, err
 	}
 	m.probeMissing(a)
-	var dials sync.WaitGroup
-	m.dialAll(ctx, a, &dials)
+	m.dialAll(a)
+	late := time.AfterFunc(bindTime, func() { m.dialLate(a) })
+	defer late.Stop()
 	select {
 	case <-a.over:
 	case <-ctx.Done():
@@ -137,13 +128,16 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 		a.fail(errClosed())
 	}
 	cancel() // ends the dials
-	dials.Wait()
+	for _, l := range a.asked {
+		m.lanes.withdraw(a, l, true)
+	}
+	a.dials.Wait()
 	m.leave(a)
 	if a.err != nil {
-		a.listening.Wait()
 		return nil, a.err
 	}
 	m.links.meet(v)
+	m.lanes.keep(v)
 	if viewer != nil {
 		viewer.Entered(v)
 	}
@@ -155,7 +149,8 @@ func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transpor
 func newAttempt(ctx context.Context, v elastic.View, self int) *attempt {
 	n := len(v.Members)
 	a := &attempt{ctx: ctx, view: v, hash: v.Hash(), self: self, over: make(chan struct{}),
-		streams: make([][streamsPerPair]link, n), missing: (n - 1) * streamsPerPair, lastErr: make([]error, n)}
+		streams: make([][streamsPerPair]link, n), missing: (n - 1) * streamsPerPair, lastErr: make([]error, n),
+		turns: make(chan struct{}, maxDials)}
 	if n == 1 {
 		a.ended = true
 		close(a.over)
@@ -208,38 +203,92 @@ func (m *Mesh) leave(a *attempt) {
 	}
 }
 
-// dialAll opens the streams to all lower ranks, in goroutines counted by dials. Higher
-// ranks open theirs to this one.
-func (m *Mesh) dialAll(ctx context.Context, a *attempt, dials *sync.WaitGroup) {
-	turns := make(chan struct{}, maxDials)
+// bindTime is how long an attempt waits for lanes that are in use in an earlier view, before it opens
+// new ones in their place.
+const bindTime = 100 * time.Millisecond
+
+// dialAll binds the lanes with all lower ranks to the view, and opens those that are missing. Higher
+// ranks do so with this one.
+func (m *Mesh) dialAll(a *attempt) {
 	for back := range a.self {
 		rank := a.self - 1 - back // the nearest first: else all would begin with rank 0
-		for number := range streamsPerPair {
-			dials.Go(func() {
-				select {
-				case turns <- struct{}{}:
-				case <-ctx.Done():
-					return
+		a.dials.Go(func() {
+			for number := range streamsPerPair {
+				l, rests := m.lanes.ask(a, rank, number)
+				switch {
+				case l == nil:
+					m.dialOne(a, rank, number)
+				case !a.expect(l):
+					m.lanes.withdraw(a, l, true)
+				case rests:
+					m.greet(a, l)
 				}
-				defer func() { <-turns }()
-				if err := m.dial(ctx, a, rank, number); err != nil && ctx.Err() == nil && m.life.Err() == nil {
-					a.fail(a.blameFor(rank, err))
-				}
-			})
+			}
+		})
+	}
+}
+
+// expect notes that a lane is to be bound to the view. It returns false if the attempt is over.
+func (a *attempt) expect(l *lane) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return false
+	}
+	a.asked = append(a.asked, l)
+	return true
+}
+
+// dialLate opens streams in place of lanes that are still in use.
+func (m *Mesh) dialLate(a *attempt) {
+	a.mu.Lock()
+	asked := slices.Clone(a.asked)
+	a.mu.Unlock()
+	for _, l := range asked {
+		if m.lanes.withdraw(a, l, false) {
+			m.dialOne(a, a.view.Rank(l.peer), l.number)
 		}
 	}
 }
 
+// dialOne opens a stream in a goroutine, unless the attempt is over.
+func (m *Mesh) dialOne(a *attempt, rank, number int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return
+	}
+	a.dials.Go(func() {
+		select {
+		case a.turns <- struct{}{}:
+		case <-a.ctx.Done():
+			return
+		}
+		defer func() { <-a.turns }()
+		if err := m.dial(a, rank, number); err != nil && a.ctx.Err() == nil && m.life.Err() == nil {
+			a.fail(a.blameFor(rank, err))
+		}
+	})
+}
+
 // dial opens one stream and exchanges hellos, again and again until it succeeds or
 // must give up.
-func (m *Mesh) dial(ctx context.Context, a *attempt, rank, number int) error {
-	return m.retry(ctx, func() error {
-		l, err := m.join(ctx, a, rank, number)
+func (m *Mesh) dial(a *attempt, rank, number int) error {
+	return m.retry(a.ctx, func() error {
+		l, err := m.join(a.ctx, a, rank, number)
 		if err != nil {
 			a.note(rank, err)
 			return err
 		}
-		a.put(rank, number, l)
+		if !m.begin() {
+			_ = l.raw.Reset()
+			return errClosed()
+		}
+		a.put(rank, l)
+		go func() {
+			defer m.working.Done()
+			m.serve(a, l.lane)
+		}()
 		return nil
 	})
 }
@@ -252,9 +301,9 @@ func (m *Mesh) join(ctx context.Context, a *attempt, rank, number int) (link, er
 		return link{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	l, err := m.shakeHands(ctx, s, a, rank)
+	l, err := m.shakeHands(ctx, s, a, rank, number)
 	if !stop() && err == nil {
-		_ = l.Reset()
+		_ = l.raw.Reset()
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -265,7 +314,7 @@ func (m *Mesh) join(ctx context.Context, a *attempt, rank, number int) (link, er
 }
 
 // shakeHands exchanges hellos, and finds a better way if there is one.
-func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank int) (link, error) {
+func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank, number int) (link, error) {
 	if err := sendHello(s, m.greeting(a)); err != nil {
 		return link{}, err
 	}
@@ -276,47 +325,40 @@ func (m *Mesh) shakeHands(ctx context.Context, s Stream, a *attempt, rank int) (
 	if err != nil {
 		return link{}, err
 	}
-	return upgrade(ctx, s, answer, true)
+	return upgrade(ctx, s, answer, number, true)
 }
 
 // upgrade returns the link over the best stream that both sides want in place of s, on which
 // the other side has said g.
-func upgrade(ctx context.Context, s Stream, g wire.Greeting, opener bool) (link, error) {
+func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener bool) (link, error) {
+	peer := s.Peer()
 	if u, ok := s.(Upgrader); ok {
 		var err error
 		if s, err = u.Upgrade(ctx, opener); err != nil {
 			return link{}, err
 		}
 	}
-	return link{Stream: s, path: s.Path(), wants: Path(g.Path), site: g.Site}, nil
+	return linkOver(newLane(s, peer, number), g), nil
 }
 
-// put adds a stream. One that comes again replaces the first, of which its opener has
+// put adds a lane. One that comes again replaces the first, of which its opener has
 // despaired; one that comes too late is reset.
-func (a *attempt) put(rank, number int, l link) {
-	if number == urgentStream {
-		l.early = newEarly(l.Stream)
-	}
-
+func (a *attempt) put(rank int, l link) {
 	a.mu.Lock()
-	old := a.streams[rank][number]
+	old := a.streams[rank][l.number]
 	late, last := a.ended, false
 	if late {
 		old = l
 	} else {
-		a.streams[rank][number] = l
-		if l.early != nil {
-			a.listening.Add(1)
-			go a.listen(rank, l.early)
-		}
-		if old.Stream == nil {
+		a.streams[rank][l.number] = l
+		if old.lane == nil {
 			a.missing--
 		}
 		last = a.missing == 0
 		a.ended = last
 	}
 	a.mu.Unlock()
-	if old.Stream != nil {
+	if old.lane != nil {
 		old.end(Stream.Reset)
 	}
 	if last {
@@ -335,8 +377,8 @@ func (a *attempt) revoke(cause error) {
 	a.finish(cause, func() {
 		told := transport.EncodeCause(a.self, cause)
 		for _, pair := range a.streams {
-			if e := pair[urgentStream].early; e != nil {
-				_ = e.frames.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
+			if l := pair[urgentStream]; l.lane != nil {
+				_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
 			}
 		}
 		a.end(Stream.Close)
@@ -360,7 +402,7 @@ func (a *attempt) finish(err error, end func()) {
 func (a *attempt) end(how func(Stream) error) {
 	for _, pair := range a.streams {
 		for _, l := range pair {
-			if l.Stream != nil {
+			if l.lane != nil {
 				l.end(how)
 			}
 		}
@@ -383,7 +425,7 @@ func (a *attempt) blame(cause error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for rank, pair := range a.streams {
-		if rank == a.self || pair[dataStream].Stream != nil && pair[urgentStream].Stream != nil {
+		if rank == a.self || pair[dataStream].lane != nil && pair[urgentStream].lane != nil {
 			continue
 		}
 		why := errors.New("did not connect in time")

@@ -20,7 +20,7 @@ func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	for rank := 1; rank < 3; rank++ {
 		var near net.Conn
 		near, far[rank] = net.Pipe()
-		a.put(rank, urgentStream, link{Stream: piped{near}})
+		put(a, rank, urgentStream, piped{near})
 	}
 	return a, far
 }
@@ -54,7 +54,6 @@ func TestRevokedWhileEntering(t *testing.T) {
 		}()
 		cause := transport.DecodeCause(2, <-told)
 		<-a.over
-		a.listening.Wait()
 		for _, err := range []error{a.err, cause} {
 			var abort *transport.AbortError
 			if !errors.As(err, &abort) || abort.Rank != 1 || abort.Cause != "enough" {
@@ -77,7 +76,7 @@ func TestRevokedAndComplete(t *testing.T) {
 		for rank := 1; rank < 3; rank++ {
 			near, other := net.Pipe()
 			defer other.Close()
-			a.put(rank, dataStream, link{Stream: piped{near}})
+			put(a, rank, dataStream, piped{near})
 		}
 		<-a.over
 		if a.err != nil {

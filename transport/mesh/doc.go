@@ -15,8 +15,8 @@
 //
 // # Streams of a pair
 //
-// The higher rank opens both streams of a pair; each begins with a hello in both
-// directions that must agree on job, epoch, lineage and rank.
+// A pair has two streams. The higher rank of a view binds them to it, or opens them, by a hello, which the
+// other answers; both must agree on job, epoch, lineage and rank.
 //
 //   - The data stream carries messages, signals, probes and bye. A signal must not overtake
 //     an earlier message, and bye says that all messages came before it: so they share
@@ -29,8 +29,12 @@
 // whose files travel over their Unix sockets (share.go); these go on to carry messages. Of a
 // death the memory itself tells first (shm.Vigil), some milliseconds before the streams end.
 //
-// A rank that is revoked writes the cause on every urgent stream and resets its data
-// streams, in this order. A rank that sees a data stream break therefore waits a moment
+// Each side ends a view on each stream by a last frame, Bye or End. When both have, the stream rests, and
+// the next frame on it is the hello of a later view (lane.go).
+//
+// A rank that is revoked writes the cause on every urgent stream and ends its data streams, in
+// this order: by End, or by a reset where it is in the middle of a message, so that buffers are free at
+// once. A rank that sees a data stream end without a bye therefore waits a moment
 // for the urgent stream to tell why; only if that ends too, as with the death of the
 // peer's process, or says nothing, is the peer itself blamed. Where memory is shared a rank
 // that is revoked ends its vigil before all that, so whose death is told of was not revoked,

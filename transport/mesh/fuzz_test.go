@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/internal/wire"
@@ -31,6 +32,7 @@ func (c canned) Read(b []byte) (int, error)     { return c.Reader.Read(b) }
 func (canned) Write(b []byte) (int, error)      { return len(b), nil }
 func (canned) Close() error                     { return nil }
 func (canned) Reset() error                     { return nil }
+func (canned) Path() event.Path                 { return event.Path{} }
 func (canned) SetWriteDeadline(time.Time) error { return nil }
 
 // Whatever a member writes on its streams, the transport ends with an error or not at

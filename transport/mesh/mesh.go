@@ -64,6 +64,7 @@ type Mesh struct {
 	id      elastic.ID
 	carrier Carrier
 	links   *links
+	lanes   *lanes
 	desk    *desk
 	arenas  *arenas     // of this host's processes
 	begun   atomic.Bool // it has been in a session
@@ -85,7 +86,7 @@ type Mesh struct {
 // New begins to take the streams of a carrier, which the Mesh owns from now on.
 func New(c Carrier, cfg Config) *Mesh {
 	m := &Mesh{
-		cfg: cfg, id: c.ID(), carrier: c, desk: newDesk(), arenas: newArenas(), done: make(chan struct{}),
+		cfg: cfg, id: c.ID(), carrier: c, lanes: newLanes(), desk: newDesk(), arenas: newArenas(), done: make(chan struct{}),
 		controls: make(map[elastic.ID][]*controlStream),
 		opening:  make(map[elastic.ID]chan struct{}),
 		attempts: make(map[[32]byte]*attempt),
@@ -145,6 +146,7 @@ func (m *Mesh) Close() error {
 	close(m.done)
 	m.end()
 	m.links.stop()
+	m.lanes.close()
 	err := m.carrier.Close()
 	m.working.Wait()
 	return errors.Join(err, m.arenas.close())

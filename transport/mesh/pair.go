@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,19 +50,28 @@ type pair struct {
 	probes       chan int // lengths
 	gauge        mailbox.Gauge
 
+	writing atomic.Bool // a message or signal is being written
+	filling sync.Mutex  // held while a message is read into the mailbox
+
 	left     chan struct{} // closed when the peer has said bye
 	told     chan struct{} // closed when the urgent stream has ended
 	settled  chan struct{} // closed when the peer needs nothing more of this rank
 	settling sync.Once
+
+	// Whether this side has ended the view in good order on its data stream and on the urgent one. Each has
+	// an element when finish is done.
+	dataOver, urgentOver chan bool
+	silent               bool // nothing is written on the urgent stream any more; its writer's
 }
 
 // newPair takes over the streams to one rank; its goroutines are for newTransport to start.
 func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
-		path: s[dataStream].path, data: newStream(s[dataStream].Stream), urgent: s[urgentStream].early.frames,
+		path: s[dataStream].path, data: s[dataStream].stream, urgent: s[urgentStream].stream,
 		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
 		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
+		dataOver: make(chan bool, 1), urgentOver: make(chan bool, 1),
 	}
 }
 
@@ -130,7 +140,7 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 		e.Call.Append(h.Call[:0])
 		err = p.writeUntil(ctx, &h, buf)
 	}
-	p.data.writers.leave(turn)
+	p.leave(turn)
 	if err != nil {
 		return p.verdict(err)
 	}
@@ -143,10 +153,12 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
 	var err error
 	select {
 	case <-at.turn:
-		if err = p.t.box.Cause(); err != nil {
+		if err = p.over(); err != nil {
 			p.data.writers.leave(at)
+			return nil, err
 		}
-		return at, err
+		p.writing.Store(true)
+		return at, nil
 	case <-ctx.Done():
 		err = mailbox.Cancelled(ctx, p.t.self, fmt.Sprintf("send to rank %d", p.rank))
 	case <-p.t.box.Failed():
@@ -156,6 +168,22 @@ func (p *pair) takeTurn(ctx context.Context, priority int32) (*place, error) {
 	}
 	p.data.writers.quit(at)
 	return nil, err
+}
+
+// leave gives up the place of takeTurn.
+func (p *pair) leave(at *place) {
+	p.writing.Store(false)
+	p.data.writers.leave(at)
+}
+
+// over returns why nothing is to be written any more, or nil.
+func (p *pair) over() error {
+	select {
+	case <-p.left:
+		return p.lost("closed")
+	default:
+		return p.t.box.Cause()
+	}
 }
 
 // writeUntil writes a frame; the end of ctx revokes, which ends the writing.
@@ -188,35 +216,46 @@ func (p *pair) writeSignals() {
 			return
 		}
 		err = p.data.write(&h, payload)
-		p.data.writers.leave(turn)
+		p.leave(turn)
 		if err != nil {
 			return // the reader finds out why
 		}
 	}
 }
 
-// readData fills the mailbox until the peer says bye or the stream breaks. After a
-// failure of the mailbox it reads on and throws away, as what comes may be a bye.
-func (p *pair) readData() {
-	err := p.readFrames()
-	if err != nil {
+// readData fills the mailbox until the peer ends the view on the data stream, or that breaks.
+// After a failure of the mailbox it reads on and throws away. It reports whether both sides have ended in
+// good order.
+func (p *pair) readData() bool {
+	last, err := p.readFrames()
+	switch {
+	case err != nil:
 		// Of no effect if this rank has been revoked or closed. The urgent stream settles
 		// the pair: the peer may still need the cause that is on its way there.
 		p.t.Revoke(p.verdict(err))
-		return
+		return false
+	case last == wire.End:
+		p.t.Revoke(p.verdict(io.EOF)) // nor has this
+	default:
+		p.takeBye()
 	}
+	return <-p.dataOver
+}
+
+// takeBye takes in that the peer has closed.
+func (p *pair) takeBye() {
 	p.t.box.End(p.rank, p.lost("closed"))
 	close(p.left)
 	p.settle()
 	p.writeUrgent(wire.Header{Kind: wire.Ack}, nil)
-	if p.t.box.Cause() == nil {
-		// What is still being sent to the peer will not be read: end the Sends.
+	if p.t.box.Cause() == nil && p.writing.Load() {
+		// What is still being sent to the peer will not be read: end the Send.
 		_ = p.data.raw.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 
-// readFrames returns nil after a bye.
-func (p *pair) readFrames() error {
+// readFrames returns the frame by which the peer ends, Bye or End.
+func (p *pair) readFrames() (wire.Kind, error) {
 	var signal [transport.MaxSignal]byte
 	for {
 		_ = p.t.box.WaitRoom(p.rank, nil, nil)
@@ -225,9 +264,9 @@ func (p *pair) readFrames() error {
 		case err == nil:
 		case errors.Is(err, wire.ErrMagic), errors.Is(err, wire.ErrVersion),
 			errors.Is(err, wire.ErrFormat), errors.Is(err, wire.ErrLimit):
-			return fmt.Errorf("%w: %w", errProtocol, err)
+			return 0, fmt.Errorf("%w: %w", errProtocol, err)
 		default:
-			return err
+			return 0, err
 		}
 		switch h.Kind {
 		case wire.Data:
@@ -242,13 +281,13 @@ func (p *pair) readFrames() error {
 		case wire.Share:
 			// The first rank of the host had given its verdict before it came.
 			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
-		case wire.Bye:
-			return nil
+		case wire.Bye, wire.End:
+			return h.Kind, nil
 		default:
 			err = fmt.Errorf("%w: %v on the data stream", errProtocol, h.Kind)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
@@ -260,21 +299,33 @@ func (p *pair) readMessage(h wire.Header) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
-	m, err := p.t.box.Accept(p.rank, transport.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
-	if err != nil {
+	taken, err := p.fill(transport.Envelope{Comm: h.Comm, Seq: h.Seq, Call: call}, int(h.Length))
+	switch {
+	case !taken:
 		_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
-		return err
+	case err == nil && h.Length >= turnFrom:
+		runtime.Gosched()
+	}
+	return err
+}
+
+// fill reads the payload of a message into the mailbox, which takes none when it has failed.
+func (p *pair) fill(e transport.Envelope, size int) (taken bool, err error) {
+	if err := p.t.box.Cause(); err != nil {
+		return false, err
+	}
+	p.filling.Lock()
+	defer p.filling.Unlock()
+	m, err := p.t.box.Accept(p.rank, e, size)
+	if err != nil {
+		return false, err
 	}
 	if err := p.gauge.Fill(p.data.in, m.Buf); err != nil {
 		m.Abort()
-		return err
+		return true, err
 	}
-	long := len(m.Buf) >= turnFrom // from Done on m is not this goroutine's
 	m.Done()
-	if long {
-		runtime.Gosched()
-	}
-	return nil
+	return true, nil
 }
 
 // turnFrom is how long a message is, in bytes, after which the reader lets others have their
@@ -283,16 +334,18 @@ func (p *pair) readMessage(h wire.Header) error {
 // it would be copied.
 const turnFrom = 64 << 10
 
-// readUrgent takes in revocations and answers to bye or revocation until the stream
-// ends. first is what came first.
-func (p *pair) readUrgent(first urgentFrame) {
-	defer close(p.told)
-	defer p.settle()
-	// A paused reader of the data stream must see that this has ended, too.
-	defer p.t.box.Unbound(p.rank)
-	for f := first; f.err == nil && p.takeUrgent(f); {
+// readUrgent takes in revocations and answers to bye or revocation until the stream or the view on it
+// ends. first is what came first. It reports whether both sides have ended in good order.
+func (p *pair) readUrgent(first urgentFrame) bool {
+	f := first
+	for f.err == nil && f.Kind != wire.End && p.takeUrgent(f) {
 		f = p.urgent.nextUrgent()
 	}
+	// A paused reader of the data stream must see that this has ended, too.
+	p.t.box.Unbound(p.rank)
+	p.settle()
+	close(p.told)
+	return f.err == nil && f.Kind == wire.End && <-p.urgentOver
 }
 
 // takeUrgent takes in a frame, and returns false if it is none that belongs there. A bye
@@ -313,89 +366,4 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 		return false
 	}
 	return true
-}
-
-// finish ends the pair: it waits for the mailbox to fail, tells the peer, and at Close
-// waits until the peer has what it needs.
-func (p *pair) finish() {
-	select {
-	case <-p.t.box.Failed():
-	case <-p.t.host:
-		p.sever() // and the reader makes the mailbox fail
-		<-p.t.box.Failed()
-	}
-	cause := p.t.box.Cause()
-	if cause != p.t.ended {
-		p.passOn(cause)
-	}
-	select {
-	case <-p.t.closing:
-	case <-p.t.host: // nobody is told anything any more
-	}
-	timer := time.NewTimer(closeTime)
-	defer timer.Stop()
-	if cause == p.t.ended {
-		p.sayBye()
-	}
-	select {
-	case <-p.settled:
-	case <-timer.C:
-	}
-	// What is written arrives before the end of the streams.
-	_ = p.data.raw.Close()
-	_ = p.urgent.raw.Close()
-}
-
-// sayBye ends the data stream in good order. The announcement on the urgent stream makes
-// the peer read on, so that what is being written does get through; if it does not, the
-// peer lacks half a message and is revoked.
-func (p *pair) sayBye() {
-	select {
-	case <-p.left:
-		return
-	default:
-	}
-	p.writeUrgent(wire.Header{Kind: wire.Bye}, nil)
-	timer := time.NewTimer(turnTime)
-	defer timer.Stop()
-	at := p.data.writers.join(0)
-	select {
-	case <-p.left:
-		p.data.writers.quit(at)
-		return
-	case <-at.turn:
-		defer p.data.writers.leave(at)
-	case <-timer.C:
-		p.data.writers.quit(at)
-		p.passOn(&transport.PeerError{Rank: p.t.self, Peer: p.t.name, Cause: "closed while sending"})
-		return
-	}
-	if p.data.writeWithin(closeTime, wire.Header{Kind: wire.Bye}, nil) != nil {
-		_ = p.data.raw.Reset()
-	}
-}
-
-// passOn tells the peer the cause of a revocation, then breaks the data stream, which
-// ends what this rank reads and writes on it.
-func (p *pair) passOn(cause error) {
-	select {
-	case <-p.t.host:
-		p.sever() // all connections end one by one, and those still open must not blame others
-		return
-	default:
-	}
-	p.writeUrgent(wire.Header{Kind: wire.Revoke}, transport.EncodeCause(p.t.self, cause))
-	_ = p.data.raw.Reset()
-}
-
-// sever ends the data stream along with the mesh, also where it has a connection of its own.
-func (p *pair) sever() { _ = p.data.raw.Reset() }
-
-// writeUrgent writes a frame on the urgent stream. There is no error to see to: a peer
-// that cannot be told sees the streams end.
-func (p *pair) writeUrgent(h wire.Header, payload []byte) {
-	at := p.urgent.writers.join(0)
-	<-at.turn
-	_ = p.urgent.writeWithin(urgentTime, h, payload)
-	p.urgent.writers.leave(at)
 }

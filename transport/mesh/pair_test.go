@@ -38,9 +38,16 @@ func pipedPair() (*Transport, [streamsPerPair]net.Conn) {
 func begunWith(data, urgent Stream) *Transport {
 	v := elastic.View{Members: []elastic.Member{{ID: "a"}, {ID: "b"}}}
 	a := newAttempt(context.Background(), v, 0)
-	a.put(1, dataStream, link{Stream: data})
-	a.put(1, urgentStream, link{Stream: urgent})
+	put(a, 1, dataStream, data)
+	put(a, 1, urgentStream, urgent)
 	return newTransport(make(chan struct{}), a, nil)
+}
+
+// put gives an attempt a stream with another rank, which is read until the view is over.
+func put(a *attempt, rank, number int, s Stream) {
+	l := newLane(s, a.view.Members[rank].ID, number)
+	a.put(rank, linkOver(l, wire.Greeting{}))
+	go l.follow(a)
 }
 
 // lateWord is what the other side does on its urgent stream some time after the data stream
@@ -188,3 +195,6 @@ func TestSendGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// dataHeader returns that of a message of n bytes.
+func dataHeader(n int) wire.Header { return wire.Header{Kind: wire.Data, Length: uint64(n)} }

@@ -118,7 +118,10 @@ func (m *Mesh) group(a *attempt) (*sharing, error) {
 			return nil, fmt.Errorf("rank %d does not want to share memory", rank)
 		}
 		s.ranks = append(s.ranks, rank)
-		c, _ := l.Stream.(line) // nil for this rank, too
+		var c line // nil for this rank, too
+		if l.lane != nil {
+			c, _ = l.raw.(line)
+		}
 		s.conns = append(s.conns, c)
 	}
 	switch n := len(s.ranks); {

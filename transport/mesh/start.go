@@ -25,7 +25,6 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 		m.begun.Store(true)
 		return newTransport(m.done, a, s), nil
 	}
-	defer a.listening.Wait()
 	if s != nil {
 		err = errors.Join(err, s.release())
 	}

@@ -28,6 +28,7 @@ type stream struct {
 	in      io.Reader // what comes in on raw
 	writers *queue
 	lead    []byte // the writer's
+	broken  error  // the writer's: why nothing can be written any more; nil if something can
 	head    [wire.HeaderSize]byte
 }
 
@@ -45,9 +46,16 @@ func newStream(raw Stream) *stream {
 	return s
 }
 
-// write writes a frame; it is the caller's turn. After an error the stream cannot be
-// written any more.
+// write writes a frame; it is the caller's turn. After an error, which may have left part of a
+// frame, the stream cannot be written any more.
 func (s *stream) write(h *wire.Header, payload []byte) error {
+	if s.broken == nil {
+		s.broken = s.writeFrame(h, payload)
+	}
+	return s.broken
+}
+
+func (s *stream) writeFrame(h *wire.Header, payload []byte) error {
 	h.Length = uint64(len(payload))
 	h.Encode((*[wire.HeaderSize]byte)(s.lead))
 	if s.two != nil {
@@ -85,6 +93,26 @@ func (s *stream) writeWithin(d time.Duration, h wire.Header, payload []byte) err
 		return err
 	}
 	return s.write(&h, payload)
+}
+
+// unbuffered reads a stream, and takes no more out of it than it is asked for: files may come along
+// with bytes that follow.
+type unbuffered struct{ *stream }
+
+// Read implements io.Reader.
+func (u unbuffered) Read(b []byte) (int, error) {
+	if u.buffered() > 0 {
+		return u.in.Read(b)
+	}
+	return u.raw.Read(b)
+}
+
+// buffered returns how many bytes were read and wait for who wants them.
+func (s *stream) buffered() int {
+	if b, ok := s.in.(*bufio.Reader); ok {
+		return b.Buffered()
+	}
+	return 0
 }
 
 // next reads a header.

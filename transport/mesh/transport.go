@@ -31,7 +31,7 @@ type Transport struct {
 
 	closing chan struct{} // closed by Close
 	once    sync.Once
-	working sync.WaitGroup // all goroutines
+	working sync.WaitGroup // all goroutines but the readers, which are those of the lanes
 }
 
 // newTransport takes over the streams of an attempt that succeeded, and the memory that is
@@ -64,9 +64,9 @@ func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
 		if p == nil {
 			continue
 		}
-		t.working.Add(1)
-		streams[p.rank][urgentStream].early.pair <- p // which is its reader
-		t.working.Go(p.readData)
+		for _, l := range streams[p.rank] {
+			l.pair <- p
+		}
 		t.working.Go(p.writeSignals)
 		t.working.Go(p.finish)
 	}

@@ -58,11 +58,14 @@ const (
 	Share
 	// Refuse answers a Hello that is not wanted; its payload says why.
 	Refuse
+	// End is the last frame of its sender in a view: what follows is a Hello for another one.
+	// It has no payload.
+	End
 )
 
 // String returns the name used in errors.
 func (k Kind) String() string {
-	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse"}
+	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse", "end"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -152,7 +155,7 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 
 // check refuses what no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
-	if h.Kind < Hello || h.Kind > Refuse {
+	if h.Kind < Hello || h.Kind > End {
 		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
 	}
 	if limit := MaxPayload(h.Kind); h.Length > limit {

@@ -1,0 +1,257 @@
+package mesh
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/transport/internal/wire"
+)
+
+// lane is a stream of frames with another process, for as long as both keep it. It is bound to
+// one view at a time: by a hello in both directions, which the frames of the view follow, in each
+// direction up to the one that ends them (Bye or End). When both sides have ended them it rests,
+// until one of them says hello for a later view. A lane that was left in the middle of a frame is
+// reset, and the next view that needs one opens another. One goroutine reads it all the time.
+type lane struct {
+	*stream
+	peer   elastic.ID
+	number int        // dataStream or urgentStream
+	pair   chan *pair // of one element: who has it in the present view; closed if that does not begin
+
+	// Guarded by the mu of lanes.
+	resting bool
+	asked   *attempt // wants it for the next view
+	rank    int      // of the peer there
+}
+
+// newLane returns the lane over a stream on which the hellos have been exchanged.
+func newLane(s Stream, peer elastic.ID, number int) *lane {
+	return &lane{stream: newStream(s), peer: peer, number: number, pair: make(chan *pair, 1)}
+}
+
+// lanes are those of a process, at most one of a number with each peer. Others that may exist for a
+// while are not used again.
+type lanes struct {
+	mu     sync.Mutex
+	closed bool
+	all    map[berth]*lane
+}
+
+// berth is the place of a lane.
+type berth struct {
+	peer   elastic.ID
+	number int
+}
+
+func newLanes() *lanes { return &lanes{all: make(map[berth]*lane)} }
+
+// add makes l the lane of its berth, in place of one that is not used any more.
+func (s *lanes) add(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := berth{l.peer, l.number}
+	if old := s.all[at]; old != nil {
+		s.discardLocked(old)
+	}
+	s.all[at] = l
+}
+
+// drop forgets a lane that has ended, and returns the attempt that has asked for it, if one has.
+func (s *lanes) drop(l *lane) (asked *attempt, rank int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := (berth{l.peer, l.number}); s.all[at] == l {
+		delete(s.all, at)
+	}
+	l.resting = false
+	asked, l.asked = l.asked, nil
+	return asked, l.rank
+}
+
+// discardLocked ends a lane that nobody wants any more: now, or when its view is over.
+func (s *lanes) discardLocked(l *lane) {
+	delete(s.all, berth{l.peer, l.number})
+	if l.resting {
+		_ = l.raw.Reset()
+	}
+}
+
+// keep ends the lanes with those who are not members of v.
+func (s *lanes) keep(v elastic.View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, l := range s.all {
+		if v.Rank(at.peer) < 0 {
+			s.discardLocked(l)
+		}
+	}
+}
+
+// close ends all that rest, and has others not rest any more.
+func (s *lanes) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, l := range s.all {
+		s.discardLocked(l)
+	}
+}
+
+// ask has a lane with a rank of a be bound to its view. If it rests the caller says hello on it; if it
+// is still in another view its reader does when that is over. It returns nil where there is none.
+func (s *lanes) ask(a *attempt, rank, number int) (l *lane, rests bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l = s.all[berth{a.view.Members[rank].ID, number}]
+	if l == nil || l.asked != nil {
+		return nil, false
+	}
+	l.asked, l.rank = a, rank
+	return l, l.resting
+}
+
+// withdraw takes back what a has asked of a lane, and reports whether it had come to nothing. A lane
+// on which hello was said is ended if the attempt is over.
+func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case l.asked != a:
+		return false
+	case !l.resting:
+		l.asked = nil
+		return true
+	case over:
+		_ = l.raw.Reset()
+	}
+	return false
+}
+
+// rest notes that the view of a lane is over, and returns the attempt that has asked for it. It returns
+// false if the lane is not used again.
+func (s *lanes) rest(l *lane) (asked *attempt, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.all[berth{l.peer, l.number}] != l {
+		return nil, false
+	}
+	l.resting = true
+	return l.asked, true
+}
+
+// wake notes that a hello has come on a lane that has rested, and returns the attempt that has asked
+// for it.
+func (s *lanes) wake(l *lane) (asked *attempt, rank int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.resting = false
+	asked, l.asked = l.asked, nil
+	return asked, l.rank
+}
+
+// serve reads a lane, which has been given to a, until it ends: one view after the other.
+func (m *Mesh) serve(a *attempt, l *lane) {
+	m.lanes.add(l)
+	for a != nil && l.follow(a) {
+		a = m.rest(l)
+	}
+	if asked, rank := m.lanes.drop(l); asked != nil {
+		m.dialOne(asked, rank, l.number)
+	}
+}
+
+// follow reads a lane while it is bound to the view of a. It returns false if the lane has ended, and
+// true if both sides have ended the view on it, so that it may be bound again.
+func (l *lane) follow(a *attempt) bool {
+	var first urgentFrame
+	if l.number == urgentStream {
+		first = l.listen(a)
+	}
+	p := <-l.pair
+	if p == nil {
+		return false // who closed it has ended the lane
+	}
+	whole := false
+	if l.number == urgentStream {
+		whole = p.readUrgent(first)
+	} else {
+		whole = p.readData()
+	}
+	if !whole {
+		_ = l.raw.Reset()
+	}
+	return whole
+}
+
+// rest waits until a lane is bound to another view, and gives it to the attempt to enter that. It
+// returns nil if the lane has ended.
+func (m *Mesh) rest(l *lane) *attempt {
+	asked, ok := m.lanes.rest(l)
+	if !ok || !lasts(l.raw.Path()) || l.raw.SetWriteDeadline(time.Time{}) != nil {
+		_ = l.raw.Close() // both sides have read all of it
+		return nil
+	}
+	if asked != nil {
+		m.greet(asked, l)
+	}
+	g, err := readHello(unbuffered{l.stream})
+	if err == nil && l.buffered() > 0 {
+		err = errProtocol // nothing may follow before it was answered
+	}
+	a, rank := m.lanes.wake(l)
+	switch {
+	case a != nil:
+		err = m.answered(a, rank, g, err)
+		if err != nil && !isFinal(err) {
+			m.dialOne(a, rank, l.number)
+		}
+	case err == nil:
+		if a = m.invite(l.raw, l.peer, g); a == nil {
+			return nil
+		}
+		rank = int(g.Rank)
+		err = l.writeHello(m.greeting(a))
+	}
+	if err != nil {
+		_ = l.raw.Reset()
+		return nil
+	}
+	l.pair = make(chan *pair, 1)
+	a.put(rank, linkOver(l, g))
+	return a
+}
+
+// lasts reports whether a new stream would take no better way than one of that path: a relay, and what
+// stands in for a connection of its own, are not kept.
+func lasts(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
+
+// greet says hello on a lane that rests. Its reader finds out if that fails.
+func (m *Mesh) greet(a *attempt, l *lane) {
+	if l.writeHello(m.greeting(a)) != nil {
+		_ = l.raw.Reset()
+	}
+}
+
+// writeHello says hello on a lane that has rested.
+func (l *lane) writeHello(g wire.Greeting) error {
+	return errors.Join(
+		l.raw.SetWriteDeadline(time.Now().Add(helloTime)),
+		sendHello(l.raw, g),
+		l.raw.SetWriteDeadline(time.Time{}))
+}
+
+// answered takes in the answer to the hello of an attempt on a lane, or why there is none. The attempt
+// fails with an error that is final; after others a new stream is opened. A hello for another view is such
+// an error: both sides have said hello at once, or the lane's end did not know what its process knows.
+func (m *Mesh) answered(a *attempt, rank int, g wire.Greeting, err error) error {
+	switch {
+	case err == nil && m.check(a, g, rank) != nil:
+		return errors.New("two hellos have crossed")
+	case err != nil && isFinal(err) && a.ctx.Err() == nil && m.life.Err() == nil:
+		a.fail(a.blameFor(rank, err))
+	}
+	return err
+}

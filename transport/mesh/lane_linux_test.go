@@ -1,0 +1,366 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+)
+
+// tube is a stream in memory between known ends.
+type tube struct {
+	net.Conn
+	net  *tubes
+	k    Kind
+	peer elastic.ID
+}
+
+func (s tube) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.net.mu.Lock()
+	paused := s.net.paused
+	s.net.mu.Unlock()
+	if s.k == Data && paused != nil {
+		<-paused
+	}
+	return n, err
+}
+
+func (s tube) Reset() error      { return s.Close() }
+func (s tube) CloseWrite() error { return s.Close() }
+func (s tube) Peer() elastic.ID  { return s.peer }
+func (s tube) Path() event.Path  { return event.Path{Kind: s.net.kind} }
+
+// roomy is a connection whose writes wait for nobody, as those of sockets with room do.
+type roomy struct {
+	net.Conn
+	out  chan []byte
+	done chan struct{}
+	once sync.Once
+}
+
+func newRoomy(c net.Conn) *roomy {
+	r := &roomy{Conn: c, out: make(chan []byte, 100), done: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case b := <-r.out:
+				_, _ = r.Conn.Write(b)
+			case <-r.done:
+				return
+			}
+		}
+	}()
+	return r
+}
+
+func (r *roomy) Write(b []byte) (int, error) {
+	select {
+	case r.out <- slices.Clone(b):
+		return len(b), nil
+	case <-r.done:
+		return 0, net.ErrClosed
+	}
+}
+
+func (r *roomy) Close() error {
+	r.once.Do(func() { close(r.done) })
+	return r.Conn.Close()
+}
+
+// tubes is a network in memory that counts the streams of views.
+type tubes struct {
+	kind string // of paths
+
+	mu     sync.Mutex
+	ends   map[elastic.ID]*tubeEnd
+	opened int
+	paused chan struct{} // if not nil, what has come of data is read when it is closed
+}
+
+// tubeEnd is the Carrier of one of its ends.
+type tubeEnd struct {
+	*tubes
+	id     elastic.ID
+	take   func(Kind, Stream)
+	taking sync.WaitGroup
+	open   []Stream // guarded by the mu of tubes
+}
+
+func (e *tubeEnd) ID() elastic.ID                     { return e.id }
+func (e *tubeEnd) Introduce([]elastic.Member) error   { return nil }
+func (e *tubeEnd) Handle(take func(k Kind, s Stream)) { e.take = take }
+func (e *tubeEnd) HangUp(elastic.ID)                  {}
+
+func (e *tubeEnd) Open(_ context.Context, to elastic.ID, k Kind) (Stream, error) {
+	near, far := net.Pipe()
+	if k == Urgent { // both readers may answer at once
+		near, far = newRoomy(near), newRoomy(far)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	other, s := e.ends[to], tube{near, e.tubes, k, to}
+	e.open, other.open = append(e.open, s), append(other.open, tube{far, e.tubes, k, e.id})
+	if k == Data || k == Urgent {
+		e.opened++
+	}
+	other.taking.Go(func() { other.take(k, tube{far, e.tubes, k, e.id}) })
+	return s, nil
+}
+
+func (e *tubeEnd) Close() error {
+	e.mu.Lock()
+	open := e.open
+	e.mu.Unlock()
+	for _, s := range open {
+		_ = s.Reset()
+	}
+	e.taking.Wait()
+	return nil
+}
+
+// count returns how many streams of views were opened since the last count.
+func (n *tubes) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer func() { n.opened = 0 }()
+	return n.opened
+}
+
+// tubed runs f with three meshes, in virtual time, and their first view.
+func tubed(t *testing.T, kind string, f func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &tubes{kind: kind, ends: make(map[elastic.ID]*tubeEnd)}
+		var ms []*Mesh
+		v := elastic.View{Epoch: 1}
+		for _, id := range []elastic.ID{"a", "b", "c"} {
+			e := &tubeEnd{tubes: n, id: id}
+			n.ends[id] = e
+			ms = append(ms, New(e, Config{Job: "test"}))
+			v.Members = append(v.Members, elastic.Member{ID: id})
+		}
+		f(t, n, ms, v)
+		hurryAway(t, ms)
+	})
+}
+
+// After views that ended in good order, by Close or by a revocation, no stream is opened, whoever
+// has which rank.
+func TestLanesStay(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		for i, want := range []int{6, 0, 0, 0, 0} {
+			ts := mustMeet(t, ms, v)
+			if got := n.count(); got != want {
+				t.Errorf("view %d: %d streams were opened, want %d", v.Epoch, got, want)
+			}
+			talk(t, ts)
+			if i%2 == 1 {
+				ts[i%3].Revoke(errors.New("enough"))
+			}
+			endAll(t, ts)
+			v = following(v, 2, 0, 1)
+			ms[0], ms[1], ms[2] = ms[2], ms[0], ms[1]
+		}
+	})
+}
+
+// pause has data not be read until resume.
+func (n *tubes) pause() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused = make(chan struct{})
+}
+
+// resume undoes pause.
+func (n *tubes) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.paused)
+	n.paused = nil
+}
+
+// Of a view that is revoked in the middle of a message the stream of that is opened anew, and no other.
+func TestLaneBreaksOff(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		ts := mustMeet(t, ms, v)
+		n.count()
+		n.pause()
+		sent := make(chan error)
+		go func() { sent <- ts[0].Send(t.Context(), 1, transport.Envelope{}, make([]byte, 1<<20)) }()
+		synctest.Wait()
+		begun := time.Now()
+		ts[2].Revoke(errors.New("enough"))
+		if err := <-sent; err == nil || time.Since(begun) > 0 {
+			t.Errorf("Send ended after %v with %v", time.Since(begun), err)
+		}
+		n.resume()
+		endAll(t, ts)
+		ts = mustMeet(t, ms, following(v, 0, 1, 2))
+		talk(t, ts)
+		if got := n.count(); got != 1 {
+			t.Errorf("%d streams were opened, want 1", got)
+		}
+		endAll(t, ts)
+	})
+}
+
+// Who is revoked while a message comes into its buffer has that back at once, and what follows of the
+// message comes into no view.
+func TestLaneBreaksOffAtReader(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		ts := mustMeet(t, ms, v)
+		n.count()
+		got := make(chan error)
+		go func() { got <- ts[1].Recv(t.Context(), 0, transport.Envelope{}, make([]byte, 2)) }()
+		synctest.Wait()
+		p := ts[0].pairs[1]
+		p.data.writers.busy = true
+		p.writing.Store(true) // whose message has come in part
+		if _, err := p.data.raw.Write(frame(dataHeader(2), "x")); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		ts[1].Revoke(errors.New("enough"))
+		if err := <-got; err == nil || time.Since(begun) > 0 {
+			t.Errorf("Recv ended after %v with %v", time.Since(begun), err)
+		}
+		endAll(t, ts)
+		ts = mustMeet(t, ms, following(v, 0, 1, 2))
+		talk(t, ts)
+		if got := n.count(); got != 1 {
+			t.Errorf("%d streams were opened, want 1", got)
+		}
+		endAll(t, ts)
+	})
+}
+
+// A view that begins while another one lasts gets streams of its own after bindTime.
+func TestLanesInUse(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		first := mustMeet(t, ms, v)
+		n.count()
+		begun := time.Now()
+		w := following(v, 0, 1, 2)
+		second := mustMeet(t, ms, w)
+		if got, took := n.count(), time.Since(begun); got != 6 || took != bindTime {
+			t.Errorf("%d streams were opened after %v, want 6 after %v", got, took, bindTime)
+		}
+		talk(t, first)
+		endAll(t, first)
+		talk(t, second)
+		endAll(t, second)
+		third := mustMeet(t, ms, following(w, 0, 1, 2))
+		if got := n.count(); got != 0 {
+			t.Errorf("%d streams were opened for the third view", got)
+		}
+		talk(t, third)
+		endAll(t, third)
+	})
+}
+
+// A view that is entered while the one before ends gets its streams as soon as that has ended.
+func TestLanesEnding(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		first := mustMeet(t, ms, v)
+		n.count()
+		var late sync.WaitGroup
+		begun := time.Now()
+		for i, e := range first {
+			late.Add(1)
+			time.AfterFunc(time.Duration(i)*bindTime/4, func() {
+				defer late.Done()
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		second := mustMeet(t, ms, following(v, 0, 1, 2))
+		if got, took := n.count(), time.Since(begun); got != 0 || took != bindTime/2 {
+			t.Errorf("%d streams were opened after %v, want none after %v", got, took, bindTime/2)
+		}
+		late.Wait()
+		talk(t, second)
+		endAll(t, second)
+	})
+}
+
+// Streams with those who have left end, and so do relays.
+func TestLanesAreGivenUp(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		endAll(t, mustMeet(t, ms, v))
+		endAll(t, mustMeet(t, ms[:2], following(v, 0, 1)))
+		synctest.Wait()
+		for i, want := range []int{2, 2, 0} {
+			if got := len(ms[i].lanes.all); got != want {
+				t.Errorf("member %d keeps %d streams, want %d", i, got, want)
+			}
+		}
+	})
+	tubed(t, "relay", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		endAll(t, mustMeet(t, ms, v))
+		n.count()
+		endAll(t, mustMeet(t, ms, following(v, 0, 1, 2)))
+		if got := n.count(); got != 6 {
+			t.Errorf("%d streams were opened, want 6", got)
+		}
+	})
+}
+
+// Two processes that say hello at once on one stream, for different views, open new ones for both.
+func TestHellosCross(t *testing.T) {
+	tubed(t, "", func(t *testing.T, n *tubes, ms []*Mesh, v elastic.View) {
+		ms, v.Members = ms[:2], v.Members[:2]
+		endAll(t, mustMeet(t, ms, v))
+		synctest.Wait()
+		n.count()
+		ctx, cancel := context.WithCancel(t.Context())
+		w := following(v, 1, 0)
+		b := newAttempt(ctx, following(w, 1, 0), 1)
+		for number := range streamsPerPair { // as if b had said hello
+			if l, rests := ms[1].lanes.ask(b, 0, number); l == nil || !rests {
+				t.Fatal("there is no stream that rests")
+			}
+		}
+		failed := make(chan error)
+		go func() {
+			_, err := ms[0].connect(ctx, w, 1)
+			failed <- err
+		}()
+		synctest.Wait()
+		if b.missing != streamsPerPair {
+			t.Error("a hello for another view counts as the answer")
+		}
+		if got := n.count(); got != 2*streamsPerPair {
+			t.Errorf("%d streams were opened, want %d", got, 2*streamsPerPair)
+		}
+		cancel()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the end of the attempt", err)
+		}
+		b.dials.Wait()
+	})
+}
+
+// Over the streams of the view before ranks agree to share memory, whose files come along with bytes, as
+// over new ones.
+func TestLanesStayWithFiles(t *testing.T) {
+	ms, v := party(t, "auto", "auto", "auto")
+	for range 30 {
+		ts := mustMeet(t, ms, v)
+		for to := 1; to < 3; to++ {
+			wantPath(t, ts, 0, to, "shm", "")
+		}
+		talk(t, ts)
+		endAll(t, ts)
+		v = following(v, 0, 1, 2)
+	}
+	hurryAway(t, ms)
+}
