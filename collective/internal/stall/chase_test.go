@@ -120,10 +120,7 @@ func (w *net) deliver(t *testing.T) bool {
 
 // twin is who can be blamed by a rank, as one sees who sees all: those without a wait to whom
 // waits lead, or, if there are none, what rounds do.
-type twin struct {
-	silent, absent []int
-	mixed          bool // from one call to another
-}
+type twin struct{ silent, absent []int }
 
 func (w *net) twin(rank int) (out twin) {
 	seen := make(map[int]bool)
