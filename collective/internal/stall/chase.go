@@ -1,28 +1,42 @@
-// Package stall finds out who holds up a call, and after how long that is worth a word. It is
-// pure: times come from the caller and signals go to it.
+// Package stall detects stalled calls: it finds the rank that holds up a call, and it
+// decides after how long a wait is unusual. It does no input or output and has no clock:
+// times come from the caller, as durations since one origin, and signals go to the caller.
+// A rank's watch owns the state; nothing here is safe for concurrent use.
 //
-// Ranks that wait for messages of others make a graph, the waits-for graph. A Chase follows
-// its edges (edge chasing: Chandy, Misra, Haas 1983) without a rank that knows all of it: a
-// rank asks only those for which it waits, by signals, and is told what they know of the end
-// of their own waits, which it passes on to those who have asked it. So each rank has few to
-// ask, however many there are, and the end reaches all who wait for it as soon as it is known:
+// # Finding the cause
+//
+// The ranks that wait for messages of other ranks form the waits-for graph. Chase follows
+// its edges (edge chasing: Chandy, Misra, Haas 1983), and no rank needs to know the whole
+// graph. A rank asks only the ranks for which it waits. An asked rank answers with its
+// knowledge of the end of its own wait, and reports news of that end to its askers later.
+// So each rank has few ranks to ask, however many there are, and the end of a chain reaches
+// all ranks that wait for it as soon as it is known:
 //
 //	Ask:  0 -> 1 -> 2 -> 3    0 waits for 1, 1 for 2, 2 for 3
 //	Tell: 0 <- 1 <- 2 <- 3    3 is not in the call
 //
-// A rank that waits in two ways, to receive and to send, waits for both; the way that ends
-// at the more certain cause counts. Where a connection is slow, and only there, those who
-// wait ask its two ends and the rank at the end of the way as well: to find out which is slow,
-// and as what has come over it is old.
+// A rank that both receives and sends waits for two ranks. Both chains are followed, and
+// the end with the higher Why counts. Where a connection is slow, and only there, the
+// waiting ranks also ask the two ends of the slow connection and the rank at the end of the
+// chain directly: this shows which end is slow, and an answer over the slow connection is
+// old.
 //
-// Waits and signals change all the time; what a rank knows may be old. So a round of waits
-// within one call means nothing, as a message is on its way somewhere; one of calls that
-// differ is a deadlock only if all of them block and nothing can be on its way: each rank
-// has been answered since it began to wait by the one for which it waits, and a signal never
-// overtakes a message. What goes round in a circle and has lost its origin is forgotten,
-// as the waits on its way are counted.
+// # Invariants
 //
-// Limit learns from when on a wait is unusual.
+// Waits and signals change all the time, so the knowledge of a rank can be old.
+//
+//   - A cycle of waits within one call is no deadlock: a message is under way somewhere.
+//   - A cycle of waits in different calls is a deadlock only if every call in it blocks its
+//     rank and no message can be under way. Each rank proves the latter for its own wait:
+//     the awaited rank has answered asks that were sent after the wait began, and a signal
+//     never overtakes a message of the same pair.
+//   - Information that circulates in a cycle without an origin dies out: each hop is
+//     counted, and a chain cannot be longer than the number of ranks.
+//
+// # The limit
+//
+// Limit is the adaptive timeout: a decaying maximum of recent waits, with a lower bound of
+// After.
 package stall
 
 import (
@@ -32,86 +46,95 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
+// Constants of the chase.
 const (
-	// firmAnswers is how many answers since a wait began show that nothing is on its way: one
-	// may have been taken whose receiver has not run yet.
+	// firmAnswers is the number of answers since the beginning of a wait that proves that
+	// no message is under way. One answer is not enough: the receiver of the last message
+	// may not have run yet.
 	firmAnswers = 2
-	// relayAfter is how old what a rank has asked may be when it is asked itself.
+	// relayAfter is the age of a rank's own last ask from which a further ask makes it ask
+	// again.
 	relayAfter = 100 * time.Millisecond
-	// forgetAfter is how long a rank that has asked is told of news.
+	// forgetAfter is how long after its ask an asker is told of news.
 	forgetAfter = 3 * time.Second
 )
 
-// Wait is a call in progress at this rank.
+// Wait is a call in progress at this rank, seen as up to two edges of the waits-for graph.
+// The watch sets the exported fields; the chase owns the others.
 type Wait struct {
 	transport.Envelope
-	For      [2]int        // the ranks from which it receives and to which it sends, -1 for none
-	Since    time.Duration // when a message last went or came
-	Blocking bool          // its caller does nothing else
-	Oldest   *Wait         // which this rank tells of who is in another call; nil if that is this one, or there is none
+	For      [2]int        // the rank from which it receives and the rank to which it sends, -1 for none
+	Since    time.Duration // when the last message went or came
+	Blocking bool          // the caller waits for the end of the call and does nothing else
+	Oldest   *Wait         // the wait that holds up this rank; nil if it is this one, or if there is none
 
-	asked, wanted time.Duration // when this rank has asked for it last, and when another has
-	answers       map[int]*answer
+	asked, wanted time.Duration   // time of this rank's last ask for the call, and of another rank's; 0 for never
+	answers       map[int]*answer // by rank; an asked rank has an entry
 }
 
-// answer is what a rank has told of itself for the sake of a wait.
+// answer holds the last tell of one rank for a wait.
 type answer struct {
-	told  bool
+	told  bool // a tell has come; only then state and end are set
 	state State
 	end   End
-	since time.Duration // Since of the wait to which the next belongs
-	count int           // answers
+	since time.Duration // the value of Wait.Since to which count belongs
+	count int           // answers to asks that were sent after since
 }
 
 // Waits reports whether w waits for a message of another rank.
 func (w *Wait) Waits() bool { return w.For[0] >= 0 || w.For[1] >= 0 }
 
-// Wanted reports whether another rank has asked for w of late.
+// Wanted reports whether another rank has asked for w within forgetAfter.
 func (w *Wait) Wanted(now time.Duration) bool { return w.wanted > 0 && now-w.wanted < forgetAfter }
 
-// Asked returns when the ranks that w waits for were asked last, 0 for never.
+// Asked returns the time of the last Ask for w, 0 for never.
 func (w *Wait) Asked() time.Duration { return w.asked }
 
-// Forget lets w begin anew.
+// Forget resets the state of the chase for w.
 func (w *Wait) Forget() { w.asked, w.wanted, w.answers = 0, 0, nil }
 
-// Place is where this rank is in relation to a call that it is asked about.
+// Place is the position of this rank in relation to a call about which another rank asked.
 type Place struct {
 	State State
 	Busy  bool               // in another call
-	Wait  *Wait              // that holds it up, in that call or in another one; nil for none
+	Wait  *Wait              // the wait that holds up this rank, in that call or in another one; nil for none
 	Rival transport.Envelope // see Signal
 }
 
-// Chase is what one rank knows of the waits-for graph.
+// Chase is one rank's knowledge of the waits-for graph. The zero value with the exported
+// fields set is ready. It is not safe for concurrent use.
 type Chase struct {
-	Self  int
-	Ranks int
-	Send  func(to int, s *Signal)
+	Self  int                     // rank of the transport
+	Ranks int                     // number of ranks of the transport
+	Send  func(to int, s *Signal) // sends a signal to a rank
 
+	// contacts holds the response times of the asked ranks.
 	contacts map[int]*contact
-	askers   map[asker]*asking
+	// askers holds the ranks that have asked this one, until forgetAfter has passed.
+	askers map[asker]*asking
 }
 
-// asker is a rank, and the call about which it has asked.
+// asker is a rank and the call about which it asked. A rank may ask about several calls.
 type asker struct {
 	rank int
 	comm uint64
 	seq  uint32
 }
 
-// asking is what an asker was told last.
+// asking is the last ask of an asker, and the content of the last tell to it.
 type asking struct {
 	ask   Signal
-	at    time.Duration
+	at    time.Duration // when the ask came
 	state State
 	end   End
-	via   *Wait
+	via   *Wait // the wait from which end was computed; nil for none
 }
 
-// Rest lets the chase begin anew when no call waits.
+// Rest forgets the response times of other ranks. The watch calls it when no call waits:
+// the next chase finds other conditions.
 func (c *Chase) Rest() { clear(c.contacts) }
 
+// contact returns the contact of a rank, and creates it if necessary.
 func (c *Chase) contact(rank int) *contact {
 	if c.contacts == nil {
 		c.contacts = make(map[int]*contact)
@@ -122,7 +145,9 @@ func (c *Chase) contact(rank int) *contact {
 	return c.contacts[rank]
 }
 
-// targets lists whom to ask for the sake of w.
+// targets returns the ranks to ask for w: the ranks for which w waits and, where the chain
+// ends at a silent rank or has a slow link, the two ends of the link and the rank at the
+// end of the chain.
 func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	var all []int
 	add := func(rank int) {
@@ -140,7 +165,7 @@ func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	return all
 }
 
-// Ask asks whom w waits for.
+// Ask sends an ask to each rank for which w waits.
 func (c *Chase) Ask(w *Wait, now time.Duration) {
 	if w.answers == nil {
 		w.answers = make(map[int]*answer)
@@ -155,13 +180,15 @@ func (c *Chase) Ask(w *Wait, now time.Duration) {
 	}
 }
 
-// Lacks reports whether w waits for a rank that was not asked for it.
+// Lacks reports whether w has a target that was not asked yet.
 func (c *Chase) Lacks(w *Wait, now time.Duration) bool {
 	return slices.ContainsFunc(c.targets(w, now), func(rank int) bool { return w.answers[rank] == nil })
 }
 
-// Settled reports whether all who were asked have answered, or not for so long that this
-// tells something, and the chase has ended.
+// Settled reports whether a report would be final: each target has answered, or has kept
+// silent long enough to tell something, and the end of the chain is known. Silence at the
+// end counts if this rank agrees, or if the rank at the end answers this rank, which makes
+// the link slow.
 func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	for _, rank := range c.targets(w, now) {
 		if w.answers[rank] == nil || !c.contact(rank).settled(now) {
@@ -172,7 +199,7 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	return e.Why != Unknown && (e.Why != Silent || c.lives(int(e.Rank)) || c.confirms(int(e.Rank), now))
 }
 
-// Hear takes in a tell for the sake of w, which is nil if the call is over.
+// Hear records a tell of rank from for w, which is nil if the call is over.
 func (c *Chase) Hear(from int, s *Signal, w *Wait, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {
@@ -191,7 +218,9 @@ func (c *Chase) Hear(from int, s *Signal, w *Wait, now time.Duration) {
 	}
 }
 
-// End returns what is known of the end of the waits from w on.
+// End returns this rank's knowledge of the end of the chain of waits that begins with w. Of
+// the two chains of a wait the one with the higher Why counts; the slowest link of both
+// counts.
 func (c *Chase) End(w *Wait, now time.Duration) End {
 	out := End{Rank: int32(c.Self), Slow: noLink()}
 	for i, rank := range w.For {
@@ -208,7 +237,8 @@ func (c *Chase) End(w *Wait, now time.Duration) End {
 	return out
 }
 
-// follow returns the end of the way that begins with the wait for a rank.
+// follow returns the end of the chain that begins with the edge from w to a rank: the end
+// that the rank reported, one hop farther away.
 func (c *Chase) follow(w *Wait, rank int, now time.Duration) End {
 	e := End{Why: Unknown, Rank: int32(rank), Hops: 1, Slow: noLink(), Path: []int32{int32(rank)}}
 	ct, a := c.contacts[rank], w.answers[rank]
@@ -242,9 +272,12 @@ func (c *Chase) follow(w *Wait, rank int, now time.Duration) End {
 	return e
 }
 
-// circle returns the end of a way that leads back to this rank by so many waits.
+// circle returns the end of a chain that leads back to this rank after a number of waits.
+// The cycle is a deadlock if not all of its waits are within one call and each is firm.
 func (c *Chase) circle(e End, w *Wait, waits int, now time.Duration) End {
-	if w.Oldest != nil { // for which the others wait
+	// The other ranks wait for the oldest call of this rank, so the cycle goes through that
+	// call.
+	if w.Oldest != nil {
 		return c.End(w.Oldest, now)
 	}
 	e.Why, e.Rank, e.Path, e.Hops = Inside, e.Path[0], e.Path[:waits], int32(waits)
@@ -255,7 +288,8 @@ func (c *Chase) circle(e End, w *Wait, waits int, now time.Duration) End {
 	return e
 }
 
-// Answer tells a rank that asks about a call where this one is.
+// Answer records an ask of rank from, answers it with the place p of this rank, and asks on
+// along the chain unless this rank did so within relayAfter.
 func (c *Chase) Answer(from int, ask *Signal, p Place, now time.Duration) {
 	key := asker{from, ask.Comm, ask.Seq}
 	if c.askers == nil {
@@ -272,13 +306,15 @@ func (c *Chase) Answer(from int, ask *Signal, p Place, now time.Duration) {
 	c.tell(from, a, p, ask.At, now)
 }
 
-// tell tells an asker what is known.
+// tell sends an asker this rank's current knowledge. at is the time of the ask, or 0 for
+// news.
 func (c *Chase) tell(to int, a *asking, p Place, at, now time.Duration) {
 	a.state, a.end, a.via = p.State, c.here(p, now), p.Wait
 	c.Send(to, &Signal{Kind: Tell, Envelope: a.ask.Envelope, At: at, State: a.state, End: a.end, Rival: p.Rival})
 }
 
-// here returns the end of the chase that has come to this rank.
+// here returns the end of the chain from this rank on. The chain ends here if the rank is
+// in no call.
 func (c *Chase) here(p Place, now time.Duration) End {
 	switch {
 	case p.Wait != nil:
@@ -289,8 +325,8 @@ func (c *Chase) here(p Place, now time.Duration) End {
 	return End{Rank: int32(c.Self), Slow: noLink()}
 }
 
-// Pass tells those who have asked of late what is news to them: all of them, or those who wait
-// for w. where says where this rank is.
+// Pass sends news to the recent askers: to those whose last tell was computed from w, or to
+// all if w is nil. where returns the place of this rank in relation to a call.
 func (c *Chase) Pass(w *Wait, where func(transport.Envelope) Place, now time.Duration) {
 	for key, a := range c.askers {
 		if now-a.at >= forgetAfter {
@@ -307,8 +343,9 @@ func (c *Chase) Pass(w *Wait, where func(transport.Envelope) Place, now time.Dur
 	}
 }
 
-// Blame says who holds up w, as far as is known, and why. A rank that does not answer one
-// that waits for it, but does answer this one, has a slow connection, or the other one has.
+// Blame returns the ranks that hold up w, as far as is known, and the reason. If a rank
+// does not answer the rank that waits for it but answers this one, the connection between
+// the two is slow; the end that answers this rank more slowly is blamed.
 func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Why) {
 	e := c.End(w, now)
 	rank := int(e.Rank)
@@ -326,14 +363,14 @@ func (c *Chase) Blame(w *Wait, now time.Duration) ([]int, Why) {
 	return []int{rank}, Inside
 }
 
-// denies reports whether a rank that is said to be in no call has told otherwise: what has come
-// over slow connections is old.
+// denies reports whether a rank that is reported as in no call has told this rank otherwise
+// itself: a report over slow connections is old.
 func (w *Wait) denies(rank int) bool {
 	a := w.answers[rank]
 	return a != nil && a.told && (a.end.Why != Absent || int(a.end.Rank) != rank)
 }
 
-// lives reports whether a rank answers this one.
+// lives reports whether a rank has answered all asks of this one.
 func (c *Chase) lives(rank int) bool {
 	ct := c.contacts[rank]
 	return rank == c.Self || ct != nil && ct.pending == 0
@@ -345,8 +382,8 @@ func (c *Chase) confirms(rank int, now time.Duration) bool {
 	return ct != nil && ct.confirms(now)
 }
 
-// slower returns the rank of a slow link that is slower to answer this one, -1 if the link
-// is not slow.
+// slower returns the end of a slow link that answers this rank more slowly, -1 if the link
+// is not slow. If this rank is one end, the other end is returned.
 func (c *Chase) slower(l Link, now time.Duration) int {
 	took := func(rank int32) time.Duration {
 		if ct := c.contacts[int(rank)]; ct != nil {

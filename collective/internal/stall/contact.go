@@ -2,28 +2,30 @@ package stall
 
 import "time"
 
+// Constants of contacts.
 const (
-	// SilentAfter is how long a rank may leave silentAsks unanswered, as signals may be lost,
-	// before it counts as one that does not answer.
+	// SilentAfter and silentAsks define silence: a rank is silent if it has left silentAsks
+	// asks unanswered for SilentAfter. Several asks are required, as signals may be lost.
 	SilentAfter = 500 * time.Millisecond
 	silentAsks  = 3
-	// confirmAsks is how many it leaves unanswered where another rank has said that it does.
+	// confirmAsks is the number of unanswered asks that confirms the silence which another
+	// rank has reported.
 	confirmAsks = 2
-	// slowAfter is how long an answer takes at least that says something about a link.
+	// slowAfter is the shortest response time that says something about a link.
 	slowAfter = 100 * time.Millisecond
-	// oneLook is within which time what a rank is asked about several calls is one ask.
+	// oneLook is the window within which asks about several calls count as one ask.
 	oneLook = 25 * time.Millisecond
 )
 
-// contact is what asks tell of a rank, whichever call they are for.
+// contact holds the response times of one rank, over all calls.
 type contact struct {
-	pending time.Duration // when it was asked what it has not answered; 0 for nothing
-	missing int           // asks since then
-	asked   time.Duration // when last
-	slowest time.Duration // of its answers
+	pending time.Duration // time of the oldest unanswered ask; 0 for none
+	missing int           // asks since pending, that one included
+	asked   time.Duration // time of the last ask
+	slowest time.Duration // longest response time
 }
 
-// ask notes that the rank is asked.
+// ask records an ask to the rank.
 func (c *contact) ask(now time.Duration) {
 	if c.pending == 0 {
 		c.pending, c.missing = now, 1
@@ -33,18 +35,18 @@ func (c *contact) ask(now time.Duration) {
 	c.asked = now
 }
 
-// tell takes in its answer to what it was asked at a time.
+// tell records the rank's answer to an ask that was sent at a time.
 func (c *contact) tell(at, now time.Duration) {
 	c.slowest = max(c.slowest, now-at)
 	switch {
 	case at >= c.asked:
 		c.pending = 0
 	case c.pending != 0 && at >= c.pending:
-		c.pending, c.missing = c.asked, 1 // what it was asked last has no answer yet
+		c.pending, c.missing = c.asked, 1 // the last ask is still unanswered
 	}
 }
 
-// took returns how long the rank takes to answer, as far as is known at now.
+// took returns the response time of the rank at now. The age of an unanswered ask counts.
 func (c *contact) took(now time.Duration) time.Duration {
 	if c.pending == 0 {
 		return c.slowest
@@ -52,20 +54,21 @@ func (c *contact) took(now time.Duration) time.Duration {
 	return max(c.slowest, now-c.pending)
 }
 
-// silent reports whether the rank does not answer. A signal never overtakes a message:
-// so the same is seen where a message of that rank is on its way for long, and one that
-// answers has not sent what is waited for.
+// silent reports whether the rank does not answer. A signal never overtakes a message of
+// the same pair. So a message that is under way for long makes its sender look silent, and
+// a rank that answers has not sent the awaited message.
 func (c *contact) silent(now time.Duration) bool {
 	return c.pending != 0 && c.missing >= silentAsks && now-c.pending >= SilentAfter
 }
 
-// settled reports whether the rank has answered, or not for so long that this tells
-// something.
+// settled reports whether the rank has answered, or has left an ask unanswered for
+// slowAfter.
 func (c *contact) settled(now time.Duration) bool {
 	return c.pending == 0 || now-c.pending >= slowAfter
 }
 
-// confirms reports whether the rank is as silent to this one as another has said.
+// confirms reports whether the rank is silent towards this rank as well, after another rank
+// has reported it as silent.
 func (c *contact) confirms(now time.Duration) bool {
 	return c.pending != 0 && c.missing >= confirmAsks && now-c.pending >= slowAfter
 }

@@ -5,33 +5,36 @@ import (
 	"time"
 )
 
-// Why says how a chase ends. Of the two ways of a wait that has two, the higher one counts.
+// Why is the reason for which a chase ends. Of the two chains of a wait the one with the
+// higher value counts.
 type Why uint8
 
-// The ways in which a chase ends. The values are part of the wire format.
+// The reasons. The values are part of the wire format.
 const (
-	Inside   Why = iota // at a rank in the call that waits for nobody, or in a round of waits within one call
-	Unknown             // it has not ended yet
-	Deadlock            // in a round of blocking calls that differ
+	Inside   Why = iota // at a rank in the call that waits for no other, or in a cycle of waits within one call
+	Unknown             // the chase has not ended yet
+	Deadlock            // in a cycle of blocking calls that differ
 	Absent              // at a rank that is in no call
 	Silent              // at a rank that does not answer
-	Slow                // at a rank with a slow connection; of Blame only
+	Slow                // at a rank with a slow connection; only Blame returns it
 )
 
-// End is what a rank knows of the end of its waits: the chase along the waits-for graph.
+// End is a rank's knowledge of the end of its chain of waits. Hops, Same and Firm count
+// waits from the beginning of the chain; Same and Firm are at most Hops.
 type End struct {
 	Why  Why
-	Rank int32 // where it ends
-	Hops int32 // waits on the way there
-	Same int32 // the first so many are for ranks in the same call
-	Firm int32 // in the first so many the rank blocks, and nothing is on its way to it
-	Slow Link  // the slowest on the way
-	// Path has the ranks that are waited for on the way, as far as they travel. In a round of
-	// waits it ends with the rank that began it.
+	Rank int32 // the rank at the end
+	Hops int32 // number of waits in the chain
+	Same int32 // this number of first waits are for ranks in the same call
+	Firm int32 // in this number of first waits the rank blocks, and no message to it is under way
+	Slow Link  // the slowest link of the chain
+	// Path has the awaited ranks of the chain, as far as they fit a signal. In a cycle it
+	// ends with the rank that detected the cycle.
 	Path []int32
 }
 
-// round returns the ranks of the round at the end of the way, the lowest first.
+// round returns the ranks of the cycle at the end of the path, rotated so that the lowest
+// comes first.
 func (e *End) round() []int {
 	last := e.Path[len(e.Path)-1]
 	first := slices.Index(e.Path, last) + 1
@@ -47,16 +50,18 @@ func (e *End) round() []int {
 	return all
 }
 
-// Link is two ranks of which one waits for the other, and how long that takes to answer it.
+// Link is an edge of the waits-for graph: From waits for To, and To took this long to
+// answer.
 type Link struct {
 	From, To int32
 	Took     time.Duration
 }
 
-// noLink returns none.
+// noLink returns the Link that stands for none.
 func noLink() Link { return Link{From: -1, To: -1} }
 
-// fits reports whether the ranks of e are among n.
+// fits reports whether e can come from one of n ranks: all its ranks and counts are in
+// range, and a deadlock has a path.
 func (e *End) fits(n int) bool {
 	in := func(rank int32, least int32) bool { return rank >= least && int(rank) < n }
 	for _, rank := range e.Path {
@@ -68,18 +73,18 @@ func (e *End) fits(n int) bool {
 		min(e.Hops, e.Same, e.Firm) >= 0 && int(max(e.Hops, e.Same, e.Firm)) <= n && (e.Why != Deadlock || len(e.Path) > 0)
 }
 
-// newsPath is up to how many waits the way itself is news: so short rounds are found at once,
-// and long ones by and by, as in these the news would never end.
+// newsPath is the path length up to which a change of the path is news. So short cycles are
+// found at once. Long ones are found more slowly, as there the news would never end.
 const newsPath = 8
 
-// news reports whether those who have been told of f should be told of e.
+// news reports whether a rank that was told f should be told e.
 func (e *End) news(f *End) bool {
 	return e.Why != f.Why || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() ||
 		len(e.Path) <= newsPath && (e.Same != f.Same || e.Firm != f.Firm || !slices.Equal(e.Path, f.Path))
 }
 
-// grade is of what order of magnitude a link is slow, 0 for not at all: so that a time that
-// passes is news now and then only.
+// grade returns the order of magnitude of the response time in powers of two, 0 below
+// slowAfter. News compares grades, so that growing time alone is news rarely.
 func (l Link) grade() (n int) {
 	for d := l.Took; d >= slowAfter; d /= 2 {
 		n++
@@ -87,7 +92,7 @@ func (l Link) grade() (n int) {
 	return n
 }
 
-// slower returns the slower one of two links.
+// slower returns the slower of two links.
 func (l Link) slower(m Link) Link {
 	if m.Took > l.Took {
 		return m

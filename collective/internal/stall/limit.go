@@ -5,60 +5,67 @@ import (
 	"time"
 )
 
+// Constants of the limit.
 const (
-	// After is the least time after which a call is reported.
+	// After is the lower bound of the limit: no call is reported earlier.
 	After = time.Second
-	// AskAfter is how long a call may wait for a message before it is asked for.
+	// AskAfter is how long a call may wait for a message before the watch asks for it.
 	AskAfter = 200 * time.Millisecond
-	// limitFactor times the longest wait or step of late is the limit if that is longer.
+	// limitFactor times the decaying maximum of waits and steps is the limit, if that is
+	// longer.
 	limitFactor = 3
-	// limitGrowth is by what a single one can raise the limit at most: what is slow again
-	// and again is taken for usual by and by, and an evaluation of minutes is not.
+	// limitGrowth is the factor by which a single wait can raise the limit. Repeated
+	// slowness raises the limit step by step and so becomes usual; a single evaluation of
+	// minutes does not.
 	limitGrowth = 1.5
-	// paceFactor times the usual pause of this rank between its calls is the limit if that
-	// is longer still: where it takes a second itself, another that needs five is slow
-	// and no stall.
+	// paceFactor times the usual pause of this rank between its calls is the limit, if that
+	// is longer still. If this rank computes for a second between calls, a rank that needs
+	// five is slow and not stalled.
 	paceFactor = 5
 	// limitMost bounds the limit for a wait without a message.
 	limitMost = 30 * time.Second
-	// What was learned counts half after halving, or halvingFactor times what it took,
-	// as that comes more rarely, but after halvingMost in any case.
+	// Recorded durations decay with a half-life of halving, or of halvingFactor times the
+	// duration for long and therefore rare ones, but of halvingMost at most.
 	halving       = 20 * time.Second
 	halvingFactor = 10
 	halvingMost   = 10 * time.Minute
-	// learnAfter is when something learned begins to count, so that the beginning of a stall
-	// does not excuse the rest of it: longer than it takes to report one.
+	// learnAfter is the delay before a recorded duration counts. It is longer than the
+	// report of a stall takes, so that the beginning of a stall does not excuse its rest.
 	learnAfter = 3 * time.Second
 )
 
-// Worth is the shortest time that has a bearing on a limit.
+// Worth is the shortest duration that can influence a limit.
 const Worth = After / limitFactor
 
-// Limit is how long a call may be held up, which a rank learns from how long it has waited
-// of late. Times come from the caller, as those since one origin. The zero value is ready.
+// Limit is the adaptive timeout of a rank's calls: how long a call may be held up before it
+// is reported. It is computed from three quantities: the decaying maximum of waits and
+// steps, the usual pause between calls, and the lower bound After. Times come from the
+// caller, as durations since one origin. The zero value is ready. It is not safe for
+// concurrent use.
 type Limit struct {
-	longest, next lesson // of waits and steps; next does not count yet
-	pace          pace
+	longest, next lesson // of waits and steps; next counts from learnAfter on
+	pace          pace   // of the pauses between calls
 
-	running int           // calls in progress
-	since   time.Duration // when there last began to be any, or ceased to
-	spent   time.Duration // in all in which there were any, before since
+	running int           // number of calls in progress
+	since   time.Duration // when running last became positive or zero
+	spent   time.Duration // total time with calls in progress, up to since
 
-	step  int64
-	begun time.Duration // spent when the step began
+	step  int64         // of the program, 0 for none yet
+	begun time.Duration // value of spent at the beginning of the step
 	whole bool          // the step was seen from its beginning
 }
 
-// Delay says how a call is held up.
+// Delay is the judgement of a wait.
 type Delay struct {
-	Held    time.Duration // for how long
-	Likely  bool          // it is about to be a stall
-	Overdue bool          // it is one
+	Held    time.Duration // how long the call, or its step, has been held up
+	Likely  bool          // a stall is likely: time to ask
+	Overdue bool          // the limit is exceeded
 }
 
-// Judge says how a call is held up that has waited so long for a message. Many messages or
-// calls that are each a little late are a stall, too: if one step has been seen before, all
-// of the present one counts that was spent in calls.
+// Judge returns how a call is held up that has waited for a message for the duration waits.
+// Many messages or calls that are each a little late are a stall, too. So once a step was
+// seen from its beginning, the total time that the step has spent in calls is compared with
+// the limit as well.
 func (l *Limit) Judge(waits, now time.Duration) Delay {
 	step := time.Duration(0)
 	if l.whole {
@@ -72,7 +79,8 @@ func (l *Limit) Judge(waits, now time.Duration) Delay {
 	}
 }
 
-// at returns the limit.
+// at returns the limit. It first lets a recorded duration count that is older than
+// learnAfter.
 func (l *Limit) at(now time.Duration) time.Duration {
 	if l.next.d > 0 && now-l.next.at >= learnAfter {
 		l.next.at += learnAfter
@@ -84,7 +92,8 @@ func (l *Limit) at(now time.Duration) time.Duration {
 	return max(After, limitFactor*l.longest.left(now), paceFactor*l.pace.usual())
 }
 
-// Waited learns from a wait for a message that has come, or from the calls of a step.
+// Waited records the duration of a wait that has ended, or the time that a step spent in
+// calls.
 func (l *Limit) Waited(d, now time.Duration) {
 	if d < Worth {
 		return
@@ -96,7 +105,7 @@ func (l *Limit) Waited(d, now time.Duration) {
 	}
 }
 
-// inCalls returns how much time has been spent in calls.
+// inCalls returns the total time with calls in progress.
 func (l *Limit) inCalls(now time.Duration) time.Duration {
 	if l.running > 0 {
 		return l.spent + now - l.since
@@ -104,13 +113,14 @@ func (l *Limit) inCalls(now time.Duration) time.Duration {
 	return l.spent
 }
 
-// Begin notes that a call begins.
+// Begin records that a call begins.
 func (l *Limit) Begin(now time.Duration) {
 	l.Called(now)
 	l.running++
 }
 
-// Called notes that there was a call of which nothing else is known.
+// Called records that there was a call of unknown duration since the last event. Calls
+// without bookkeeping are recorded so.
 func (l *Limit) Called(now time.Duration) {
 	if l.running == 0 {
 		l.pace.learn(now - l.since)
@@ -118,7 +128,7 @@ func (l *Limit) Called(now time.Duration) {
 	}
 }
 
-// End notes that a call ends.
+// End records that a call ends.
 func (l *Limit) End(now time.Duration) {
 	if l.running--; l.running == 0 {
 		l.spent += now - l.since
@@ -126,7 +136,8 @@ func (l *Limit) End(now time.Duration) {
 	}
 }
 
-// Step notes in which step the program is, 0 for none yet.
+// Step records the current step of the program, 0 for none yet. The end of a step records
+// its time in calls.
 func (l *Limit) Step(step int64, now time.Duration) {
 	if step == l.step {
 		return
@@ -139,13 +150,14 @@ func (l *Limit) Step(step int64, now time.Duration) {
 	l.step, l.begun = step, spent
 }
 
-// Excuse forgets how long the present step has been taking.
+// Excuse restarts the clock of the present step, for example after this process was
+// stopped.
 func (l *Limit) Excuse(now time.Duration) { l.begun = l.inCalls(now) }
 
-// lesson is how long something took, when that was, and in which time it counts half.
+// lesson is a duration that decays: d at time at, half of it after half.
 type lesson struct{ d, at, half time.Duration }
 
-// left returns how much of it counts still.
+// left returns the decayed value at now.
 func (l lesson) left(now time.Duration) time.Duration {
 	if l.d == 0 {
 		return 0
@@ -153,20 +165,22 @@ func (l lesson) left(now time.Duration) time.Duration {
 	return time.Duration(float64(l.d) * fade(now-l.at, l.half))
 }
 
-// pace is how long this rank usually pauses between calls: a mean in which each pause
-// counts as much as it is long, so that of a step's one long pause and many short ones
-// the long one is found. Time passes in it only while there is a pause.
+// pace is the usual pause of this rank between calls: a decaying mean in which each pause
+// is weighted with its own length. So the one long pause of a step counts more than its
+// many short ones. The mean decays only during pauses.
 type pace struct {
-	sum, squares float64 // of the pauses in seconds, faded
+	sum, squares float64 // decayed sums of the pauses and of their squares, in seconds
 }
 
-// learn takes in a pause. A single one counts as little more than a few usual ones.
+// learn records a pause. The pause is clipped, so that a single one counts as little more
+// than a few usual ones.
 func (p *pace) learn(d time.Duration) {
 	d = min(d, paceFactor*p.usual()+After)
 	f, s := fade(d, halving), d.Seconds()
 	p.sum, p.squares = f*p.sum+s, f*p.squares+s*s
 }
 
+// usual returns the weighted mean, 0 before the first pause.
 func (p *pace) usual() time.Duration {
 	if p.sum <= 0 {
 		return 0
@@ -174,10 +188,12 @@ func (p *pace) usual() time.Duration {
 	return time.Duration(p.squares / p.sum * float64(time.Second))
 }
 
-// fade is what is left of 1 after a time.
+// fade returns the fraction that is left of a value after a time, for a half-life.
 func fade(d, half time.Duration) float64 {
 	x := float64(d) / float64(half)
-	if x < 1e-5 { // as between short calls: cheaper, and right to ten digits
+	// A linear approximation is cheaper for the gaps between short calls, and right to ten
+	// digits.
+	if x < 1e-5 {
 		return 1 - math.Ln2*x
 	}
 	return math.Exp2(-x)

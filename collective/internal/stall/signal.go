@@ -10,48 +10,56 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Kind is what a signal does.
+// Kind tells an ask from a tell.
 type Kind uint8
 
 // The kinds of signals. The values are part of the wire format.
 const (
-	Ask  Kind = 1 // where is the receiver in relation to the call of the envelope?
-	Tell Kind = 2 // the answer
+	Ask  Kind = 1 // asks where the receiver is in relation to the call of the envelope
+	Tell Kind = 2 // answers an ask, or reports news to an earlier asker
 )
 
-// State is where a rank is in relation to a call that it was asked about.
+// State is the position of a rank in relation to a call about which another rank asked.
 type State uint8
 
 // The states. The values are part of the wire format.
 const (
 	Unasked State = iota // no answer
 	Present              // in the call
-	NotYet               // not there yet
-	Past                 // has ended it, as its messages on the way will show
-	Closed               // will not make it, as it has closed the communicator
+	NotYet               // has not begun the call
+	Past                 // has ended the call, as its messages under way will show
+	Closed               // will never begin the call, as it has closed the communicator
 )
 
-// Signal is a message between the watches of two ranks.
+// Signal is a message between the watches of two ranks. It travels as a transport.Signal,
+// whose limit of transport.MaxSignal bytes bounds the path.
 type Signal struct {
 	Kind Kind
 	transport.Envelope
-	At time.Duration // when the ask was sent, by the clock of its sender; a tell brings it back, or has 0 if it is news
+	// At is the time of the ask, by the clock of the asker. A tell returns it unchanged, so
+	// that the asker can compute the round-trip time; it is 0 in a tell of news, which
+	// answers no ask.
+	At time.Duration
 
-	// Of a tell:
+	// The fields of a tell.
 	State State
 	End   End
-	Rival transport.Envelope // a blocking call of that communicator in which its sender is instead; Kind 0 for none
+	Rival transport.Envelope // a blocking call of the same communicator in which the sender is instead; Kind 0 for none
 }
 
-// MostPath bounds the ranks of an End that travel.
+// MostPath is the maximum number of ranks of End.Path in a signal. The signal drops the
+// rest of the path.
 const MostPath = 180
 
+// Sizes of encoded envelopes and of signals with an empty path, in bytes.
 const (
 	envelopeSize = 8 + 4 + transport.CallSize
 	signalSize   = 1 + envelopeSize + 8 + 2 + 6*4 + 8 + 4 + transport.CallSize + 1
 )
 
-// Append appends the encoded signal to b.
+// Append appends the encoded signal to b. All integers are little-endian. The path comes
+// last: its length in one byte, then two bytes per rank; the path ends before the first
+// rank that needs more than two bytes.
 func (s *Signal) Append(b []byte) []byte {
 	b = appendEnvelope(append(b, byte(s.Kind)), &s.Envelope)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.At))
@@ -72,12 +80,16 @@ func (s *Signal) Append(b []byte) []byte {
 	return b
 }
 
+// appendEnvelope appends the fields of an envelope that identify a call. The priority does
+// not travel.
 func appendEnvelope(b []byte, e *transport.Envelope) []byte {
 	b = binary.LittleEndian.AppendUint64(b, e.Comm)
 	return e.Call.Append(binary.LittleEndian.AppendUint32(b, e.Seq))
 }
 
-// Decode reads what Append wrote, of one of so many ranks.
+// Decode reads the output of Append. It returns an error for a wrong length, for values
+// outside their ranges, and for ranks outside 0 to ranks-1: signals come from other
+// processes.
 func Decode(b []byte, ranks int) (Signal, error) {
 	if len(b) < signalSize || len(b) != signalSize+2*int(b[signalSize-1]) {
 		return Signal{}, fmt.Errorf("stall: decode signal: %d bytes, want %d or more", len(b), signalSize)
@@ -101,9 +113,10 @@ func Decode(b []byte, ranks int) (Signal, error) {
 	return s, nil
 }
 
-// reader reads a signal front to back, whose length is known to suffice.
+// reader reads a signal from front to back. Decode has checked the length before.
 type reader struct{ b []byte }
 
+// take returns the next n bytes.
 func (r *reader) take(n int) []byte {
 	out := r.b[:n]
 	r.b = r.b[n:]
@@ -115,6 +128,7 @@ func (r *reader) uint16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) 
 func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
+// call reads an encoded call.
 func (r *reader) call() transport.Call {
 	c, _ := transport.DecodeCall(r.take(transport.CallSize)) // take gives the length that DecodeCall wants
 	return c
