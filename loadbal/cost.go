@@ -7,22 +7,24 @@ import (
 	"github.com/elrun/elrun/internal/apportion"
 )
 
-// tick is the unit of times in this package: microseconds are too coarse for the time
-// of one microbatch of a small model.
+// ticksPerMicro is the number of ticks in a microsecond. A tick is the unit of times in this
+// package: microseconds are too coarse for one microbatch of a small model.
 const ticksPerMicro = 1024
 
-// Cost is what a step costs one rank: a share of b microbatches takes Fixed + b*Each,
-// in any unit of time. Fixed is not negative and Each is at least 1. The share is at
-// least Min and, if Max is not 0, at most Max; Min is not above Max.
+// Cost is the cost model of one rank: the compute time of a share, and the bounds of the share. A
+// share of b microbatches takes Fixed + b*Each, in any unit of time.
+//
+// Invariants: Fixed is not negative, Each is at least 1, Min is not above Max. The share is at
+// least Min and, if Max is not 0, at most Max.
 type Cost struct {
 	Fixed, Each int64
 	Min, Max    int
 }
 
-// Time is what a share takes.
+// Time returns the compute time of a share.
 func (c Cost) Time(share int) int64 { return c.Fixed + int64(share)*c.Each }
 
-// limit is the largest share there can be, of so many microbatches.
+// limit returns the largest allowed share of the given number of microbatches.
 func (c Cost) limit(microbatches int) int {
 	if c.Max > 0 {
 		return min(c.Max, microbatches)
@@ -30,7 +32,7 @@ func (c Cost) limit(microbatches int) int {
 	return microbatches
 }
 
-// Slowest is the time of the rank that takes longest for its share: that of the step.
+// Slowest returns the compute time of the slowest rank for its share: the time of the step.
 func Slowest(costs []Cost, shares []int) int64 {
 	var t int64
 	for r, c := range costs {
@@ -39,14 +41,15 @@ func Slowest(costs []Cost, shares []int) int64 {
 	return t
 }
 
-// Optimum splits microbatches so that the slowest rank takes as short as whole shares
-// allow: as if each microbatch were given to the rank that would then be done first,
-// ties to the lower one. Where the least shares take more than all microbatches they
-// are waived, and where the bounds leave too little room, they are exceeded in
-// proportion.
+// Optimum splits microbatches among the ranks so that the slowest rank takes the shortest time that
+// whole shares allow (the minimal makespan). The result is the same as of a greedy loop which gives
+// each microbatch to the rank that would then finish first, the lower rank of equals. If the Min of
+// all ranks together exceed microbatches, they are ignored. If the Max of all ranks together leave
+// too little room, they are exceeded in proportion.
 //
-// It takes some ten passes over the ranks. Times must stay below 1<<44, and shares
-// below 1<<19. It panics without ranks or with a negative number of microbatches.
+// It takes about ten passes over the ranks, however many microbatches there are. Times must be
+// below 1<<44 and shares below 1<<19. It panics without ranks or with a negative number of
+// microbatches.
 func Optimum(costs []Cost, microbatches int) []int {
 	if len(costs) == 0 || microbatches < 0 {
 		panic("loadbal: Optimum needs at least one rank and no negative number of microbatches")
@@ -62,8 +65,9 @@ func Optimum(costs []Cost, microbatches int) []int {
 	case most < microbatches:
 		return inProportion(costs, microbatches)
 	}
-	// No share can grow within the step's time, or the step would end sooner; so the
-	// shares are those that fit into the time before, and some of those of exactly it.
+	// All microbatches fit into the time until, but not into one unit of time less. So each rank
+	// gets the share that fits into the shorter time. The remaining microbatches go to ranks that
+	// finish one more exactly at until, the lower ranks first.
 	until := earliest(costs, microbatches)
 	shares, left := make([]int, len(costs)), microbatches
 	for r, c := range costs {
@@ -79,7 +83,7 @@ func Optimum(costs []Cost, microbatches int) []int {
 	return shares
 }
 
-// within is the largest share that takes no longer than until, inside the bounds.
+// within returns the largest share that a rank finishes by the time until, inside its bounds.
 func (c Cost) within(until int64, microbatches int) int {
 	if until < c.Fixed {
 		return c.Min
@@ -87,7 +91,7 @@ func (c Cost) within(until int64, microbatches int) int {
 	return int(min(max(int64(c.Min), (until-c.Fixed)/c.Each), int64(c.limit(microbatches))))
 }
 
-// earliest is the first time at which all microbatches fit into the shares.
+// earliest returns the shortest time in which the ranks can compute all microbatches.
 func earliest(costs []Cost, microbatches int) int64 {
 	fit := func(until int64) int64 {
 		n := 0
@@ -99,7 +103,7 @@ func earliest(costs []Cost, microbatches int) int64 {
 	return first(span(costs, microbatches), int64(microbatches), fit)
 }
 
-// span is a time within which any rank can do anything it is allowed to.
+// span returns an upper bound of the step's time: every rank can finish its largest share in it.
 func span(costs []Cost, microbatches int) int64 {
 	var t int64
 	for _, c := range costs {
@@ -108,15 +112,15 @@ func span(costs []Cost, microbatches int) int64 {
 	return t
 }
 
-// first is the smallest t up to high where f, which does not fall, reaches goal.
-// It expects a nearly straight f: it looks where a line between the ends of what is
-// left would reach the goal, and in the middle every other time, for where f has a bend.
+// first returns the smallest t, 0 <= t <= high, with f(t) >= goal. f must not decrease, and f(high)
+// must reach goal. As f is nearly a straight line, the search interpolates linearly between the
+// ends of the remaining interval. Every other step is a bisection, as f may have a bend.
 func first(high, goal int64, f func(int64) int64) int64 {
 	low, atLow, atHigh := int64(-1), int64(0), f(high)
 	for odd := false; high-low > 1; odd = !odd {
 		t := low + (high-low)/2
 		if odd && atHigh > atLow {
-			// The division first: the product would not fit. What it loses is small.
+			// Divide first, as the product would overflow. The loss of precision is small.
 			t = low + max(1, min(high-low-1, (high-low)/(atHigh-atLow)*(goal-atLow)))
 		}
 		if at := f(t); at >= goal {
@@ -128,6 +132,7 @@ func first(high, goal int64, f func(int64) int64) int64 {
 	return high
 }
 
+// withoutMin returns costs without their lower bounds.
 func withoutMin(costs []Cost) []Cost {
 	free := slices.Clone(costs)
 	for r := range free {
@@ -136,7 +141,7 @@ func withoutMin(costs []Cost) []Cost {
 	return free
 }
 
-// inProportion fills all to the same multiple of their bounds.
+// inProportion splits microbatches in proportion to the upper bounds of the ranks.
 func inProportion(costs []Cost, microbatches int) []int {
 	bounds := make([]int, len(costs))
 	for r, c := range costs {
@@ -145,7 +150,7 @@ func inProportion(costs []Cost, microbatches int) []int {
 	return apportion.Fill(make([]int, len(costs)), bounds, microbatches)
 }
 
-// median is the middle one of values, the lower of two, and 0 of none.
+// median returns the middle value, the lower one of two, or 0 without values.
 func median[T cmp.Ordered](values []T) T {
 	var none T
 	if len(values) == 0 {
@@ -156,8 +161,7 @@ func median[T cmp.Ordered](values []T) T {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// Costs returns what the ranks cost as the policy sees them, with times in nanoseconds;
-// nil where no speed is known yet. The caller owns them.
+// Costs implements Policy. It converts ticks to nanoseconds.
 func (t *table) Costs() []Cost {
 	if !t.known {
 		return nil
@@ -170,11 +174,11 @@ func (t *table) Costs() []Cost {
 	return costs
 }
 
-// nanos converts ticks.
+// nanos converts ticks to nanoseconds.
 func nanos(ticks int64) int64 { return min(ticks, maxTime) * 1000 / ticksPerMicro }
 
-// Pace is the nanoseconds that a microbatch takes at a speed of Speed above 0: Each of a
-// Cost in the unit of Policy.Costs.
+// Pace returns the nanoseconds that one microbatch takes at a speed above 0. It is the inverse of
+// Speed, and has the unit of Cost.Each in Policy.Costs.
 func Pace(speed int64) int64 {
 	return max(1, min(nanos(maxTime), 1_000_000_000*SpeedUnit/speed))
 }

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// greedy is the twin of Optimum: each microbatch goes to the rank that would then be
-// done first.
+// greedy is the slow twin of Optimum: it gives each microbatch to the rank that would then finish
+// first.
 func greedy(costs []loadbal.Cost, microbatches int) []int {
 	shares := make([]int, len(costs))
 	for r, c := range costs {
@@ -33,8 +33,8 @@ func greedy(costs []loadbal.Cost, microbatches int) []int {
 	return shares
 }
 
-// shortestLag tries every way to share out microbatches among the costs: the time of the
-// best step.
+// shortestLag returns the shortest time of a step, by brute force over all shares; 1<<60 if no
+// shares are within the bounds.
 func shortestLag(costs []loadbal.Cost, microbatches int) int64 {
 	c, most := costs[0], microbatches
 	if c.Max > 0 {
@@ -53,7 +53,7 @@ func shortestLag(costs []loadbal.Cost, microbatches int) int64 {
 	return best
 }
 
-// randomCosts are costs with which all microbatches fit between the bounds.
+// randomCosts returns random costs whose bounds leave room for all microbatches.
 func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
 	for {
 		costs := make([]loadbal.Cost, ranks)
@@ -75,7 +75,8 @@ func randomCosts(rnd *rand.Rand, ranks, microbatches int) []loadbal.Cost {
 	}
 }
 
-// Ten thousand random cases, all ways tried, and the exact shares by the slow twin.
+// Optimum has the step time of brute force and the exact shares of the greedy twin, in ten thousand
+// small random cases.
 func TestOptimumIsTheBest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
@@ -85,15 +86,15 @@ func TestOptimumIsTheBest(t *testing.T) {
 		if want := greedy(costs, microbatches); !slices.Equal(shares, want) {
 			t.Fatalf("Optimum(%+v, %d) = %v, one by one %v", costs, microbatches, shares, want)
 		}
-		// A rank without work takes no part in the step, but its fixed cost counts here
-		// in both.
+		// A rank without a microbatch takes no part in the step. Slowest counts its fixed part all
+		// the same, and so does the twin.
 		if got, want := loadbal.Slowest(costs, shares), shortestLag(costs, microbatches); got != want {
 			t.Fatalf("Optimum(%+v, %d) = %v takes %d, the best is %d", costs, microbatches, shares, got, want)
 		}
 	}
 }
 
-// The same with large numbers, where searching could go wrong.
+// The search is also exact for large times and shares, where interpolation could go wrong.
 func TestOptimumOfLargeCosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 2000).Draw(t, "microbatches")
@@ -107,6 +108,8 @@ func TestOptimumOfLargeCosts(t *testing.T) {
 	})
 }
 
+// Bounds that contradict the number of microbatches are waived or exceeded in proportion;
+// impossible arguments panic.
 func TestOptimumWithoutRoom(t *testing.T) {
 	tight := []loadbal.Cost{{Each: 1, Min: 1, Max: 2}, {Each: 1, Min: 1, Max: 4}}
 	if got := loadbal.Optimum(tight, 12); !slices.Equal(got, []int{4, 8}) {
@@ -130,6 +133,7 @@ func TestOptimumWithoutRoom(t *testing.T) {
 	}
 }
 
+// The shares of ten thousand ranks.
 func BenchmarkOptimum(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	costs := make([]loadbal.Cost, 10_000)
@@ -142,7 +146,7 @@ func BenchmarkOptimum(b *testing.B) {
 }
 
 func ExampleOptimum() {
-	// The last of four ranks takes four times as long for a microbatch.
+	// The last of four ranks takes four times as long for a microbatch as the others.
 	costs := []loadbal.Cost{{Each: 1}, {Each: 1}, {Each: 1}, {Each: 4}}
 	fmt.Println(loadbal.Optimum(costs, 512))
 	// Output: [158 158 157 39]

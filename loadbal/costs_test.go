@@ -8,7 +8,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// What a policy has measured is told in nanoseconds, and nothing before that.
+// Costs returns the measured costs in nanoseconds, in memory of the caller, and nil before the
+// first measurement.
 func TestCosts(t *testing.T) {
 	for _, name := range loadbal.Names() {
 		p := policy(t, name)
@@ -37,7 +38,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// Pace is the inverse of Speed, as near as whole numbers are.
+// Pace is the inverse of Speed, up to rounding to whole numbers.
 func TestPace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.Int64Range(1, 1<<32).Draw(t, "micros")

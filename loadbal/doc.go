@@ -1,10 +1,10 @@
-// Package loadbal decides how many microbatches of a step each peer computes.
+// Package loadbal decides how many microbatches of a step each rank computes, so that a step does
+// not wait for its slowest rank.
 //
-// Every function is pure integer arithmetic on values that all peers share, so
-// that every peer comes to the same answer without a coordinator.
+// # Mechanism
 //
-// A Policy makes shares follow the times that the ranks measured. Each rank of a session
-// has one of its own and feeds it the same reports:
+// A Policy sets the shares of the next step by the compute times of the last one. Each rank of a
+// session has a policy of its own and passes it the same reports:
 //
 //	policy, err := loadbal.New("auto")
 //	policy.Begin(make([]int64, ranks)) // no speeds are known
@@ -14,6 +14,18 @@
 //		shares, why = policy.Next(reports, microbatches)
 //	}
 //
-// Below the policies is a model: a share of b microbatches takes a rank a + c*b. Optimum
-// finds the best whole shares for it.
+// The policies share one cost model: a share of b microbatches takes a rank a + c*b, with a fixed
+// part a and a time c for each microbatch. Optimum finds the best whole shares for this model. The
+// policies differ in how they learn a and c, and in how readily they change the shares.
+//
+// # Invariants
+//
+// All arithmetic is in integers, and every function depends only on its arguments and on earlier
+// calls. So all ranks compute the same shares without a coordinator, on any processor. A test
+// refuses floating-point numbers in this package.
+//
+// # Change
+//
+// A new policy embeds table, sets table.costs in Next and returns its shares through table.set. It
+// needs a name in Names and New; the tests of policy_test.go then run with it.
 package loadbal

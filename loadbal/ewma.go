@@ -1,67 +1,69 @@
 package loadbal
 
-// forecaster predicts the paces of all ranks in the next step: the time that a
-// microbatch takes each of them, in ticks.
+// forecaster predicts each rank's pace in the next step. A pace is the time of one microbatch, in
+// ticks, without the fixed part.
 type forecaster interface {
-	// begin starts with what is known of the ranks' paces.
+	// begin starts a session with the known paces of the ranks, 0 for an unknown one.
 	begin(paces []int64)
-	// observe takes the paces of a step, 0 where there was no measurement. It reports
-	// whether one of them has jumped.
+	// observe records the paces of a step, 0 for a rank without a measurement. It reports whether
+	// any pace has jumped.
 	observe(paces []int64) (jumped bool)
-	// next is the forecast. It is valid until the next call.
+	// next returns the forecast by rank. The forecaster owns it; it is valid until the next call.
 	next() []int64
-	// noise is how far paces are from what is expected, relative to it and times
-	// unit, in the mean and for a typical rank.
+	// noise returns the mean relative error of the forecast for a typical rank, times unit.
 	noise() int64
-	// rescale multiplies what is remembered of a rank by num/den: what one microbatch
-	// takes was found to be another part of the whole.
+	// rescale multiplies the remembered paces of a rank by num/den. It is for a changed estimate of
+	// the fixed part: the same times then mean other paces.
 	rescale(rank int, num, den int64)
 }
 
-// defaultNoise is the noise that is assumed before there were measurements: 2 %.
+// defaultNoise is the assumed noise before the first measurements: 2 %.
 const defaultNoise = unit / 50
 
-// adaptiveEWMA follows the pace of one rank. Small errors are smoothed away, the more the
-// less they agree: the gain is the cube of |mean error| / mean |error|, after Trigg
-// and Leach, which is small where errors are noise and 1 where they all point one way.
+// adaptiveEWMA smooths the pace of one rank: an exponentially weighted moving average (EWMA) whose
+// gain adapts to the errors. The gain is the cube of |mean error| / mean |error|, the tracking
+// signal of D. W. Trigg and A. G. Leach, "Exponential smoothing with an adaptive response rate",
+// Operational Research Quarterly 18 (1967). It is small where errors have changing signs, as noise
+// has, and 1 where all have the same sign, as in a drift.
 //
-// Errors far outside the noise are jumps. That a rank has become slower is believed at
-// once: if it is wrong, the others do a little more for one step; if it were right and
-// not believed, the whole step would take as long as this rank. For the same reason
-// that it has become faster is believed when it is seen twice.
+// An error far outside the noise is a jump. A jump to slower is accepted at once: if it was noise,
+// the other ranks compute a little more for one step; if it was real and ignored, the whole step
+// would take as long as this rank. For the same reason a jump to faster is accepted only when it is
+// seen twice in a row.
 type adaptiveEWMA struct {
-	level        int64
-	meanError    int64 // smoothed error, relative and times unit
-	meanAbsError int64 // smoothed absolute error, in the same way
-	deviation    int64 // the same over a longer time: the noise
-	sinceJump    int64 // values since the last jump
-	age          int64 // values ever
-	lastFaster   int64 // the value before, if it was far faster
+	level        int64 // smoothed pace, in ticks; 0 before the first
+	meanError    int64 // EWMA of the relative error, times unit
+	meanAbsError int64 // EWMA of its absolute value, times unit
+	deviation    int64 // the noise: EWMA of the absolute error over a longer time, jumps included
+	sinceJump    int64 // number of values since the last jump
+	age          int64 // number of values in all
+	lastFaster   int64 // the last value, if it was a jump to faster that is not yet accepted; else 0
 }
 
-// Shortest memory of a smoother, in parts of unit, and the size of a jump: at least
-// smallJump, at most largeJump and in between so many times the noise.
+// Parameters of adaptiveEWMA, in parts of unit. An error is a jump if it is above jumpNoise times
+// the noise, but never below smallJump and always above largeJump.
 const (
-	leastGain = unit / 16
+	leastGain = unit / 16 // lower bound of the gain: the longest memory
 	smallJump = unit / 16
 	largeJump = unit * 4
 	jumpNoise = 6
-	// warmupSteps is the age up to which the noise of a rank is not known well.
+	// warmupSteps is the number of values below which the noise of a rank is not well known.
 	warmupSteps = 8
 )
 
+// newAdaptiveEWMA returns an average that starts at level, or at the first value if level is 0.
 func newAdaptiveEWMA(level int64) adaptiveEWMA {
 	return adaptiveEWMA{level: level, deviation: defaultNoise}
 }
 
-// jumpThreshold is the size of the smallest jump. noise is that of a typical rank: the own one
-// is known from few values only, and may by chance be too low.
+// jumpThreshold returns the least relative error that counts as a jump. noise is the noise of a
+// typical rank: the rank's own estimate comes from few values and may be too low by chance.
 func (s *adaptiveEWMA) jumpThreshold(noise int64) int64 {
 	return min(max(smallJump, jumpNoise*max(noise, s.deviation)), largeJump)
 }
 
-// observe takes a pace, with the noise of a typical rank, and reports whether it is a
-// jump.
+// observe records a pace. noise is the noise of a typical rank. It reports whether the pace is an
+// accepted jump.
 func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	if s.level == 0 {
 		s.level, s.sinceJump = pace, 1
@@ -69,9 +71,9 @@ func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	}
 	band, faster := s.jumpThreshold(noise), s.lastFaster
 	e := quotient(pace-s.level, s.level)
-	off := max(e, quotient(s.level-pace, pace)) // the same for twice and for half the pace
-	// Jumps count for less, for a few of them are no noise. Where there are many, though,
-	// the next jump tells nothing.
+	off := max(e, quotient(s.level-pace, pace)) // symmetric: the same for twice and for half the pace
+	// Errors are clipped, so that a few jumps do not count as noise. Many jumps do count as noise:
+	// then the next one carries no information.
 	s.age++
 	s.deviation += (min(off, unit/2) - s.deviation) / min(16, s.age+3)
 	s.lastFaster = 0
@@ -91,16 +93,17 @@ func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	return false
 }
 
-// gain is how much of an error is taken over.
+// gain returns the part of an error by which the level is corrected, times unit. For the first
+// values after a jump it is at least the gain of a plain mean.
 func (s *adaptiveEWMA) gain() int64 {
 	agree := min(quotient(abs(s.meanError), s.meanAbsError), unit)
 	return max(leastGain, agree*agree/unit*agree/unit, unit/s.sinceJump)
 }
 
-// ewmaForecaster predicts that each rank goes on as it does.
+// ewmaForecaster predicts that each rank keeps its smoothed pace.
 type ewmaForecaster struct {
-	ranks  []adaptiveEWMA
-	levels []int64
+	ranks  []adaptiveEWMA // by rank
+	levels []int64        // the forecast, by rank
 }
 
 func (p *ewmaForecaster) begin(paces []int64) {
@@ -120,8 +123,8 @@ func (p *ewmaForecaster) observe(paces []int64) (jumped bool) {
 	return jumped
 }
 
-// initialNoise is how far a typical rank is from its level in a step of the first ones, when
-// the noise is not known yet; 0 later.
+// initialNoise returns the typical relative distance of paces from their levels in this step, over
+// the ranks whose noise is not yet known well; 0 without such ranks.
 func (p *ewmaForecaster) initialNoise(paces []int64) int64 {
 	var all []int64
 	for r, pace := range paces {
@@ -152,7 +155,8 @@ func (p *ewmaForecaster) rescale(rank int, num, den int64) {
 	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
 }
 
-// scaled is x*num/den of values that are not negative, at least 1 unless x is 0.
+// scaled returns x*num/den for x >= 0, at least 1 unless x is 0. The ratio is limited as by
+// quotient.
 func scaled(x, num, den int64) int64 {
 	if x == 0 {
 		return 0

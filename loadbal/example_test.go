@@ -11,7 +11,7 @@ func ExampleNames() {
 	// Output: lbbsp-cpu
 }
 
-// Ways to predict speeds.
+// Every variant of lbbsp-cpu is a name that New knows.
 func ExampleVariants() {
 	for _, name := range loadbal.Variants() {
 		if _, err := loadbal.New(name); err != nil {
@@ -22,23 +22,23 @@ func ExampleVariants() {
 	// Output: true
 }
 
-// costs are those of a rank that takes three times as long as the other.
+// costs has one rank that takes three times as long for a microbatch, and one with a fixed part.
 func costs() []loadbal.Cost { return []loadbal.Cost{{Each: 3, Fixed: 0}, {Each: 1, Fixed: 4}} }
 
-// Equal shares take as long as the slower rank.
+// With equal shares the step takes as long as the slower rank.
 func ExampleSlowest() {
 	fmt.Println(loadbal.Slowest(costs(), []int{16, 16}))
 	// Output: 48
 }
 
-// Eight microbatches in 2 ms are 4000 a second, 250 us each.
+// Eight microbatches in 2 ms are 4000 per second, or 250 us each.
 func ExampleSpeed() {
 	speed := loadbal.Speed(8, 2000)
 	fmt.Println(speed/loadbal.SpeedUnit, loadbal.Pace(speed))
 	// Output: 4000 250000
 }
 
-// The inverse of Speed, in nanoseconds a microbatch.
+// Pace converts a speed to nanoseconds per microbatch.
 func ExamplePace() {
 	fmt.Println(loadbal.Pace(4000 * loadbal.SpeedUnit))
 	// Output: 250000

@@ -2,33 +2,35 @@ package loadbal
 
 // Parameters of exchange.
 const (
-	firstWindow = 2 // steps between moves, at first
-	maxWindow   = 16
-	// balancedBelow is the imbalance that is left alone, in parts of unit.
+	firstWindow = 2  // least number of steps between moves
+	maxWindow   = 16 // greatest number of steps between moves
+	// balancedBelow is the imbalance below which nothing is moved, in parts of unit.
 	balancedBelow = unit / 20
 )
 
-// exchange is LB-BSP for accelerators, whose time is t(b) = max(tau, a + c*b): below
-// some share more microbatches cost nothing. No speed can be told from such a time. So
-// it looks at times only: after each window of steps it moves some microbatches from
-// the slowest to the fastest rank. If two then change places, it went too far: the
-// number is halved and the window gets longer. If the slowest stays the slowest by far,
-// the number is doubled again.
+// exchange is LB-BSP for accelerators (the paper is cited at predicting). Their time is t(b) =
+// max(tau, a + c*b): below some share more microbatches cost nothing, so no speed can be computed
+// from a time. It needs only the times: after each window of steps it moves some microbatches from
+// the slowest to the fastest rank. If the two then change places, it moved too many: it halves the
+// number and lengthens the window. If the imbalance stays large, it doubles the number.
 type exchange struct {
 	table
-	times      []medianFilter
-	untilMove  int // steps of the window still to go
-	window     int
-	count      int // microbatches that are moved at once
-	slow, fast int // ranks of the last move, -1 before the first
+	times      []medianFilter // compute time of each rank since the last move, in ticks
+	untilMove  int            // remaining steps of the window
+	window     int            // steps from a move to the next one
+	count      int            // number of microbatches of a move
+	slow, fast int            // ranks of the last move; -1 before the first
 }
 
+// Begin implements Policy.
 func (x *exchange) Begin(speeds []int64) {
 	x.table.Begin(speeds)
 	x.times = make([]medianFilter, len(speeds))
 	x.window, x.count, x.slow, x.fast = firstWindow, 0, -1, -1
 }
 
+// Next implements Policy. The first shares of a session, and shares for another number of
+// microbatches, are solved for as if the costs were linear.
 func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	x.setBounds(reports)
 	for r, report := range reports {
@@ -59,7 +61,7 @@ func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
 	return x.set(x.moved(slow, fast, x.count))
 }
 
-// tune adapts the number and the window to what the last move did.
+// tune adapts the size of a move and the window to the effect of the last move.
 func (x *exchange) tune(slow, fast int, imbalance int64, most int) {
 	switch {
 	case slow == x.fast || fast == x.slow:

@@ -1,32 +1,36 @@
 package loadbal
 
-// fixedPart learns how much of a rank's time does not depend on its share, as a number
-// of microbatches that take as long: t = pace * (share + fixed). That does not change
-// when the whole rank gets slower or faster, so that it can be learned once.
+// fixedPart learns the overhead of one rank: how much of its compute time does not depend on the
+// share. It is counted in microbatches that would take as long, t = pace * (share + fixed). This
+// number stays the same when the whole rank gets slower or faster, so it has to be learned only
+// once.
 //
-// Only steps between which the share changed tell it. From the differences db and dt
-// and the means b and t of two such steps follows dt/t = db/(b+fixed). With the sums
-// over all of them, fixed = sum db(db - b dt/t) / sum db dt/t. Differences are used and
-// not a line through all points, for shares are made such that times become equal: where
-// speeds drift, slower means fewer microbatches in the same time, and a line through
-// such points would say that time does not depend on the share.
+// Only pairs of steps between which the share changed give information. With the differences db and
+// dt and the means b and t of two such steps, dt/t = db/(b+fixed). The estimate over all pairs,
+// weighted by db and towards recent pairs, is
+//
+//	fixed = sum db(db - b dt/t) / sum db dt/t
+//
+// A regression line through all points would be wrong here. The shares are chosen so that times
+// become equal: where speeds drift, a slower rank has fewer microbatches and takes the same time,
+// and such a line would say that the time does not depend on the share.
 type fixedPart struct {
-	parts     int64 // of a microbatch, fixedUnit to one
-	num, den  int64 // the sums, times unit
-	lastShare int64
-	lastTicks int64
+	parts     int64 // the estimate, in microbatches times fixedUnit
+	num, den  int64 // numerator and denominator of the estimate, times unit; old pairs decay
+	lastShare int64 // of the step before; 0 before the first
+	lastTicks int64 // compute time of that step
 }
 
-// fixedUnit is one microbatch in fixedPart.parts.
+// fixedUnit is one microbatch in fixedPart.parts: 8 fractional bits.
 const fixedUnit = 256
 
-// observe takes a measurement with so much noise, relative to it and times unit. It
-// reports whether parts changed.
+// observe records that share took the given ticks. noise is the relative error of such a
+// measurement, times unit. It reports whether the estimate changed.
 func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	b0, t0, b1 := f.lastShare, f.lastTicks, int64(share)
 	f.lastShare, f.lastTicks = b1, ticks
 	db, b := b1-b0, (b0+b1+1)/2
-	// Smaller steps would only teach the noise.
+	// A small change of the share says less than the noise.
 	if b0 == 0 || abs(db)*unit < b*max(unit/32, 2*noise) {
 		return false
 	}
@@ -36,9 +40,9 @@ func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	}
 	f.num = f.num*7/8 + db*(db*unit-dt*b)
 	f.den = f.den*7/8 + db*dt
-	// That the fixed part is none counts as much as a step of a 16th of b which
-	// changed the time in proportion, or one that is three times the noise: the part is
-	// as the square of it.
+	// The prior is a fixed part of 0. It has the weight of one pair whose share changed by a 16th
+	// of b, with the time in proportion; or of one that changed by three times the noise, if this
+	// is more: the weight of a pair grows with the square of its change.
 	prior := b * max(unit/256, 9*noise*noise/unit)
 	most := 64 * b * fixedUnit
 	before := f.parts
@@ -49,9 +53,9 @@ func (f *fixedPart) observe(share int, ticks, noise int64) bool {
 	return f.parts != before
 }
 
-// plausible reports whether a change dt of the time, relative to it, can come from the
-// change of the share, up to some noise: between none and in proportion. Otherwise the
-// speed has changed as well.
+// plausible reports whether the relative change dt of the time can come from the change db of the
+// share b: within some noise it lies between no change and a change in proportion. Otherwise the
+// speed of the rank has changed as well, and the pair must not be used.
 func plausible(db, b, dt int64) bool {
 	const noise = unit / 8
 	if db < 0 {
@@ -60,12 +64,12 @@ func plausible(db, b, dt int64) bool {
 	return dt > -noise && dt < db*unit/b+noise
 }
 
-// pace is the ticks a microbatch takes if share of them took so many.
+// pace returns the ticks per microbatch of a rank whose share took the given ticks.
 func (f *fixedPart) pace(share int, ticks int64) int64 {
 	return max(1, ticks*fixedUnit/(int64(share)*fixedUnit+f.parts))
 }
 
-// ticks is the fixed part at a pace, at most maxTime.
+// ticks returns the fixed part in ticks at a given pace, at most maxTime.
 func (f *fixedPart) ticks(pace int64) int64 {
 	if f.parts > 0 && pace > maxTime*fixedUnit/f.parts {
 		return maxTime

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A medianFilter ignores outliers and follows changes.
 func TestMeter(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -34,8 +35,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// Without noise one change of the share tells the fixed part, but for what is assumed
-// before.
+// Without noise a few changes of the share give the fixed part, up to the weight of the prior.
 func TestFixedPartIsLearned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fixed, each := rapid.Int64Range(0, 200).Draw(t, "fixed"), rapid.Int64Range(1000, 1<<24).Draw(t, "each")
@@ -43,17 +43,17 @@ func TestFixedPartIsLearned(t *testing.T) {
 		b := 64
 		for range 6 {
 			f.observe(b, (int64(b)+fixed)*each, 0)
-			b = 160 - b // 64 and 96 in turn
+			b = 160 - b // alternates between 64 and 96
 		}
-		// It errs towards none.
+		// The prior pulls the estimate towards 0.
 		if got := f.parts / fixedUnit; got > fixed || got < fixed*5/8 {
 			t.Fatalf("%d microbatches, want about %d", got, fixed)
 		}
 	})
 }
 
-// A jump of the speed between two steps is not taken for a fixed part, and without a
-// change of the share nothing is learned.
+// A jump of the speed between two steps is not taken for a fixed part, and steps with equal shares
+// teach nothing.
 func TestFixedPartKeepsOutJumps(t *testing.T) {
 	var f fixedPart
 	for _, m := range []struct {
@@ -67,9 +67,10 @@ func TestFixedPartKeepsOutJumps(t *testing.T) {
 	}
 }
 
-// paceOf is a pace with some noise: what a forecaster is shown.
+// paceOf returns a pace with a deterministic noise of up to 2 %, as the input of forecasters.
 func paceOf(level int64, step int) int64 { return level + level*int64(step*7919%41-20)/1000 }
 
+// Noise is averaged: the level stays within 1.5 %, and there are no jumps.
 func TestSmootherAveragesNoise(t *testing.T) {
 	s := newAdaptiveEWMA(0)
 	for step := range 200 {
@@ -82,8 +83,8 @@ func TestSmootherAveragesNoise(t *testing.T) {
 	}
 }
 
-// Slower is believed at once, faster at the second time, and an outlier of one step
-// that is faster never.
+// A jump to slower is accepted at once, a jump to faster at the second time. A single faster step
+// is an outlier.
 func TestSmootherBelievesTheWorse(t *testing.T) {
 	s := newAdaptiveEWMA(1000)
 	for i, tt := range []struct {
@@ -96,6 +97,7 @@ func TestSmootherBelievesTheWorse(t *testing.T) {
 	}
 }
 
+// The level follows a steady drift: errors of one sign raise the gain.
 func TestSmootherFollowsADrift(t *testing.T) {
 	s, pace := newAdaptiveEWMA(1_000_000), int64(1_000_000)
 	for step := range 60 {
@@ -107,8 +109,7 @@ func TestSmootherFollowsADrift(t *testing.T) {
 	}
 }
 
-// After two periods the periodic forecaster predicts every jump; so does narx, and the EWMA
-// predicts none.
+// After two periods the periodic forecaster and narx predict every jump; the EWMA predicts none.
 func TestSeasonExpectsJumps(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -135,7 +136,7 @@ func TestSeasonExpectsJumps(t *testing.T) {
 	}
 }
 
-// Jumps that come by chance have no period.
+// Random jumps have no period.
 func TestSeasonOfChance(t *testing.T) {
 	var h history
 	seed := uint64(1)
@@ -148,7 +149,7 @@ func TestSeasonOfChance(t *testing.T) {
 	}
 }
 
-// Forecasts stay positive and are the same for the same paces, whatever these are.
+// Forecasts are not negative, and are equal for equal paces, whatever the paces are.
 func TestForecastersOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<44)), 3, 3), 1, 30).Draw(t, "paces")

@@ -2,33 +2,36 @@ package loadbal
 
 import "math/bits"
 
-// forecastScore decides whether to follow a forecast or to stay with the mean. A forecast that
-// follows each change is right where ranks get slower and faster for some steps. Where
-// times are mostly noise it is worse than the mean of many steps: it takes work away
-// from who was unlucky last. Which of both holds is seen from the past: for each step,
-// forecastScore compares the step times that either would have had.
+// forecastScore decides between two sets of shares for each step: by the forecast, or by the mean
+// pace of many steps. The forecast is better where ranks get slower and faster for some steps. The
+// mean is better where times are mostly noise: there the forecast takes work away from a rank that
+// was slow once, by chance. To choose, forecastScore computes after each step the step time that
+// either set of shares would have had.
 type forecastScore struct {
-	means          []int64 // of each rank's paces, over about meanSteps; 0 before the first
-	age            int64   // steps that were taken in
-	advantage      int64   // of the forecast, relative to the step's time and times unit, smoothed
-	forecastShares []int   // shares by the forecast for the step under way
-	meanShares     []int   // shares by the means
+	means          []int64 // mean pace of each rank over about meanSteps; 0 before the first measurement
+	age            int64   // number of recorded steps
+	advantage      int64   // EWMA of the time saved by the forecast, relative to the step time and times unit
+	forecastShares []int   // for the step under way, by the forecast; nil before the first step
+	meanShares     []int   // for the step under way, by the means
 }
 
-// Constants of forecastScore: the memory of the means and of the advantage in steps, and the
-// advantage below which also jumps are not believed, for they were wrong too often.
+// Parameters of forecastScore. meanSteps and advantageSteps are the memories of the means and of
+// the advantage, in steps. Below minAdvantage the forecast is not followed after a jump either, as
+// too many of its jumps were noise.
 const (
 	meanSteps      = 64
 	advantageSteps = 16
 	minAdvantage   = -unit / 32
-	// advantageFloor bounds the advantage from below, so that forecasts are followed again soon.
+	// advantageFloor is the lower bound of the advantage. It lets the forecast win again after a
+	// few good steps, however long it was worse.
 	advantageFloor = -unit / 8
 )
 
+// begin starts a session of so many ranks.
 func (t *forecastScore) begin(ranks int) { *t = forecastScore{means: make([]int64, ranks)} }
 
-// observe takes the paces of a step, 0 where there was no measurement, and judges the
-// shares that were made for it.
+// observe records the paces of a step, 0 for a rank without a measurement, and compares the two
+// sets of shares of this step.
 func (t *forecastScore) observe(paces []int64, fixed []fixedPart) {
 	if t.forecastShares != nil {
 		eager, calm := stepTime(t.forecastShares, paces, fixed), stepTime(t.meanShares, paces, fixed)
@@ -42,15 +45,16 @@ func (t *forecastScore) observe(paces []int64, fixed []fixedPart) {
 		case mean == 0:
 			t.means[r] = pace
 		default:
-			// A single pace far off must not make up the mean.
+			// The error is clipped, so that one outlier does not dominate the mean.
 			e := clamp(quotient(pace-mean, mean))
 			t.means[r] = max(1, scaled(mean, unit+e/min(meanSteps, t.age), unit))
 		}
 	}
 }
 
-// shrunkMeans are the means, nearer to their median by what may be noise in them: where little
-// is known ranks are taken to be alike.
+// shrunkMeans returns the means, each moved towards the median of all by up to twice its standard
+// error (shrinkage). So ranks whose difference may be noise get equal paces, above all after few
+// steps. The result is 0 for a rank without a measurement.
 func (t *forecastScore) shrunkMeans(noise int64) []int64 {
 	var known []int64
 	for _, mean := range t.means {
@@ -59,7 +63,8 @@ func (t *forecastScore) shrunkMeans(noise int64) []int64 {
 		}
 	}
 	middle := median(known)
-	// The noise of a mean of n values falls as the square root of n.
+	// The noise of a mean of n values decreases with the square root of n, here rounded to a power
+	// of two.
 	root := int64(1) << (bits.Len64(uint64(min(t.age, meanSteps))) / 2)
 	paces := make([]int64, len(t.means))
 	for r, mean := range t.means {
@@ -70,7 +75,8 @@ func (t *forecastScore) shrunkMeans(noise int64) []int64 {
 	return paces
 }
 
-// stepTime is how long shares would have taken at some paces.
+// stepTime returns the time of a step with the given shares and paces, in ticks: the time of the
+// slowest rank. Ranks with pace 0 do not count.
 func stepTime(shares []int, paces []int64, fixed []fixedPart) int64 {
 	var longest int64
 	for r, pace := range paces {
@@ -82,23 +88,23 @@ func stepTime(shares []int, paces []int64, fixed []fixedPart) int64 {
 	return longest
 }
 
-// followForecast reports whether to follow the forecast. After a jump it gets a chance unless
-// it was clearly wrong in the past.
+// followForecast reports whether to use the shares by the forecast. After a jump it is used unless
+// it was clearly worse before.
 func (t *forecastScore) followForecast(jumped bool) bool {
 	return t.advantage >= 0 || jumped && t.advantage > minAdvantage
 }
 
-// rescale is that of a forecaster.
+// rescale multiplies the mean of a rank by num/den, as forecaster.rescale.
 func (t *forecastScore) rescale(rank int, num, den int64) {
 	t.means[rank] = scaled(t.means[rank], num, den)
 }
 
-// shrinkToward is a pace that is nearer to the middle by up to so much, relative to the
-// smaller of both.
+// shrinkToward returns pace moved towards middle by at most by, relative to the smaller of both and
+// times unit. It does not pass middle.
 func shrinkToward(pace, middle, by int64) int64 {
 	off := quotient(pace-middle, min(pace, middle))
 	switch {
-	case abs(off) >= 16*unit: // quotient tells no more
+	case abs(off) >= 16*unit: // beyond the range of quotient
 		return pace
 	case off > by:
 		return scaled(middle, unit+off-by, unit)

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judged is a forecastScore that was shown so many steps of two ranks, in which the eager and
-// the calm shares were these.
+// judged returns a forecastScore after the given number of equal steps of two ranks. eager are the
+// shares by the forecast, calm the shares by the means.
 func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 	t := new(forecastScore)
 	t.begin(2)
@@ -19,6 +19,7 @@ func judged(steps int, eager, calm []int, paces []int64) *forecastScore {
 	return t
 }
 
+// The forecast is followed unless it was worse; after a jump unless it was clearly worse.
 func TestTrustFollowsWhoWasRight(t *testing.T) {
 	even, uneven, paces := []int{16, 16}, []int{24, 8}, []int64{1000, 1000}
 	tests := []struct {
@@ -40,7 +41,7 @@ func TestTrustFollowsWhoWasRight(t *testing.T) {
 	}
 }
 
-// However long the forecast was wrong, a few steps in which it is right win it back.
+// A few good steps make a forecast followed again, however long it was worse.
 func TestTrustComesBack(t *testing.T) {
 	even, uneven := []int{16, 16}, []int{30, 2}
 	tr := judged(1000, uneven, even, []int64{1000, 1000})
@@ -53,7 +54,7 @@ func TestTrustComesBack(t *testing.T) {
 	}
 }
 
-// The mean is that of all values at first, and an outlier counts as twice the mean.
+// The first values have equal weight in the mean. The error of an outlier is clipped to the mean.
 func TestTrustMeans(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	for _, paces := range [][]int64{{1000, 0}, {2000, 5000}, {3000, 0}} {
@@ -70,8 +71,8 @@ func TestTrustMeans(t *testing.T) {
 	}
 }
 
-// What may be noise does not tell ranks apart; more than that does, and for the longer
-// the steps were seen the less is noise.
+// Ranks whose means differ by no more than the noise get equal paces. The more steps were recorded,
+// the smaller the noise.
 func TestCalmedDoesNotSplitHairs(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	tr.begin(3)
@@ -87,6 +88,7 @@ func TestCalmedDoesNotSplitHairs(t *testing.T) {
 	}
 }
 
+// shrinkToward moves a pace towards the middle by a limited ratio, and not past it.
 func TestToward(t *testing.T) {
 	for _, tt := range []struct{ pace, middle, by, want int64 }{
 		{1000, 1000, 0, 1000},
@@ -103,14 +105,14 @@ func TestToward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pace, middle := rapid.Int64Range(1, 1<<43).Draw(t, "pace"), rapid.Int64Range(1, 1<<43).Draw(t, "middle")
 		got := shrinkToward(pace, middle, rapid.Int64Range(0, 2*unit).Draw(t, "by"))
-		// Rounding and the bound of quotient leave it a little beside.
+		// Rounding and the limit of quotient make the result inexact by up to 1 %.
 		if low, high := min(pace, middle), max(pace, middle); got < low-low/100-1 || got > high+high/100 {
 			t.Fatalf("%d is not between %d and %d", got, pace, middle)
 		}
 	})
 }
 
-// Means that are not known are told as such.
+// The mean of a rank without a measurement is 0.
 func TestCalmedOfNothing(t *testing.T) {
 	tr := judged(0, nil, nil, nil)
 	if got := tr.shrunkMeans(unit); !slices.Equal(got, []int64{0, 0}) {

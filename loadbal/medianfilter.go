@@ -1,20 +1,20 @@
 package loadbal
 
-// unit is 1 in ratios: relative errors, gains and the like.
+// unit is 1 in the fixed-point ratios of this package, such as relative errors and gains: 16
+// fractional bits.
 const unit = 1 << 16
 
-// medianWindow is how many steps a meter looks back.
+// medianWindow is the greatest number of values in a medianFilter.
 const medianWindow = 5
 
-// medianFilter measures something that changes in jumps and is disturbed by outliers: it is
-// the median of the last few values. Two neighbouring values that are both far off on
-// the same side are taken for a change: what was before them is forgotten. The zero
-// meter has seen nothing.
+// medianFilter is a running median: a robust mean of a value that changes in jumps and has
+// outliers. Two successive values that are both far from the median, on the same side, count as a
+// jump: the filter forgets all values before them. The zero medianFilter is ready for use.
 type medianFilter struct {
-	window []int64 // the latest last
+	window []int64 // at most medianWindow values, the latest last
 }
 
-// Add takes a value, above 0. It reports whether there was a change.
+// Add records a value, which must be above 0. It reports whether there was a jump.
 func (m *medianFilter) Add(value int64) (changed bool) {
 	before := m.Value()
 	m.window = append(m.window, value)
@@ -27,10 +27,11 @@ func (m *medianFilter) Add(value int64) (changed bool) {
 	return changed
 }
 
-// Value is the median, 0 if there was no value yet.
+// Value returns the median, 0 before the first value.
 func (m *medianFilter) Value() int64 { return median(m.window) }
 
-// deviationSign is where value is as seen from middle: 0 near it, within a quarter.
+// deviationSign returns 1 if value is above middle by more than a quarter, -1 if it is below by
+// more than a quarter, and else 0.
 func deviationSign(value, middle int64) int {
 	switch {
 	case value > middle+middle/4:
@@ -41,7 +42,7 @@ func deviationSign(value, middle int64) int {
 	return 0
 }
 
-// quotient is x/y times unit, at most 16 either way, of a y above 0.
+// quotient returns x/y times unit, limited to 16 units either way. A y below 1 counts as 1.
 func quotient(x, y int64) int64 {
 	y = max(1, y)
 	if abs(x)/16 >= y {
@@ -50,4 +51,5 @@ func quotient(x, y int64) int64 {
 	return x * unit / y
 }
 
+// abs returns the absolute value of x.
 func abs(x int64) int64 { return max(x, -x) }

@@ -2,46 +2,50 @@ package loadbal
 
 // Sizes of the network of narx.
 const (
-	narxLags   = 4
+	narxLags   = 4 // number of last changes of the pace that are inputs
 	narxInputs = narxLags + 4
 	narxHidden = 6
 	// narxRate is the learning rate, in parts of unit.
 	narxRate = unit / 64
 )
 
-// narx predicts by a small neural network: a nonlinear autoregressive model with
-// exogenous inputs, as LB-BSP uses. It says how much a rank's pace will change, relative
-// to the last one. Its inputs are the last changes of the pace, how far the last one is
-// from the periodic forecast and from its level, and the mean change of all ranks. One
-// layer of hidden units bends the straight sum of the inputs.
+// narx predicts by a small neural network: a nonlinear autoregressive model with exogenous inputs,
+// as LB-BSP uses for processors (see predicting). The output is the relative change of a rank's
+// pace from the last step to the next one. The inputs are the last changes of the pace, the
+// distances of the last pace from the periodic forecast and from its level, the mean change of all
+// ranks, and a constant. The output is a linear combination of the inputs plus one hidden layer of
+// piecewise linear units.
 //
-// The network is one for all ranks, learns from each step while it predicts, and
-// computes in fixed point, so that all peers have the same. At first its forecast is the periodic one.
+// All ranks share one network. It learns online, by one gradient step per rank and training step,
+// and computes in fixed point, so that all peers have the same weights. With its initial weights it
+// forecasts as periodic does.
 type narx struct {
 	periodic
-	last     []int64
-	inputs   [][narxInputs]int64 // those of the forecast that is to be judged
-	forecast []int64
-	direct   [narxInputs]int64
-	hidden   [narxHidden][narxInputs]int64
-	output   [narxHidden]int64
+	last     []int64                       // last measured pace, by rank
+	inputs   [][narxInputs]int64           // of the present forecast, by rank; learn compares it with the next measurement
+	forecast []int64                       // by rank
+	direct   [narxInputs]int64             // weights from the inputs to the output
+	hidden   [narxHidden][narxInputs]int64 // weights from the inputs to the hidden units
+	output   [narxHidden]int64             // weights from the hidden units to the output
 }
 
-// Places of the inputs.
+// Indexes of the inputs after the last changes.
 const (
-	inSeason = narxLags + iota
-	inLevel
-	inAll
-	inOne // always 1
+	inSeason = narxLags + iota // distance of the last pace from the periodic forecast
+	inLevel                    // distance of the last pace from the level
+	inAll                      // mean change of all ranks
+	inOne                      // constant 1 (bias); 0 before the first measurement
 )
 
+// begin implements forecaster. It resets the network.
 func (x *narx) begin(paces []int64) {
 	x.periodic.begin(paces)
 	x.last, x.forecast = make([]int64, len(paces)), make([]int64, len(paces))
 	copy(x.last, paces)
 	x.inputs = make([][narxInputs]int64, len(paces))
 	x.direct, x.output = [narxInputs]int64{inSeason: unit}, [narxHidden]int64{}
-	// The hidden units must differ, or they would learn the same for ever.
+	// Hidden units with equal weights would have equal gradients and stay equal. So the weights are
+	// pseudo-random, by a linear congruential generator with a fixed seed.
 	seed := uint64(1)
 	for h := range x.hidden {
 		for i := range x.hidden[h] {
@@ -51,6 +55,8 @@ func (x *narx) begin(paces []int64) {
 	}
 }
 
+// observe implements forecaster. It learns from the difference of the forecast and the measurement,
+// and then prepares the inputs of the next forecast.
 func (x *narx) observe(paces []int64) (jumped bool) {
 	jumped = x.periodic.observe(paces)
 	all, measured := int64(0), int64(0)
@@ -78,6 +84,7 @@ func (x *narx) observe(paces []int64) (jumped bool) {
 	return jumped
 }
 
+// next implements forecaster. Ranks without a measurement have the periodic forecast.
 func (x *narx) next() []int64 {
 	copy(x.forecast, x.periodic.next())
 	for r, pace := range x.last {
@@ -89,12 +96,14 @@ func (x *narx) next() []int64 {
 	return x.forecast
 }
 
+// rescale implements forecaster. The inputs are ratios and stay as they are.
 func (x *narx) rescale(rank int, num, den int64) {
 	x.periodic.rescale(rank, num, den)
 	x.last[rank] = scaled(x.last[rank], num, den)
 }
 
-// predict is the change that the network expects, and what its hidden units say.
+// predict returns the relative change that the network predicts, and the outputs of its hidden
+// units, all times unit.
 func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64) {
 	for i, v := range in {
 		y += x.direct[i] * v / unit
@@ -109,8 +118,8 @@ func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64)
 	return clamp(y), units
 }
 
-// learn takes a step down the gradient of the squared error. Errors are clipped, as
-// are weights: a jump that nothing could have told must not undo what was learned.
+// learn does one step of gradient descent on the squared error of the prediction. Errors and
+// weights are clipped, so that a jump that no input could predict does not undo what was learned.
 func (x *narx) learn(in *[narxInputs]int64, change int64) {
 	if in[inOne] == 0 {
 		return
@@ -121,7 +130,7 @@ func (x *narx) learn(in *[narxInputs]int64, change int64) {
 		back := e * x.output[h] / unit
 		x.output[h] = clampWeight(x.output[h] + e*units[h]/unit)
 		if abs(units[h]) == unit {
-			continue // the unit is at its end: it has no slope
+			continue // the unit is saturated: its slope is 0
 		}
 		for i, v := range in {
 			x.hidden[h][i] = clampWeight(x.hidden[h][i] + back*v/unit)
@@ -132,6 +141,8 @@ func (x *narx) learn(in *[narxInputs]int64, change int64) {
 	}
 }
 
+// clamp limits v to [-1, 1], times unit.
 func clamp(v int64) int64 { return max(-unit, min(unit, v)) }
 
+// clampWeight limits a weight to [-4, 4], times unit.
 func clampWeight(v int64) int64 { return max(-4*unit, min(4*unit, v)) }

@@ -1,35 +1,37 @@
 package loadbal
 
-// Lags that periodic considers, in steps.
+// Periods that periodic looks for, in steps.
 const (
 	shortestLag = 4
 	longestLag  = 128
-	// errorMemory is how long errors of lags are remembered, in steps.
+	// errorMemory is the memory of the errors of each lag and the length of a history, in steps.
 	errorMemory = 256
 )
 
-// periodic extends ewmaForecaster by periodicity: it finds the lag after which each rank repeats
-// its jumps, and forecasts them.
+// periodic extends ewmaForecaster by periodicity: it finds the period after which a rank repeats
+// its jumps, and forecasts the next jump. The period is the lag with a small mean absolute
+// difference of paces (AMDF).
 type periodic struct {
 	ewmaForecaster
-	histories []history
-	forecast  []int64
+	histories []history // by rank
+	forecast  []int64   // by rank
 }
 
-// history is what one rank did in the last steps.
+// history is the recent paces of one rank and the period found in them.
 type history struct {
-	values []int64               // the latest last, at most memory
-	errors [longestLag + 1]int64 // per lag, smoothed: how far a value is from that so long before
-	lag    int                   // after which jumps repeat; 0 if there is none
+	values []int64               // at most errorMemory paces, the latest last
+	errors [longestLag + 1]int64 // by lag: EWMA of the relative difference of a pace from the pace lag steps before
+	lag    int                   // the period in steps; 0 if none was found
 }
 
+// begin implements forecaster.
 func (s *periodic) begin(paces []int64) {
 	s.ewmaForecaster.begin(paces)
 	s.histories, s.forecast = make([]history, len(paces)), make([]int64, len(paces))
 }
 
-// observe first lets in what was expected: a rank that got faster when it was expected
-// to is believed at once.
+// observe implements forecaster. Where a forecast jump has happened it sets the level first, so
+// that an expected jump to faster is accepted at once.
 func (s *periodic) observe(paces []int64) (jumped bool) {
 	noise := s.noise()
 	for r, pace := range paces {
@@ -45,6 +47,7 @@ func (s *periodic) observe(paces []int64) (jumped bool) {
 	return s.ewmaForecaster.observe(paces)
 }
 
+// next implements forecaster: the smoothed pace, or the pace after an expected jump.
 func (s *periodic) next() []int64 {
 	noise := s.noise()
 	for r, level := range s.ewmaForecaster.next() {
@@ -56,7 +59,8 @@ func (s *periodic) next() []int64 {
 	return s.forecast
 }
 
-// record takes a pace and looks again for the lag.
+// record appends a pace, updates the error of each lag, and finds the period anew. Differences
+// within band count as none.
 func (h *history) record(pace, band int64) {
 	for lag := 1; lag <= min(longestLag, len(h.values)); lag++ {
 		before := h.values[len(h.values)-lag]
@@ -70,8 +74,9 @@ func (h *history) record(pace, band int64) {
 	h.lag = h.findLag()
 }
 
-// findLag is the shortest lag after which values repeat far better than from one step
-// to the next, seen for two periods; 0 if there is none.
+// findLag returns the shortest period, or 0. A period must have been seen twice, and the paces must
+// repeat after it with a fourth of the error of one step. A longer period must halve the error of a
+// shorter one, as every multiple of a period is a period.
 func (h *history) findLag() int {
 	best := 0
 	for lag := shortestLag; lag <= min(longestLag, len(h.values)/2); lag++ {
@@ -82,9 +87,10 @@ func (h *history) findLag() int {
 	return best
 }
 
-// expectedJump is the next pace, if one period ago there was a jump: the level changes as it did
-// then. Ratios are compared and not paces, for which part of a time counts as fixed may
-// have changed since.
+// expectedJump returns the pace of the next step if one period ago there was a jump: the level
+// times the ratio of that jump. A ratio is used and not the pace of that time, as the estimate of
+// the fixed part, and with it all paces, may have changed since. ok is false where no jump is
+// expected.
 func (h *history) expectedJump(level, band int64) (pace int64, ok bool) {
 	at := len(h.values) - h.lag
 	if h.lag == 0 || at < 1 || near(h.values[at], h.values[at-1], band) {
@@ -93,5 +99,5 @@ func (h *history) expectedJump(level, band int64) (pace int64, ok bool) {
 	return scaled(level, h.values[at], h.values[at-1]), true
 }
 
-// near reports whether two paces differ by no more than band, relative to the smaller.
+// near reports whether two paces differ by at most band, relative to the smaller one.
 func near(a, b, band int64) bool { return abs(quotient(a-b, min(a, b))) <= band }

@@ -5,46 +5,51 @@ import (
 	"slices"
 )
 
-// Report is what one rank tells of the last step that was committed.
+// Report describes the last committed step of one rank. All ranks gather the reports of all ranks
+// before they call Policy.Next.
 type Report struct {
-	Share  int   // microbatches it computed
-	Micros int64 // time it took in the model, in microseconds; 0 if unknown
-	Max    int   // most microbatches that it can take in a step; 0 for no bound
+	Share  int   // microbatches that the rank computed
+	Micros int64 // compute time of the share, in microseconds; 0 if unknown
+	Max    int   // most microbatches that the rank can compute in a step; 0 for no bound
 }
 
-// Policy decides the shares of a session. The ranks of a session hold equal policies,
-// feed them the same reports in the same order and so come to the same shares. A Policy
-// has a single owner: it is not safe for concurrent use.
+// Policy decides the shares of a session. Each rank holds a policy of the same name and passes it
+// the same reports in the same order, so all ranks compute the same shares. A Policy has a single
+// owner: it is not safe for concurrent use.
 type Policy interface {
-	// Begin starts a session of len(speeds) ranks and forgets what was before.
-	// speeds are those of Speed; one of 0 is unknown, and the median of the known
-	// ones is assumed.
+	// Begin starts a session of len(speeds) ranks and forgets the session before. speeds are
+	// results of Speed, by rank; 0 stands for an unknown speed, in place of which the median of the
+	// known speeds is assumed.
 	Begin(speeds []int64)
 
-	// Next takes the reports of the step that was committed, by rank, or nil before
-	// the first step of the session. It returns how many of so many microbatches each
-	// rank computes in the next step, and in words why the shares changed: "" if they
-	// did not. The shares add up to microbatches, none is above the Max last
-	// reported unless all these together leave too little room, and each is at least
-	// 1 if there are microbatches enough: a rank without work cannot be measured.
-	// The caller owns the shares. It panics if there are reports of another number of
-	// ranks than Begin was told.
+	// Next takes the reports of the last committed step, by rank, or nil before the first step of
+	// the session. It returns the number of microbatches that each rank computes in the next step,
+	// and the reason why the shares changed, in words: "" if they did not.
+	//
+	// The shares add up to microbatches. No share is above the last reported Max, unless these
+	// bounds together leave too little room for all microbatches. Each share is at least 1 if there
+	// are enough microbatches, as a rank without work cannot be measured. The caller owns the
+	// shares.
+	//
+	// Next panics if the number of reports is not the number of ranks of Begin.
 	Next(reports []Report, microbatches int) (shares []int, why string)
 
-	// Forecast is what the shares that Next returned last are expected to take each
-	// rank, in microseconds; 0 where nothing is known yet. The caller owns it.
+	// Forecast returns the expected compute time of each rank, in microseconds, for the last shares
+	// that Next returned; 0 where no speed is known yet. The caller owns the result.
 	Forecast() []int64
 
-	// Costs are those of the ranks as the policy has learned them, with times in nanoseconds;
-	// nil where no speed is known yet. The caller owns them.
+	// Costs returns the cost model of each rank as the policy has learned it, with times in
+	// nanoseconds; nil where no speed is known yet. The caller owns the result.
 	Costs() []Cost
 }
 
-// SpeedUnit is the speed of one microbatch a second.
+// SpeedUnit is the speed of one microbatch per second: speeds are fixed-point numbers with 10
+// fractional bits.
 const SpeedUnit = 1024
 
-// Speed is the speed of a rank that computed share microbatches in so many
-// microseconds, in microbatches a second, times SpeedUnit; 0 where that is unknown.
+// Speed returns the speed of a rank that computed share microbatches in the given number of
+// microseconds: microbatches per second, times SpeedUnit. It returns 0 for an unknown speed, where
+// either number is not above 0.
 func Speed(share int, micros int64) int64 {
 	if share <= 0 || micros <= 0 {
 		return 0
@@ -52,19 +57,19 @@ func Speed(share int, micros int64) int64 {
 	return max(1, int64(share)*SpeedUnit*1_000_000/micros)
 }
 
-// Names lists the policies that New knows, the default first.
+// Names lists the names of the policies for New, the default first.
 func Names() []string {
 	return []string{"lbbsp-cpu", "lbb", "lbbsp-gpu", "proportional", "equal"}
 }
 
-// Variants lists names of lbbsp-cpu by its ways to predict speeds, which New knows as
-// well. The first is that of lbbsp-cpu.
+// Variants lists names of lbbsp-cpu with an explicit forecaster, for comparisons; New accepts these
+// as well. The first is the same policy as lbbsp-cpu.
 func Variants() []string {
 	return []string{"lbbsp-cpu-narx", "lbbsp-cpu-season", "lbbsp-cpu-plain"}
 }
 
-// New returns the policy of a name, one of Names or Variants; that of "" and "auto" is
-// the default.
+// New returns the policy with the given name, one of Names or Variants. The names "" and "auto"
+// stand for the default policy. It returns an error for any other name.
 func New(name string) (Policy, error) {
 	switch name {
 	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-narx":
@@ -85,15 +90,17 @@ func New(name string) (Policy, error) {
 	return nil, fmt.Errorf("loadbal: no policy is called %q; there are %q", name, Names())
 }
 
-// table is what all policies keep: the ranks' costs as they see them, and the shares.
+// table is the common part of all policies: the cost model of each rank, and the shares. Policies
+// embed it and inherit Begin, Forecast and Costs.
 type table struct {
-	costs       []Cost // in ticks; Each is 0 where nothing is known, until complete
-	shares      []int  // that new ones are compared with: the last ones, but for recall
-	lastShares  []int  // handed out last
-	otherShares []int  // handed out last for another number of microbatches
-	known       bool   // a speed is
+	costs       []Cost // by rank, in ticks; Each is 0 for an unmeasured rank, until complete
+	shares      []int  // present shares, which a policy keeps or replaces; the last ones, but for restoreShares
+	lastShares  []int  // returned by the last Next
+	otherShares []int  // returned last for another number of microbatches
+	known       bool   // whether any speed is known
 }
 
+// Begin implements Policy. It converts speeds to times per microbatch.
 func (t *table) Begin(speeds []int64) {
 	*t = table{costs: make([]Cost, len(speeds))}
 	for r, v := range speeds {
@@ -104,7 +111,7 @@ func (t *table) Begin(speeds []int64) {
 	t.complete()
 }
 
-// complete gives ranks of which nothing is known the median of the others.
+// complete assumes the median time of the measured ranks for the others.
 func (t *table) complete() {
 	var each []int64
 	for _, c := range t.costs {
@@ -120,7 +127,7 @@ func (t *table) complete() {
 	}
 }
 
-// paces are the ticks of a microbatch of each rank; 0 where nothing is known.
+// paces returns each rank's time for a microbatch, in ticks; 0 where no speed is known.
 func (t *table) paces() []int64 {
 	paces := make([]int64, len(t.costs))
 	for r, c := range t.costs {
@@ -131,7 +138,7 @@ func (t *table) paces() []int64 {
 	return paces
 }
 
-// setBounds checks reports, and takes the bounds from them.
+// setBounds checks the number of reports and sets the bounds of each rank's share by them.
 func (t *table) setBounds(reports []Report) {
 	if len(reports) != len(t.costs) && reports != nil {
 		panic(fmt.Sprintf("loadbal: %d reports for a session of %d ranks", len(reports), len(t.costs)))
@@ -144,10 +151,12 @@ func (t *table) setBounds(reports []Report) {
 	}
 }
 
-// maxTime is the longest time that policies reckon with, in ticks: two hours.
+// maxTime is the longest time that policies compute with, in ticks: two hours. Longer times are cut
+// to it.
 const maxTime = 1 << 43
 
-// solve is the optimum for the costs, within bounds in which nothing overflows.
+// solve returns the optimal shares for the costs. It first cuts the costs to values for which no
+// product overflows.
 func (t *table) solve(microbatches int) []int {
 	for r := range t.costs {
 		c := &t.costs[r]
@@ -156,8 +165,8 @@ func (t *table) solve(microbatches int) []int {
 	return Optimum(t.costs, microbatches)
 }
 
-// needsNewShares reports whether shares must be made without regard to those before: there are
-// none, or of another number of microbatches, or one is out of its bounds.
+// needsNewShares reports whether the present shares cannot be kept: there are none, they add up to
+// another number of microbatches, or one is out of its bounds.
 func (t *table) needsNewShares(microbatches int) bool {
 	if t.shares == nil {
 		return true
@@ -169,16 +178,17 @@ func (t *table) needsNewShares(microbatches int) bool {
 	return total(t.shares) != microbatches || !bound
 }
 
-// restoreShares makes the shares those of the last step of so many microbatches, if that was not
-// the one before: the last step of a pass may be short, and what is set for it says nothing
-// against the shares of full steps.
+// restoreShares makes the present shares those of the last step with the given number of
+// microbatches, if the step just before had another number. The last step of a pass over the data
+// may be short; its shares say nothing against the shares of full steps.
 func (t *table) restoreShares(microbatches int) {
 	if total(t.shares) != microbatches && total(t.otherShares) == microbatches {
 		t.shares = t.otherShares
 	}
 }
 
-// set takes over shares, and returns a copy and why they are others than the last ones.
+// set makes shares the present ones. It returns a copy, and the reason of the change, "" if the
+// last returned shares are the same.
 func (t *table) set(shares []int) ([]int, string) {
 	before := t.lastShares
 	if total(before) != total(shares) {
@@ -192,8 +202,8 @@ func (t *table) set(shares []int) ([]int, string) {
 	return slices.Clone(shares), why
 }
 
-// reason tells of the rank whose share changed most, and what the change is to bring, or
-// that there are more or fewer microbatches to share out.
+// reason describes the change from the shares before to the present ones: the rank whose share
+// changed most, with its cost and the expected step time; or a changed number of microbatches.
 func (t *table) reason(before []int) string {
 	most := 0
 	for r := range before {
@@ -210,7 +220,7 @@ func (t *table) reason(before []int) string {
 		millis(Slowest(t.costs, t.shares)), millis(Slowest(t.costs, before)))
 }
 
-// total is the microbatches of all ranks.
+// total returns the sum of the shares.
 func total(shares []int) (n int) {
 	for _, b := range shares {
 		n += b
@@ -218,12 +228,13 @@ func total(shares []int) (n int) {
 	return n
 }
 
-// millis writes ticks as milliseconds.
+// millis formats ticks as milliseconds.
 func millis(ticks int64) string {
 	micros := ticks / ticksPerMicro
 	return fmt.Sprintf("%d.%03d ms", micros/1000, micros%1000)
 }
 
+// Forecast implements Policy by the cost model and the present shares.
 func (t *table) Forecast() []int64 {
 	micros := make([]int64, len(t.costs))
 	for r, c := range t.costs {
@@ -234,8 +245,8 @@ func (t *table) Forecast() []int64 {
 	return micros
 }
 
-// measured is what a report tells of times, in ticks; ok is false where it is nothing, or
-// nothing that can be.
+// measured returns the reported compute time in ticks, cut to maxTime. ok is false for a report
+// without a measurement, or with an impossible one.
 func (r Report) measured() (ticks int64, ok bool) {
 	return min(r.Micros, maxTime/ticksPerMicro) * ticksPerMicro, r.Share > 0 && r.Share <= 1<<19 && r.Micros > 0
 }

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// policy is New of a name that there is.
+// policy returns the policy with an existing name.
 func policy(t interface{ Fatal(...any) }, name string) loadbal.Policy {
 	p, err := loadbal.New(name)
 	if err != nil {
@@ -24,12 +24,12 @@ func policy(t interface{ Fatal(...any) }, name string) loadbal.Policy {
 	return p
 }
 
-// everyName is all that New knows.
+// everyName lists all names that New knows.
 func everyName() []string {
 	return slices.Concat(loadbal.Names(), loadbal.Variants(), []string{"", "auto"})
 }
 
-// reported are the reports of shares at given paces, in microseconds a microbatch.
+// reported returns the reports of shares at the given paces, in microseconds per microbatch.
 func reported(shares []int, paces []int64) []loadbal.Report {
 	reports := make([]loadbal.Report, len(shares))
 	for r, b := range shares {
@@ -38,7 +38,7 @@ func reported(shares []int, paces []int64) []loadbal.Report {
 	return reports
 }
 
-// What a Policy promises holds whatever is reported: also nonsense.
+// The guarantees of Policy hold for all reports, nonsense included.
 func TestPoliciesKeepTheirPromises(t *testing.T) {
 	for _, name := range everyName() {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +47,7 @@ func TestPoliciesKeepTheirPromises(t *testing.T) {
 	}
 }
 
+// keepsPromises runs two equal policies with random speeds, reports and numbers of microbatches.
 func keepsPromises(t *rapid.T, name string) {
 	n := rapid.IntRange(1, 6).Draw(t, "ranks")
 	report := rapid.Custom(func(t *rapid.T) loadbal.Report {
@@ -77,11 +78,11 @@ func keepsPromises(t *rapid.T, name string) {
 			t.Fatalf("forecast %v", forecast)
 		}
 		before, reports = slices.Clone(shares), rapid.SliceOfN(report, n, n).Draw(t, "reports")
-		shares[0] = -1 // the caller's: the policy must not see it
+		shares[0] = -1 // the caller owns the shares: the policy must not read them again
 	}
 }
 
-// inBounds checks shares against the last reports.
+// inBounds checks the sum and the bounds of shares against the last reports.
 func inBounds(t *rapid.T, reports []loadbal.Report, shares []int, microbatches int) {
 	sum, room := 0, 0
 	for r, b := range shares {
@@ -106,7 +107,7 @@ func inBounds(t *rapid.T, reports []loadbal.Report, shares []int, microbatches i
 	}
 }
 
-// bound is the Max of a rank, 0 for none.
+// bound returns the last reported Max of a rank, 0 for none.
 func bound(reports []loadbal.Report, rank int) int {
 	if reports == nil {
 		return 0
@@ -114,7 +115,7 @@ func bound(reports []loadbal.Report, rank int) int {
 	return max(0, reports[rank].Max)
 }
 
-// A time that is too long for any number is a long time still.
+// A time near the greatest number is just a long time: no product overflows.
 func TestEndlessTimes(t *testing.T) {
 	for _, name := range []string{"lbbsp-cpu", "lbb", "proportional"} {
 		p := policy(t, name)
@@ -128,7 +129,7 @@ func TestEndlessTimes(t *testing.T) {
 	}
 }
 
-// A policy that has begun again is as a new one.
+// Begin forgets the session before: a used policy then acts as a new one.
 func TestBeginForgets(t *testing.T) {
 	for _, name := range everyName() {
 		used, fresh := policy(t, name), policy(t, name)
@@ -152,11 +153,11 @@ func TestBeginForgets(t *testing.T) {
 	}
 }
 
-// All policies but equal start with the speeds that are known.
+// All policies but equal use the known speeds for the first shares.
 func TestBeginTakesSpeeds(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
-		// The third is taken to be as the middle one of the others: 2000.
+		// The unknown third rank is assumed to be like the median of the others, 2000 us.
 		p.Begin([]int64{loadbal.Speed(10, 10_000), loadbal.Speed(10, 40_000), 0, loadbal.Speed(1, 2000)})
 		want := []int{6, 1, 3, 3}
 		if name == "equal" {
@@ -168,7 +169,7 @@ func TestBeginTakesSpeeds(t *testing.T) {
 	}
 }
 
-// A bound that turns up is kept at once, and the others take what is left over.
+// A new bound holds in the next step, and the other ranks compute the remainder.
 func TestBoundsAreKept(t *testing.T) {
 	for _, name := range everyName() {
 		p := policy(t, name)
@@ -184,6 +185,7 @@ func TestBoundsAreKept(t *testing.T) {
 	}
 }
 
+// The reason of a change names the rank, its shares, its cost and the step time.
 func TestWhyTellsTheReason(t *testing.T) {
 	p := policy(t, "")
 	p.Begin(make([]int64, 4))
@@ -198,12 +200,14 @@ func TestWhyTellsTheReason(t *testing.T) {
 	}
 }
 
+// An unknown name is an error that quotes the name.
 func TestNewOfAnUnknownName(t *testing.T) {
 	if _, err := loadbal.New("fastest"); err == nil || !strings.Contains(err.Error(), `"fastest"`) {
 		t.Errorf("error %v", err)
 	}
 }
 
+// Reports for another number of ranks are a mistake of the caller.
 func TestNextPanicsOnTheCallersMistake(t *testing.T) {
 	for _, name := range everyName() {
 		func() {
@@ -219,6 +223,7 @@ func TestNextPanicsOnTheCallersMistake(t *testing.T) {
 	}
 }
 
+// Speed is 0 for unknown speeds, and at least 1 for all others.
 func TestSpeed(t *testing.T) {
 	for _, tt := range []struct {
 		share        int
@@ -230,8 +235,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// tracking runs the default policy for some steps, where times are those of paces, and
-// returns the shares of each.
+// tracking runs the default policy for some steps with the given paces, and returns the shares of
+// each step.
 func tracking(t interface{ Fatal(...any) }, microbatches int, paces [][]int64) [][]int {
 	p := policy(t, "")
 	p.Begin(make([]int64, len(paces[0])))
@@ -244,8 +249,8 @@ func tracking(t interface{ Fatal(...any) }, microbatches int, paces [][]int64) [
 	return all
 }
 
-// The shares change in the step after the first that a rank was slow in, and when it is
-// fast again after two, for one fast step may be chance.
+// The shares change in the first step after a rank became slow, and in the second after it became
+// fast again: a single fast step may be chance.
 func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	slow, fast := []int64{800, 800, 800, 3200}, []int64{800, 800, 800, 800}
 	all := tracking(t, 512, [][]int64{fast, fast, fast, slow, slow, slow, slow, slow, fast, fast})
@@ -256,15 +261,15 @@ func TestDefaultFollowsWithinTwoSteps(t *testing.T) {
 	}
 }
 
-// The short step at the end of a pass moves nothing: noise is no more reason for other
-// shares after it than after any other step. What has changed meanwhile shows after it.
+// The short step at the end of a pass does not change the shares of full steps: after it noise is
+// ignored as after any other step. A real change shows in the next full step.
 func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	p, seed := policy(t, ""), uint64(7)
 	p.Begin(make([]int64, 4))
 	shares, _ := p.Next(nil, 512)
 	for step := range 120 {
 		paces := []int64{800, 800, 800, 800}
-		if step >= 75 { // a short step
+		if step >= 75 { // one rank becomes four times as slow
 			paces[2] *= 4
 		}
 		for r := range paces { // up to 2 % of noise
@@ -282,7 +287,7 @@ func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	}
 }
 
-// All ranks get slower by the same: nothing is to be gained by other shares.
+// If all ranks get slower by the same ratio, the shares stay.
 func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	var paces [][]int64
 	for _, pace := range []int64{500, 500, 2000, 2000, 2000, 100, 100, 100} {
@@ -295,7 +300,7 @@ func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	}
 }
 
-// A rank that is slower by far has a microbatch still, and no more.
+// A rank that is a thousand times as slow keeps one microbatch.
 func TestDefaultWithAFarSlowerRank(t *testing.T) {
 	paces := []int64{100, 100, 100, 100_000}
 	for i, shares := range tracking(t, 514, slices.Repeat([][]int64{paces}, 20))[1:] {
@@ -305,7 +310,7 @@ func TestDefaultWithAFarSlowerRank(t *testing.T) {
 	}
 }
 
-// Ten thousand ranks are a few more than anybody has.
+// The default policy also balances ten thousand ranks.
 func TestDefaultWithManyRanks(t *testing.T) {
 	paces := manyPaces(10_000)
 	all := tracking(t, 320_000, [][]int64{paces, paces, paces})
@@ -321,7 +326,7 @@ func TestDefaultWithManyRanks(t *testing.T) {
 	}
 }
 
-// manyPaces are paces between 1000 and 2000.
+// manyPaces returns deterministic paces between 1000 and 2000.
 func manyPaces(n int) []int64 {
 	paces := make([]int64, n)
 	for r := range paces {
@@ -330,9 +335,10 @@ func manyPaces(n int) []int64 {
 	return paces
 }
 
+// abs returns the absolute value of x.
 func abs(x int64) int64 { return max(x, -x) }
 
-// Floating-point numbers need not be the same on all machines.
+// The package has no floating-point numbers, whose results may differ between processors.
 func TestOnlyIntegers(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 10 {
@@ -354,6 +360,7 @@ func TestOnlyIntegers(t *testing.T) {
 	}
 }
 
+// A step of the default policy with ten thousand ranks.
 func BenchmarkDefaultNext(b *testing.B) {
 	p, paces := policy(b, ""), manyPaces(10_000)
 	p.Begin(make([]int64, len(paces)))
@@ -368,7 +375,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	policy.Begin(make([]int64, 2)) // nothing is known of the two ranks
+	policy.Begin(make([]int64, 2)) // the speeds of both ranks are unknown
 	shares, _ := policy.Next(nil, 12)
 	fmt.Println(shares)
 	shares, why := policy.Next([]loadbal.Report{{Share: 6, Micros: 6000}, {Share: 6, Micros: 12000}}, 12)

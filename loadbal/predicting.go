@@ -5,26 +5,32 @@ import (
 	"slices"
 )
 
-// settlePeriod is how many steps after a jump shares are set more exactly.
+// settlePeriod is the number of steps after a jump in which small improvements also change the
+// shares.
 const settlePeriod = 3
 
-// predicting predicts each rank's pace for the next step and solves for the shares:
-// LB-BSP for processors. Other than there, the part of the time that does not depend
-// on the share is learned and set apart, forecasts are given up for the mean where they
-// were worse, and shares are kept where others would hardly be better, for the measured
-// times are never quite the same.
+// predicting is LB-BSP for processors: it predicts each rank's pace in the next step and solves for
+// the best shares. C. Chen, Q. Weng, W. Wang, B. Li and B. Li, "Semi-dynamic load balancing:
+// efficient distributed learning in non-dedicated environments", ACM SoCC 2020.
+//
+// It differs from the paper in three ways, as measured times are never quite the same:
+//
+//	fixedPart       separates the part of the time that does not depend on the share
+//	forecastScore   uses the mean of many steps where forecasts were worse
+//	improves        keeps the shares if better ones would hardly shorten the step (hysteresis)
 type predicting struct {
 	table
 	forecaster  forecaster
 	score       forecastScore
 	stuck       stuckDetector
 	fixed       []fixedPart
-	last        []int64 // paces measured last
-	noise       int64   // of the paces, as the forecaster sees it
-	settleSteps int     // steps of settling still to go
-	steps       int     // that were measured
+	last        []int64 // last measured pace, by rank
+	noise       int64   // relative error of the paces, times unit, by the forecaster
+	settleSteps int     // remaining steps of the settlePeriod
+	steps       int     // number of steps with reports
 }
 
+// Begin implements Policy.
 func (p *predicting) Begin(speeds []int64) {
 	p.table.Begin(speeds)
 	p.fixed, p.settleSteps, p.steps = make([]fixedPart, len(speeds)), 0, 0
@@ -35,6 +41,8 @@ func (p *predicting) Begin(speeds []int64) {
 	p.stuck = stuckDetector{}
 }
 
+// Next implements Policy. It keeps the present shares unless they are invalid or better ones
+// improve the step by enough.
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	p.setBounds(reports)
 	p.settleSteps = max(0, p.settleSteps-1)
@@ -55,7 +63,8 @@ func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	return p.set(best)
 }
 
-// measure takes in the reports and makes the costs those of the next step.
+// measure updates the fixed parts, the score and the forecaster by the reports, and sets the costs
+// to the forecast of the next step.
 func (p *predicting) measure(reports []Report) {
 	p.steps++
 	paces := make([]int64, len(reports))
@@ -81,8 +90,8 @@ func (p *predicting) measure(reports []Report) {
 	p.complete()
 }
 
-// choose solves for the shares, by the forecast or by the means. The costs are those of
-// what was chosen.
+// choose returns the best shares, by the forecast or by the means. eagerly is true for the
+// forecast. It leaves the chosen costs in p.costs.
 func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	t := &p.score
 	t.forecastShares = p.solve(microbatches)
@@ -100,9 +109,9 @@ func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 	return t.meanShares, false
 }
 
-// learn takes in what a share took a rank, and returns its pace. Where the forecast had
-// been that the pace changes, the share was made such that the time stays the same; that
-// must not be taken for a time that does not depend on the share.
+// learn records that a share took the given ticks, and returns the pace. If the pace was forecast
+// to change, the share was chosen so that the time stays the same. Such a pair of steps would teach
+// a fixed part that does not exist, so it is left out.
 func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 	f := &p.fixed[rank]
 	if !near(max(1, p.last[rank]), p.costs[rank].Each, unit/4) {
@@ -117,8 +126,8 @@ func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
 	return p.last[rank]
 }
 
-// forget takes the whole time of a rank for one that depends on the share, and returns its
-// pace.
+// forget sets the fixed part of a rank to 0 and returns the pace of the report under this
+// assumption.
 func (p *predicting) forget(rank int, report Report) (pace int64) {
 	f := &p.fixed[rank]
 	t, _ := report.measured()
@@ -130,11 +139,14 @@ func (p *predicting) forget(rank int, report Report) (pace int64) {
 	return p.last[rank]
 }
 
-// improves reports whether the step would get shorter by best by more than can be noise.
-// The slowest of many ranks is a few deviations above the mean, the more the more ranks
-// there are. For a while after a jump or a change less is enough, so that not only the
-// worst is put right. So it is where means are followed, which have less noise the older
-// they are. In the first steps more is needed: the noise is not known yet.
+// improves reports whether best shortens the step by more than noise could. The threshold is a
+// hysteresis against changes of the shares by chance:
+//
+//	in general           a multiple of the noise that grows with the logarithm of the number of
+//	                     ranks, as the slowest of many ranks is some deviations above the mean
+//	after a jump         the noise alone, for settlePeriod steps, so that the new shares become exact
+//	by the means         decreases with the number of recorded steps, as the noise of a mean does
+//	in the first steps   more, as the noise is not yet known
 func (p *predicting) improves(best []int, eagerly bool) bool {
 	now, then := Slowest(p.costs, p.shares), Slowest(p.costs, best)
 	least := max(unit/64, p.noise*int64(bits.Len(uint(len(best)))+7)/4)

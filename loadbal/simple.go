@@ -1,6 +1,7 @@
 package loadbal
 
-// equal gives all ranks the same, within their bounds.
+// equal gives all ranks the same share, within their bounds. It is the baseline without balancing.
+// It measures costs all the same, for Forecast, Costs and the reason of a change.
 type equal struct{ table }
 
 func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
@@ -14,12 +15,12 @@ func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
 	for r, c := range e.costs {
 		same[r] = Cost{Each: 1, Min: c.Min, Max: c.Max}
 	}
-	e.solve(microbatches) // for the bounds
+	e.solve(microbatches) // only to bound the costs: its shares are not used
 	return e.set(Optimum(same, microbatches))
 }
 
-// proportional gives each rank a share in proportion to the speed that was measured,
-// the median of a few steps. It takes all of a step's time to depend on the share.
+// proportional gives each rank a share in proportion to its speed: the median of the last few
+// steps. It assumes that the whole time of a step depends on the share, without a fixed part.
 type proportional struct {
 	table
 	medians []medianFilter

@@ -1,21 +1,24 @@
 package loadbal
 
-// stuckDetector finds a rank whose fixed part cannot be what it was taken for. It is learned from
-// steps between which the share changed, so from few in the beginning, when the noise is not
-// known yet. A part that was learned too large keeps itself: shares seem to change nothing,
-// stay, and nothing is learned any more, although the rank holds up all others. A part that
-// is as large as it seems leaves the rank that holds up the others with the least share.
+// stuckDetector finds a rank whose learned fixed part is far too large, a state that does not end
+// by itself.
+//
+// The first estimates of a fixed part come from few changes of the share, when the noise is not yet
+// known, and may be far too large. Then the shares seem to make no difference and stay. Without
+// changes nothing more is learned, although the rank holds up all others. A rank whose fixed part
+// really is that large holds up the others only with the least share; stuckDetector leaves it
+// alone.
 type stuckDetector struct {
-	rank  int // that took longest
-	steps int // in a row in which it did
+	rank  int // slowest rank of the last step
+	steps int // number of steps in a row in which that rank was stuck
 }
 
-// stuckSteps is how many steps in a row a rank has to take far longer than the others: one of
-// them may be noise.
+// stuckSteps is the number of steps in a row after which a rank counts as stuck. A single slow step
+// may be noise.
 const stuckSteps = 4
 
-// observe takes the reports of a step and the fixed parts of the ranks. It returns the rank
-// whose part is to be forgotten, or -1.
+// observe records the reports of a step, with the fixed part and the cost of each rank. It returns
+// the rank whose fixed part is to be forgotten, or -1.
 func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
 	slow, longest := 0, int64(0)
 	for r, report := range reports {
@@ -37,7 +40,7 @@ func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cos
 	return slow
 }
 
-// farSlower reports whether a rank took half as long again as the others do.
+// farSlower reports whether a rank took more than one and a half times the median of the others.
 func farSlower(reports []Report, slow int, longest int64) bool {
 	var others []int64
 	for r, report := range reports {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A rank's part is doubted when it holds up all others step after step although it could
-// have less, and only then.
+// A rank is stuck if it holds up all others for four steps in a row, has a large fixed part and
+// could have a smaller share; in no other case.
 func TestDoubt(t *testing.T) {
 	slow := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1600}, {Share: 30, Micros: 1000}}
 	near := []Report{{Share: 30, Micros: 1000}, {Share: 30, Micros: 1400}, {Share: 30, Micros: 1000}}
@@ -38,7 +38,7 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// Where one rank takes long whatever its share is, nobody has other shares again and again.
+// A fixed part that really is large does not change the shares again and again.
 func TestATrueFixedPartIsKept(t *testing.T) {
 	p, _ := New("")
 	p.Begin(make([]int64, 4))

@@ -1,28 +1,30 @@
 package loadbal
 
-// Limits of the imbalance, (longest - shortest) / mean of the times, in parts of unit,
-// below which tuning holds, and below which it only tunes. After it has solved it only
-// tunes for a few steps.
+// Parameters of tuning. The imbalance is (longest - shortest) / mean of the times, in parts of
+// unit. Below holdBelow the shares stay, below tuneBelow one microbatch is moved, and above it the
+// shares are solved for. For tuneSteps steps after that only single microbatches are moved.
 const (
 	holdBelow = unit / 20
 	tuneBelow = unit * 3 / 10
 	tuneSteps = 5
 )
 
-// tuning is LBB: it holds while the ranks' times are near each other, moves one
-// microbatch from the slowest to the fastest rank while they are not far apart, and
-// solves with the costs of the last measurement if they are.
+// tuning is the policy LBB (load-balanced batching). It keeps the shares while the ranks' times are
+// near each other, moves one microbatch from the slowest to the fastest rank while they are not far
+// apart, and otherwise solves for the shares with the costs of the last measurement.
 type tuning struct {
 	table
 	fixed    []fixedPart
-	tuneOnly int // steps in which it only tunes
+	tuneOnly int // remaining steps in which shares are not solved for
 }
 
+// Begin implements Policy.
 func (l *tuning) Begin(speeds []int64) {
 	l.table.Begin(speeds)
 	l.fixed, l.tuneOnly = make([]fixedPart, len(speeds)), 0
 }
 
+// Next implements Policy.
 func (l *tuning) Next(reports []Report, microbatches int) ([]int, string) {
 	l.setBounds(reports)
 	for r, report := range reports {
@@ -50,8 +52,8 @@ func (l *tuning) Next(reports []Report, microbatches int) ([]int, string) {
 	return l.set(best)
 }
 
-// extremes are the slowest and the fastest rank with the present shares, ties to the
-// lower, and (longest - shortest) / mean of the times, times unit.
+// extremes returns the slowest and the fastest rank with the present shares, the lower rank of
+// equals, and the imbalance: (longest - shortest) / mean of the times, times unit.
 func (t *table) extremes() (slow, fast int, imbalance int64) {
 	var sum, longest, shortest int64
 	for r, c := range t.costs {
@@ -67,8 +69,8 @@ func (t *table) extremes() (slow, fast int, imbalance int64) {
 	return slow, fast, quotient(longest-shortest, sum/int64(len(t.costs)))
 }
 
-// moved is the present shares with up to so many microbatches moved between two ranks:
-// as many as the least share of one and the bound of the other allow.
+// moved returns the present shares with up to count microbatches moved between two ranks: as many
+// as the lower bound of one and the upper bound of the other allow.
 func (t *table) moved(from, to, count int) []int {
 	shares := append([]int(nil), t.shares...)
 	count = min(count, shares[from]-t.costs[from].Min)
