@@ -2,27 +2,29 @@ package mailbox
 
 import "github.com/elrun/elrun/collective/transport"
 
-// Message is a message on its way into the box. Who accepted it fills Buf and then
-// calls Done or Abort, once, and does not touch it afterwards.
+// Message is a message that is arriving in the box, or that the box holds. The goroutine
+// that accepted it fills Buf and then calls Done or Abort, once, and does not use the
+// message afterwards. Messages are pooled.
 type Message struct {
-	// Buf is where the payload goes; it has the length given to Accept.
+	// Buf is the destination of the payload. Its length is the size given to Accept. It
+	// belongs to the accepting goroutine until Done or Abort.
 	Buf []byte
 
 	box     *Box
 	from    int
 	env     transport.Envelope
-	store   []byte   // pooled memory under Buf, nil if there is none
-	direct  bool     // Buf is the waiter's
-	waiter  *receive // who asked for it; guarded by the source's mu unless direct
-	arrived bool     // guarded by the source's mu
-	next    *Message
+	store   []byte   // pooled memory under Buf, nil for none
+	direct  bool     // Buf is the buffer of the waiting receive
+	waiter  *receive // the receive that claimed it, or nil; guarded by the source's mu unless direct
+	arrived bool     // Done was called; guarded by the source's mu
+	next    *Message // in its slot
 }
 
-// WaitRoom waits until the next message of rank from may be accepted: while more than
-// the limit is held from it, and no Recv waits for something of it that has not come,
-// its messages should stay where they are. It returns the box's cause if that fails,
-// and nil also when a or b, either of which may be nil, is closed: why to stop is then
-// the caller's knowledge.
+// WaitRoom waits until the next message of rank from may be accepted (backpressure). There
+// is no room while the box holds more than the limit of that rank and no receive waits for
+// a message of it; the reader should then leave further messages in the stream. WaitRoom
+// returns the cause of the box if the box fails. It returns nil also when stop1 or stop2 is
+// closed, either of which may be nil; the caller then knows why to stop.
 func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 	s := &b.sources[from]
 	for {
@@ -50,11 +52,11 @@ func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 	}
 }
 
-// Accept takes in the next message of rank from: of size bytes, sent under e. It never
-// blocks. It fails with the box's cause, and after a revocation of its own when the
-// message is not what the waiting receive asks for.
+// Accept returns a message of size bytes from rank from under e, which the caller must
+// fill. It never blocks. If the box has failed it returns the cause. If the waiting receive
+// asks for another call or length it revokes and returns the cause.
 //
-// Messages under one key are received in the order in which they were accepted.
+// Messages under one key are received in the order of Accept.
 func (b *Box) Accept(from int, e transport.Envelope, size int) (*Message, error) {
 	if cause := b.Cause(); cause != nil {
 		return nil, cause
@@ -69,12 +71,13 @@ func (b *Box) Accept(from int, e transport.Envelope, size int) (*Message, error)
 	if r == nil {
 		return m, nil
 	}
-	// A receive was posted while memory was found.
+	// The receive was posted after take, while memory was allocated.
 	b.messages.put(m)
 	return b.acceptDirect(from, e, size, r)
 }
 
-// acceptDirect lets the message be filled into r, which was taken out of its slot.
+// acceptDirect returns a message whose Buf is the buffer of r. The caller has taken r out
+// of its slot.
 func (b *Box) acceptDirect(from int, e transport.Envelope, size int, r *receive) (*Message, error) {
 	if err := b.sources[from].compare(r, e, size); err != nil {
 		b.revoke(err)
@@ -87,7 +90,7 @@ func (b *Box) acceptDirect(from int, e transport.Envelope, size int, r *receive)
 	return m, nil
 }
 
-// Done says that Buf is filled.
+// Done reports that Buf is filled, and completes the receive if there is one.
 func (m *Message) Done() {
 	b := m.box
 	var r *receive
@@ -95,7 +98,7 @@ func (m *Message) Done() {
 		r = m.waiter
 		b.messages.put(m)
 	} else {
-		// From here on m may be another goroutine's.
+		// After complete, m may belong to another goroutine.
 		r = b.sources[m.from].complete(m)
 	}
 	if r != nil {
@@ -103,8 +106,8 @@ func (m *Message) Done() {
 	}
 }
 
-// Abort says that Buf will not be filled. The caller must let the box Fail soon, as
-// the receive that waits for the message, if one does, returns then.
+// Abort reports that Buf will not be filled. The caller must let the box Fail soon: a
+// receive that waits for the message returns only then.
 func (m *Message) Abort() {
 	b := m.box
 	var r *receive
@@ -114,7 +117,7 @@ func (m *Message) Abort() {
 		r = b.sources[m.from].drop(m)
 	}
 	if r == nil || m.direct {
-		b.messages.put(m) // a receive that claimed m puts it back itself
+		b.messages.put(m) // otherwise the receive that claimed m returns it to the pool
 	}
 	if r != nil {
 		r.ready <- errAborted

@@ -7,22 +7,22 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// cancelled is the cause of a revocation by a call whose ctx ended: to this rank's
-// callers it is the error of the ctx as well, to other ranks an *AbortError.
+// cancelled is the cause of a revocation by a call whose ctx has ended. For the callers of
+// this rank it is also the error of the ctx; for other ranks it is an *AbortError.
 type cancelled struct {
 	abort *transport.AbortError
 	ctx   error
 }
 
-// Error is the text that other ranks see.
+// Error returns the text that other ranks see.
 func (e *cancelled) Error() string { return e.abort.Error() }
 
-// Unwrap gives both faces; the order lets errors.As find the *AbortError.
+// Unwrap returns both errors. The *AbortError comes first, so that errors.As finds it.
 func (e *cancelled) Unwrap() []error { return []error{e.abort, e.ctx} }
 
-// Cancelled returns the cause of the revocation by call what of rank self, whose ctx
-// has ended. errors.As finds a *transport.AbortError in it, errors.Is the error and
-// the cause of ctx.
+// Cancelled returns the cause of a revocation by rank self, whose call named by what was
+// ended by ctx. errors.As finds a *transport.AbortError in it, errors.Is the error and the
+// cause of ctx.
 func Cancelled(ctx context.Context, self int, what string) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != err {

@@ -8,27 +8,31 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
+// Payload lengths from which a gauge measures.
 const (
-	// GaugeLeast is the shortest payload that tells the pace of a link, in bytes: of a
-	// shorter one most may be there when its header is.
+	// GaugeLeast is the shortest payload that is measured, in bytes. Most of a shorter
+	// payload may have arrived together with its header, so its time says nothing about the
+	// link.
 	GaugeLeast = 32 << 10
-	// gaugeLead is how much of a long payload does not count, in bytes, with what comes
-	// together with it. It may come at once on a slow link, too: as one packet of the
-	// sender's offload, or on the credit that a shaper gives after a pause. It is less than
-	// a frame of a muxer, which comes as a whole.
+	// gaugeLead is the length of the beginning of a long payload that is not measured, in
+	// bytes, besides the bytes that arrive together with it. The beginning may arrive at
+	// once on a slow link, too: as one packet of segmentation offload, or on the credit
+	// that a traffic shaper accumulates during a pause. It is shorter than a frame of a
+	// stream multiplexer, which arrives as a whole.
 	gaugeLead = 60 << 10
-	// GaugeLong is the shortest payload of which the lead does not count, in bytes.
+	// GaugeLong is the shortest payload whose lead is not measured, in bytes.
 	GaugeLong = 2 * gaugeLead
 )
 
-// Gauge measures the pace at which a rank's messages come in, for transport.Meter. It
-// must be the reader of the stream that uses it. The zero value is ready.
+// Gauge measures the throughput at which the messages of a rank arrive, for
+// transport.Meter. The reader of the stream uses it. Take may be called by any goroutine;
+// Fill and Skip only by the reader. The zero value is ready.
 type Gauge struct {
 	mu  sync.Mutex
-	sum transport.Arrival
+	sum transport.Arrival // since the last Take; guarded by mu
 }
 
-// Fill reads the payload of a message, whose header was read just before, into buf.
+// Fill reads the payload of a message into buf. The header was read immediately before.
 func (g *Gauge) Fill(stream io.Reader, buf []byte) error {
 	return g.time(len(buf), func(first, end int) error {
 		_, err := io.ReadFull(stream, buf[first:end])
@@ -36,7 +40,7 @@ func (g *Gauge) Fill(stream io.Reader, buf []byte) error {
 	})
 }
 
-// Skip is Fill for a payload of n bytes that is thrown away.
+// Skip is Fill for a payload of n bytes that is discarded.
 func (g *Gauge) Skip(stream io.Reader, n int) error {
 	return g.time(n, func(first, end int) error {
 		_, err := io.CopyN(io.Discard, stream, int64(end-first))
@@ -44,7 +48,7 @@ func (g *Gauge) Skip(stream io.Reader, n int) error {
 	})
 }
 
-// time takes the time of reading n bytes, without the lead of a long payload.
+// time measures the time to read n bytes, without the lead of a long payload.
 func (g *Gauge) time(n int, read func(first, end int) error) error {
 	lead := 0
 	if n >= GaugeLong {
@@ -61,7 +65,7 @@ func (g *Gauge) time(n int, read func(first, end int) error) error {
 	return nil
 }
 
-// add counts what has come, if it is enough.
+// add records a measurement unless it is too short.
 func (g *Gauge) add(bytes int, took time.Duration) {
 	if bytes < GaugeLeast {
 		return
@@ -72,7 +76,7 @@ func (g *Gauge) add(bytes int, took time.Duration) {
 	g.sum.Time += took
 }
 
-// Take returns what has come since the last Take.
+// Take returns the sum of the measurements since the last Take.
 func (g *Gauge) Take() transport.Arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,8 +1,9 @@
 // Package mailbox matches arriving messages with the receives that ask for them. All
-// transports share it, so that they differ only in how bytes travel.
+// transports share it, so that they differ only in the way in which bytes travel.
 //
-// A transport has one Box. Whoever brings a message, be it the reader of a stream or a
-// sender in the same process, waits for room, accepts, fills and is done:
+// A transport has one Box. The goroutine that brings a message is the reader of a stream,
+// or a sender in the same process. It waits for room (backpressure), accepts the message,
+// fills its buffer and completes it:
 //
 //	err := box.WaitRoom(from, nil, nil)
 //	m, err := box.Accept(from, envelope, size)
@@ -11,8 +12,8 @@
 //	}
 //	m.Done()
 //
-// Where a receive is posted already, m.Buf is its destination and the bytes are copied
-// nowhere. Otherwise m.Buf is pooled memory from which a later receive copies:
+// If a matching receive is posted already, m.Buf is the buffer of that receive, and no byte
+// is copied. Otherwise m.Buf is pooled memory, from which a later receive copies:
 //
 //	          Accept, receive posted
 //	(none) ------------------------------> direct --Done--> received
@@ -23,11 +24,12 @@
 //	                    | Done             Recv
 //	                    +--------> arrived ----------> copied by Recv
 //
-// Abort, in place of Done, ends the message; its receive then waits for the Box to
-// fail, whose cause it returns.
+// Abort, in place of Done, ends the message. The receive that waits for an aborted message
+// returns when the Box fails, with the cause of the failure.
 //
-// Nothing is allocated per message once pools and maps have grown. No mutex is held
-// while a goroutine blocks.
+// Invariants: under one key (source, Comm, Seq) there are waiting messages or posted
+// receives, never both. No mutex is held while a goroutine blocks. A message allocates
+// nothing once pools and maps have grown.
 package mailbox
 
 import (
@@ -40,35 +42,37 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// DefaultLimit is how many bytes of one source are held before somebody asks for them
-// and its reader pauses.
+// DefaultLimit is the usual limit of bytes that a box holds of one source without a receive
+// that asks for them. Beyond the limit the reader of that source pauses.
 const DefaultLimit = 4 << 20
 
-// signalQueue is how many signals wait for their reader before new ones are lost.
+// signalQueue is the number of signals that wait for their reader. Further signals are
+// lost.
 const signalQueue = 256
 
-// Box is the receiving half of a transport. All methods are safe for concurrent use.
+// Box is the receiving half of a transport: the messages and receives of one rank, by
+// source. All methods are safe for concurrent use, but for Share.
 type Box struct {
-	self    int
-	revoke  func(error)
-	sources []source
+	self    int         // the rank of the box
+	revoke  func(error) // see New
+	sources []source    // by rank
 	signals chan transport.Signal
-	shared  *transport.Shared // nil without
+	shared  *transport.Shared // see Share; nil for none
 
-	cause  atomic.Pointer[error]
-	failed chan struct{} // closed when cause is set
+	cause  atomic.Pointer[error] // set once, by Fail
+	failed chan struct{}         // closed when cause is set
 
 	receives sync.Pool // of *receive
-	messages pool
+	messages pool      // memory of messages that no receive has asked for yet
 }
 
-// New returns the box of rank self among n. limit is the number of bytes that are
-// held per source unasked for; a rank's messages to itself have none, as their sender
-// and receiver may be the same goroutine.
+// New returns the box of rank self among n ranks. limit is the number of bytes that the box
+// holds of each source without a receive that asks for them. The messages of a rank to
+// itself have no limit, as their sender and receiver may be the same goroutine.
 //
-// revoke is called, without locks held, with the reason when a receive is mismatched,
-// cancelled, or waits for a source that has ended. It must call Fail before it
-// returns, and break whatever Accepted messages are being filled from.
+// The box calls revoke, without locks held, with the reason when a receive is mismatched,
+// is cancelled, or waits for a source that has ended. revoke must call Fail before it
+// returns, and must interrupt the streams from which accepted messages are being filled.
 func New(self, n, limit int, revoke func(error)) *Box {
 	b := &Box{
 		self:    self,
@@ -88,7 +92,8 @@ func New(self, n, limit int, revoke func(error)) *Box {
 	return b
 }
 
-// Check returns an ErrArgument unless rank is one of the box's. op names the call.
+// Check returns an error that is collective.ErrArgument unless rank is a rank of the box.
+// op names the call in the text of the error.
 func (b *Box) Check(op string, rank int) error {
 	if rank < 0 || rank >= len(b.sources) {
 		return fmt.Errorf("%s: rank %d of %d: %w", op, rank, len(b.sources), collective.ErrArgument)
@@ -96,28 +101,30 @@ func (b *Box) Check(op string, rank int) error {
 	return nil
 }
 
-// Fail makes every pending and later Recv, Accept and WaitRoom fail with cause and
-// reports true. If the box has failed before it changes nothing and reports false:
-// the first cause stays.
+// Fail makes every pending and later Recv, Accept and WaitRoom fail with cause, and returns
+// true. If the box has failed before, Fail changes nothing and returns false: the first
+// cause stays.
 func (b *Box) Fail(cause error) bool {
 	if !b.cause.CompareAndSwap(nil, &cause) {
 		return false
 	}
+	// The shared memory is revoked before the other ranks hear of the failure. From then on
+	// they report this cause and not the death of a rank.
 	if b.shared != nil {
-		b.shared.Memory.Revoke() // before others are told, to whom the cause counts then, and no death
+		b.shared.Memory.Revoke()
 	}
 	close(b.failed)
 	return true
 }
 
-// Share lets the calls in a memory that this rank shares fail and end as those of the box
-// do. It comes before all else.
+// Share connects the box with memory that this rank shares: the failure of the box and the
+// end of a source end the calls in that memory as well. Call it before all other methods.
 func (b *Box) Share(s *transport.Shared) { b.shared = s }
 
-// Shared returns what Share was given, or nil.
+// Shared returns the argument of Share, or nil.
 func (b *Box) Shared() *transport.Shared { return b.shared }
 
-// Cause returns what Fail was first called with, or nil.
+// Cause returns the cause of the first Fail, or nil.
 func (b *Box) Cause() error {
 	if p := b.cause.Load(); p != nil {
 		return *p
@@ -125,11 +132,12 @@ func (b *Box) Cause() error {
 	return nil
 }
 
-// Failed is closed once the box has failed.
+// Failed returns a channel that is closed when the box fails.
 func (b *Box) Failed() <-chan struct{} { return b.failed }
 
-// End says that nothing more will come from rank from. Messages that it sent before can
-// still be received; every other pending or later Recv from it revokes with err.
+// End reports that no further message of rank from will come. Receives of messages that
+// came before still succeed. Every other pending or later receive from that rank revokes
+// with err.
 func (b *Box) End(from int, err error) {
 	if b.shared != nil {
 		if place := slices.Index(b.shared.Ranks, from); place >= 0 {
@@ -137,22 +145,23 @@ func (b *Box) End(from int, err error) {
 		}
 	}
 	for r := b.sources[from].end(err); r != nil; {
-		next := r.next // r is its owner's again as soon as it is told
+		next := r.next // after the send below r belongs to its receiver
 		r.next = nil
 		r.ready <- err
 		r = next
 	}
 }
 
-// Unbound lifts the limit of rank from, so that its reader, should it pause, reads on
-// to the end of a stream that is known to end.
+// Unbound lifts the limit of rank from, so that a paused reader reads on to the end of a
+// stream that is known to end.
 func (b *Box) Unbound(from int) {
 	if b.sources[from].unbound() {
 		b.sources[from].wake()
 	}
 }
 
-// Signal queues a copy of data as a signal of rank from. It is lost when too many wait.
+// Signal queues a copy of data as a signal of rank from. The signal is lost if the queue is
+// full.
 func (b *Box) Signal(from int, data []byte) {
 	select {
 	case b.signals <- transport.Signal{From: from, Data: append([]byte(nil), data...)}:
@@ -160,5 +169,5 @@ func (b *Box) Signal(from int, data []byte) {
 	}
 }
 
-// Signals returns the channel of signals. It is never closed.
+// Signals returns the channel of queued signals. It is never closed.
 func (b *Box) Signals() <-chan transport.Signal { return b.signals }

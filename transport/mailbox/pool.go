@@ -5,26 +5,27 @@ import (
 	"sync"
 )
 
-// Messages are pooled with their memory, in classes of powers of two. What no pool
-// has is left to the garbage collector, which also empties the pools by and by: their
-// size is bounded by what was recently in use.
+// Size classes. Messages are pooled with their memory, in classes of powers of two. The
+// garbage collector frees the memory of longer messages, and also empties the pools from
+// time to time, so their size is bounded by recent use.
 const (
 	minClass = 8  // 256 bytes
 	maxClass = 26 // 64 MiB; longer ones are not pooled
 )
 
-// pool holds messages by the class of their memory. Each Box has its own, so that what
-// one epoch used is garbage when it ends.
+// pool holds free messages by the class of their memory. Each Box has its own pool, so that
+// the memory of an epoch becomes garbage when the epoch ends.
 type pool struct {
-	bare    sync.Pool // of *Message without store
+	bare    sync.Pool // of *Message without store, for empty and direct messages
 	classes [maxClass - minClass + 1]sync.Pool
 }
 
-// class returns the index of the smallest class that holds size bytes, which may be
-// beyond the last.
+// class returns the index of the smallest class that holds size bytes. The index may exceed
+// the last class.
 func class(size int) int { return max(bits.Len(uint(size-1)), minClass) - minClass }
 
-// get returns a message whose Buf has size bytes of any content; nil for 0.
+// get returns a message whose Buf has size bytes of unspecified content; Buf is nil for
+// size 0.
 func (p *pool) get(size int) *Message {
 	from, capacity := &p.bare, 0
 	if size > 0 {
@@ -47,7 +48,7 @@ func (p *pool) get(size int) *Message {
 	return m
 }
 
-// put takes back a message that nobody uses any more.
+// put returns a message to the pool. No goroutine may use the message any more.
 func (p *pool) put(m *Message) {
 	store := m.store
 	*m = Message{store: store}

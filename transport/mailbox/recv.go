@@ -8,34 +8,36 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// errAborted tells a receive that its message will not be completed.
+// errAborted is reported to a receive whose message will not be completed.
 var errAborted = errors.New("message aborted")
 
-// receive is a receive under way. Whoever takes it out of its slot tells it exactly once
-// how it ended; after that, or after its own withdrawal, it belongs to Wait alone.
+// receive is a receive in progress. The goroutine that takes it out of its slot reports its
+// end exactly once, on ready. After that report, or after a successful withdrawal, only
+// Wait may use the receive. Receives are pooled.
 type receive struct {
 	box     *Box
 	from    int
 	env     transport.Envelope
 	buf     []byte
-	err     error      // why it was in vain from the beginning
-	ready   chan error // of one element, so that telling never blocks
-	message *Message   // if set, buf has to be copied from it
+	err     error      // it failed before it was posted
+	ready   chan error // reports the end; capacity 1, so that the report never blocks
+	message *Message   // if set, the payload is copied from it into buf
 	arrived bool       // message is complete
-	posted  bool       // in a slot
-	next    *receive
+	posted  bool       // in a slot; guarded by the source's mu
+	next    *receive   // in the slot, or in the list that source.end returns
 }
 
-// Recv fills buf with the next message from rank from under e's Comm and Seq. Every
-// error revokes, but for an ErrArgument; the result is then the box's first cause.
+// Recv fills buf with the next message of rank from under the Comm and Seq of e. Every
+// error except ErrArgument revokes; the returned error is then the first cause of the box.
 //
-// When Recv returns nobody writes to buf any more. A Recv ended by its ctx or a failure
-// while its message comes in waits for the message's Done or Abort.
+// When Recv returns, no goroutine writes to buf any more. So a Recv that is ended by its
+// ctx or by a failure while its message arrives waits for the Done or Abort of that
+// message.
 func (b *Box) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
 	return b.Post(from, e, buf).Wait(ctx)
 }
 
-// Post begins a Recv and does not wait.
+// Post begins a Recv and does not wait for the message.
 func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	r := b.receives.Get().(*receive)
 	r.box, r.from, r.env, r.buf = b, from, e, buf
@@ -48,7 +50,7 @@ func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted 
 	return r
 }
 
-// ask looks whether the message is there, and says where it is to go if not.
+// ask looks for the message of r, and posts r if there is none. An error revokes.
 func (r *receive) ask() {
 	s := &r.box.sources[r.from]
 	arrived, wake, err := s.ask(r)
@@ -62,7 +64,7 @@ func (r *receive) ask() {
 	}
 }
 
-// Wait implements transport.Posted.
+// Wait implements transport.Posted. It returns r to the pool.
 func (r *receive) Wait(ctx context.Context) error {
 	b, err := r.box, r.err
 	if err == nil {
@@ -73,7 +75,8 @@ func (r *receive) Wait(ctx context.Context) error {
 	return err
 }
 
-// finish waits for the message. It was told or withdrawn when it returns.
+// finish waits for the message and copies it into buf if it was not received in place. When
+// it returns, no other goroutine refers to r.
 func (r *receive) finish(ctx context.Context) error {
 	b := r.box
 	var err error
@@ -93,14 +96,14 @@ func (r *receive) finish(ctx context.Context) error {
 	return b.Cause()
 }
 
-// wait waits until r was told or withdrawn.
+// wait waits until the end of r was reported, or r was withdrawn.
 func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 	select {
 	case err := <-r.ready:
 		if err != errAborted {
 			return err
 		}
-		// Who broke off knows best why, and may need a moment to find out.
+		// The goroutine that aborted the message makes the box fail, and may need time to find the cause.
 		select {
 		case <-b.failed:
 			return b.Cause()
@@ -112,7 +115,7 @@ func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 	case <-b.failed:
 	}
 	if !b.sources[from].withdraw(r) {
-		<-r.ready // until then the buffer may be written to
+		<-r.ready // until then another goroutine may write to the buffer
 	}
 	return b.Cause()
 }

@@ -7,46 +7,49 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// key is what messages are matched by, besides their source.
+// key identifies the messages that a receive matches, besides their source.
 type key struct {
 	comm uint64
 	seq  uint32
 }
 
-// keyOf drops the Call, which is compared and not matched.
+// keyOf returns the key of an envelope. The Call is not part of the key: it is compared
+// after the match.
 func keyOf(e transport.Envelope) key { return key{e.Comm, e.Seq} }
 
-// slot is what waits under one key: messages that nobody has asked for, or receives
-// for which nothing has come, never both. Empty slots are not kept.
+// slot holds the unmatched entries of one key: messages without a receive, or receives
+// without a message, never both. Empty slots are deleted.
 type slot struct {
-	first, last *Message
-	receives    *receive // a list by next; the contract makes it one long as a rule
+	first, last *Message // a list by next, in the order of Accept
+	receives    *receive // a list by next; by the contract of transport.Transport rarely longer than one
 }
 
-// overhead is what a held message costs besides its payload, so that a flood of empty
-// messages meets the limit too.
+// overhead is the number of bytes that a held message counts besides its payload. So the
+// limit also stops a flood of empty messages.
 const overhead = 256
 
-// source is what is known of one rank. Its methods only change state under mu; those
-// that return *receive hand it over to be told, and those that return a bool say that
-// the caller should wake a paused reader, in both cases after mu was released.
+// source holds the unmatched messages and receives of one source rank, and applies
+// backpressure to its reader. The methods only change state, under mu. A caller that gets a
+// *receive must report its end to it, and a caller that gets true as wake must wake a
+// paused reader, in both cases after the method has released mu.
 type source struct {
-	self, rank int // of the box, of the source
-	limit      int
-	room       chan struct{} // holds a token when a sleeper should look again
+	self, rank int           // rank of the box, rank of the source
+	limit      int           // bytes of held messages
+	room       chan struct{} // holds a token when a sleeper should check for room again
 
 	mu        sync.Mutex
 	slots     map[key]slot
-	held      int // bytes of messages that nobody has asked for
-	waiting   int // receives for which nothing has come
-	sleepers  int // goroutines in WaitRoom
-	unbounded bool
-	ended     error
+	held      int   // bytes of messages without a receive, with their overhead
+	waiting   int   // receives without a message
+	sleepers  int   // goroutines that wait in WaitRoom
+	unbounded bool  // no limit
+	ended     error // answers later receives; nil while messages may come
 }
 
-// openLocked is the rule of back-pressure. While a receive waits for a message that
-// has not come, that message may be behind others, so reading must go on; else a
-// source may not fill the memory of a rank that does not listen to it.
+// openLocked reports whether the reader may accept a further message. This is the rule of
+// backpressure: a source must not fill the memory of a rank that does not receive from it.
+// But while a receive waits for a message that has not come, that message may be queued
+// behind others (head-of-line blocking), so the reader must go on.
 func (s *source) openLocked() bool {
 	return s.unbounded || s.waiting > 0 || s.held <= s.limit
 }
@@ -54,7 +57,7 @@ func (s *source) openLocked() bool {
 // wakeLocked reports whether a sleeper should be woken.
 func (s *source) wakeLocked() bool { return s.sleepers > 0 && s.openLocked() }
 
-// wake lets one sleeper look again; it wakes the next.
+// wake lets one sleeper check for room again; that sleeper wakes the next one.
 func (s *source) wake() {
 	select {
 	case s.room <- struct{}{}:
@@ -62,8 +65,8 @@ func (s *source) wake() {
 	}
 }
 
-// sleep registers the caller as a sleeper unless there is room. Where there is, pass
-// says that others sleep and should be woken, too.
+// sleep registers the caller as a sleeper unless there is room. If there is room, pass
+// reports that other goroutines sleep and should be woken, too.
 func (s *source) sleep() (open, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,14 +77,14 @@ func (s *source) sleep() (open, pass bool) {
 	return false, false
 }
 
-// awake undoes sleep.
+// awake removes the caller from the sleepers.
 func (s *source) awake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sleepers--
 }
 
-// unbound lifts the limit for good.
+// unbound lifts the limit for good, and reports whether a sleeper should be woken.
 func (s *source) unbound() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +92,9 @@ func (s *source) unbound() bool {
 	return s.wakeLocked()
 }
 
-// ask matches r with the first message under its key, and reports whether that is complete;
-// or it posts r.
+// ask matches r with the first message under its key, and returns arrived if that message
+// is complete. Without a message it posts r. The error is a mismatch, or the end of the
+// source.
 func (s *source) ask(r *receive) (arrived, wake bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +119,8 @@ func (s *source) ask(r *receive) (arrived, wake bool, err error) {
 	return m.arrived, s.wakeLocked(), nil
 }
 
-// compare returns a *transport.MismatchError unless r asks for what was sent.
+// compare returns a *transport.MismatchError unless call and length of a message are those
+// of r.
 func (s *source) compare(r *receive, sent transport.Envelope, size int) error {
 	if r.env.Call == sent.Call && len(r.buf) == size {
 		return nil
@@ -127,8 +132,8 @@ func (s *source) compare(r *receive, sent transport.Envelope, size int) error {
 	return err
 }
 
-// postLocked appends r to the receives under k. The list is walked to its end, which the
-// contract makes its beginning.
+// postLocked appends r to the receives under k. It walks the whole list, which is nearly
+// always empty.
 func (s *source) postLocked(k key, l slot, r *receive) {
 	s.waiting++
 	r.posted = true
@@ -140,8 +145,8 @@ func (s *source) postLocked(k key, l slot, r *receive) {
 	s.slots[k] = l
 }
 
-// popLocked removes the first message under k, which stops counting against the limit:
-// its receive exists, so it will not stay.
+// popLocked removes the first message under k. The message no longer counts against the
+// limit: its receive exists, so the message will be consumed soon.
 func (s *source) popLocked(k key, l slot) {
 	m := l.first
 	s.held -= len(m.Buf) + overhead
@@ -152,8 +157,8 @@ func (s *source) popLocked(k key, l slot) {
 	s.storeLocked(k, l)
 }
 
-// storeLocked writes back a slot, or deletes it when it is empty: keys are hardly ever
-// used again.
+// storeLocked writes back a slot, or deletes it if it is empty: keys are hardly ever used
+// again.
 func (s *source) storeLocked(k key, l slot) {
 	if l == (slot{}) {
 		delete(s.slots, k)
@@ -162,7 +167,7 @@ func (s *source) storeLocked(k key, l slot) {
 	s.slots[k] = l
 }
 
-// take removes and returns the first receive posted under k, or nil.
+// take removes and returns the first receive posted under k, or returns nil.
 func (s *source) take(k key) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +188,8 @@ func (s *source) takeLocked(k key) *receive {
 	return r
 }
 
-// offer gives m to the first receive posted under its key, which it returns, or
-// holds m until one asks.
+// offer returns the first receive posted under the key of m, which it removes from its
+// slot. If there is none it holds m until a receive asks for it, and returns nil.
 func (s *source) offer(m *Message) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +209,7 @@ func (s *source) offer(m *Message) *receive {
 	return nil
 }
 
-// complete marks m as arrived and returns the receive that waits for it, if any.
+// complete marks m as arrived and returns the receive that waits for it, or nil.
 func (s *source) complete(m *Message) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +217,8 @@ func (s *source) complete(m *Message) *receive {
 	return m.waiter
 }
 
-// drop removes m, of which no more will come, and returns the receive that waits for
-// it, if any.
+// drop removes m, which will not be completed, and returns the receive that waits for it,
+// or nil.
 func (s *source) drop(m *Message) *receive {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +244,8 @@ func (s *source) drop(m *Message) *receive {
 	return nil
 }
 
-// withdraw removes r if nothing has come for it yet; otherwise it reports false, and
-// r will be told.
+// withdraw removes r from its slot. It returns false if a message has been matched with r
+// already; then the end of that message will be reported to r.
 func (s *source) withdraw(r *receive) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,8 +265,8 @@ func (s *source) withdraw(r *receive) bool {
 	return true
 }
 
-// end makes err the answer to receives without a message, and returns those posted
-// as a list by next.
+// end makes err the result of later receives without a message. It returns the receives
+// posted so far as a list by next. A second call does nothing.
 func (s *source) end(err error) (all *receive) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
