@@ -2,11 +2,11 @@ package transport
 
 import "fmt"
 
-// Algorithm is how a call is carried out; package collective, which has the same names, says
-// what each does. The values are part of the wire format.
+// Algorithm is the way in which a call is carried out. Package collective has the same
+// names and describes each algorithm. The values are part of the wire format.
 type Algorithm uint8
 
-// The algorithms. Auto is a wish only: a Call has the algorithm that was chosen.
+// The algorithms. Auto is only a request: a Call has the chosen algorithm.
 const (
 	Auto Algorithm = iota
 	Ring
@@ -18,7 +18,7 @@ const (
 	TwoLevel
 )
 
-// String returns the name used in flags and logs.
+// String returns the name of the algorithm in flags and logs.
 func (a Algorithm) String() string {
 	names := [...]string{"auto", "ring", "recursive-doubling", "rabenseifner", "tree", "direct", "shm", "two-level"}
 	if int(a) < len(names) {

@@ -28,7 +28,7 @@ const (
 	KindPoint // Send or Recv
 )
 
-// String returns the name used in errors, logs and flags.
+// String returns the name of the operation in errors, logs and flags.
 func (k Kind) String() string {
 	names := [...]string{"none", "allreduce", "reducescatter", "allgather", "broadcast", "reduce",
 		"gather", "scatter", "alltoall", "scan", "exscan", "barrier", "split", "send/recv"}
@@ -38,23 +38,24 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Call describes one call. All ranks of a communicator must make the same calls
-// in the same order; two Calls are the same when they are ==.
+// Call describes one call. All ranks of a communicator must make the same calls in the same
+// order; two Calls are the same if they are equal by ==. Ranks compare Calls to detect
+// programs that differ.
 type Call struct {
 	Kind      Kind
-	Type      dtype.Type // zero where there are no elements
-	Algorithm Algorithm  // as chosen, never Auto
-	Op        [16]byte   // name of the reduction, cut or padded with zeros
-	Root      int32      // -1 where there is none
-	Layout    uint32     // hash of the counts of the ranks and of the order of a ring, 0 where both are the usual
+	Type      dtype.Type // of the elements, zero if the call has none
+	Algorithm Algorithm  // the chosen one, never Auto
+	Op        [16]byte   // name of the reduction, truncated or padded with zeros
+	Root      int32      // -1 if the call has none
+	Layout    uint32     // hash of the counts of the ranks and of the order of a ring, 0 if both are the defaults
 	Count     uint64     // elements of the whole vector
-	Segment   uint32     // bytes in which chunks are pipelined
+	Segment   uint32     // maximum bytes of a message: the unit of pipelining
 }
 
 // CallSize is the length of an encoded Call in bytes.
 const CallSize = 40
 
-// Append appends the encoded call to b.
+// Append appends the encoded call to b: CallSize bytes, integers in little-endian order.
 func (c Call) Append(b []byte) []byte {
 	b = append(b, byte(c.Kind), byte(c.Type), byte(c.Algorithm), 0)
 	b = append(b, c.Op[:]...)
@@ -64,8 +65,8 @@ func (c Call) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, c.Segment)
 }
 
-// DecodeCall reads what Append wrote. Any CallSize bytes decode: a call that no
-// rank could make differs from every real one, which is what it is compared for.
+// DecodeCall reads the output of Append. Any CallSize bytes decode without an error. A call
+// that no rank could make differs from every real call, so the comparison rejects it.
 func DecodeCall(b []byte) (Call, error) {
 	if len(b) < CallSize {
 		return Call{}, fmt.Errorf("transport: decode call: %d bytes, want %d", len(b), CallSize)
@@ -79,8 +80,8 @@ func DecodeCall(b []byte) (Call, error) {
 	return c, nil
 }
 
-// String describes the call in the words of its caller, as in
-// "reduce float32[1000] sum to 2".
+// String describes the call in the terms of its caller, as in "reduce float32[1000] sum
+// root 2".
 func (c Call) String() string {
 	var s strings.Builder
 	s.WriteString(c.Kind.String())

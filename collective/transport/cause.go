@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// maxText bounds the free text of an encoded cause, in bytes.
+// maxText bounds each text of an encoded cause, in bytes.
 const maxText = 200
 
-// Kinds of encoded causes; part of the wire format.
+// Kinds of encoded causes, the first byte. They are part of the wire format.
 const (
-	causeAbort = iota + 1
-	causePeer
-	causeMismatch
-	causeMistake // an abort with Mistake
+	causeAbort    = iota + 1 // rank, text
+	causePeer                // rank, ID of the peer, text
+	causeMismatch            // two ranks, two calls, text
+	causeMistake             // as causeAbort, with Mistake
 )
 
-// EncodeCause writes the reason of a revocation for other ranks, in at most
-// MaxSignal bytes; longer texts are cut. self is the rank that revokes: an error which is none of
-// *MismatchError, *PeerError and *AbortError becomes an *AbortError of self.
+// EncodeCause encodes the cause of a revocation for other ranks, in at most MaxSignal
+// bytes; longer texts are truncated. self is the rank that revokes. An error that is none
+// of *MismatchError, *PeerError and *AbortError becomes an *AbortError of self.
 func EncodeCause(self int, cause error) []byte {
 	switch e := CauseOf(self, cause).(type) {
 	case *MismatchError:
@@ -38,9 +38,10 @@ func EncodeCause(self int, cause error) []byte {
 	return nil // CauseOf returns one of the three
 }
 
-// CauseOf returns the cause by which err revokes at all ranks: the *MismatchError, *PeerError
-// or *AbortError in its chain, or else an *AbortError of rank self with its text, which is a
-// Mistake if err is ErrMistake. A nil err is a revocation without a reason.
+// CauseOf returns the cause with which err revokes at all ranks: the *MismatchError,
+// *PeerError or *AbortError in its chain, or else an *AbortError of rank self with the text
+// of err. That is a Mistake if err is ErrMistake. A nil err stands for a revocation without
+// a reason.
 func CauseOf(self int, err error) error {
 	if err == nil {
 		err = ErrRevoked
@@ -59,8 +60,8 @@ func CauseOf(self int, err error) error {
 	return &AbortError{Rank: self, Cause: err.Error(), Mistake: errors.Is(err, ErrMistake)}
 }
 
-// DecodeCause reads what EncodeCause wrote. from is the rank it came from, blamed
-// when the bytes make no sense.
+// DecodeCause reads the output of EncodeCause. It never fails: bytes that cannot be decoded
+// become an *AbortError of from, the rank that sent them.
 func DecodeCause(from int, b []byte) error {
 	d := causeDecoder{b: b}
 	switch kind := d.byte(); kind {
@@ -83,6 +84,7 @@ func DecodeCause(from int, b []byte) error {
 	return &AbortError{Rank: from, Cause: "sent a revocation that cannot be read"}
 }
 
+// appendRanks appends ranks in four bytes each, little-endian.
 func appendRanks(b []byte, ranks ...int) []byte {
 	for _, r := range ranks {
 		b = binary.LittleEndian.AppendUint32(b, uint32(int32(r)))
@@ -90,18 +92,21 @@ func appendRanks(b []byte, ranks ...int) []byte {
 	return b
 }
 
+// appendText appends the length of s in one byte, then s, truncated to maxText bytes of
+// valid UTF-8.
 func appendText(b []byte, s string) []byte {
 	s = strings.ToValidUTF8(s[:min(len(s), maxText)], "")
 	return append(append(b, byte(len(s))), s...)
 }
 
-// causeDecoder reads an encoded cause front to back; after a short read all that
-// follows is zero and ok reports false.
+// causeDecoder reads an encoded cause from front to back. After a short read all further
+// values are zero, and ok returns false; so the caller checks once, at the end.
 type causeDecoder struct {
 	b     []byte
 	short bool
 }
 
+// take returns the next n bytes, or n zeros if there are too few.
 func (d *causeDecoder) take(n int) []byte {
 	if d.short || len(d.b) < n {
 		d.short = true
@@ -123,4 +128,5 @@ func (d *causeDecoder) call() Call {
 	return c
 }
 
+// ok reports whether the cause had exactly the bytes that were read.
 func (d *causeDecoder) ok() bool { return !d.short && len(d.b) == 0 }

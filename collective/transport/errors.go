@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// Sentinels, for errors.Is. Package collective gives them to users under the same names.
+// Sentinels, for errors.Is. Package collective exports them under the same names.
 var (
-	// ErrRevoked: the transport can no longer be used. Every cause of a revocation is one.
+	// ErrRevoked: the transport can no longer be used. Every cause of a revocation is also
+	// ErrRevoked.
 	ErrRevoked = errors.New("communicator revoked")
 	// ErrMismatch: ranks made different calls; errors.As gives *MismatchError.
 	ErrMismatch = errors.New("mismatched calls")
@@ -15,17 +16,19 @@ var (
 	ErrPeer = errors.New("peer lost")
 	// ErrClosed: the transport was closed at this rank.
 	ErrClosed = errors.New("communicator closed")
-	// ErrMistake: the program of a rank has made a mistake, which comes again on any other
-	// transport. Every ErrMismatch is one, and so is an *AbortError with Mistake.
+	// ErrMistake: the program of a rank has a bug, so the error would recur on any other
+	// transport. Every ErrMismatch is also ErrMistake, and so is an *AbortError with
+	// Mistake.
 	ErrMistake = errors.New("mistake of the program")
 )
 
-// MismatchError says that two ranks made different calls where one was due. A
-// rank in an error is the rank in the transport, also on communicators made by Split.
+// MismatchError says that two ranks made different calls at the same place in the sequence:
+// RankA made A, RankB made B. Ranks in errors are ranks of the transport, also for
+// communicators made by Split.
 type MismatchError struct {
 	RankA, RankB int
 	A, B         Call
-	// Detail, if set, says what differs where the calls look alike.
+	// Detail, if not empty, says what differs if the calls look alike.
 	Detail string
 }
 
@@ -43,14 +46,14 @@ func (e *MismatchError) Is(target error) bool {
 	return target == ErrMismatch || target == ErrMistake || target == ErrRevoked
 }
 
-// PeerError says which rank was lost and how that was seen.
+// PeerError says which rank was lost and how the loss was detected.
 type PeerError struct {
 	Rank  int
-	Peer  string // the peer's ID, or empty
-	Cause string // reset, closed, silent, ...: for people
+	Peer  string // ID of the peer, or empty
+	Cause string // for people: reset, closed, silent, ...
 }
 
-// Error names the rank, its peer and the cause.
+// Error names the rank, the ID of the peer and the cause.
 func (e *PeerError) Error() string {
 	if e.Peer == "" {
 		return fmt.Sprintf("peer lost: rank %d: %s", e.Rank, e.Cause)
@@ -61,19 +64,19 @@ func (e *PeerError) Error() string {
 // Is reports ErrPeer and ErrRevoked.
 func (e *PeerError) Is(target error) bool { return target == ErrPeer || target == ErrRevoked }
 
-// AbortError says that a rank gave up for a reason of its own: a cancelled context,
-// a bad argument, a Revoke of the user's.
+// AbortError says that a rank revoked for a reason of its own: a cancelled context, a bad
+// argument, or a Revoke by the user.
 type AbortError struct {
-	Rank  int
-	Cause string
-	// Mistake: the reason is one of the program's own, so that it would come again.
+	Rank  int    // the rank that revoked
+	Cause string // the reason, for people
+	// Mistake says that the reason is a bug of the program, so that it would recur.
 	Mistake bool
 }
 
 // Error names the rank and its reason.
 func (e *AbortError) Error() string { return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Cause) }
 
-// Is reports ErrRevoked, and ErrMistake if it is one.
+// Is reports ErrRevoked, and ErrMistake if Mistake is set.
 func (e *AbortError) Is(target error) bool {
 	return target == ErrRevoked || e.Mistake && target == ErrMistake
 }

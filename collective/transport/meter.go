@@ -2,23 +2,23 @@ package transport
 
 import "time"
 
-// Meter is what a Transport may implement to tell the pace of its links: the time from
-// the header of a message to its last byte. Only messages count that are long enough to
-// tell it. Ranks count in the transport. All methods are safe for concurrent use.
+// Meter is an optional interface of a Transport. It measures the throughput of links: the
+// time from the header of a message to its last byte. Short messages are not measured, as
+// their time says nothing about the link. Ranks are ranks of the transport. All methods are
+// safe for concurrent use.
 type Meter interface {
-	// Arrived returns, by rank, what has come from each since the last call.
+	// Arrived returns, by rank, the measurements since the last call.
 	Arrived() []Arrival
-	// Probe sends so many bytes that nobody receives, at most MaxProbe, for the other side
-	// to measure. It does not block, and does nothing while another probe to that rank is
-	// on its way.
+	// Probe sends bytes, at most MaxProbe, to rank to, which measures and discards them. It
+	// does not block. It does nothing while an earlier probe to that rank is under way.
 	Probe(to, bytes int)
 }
 
-// MaxProbe is the longest probe of a Meter, in bytes.
+// MaxProbe is the maximum length of a probe of a Meter, in bytes.
 const MaxProbe = 1 << 20
 
-// Arrival is what has come over a link: so many bytes took so long.
+// Arrival is the sum of the measured messages of a link.
 type Arrival struct {
-	Bytes int64
-	Time  time.Duration
+	Bytes int64         // payload
+	Time  time.Duration // that the payload took to arrive
 }

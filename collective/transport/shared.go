@@ -1,32 +1,33 @@
 package transport
 
-// Sharer is a Transport whose rank may share memory with others of its host. Whatever
-// revokes or closes the transport revokes the memory as well, and the Close of another
-// rank is told to it by Memory.Gone.
+// Sharer is an optional interface of a Transport whose rank may share memory with other
+// ranks of its host. The transport keeps both in step: its revocation or Close also revokes
+// the memory, and the Close of another rank is reported by Memory.Gone.
 type Sharer interface {
-	// Shared returns the memory, the same each time; nil if there is none.
+	// Shared returns the memory, always the same; nil if there is none.
 	Shared() *Shared
 }
 
-// Shared is memory that some ranks share.
+// Shared is memory that several ranks share.
 type Shared struct {
-	// Memory is attached at this rank. Calls use what this module's own transports make; in
-	// any other memory they send messages.
+	// Memory is the memory as this rank has attached it. Calls use memory made by the
+	// transports of this module; with any other implementation they send messages.
 	Memory Memory
-	// Ranks lists the transport's ranks that share the memory, in the order of its own ranks.
+	// Ranks has the ranks of the transport that share the memory. Its index is the rank
+	// within the memory.
 	Ranks []int
-	// Cause returns why the transport was revoked; nil if it was not.
+	// Cause returns the cause of the transport's revocation; nil before a revocation.
 	Cause func() error
-	// Release gives the memory back. It is called once, after the transport's Close, when
+	// Release gives the memory back. It is called once, after Close of the transport, when
 	// nothing uses the memory any more.
 	Release func() error
 }
 
-// Memory is what a transport tells the memory that it shares. No method blocks.
+// Memory is the part of shared memory that its transport controls. No method blocks.
 type Memory interface {
 	// Revoke makes every pending and later wait of this process in the memory fail.
 	Revoke()
-	// Gone ends the waits for a rank of the memory that does nothing more, but for what it
-	// has done already.
+	// Gone makes every pending and later wait for a rank of the memory fail that the rank
+	// has not satisfied already. The rank does nothing more.
 	Gone(rank int)
 }

@@ -1,88 +1,97 @@
-// Package transport is what package collective wants of a network: the Transport, which
-// carries messages between the ranks of one session, and what it may do beside that. It is for
-// those who write a transport; who calls collective never needs more of it than the names of
-// calls.
+// Package transport defines what package collective needs of a network: the interface
+// Transport, which carries messages between the ranks of one session, and optional
+// interfaces beside it. It is for authors of transports. Users of package collective need
+// it only for the names of calls and errors.
 //
-// A transport moves bytes from a Send to the Recv with the same Envelope and compares their
-// Calls. It ends as a whole: by Revoke, with a cause that EncodeCause carries to the other
-// ranks, or by Close. Sharer and Meter are interfaces that a transport may implement as well.
-// What all transports keep, nine rules, stands at Transport; testing/transporttest checks it of
-// any implementation, and transport/mem is the shortest one.
+// A transport moves bytes from a Send to the Recv with the same Envelope, and compares
+// their Calls. It ends as a whole: by Revoke, whose cause EncodeCause carries to the other
+// ranks, or by Close. A transport may also implement Sharer (shared memory) and Meter
+// (throughput of links). The contract of all transports, nine rules, is the comment of
+// Transport. Package testing/transporttest checks the contract for any implementation;
+// transport/mem is the shortest implementation.
 package transport
 
 import "context"
 
-// Envelope is what travels with every message: to which call of which
-// communicator it belongs, and what its sender believes that call to be.
+// Envelope is the header of every message. It says to which call of which communicator the
+// message belongs, and how its sender describes that call.
 type Envelope struct {
-	// Comm identifies the communicator; 0 is the one a session starts with.
+	// Comm is the ID of the communicator; 0 is the communicator with which a session
+	// starts.
 	Comm uint64
-	// Seq counts the collective calls of the communicator; Send and Recv use
-	// the upper half for their tags.
+	// Seq is the number of the collective call within the communicator. Send and Recv use
+	// the upper half of the range for their tags.
 	Seq uint32
-	// Call is compared at the receiver and never used for matching.
+	// Call is compared at the receiver. It is never used for matching.
 	Call Call
-	// Priority does not travel: of the Sends to a rank that wait for each other those of a
-	// higher one may go first. Signals count as of 0.
+	// Priority is the urgency of a message. It does not travel. If several Sends to a rank
+	// wait for each other, a Send of higher priority may go first. Signals have priority 0.
 	Priority int32
 }
 
-// Signal is a short advisory message outside all calls.
+// Signal is a short advisory message outside all calls; it may be lost.
 type Signal struct {
-	From int
-	Data []byte
+	From int    // rank of the sender
+	Data []byte // at most MaxSignal bytes; belongs to the receiver
 }
 
-// Transport carries messages between the ranks 0..n-1 of one epoch. The
-// communicator above knows its own rank and n.
+// Transport carries messages between the ranks 0..n-1 of one epoch. The communicator above
+// it knows its own rank and n.
 //
-// Its contract, which testing/transporttest checks of every implementation:
+// The contract, which testing/transporttest checks for every implementation:
 //
-//  1. A call returns when its buffer may be reused. Recv is Post and Wait. Send may return before the
-//     message is received, and may block until the receiver asks for it. A
-//     message matches a receive by (from, Comm, Seq). A receive fills exactly what
-//     it asked for; another length or another Call is a *MismatchError at the
-//     receiver and revokes.
-//  2. Messages of one (pair, Comm, Seq) arrive in the order of the Sends; others
-//     are independent: a receive never waits for a message that nobody asked for
-//     to be taken first. A zero-length message is a message. A rank may send to
-//     itself.
-//  3. All methods are safe for concurrent use, but for two Sends, or two Recvs, of
-//     one (pair, Comm, Seq) at a time, whose order would be undefined.
-//  4. No call outlives its ctx, its peer, or a revocation at either end: it returns
-//     nil or an error, never hangs. A call ended by its ctx revokes, as half a
-//     message may be on its way.
-//  5. Revoke makes every pending and later Send and Recv fail with cause, at every
-//     rank that can be reached, in bounded time. The first cause at a rank stays. It
-//     is idempotent, never blocks, and carries the cause to the others by
-//     EncodeCause. The death of a peer revokes with a *PeerError that names it.
+//  1. A call returns when its buffer may be reused. Recv is Post followed by Wait. Send may
+//     return before the message is received, and may block until the receiver asks for the
+//     message. A message matches a receive by (from, Comm, Seq). A receive is for exactly
+//     len(buf) bytes; another length or another Call is a *MismatchError at the receiver
+//     and revokes.
+//  2. Messages of one (pair, Comm, Seq) arrive in the order of the Sends. All other
+//     messages are independent: a receive never waits until somebody receives an earlier,
+//     unrelated message (no head-of-line blocking). A message of zero length is a message.
+//     A rank may send to itself.
+//  3. All methods are safe for concurrent use. The exception is two Sends, or two Recvs, of
+//     one (pair, Comm, Seq) at the same time: their order would be undefined.
+//  4. No call outlives its ctx, its peer, or a revocation at either end: it returns nil or
+//     an error, and never hangs. A call ended by its ctx revokes, as half of its message
+//     may be under way.
+//  5. Revoke makes every pending and later Send and Recv fail with cause, at every rank
+//     that can be reached, in bounded time. The first cause at a rank stays. Revoke is
+//     idempotent, never blocks, and carries the cause to the other ranks by EncodeCause.
+//     The death of a peer revokes with a *PeerError that names the peer.
 //  6. A transport serves one epoch; frames of another epoch never match.
-//  7. After an error the receive buffer is undefined, the send buffer intact.
-//  8. Signal never blocks and may lose its message; Signals is never closed.
+//  7. After an error the receive buffer is undefined, and the send buffer is intact.
+//  8. Signal never blocks and may lose its message. The channel of Signals is never closed.
 //     A signal never overtakes an earlier message of the same pair.
-//  9. Close ends the transport after what was sent has been handed over, waits for
-//     its goroutines, and revokes locally with ErrClosed. A peer that waits for a
-//     message which a closed rank never sent gets a *PeerError; the close of a rank
-//     from which nothing more is wanted disturbs nobody.
+//  9. Close hands over the messages that were sent, ends the transport, waits for its
+//     goroutines, and revokes locally with ErrClosed. A peer that waits for a message which
+//     the closed rank has never sent gets a *PeerError. Ranks that need nothing more from
+//     the closed rank are not disturbed.
 type Transport interface {
+	// Send sends buf to a rank under e, and returns when buf may be reused.
 	Send(ctx context.Context, to int, e Envelope, buf []byte) error
+	// Recv fills buf with the next message from a rank under e.
 	Recv(ctx context.Context, from int, e Envelope, buf []byte) error
-	// Post begins a Recv and returns at once: buf is the transport's until Wait returns.
-	// A Send that follows may wait for a receiver that is doing the same.
+	// Post begins a Recv and returns at once. buf belongs to the transport until Wait
+	// returns. A later Send may wait for a receiver that also posts and then sends, without
+	// a deadlock.
 	Post(from int, e Envelope, buf []byte) Posted
-	// Signal queues msg, at most MaxSignal bytes, for rank to; msg may be reused.
+	// Signal queues msg, of at most MaxSignal bytes, for rank to. msg may be reused at
+	// once.
 	Signal(to int, msg []byte)
+	// Signals returns the channel of the signals from other ranks.
 	Signals() <-chan Signal
+	// Revoke ends all communication at all ranks; see rule 5.
 	Revoke(cause error)
+	// Close ends the transport at this rank; see rule 9.
 	Close() error
 }
 
-// Posted is a receive under way.
+// Posted is a receive in progress.
 type Posted interface {
-	// Wait waits for its end, as Recv does. It is called once, also when the message is of
-	// no use any more.
+	// Wait waits for the end of the receive, as Recv does. It must be called exactly once,
+	// also if the message is no longer of use.
 	Wait(ctx context.Context) error
 }
 
-// MaxSignal is the longest message of Transport.Signal, in bytes.
+// MaxSignal is the maximum length of a message of Transport.Signal, in bytes.
 const MaxSignal = 512
