@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// channels is a Link between goroutines.
+// channels is a Link between goroutines of one process.
 type channels struct {
 	left  <-chan []byte
 	right chan<- []byte
@@ -33,7 +33,7 @@ func (c channels) Recv(ctx context.Context, buf []byte) error {
 	}
 }
 
-// Three ranks, as goroutines, sum their vectors.
+// Three ranks, as goroutines, add up their vectors.
 func ExampleAllReduce() {
 	const size = 3
 	to := [size]chan []byte{make(chan []byte), make(chan []byte), make(chan []byte)}

@@ -12,11 +12,11 @@ import (
 
 var errInjected = errors.New("injected")
 
-// faulty is a Link that fails at its k-th Send or Recv, counted from 0.
+// faulty is a Link that fails at its k-th Send or Recv, counted from 0; -1 stands for never.
 type faulty struct {
 	Link
-	send, recv int // -1: never
-	sent, got  int
+	send, recv int // index of the failing call
+	sent, got  int // number of calls so far
 }
 
 func (f *faulty) Send(ctx context.Context, buf []byte) error {
@@ -35,13 +35,13 @@ func (f *faulty) Recv(ctx context.Context, buf []byte) error {
 	return f.Link.Recv(ctx, buf)
 }
 
-// A link error at any rank and message: that rank returns it, each other one
-// returns an error or the right result, none hangs (the bubble would end), and no
-// sender is left behind (the bubble waits for it).
+// After a link error, at any rank and any message, this rank returns the error; each other rank
+// returns an error or the right result. No rank hangs, which would end the bubble, and no sender is
+// left behind, as the bubble waits for it.
 func TestLinkErrors(t *testing.T) {
 	for _, depth := range []int{0, 2} {
 		for size := 2; size <= 4; size++ {
-			messages := 2 * (size - 1) * 2 // chunks of two segments
+			messages := 2 * (size - 1) * 2 // each chunk has two segments
 			for rank := range size {
 				for k := range 2 * messages {
 					f := &faulty{send: k, recv: -1}
@@ -55,6 +55,7 @@ func TestLinkErrors(t *testing.T) {
 	}
 }
 
+// testLinkError runs an all-reduce in which one rank has the faulty link.
 func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 	rings := newRings(size, depth, 12)
 	f.Link = rings[rank].Link
@@ -73,14 +74,14 @@ func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 		t.Errorf("%d ranks, %+v: rank %d returns %v", size, f, rank, errs[rank])
 	}
 	for i, err := range errs {
-		// Nobody can be done while every rank still needs something of the first.
+		// No rank can finish while every rank still needs a message of the failed one.
 		if first := f.send == 0 || f.recv == 0; first && err == nil {
 			t.Errorf("%d ranks, %+v at rank %d: rank %d returns nil", size, f, rank, i)
 		}
 	}
 }
 
-// The other calls, with an error in the middle.
+// The other calls also return an error after a link error in the middle.
 func TestLinkErrorOfOtherCalls(t *testing.T) {
 	bounds := []int{0, 6, 12, 18}
 	for name, call := range map[string]func(ctx context.Context, r Ring) error{
@@ -107,14 +108,14 @@ func TestLinkErrorOfOtherCalls(t *testing.T) {
 	}
 }
 
-// A cancelled context ends the call at every rank that waits.
+// A cancelled context ends the call at every waiting rank.
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		rings := newRings(4, 1, 8)
 		errs := make([]error, len(rings))
 		var ranks sync.WaitGroup
-		for i, r := range rings[1:] { // rank 0 never comes
+		for i, r := range rings[1:] { // rank 0 does not take part
 			ranks.Go(func() {
 				v := input[float32](i, 100)
 				errs[i+1] = AllReduce(ctx, r, v, v, Sum[float32]())
@@ -131,7 +132,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// halfOpen is a Link whose Send blocks, and whose Recv fails once it does.
+// halfOpen is a Link whose Send blocks until ctx is done, and whose Recv fails while Send blocks.
 type halfOpen struct{}
 
 func (halfOpen) Send(ctx context.Context, buf []byte) error {
@@ -144,8 +145,8 @@ func (halfOpen) Recv(ctx context.Context, buf []byte) error {
 	return errInjected
 }
 
-// An error of one side interrupts the other in its link. It is what the call
-// returns, not what the other side makes of the interruption.
+// An error of the receiver interrupts the sender in its link. The call returns this error, not the
+// later error of the interrupted sender.
 func TestFirstError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Ring{Link: halfOpen{}, Rank: 0, Size: 2, Segment: 8}
@@ -157,7 +158,7 @@ func TestFirstError(t *testing.T) {
 	})
 }
 
-// A Fold that panics takes the sender with it.
+// A reduction that panics does not leave the sender behind.
 func TestFoldPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := NewOp("bad", true, func(dst, a, b []int32) { panic("fold") })()
@@ -178,12 +179,12 @@ func TestFoldPanics(t *testing.T) {
 	})
 }
 
-// lazy is a Link whose Send goes on reading its buffer after the neighbour has the
-// message, until the test lets it return.
+// lazy is a Link whose Send still reads its buffer after the neighbour has the message, until the
+// test lets Send return.
 type lazy struct {
 	Link
 	hold  chan struct{}
-	early atomic.Bool // a buffer changed before its Send returned
+	early atomic.Bool // a buffer has changed before its Send returned
 }
 
 func (l *lazy) Send(ctx context.Context, buf []byte) error {
@@ -198,8 +199,8 @@ func (l *lazy) Send(ctx context.Context, buf []byte) error {
 	return nil
 }
 
-// A rank never writes memory that a Send may still read, though the result of
-// that Send has come back around the ring.
+// A rank does not overwrite memory that a pending Send may still read, even when the result of that
+// Send has come back around the ring.
 func TestSendBufferIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, n = 3, 9
@@ -210,7 +211,7 @@ func TestSendBufferIsLeftAlone(t *testing.T) {
 			rings[i].Link = links[i]
 		}
 		var test sync.WaitGroup
-		test.Go(func() { // lets one Send return at a time, when nothing else moves
+		test.Go(func() { // lets one Send return at a time, once all other goroutines wait
 			for range 2 * 2 * (size - 1) * n / size {
 				for _, l := range links {
 					synctest.Wait()

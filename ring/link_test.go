@@ -11,13 +11,13 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// wire is one direction between two neighbours in memory. With no buffers a Send
-// returns when the message has been received, which is the least a Link may do for
-// its sender. With buffers it returns at once as long as one is free.
+// wire is one direction between two neighbours, in memory. Without buffers a Send returns when the
+// message has been received: the least that a Link may do for its sender. With buffers a Send
+// returns at once while a buffer is free.
 type wire struct {
-	depth    int
+	depth    int // number of buffers
 	messages chan []byte
-	taken    chan struct{} // closes the exchange where depth is 0
+	taken    chan struct{} // for depth 0: the receiver has copied the message
 }
 
 func newWire(depth int) *wire {
@@ -35,7 +35,7 @@ func (w *wire) send(ctx context.Context, buf []byte) error {
 		return context.Cause(ctx)
 	}
 	if w.depth == 0 {
-		<-w.taken // the receiver copies and does not stop in between
+		<-w.taken // without ctx: the receiver is copying, and does not wait meanwhile
 	}
 	return nil
 }
@@ -56,15 +56,15 @@ func (w *wire) recv(ctx context.Context, buf []byte) error {
 	}
 }
 
-// memory is the Link of one rank.
+// memory is the Link of one rank over two wires.
 type memory struct{ left, right *wire }
 
 func (m memory) Send(ctx context.Context, buf []byte) error { return m.right.send(ctx, buf) }
 func (m memory) Recv(ctx context.Context, buf []byte) error { return m.left.recv(ctx, buf) }
 
-// newRings returns the places of all ranks of a ring in memory.
+// newRings returns the Ring of each rank, connected in memory.
 func newRings(size, depth, segment int) []Ring {
-	wires := make([]*wire, size) // wires[i] leads to rank i
+	wires := make([]*wire, size) // wires[i] ends at rank i
 	for i := range wires {
 		wires[i] = newWire(depth)
 	}
@@ -76,9 +76,9 @@ func newRings(size, depth, segment int) []Ring {
 	return rings
 }
 
-// reorder gives the ring another order: the links lead to other ranks.
+// reorder puts the ranks into another order and connects the links accordingly.
 func reorder(rings []Ring, order []int) {
-	links := make([]Link, len(rings)) // by place
+	links := make([]Link, len(rings)) // by place in the ring
 	for i := range rings {
 		links[i] = rings[i].Link
 	}
@@ -87,8 +87,8 @@ func reorder(rings []Ring, order []int) {
 	}
 }
 
-// everyRank runs f at all ranks at once. As a communicator would, it stops the
-// others when one fails. It returns the errors by rank.
+// everyRank runs f at all ranks at once and returns the errors by rank. Like a communicator it
+// interrupts the other ranks when one fails.
 func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -106,7 +106,7 @@ func everyRank(rings []Ring, f func(ctx context.Context, r Ring) error) []error 
 	return errs
 }
 
-// mustEveryRank is everyRank where no rank may fail.
+// mustEveryRank is everyRank, and fails the test if any rank fails.
 func mustEveryRank(t rapid.TB, rings []Ring, f func(ctx context.Context, r Ring) error) {
 	t.Helper()
 	for i, err := range everyRank(rings, f) {
@@ -116,7 +116,7 @@ func mustEveryRank(t rapid.TB, rings []Ring, f func(ctx context.Context, r Ring)
 	}
 }
 
-// counter is a Link that counts what is sent. One goroutine sends at a time.
+// counter is a Link that counts sent messages and bytes. Only one goroutine may send at a time.
 type counter struct {
 	Link
 	messages, bytes, longest int
@@ -129,8 +129,8 @@ func (c *counter) Send(ctx context.Context, buf []byte) error {
 	return c.Link.Send(ctx, buf)
 }
 
-// value is element i of rank. They all differ where T can hold so many numbers;
-// where it cannot, they stay so small that the sum over nine ranks is exact.
+// value returns element i of a rank's vector. All elements differ if T has enough values; otherwise
+// they are so small that the sum over nine ranks is exact.
 func value[T Number](rank, i int) T {
 	x := rank*1009 + i + 1
 	switch dtype.TypeOf[T]() {
@@ -142,7 +142,7 @@ func value[T Number](rank, i int) T {
 	return kernel.FromFloat64[T](float64(x))
 }
 
-// input is the vector of rank.
+// input returns the vector of a rank.
 func input[T Number](rank, n int) []T {
 	v := make([]T, n)
 	for i := range v {
@@ -151,7 +151,7 @@ func input[T Number](rank, n int) []T {
 	return v
 }
 
-// inputs are the vectors of all ranks.
+// inputs returns the vectors of all ranks.
 func inputs[T Number](size, n int) [][]T {
 	all := make([][]T, size)
 	for rank := range all {
@@ -160,8 +160,8 @@ func inputs[T Number](size, n int) [][]T {
 	return all
 }
 
-// reduced is the slow twin of AllReduce: it folds the vectors in the order of the
-// ranks. The result is that of the ring where the order does not matter.
+// reduced is the slow twin of AllReduce: it reduces the vectors in the order of the ranks. The ring
+// has the same result if the order does not matter.
 func reduced[T Number](all [][]T, op Reduction[T]) []T {
 	v := append([]T{}, all[0]...)
 	for _, other := range all[1:] {

@@ -12,64 +12,69 @@ type Number = dtype.Number
 // Integer lists the integer element types.
 type Integer = dtype.Integer
 
-// Float16 is an IEEE 754 binary16 number in its bit pattern.
+// Float16 is an IEEE 754 binary16 number, as its bit pattern.
 type Float16 = dtype.Float16
 
-// BFloat16 is the upper half of an IEEE 754 binary32 number.
+// BFloat16 is the upper half of an IEEE 754 binary32 number, as its bit pattern.
 type BFloat16 = dtype.BFloat16
 
-// Reduction says how two vectors become one.
+// Reduction describes how vectors are combined element by element.
 type Reduction[T Number] struct {
-	// Name is compared between ranks by its first 16 bytes.
+	// Name identifies the reduction: ranks compare its first 16 bytes to find calls that do not
+	// match.
 	Name string
-	// Commutative allows a fold in another order than that of the ranks. A
-	// reduction that is not must still be associative.
+	// Commutative allows a reduction in another order than the order of the ranks. Every reduction
+	// must be associative.
 	Commutative bool
-	// Fold sets dst[i] = a[i] op b[i]. The three have one length; dst may be a or b.
-	// The elements of a come from lower ranks than those of b unless Commutative.
+	// Fold reduces two vectors: dst[i] = a[i] op b[i]. All three have the same length; dst may be a
+	// or b. Unless Commutative is set, the elements of a come from lower ranks than the elements of
+	// b. Fold may be called on any part of the vectors and from several goroutines at once.
 	Fold func(dst, a, b []T)
-	// FoldAll, if set, sets dst[k][i] = from[0][i] op from[1][i] op ... for every k, in one
-	// pass. All have one length, and each of dst may be one of from. past is how many of dst,
-	// the last of them, are not read again soon.
+	// FoldAll, if set, reduces many vectors in one pass: dst[k][i] = from[0][i] op from[1][i] op
+	// ... for every k. All vectors have the same length, and each vector of dst may also be one of
+	// from. past is the number of vectors at the end of dst that are not read again soon; they may
+	// be written by non-temporal stores.
 	FoldAll func(dst, from [][]T, past int)
-	// Finish, if set, is applied once to the result of n ranks.
+	// Finish, if set, is called once on the reduced vector of n ranks.
 	Finish func(v []T, n int)
 }
 
-// Op is a reduction, for all uses passed without a call: Sum[float32].
+// Op is a function that returns a reduction. Package collective takes an Op, so that users pass
+// Sum[float32] without a call.
 type Op[T Number] func() Reduction[T]
 
-// NewOp makes an Op of a user's own associative function. fold sets dst[i] =
-// a[i] op b[i]; dst may be a or b; it may be called on any part of the vectors and
-// from several goroutines at once. Where commutative is false a always comes
-// from lower ranks than b, which excludes the ring algorithms.
+// NewOp returns an Op for a user's own associative function. fold sets dst[i] = a[i] op b[i]; dst
+// may be a or b. It may be called on any part of the vectors and from several goroutines at once.
+// If commutative is false, a always comes from lower ranks than b; the ring algorithms then refuse
+// the operation.
 func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op[T] {
 	return func() Reduction[T] {
 		return Reduction[T]{Name: name, Commutative: commutative, Fold: fold}
 	}
 }
 
-// Sum adds. Integers wrap; float16 and bfloat16 add in float32 and round each time.
+// Sum adds. Integers wrap around; float16 and bfloat16 are added in float32 and rounded after each
+// addition.
 func Sum[T Number]() Reduction[T] {
 	return Reduction[T]{Name: "sum", Commutative: true, Fold: kernel.Add[T], FoldAll: kernel.AddAll[T]}
 }
 
-// Prod multiplies, with the rounding of Sum.
+// Prod multiplies, with the overflow and rounding of Sum.
 func Prod[T Number]() Reduction[T] {
 	return Reduction[T]{Name: "prod", Commutative: true, Fold: kernel.Mul[T]}
 }
 
-// Min takes the lesser element; NaN if either is NaN; -0 is less than 0.
+// Min returns the lesser element; NaN if either is NaN. -0 is less than 0.
 func Min[T Number]() Reduction[T] {
 	return Reduction[T]{Name: "min", Commutative: true, Fold: kernel.Min[T]}
 }
 
-// Max takes the greater element; NaN if either is NaN; 0 is greater than -0.
+// Max returns the greater element; NaN if either is NaN. 0 is greater than -0.
 func Max[T Number]() Reduction[T] {
 	return Reduction[T]{Name: "max", Commutative: true, Fold: kernel.Max[T]}
 }
 
-// Average is Sum divided by the number of ranks; integers truncate towards zero.
+// Average is Sum divided by the number of ranks; integer quotients truncate towards zero.
 func Average[T Number]() Reduction[T] {
 	return Reduction[T]{Name: "average", Commutative: true, Fold: kernel.Add[T], FoldAll: kernel.AddAll[T], Finish: kernel.DivideBy[T]}
 }

@@ -5,21 +5,27 @@ import (
 	"slices"
 )
 
-// exactMost is the number of nodes up to which Order tries all orders, in effect.
+// exactMost is the greatest number of nodes for which Order finds the optimum, by a dynamic program
+// over all orders.
 const exactMost = 10
 
-// Order returns the ranks in the order of a ring, 0 first, whose slowest link is as fast
-// as can be, and of those orders the one with the least sum of costs, and then the first.
-// cost[i][j] >= 0 is the time that the link from rank i to rank j takes for some amount of
-// data, in any unit. A link that is not known, 0, is used only where no order of known ones
-// was found, and one that cannot be made, below 0, only where no other was. host[i] names the
-// host of rank i, and site[i] its site, the same for all of a host; site is nil where there is
-// nothing to say. Ranks of one host, and those of one site, stand next to each other, the last one
-// of the ring being next to the first.
+// Order returns the order of the ranks in the ring, 0 first, that makes the slowest link as fast as
+// possible (a bottleneck travelling salesman problem). Among such orders it returns one with the
+// least sum of costs, and among these the first in lexicographic order.
 //
-// The result is exact for up to ten ranks. Above that it is exact for up to ten
-// hosts whose ranks stand in their own order; with more hosts it is what a local search
-// finds, first at each site and then between them. It is a pure function, the same at every rank.
+// cost[i][j] >= 0 is the time that the link from rank i to rank j takes for a fixed amount of data,
+// in any unit. 0 stands for an unknown link, which is used only if no order of known links was
+// found. A negative cost stands for an impossible link, which is used only if no other order was
+// found.
+//
+// host[i] is the host of rank i. site[i] is its site, the same for all ranks of a host; site may be
+// nil. The ranks of a host are next to each other in the ring, and so are the ranks of a site; the
+// last rank is next to the first.
+//
+// The result is the optimum for up to ten ranks. For more ranks, those of a host keep their own
+// order. Then the result is the optimum for up to ten hosts, and for more hosts the result of a
+// local search, first within each site and then between the sites. Order is a pure function, so all
+// ranks compute the same ring.
 func Order(cost [][]int64, host, site []int) []int {
 	n := len(cost)
 	known := fill(cost)
@@ -30,14 +36,15 @@ func Order(cost [][]int64, host, site []int) []int {
 		return exactOrder(known, host, site)
 	}
 	blocks := blocksOf(host)
-	at := make([]int, len(blocks)) // sites
+	at := make([]int, len(blocks)) // the site of each block
 	for i, b := range blocks {
 		at[i] = site[b[0]]
 	}
 	return joinBlocks(blocks, orderBlocks(betweenBlocks(known, blocks), at))
 }
 
-// betweenBlocks returns what the links from the last node of a block to the first of another cost.
+// betweenBlocks returns the cost of the links from the last node of each block to the first node of
+// each other block.
 func betweenBlocks(cost [][]int64, blocks [][]int) [][]int64 {
 	between := make([][]int64, len(blocks))
 	for i, a := range blocks {
@@ -49,7 +56,7 @@ func betweenBlocks(cost [][]int64, blocks [][]int) [][]int64 {
 	return between
 }
 
-// joinBlocks lists the nodes of blocks in that order.
+// joinBlocks returns the nodes of the blocks, in the given order of the blocks.
 func joinBlocks(blocks [][]int, order []int) []int {
 	var all []int
 	for _, b := range order {
@@ -58,14 +65,14 @@ func joinBlocks(blocks [][]int, order []int) []int {
 	return all
 }
 
-// Bottleneck returns the cost of the slowest link of a ring in that order, and the sum
-// of all. A link that is not known, or cannot be made, costs more than all that are.
+// Bottleneck returns the cost of the slowest link of a ring in the given order, and the sum of all
+// costs. Unknown and impossible links count more than all known links together.
 func Bottleneck(cost [][]int64, order []int) (slowest, sum int64) {
 	return measure(fill(cost), order)
 }
 
-// Bound returns a cost that the slowest link of no ring is below: of those by which some
-// host is entered, or left, the best has it. It takes far less time than Order.
+// Bound returns a lower bound of the slowest link over all rings: every ring enters and leaves each
+// host, at best by the fastest link into and out of it. It takes far less time than Order.
 func Bound(cost [][]int64, host []int) int64 {
 	in, out := make(map[int]int64), make(map[int]int64)
 	for i, row := range fill(cost) {
@@ -77,13 +84,13 @@ func Bound(cost [][]int64, host []int) int64 {
 		}
 	}
 	bound := int64(0)
-	for h := range in { // the order of hosts does not matter
+	for h := range in { // a maximum: the iteration order does not matter
 		bound = max(bound, in[h], out[h])
 	}
 	return bound
 }
 
-// least returns the lesser of c and what m has for h, if anything.
+// least returns the lesser of c and m[h], or c if m has no h.
 func least(m map[int]int64, h int, c int64) int64 {
 	if old, ok := m[h]; ok {
 		return min(old, c)
@@ -91,7 +98,7 @@ func least(m map[int]int64, h int, c int64) int64 {
 	return c
 }
 
-// measure is Bottleneck of a matrix without holes.
+// measure is Bottleneck of a matrix that fill has completed.
 func measure(cost [][]int64, order []int) (slowest, sum int64) {
 	for i, from := range order {
 		c := cost[from][order[(i+1)%len(order)]]
@@ -100,8 +107,8 @@ func measure(cost [][]int64, order []int) (slowest, sum int64) {
 	return slowest, sum
 }
 
-// fill returns a copy of cost in which a link that is not known costs more than a ring of known
-// ones, and one that cannot be made more than a ring of those.
+// fill returns a copy of cost with numbers for the special links: an unknown link costs more than a
+// ring of known links, and an impossible link more than a ring of unknown links.
 func fill(cost [][]int64) [][]int64 {
 	most := int64(0)
 	for i, row := range cost {
@@ -129,7 +136,7 @@ func fill(cost [][]int64) [][]int64 {
 	return out
 }
 
-// ringOf returns a cost above that of n links.
+// ringOf returns a cost above the cost of n links, limited so that sums do not overflow.
 func ringOf(n, cost int64) int64 {
 	if cost > (unreachable/4)/n {
 		return unreachable / 4
@@ -137,7 +144,7 @@ func ringOf(n, cost int64) int64 {
 	return n*cost + 1
 }
 
-// add adds costs of links, of which there may be more than a number holds.
+// add adds costs and saturates below unreachable.
 func add(a, b int64) int64 {
 	if a > unreachable-1-b {
 		return unreachable - 1
@@ -145,7 +152,7 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// blocksOf lists the ranks of each host, the hosts in the order of their first ranks.
+// blocksOf returns the ranks of each host, or of each site, in the order of their first ranks.
 func blocksOf(host []int) [][]int {
 	var blocks [][]int
 	at := make(map[int]int)
@@ -161,7 +168,8 @@ func blocksOf(host []int) [][]int {
 	return blocks
 }
 
-// orderBlocks orders nodes that are alone on their hosts, those of a site next to each other.
+// orderBlocks orders nodes that each have a host of their own; nodes of a site stay next to each
+// other.
 func orderBlocks(cost [][]int64, site []int) []int {
 	if len(cost) <= exactMost {
 		return exactOrder(cost, blockNumbers(len(cost)), site)
@@ -185,7 +193,7 @@ func orderBlocks(cost [][]int64, site []int) []int {
 	return joinBlocks(sites, orderBlocks(betweenBlocks(cost, sites), make([]int, len(sites))))
 }
 
-// blockNumbers returns 0 to n-1.
+// blockNumbers returns the numbers from 0 to n-1.
 func blockNumbers(n int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -194,26 +202,28 @@ func blockNumbers(n int) []int {
 	return out
 }
 
-// unreachable is more than any cost.
+// unreachable is above every cost; it marks sets without a path.
 const unreachable = math.MaxInt64
 
-// tours is a dynamic program over sets of nodes (Held and Karp 1962). best[set][last] is
-// the least price of a way that has visited set, node 0 and last among it, through all
-// other nodes and back to node 0.
+// tours is a dynamic program over sets of nodes: M. Held and R. M. Karp, "A dynamic programming
+// approach to sequencing problems", Journal of SIAM 10 (1962). best[set][last] is the least price
+// of a path that has visited set, which includes node 0 and last, and goes on from last through all
+// other nodes back to node 0.
 type tours struct {
 	cost   [][]int64
 	groups []group
-	limit  int64 // links above it are not used
-	price  func(link, rest int64) int64
+	limit  int64                        // links with a higher cost are not used
+	price  func(link, rest int64) int64 // combines the cost of a link with the price of the rest of the path
 	best   [][]int64
 }
 
-// group tells which nodes stand next to each other: those of one host, or of one site.
+// group is a partition of the nodes into hosts or sites, whose nodes must be next to each other.
 type group struct {
-	of    []int
-	nodes map[int]uint // as a set
+	of    []int        // host or site by node
+	nodes map[int]uint // the nodes of each host or site, as bit set
 }
 
+// newGroup returns the partition in which node i is in of[i].
 func newGroup(of []int) group {
 	g := group{of, make(map[int]uint)}
 	for node, h := range of {
@@ -222,8 +232,8 @@ func newGroup(of []int) group {
 	return g
 }
 
-// exactOrder finds the least bottleneck first, and then the least sum with links that
-// are not above it: the two at once have no optimal parts.
+// exactOrder finds the least bottleneck first, and then the least sum over links that are not above
+// it. Both at once would not have optimal substructure, which a dynamic program needs.
 func exactOrder(cost [][]int64, host, site []int) []int {
 	if len(cost) == 0 {
 		return nil
@@ -237,7 +247,7 @@ func exactOrder(cost [][]int64, host, site []int) []int {
 	return t.walk()
 }
 
-// solve fills best, larger sets first.
+// solve fills best, from larger sets to smaller ones.
 func (t *tours) solve() {
 	n := len(t.cost)
 	all := uint(1)<<n - 1
@@ -253,7 +263,7 @@ func (t *tours) solve() {
 	}
 }
 
-// from returns the least price from last on.
+// from returns the least price of a path that goes on from last, when set was visited.
 func (t *tours) from(set uint, last int) int64 {
 	n := len(t.cost)
 	if set == uint(1)<<n-1 {
@@ -271,7 +281,7 @@ func (t *tours) from(set uint, last int) int64 {
 	return least
 }
 
-// over returns the price of a link and what comes after it.
+// over returns the price of a path that begins with a link and goes on at price rest.
 func (t *tours) over(from, to int, rest int64) int64 {
 	if rest == unreachable || t.cost[from][to] > t.limit {
 		return unreachable
@@ -279,7 +289,7 @@ func (t *tours) over(from, to int, rest int64) int64 {
 	return t.price(t.cost[from][to], rest)
 }
 
-// allowed reports whether next may follow last.
+// allowed reports whether next may follow last, when set was visited.
 func (t *tours) allowed(set uint, last, next int) bool {
 	if set>>next&1 != 0 {
 		return false
@@ -292,8 +302,9 @@ func (t *tours) allowed(set uint, last, next int) bool {
 	return true
 }
 
-// allows reports whether a group lets next follow last: one is left when all of it was visited.
-// Only that of node 0 may be left before, and what remains of it comes last.
+// allows reports whether a partition lets next follow last. A path leaves a host only after it has
+// visited all nodes of it. The host of node 0 is the exception: a path may leave it early, and then
+// visits its other nodes last.
 func (g group) allows(set uint, last, next int) bool {
 	from, to, home := g.of[last], g.of[next], g.of[0]
 	switch {
@@ -306,7 +317,7 @@ func (g group) allows(set uint, last, next int) bool {
 	return from == home || g.nodes[from]&^set == 0
 }
 
-// walk follows the best way, to the first node of several that are as good.
+// walk returns the best path, by the first node of several equally good ones at each step.
 func (t *tours) walk() []int {
 	order, set := []int{0}, uint(1)
 	for last := 0; len(order) < len(t.cost); {

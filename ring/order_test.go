@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// bruteOrder is the slow twin of ring.Order: it looks at all orders, in lexicographic
-// order, and takes the first of the best.
+// bruteOrder is the slow twin of Order: it tries all orders in lexicographic order and returns the
+// first of the best.
 func bruteOrder(cost [][]int64, host, site []int) []int {
 	var best []int
 	var worst, total int64
@@ -29,8 +29,8 @@ func bruteOrder(cost [][]int64, host, site []int) []int {
 	return best
 }
 
-// together reports whether the ranks of each host are next to each other in a ring:
-// there are as many changes of host as hosts.
+// together reports whether the ranks of each host are next to each other in a ring: the host
+// changes as often as there are hosts.
 func together(order, host []int) bool {
 	hosts, changes := map[int]bool{}, 0
 	for i, rank := range order {
@@ -42,8 +42,8 @@ func together(order, host []int) bool {
 	return changes == len(hosts) || len(hosts) == 1
 }
 
-// drawCosts draws a matrix of n ranks, some links of which may be unknown, or impossible. Few values make
-// many orders equally good.
+// drawCosts draws the costs between n ranks; some links are unknown or impossible. There are few
+// different values, so that many orders are equally good.
 func drawCosts(t *rapid.T, n int) [][]int64 {
 	most := rapid.SampledFrom([]int64{1, 3, 100, 1 << 40}).Draw(t, "most")
 	least := rapid.SampledFrom([]int64{-1, 0}).Draw(t, "least")
@@ -54,7 +54,8 @@ func drawCosts(t *rapid.T, n int) [][]int64 {
 	return cost
 }
 
-// Up to seven ranks here, and eight below, the order is that of brute force, ties included.
+// Order returns the same order as brute force, ties included: random cases of up to seven ranks.
+// TestOrderOfEight has larger ones.
 func TestOrderTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
@@ -67,8 +68,8 @@ func TestOrderTwin(t *testing.T) {
 	})
 }
 
-// Of all orders that keep hosts together the one that is chosen has the fewest links that cannot
-// be made, and of those the fewest that nobody has measured.
+// Among all orders that keep hosts together, Order returns one with the fewest impossible links,
+// and among these one with the fewest unknown links.
 func TestOrderOfTestedLinks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
@@ -87,7 +88,7 @@ func TestOrderOfTestedLinks(t *testing.T) {
 	})
 }
 
-// untested counts a ring's links that are not known, and ten times those that cannot be made.
+// untested counts the unknown links of a ring, and ten for each impossible link.
 func untested(cost [][]int64, order []int) int {
 	n := 0
 	for i, from := range order {
@@ -101,7 +102,7 @@ func untested(cost [][]int64, order []int) int {
 	return n
 }
 
-// orders visits all orders of n ranks that begin with 0.
+// orders iterates over all orders of n ranks that begin with 0.
 func orders(n int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		var visit func(order []int) bool
@@ -120,7 +121,7 @@ func orders(n int) iter.Seq[[]int] {
 	}
 }
 
-// drawSites draws a site for each host.
+// drawSites draws a site for each host, and returns the site of each rank.
 func drawSites(t *rapid.T, host []int) []int {
 	of := rapid.SliceOfN(rapid.IntRange(0, 2), slices.Max(host)+1, slices.Max(host)+1).Draw(t, "sites")
 	site := make([]int, len(host))
@@ -130,6 +131,7 @@ func drawSites(t *rapid.T, host []int) []int {
 	return site
 }
 
+// Order returns the order of brute force for eight ranks, two to a host.
 func TestOrderOfEight(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
@@ -141,7 +143,7 @@ func TestOrderOfEight(t *testing.T) {
 	}
 }
 
-// matrix makes costs by a function of the two ranks.
+// matrix returns the costs between n ranks by a function of the two ranks.
 func matrix(n int, cost func(from, to int) int64) [][]int64 {
 	m := make([][]int64, n)
 	for i := range m {
@@ -155,7 +157,7 @@ func matrix(n int, cost func(from, to int) int64) [][]int64 {
 	return m
 }
 
-// alone puts each rank on a host of its own.
+// alone returns hosts with one rank each.
 func alone(n int) []int { return ring.Chunks(n, n)[:n] }
 
 func TestOrderCases(t *testing.T) {
@@ -194,8 +196,8 @@ func TestOrderCases(t *testing.T) {
 	}
 }
 
-// Of any size the result is a permutation that begins with 0 and keeps hosts together, is
-// not worse than ranks in their own order, and comes again.
+// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together.
+// It is not worse than the ranks in their own order, and a second call returns the same.
 func TestOrderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(9, 30).Draw(t, "n")
@@ -218,7 +220,7 @@ func TestOrderProperties(t *testing.T) {
 	})
 }
 
-// Where a third of the links is slow, there is a ring without them, and the search finds it.
+// If a third of the links is slow, the search finds a ring without slow links.
 func TestOrderAvoidsSlowLinks(t *testing.T) {
 	for _, n := range []int{11, 12, 16, 40, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -232,7 +234,7 @@ func TestOrderAvoidsSlowLinks(t *testing.T) {
 	}
 }
 
-// patchy has links of which one in three is ten times as slow as the others, at random.
+// patchy returns random costs: one link in three is ten times as slow as the others.
 func patchy(n int, seed uint64) [][]int64 {
 	random := rand.New(rand.NewPCG(seed, uint64(n)))
 	return matrix(n, func(_, _ int) int64 {

@@ -9,27 +9,28 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// errUnwound ends the sender when Fold panics.
+// errUnwound ends the sender when a reduction panics in the receiver.
 var errUnwound = errors.New("reduction panicked")
 
-// pipeline carries out the schedule of one rank over its link: the caller's
-// goroutine receives, a second one sends. They share nothing but progress and the
-// elements, which are handed over in the order of progress.
+// pipeline executes the schedule of one rank over its link. The caller's goroutine receives, a
+// second goroutine sends, and each received segment is passed on while the next one arrives. The
+// two goroutines share only progress and the elements of the vectors, which pass from one to the
+// other in the order of progress.
 type pipeline[T Number] struct {
 	schedule
 	link     Link
-	memory   func(words int) []uint64 // may be nil
-	dst, src []T
-	fold     func(dst, a, b []T)
-	// scattered: dst is the chunk of the last hop, not the whole vector.
+	memory   func(words int) []uint64 // working memory of the caller; nil allocates
+	dst, src []T                      // of the caller
+	fold     func(dst, a, b []T)      // nil if nothing is reduced
+	// scattered: dst is only the chunk of the last hop (reduce-scatter), not the whole vector.
 	scattered bool
 
-	work     []T // where scattered: two slots for the sums of the hops before the last
-	scratch  []T // a received segment that is yet to be folded
+	work     []T // for scattered: two slots for the partial sums of the hops before the last
+	scratch  []T // a received segment before it is reduced
 	progress progress
 }
 
-// run returns the first error of either side, when both have ended.
+// run executes the schedule and returns the first error of either goroutine, after both have ended.
 func (p *pipeline[T]) run(ctx context.Context) error {
 	p.allocate()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -37,11 +38,11 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 	var sender sync.WaitGroup
 	ended := false
 	defer func() {
-		if !ended { // Fold panicked: the sender must not outlive the call even so
+		if !ended { // a reduction panicked: even then the sender must not outlive the call
 			p.progress.fail(errUnwound)
 			sender.Wait()
 		}
-		cancel(nil) // after success this only lets go of the caller's ctx
+		cancel(nil) // after success this only releases the resources of ctx
 	}()
 	sender.Go(func() { p.progress.end(p.send(ctx)) })
 	p.progress.end(p.receive(ctx))
@@ -50,8 +51,8 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 	return p.progress.err
 }
 
-// allocate takes the buffers. Their number does not depend on the length of the
-// vector, nor does the length of scratch.
+// allocate gets the buffers. Neither their number nor the length of scratch depends on the length
+// of the vector.
 func (p *pipeline[T]) allocate() {
 	if p.folds > 0 {
 		p.scratch = p.vector(min(p.segment, p.longest()))
@@ -61,7 +62,7 @@ func (p *pipeline[T]) allocate() {
 	}
 }
 
-// vector returns n elements of the caller's memory, or of new memory.
+// vector returns n elements of the caller's memory, or new ones.
 func (p *pipeline[T]) vector(n int) []T {
 	if p.memory == nil {
 		return make([]T, n)
@@ -69,8 +70,8 @@ func (p *pipeline[T]) vector(n int) []T {
 	return kernel.View[T](p.memory(kernel.Words[T](n)), n)
 }
 
-// send sends the first chunk from src and then every received segment but those
-// of the last hop, in order.
+// send sends the first chunk from src, and then each received segment except those of the last hop,
+// in order.
 func (p *pipeline[T]) send(ctx context.Context) error {
 	return p.eachSend(func(s step) error {
 		if err := p.progress.await(&p.progress.received, s.after); err != nil {
@@ -88,8 +89,8 @@ func (p *pipeline[T]) send(ctx context.Context) error {
 	})
 }
 
-// receive receives every segment, folds it or leaves it as it came, and hands it
-// to the sender.
+// receive receives each segment, reduces it with the rank's own elements or keeps it as it is, and
+// releases it to the sender.
 func (p *pipeline[T]) receive(ctx context.Context) error {
 	return p.eachReceive(func(s step) error {
 		if err := p.progress.await(&p.progress.sent, s.after); err != nil {
@@ -114,7 +115,7 @@ func (p *pipeline[T]) receive(ctx context.Context) error {
 // own returns this rank's elements of chunk c.
 func (p *pipeline[T]) own(c int) []T { return p.src[p.bounds[c]:p.bounds[c+1]] }
 
-// place returns where chunk c lies that is received at hop h.
+// place returns the memory of chunk c as received at hop h.
 func (p *pipeline[T]) place(h, c int) []T {
 	if !p.scattered {
 		return p.dst[p.bounds[c]:p.bounds[c+1]]
@@ -126,18 +127,19 @@ func (p *pipeline[T]) place(h, c int) []T {
 	return slot[:p.length(c)]
 }
 
-// progress counts the finished segments of the two sides of a pipeline and ends
-// both when either fails. The counters never make a side wait but for its data:
-// nothing fills up.
+// progress counts the finished segments of the two goroutines of a pipeline, and ends both when
+// either fails. A goroutine waits only for data that it needs: there is no bounded queue between
+// them that could cause a deadlock.
 type progress struct {
-	cancel context.CancelCauseFunc // interrupts the links
+	cancel context.CancelCauseFunc // interrupts calls of the link
 
 	mu             sync.Mutex
-	changed        sync.Cond
-	received, sent int
-	err            error // the first
+	changed        sync.Cond // a counter or err has changed
+	received, sent int       // number of finished segments
+	err            error     // the first error of either goroutine
 }
 
+// init prepares p for use; cancel must interrupt calls of the link.
 func (p *progress) init(cancel context.CancelCauseFunc) {
 	p.cancel = cancel
 	p.changed.L = &p.mu
@@ -148,11 +150,12 @@ func (p *progress) advance(counter *int) {
 	p.mu.Lock()
 	*counter++
 	p.mu.Unlock()
-	p.changed.Signal() // at most the other side waits
+	p.changed.Signal() // only the other goroutine can be waiting
 }
 
-// await waits until counter has reached n. It needs no ctx: one side at least is
-// always in the link, which ends with ctx, and its error ends the wait.
+// await waits until counter has reached n, and returns the first error. It needs no ctx: at least
+// one of the goroutines is always in a call of the link, which ends with ctx, and its error ends
+// the wait.
 func (p *progress) await(counter *int, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,14 +165,14 @@ func (p *progress) await(counter *int, n int) error {
 	return p.err
 }
 
-// end reports that a side has ended, with err or nil.
+// end records that a goroutine has ended, with err or nil.
 func (p *progress) end(err error) {
 	if err != nil {
 		p.fail(err)
 	}
 }
 
-// fail records the first error and ends both sides.
+// fail records the first error and ends both goroutines.
 func (p *progress) fail(err error) {
 	p.mu.Lock()
 	if p.err == nil {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Any number of ranks in any order, chunks of any lengths, segments and buffers.
+// All calls are right for any number and order of ranks, lengths of chunks, segments and buffers.
 func TestAnyShape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -28,8 +28,8 @@ func TestAnyShape(t *testing.T) {
 	})
 }
 
-// Sums that round differently in every order still end with the same bits at
-// every rank: those of the slow twin that adds in the order of the chunk.
+// All ranks get the same bits even for sums that round differently in each order: the bits of the
+// slow twin that adds in the order of the chunk.
 func TestSameBitsEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
@@ -59,7 +59,8 @@ func TestSameBitsEverywhere(t *testing.T) {
 	})
 }
 
-// chunkwise adds chunk c in the order of ranks c, c+1, ... around the ring.
+// chunkwise is the slow twin of a ring's sum: it adds chunk c in the order of ranks c, c+1, ...
+// around the ring.
 func chunkwise(all [][]float32) []float32 {
 	size := len(all)
 	out := make([]float32, len(all[0]))

@@ -9,53 +9,53 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Link carries messages from the left neighbour and to the right one: the ranks before
-// and after this one in the order of the ring, rank-1 and rank+1 unless Ring has another
-// (modulo the number of ranks).
+// Link carries messages from the left neighbour to this rank and from this rank to the right
+// neighbour: the ranks before and after it in the order of the ring. These are rank-1 and rank+1
+// (modulo the number of ranks) unless Ring.Order is set.
 //
-// Messages arrive whole and in the order of the Sends, and Recv is called with the
-// length that was sent. One Send and one Recv may be pending at a time, from two
-// goroutines. Both return nil or an error, and do so soon after ctx is done or the
-// neighbour is lost.
+// Messages arrive whole, in the order of the Sends, and Recv is called with the length that was
+// sent. One Send and one Recv may be pending at a time, from two goroutines. Both return, with an
+// error or nil, soon after ctx is done or the neighbour is lost.
 type Link interface {
-	// Send sends buf to the right neighbour. It returns when buf may be reused, and
-	// may block until the neighbour calls Recv.
+	// Send sends buf to the right neighbour. It may block until the neighbour calls Recv. The
+	// caller may reuse buf when Send has returned.
 	Send(ctx context.Context, buf []byte) error
-	// Recv fills buf with the next message of the left neighbour. It returns when
-	// buf is no longer written to.
+	// Recv fills buf with the next message of the left neighbour. When it has returned, buf is not
+	// written to any more.
 	Recv(ctx context.Context, buf []byte) error
 }
 
-// Ring is the place of one rank in a ring. Size and Segment must be the same at
-// all ranks. It serves one call at a time.
+// Ring is the place of one rank in a ring, with its link and settings. Size and Segment must be the
+// same at all ranks. A Ring serves one call at a time.
 type Ring struct {
-	Link Link // unused where Size is 1
+	Link Link // not used if Size is 1
 	Rank int  // 0 <= Rank < Size
-	Size int  // the number of ranks
-	// Order has the ranks in the order of the ring, the same at all ranks but for where it
-	// begins; nil stands for 0, 1, 2 and so on.
+	Size int  // number of ranks
+	// Order lists the ranks in the order of the ring, rotated in any way; nil stands for 0, 1, 2
+	// and so on. Up to rotation it must be the same at all ranks.
 	Order []int
-	// Segment is the greatest length of a message in bytes. Segments hold whole
-	// elements: at least one, however small Segment is.
+	// Segment is the greatest length of a message, in bytes. A message has at least one element,
+	// however small Segment is.
 	Segment int
-	// Memory, if set, provides working memory of at least the given number of 64-bit
-	// words, which the call uses until it returns: at most a segment, and for
-	// ReduceScatter twice the longest chunk besides. Without it calls allocate that.
+	// Memory, if set, provides working memory of at least the given number of 64-bit words. The
+	// call uses it until it returns: at most one segment, and for ReduceScatter also twice the
+	// longest chunk. Without Memory, calls allocate.
 	Memory func(words int) []uint64
 }
 
 var (
-	// ErrNotCommutative: the ring sums chunks in different orders of the ranks,
-	// which the reduction does not allow.
+	// ErrNotCommutative is the error for a reduction that is not commutative: the ring reduces each
+	// chunk in another order of the ranks.
 	ErrNotCommutative = errors.New("reduction is not commutative")
-	// ErrArgument: a length, bound, rank or segment size does not fit the call.
-	// Nothing was sent.
+	// ErrArgument is the error for a length, bound, rank or segment size that does not fit the
+	// call. Nothing was sent.
 	ErrArgument = errors.New("bad argument")
 )
 
-// AllReduce sets dst at every rank to the reduction of the src of all ranks. dst
-// and src have the same length at all ranks; dst may be src, and must not overlap
-// it otherwise.
+// AllReduce sets dst at every rank to the reduction of src over all ranks. dst and src have the
+// same length at all ranks. dst may be src; they must not overlap otherwise.
+//
+// A rank sends and receives 2(n-1) chunks. On errors see the package documentation.
 func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction[T]) error {
 	if err := r.checkReduction(op.Name, op.Commutative); err != nil {
 		return err
@@ -78,14 +78,13 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 	return nil
 }
 
-// ReduceScatter reduces the src of all ranks and leaves chunk i of the result at
-// rank i, in dst: chunk i is [bounds[i], bounds[i+1]). bounds has Size+1 elements,
-// the first 0 and the last len(src), none less than the one before, and is the
-// same at all ranks. len(dst) is the length of the own chunk; dst may be that very
-// part of src, and must not overlap src otherwise.
+// ReduceScatter reduces src over all ranks and stores chunk i of the result in dst of rank i.
 //
-// src stays intact. With more than two ranks the call takes memory for twice the
-// longest chunk, for sums under way.
+// Chunk i is [bounds[i], bounds[i+1]). bounds has Size+1 elements that do not decrease, the first 0
+// and the last len(src), and is the same at all ranks. dst has the length of the rank's own chunk.
+// dst may be that very part of src; they must not overlap otherwise. src stays intact.
+//
+// With more than two ranks the call needs memory for two partial sums of the longest chunk.
 func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds []int, op Reduction[T]) error {
 	if err := r.checkReduction(op.Name, op.Commutative); err != nil {
 		return err
@@ -111,9 +110,9 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 	return nil
 }
 
-// AllGather fills dst at every rank with the chunks of all ranks. Rank i has put
-// its own in place before, in dst[bounds[i]:bounds[i+1]]. bounds is as for
-// ReduceScatter, with len(dst) last; chunks may be empty.
+// AllGather fills dst at every rank with the chunks of all ranks. Before the call rank i has stored
+// its own chunk in dst[bounds[i]:bounds[i+1]]. bounds is as for ReduceScatter, with len(dst) last;
+// chunks may be empty.
 func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) error {
 	if err := r.check(); err != nil {
 		return err
@@ -131,8 +130,8 @@ func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) err
 	return p.run(ctx)
 }
 
-// Broadcast copies dst of rank root to dst of all ranks, which have one length.
-// The segments pass along the ring from root to its left neighbour.
+// Broadcast copies dst of rank root to dst of all ranks. All have the same length. The segments
+// travel along the ring, from root to its left neighbour.
 func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 	if err := r.check(); err != nil {
 		return err
@@ -151,8 +150,8 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 	return p.run(ctx)
 }
 
-// Chunks cuts n elements into size chunks whose lengths differ by at most one, the
-// longer ones first. It returns size+1 bounds: chunk i is [bounds[i], bounds[i+1]).
+// Chunks cuts n elements into size chunks whose lengths differ by at most one, the longer chunks
+// first. It returns size+1 bounds: chunk i is [bounds[i], bounds[i+1]).
 func Chunks(n, size int) []int {
 	bounds := make([]int, size+1)
 	for i := range size {
@@ -164,6 +163,7 @@ func Chunks(n, size int) []int {
 	return bounds
 }
 
+// check returns an error that wraps ErrArgument if r is not valid.
 func (r Ring) check() error {
 	switch {
 	case r.Size < 1 || r.Rank < 0 || r.Rank >= r.Size:
@@ -178,7 +178,7 @@ func (r Ring) check() error {
 	return nil
 }
 
-// isOrder reports whether order has each of n ranks once.
+// isOrder reports whether order has each of n ranks exactly once.
 func isOrder(order []int, n int) bool {
 	if len(order) != n {
 		return false
@@ -193,7 +193,7 @@ func isOrder(order []int, n int) bool {
 	return true
 }
 
-// placeOf returns the place of a rank in the ring.
+// placeOf returns the place of a rank in the order of the ring.
 func (r Ring) placeOf(rank int) int {
 	if r.Order == nil {
 		return rank
@@ -201,11 +201,11 @@ func (r Ring) placeOf(rank int) int {
 	return slices.Index(r.Order, rank)
 }
 
-// turn returns where this rank stands.
+// turn returns the place of this rank together with the order of the ring.
 func (r Ring) turn() turn { return turn{place: r.placeOf(r.Rank), order: r.Order} }
 
-// checkReduction is check and, so that a program fails at any number of ranks or
-// at none, refuses the operation for a ring of one, too.
+// checkReduction is check, and refuses a reduction that is not commutative. It does so for a ring
+// of one rank too, so that a wrong program fails with any number of ranks.
 func (r Ring) checkReduction(op string, commutative bool) error {
 	if !commutative {
 		return fmt.Errorf("ring: %q: %w", op, ErrNotCommutative)
@@ -213,6 +213,8 @@ func (r Ring) checkReduction(op string, commutative bool) error {
 	return r.check()
 }
 
+// checkBounds returns an error that wraps ErrArgument unless bounds cuts n elements into Size
+// chunks.
 func (r Ring) checkBounds(bounds []int, n int) error {
 	if len(bounds) != r.Size+1 {
 		return fmt.Errorf("ring: %w: %d bounds for %d ranks", ErrArgument, len(bounds), r.Size)
@@ -229,11 +231,12 @@ func (r Ring) checkBounds(bounds []int, n int) error {
 	return nil
 }
 
-// segmentOf returns the elements of T in a segment.
+// segmentOf returns the number of elements of T in a segment, at least 1.
 func segmentOf[T Number](r Ring) int {
 	return max(1, r.Segment/kernel.Size[T]())
 }
 
+// finish applies op.Finish, if any, to the reduced vector of n ranks.
 func finish[T Number](op Reduction[T], v []T, n int) {
 	if op.Finish != nil {
 		op.Finish(v, n)

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// same compares bits, and so takes a NaN for equal to itself.
+// same reports whether two vectors have the same bits, so a NaN is equal to itself.
 func same[T Number](a, b []T) bool { return bytes.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// lengths are those around the number of ranks, where chunks become empty.
+// lengths returns lengths around the number of ranks, where chunks become empty, and a long one.
 func lengths(size int) []int { return []int{0, 1, size - 1, size, size + 1, 1000} }
 
-// forRanks runs f in a bubble for 1 to 9 ranks: a hang fails at once.
+// forRanks runs f in a synctest bubble for 1 to 9 ranks: a hang fails at once.
 func forRanks(t *testing.T, f func(t *testing.T, size int)) {
 	t.Helper()
 	for size := 1; size <= 9; size++ {
@@ -34,8 +34,7 @@ func forRanks(t *testing.T, f func(t *testing.T, size int)) {
 	}
 }
 
-// testAllReduce checks the result at all ranks, in place and not, and that src is
-// intact.
+// testAllReduce checks the result at all ranks, in place and not in place, and that src is intact.
 func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T]) {
 	t.Helper()
 	want := reduced(all, op)
@@ -58,7 +57,7 @@ func testAllReduce[T Number](t rapid.TB, rings []Ring, all [][]T, op Reduction[T
 	})
 }
 
-// testReduceScatter does the same with chunks of any lengths.
+// testReduceScatter does the same for chunks of any lengths.
 func testReduceScatter[T Number](t rapid.TB, rings []Ring, all [][]T, bounds []int, op Reduction[T]) {
 	t.Helper()
 	total := reduced(all, op)
@@ -82,6 +81,7 @@ func testReduceScatter[T Number](t rapid.TB, rings []Ring, all [][]T, bounds []i
 	})
 }
 
+// testAllGather checks that every rank gets the chunks of all ranks.
 func testAllGather[T Number](t rapid.TB, rings []Ring, bounds []int) {
 	t.Helper()
 	want := input[T](0, bounds[len(rings)])
@@ -99,6 +99,7 @@ func testAllGather[T Number](t rapid.TB, rings []Ring, bounds []int) {
 	})
 }
 
+// testBroadcast checks that every rank gets the vector of root.
 func testBroadcast[T Number](t rapid.TB, rings []Ring, n, root int) {
 	t.Helper()
 	want := input[T](root, n)
@@ -114,8 +115,8 @@ func testBroadcast[T Number](t rapid.TB, rings []Ring, n, root int) {
 	})
 }
 
-// Every algorithm at every number of ranks, length and segment size, over links
-// with and without buffers. Segments of one byte hold one element.
+// Every call is right at every number of ranks, length and segment size, over links with and
+// without buffers. Segments of one byte have one element.
 func TestShapes(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		for _, n := range lengths(size) {
@@ -133,7 +134,7 @@ func TestShapes(t *testing.T) {
 	})
 }
 
-// Every type and operation at every number of ranks and length.
+// Every type and operation is right at every number of ranks and length.
 func TestTypesAndOperations(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		for _, n := range lengths(size) {
@@ -159,7 +160,7 @@ func testNumbers[T Number](t *testing.T, rings []Ring, n int) {
 		testAllReduce(t, rings, all, op())
 		testReduceScatter(t, rings, all, bounds, op())
 	}
-	for _, v := range all { // powers of two, for exact products
+	for _, v := range all { // powers of two, so that products are exact
 		for i := range v {
 			v[i] = kernel.FromFloat64[T](float64(1 + int(kernel.ToFloat64(v[i]))%2))
 		}
@@ -176,7 +177,7 @@ func testIntegers[T Integer](t *testing.T, rings []Ring, n int) {
 	}
 }
 
-// The sum in closed form, without a twin.
+// The sum has its closed form: a check without a twin.
 func TestClosedForm(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		mustEveryRank(t, newRings(size, 1, 512), func(ctx context.Context, r Ring) error {
@@ -194,8 +195,8 @@ func TestClosedForm(t *testing.T) {
 	})
 }
 
-// What Fold is given: the sum so far as a, the own elements as b. Chunk c starts
-// at rank c and passes on to the right. Digits show it.
+// Fold gets the partial sum as a and the rank's own elements as b. Chunk c starts at rank c and
+// travels to the right. The digits of the result show the order.
 func TestFoldOrder(t *testing.T) {
 	digits := Reduction[int64]{Name: "digits", Commutative: true, Fold: func(dst, a, b []int64) {
 		for i := range dst {
@@ -215,8 +216,8 @@ func TestFoldOrder(t *testing.T) {
 	})
 }
 
-// No rank sends more than the 2(n-1)/n of the vector that doc.go promises, in
-// 2(n-1) messages where chunks fit a segment, and in whole elements otherwise.
+// No rank sends more than the 2(n-1)/n of the vector that doc.go states. If chunks fit a segment it
+// takes 2(n-1) messages, else messages of whole elements.
 func TestCosts(t *testing.T) {
 	const size, n = 5, 1000
 	for _, c := range []struct{ segment, messages, longest int }{
@@ -241,7 +242,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// What a call allocates is bounded by the segment, and for ReduceScatter by chunks.
+// A call allocates at most a segment, and for ReduceScatter also two partial sums.
 func TestBuffers(t *testing.T) {
 	bounds := []int{0, 100, 300, 400}
 	for _, c := range []struct {
@@ -262,6 +263,7 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
+// Chunks returns bounds of chunks whose lengths differ by at most one.
 func TestChunks(t *testing.T) {
 	for _, c := range []struct {
 		n, size int
@@ -279,7 +281,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// Calls that cannot be right are refused before anything is sent.
+// Invalid arguments are refused before anything is sent.
 func TestArguments(t *testing.T) {
 	good := Ring{Link: memory{}, Rank: 1, Size: 3, Segment: 8}
 	with := func(change func(*Ring)) Ring {
@@ -316,7 +318,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// With Memory calls take what they need from the caller, and no more than documented.
+// With Memory, calls use the caller's memory, and no more than documented.
 func TestMemory(t *testing.T) {
 	const n, segment = 1000, 256
 	for name, limit := range map[string]int{"allreduce": segment, "reduce-scatter": segment + 8*2*((n+2)/3)} {

@@ -1,66 +1,70 @@
 package ring
 
-// schedule says what one rank sends and receives, in which order, as numbers
-// alone: it knows neither elements nor links.
+// schedule is the list of segments that one rank sends and receives in a call, and their order. It
+// consists of numbers only, without elements or links, so that tests can replay it.
 //
-// At hop h the rank receives chunk first-h-1 and sends chunk first-h, modulo the
-// number of chunks and counted in the order of the ring. So it sends its first chunk unasked, and then at hop h what it
-// received at hop h-1.
+// At hop h the rank receives chunk first-h-1 and sends chunk first-h, modulo the number of chunks
+// and counted in the order of the ring. So at hop 0 it sends its own elements of chunk first, and
+// at each later hop the chunk that it received at the hop before.
 type schedule struct {
 	bounds  []int // chunk c is [bounds[c], bounds[c+1])
-	order   []int // of the chunks, as turn has it
-	first   int   // the place in it of the chunk sent at hop 0
-	sends   int   // hops at which the rank sends
-	hops    int   // hops at which it receives
-	folds   int   // so many hops fold what they receive, later ones overwrite
-	segment int   // elements of a segment, but for the last of a chunk
-	// reuse, if not 0: hop h writes the memory that hop h-reuse sends from.
+	order   []int // order of the chunks, as in turn
+	first   int   // place in order of the chunk sent at hop 0
+	sends   int   // number of hops at which the rank sends
+	hops    int   // number of hops at which the rank receives
+	folds   int   // number of hops that reduce the received chunk; later hops overwrite
+	segment int   // elements of a segment; the last segment of a chunk may be shorter
+	// reuse, if not 0, is the distance of memory reuse: hop h writes the memory from which hop
+	// h-reuse sends.
 	reuse int
 }
 
 // step is one segment that is sent or received.
 type step struct {
 	hop, chunk int
-	lo, hi     int // elements, counted from the start of the chunk
-	fold       bool
-	// after counts what must be complete before: for a send the receives, as it
-	// sends what they brought; for a receive the sends, as it writes what they read.
+	lo, hi     int  // range of elements, from the start of the chunk
+	fold       bool // reduce the received segment instead of overwriting
+	// after is the number of segments that must be finished before. For a send these are receives,
+	// as the send passes on their data; for a receive these are sends, as the receive overwrites
+	// their data.
 	after int
 }
 
-// turn is the place of a rank in the ring, whose ranks stand in that order; nil for their
-// own. Chunks have the numbers of ranks, and travel in the same order.
+// turn is the place of a rank in the ring. order lists the ranks in the order of the ring; nil
+// stands for 0, 1, 2 and so on. Chunks are numbered like ranks and travel in the same order.
 type turn struct {
 	place int
 	order []int
 }
 
-// allReduce: the chunk of the rank to the right is complete at this rank after n-1 hops. Another n-1
-// bring the others, into the memory of the chunks sent n-1 hops before.
+// allReduce returns the schedule of an all-reduce. After n-1 hops this rank has the complete chunk
+// of its right neighbour. During another n-1 hops it receives the other complete chunks, into the
+// memory of the chunks that it sent n-1 hops before.
 func allReduce(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
 	return schedule{bounds: bounds, order: t.order, first: t.place, sends: 2 * (n - 1), hops: 2 * (n - 1),
 		folds: n - 1, segment: segment, reuse: n - 1}
 }
 
-// reduceScatter starts one chunk further left than allReduce, so that after n-1
-// hops the chunk of this rank is complete. Sums under way lie in two slots by
-// turns: hop h writes where hop h-2 wrote, and hop h-1 sends from there.
+// reduceScatter returns the schedule of a reduce-scatter. It starts one chunk further left than
+// allReduce, so that after n-1 hops the chunk of this rank is complete. Partial sums alternate
+// between two slots: hop h writes where hop h-2 wrote, and from where hop h-1 sends.
 func reduceScatter(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
 	return schedule{bounds: bounds, order: t.order, first: modulo(t.place-1, n), sends: n - 1, hops: n - 1,
 		folds: n - 1, segment: segment, reuse: 1}
 }
 
-// allGather is the second half of allReduce. Nothing is written twice.
+// allGather returns the schedule of an all-gather, the second half of an all-reduce. No memory is
+// written twice.
 func allGather(t turn, bounds []int, segment int) schedule {
 	n := len(bounds) - 1
 	return schedule{bounds: bounds, order: t.order, first: t.place, sends: n - 1, hops: n - 1, segment: segment}
 }
 
-// broadcast has two chunks: chunk 1 is the vector, chunk 0 is empty. The root
-// starts with the one; the others with the other, which is no message. distance
-// is the number of hops from the root.
+// broadcast returns the schedule of a pipelined broadcast. distance is the number of hops from the
+// root. There are two chunks: chunk 1 is the vector, chunk 0 is empty and so has no messages. The
+// root starts with chunk 1, the other ranks start with chunk 0.
 func broadcast(distance, size, n, segment int) schedule {
 	s := schedule{bounds: []int{0, 0, n}, segment: segment}
 	switch distance {
@@ -74,7 +78,7 @@ func broadcast(distance, size, n, segment int) schedule {
 	return s
 }
 
-// eachSend calls visit for each segment to be sent, in order, until it fails.
+// eachSend calls visit for each segment to be sent, in order, and returns its first error.
 func (s *schedule) eachSend(visit func(step) error) error {
 	received := 0
 	for h := range s.sends {
@@ -92,7 +96,7 @@ func (s *schedule) eachSend(visit func(step) error) error {
 	return nil
 }
 
-// eachReceive calls visit for each segment to be received, in order, until it fails.
+// eachReceive calls visit for each segment to be received, in order, and returns its first error.
 func (s *schedule) eachReceive(visit func(step) error) error {
 	for h := range s.hops {
 		for j := range s.segments(h + 1) {
@@ -107,15 +111,16 @@ func (s *schedule) eachReceive(visit func(step) error) error {
 	return nil
 }
 
-// step returns segment j of the chunk that lies back chunks left of the first.
+// step returns segment j of the chunk that is back chunks left of the first, as part of the given
+// hop.
 func (s *schedule) step(hop, back, j int) step {
 	c := s.chunk(back)
 	lo := j * s.segment
 	return step{hop: hop, chunk: c, lo: lo, hi: min(lo+s.segment, s.length(c))}
 }
 
-// released counts the sends that must have returned before segment j of hop h is
-// written. The chunks of the two hops may differ in length.
+// released returns the number of sends that must have returned before segment j of hop h is
+// written: those that read the same memory. The chunks of the two hops may differ in length.
 func (s *schedule) released(h, j int) int {
 	from := h - s.reuse
 	if s.reuse == 0 || from < 0 {
@@ -128,7 +133,7 @@ func (s *schedule) released(h, j int) int {
 	return n
 }
 
-// chunk returns the chunk that lies back chunks left of the first.
+// chunk returns the number of the chunk that is back chunks left of the first.
 func (s *schedule) chunk(back int) int {
 	c := modulo(s.first-back, len(s.bounds)-1)
 	if s.order != nil {
@@ -137,15 +142,15 @@ func (s *schedule) chunk(back int) int {
 	return c
 }
 
-// segments counts the segments of that chunk; an empty chunk has none.
+// segments returns the number of segments of that chunk; an empty chunk has none.
 func (s *schedule) segments(back int) int {
 	return (s.length(s.chunk(back)) + s.segment - 1) / s.segment
 }
 
-// length returns the elements of chunk c.
+// length returns the number of elements of chunk c.
 func (s *schedule) length(c int) int { return s.bounds[c+1] - s.bounds[c] }
 
-// longest returns the elements of the longest chunk.
+// longest returns the number of elements of the longest chunk.
 func (s *schedule) longest() int {
 	n := 0
 	for c := range len(s.bounds) - 1 {
@@ -154,5 +159,5 @@ func (s *schedule) longest() int {
 	return n
 }
 
-// modulo returns a mod n in [0, n), for negative a, too.
+// modulo returns a mod n in [0, n), for negative a too.
 func modulo(a, n int) int { return (a%n + n) % n }

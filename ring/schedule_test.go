@@ -7,14 +7,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plan is the schedule of every rank of one call.
+// plan has the schedules of all ranks for one call, and the expected result.
 type plan struct {
 	name     string
 	all      []schedule
-	complete func(rank, chunk int) bool // must rank have the whole result of chunk?
-	whole    uint64                     // and from which ranks: a set
+	complete func(rank, chunk int) bool // reports whether the rank must end with the result of the chunk
+	whole    uint64                     // ranks that contribute to the result, as bit set; 0 for the chunk's own rank
 }
 
+// everySchedule returns the schedules of all ranks.
 func everySchedule(size int, f func(rank int) schedule) []schedule {
 	all := make([]schedule, size)
 	for rank := range all {
@@ -23,6 +24,7 @@ func everySchedule(size int, f func(rank int) schedule) []schedule {
 	return all
 }
 
+// plans returns a plan of each call.
 func plans(bounds []int, segment, root int) []plan {
 	size, n := len(bounds)-1, bounds[len(bounds)-1]
 	everywhere := func(rank, chunk int) bool { return true }
@@ -37,24 +39,27 @@ func plans(bounds []int, segment, root int) []plan {
 	}
 }
 
+// sendsOf lists the segments that a schedule sends.
 func sendsOf(s schedule) (steps []step) {
 	_ = s.eachSend(func(st step) error { steps = append(steps, st); return nil })
 	return steps
 }
 
+// receivesOf lists the segments that a schedule receives.
 func receivesOf(s schedule) (steps []step) {
 	_ = s.eachReceive(func(st step) error { steps = append(steps, st); return nil })
 	return steps
 }
 
-// replay is a ring of ranks that hold, for each element of each chunk, the set of
-// ranks whose contribution is in it.
+// replay simulates the ranks of a ring. Each element of each chunk at each rank is the set of the
+// ranks that contributed to it.
 type replay struct {
 	sends, receives [][]step
 	sent, received  []int
 	sets            [][][]uint64 // by rank, chunk, element
 }
 
+// newReplay returns the state before the first transfer: each rank has its own elements only.
 func newReplay(p plan) *replay {
 	r := &replay{sent: make([]int, len(p.all)), received: make([]int, len(p.all))}
 	for rank, s := range p.all {
@@ -71,8 +76,8 @@ func newReplay(p plan) *replay {
 	return r
 }
 
-// possible reports whether rank can hand its next segment to its right neighbour.
-// Where nothing is buffered both must be ready for it.
+// possible reports whether rank can transfer its next segment to its right neighbour. As nothing is
+// buffered, both must be ready.
 func (r *replay) possible(rank int) bool {
 	right := (rank + 1) % len(r.sends)
 	return r.sent[rank] < len(r.sends[rank]) && r.received[right] < len(r.receives[right]) &&
@@ -80,7 +85,7 @@ func (r *replay) possible(rank int) bool {
 		r.receives[right][r.received[right]].after <= r.sent[right]
 }
 
-// transfer hands it over, and reports false if the two do not mean the same one.
+// transfer transfers the segment. It returns false if the two ranks do not mean the same segment.
 func (r *replay) transfer(rank int) bool {
 	right := (rank + 1) % len(r.sends)
 	out, in := r.sends[rank][r.sent[rank]], r.receives[right][r.received[right]]
@@ -99,7 +104,7 @@ func (r *replay) transfer(rank int) bool {
 	return true
 }
 
-// run makes transfers in any order that is possible, until none is.
+// run does possible transfers in random order, until none is possible.
 func (r *replay) run(t *rapid.T, name string) {
 	for {
 		var ranks []int
@@ -128,8 +133,8 @@ func drawBounds(t *rapid.T) []int {
 	return bounds
 }
 
-// Without any buffer and in every order of transfers, no schedule gets stuck, and
-// each ends with what it is for.
+// No schedule deadlocks without buffers, in any order of transfers, and each ends with the expected
+// result.
 func TestScheduleReplayed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -151,7 +156,7 @@ func TestScheduleReplayed(t *testing.T) {
 func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	for c := range len(s.bounds) - 1 {
 		whole := p.whole
-		if whole == 0 { // chunk c is that of rank c
+		if whole == 0 { // all-gather: chunk c comes from rank c
 			whole = 1 << c
 		}
 		for i, set := range sets[c] {
@@ -162,8 +167,8 @@ func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	}
 }
 
-// released against its slow twin: memory is written only when every send from it
-// has returned.
+// released has the result of its slow twin: memory is overwritten only after every send from it has
+// returned.
 func TestScheduleReleases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -187,8 +192,8 @@ func TestScheduleReleases(t *testing.T) {
 	})
 }
 
-// The words of the design, for a ring of four: at hop h rank 1 receives chunk
-// 1-h-1 and sends chunk 1-h.
+// The schedule of a ring of four is as documented: at hop h rank 1 receives chunk 1-h-1 and sends
+// chunk 1-h.
 func TestScheduleOfFour(t *testing.T) {
 	s := allReduce(turn{place: 1}, []int{0, 1, 2, 3, 4}, 1)
 	var sent, received []int

@@ -2,12 +2,12 @@ package ring
 
 import "slices"
 
-// searchOrder orders many nodes: a greedy chain, of which the slowest link is replaced
-// as long as that can be done.
+// searchOrder returns a good order of many nodes by local search: it starts with a greedy chain and
+// replaces the slowest link as long as that improves the ring (3-opt moves).
 func searchOrder(cost [][]int64) []int {
 	order := chain(cost)
-	// Each exchange lowers the number of links that are as slow as the slowest, or the
-	// slowest itself, so this ends. The bound keeps the time of one call in bounds.
+	// Each exchange lowers the cost of the slowest link or the number of links with that cost, so
+	// the loop ends. The bound limits the time of a call.
 	for range 4 * len(order) {
 		at := slowestLink(cost, order)
 		i, j, found := exchange(cost, order, at)
@@ -19,7 +19,7 @@ func searchOrder(cost [][]int64) []int {
 	return from0(order)
 }
 
-// chain goes from node 0 on to the nearest node that is left.
+// chain returns a greedy order: from node 0 always on to the nearest unvisited node.
 func chain(cost [][]int64) []int {
 	order := []int{0}
 	left := blockNumbers(len(cost))[1:]
@@ -37,7 +37,7 @@ func chain(cost [][]int64) []int {
 	return order
 }
 
-// slowestLink returns the place of the node from which the slowest link goes.
+// slowestLink returns the place of the node at which the slowest link begins.
 func slowestLink(cost [][]int64, order []int) int {
 	worst, at := int64(-1), 0
 	for i := range order {
@@ -48,22 +48,22 @@ func slowestLink(cost [][]int64, order []int) int {
 	return at
 }
 
-// link returns the cost of a link between two places of a ring.
+// link returns the cost of the link between two places of a ring.
 func link(cost [][]int64, order []int, from, to int) int64 {
 	n := len(order)
 	return cost[order[from%n]][order[to%n]]
 }
 
-// exchange looks for two links by whose removal, together with that at place at, the ring
-// falls into three parts that can be joined in the other order with faster links alone.
-// These are the links of the places at+i and at+j, 0 < i < j. No part is turned
-// round: the costs of the two directions of a link may differ. Of several it takes the
-// one with the least sum for the first i that has any.
+// exchange looks for a 3-opt move without reversal: two more links, at the places at+i and at+j
+// with 0 < i < j. Without these two and the link at the place at, the ring falls into three parts,
+// which are joined again in the other order. All three new links must be faster than the link at
+// the place at. No part is reversed, as the two directions of a link may have different costs. It
+// returns the move with the least sum of costs for the first i that has any.
 func exchange(cost [][]int64, order []int, at int) (i, j int, found bool) {
 	n := len(order)
 	limit := link(cost, order, at, at+1)
 	for i := 1; i < n-1; i++ {
-		// The part from at+i+1 on comes right after the place at.
+		// The part that begins at at+i+1 follows directly after the place at.
 		first := link(cost, order, at, at+i+1)
 		if first >= limit {
 			continue
@@ -86,14 +86,14 @@ func exchange(cost [][]int64, order []int, at int) (i, j int, found bool) {
 	return 0, 0, false
 }
 
-// swapped exchanges the parts (at, at+i] and (at+i, at+j].
+// swapped returns the order in which the parts (at, at+i] and (at+i, at+j] are exchanged.
 func swapped(order []int, at, i, j int) []int {
 	n := len(order)
-	turned := slices.Concat(order[(at+1)%n:], order[:(at+1)%n]) // place at+1 first
+	turned := slices.Concat(order[(at+1)%n:], order[:(at+1)%n]) // rotated: place at+1 first
 	return slices.Concat(turned[i:j], turned[:i], turned[j:])
 }
 
-// from0 turns a ring so that node 0 is first.
+// from0 returns the ring rotated so that node 0 is first.
 func from0(order []int) []int {
 	at := slices.Index(order, 0)
 	return slices.Concat(order[at:], order[:at])
