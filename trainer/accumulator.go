@@ -10,87 +10,93 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// accumulator keeps the gradient sums of a contribution and reduces them, in the numbers of
-// its mode: float32, or integers in exact mode.
+// accumulator holds the gradient sums of a contribution and reduces them over all ranks. Each
+// mode of summation is an implementation: float32, float32 in a lossy coding, and integers in
+// exact mode.
 type accumulator interface {
-	// clear empties the contribution; what is added next has that scale.
+	// clear empties the contribution; scale is the scale of the gradients that are added next.
 	clear(scale exact.Scale)
-	// groups joins microbatches, given by the samples of each, that need not be computed each
-	// as if it were alone.
+	// groups joins microbatches that need not be computed each as if it were alone. A microbatch
+	// is given, and a group returned, as a list of samples.
 	groups(micros [][]int) [][]int
-	// collect returns a sink for the gradients of so many groups. ready is told of what will
-	// not change any more if nothing else is added: of parameter i the elements from an index
-	// on.
+	// collect returns a sink for the gradients of the given number of groups. The sink calls
+	// ready when the elements of parameter i from index from on are final, provided that no other
+	// call adds to the contribution.
 	collect(groups int, ready func(i, from int)) sink
-	// reduce starts the reduction of a bucket of the contribution, which stays as it is.
+	// reduce starts the reduction of a bucket of the contribution, which it does not change.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
-	// migrate moves what is reduced into shared memory; after an error nothing has moved.
+	// migrate moves the operands of reductions into shared memory; after an error nothing has
+	// moved.
 	migrate(h *sharedBuffers) error
-	// fault names the first parameter whose contribution is not finite.
+	// fault returns the first parameter whose contribution is not finite.
 	fault() fault
-	// square is the squared Euclidean norm of this peer's own sums.
+	// square returns the squared Euclidean norm of this peer's own sums.
 	square() float64
-	// mean turns the sums of all ranks, reduced, into the mean gradient, in the staging
-	// buffer. Of parameter i only the first left(i) elements are still sums. fits is false if
-	// the step has to be computed again; scale is that of the next step, or of this one again.
+	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. Of
+	// parameter i only the first left(i) elements are still sums. fits is false if the step has
+	// to be computed again; scale is the scale of the next step, or of the next attempt.
 	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
 }
 
-// sink takes the gradients of one call of the model. They are in the contribution when end has
-// returned nil; before that, and after an error, the contribution is spoiled.
+// sink receives the gradients of one call of the model. They are in the contribution once end has
+// returned nil. Before that, and after an error, the contribution is invalid.
 type sink struct {
-	grad [][]float32              // by parameter
+	grad [][]float32              // gradient memory, by parameter
 	done func(group, i, from int) // as Gate.Done
-	end  func() error             // after the call
+	end  func() error             // called after the call of the model
 }
 
-// gradients are two vectors that take turns. staging takes what has not been committed:
-// sums, their mean, or what another peer sends. applied is the mean gradient of the last
-// committed step, from which another peer can commit it as well, also while the next
-// step is being reduced into staging.
+// gradients are two buffers that swap roles. staging holds the uncommitted step: sums, their
+// mean, or an update from another peer. applied holds the mean gradient of the last committed
+// step, from which other peers can commit that step too, even while the next step is being
+// reduced into staging.
 type gradients struct{ staging, applied vector }
 
-// vector is one float32 for each element of each parameter.
+// vector has one float32 for each element of each parameter.
 type vector struct {
-	flat  []float32
-	views [][]float32 // parts of flat, by parameter
+	flat  []float32   // all parameters, one after the other
+	views [][]float32 // subslices of flat, by parameter
 }
 
-// swap makes what is staged what is applied.
+// swap makes the staged gradient the applied one.
 func (g *gradients) swap() { g.staging, g.applied = g.applied, g.staging }
 
-// floatAccumulator sums in float32. Sums of all ranks are reduced into the staging buffer.
+// floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
 type floatAccumulator struct {
-	layout layout
-	own    vector
-	bufs   *gradients
-	bad    fault
+	layout layout     // of the parameters in the vectors
+	own    vector     // this peer's sums
+	bufs   *gradients // results of reductions
+	bad    fault      // first value that was not finite
 }
 
-// newFloatAccumulator takes the memory of a contribution.
+// newFloatAccumulator allocates the memory of a contribution.
 func newFloatAccumulator(l layout) (*floatAccumulator, *gradients) {
 	bufs := &gradients{l.vector(), l.vector()}
 	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
+// clear zeroes the sums; float32 has no scale.
 func (p *floatAccumulator) clear(exact.Scale) {
 	clear(p.own.flat)
 	p.bad = faultNone
 }
 
+// groups joins all microbatches: float32 sums need no separation.
 func (p *floatAccumulator) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
 
+// collect lets the model add to the sums in place.
 func (p *floatAccumulator) collect(_ int, ready func(i, from int)) sink {
 	return sink{p.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
+// reduce reduces a bucket from own into staging.
 func (p *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
 	p.scan(b)
 	return collective.IAllReduce(ctx, c.long(), p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
-// scan looks for what is not finite in a bucket that is about to be reduced, which brings
-// it into the cache.
+// scan checks a bucket for values that are not finite. It runs just before the reduction, so it
+// also brings the bucket into the cache.
 func (p *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		lo, hi := p.layout.part(b, i)
@@ -100,10 +106,13 @@ func (p *floatAccumulator) scan(b bucket) {
 	}
 }
 
+// fault implements accumulator; it is complete when every bucket has been reduced.
 func (p *floatAccumulator) fault() fault { return p.bad }
 
+// square implements accumulator.
 func (p *floatAccumulator) square() float64 { return square(optim.Norm(p.own.views)) }
 
+// mean divides the sums by the number of samples. Every float32 step fits.
 func (p *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
 	for i, sum := range p.bufs.staging.views {
 		makeMean(sum[:left(i)], samples)
@@ -111,7 +120,7 @@ func (p *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scal
 	return exact.Scale{}, true
 }
 
-// makeMean turns a sum over so many samples into their mean.
+// makeMean divides a sum by the number of samples.
 func makeMean(sum []float32, samples int64) {
 	factor := float32(1 / float64(samples))
 	for i := range sum {
@@ -119,24 +128,24 @@ func makeMean(sum []float32, samples int64) {
 	}
 }
 
-// exactAccumulator sums in integers. Each microbatch is computed alone, in the staging buffer,
-// which has nothing to keep until the mean is written to it. Both buffers are aligned,
-// so that a microbatch has the same bits in either.
+// exactAccumulator sums in integers (package exact). Each microbatch is computed alone in the
+// staging buffer, which is free until the mean is written to it. Both gradient buffers are
+// aligned to exact.Alignment, so that a microbatch has the same bits in either of them.
 type exactAccumulator struct {
 	layout layout
 	bufs   *gradients
-	scale  exact.Scale
-	views  [][]int32 // own sums, by parameter
-	own    []int32   // flat
-	all    []int32   // sums of all ranks, flat
-	parts  [][]int32 // all, by parameter
-	peaks  []exact.Peak
-	left   [][]int // of each microbatch under way, by parameter: as much of it is not in the sums
-	// step has the peaks of all ranks, reduced.
+	scale  exact.Scale  // of the attempt
+	views  [][]int32    // own, by parameter
+	own    []int32      // this peer's sums, all parameters
+	all    []int32      // sums of all ranks
+	parts  [][]int32    // views of all, by parameter
+	peaks  []exact.Peak // of this peer's microbatches, by parameter
+	left   [][]int      // [microbatch][parameter]: length of the prefix that is not in the sums yet
+	// step has the peaks of all ranks, after the reduction.
 	step []exact.Peak
 }
 
-// newExactAccumulator takes the memory of a contribution.
+// newExactAccumulator allocates the memory of a contribution.
 func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
 	var sizes []int
 	for _, p := range l.params {
@@ -152,23 +161,25 @@ func newExactAccumulator(l layout) (*exactAccumulator, *gradients) {
 	return q, bufs
 }
 
+// clear zeroes sums and peaks.
 func (q *exactAccumulator) clear(scale exact.Scale) {
 	q.scale = scale
 	clear(q.own)
 	clear(q.peaks)
 }
 
+// groups keeps the microbatches apart: each has to have the bits that it has alone.
 func (q *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
-// collect takes each gradient as soon as the model is done with it, so that its reduction can
-// begin while the model computes the others.
+// collect quantises each gradient as soon as the model is done with it, so that its reduction can
+// begin while the model computes the next.
 func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	clear(q.bufs.staging.flat)
 	last := groups - 1
 	q.begin(groups)
 	var early error
 	taken := func(k, i, from int) {
-		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // or ready says what the model does wrong
+		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // otherwise ready reports the model's mistake
 		if known {
 			q.take(k, i, from, k < last)
 		}
@@ -191,7 +202,7 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	}}
 }
 
-// begin is for so many microbatches of which nothing is in the sums.
+// begin prepares for the given number of microbatches, none of which is in the sums.
 func (q *exactAccumulator) begin(micros int) {
 	q.left = q.left[:0]
 	for range micros {
@@ -203,14 +214,14 @@ func (q *exactAccumulator) begin(micros int) {
 	}
 }
 
-// lacks reports whether what microbatches before the last one add to parameter i, from an
-// element on, is not all in the sums.
+// lacks reports whether a microbatch before the last still has to add elements of parameter i,
+// from index from on.
 func (q *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
 }
 
-// take adds the gradient of parameter i of microbatch k, from an element on, unless it has
-// done so. If others follow it leaves zeros.
+// take quantises and adds the gradient of parameter i of microbatch k, from index from on, unless
+// that is done. It leaves zeros in the buffer if other microbatches follow.
 func (q *exactAccumulator) take(k, i, from int, others bool) {
 	end := q.left[k][i]
 	if from < 0 || from >= end {
@@ -224,7 +235,7 @@ func (q *exactAccumulator) take(k, i, from int, others bool) {
 	}
 }
 
-// whole says what the model has not told of.
+// whole returns an error if the model has not declared every gradient of every group complete.
 func (q *exactAccumulator) whole() error {
 	for k, left := range q.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
@@ -243,6 +254,7 @@ func (q *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 	return bothWaits{p, collective.IAllReduce(ctx, c.short(), q.step, q.peaks, collective.Max[exact.Peak])}
 }
 
+// fault returns the first parameter with an infinite or NaN peak.
 func (q *exactAccumulator) fault() fault {
 	if i := exact.NotFinite(q.peaks); i >= 0 {
 		return faultGradient + fault(i)
@@ -250,7 +262,7 @@ func (q *exactAccumulator) fault() fault {
 	return faultNone
 }
 
-// square adds up squares of integers, and scales their sum: the mean of a single 1 is the
+// square adds up the squares of the integers in units of the scale; the mean of a single 1 is one
 // unit.
 func (q *exactAccumulator) square() float64 {
 	total := 0.0
@@ -266,6 +278,8 @@ func (q *exactAccumulator) square() float64 {
 	return total
 }
 
+// mean converts the integers to the mean gradient, unless the scale did not fit the peaks of all
+// ranks.
 func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
 	next := q.scale.Next(q.step)
 	if !q.scale.Fits(q.step) {
@@ -280,7 +294,7 @@ func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, 
 // bothWaits waits for two calls.
 type bothWaits [2]pending
 
-// Wait waits for both to end and returns the first error.
+// Wait waits for both calls to end and returns the first error.
 func (b bothWaits) Wait(ctx context.Context) error {
 	first, second := b[0].Wait(ctx), b[1].Wait(ctx)
 	if first != nil {

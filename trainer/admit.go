@@ -11,53 +11,55 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// Values of Config.Admit.
+// Values of Config.Admit, the policy of admission.
 const (
-	// AdmitIfItHelps parks a peer with which steps would not be shorter.
+	// AdmitIfItHelps parks a candidate that would not shorten steps.
 	AdmitIfItHelps = "helps"
-	// AdmitAlways lets in whoever may join.
+	// AdmitAlways admits every candidate that may join.
 	AdmitAlways = "always"
 )
 
-// stepModel is what a member knows of the steps of a session, to predict those with others
-// in it. It does not change once it is made, so that any goroutine may read it.
+// stepModel is a member's cost model of the steps of a session; it predicts steps with more
+// members. It is immutable, so any goroutine may read it.
 //
-// A step of n ranks takes T(n) = computing + fixed + latency + flow. The computing is that
-// of the slowest rank when shares have settled. Messages go through 2(n-1) hops one after
-// the other, and each rank sends and receives 2(n-1)/n of the gradients: in proportion to
-// that the two parts grow from what was measured.
-type stepModel struct {
-	members      []elastic.ID
-	policy       string
+// A step of n ranks takes T(n) = computing + fixed + latency + flow. Computing is the time of the
+// slowest rank under settled shares. In a ring allreduce, messages pass 2(n-1) hops one after the
+// other, and each rank sends and receives 2(n-1)/n of the gradients (Thakur, Rabenseifner and
+// Gropp: Optimization of collective communication operations in MPICH, 2005). Latency and flow
+// are scaled from the measured step in these proportions.
+type stepModel struct { // by rank
+	members      []elastic.ID // of load balancing
+	policy       string       // of a full step
 	microbatches int
 	costs        []loadbal.Cost // by rank, in nanoseconds
-	bytes        int64          // of gradients
+	bytes        int64          // of gradients per step
 	timing       stepTiming     // median of the last steps
 }
 
-// stepTiming is what a step takes.
+// stepTiming divides the time of a step into its parts.
 type stepTiming struct {
-	slowest time.Duration // computing of the slowest rank, 0 if it was of other ranks
-	fixed   time.Duration // does not depend on the number of ranks: applying the gradient
-	latency time.Duration // waiting for messages, however short they are
-	flow    time.Duration // waiting for the bytes of gradients
+	slowest time.Duration // computing of the slowest rank; 0 if measured with other ranks
+	fixed   time.Duration // independent of the number of ranks: applying the gradient
+	latency time.Duration // message latency, independent of message size
+	flow    time.Duration // transfer of gradients
 }
 
-// forecast is a predicted step.
+// forecast is a predicted step time.
 type forecast struct{ computing, rest time.Duration }
 
+// total returns the whole predicted step time.
 func (f forecast) total() time.Duration { return f.computing + f.rest }
 
-// latencyPasses is how often a reduction around the ring goes through the links of one
-// rank one after the other: it is left and entered in each of the two rounds.
+// latencyPasses is the number of times that a ring allreduce crosses one rank's links in
+// sequence: in and out, in each of the two rounds.
 const latencyPasses = 4
 
-// reductions of a step follow one after the other: the buckets, which overlap, and the
-// commit record.
+// reductions is the number of reductions of a step that do not overlap: the buckets, which
+// overlap each other, and the commit record.
 const reductions = 2
 
-// predict predicts steps in which others take part as well. near says that what these have
-// measured of the network does not count.
+// predict predicts steps with additional members. near means that their own measurements of the
+// network do not count.
 func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	costs := slices.Clone(o.costs)
 	before, after := len(costs), len(costs)+len(others)
@@ -78,8 +80,8 @@ func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + latency + flow}
 }
 
-// settledShares is how a policy splits microbatches in the end if costs stay what they are: for all
-// but "equal" that is the optimum.
+// settledShares returns the shares to which a policy converges if the costs stay constant: the
+// optimum for all policies but "equal".
 func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int {
 	if policy != "equal" {
 		return loadbal.Optimum(costs, microbatches)
@@ -91,7 +93,8 @@ func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int 
 	return loadbal.Optimum(same, microbatches)
 }
 
-// scale returns d*num/den. One rank alone has measured no communication: den is 0 then.
+// scale returns d*num/den. A single rank has measured no communication: den is 0 then, and d is
+// returned.
 func scale(d time.Duration, num, den int) time.Duration {
 	if den == 0 {
 		return d
@@ -99,7 +102,8 @@ func scale(d time.Duration, num, den int) time.Duration {
 	return time.Duration(float64(d) * float64(num) / float64(den))
 }
 
-// cost is that of a candidate. One whose speed is not known is taken for a middling one.
+// cost returns the cost of a candidate. An unknown speed is taken to be the median of the
+// members.
 func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 	cost := loadbal.Cost{Fixed: int64(bounded(float64(c.Fixed))), Min: 1, Max: max(0, c.Most)}
 	if c.Speed > 0 {
@@ -115,24 +119,25 @@ func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 	return cost
 }
 
-// bounded is so many nanoseconds, between none and an hour: a candidate says what it likes.
+// bounded returns nanos as a duration between 0 and an hour. Its inputs are claims of the
+// candidate and not trusted.
 func bounded(nanos float64) time.Duration {
 	return time.Duration(min(max(0, nanos), float64(time.Hour)))
 }
 
-// minGain is the part by which a step has to get shorter for a peer to be let in: less
-// is not seen among the noise, and each member can fail.
+// minGain is the fraction by which a step must get shorter for a candidate to be admitted. A
+// smaller gain drowns in noise, and each additional member may fail.
 const minGain = 0.01
 
-// decide returns nil if steps get shorter with a peer, and otherwise how long they would
-// be and why.
+// decide returns nil if steps get shorter with the candidate; otherwise an error with both step
+// times and the reason.
 func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 	if a.Speed == 0 {
 		return nil
 	}
 	now := o.predict(a.Coming, a.Near)
-	// Where the costs are thought higher than they have been, because of a disturbance,
-	// any help would seem to be one.
+	// A disturbance raises the policy's costs above the measured ones. Then any candidate would
+	// seem to help.
 	if m := o.timing.slowest; m > 0 && len(a.Coming) == 0 {
 		now.computing = min(now.computing, m)
 	}
@@ -145,9 +150,10 @@ func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 		rate(o.cost(a.Candidate), microbatch), len(o.costs), rates(o.costs, microbatch))
 }
 
-// rate is the samples a second at a cost.
+// rate returns the samples per second at cost c.
 func rate(c loadbal.Cost, microbatch int) float64 { return float64(microbatch) * 1e9 / float64(c.Each) }
 
+// rates returns the sum of the members' rates, in samples per second.
 func rates(costs []loadbal.Cost, microbatch int) (sum float64) {
 	for _, c := range costs {
 		sum += rate(c, microbatch)
@@ -155,18 +161,18 @@ func rates(costs []loadbal.Cost, microbatch int) (sum float64) {
 	return sum
 }
 
-// formatMillis writes a time for people.
+// formatMillis formats a duration in milliseconds for an error.
 func formatMillis(d time.Duration) string { return fmt.Sprintf("%.1f ms", milliseconds(d)) }
 
-// admitter decides which peers may join.
+// admitter decides which candidates may join.
 type admitter struct {
-	always     bool // lets in whoever may
-	microbatch int
+	always     bool                       // admits everybody (AdmitAlways)
+	microbatch int                        // samples per microbatch
 	model      *atomic.Pointer[stepModel] // of the last steps; holds nil if there were too few
 }
 
-// Admit decides whether a peer may join. It implements elastic.Judge and may be called by
-// any goroutine.
+// Admit decides whether a candidate may join. It implements elastic.Judge and is safe for
+// concurrent use. The error wraps elastic.ErrNotYet if the members have no step model yet.
 func (j admitter) Admit(a elastic.Application) error {
 	if j.always || a.Forced {
 		return nil
@@ -178,7 +184,7 @@ func (j admitter) Admit(a elastic.Application) error {
 	return o.restrict(a.Members).decide(a, j.microbatch)
 }
 
-// restrict returns the model of the members that are left.
+// restrict returns the model of the given subset of the members.
 func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 	if len(members) == len(o.members) {
 		return o
@@ -197,10 +203,10 @@ func (o *stepModel) restrict(members []elastic.ID) *stepModel {
 	return &left
 }
 
-// errAdmit says what Config.Admit may be.
+// errAdmit lists the values of Config.Admit.
 var errAdmit = errors.New(`want "helps" or "always"`)
 
-// checkAdmit checks Config.Admit.
+// checkAdmit validates Config.Admit.
 func checkAdmit(value string) error {
 	if value != AdmitIfItHelps && value != AdmitAlways {
 		return fmt.Errorf("trainer: Admit is %q: %w", value, errAdmit)

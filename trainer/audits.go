@@ -13,63 +13,64 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// keptSteps is how many steps an accusation may go back: the step that is audited, the one in
-// whose commit record the fingerprints are told, and the one in whose commit record the accusation is.
+// keptSteps is the number of steps that an accusation may reach back: the audited step, the step
+// whose commit record carries the fingerprints, and the step whose commit record carries the
+// accusation.
 const keptSteps = 3
 
-// audits is this peer's part in the audits of a job (package audit): it tells fingerprints of
-// its contributions, computes those of others again, and votes. Nil audits do nothing. It is
-// not safe for concurrent use.
+// audits is this peer's part in the audits of a job (package audit): it publishes fingerprints of
+// its own contributions, recomputes contributions of others, and votes. Methods of nil audits do
+// nothing. It is not safe for concurrent use.
 type audits struct {
-	rate   float64
-	dice   *rand.Rand // of this peer alone: nobody foresees whom it audits
+	rate   float64    // probability of an audit per step
+	dice   *rand.Rand // private to this peer: nobody can predict whom it audits
 	model  Model
 	params []Param
-	own    *exactAccumulator // of the open step
+	own    *exactAccumulator // contributions of the open step
 	log    func(format string, args ...any)
 
-	again contribution      // of another member, computed again
-	sums  *exactAccumulator // of again
-	kept  [keptSteps]record
+	again contribution      // another member's contribution, recomputed
+	sums  *exactAccumulator // the sums of again
+	kept  [keptSteps]record // by step modulo keptSteps
 
-	told     uint64     // of the last committed step: its fingerprint as it is told
-	open     check      // of the open step
-	waiting  check      // of the committed step, until fingerprints are told
-	accusing accusation // to be told
+	told     uint64     // encoded fingerprint of this peer's part of the last committed step
+	open     check      // audit of the open step
+	waiting  check      // audit of the committed step, whose fingerprints are not published yet
+	accusing accusation // to be published at the next entry
 }
 
-// record is what this peer keeps of a step, so that it can compute a part of it again.
+// record is what this peer keeps of a step in order to recompute a part of it.
 type record struct {
-	plan    stepPlan
-	epoch   uint64
+	plan    stepPlan // of the step
+	epoch   uint64   // in which the step was computed
 	attempt int64
-	scale   exact.Scale
-	members []elastic.Member
-	shares  []ledger.Set
-	params  [][]float32 // before the step
+	scale   exact.Scale      // of the attempt
+	members []elastic.Member // by rank
+	shares  []ledger.Set     // by rank
+	params  [][]float32      // before the step
 
 	committed    bool
-	coefficients audit.Coefficients // from the commit on
-	prints       []audit.Print      // of all members, when they are told
+	coefficients audit.Coefficients // drawn at the commit
+	prints       []audit.Print      // of all members, once they are published
 }
 
 // check is an audit under way.
 type check struct {
 	step   int64 // 0 for none
-	victim int   // rank
-	// From the commit on, the fingerprint of the victim's part as this peer has computed it,
-	// and that of the sums of all.
+	victim int   // rank of the audited member
+	// Fingerprints, from the commit on: of the victim's part as recomputed by this peer, and of
+	// the sums of all ranks.
 	computed, sums audit.Print
 }
 
-// accusation says that a member has told another fingerprint than this peer has computed.
+// accusation states that a member has published another fingerprint than this peer has computed.
 type accusation struct {
-	step     int64 // 0 for none
-	accused  uint64
+	step     int64  // 0 for none
+	accused  uint64 // nameOf the member
 	computed audit.Print
 }
 
-// newAudits returns the audits of a job whose gradients own has; nil without a rate.
+// newAudits returns the audits of a job whose gradients are in own; nil if Config.Audit is 0.
 func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 	if cfg.Audit == 0 {
 		return nil
@@ -81,7 +82,7 @@ func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 		binary.LittleEndian.PutUint64(seed[:], cfg.auditSeed)
 	}
 	a := &audits{rate: cfg.Audit, dice: rand.New(rand.NewChaCha8(seed)), model: m, params: m.Params, own: own, log: cfg.log}
-	// Gradients of one microbatch are computed in the staging buffer, for whichever sums.
+	// The gradients of a microbatch are computed in the staging buffer, for either of the sums.
 	size := own.layout.size()
 	a.sums = &exactAccumulator{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
 	a.sums.views = cut(own.layout, a.sums.own)
@@ -94,7 +95,7 @@ func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 	return a
 }
 
-// at returns what is kept of a step, or nil.
+// at returns the record of a step, or nil if there is none.
 func (a *audits) at(step int64) *record {
 	if r := &a.kept[step%keptSteps]; r.plan.step == step {
 		return r
@@ -102,10 +103,10 @@ func (a *audits) at(step int64) *record {
 	return nil
 }
 
-// nameOf tells members apart in few bytes.
+// nameOf returns a short name for a member, as entries carry it.
 func nameOf(id elastic.ID) uint64 { return xxhash.Sum64String(string(id)) }
 
-// accusation is what this peer enters a session with.
+// accusation returns the pending accusation, which this peer publishes at the entry of a session.
 func (a *audits) accusation() accusation {
 	if a == nil {
 		return accusation{}
@@ -113,16 +114,16 @@ func (a *audits) accusation() accusation {
 	return a.accusing
 }
 
-// enter begins a session: audits under way are of members that may be gone.
+// enter begins a session. Audits under way are dropped, because their members may be gone.
 func (a *audits) enter() {
 	if a != nil {
 		a.open, a.waiting = check{}, check{}
 	}
 }
 
-// contributed comes when this peer's share of the step is computed, and the parameters are
-// still those before it. It keeps them, and computes the share of another member, if the dice
-// say so.
+// contributed is called when this peer's share of the step is computed and the parameters are
+// still those before the step. It saves the parameters, and with probability rate recomputes the
+// share of a randomly chosen member.
 func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, shares []ledger.Set, most int) {
 	if a == nil || len(s.View.Members) < 2 {
 		return
@@ -150,7 +151,7 @@ func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, sh
 	a.open = check{step: p.step, victim: victim}
 }
 
-// compute computes the share of a rank from the present parameters.
+// compute recomputes the share of a rank from the present parameters.
 func (a *audits) compute(r *record, rank, most int, broken func() error) error {
 	a.again.reset(r.plan.step, r.attempt, r.scale, r.plan.microbatches)
 	for _, micros := range a.again.calls(r.shares[rank], most) {
@@ -164,7 +165,7 @@ func (a *audits) compute(r *record, rank, most int, broken func() error) error {
 	return nil
 }
 
-// tell writes to the report of a commit record what all have to know.
+// tell adds the audit fields to this peer's report for a commit record.
 func (a *audits) tell(mine *rankReport) {
 	if a == nil {
 		return
@@ -172,7 +173,8 @@ func (a *audits) tell(mine *rankReport) {
 	mine.nonce, mine.print, mine.accuses = a.dice.Uint64(), a.told, a.accusing.step > 0
 }
 
-// concluded comes when a step is about to be committed, with its reports, and sums still there.
+// concluded is called when a step is about to be committed, with its reports, while the sums are
+// still there. It draws the coefficients and computes the fingerprints.
 func (a *audits) concluded(step int64, reports []rankReport) {
 	if a == nil {
 		return
@@ -194,10 +196,10 @@ func (a *audits) concluded(step int64, reports []rankReport) {
 	a.open = check{}
 }
 
-// toldOf puts a fingerprint into a word, of which 0 is none.
+// toldOf encodes a fingerprint in a word, of which 0 means none.
 func toldOf(p audit.Print) uint64 { return (uint64(p) + 1) % (uint64(audit.None) + 1) }
 
-// printOf reads it again.
+// printOf is the inverse of toldOf.
 func printOf(word uint64) audit.Print {
 	if word == 0 || word > uint64(audit.None) {
 		return audit.None
@@ -205,8 +207,9 @@ func printOf(word uint64) audit.Print {
 	return audit.Print(word - 1)
 }
 
-// learn takes in the fingerprints of the last committed step, which a commit record of the session
-// brings. It compares what this peer has audited, and returns what the log is to be told.
+// learn evaluates the fingerprints of the last committed step, which a commit record of the
+// session carries. It compares this peer's audit with them, and returns the event to be logged,
+// or nil.
 func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (told event.Body) {
 	if a == nil {
 		return nil
@@ -219,7 +222,7 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 	for _, o := range reports {
 		r.prints = append(r.prints, printOf(o.print))
 	}
-	// While an accusation is under way the others may not hear of this step's fingerprints.
+	// While an accusation is pending, the others may never receive the fingerprints of this step.
 	if w.step != step || a.accusing.step > 0 {
 		return nil
 	}
@@ -233,8 +236,8 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 	return nil
 }
 
-// vote says what this peer knows of the contribution of a member to a step. It computes it
-// again, from the parameters that it has kept.
+// vote returns this peer's vote on a member's contribution to a step. It recomputes the
+// contribution from the saved parameters. Where it cannot, its vote is None.
 func (a *audits) vote(step int64, accused elastic.ID, most int, broken func() error) audit.Vote {
 	none := audit.Vote{Told: audit.None, Computed: audit.None}
 	r := a.at(step)

@@ -11,43 +11,45 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// balance decides how many microbatches each rank of a session is to compute. What it
-// decides from has been gathered or reduced, so that all ranks come to the same.
+// balance decides how many microbatches each rank of a session computes. Its inputs have been
+// gathered or reduced, so all ranks decide alike; the exceptions are the fields about this peer
+// itself, which travel in entries and reports.
 type balance struct {
 	plan   plan
-	policy loadbal.Policy
-	target              // of the open step
-	shares []ledger.Set // which microbatches each rank is to have
-	// coming is about the step after the open one, where a peer has to know its part of that
-	// before the open one is committed (Config.Delay): it is then a step older.
+	policy loadbal.Policy // decides; a new one for each session
+	target                // for the open step
+	shares []ledger.Set   // microbatches of each rank in the open step
+	// coming is the target of the step after the open one. It is used where a peer needs its
+	// share of that step before the open step is committed (Config.Delay); its inputs are then
+	// one step older.
 	coming target
-	early  bool
+	early  bool // shares are decided one step early (Config.Delay)
 	emit   func(epoch uint64, step int64, body event.Body)
 
-	// What the log has not been told yet.
-	told  []int  // wanted, as the log has it
-	cause string // of a new session, in which the policy has begun anew
-	short bool   // a short step has been between the one of told and the open one
+	// State of the event log.
+	told  []int  // wanted, as last logged
+	cause string // of a new session, in which the policy started afresh
+	short bool   // a short step lies between the last logged step and the open one
 
-	// What this peer knows of itself.
-	most   int     // microbatches that it can take; 0 for no bound
-	micros int64   // that the contribution to the open step took; 0 if that is no measure
-	speeds []int64 // of its last steps
+	// Local knowledge of this peer.
+	most   int     // bound on its share, in microbatches; 0 for none
+	micros int64   // microseconds of computing in the open step; 0 if they do not count as a measurement
+	speeds []int64 // of its last steps, as loadbal.Speed
 }
 
-// target is what a policy wants of a step.
+// target is a policy's decision for one step.
 type target struct {
 	wanted []int  // microbatches of each rank
-	why    string // in the policy's words: wanted is other than for the step before
-	// predicted is how long this peer's share should take; 0 if that is not known.
+	why    string // the policy's reason for a change since the previous step
+	// predicted is the expected computing time of this peer's share; 0 if unknown.
 	predicted time.Duration
 }
 
-// speedWindow is how many steps' speeds a peer takes along to the next session. Their
-// median does not show a single step that something else has held up.
+// speedWindow is the number of steps whose speeds a peer carries into the next session. The
+// median of them ignores a single step that another load slowed down.
 const speedWindow = 5
 
-// note takes the time that a share took which was computed in one go.
+// note records the computing time of a share that was computed in one go.
 func (b *balance) note(share int, took time.Duration) {
 	b.micros = max(1, took.Microseconds())
 	b.speeds = append(b.speeds, loadbal.Speed(share, b.micros))
@@ -56,10 +58,10 @@ func (b *balance) note(share int, took time.Duration) {
 	}
 }
 
-// assume takes a speed of this peer as that of its last steps.
+// assume replaces the measured speeds of this peer by one speed.
 func (b *balance) assume(speed int64) { b.speeds = []int64{speed} }
 
-// speed is this peer's, from its last steps; 0 if it is not known.
+// speed returns the median of this peer's last speeds; 0 if none is known.
 func (b *balance) speed() int64 {
 	if len(b.speeds) == 0 {
 		return 0
@@ -67,8 +69,8 @@ func (b *balance) speed() int64 {
 	return slices.Sorted(slices.Values(b.speeds))[len(b.speeds)/2]
 }
 
-// enter starts a session from what all ranks have told. What was learned in the session
-// before is in the speeds: the members of a session may have come from different ones.
+// enter starts a session from the entries of all ranks. The policy starts afresh: the members may
+// come from different sessions, and what these learned is contained in the speeds.
 func (b *balance) enter(policy string, all []resumeReport, microbatches, self int) error {
 	var err error
 	if b.policy, err = loadbal.New(policy); err != nil {
@@ -91,9 +93,10 @@ func (b *balance) enter(policy string, all []resumeReport, microbatches, self in
 	return nil
 }
 
-// decide asks the policy about a step of so many microbatches. self is this peer's rank.
+// decide asks the policy for the target of a step of the given number of microbatches. self is
+// this peer's rank.
 func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d target) {
-	if microbatches == 0 { // there is no such step
+	if microbatches == 0 { // no such step
 		return target{}
 	}
 	d.wanted, d.why = b.policy.Next(reports, microbatches)
@@ -101,7 +104,8 @@ func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d ta
 	return d
 }
 
-// ahead is what is wanted of each rank in the step after the open one, as far as it is known.
+// ahead returns the wanted microbatches of each rank in the step after the open one, as far as
+// they are known.
 func (b *balance) ahead() []int {
 	if b.early {
 		return b.coming.wanted
@@ -109,21 +113,20 @@ func (b *balance) ahead() []int {
 	return b.wanted
 }
 
-// costs returns those of the ranks, in nanoseconds; nil if the policy does not know them.
+// costs returns the costs of the ranks, in nanoseconds; nil if the policy does not know them.
 func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 
-// measured takes note of how long a share took to compute. One of which some was there before,
-// from a session that broke, or of which nothing is computed, gives no measure of the peer's
-// speed.
+// measured records how long a share took to compute. A share of which a part was computed before,
+// in a session that broke, is no measurement of the peer's speed; an empty share is none either.
 func (b *balance) measured(share int, whole bool, took time.Duration) {
 	if b.micros = 0; whole && share > 0 {
 		b.note(share, took)
 	}
 }
 
-// learn goes on to a step after the one that is committed, and whose commit record has these reports. The
-// policy decides about it, or about the step after it where it has been decided about early. self
-// is this peer's rank.
+// learn advances to step, the step after the committed one, with the reports of the commit
+// record. The policy decides on that step, or with early shares on the step after it. self is
+// this peer's rank.
 func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	reports := make([]loadbal.Report, len(ranks))
 	for rank, o := range ranks {
@@ -136,23 +139,23 @@ func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	b.target = b.decide(reports, b.plan.after(step-1), self)
 }
 
-// sharesAhead returns the ranks' parts of the step after the open one, which has so many
-// microbatches, as far as they are known.
+// sharesAhead returns each rank's microbatches in the step after the open one, as far as they are
+// known. microbatches is the length of that step.
 func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(), microbatches)
 	return shares
 }
 
-// assignShares gives each rank its part of a step of which nobody holds anything: after a commit, or
-// when a step has to be computed again.
+// assignShares assigns the microbatches of a step of which no rank holds any: after a commit, or
+// for another attempt at the same step.
 func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
 	b.logShares(s, step)
 }
 
-// logShares writes to the log that the shares of a step are others than before, and why. The
-// lowest rank of each launcher does, so that it stands once in each log. The short step
-// at the end of a pass has other shares for no reason of its own, and is passed over.
+// logShares logs that the shares differ from the last logged ones, and the reason. The lowest
+// rank of each launcher logs, so that each log has one entry. The short step at the end of a pass
+// necessarily has other shares, and is skipped.
 func (b *balance) logShares(s *elastic.Session, step int64) {
 	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
 		b.short = true
@@ -167,14 +170,14 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 	if !isReporter(s) {
 		return
 	}
-	if old == nil {
+	if old == nil { // the log has an empty list, not null
 		old = []int{} // the log has an empty list, not null
 	}
 	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})
 }
 
-// reason says why shares of a full step are others than those told. What the policy says
-// compares with the step before; where that was a short one it does not fit.
+// reason returns why the shares of a full step differ from the logged ones. The policy's reason
+// compares with the previous step, so it does not apply after a short step.
 func (b *balance) reason() string {
 	switch {
 	case b.cause != "":
@@ -191,5 +194,5 @@ func (b *balance) reason() string {
 	return fmt.Sprintf("rank %d: %d to %d, as times were in the short step at the end of the pass", most, b.told[most], b.wanted[most])
 }
 
-// distance is how far two numbers are from each other.
+// distance returns |a-b|.
 func distance(a, b int) int { return max(a-b, b-a) }

@@ -9,39 +9,41 @@ import (
 	"sort"
 )
 
-// layout places the parameters one after the other, in declaration order, in one
-// flat vector, and cuts that into buckets.
+// layout places the parameters one after the other, in declaration order, in one flat vector, and
+// cuts that vector into buckets (as DDP does: Li et al., PyTorch Distributed, 2020).
 type layout struct {
-	params  []Param
-	offsets []int   // of each parameter in the flat vector, and the total
-	pieces  []piece // by their place
-	buckets []bucket
+	params  []Param  // in declaration order
+	offsets []int    // of each parameter in the flat vector, and the total length
+	pieces  []piece  // by position in the flat vector
+	buckets []bucket // in the order of the calls
 }
 
-// bucket is a part of the flat vector that is reduced in one call.
+// bucket is a range of the flat vector that is reduced in one call.
 type bucket struct {
-	number               int // from 0, in the order of the calls
-	lo, hi               int // in the flat vector
-	firstParam, endParam int // those that have elements in it
-	last                 bool
+	number               int  // in the order of the calls, from 0
+	lo, hi               int  // range in the flat vector
+	firstParam, endParam int  // range of the parameters that have elements in the bucket
+	last                 bool // the last bucket to be reduced
 }
 
 const (
-	// leastBucket is the elements to which buckets become smaller at the end of a backward
-	// pass: 32 KiB, which a network of 1 Gbit/s takes as long for as for a message's way.
+	// leastBucket is the size, in elements, to which buckets shrink towards the end of a backward
+	// pass: 32 KiB. At 1 Gbit/s that takes about as long as the latency of a message.
 	leastBucket = 8 << 10
-	// leastPart is which part of what is left a bucket has at least, so that the calls of a
-	// large model are not too many.
+	// leastPart bounds the number of calls for a large model: a bucket has at least the part
+	// 1/leastPart of the elements that are left.
 	leastPart = 16
 )
 
-// piece is a part of the flat vector, up to the next one, that is complete at once.
+// piece is a range of the flat vector that becomes complete at once. It ends where the next piece
+// begins.
 type piece struct {
-	lo   int
-	turn int // in the order in which pieces are complete
+	lo   int // position in the flat vector
+	turn int // position in the order of completion
 }
 
-// newLayout places the parameters, in buckets of limit elements.
+// newLayout places the parameters, in buckets of limit elements. Without Model.Order parameters
+// complete from the last to the first.
 func newLayout(params []Param, limit int) layout {
 	l := layout{params: params, offsets: []int{0}}
 	for i, p := range params {
@@ -52,7 +54,7 @@ func newLayout(params []Param, limit int) layout {
 	return l
 }
 
-// completeIn sets the order in which a model says that its gradients are complete, for the
+// completeIn sets the order in which the model completes its gradients (Model.Order), for the
 // buckets of the next divide.
 func (l *layout) completeIn(order []Piece) error {
 	var pieces []piece
@@ -77,16 +79,16 @@ func (l *layout) completeIn(order []Piece) error {
 	return nil
 }
 
-// pieceAt returns the piece that has an element of the flat vector.
+// pieceAt returns the piece that contains an element of the flat vector.
 func (l *layout) pieceAt(at int) int {
 	return sort.Search(len(l.pieces), func(k int) bool { return l.pieces[k].lo > at }) - 1
 }
 
-// divide cuts the vector into buckets, from its end, as that is the order in which most
-// backward passes finish it. They have limit elements, and more if many are left. The last
-// one is complete when there is nothing left to compute, and all wait for it: so that it is
-// small, a bucket has at most half of what is left, down to least. All peers must come to the
-// same buckets.
+// divide cuts the flat vector into buckets, from its end, which most backward passes complete
+// first. Buckets have limit elements, more if many elements are left. The last bucket becomes
+// complete when nothing is left to compute, so its reduction hides behind nothing. To keep it
+// small, a bucket has at most half of the remaining elements, but not fewer than least. The
+// result depends on arguments and layout only: all peers must make the same buckets.
 func (l *layout) divide(limit, least int) {
 	l.buckets = nil
 	for hi := l.size(); hi > 0; {
@@ -101,9 +103,10 @@ func (l *layout) divide(limit, least int) {
 	}
 }
 
-// begin returns where a bucket begins that ends at hi and may begin at lo: where a parameter
-// begins, or else a piece, if that leaves it some elements. Who waits for a parameter need not
-// wait for the one after it, too, and a bucket not for the rest of a piece.
+// begin returns the start of a bucket that ends at hi and may begin at lo or later: preferably at
+// the start of a parameter, else at the start of a piece, provided that the bucket keeps at least
+// some elements. So a wait for one parameter does not include the next one, and a bucket does not
+// wait for the rest of a piece.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {
@@ -116,8 +119,9 @@ func (l *layout) begin(lo, hi, some int) int {
 	return lo
 }
 
-// before returns where a bucket that ends at hi may begin at least: so far pieces are complete
-// one right after the other, and what comes out of turn does not wait for others.
+// before returns the lowest start of a bucket that ends at hi. From there to hi, pieces complete
+// one right after the other. Pieces out of order get buckets of their own, which then do not wait
+// for other pieces.
 func (l *layout) before(hi int) int {
 	k := l.pieceAt(hi - 1)
 	for k > 0 && l.pieces[k-1].turn == l.pieces[k].turn+1 {
@@ -126,7 +130,7 @@ func (l *layout) before(hi int) int {
 	return l.pieces[k].lo
 }
 
-// completes returns the turn of the piece of a bucket that is complete last.
+// completes returns the turn of the piece that completes the bucket.
 func (l *layout) completes(b bucket) int {
 	last := 0
 	for _, p := range l.pieces[l.pieceAt(b.lo) : l.pieceAt(b.hi-1)+1] {
@@ -135,32 +139,33 @@ func (l *layout) completes(b bucket) int {
 	return last
 }
 
-// paramAt returns the parameter that has an element of the flat vector.
+// paramAt returns the parameter that contains an element of the flat vector.
 func (l layout) paramAt(at int) int { return sort.SearchInts(l.offsets, at+1) - 1 }
 
-// priority is how urgent the sums of a bucket are. The next step needs the first parameters
-// first, so their buckets overtake those of others. Each parameter it needs from its end on, so
-// its buckets go one after the other: those that share the link are all complete at the end.
+// priority returns the urgency of a bucket's sums. The next step reads the first parameters
+// first, so their buckets overtake others (priority scheduling, as in ByteScheduler: Peng et al.,
+// 2019). Each parameter is read from its end on, so its buckets run one after the other: buckets
+// that share the link would all complete at the end.
 func (l layout) priority(b bucket) int32 {
 	n := len(l.buckets)
 	return int32((len(l.params)-b.firstParam)*n - b.number)
 }
 
-// part returns which elements of the flat vector a bucket and a parameter share.
+// part returns the range of the flat vector that bucket b and parameter param have in common.
 func (l layout) part(b bucket, param int) (lo, hi int) {
 	return max(b.lo, l.offsets[param]), min(b.hi, l.offsets[param+1])
 }
 
-// size is the length of a flat vector.
+// size returns the length of a flat vector.
 func (l layout) size() int { return l.offsets[len(l.params)] }
 
-// vector returns a zeroed vector without gaps.
+// vector returns a zeroed vector without gaps between parameters.
 func (l layout) vector() vector {
 	flat := make([]float32, l.size())
 	return vector{flat, cut(l, flat)}
 }
 
-// cut returns the parts of a flat vector, one per parameter.
+// cut returns the subslices of a flat vector, one per parameter.
 func cut[T any](l layout, flat []T) [][]T {
 	views := make([][]T, len(l.params))
 	for i := range views {
@@ -169,23 +174,24 @@ func cut[T any](l layout, flat []T) [][]T {
 	return views
 }
 
-// pending is a reduction under way: a *collective.Handle.
+// pending is a reduction under way, for example a *collective.Handle.
 type pending interface {
 	Wait(ctx context.Context) error
 }
 
-// reduction is the reduction of one step's buckets. Buckets are started in order
-// and no other way, so that all ranks make the same calls in the same order,
-// whatever the order in which their models finish parameters.
+// reduction is the reduction of one step's buckets. Buckets are started strictly in the layout's
+// order, so that all ranks make the same calls in the same order, in whatever order their models
+// complete gradients.
 type reduction struct {
 	layout  layout
-	start   func(bucket) pending
-	yield   func() // lets the calls go on
-	from    []int  // by parameter: from there on its gradient is complete
-	started []pending
-	err     error // the model's mistake
+	start   func(bucket) pending // lets calls under way make progress
+	yield   func()               // by parameter: the gradient is complete from this element on
+	from    []int                // by parameter: from there on its gradient is complete
+	started []pending            // by bucket
+	err     error                // the model's mistake
 }
 
+// newReduction returns a reduction of which no gradient is complete; start starts a bucket.
 func newReduction(l layout, start func(bucket) pending) *reduction {
 	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params))}
 	for i, p := range l.params {
@@ -194,11 +200,13 @@ func newReduction(l layout, start func(bucket) pending) *reduction {
 	return r
 }
 
-// ready takes note that the gradient of parameter i is complete from an element on, and
-// starts every bucket whose turn has come. It is the model's callback. A call that was
-// started has sent nothing yet: where the model computes on the only processor, that would
-// wait until the scheduler interrupts it, 10 to 20 ms later. So the calls go first, until
-// they wait for the network; what has come for others is looked at, too.
+// ready records that the gradient of parameter i is complete from an element on, and starts every
+// bucket whose turn has come. It is the model's callback.
+//
+// A call that was just started has sent nothing yet. Where the model computes on the only
+// processor, the first send would wait until the scheduler preempts the model, 10 to 20 ms later.
+// So ready yields to the calls until they block on the network; messages that have arrived for
+// other calls are handled, too.
 func (r *reduction) ready(i, from int) {
 	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
 		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order", i, from))
@@ -224,7 +232,7 @@ func (r *reduction) complete(b bucket) bool {
 	return true
 }
 
-// startAll starts every bucket that is left, when nothing is left to compute.
+// startAll starts the remaining buckets, when nothing is left to compute.
 func (r *reduction) startAll() {
 	for i, from := range r.from {
 		if from > 0 {
@@ -233,8 +241,8 @@ func (r *reduction) startAll() {
 	}
 }
 
-// waitFor waits for the sums of the elements [from, end) of parameter i, all of which was
-// started.
+// waitFor waits for the sums of the elements [from, end) of parameter i. Their buckets must have
+// been started.
 func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 	first := r.layout.offsets[i]
 	for k, b := range r.layout.buckets {
@@ -248,16 +256,15 @@ func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
 	return nil
 }
 
-// has reports whether the sums of the elements [from, end) of parameter i are there.
+// has reports whether the sums of the elements [from, end) of parameter i have arrived.
 func (r *reduction) has(i, from, end int) bool {
 	now, cancel := context.WithCancel(context.Background())
-	cancel() // who waits with it does not wait
+	cancel() // a wait with this context only polls
 	return r.waitFor(now, i, from, end) == nil
 }
 
-// wait waits for all that was started and returns the first error. It leaves no
-// call behind that still uses the buffers: the end of ctx ends the calls, not
-// the waiting.
+// wait waits for all started calls and returns the first error. No call that uses the buffers is
+// left under way: the end of ctx ends the calls, but not this wait.
 func (r *reduction) wait(ctx context.Context) error {
 	var first error
 	for k, p := range r.started {

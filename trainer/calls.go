@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// callsOf cuts the microbatches that a peer is to compute into as few calls of the model as
-// can be, of at most so many each. The last one, which hides most, is as long as can be, and
-// the first one if there are others between them.
+// callsOf divides the microbatches that a peer computes into the fewest calls of the model, of at
+// most most microbatches each. The last call hides the most communication, so it is as long as
+// possible; so is the first call if there are others between them.
 func callsOf(micros []int, most int) (calls [][]int) {
 	for len(micros) > 0 {
 		n := min(most, len(micros))
@@ -20,7 +20,8 @@ func callsOf(micros []int, most int) (calls [][]int) {
 	return calls
 }
 
-// mostOf returns how many microbatches of such a size a call of the model may have.
+// mostOf returns the number of microbatches of the given samples that one call of the model may
+// have.
 func mostOf(m Model, samples int, exactly bool) int {
 	if m.Whole {
 		return math.MaxInt
@@ -31,27 +32,28 @@ func mostOf(m Model, samples int, exactly bool) int {
 	return max(1, m.MaxSamples/samples)
 }
 
-// call is one call of the model, and what goes through its Batch. It is one of the open step,
-// or begins the step after that: then coming and opening are the two gates at which it waits.
+// call is one call of the model and the implementation of its Batch. Either it computes a part of
+// the open step, or it begins the step after the open one. In the second case coming and opening
+// are the two gates at which it waits.
 type call struct {
-	step    int64
+	step    int64 // to which the samples belong
 	micros  []int
-	samples [][]int // of each microbatch
-	groups  [][]int // of samples
+	samples [][]int // by microbatch
+	groups  [][]int // samples of each group
 
-	sink   sink
-	losses []float64 // of each group
-	asked  []int     // by parameter: as many elements were not waited for
+	sink   sink      // receives the gradients
+	losses []float64 // by group
+	asked  []int     // by parameter: length of the prefix that the model has not waited for
 	wrong  error     // the model's mistake
 
-	coming  func(i, from int) error // waits for parameter i; nil if all may be read
-	opening func()                  // finds a sink, before the first gradient; nil if there is one
-	broken  func() error            // why there will be no sink, while there is none
-	useless error                   // why the result is of no use
-	begun   time.Time               // of what counts as computing the open step
+	coming  func(i, from int) error // waits for parameter i; nil if all parameters may be read
+	opening func()                  // provides the sink, before the first gradient; nil once there is one
+	broken  func() error            // returns why there will be no sink, while there is none
+	useless error                   // why the result does not count
+	begun   time.Time               // start of the time that counts as computing the open step
 }
 
-// newCall is for microbatches of a step, whose gradients sums takes.
+// newCall returns a call for microbatches of a step; sums determines the groups.
 func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 	l := &call{step: p.step, micros: micros, samples: p.samplesOf(micros)}
 	l.groups = sums.groups(l.samples)
@@ -62,7 +64,7 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 	return l
 }
 
-// run calls the model.
+// run calls the model and then ends the sink.
 func (l *call) run(m Model) error {
 	l.begun = time.Now()
 	loss, err := m.Gradient(NewBatch(l.groups, Gate{Step: l.step, Wait: l.wait, Grad: l.grad, Done: l.done, Loss: l.addLoss,
@@ -81,7 +83,7 @@ func (l *call) run(m Model) error {
 	return l.sink.end()
 }
 
-// wait is that of a Batch.
+// wait implements Batch.Wait.
 func (l *call) wait(i, from int) {
 	switch {
 	case i < 0 || i >= len(l.asked) || from < 0:
@@ -97,7 +99,7 @@ func (l *call) wait(i, from int) {
 	}
 }
 
-// err is that of a Batch. Once the call is of no use it stays so.
+// err implements Batch.Err. A result that does not count never counts again.
 func (l *call) err() error {
 	if l.useless == nil && l.opening != nil {
 		l.useless = l.broken()
@@ -105,7 +107,7 @@ func (l *call) err() error {
 	return l.useless
 }
 
-// unread says which parameter the model has not waited for.
+// unread returns an error for the first parameter that the model has not waited for.
 func (l *call) unread(params []Param) error {
 	for i, left := range l.asked {
 		if left > 0 {
@@ -115,7 +117,7 @@ func (l *call) unread(params []Param) error {
 	return nil
 }
 
-// open finds the sink, once.
+// open provides the sink, once.
 func (l *call) open() {
 	if find := l.opening; find != nil {
 		l.coming, l.opening = nil, nil
@@ -123,14 +125,17 @@ func (l *call) open() {
 	}
 }
 
+// grad implements Batch.Grad.
 func (l *call) grad(i int) []float32 {
 	l.open()
 	return l.sink.grad[i]
 }
 
+// done implements Batch.Done.
 func (l *call) done(group, i, from int) {
 	l.open()
 	l.sink.done(group, i, from)
 }
 
+// addLoss implements Batch.Loss.
 func (l *call) addLoss(group int, sum float64) { l.losses[group] += sum }

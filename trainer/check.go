@@ -10,21 +10,23 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// CheckModel calls a model as a run does, on some of its samples, of which it needs two, and
-// says what it does wrong. It is for the tests of a model; a run does not notice all of that:
+// CheckModel calls a model as a run does, on at least two samples, and returns an error that
+// describes the model's first mistake. It is meant for tests of a model; a run notices only some
+// of these rules:
 //
-//   - the same samples have the same gradient and loss, to the bit, at other addresses and after
-//     other samples;
-//   - gradients are added to those that are there, and do not change once they are done;
-//   - parameters stay as they are, and those that were not waited for are not read: they are
-//     filled with NaN meanwhile (Model.Waits);
-//   - groups have the bits that each has alone (Model.Grouped), and several microbatches in a
-//     call the sum (Model.MaxSamples);
-//   - gradients are done in the order that Model.Order tells;
-//   - a call that is of no use ends without harm.
+//   - The same samples have bit-identical gradients and losses, also at other addresses and after
+//     other samples.
+//   - Gradients are added to the present values of the memory, and do not change once they are done.
+//   - Parameters are not modified, and not read before they have been waited for (Model.Waits): they
+//     are filled with NaN until then.
+//   - Each group has the same bits as alone (Model.Grouped), and several microbatches in a call have
+//     the sum of their gradients (Model.MaxSamples).
+//   - Gradients are done in the order of Model.Order.
+//   - A call whose result does not count ends without harm.
 //
-// Gradients need not be right: compare them with difference quotients. Parameters are the same
-// afterwards. It takes about ten calls of Gradient, and memory for four gradients.
+// CheckModel does not verify that gradients are right: compare them with difference quotients. It
+// restores the parameters. It makes about ten calls of Gradient and takes memory for four
+// gradients.
 func CheckModel(m Model, samples []int) error {
 	if len(samples) < 2 {
 		return errors.New("trainer: check model: give it two samples or more")
@@ -39,7 +41,7 @@ func CheckModel(m Model, samples []int) error {
 	for _, check := range []func() error{c.bits, c.adds, c.waits, c.groups, c.together, c.order, c.leaves} {
 		err := check()
 		if changed := c.restore(); changed != nil {
-			err = changed // which explains the other
+			err = changed // the likely cause of the other error
 		}
 		if err != nil {
 			return fmt.Errorf("trainer: check model: %w", err)
@@ -52,18 +54,18 @@ func CheckModel(m Model, samples []int) error {
 type checker struct {
 	model         Model
 	sizes         []int
-	params        [][]float32 // as they are to be
+	params        [][]float32 // original values
 	first, second []int       // samples
-	want          computation // of the first
+	want          computation // of the samples in first
 }
 
-// computation is what a call of Gradient has come to.
+// computation is the result of a call of Gradient.
 type computation struct {
 	grad [][]float32
 	loss float64
 }
 
-// compute calls the model for some samples, with gradients that begin with a value.
+// compute calls the model on some samples, with gradients that begin at a value.
 func (c *checker) compute(samples []int, begin float32) (computation, error) {
 	var o computation
 	var err error
@@ -78,7 +80,7 @@ func (c *checker) compute(samples []int, begin float32) (computation, error) {
 	return o, nil
 }
 
-// restore makes the parameters what they were, and says which the model has changed.
+// restore restores the parameters, and returns an error for those that the model has modified.
 func (c *checker) restore() error {
 	var changed error
 	for i, p := range c.model.Params {
@@ -90,8 +92,8 @@ func (c *checker) restore() error {
 	return changed
 }
 
-// bits wants one outcome of the same samples, wherever gradients are, and whatever was
-// computed before.
+// bits checks that the same samples have the same result, wherever the gradients are and whatever
+// was computed before.
 func (c *checker) bits() error {
 	var err error
 	if c.want, err = c.compute(c.first, 0); err != nil {
@@ -117,7 +119,7 @@ func (c *checker) bits() error {
 	return nil
 }
 
-// equal wants two outcomes to have the same bits.
+// equal checks that two results have the same bits.
 func (c *checker) equal(got, want computation, about string) error {
 	if math.Float64bits(got.loss) != math.Float64bits(want.loss) {
 		return fmt.Errorf("%s: loss %v, want %v as in another call", about, got.loss, want.loss)
@@ -130,7 +132,7 @@ func (c *checker) equal(got, want computation, about string) error {
 	return nil
 }
 
-// adds wants gradients to be added, and not to change after they are done.
+// adds checks that gradients are added, and do not change once they are done.
 func (c *checker) adds() error {
 	const begin = 1
 	_, grad := exact.Views(c.sizes)
@@ -165,7 +167,7 @@ func (c *checker) adds() error {
 	return nil
 }
 
-// waits wants parameters to be read when they have been waited for.
+// waits checks that parameters are read only after they have been waited for.
 func (c *checker) waits() error {
 	if !c.model.Waits {
 		return nil
@@ -173,7 +175,8 @@ func (c *checker) waits() error {
 	for _, p := range c.model.Params {
 		fill(p.Data, float32(math.NaN()))
 	}
-	// Where the model returns without having waited for all, what is left is no change by it.
+	// If the model returns without waiting for all parameters, the remaining NaNs are not its
+	// modification.
 	defer func() { _ = c.restore() }()
 	var got computation
 	_, got.grad = exact.Views(c.sizes)
@@ -182,7 +185,8 @@ func (c *checker) waits() error {
 		copy(c.model.Params[i].Data[from:], c.params[i][from:])
 		return nil
 	}
-	// What is not waited for may be read after the first gradient, when the step is finished.
+	// Parameters that were not waited for may be read after the first gradient, when the step
+	// before is finished.
 	l.opening = func() {
 		for i, p := range c.model.Params {
 			copy(p.Data, c.params[i])
@@ -200,7 +204,7 @@ func (c *checker) waits() error {
 	return nil
 }
 
-// groups wants each of two to have the bits that it has alone.
+// groups checks that each of two groups has the same bits as alone.
 func (c *checker) groups() error {
 	if !c.model.Grouped {
 		return nil
@@ -242,7 +246,7 @@ func (c *checker) groups() error {
 	return nil
 }
 
-// together wants several samples in a call to have the sum of their gradients.
+// together checks that several samples in a call have the sum of their gradients.
 func (c *checker) together() error {
 	other, err := c.compute(c.second, 0)
 	if err != nil {
@@ -265,12 +269,12 @@ func (c *checker) together() error {
 	return nil
 }
 
-// order wants gradients to be done in the order that the model tells.
+// order checks that gradients are done in the order of Model.Order.
 func (c *checker) order() error {
 	if c.model.Order == nil {
 		return nil
 	}
-	for _, overlapped := range []bool{true, false} { // it stays in the simpler one
+	for _, overlapped := range []bool{true, false} { // the model stays in the simpler order
 		order := c.model.Order(overlapped)
 		l := newLayout(c.model.Params, 1)
 		if err := l.completeIn(order); err != nil {
@@ -293,7 +297,7 @@ func (c *checker) order() error {
 	return nil
 }
 
-// leaves wants a call that is of no use to end, and the next one to be right.
+// leaves checks that a call whose result does not count ends, and that the next call is right.
 func (c *checker) leaves() error {
 	useless := errors.New("of no use")
 	_, grad := exact.Views(c.sizes)
@@ -314,7 +318,7 @@ func (c *checker) leaves() error {
 // sameBits reports whether two vectors have the same bits.
 func sameBits(a, b []float32) bool { return slices.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// near reports whether two sums are the same but for rounding.
+// near reports whether two sums are equal up to rounding.
 func near(a, b float32) bool {
 	return math.Abs(float64(a)-float64(b)) <= 1e-3*(1+math.Abs(float64(b)))
 }

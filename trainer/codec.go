@@ -12,14 +12,14 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// A state and an update have one form, numbers little-endian:
+// States and updates have the same format, with little-endian numbers:
 //
-//	8 bytes   magic, which of the two it is and in which version
-//	uint32    length of the header
+//	8 bytes   magic: state or update, and the version
+//	uint32    length of the header in bytes
 //	          the header as JSON
-//	          vectors of float32: of a state the parameters, then the optimizer's
-//	          memory, slot by slot for each parameter; of an update the mean gradient
-//	          that the optimizer was given
+//	          vectors of float32. A state has the parameters, then the optimizer
+//	          state, slot by slot for each parameter; an update has the mean
+//	          gradient that the optimizer was given
 //
 // Nothing follows.
 const (
@@ -27,19 +27,19 @@ const (
 	updateMagic = "elupdat1"
 )
 
-// maxHeader bounds a header, in bytes; a thousand members have less.
+// maxHeader bounds the length of a header, in bytes. The header of a thousand members is shorter.
 const maxHeader = 16 << 20
 
-// header is what a state or an update has besides vectors.
+// header is the part of a state or an update before the vectors.
 type header struct {
 	Outcome   outcome
-	Exponents []int8 `json:",omitempty"` // scale of the next step; exact mode only
-	Digest    uint64 `json:",omitempty"` // of the parameters; of a state only
+	Exponents []int8 `json:",omitempty"` // of the scale of the next step; exact mode only
+	Digest    uint64 `json:",omitempty"` // of the parameters; only in a state
 	Sizes     []int  // elements of each parameter
-	Slots     int    // vectors that the optimizer keeps for each
+	Slots     int    // optimizer vectors for each parameter
 }
 
-// fits says what of a header is other than in one that a state of this job has.
+// fits checks that the vectors of a header match those of this job, given by want.
 func (h header) fits(want header) error {
 	switch {
 	case !slices.Equal(h.Sizes, want.Sizes):
@@ -52,7 +52,7 @@ func (h header) fits(want header) error {
 	return nil
 }
 
-// encode writes a state or an update.
+// encode writes a state or an update to w.
 func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -70,7 +70,8 @@ func encode(w io.Writer, magic string, h header, vectors [][]float32) error {
 	return nil
 }
 
-// decodeHeader reads up to the vectors. It takes no more memory than bytes come.
+// decodeHeader reads everything before the vectors. It allocates no more memory than bytes have
+// arrived, whatever length the input claims.
 func decodeHeader(r io.Reader, magic string) (header, error) {
 	head := make([]byte, len(magic)+4)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -94,7 +95,7 @@ func decodeHeader(r io.Reader, magic string) (header, error) {
 	return h, nil
 }
 
-// decodeVectors fills the vectors, and wants the end after them.
+// decodeVectors fills the vectors from r, and checks that r ends after them.
 func decodeVectors(r io.Reader, vectors [][]float32) error {
 	for i, v := range vectors {
 		if _, err := io.ReadFull(r, kernel.Bytes(v)); err != nil {
@@ -110,7 +111,7 @@ func decodeVectors(r io.Reader, vectors [][]float32) error {
 	return nil
 }
 
-// whole tells an end that comes too early from one that is due.
+// whole turns an io.EOF in the middle of the data into io.ErrUnexpectedEOF.
 func whole(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

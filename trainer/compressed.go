@@ -9,44 +9,48 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// compressedAccumulator is plain, but that sums travel in a coding that loses something. What the
-// codes of this peer lacked is added to its gradients of the next step (error feedback).
+// compressedAccumulator is a floatAccumulator whose sums travel in a lossy coding. The coding
+// error of this peer is added to its gradients of the next step (error feedback: Seide et al.,
+// 1-bit stochastic gradient descent, 2014).
 type compressedAccumulator struct {
 	*floatAccumulator
 	coding collective.Coding
-	open   func() stepPlan // the open step
+	open   func() stepPlan // returns the plan of the open step
 
-	// lacked is what was lost up to the last committed step, as part of a sum over of
-	// samples. A reduction reads it and writes next, so that a step can be reduced again.
+	// lacked is the accumulated coding error up to the last committed step, as a part of a sum
+	// over of samples. A reduction reads lacked and writes next, so that a failed step can be
+	// reduced again.
 	lacked, next vector
-	of           int64
-	staged       bool // next has something of the open step
-	sent, raw    int64
+	of           int64 // samples of the step that lacked belongs to; 0 for no error
+	staged       bool  // next holds the coding error of the open step
+	sent, raw    int64 // bytes of the last try: as sent, and as a ring would send float32
 }
 
-// newCompressedAccumulator takes the memory of a contribution: of plain, and two vectors besides.
+// newCompressedAccumulator allocates the memory of a contribution: a floatAccumulator's, and two
+// vectors.
 func newCompressedAccumulator(l layout, coding collective.Coding, open func() stepPlan) (*compressedAccumulator, *gradients) {
 	p, bufs := newFloatAccumulator(l)
 	return &compressedAccumulator{floatAccumulator: p, coding: coding, open: open, lacked: l.vector(), next: l.vector()}, bufs
 }
 
-// samples of the open step, over all peers.
+// samples returns the samples of the open step, over all peers.
 func (c *compressedAccumulator) samples() int64 {
 	p := c.open()
 	return int64(p.end - p.first)
 }
 
+// clear empties the contribution and drops the open step's coding error.
 func (c *compressedAccumulator) clear(scale exact.Scale) {
 	c.floatAccumulator.clear(scale)
 	c.staged = false
 }
 
-// reduce adds what was lacking to the bucket, in next, where the call leaves what is
-// lacking now.
+// reduce adds the accumulated coding error to the bucket, in next, where the call leaves the new
+// coding error.
 func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b bucket) pending {
 	comm := on.long()
 	c.scan(b)
-	if b.number == 0 { // the first of a try
+	if b.number == 0 { // the first bucket of a try
 		c.sent, c.raw = 0, 0
 	}
 	coding := compress.At(c.coding, c.open().step)
@@ -60,8 +64,8 @@ func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b buc
 	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, coding)
 }
 
-// factor makes what lacked of the sum of another step, with more or fewer samples, as
-// much a part of the mean of this one.
+// factor scales the coding error of a step with more or fewer samples, so that it has the same
+// weight in the mean of the open step.
 func (c *compressedAccumulator) factor() float32 {
 	if c.of == 0 {
 		return 0
@@ -69,9 +73,9 @@ func (c *compressedAccumulator) factor() float32 {
 	return float32(float64(c.samples()) / float64(c.of))
 }
 
-// commit takes note that the open step is committed, before it is cleared. What lacks has
-// changed only if this peer's contribution is in it: then its last reduction was complete,
-// as the commit record comes after it.
+// commit records that the open step is committed; it is called before the step is cleared. The
+// coding error is replaced only if this peer's contribution has counted. In that case its last
+// reduction was complete, because the commit record follows the reduction.
 func (c *compressedAccumulator) commit(counted bool) {
 	if c == nil || !counted || !c.staged {
 		return
@@ -80,8 +84,8 @@ func (c *compressedAccumulator) commit(counted bool) {
 	c.of = c.samples()
 }
 
-// forget gives up what lacks, also of the open step, and returns the norm of what lacked up to the
-// last one, as part of a mean gradient.
+// forget discards the coding error, also of the open step. It returns the norm of the error up to
+// the last committed step, in units of a mean gradient.
 func (c *compressedAccumulator) forget() float64 {
 	if c == nil {
 		return 0
@@ -96,8 +100,8 @@ func (c *compressedAccumulator) forget() float64 {
 	return norm
 }
 
-// traffic returns the bytes of gradients that this peer has sent in the last try, and
-// those that it would have sent without compression.
+// traffic returns the bytes of gradients that this peer sent in the last try, and the bytes that
+// it would have sent without compression.
 func (c *compressedAccumulator) traffic() (sent, raw int64) {
 	if c == nil {
 		return 0, 0
@@ -105,11 +109,12 @@ func (c *compressedAccumulator) traffic() (sent, raw int64) {
 	return c.sent, c.raw
 }
 
-// sparse reports whether sums have only few elements of the gradients, so that their norm
-// tells nothing of a single step.
+// sparse reports whether the coding sends only few elements of the gradients, so that the norm of
+// a sum says nothing about a single step.
 func (c *compressedAccumulator) sparse() bool { return c != nil && c.coding.Sparse() }
 
-// bytes is the length of all gradients as they are sent, the first steps apart.
+// bytes returns the encoded length of all gradients, apart from the first steps, whose coding
+// differs.
 func (c *compressedAccumulator) bytes(l layout) int {
 	if c == nil {
 		return 4 * l.size()

@@ -10,27 +10,30 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// contribution is what this peer has computed for one attempt at one step: the gradient
-// sums of whole microbatches, and which they are. Reductions read it and never write to
-// it, so that a step which failed with its session can be reduced again. It cannot be
-// taken apart: it is kept as a whole or thrown away as a whole.
+// contribution is this peer's result for one attempt at one step: gradient sums over whole
+// microbatches, and the set of these microbatches.
+//
+// Invariants: a microbatch is in the sums as a whole or not at all. Reductions read the sums and
+// never write to them, so that a step that failed with its session can be reduced again. Single
+// microbatches cannot be removed: a contribution is kept or dropped as a whole.
 type contribution struct {
-	step    int64
-	attempt int64
+	step    int64       // number of the step
+	attempt int64       // at the step, from 0; exact mode only
 	scale   exact.Scale // of the attempt; exact mode only
 	owner   elastic.ID  // identity of this peer under which it was computed
 	sums    accumulator // the gradients
 
-	held       ledger.Set // microbatches in sums
-	computed   ledger.Set // those computed for this attempt at all
-	samples    int        // in sums
-	loss       lossSum    // in sums
-	lossFault  bool       // a loss was not finite
-	compute    time.Duration
-	recomputed int // microbatches that were computed a second time
+	held       ledger.Set    // microbatches in sums
+	computed   ledger.Set    // microbatches that were ever computed for this attempt
+	samples    int           // number of samples in sums
+	loss       lossSum       // of the samples in sums
+	lossFault  bool          // a loss was not finite
+	compute    time.Duration // time in the model
+	recomputed int           // microbatches that were computed a second time
 }
 
-// reset empties the contribution for an attempt at a step of so many microbatches.
+// reset empties the contribution, for an attempt at a step of the given number of microbatches.
+// The record of computed microbatches survives if the attempt is the same.
 func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatches int) {
 	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums,
 		held: ledger.NewSet(microbatches), computed: ledger.NewSet(microbatches)}
@@ -41,15 +44,15 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 	c.sums.clear(scale)
 }
 
-// add computes microbatches of the step together and adds them. After an error the
-// contribution is spoiled; otherwise they are in it as a whole.
+// add computes microbatches of the step in one call and adds them. After an error the
+// contribution is invalid; otherwise all of the microbatches are in it.
 func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
 	l := newCall(m, p, micros, c.sums)
 	l.sink = c.sums.collect(len(l.groups), ready)
 	return c.take(l, l.run(m))
 }
 
-// take adds what a call has computed, which ended with err.
+// take records the result of a call that ended with err.
 func (c *contribution) take(l *call, err error) error {
 	c.compute += time.Since(l.begun)
 	if err != nil {
@@ -73,15 +76,15 @@ func (c *contribution) take(l *call, err error) error {
 	return nil
 }
 
-// forget takes none of the microbatches for computed, so that to compute them again counts as the
-// first time.
+// forget drops the record of computed microbatches, so that computing them again does not count
+// as recomputed.
 func (c *contribution) forget() { c.computed = nil }
 
-// ignore is for gradients to which more will be added.
+// ignore is the ready callback for gradients to which later calls add.
 func ignore(i, from int) {}
 
-// fault says what is wrong with the contribution. It is complete when all of it has
-// been handed to reductions.
+// fault returns the first error in the contribution. It is complete once every bucket has been
+// passed to a reduction.
 func (c *contribution) fault() fault {
 	if c.lossFault {
 		return faultLoss
@@ -89,14 +92,14 @@ func (c *contribution) fault() fault {
 	return c.sums.fault()
 }
 
-// calls returns what is missing of a share, cut into calls of the model.
+// calls returns the missing microbatches of a share, divided into calls of the model.
 func (c *contribution) calls(share ledger.Set, most int) [][]int {
 	return callsOf(share.Without(c.held), most)
 }
 
-// complete adds what the calls compute, in order, and starts the reduction of each bucket
-// as soon as the last of them is done with it, or has returned. Between two calls it looks whether it should
-// go on; what has been finished stays.
+// complete makes the calls in order and adds their results. During the last call it starts the
+// reduction of each bucket as soon as the bucket is complete. It checks for the end of ctx or of
+// the session between two calls; finished calls stay in the contribution.
 func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, broken func() error) error {
 	for i, micros := range calls {
 		if ctx.Err() != nil {

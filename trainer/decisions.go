@@ -11,55 +11,57 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// decisions are the points of a run, at which programs decide. What a program sees and decides
-// at one is agreed on as a step is:
+// decisions are the points of a run, at which the programs of all peers decide together. A
+// decision is agreed on in the same way as a step:
 //
-//  1. All tell what they have of the point after the committed step: sums, and whether it is
-//     concluded. Whoever has less takes that of the others: a sum that one rank has is the sum.
-//  2. Each program decides, unless it has done so for that step.
-//  3. All tell their decisions. That of the rank that has seen most points counts, as newcomers
-//     know nothing of those before. Whoever hears all concludes the point.
+//  1. All ranks gather what they have of the point after the committed step: its sums, and whether
+//     it is concluded. A rank adopts sums that it lacks: a sum that one rank has is the sum.
+//  2. Each program decides, unless it has already decided for that step.
+//  3. All ranks gather the decisions. The decision of the rank that has seen most points counts,
+//     because newcomers do not know the points before. A rank that has all decisions concludes the
+//     point.
 //
-// A session may end anywhere. Who has concluded a point shows that all had decided.
+// A session may end anywhere in between. A concluded point at one rank proves that all ranks had
+// decided.
 type decisions struct {
-	group  *elastic.Group
-	params [][]float32       // the model's memory
-	of     int64             // steps of the whole job
-	every  int64             // between points; 0 for none
+	group  *elastic.Group    // model's memory
+	params [][]float32       // steps of the whole job
+	of     int64             // steps between two points; 0 for no points
+	every  int64             // shows a point to the program; false if the program leaves its loop
 	show   func(*Point) bool // shows a point to the program, which returns whether it goes on
 
-	point   point
-	epoch   uint64      // in which all have told what they have of it
-	seen    int64       // points that the program has decided at
-	kept    int64       // step of the model that was kept; 0 for none
-	copied  [][]float32 // which is this
+	point   point       // the current one
+	epoch   uint64      // in which all ranks have gathered the point
+	seen    int64       // number of points that this program has decided at
+	kept    int64       // step of the kept model; 0 for none
+	copied  [][]float32 // parameters of the kept model
 	stopped bool        // the job ends after the committed step
 	left    bool        // the program has left its loop
 }
 
-// point is what a rank has of the point after a step.
+// point is a rank's knowledge of the point after a step.
 type point struct {
 	step      int64
-	sums      []Score // in the order of the calls
-	decided   bool    // the program has decided
-	stop      bool    // what it has decided, or all, if that is concluded
-	keep      bool
-	concluded bool
+	sums      []Score // results of Point.Sum, in the order of the calls
+	decided   bool    // this rank's program has decided
+	stop      bool    // the program's decision, or the common one if concluded
+	keep      bool    // as stop
+	concluded bool    // all ranks have decided
 }
 
-// maxSums is how many sums a point may have.
+// maxSums is the number of sums that a point may have.
 const maxSums = 4
 
-// pointReport is what a rank tells of a point.
+// pointReport is what a rank publishes about a point.
 type pointReport struct {
 	point
 	seen, kept int64
 }
 
-// pointReportWords is the number of words of a view on the wire.
+// pointReportWords is the length of an encoded report, in words.
 const pointReportWords = 4 + 3*maxSums
 
-// words encodes the view.
+// words encodes the report.
 func (v pointReport) words() []int64 {
 	w := make([]int64, pointReportWords)
 	for i, flag := range []bool{v.decided, v.stop, v.keep, v.concluded} {
@@ -74,7 +76,7 @@ func (v pointReport) words() []int64 {
 	return w
 }
 
-// pointReportOf decodes what words wrote, of a point after a step.
+// pointReportOf decodes the report of a point after a step.
 func pointReportOf(w []int64, step int64) pointReport {
 	flag := func(i int) bool { return w[0]>>i&1 != 0 }
 	v := pointReport{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
@@ -84,17 +86,18 @@ func pointReportOf(w []int64, step int64) pointReport {
 	return v
 }
 
-// putScore writes a score as three words, and getScore reads it.
+// putScore encodes a score in three words.
 func putScore(w []int64, s Score) {
 	w[0], w[1], w[2] = int64(s.Samples), int64(s.Correct), int64(math.Float64bits(s.Loss))
 }
 
+// getScore decodes the words of putScore.
 func getScore(w []int64) Score {
 	return Score{int(w[0]), int(w[1]), math.Float64frombits(uint64(w[2]))}
 }
 
-// merge returns what a rank has of a point when all have told what they have. Ranks are not
-// told apart, so all come to the same, but for what their programs have decided.
+// merge returns a rank's knowledge of a point after a gather. It treats all ranks alike, so all
+// ranks get the same result, except for the decisions of their own programs.
 func (p point) merge(all []pointReport) point {
 	for _, v := range all {
 		if len(v.sums) > len(p.sums) {
@@ -107,13 +110,14 @@ func (p point) merge(all []pointReport) point {
 	return p
 }
 
-// decision returns whose decision counts.
+// decision returns the decision that counts: the one of the rank that has seen most points, the
+// lowest rank among equals.
 func decision(all []pointReport) pointReport {
 	return slices.MaxFunc(all, func(a, b pointReport) int { return int(a.seen - b.seen) }) // the first of equals
 }
 
-// holder returns the lowest rank that has the model that was kept last, and whether all have it;
-// -1 if none was kept.
+// holder returns the lowest rank that has the last kept model, or -1 if none was kept, and
+// whether all ranks have it.
 func holder(all []pointReport) (rank int, everywhere bool) {
 	newest := slices.MaxFunc(all, func(a, b pointReport) int { return int(a.kept - b.kept) }).kept
 	if newest == 0 {
@@ -123,13 +127,13 @@ func holder(all []pointReport) (rank int, everywhere bool) {
 	return slices.IndexFunc(all, has), !slices.ContainsFunc(all, func(v pointReport) bool { return !has(v) })
 }
 
-// due reports whether there is a point after a step: also after the last one.
+// due reports whether a point follows a step. One always follows the last step.
 func (d *decisions) due(step int64) bool {
 	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= d.of)
 }
 
-// open begins the point after a step, and reports whether there is one that is not concluded, or
-// was not told of in this session.
+// open begins the point after a step. It reports whether there is a point that is not concluded,
+// or that was not gathered in this session.
 func (d *decisions) open(step int64, epoch uint64) bool {
 	if !d.due(step) {
 		return false
@@ -140,7 +144,7 @@ func (d *decisions) open(step int64, epoch uint64) bool {
 	return !d.point.concluded || d.epoch != epoch
 }
 
-// decide lets the programs decide, if there is a point after the committed step.
+// decide runs the protocol for the point after the committed step, if there is one.
 func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed int64) error {
 	if !d.open(committed, s.View.Epoch) {
 		return nil
@@ -172,7 +176,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 	return nil
 }
 
-// exchangePoints tells all what this rank has of the point, and returns what all have.
+// exchangePoints gathers what all ranks have of the point.
 func (d *decisions) exchangePoints(ctx context.Context, s *elastic.Session) ([]pointReport, error) {
 	mine := pointReport{d.point, d.seen, d.kept}.words()
 	words := make([]int64, len(s.View.Members)*pointReportWords)
@@ -186,7 +190,7 @@ func (d *decisions) exchangePoints(ctx context.Context, s *elastic.Session) ([]p
 	return all, nil
 }
 
-// shareKept gives the model that was kept to those who were not there.
+// shareKept sends the kept model to the ranks that lack it.
 func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []pointReport) error {
 	from, everywhere := holder(all)
 	if everywhere {
@@ -208,7 +212,7 @@ func (d *decisions) shareKept(ctx context.Context, s *elastic.Session, all []poi
 	return nil
 }
 
-// showPoint shows the point to the program, in a session or, if that is nil, to this peer alone.
+// showPoint shows the point to the program. A nil session means that this peer is alone.
 func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	if d.left {
 		return d.leftLoop(s)
@@ -238,7 +242,8 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// busy says that this peer decides, until the function that it returns is called.
+// busy marks this peer as deciding, until idle is called, so that the others do not take it for
+// hung.
 func (d *decisions) busy(s *elastic.Session) (idle func()) {
 	const what = "deciding"
 	if s == nil {
@@ -247,7 +252,7 @@ func (d *decisions) busy(s *elastic.Session) (idle func()) {
 	return s.Busy(what)
 }
 
-// leftLoop ends a session, if there is one, in which the program has left its loop.
+// leftLoop ends the session, if there is one, because the program has left its loop.
 func (d *decisions) leftLoop(s *elastic.Session) error {
 	err := fmt.Errorf("the program has left the loop of Points after step %d: call Point.Stop, so that all peers end there", d.point.step)
 	if s != nil {
@@ -256,7 +261,7 @@ func (d *decisions) leftLoop(s *elastic.Session) error {
 	return err
 }
 
-// decideAlone is decide for a peer that gets no further session.
+// decideAlone runs decide for a peer that gets no further session.
 func (d *decisions) decideAlone(ctx context.Context, committed int64) error {
 	if !d.open(committed, d.epoch) {
 		return nil
@@ -271,7 +276,7 @@ func (d *decisions) decideAlone(ctx context.Context, committed int64) error {
 	return nil
 }
 
-// carryOut does what was decided at the point.
+// carryOut executes the decision of a concluded point.
 func (d *decisions) carryOut() {
 	if d.point.keep {
 		d.copied, d.kept = nil, d.point.step
@@ -282,12 +287,12 @@ func (d *decisions) carryOut() {
 	d.stopped = d.stopped || d.point.stop
 }
 
-// sum adds up the parts of a score in rank order.
+// sum adds up the parts of a score over all ranks, in rank order.
 func (p *Point) sum(part Score) (total Score, err error) {
 	if p.session == nil {
 		return part, nil
 	}
-	p.idle() // who waits here is not busy
+	p.idle() // a peer that waits for others is not busy
 	defer func() { p.idle = p.decisions.busy(p.session) }()
 	const words = 3
 	n := len(p.session.View.Members)
@@ -303,7 +308,7 @@ func (p *Point) sum(part Score) (total Score, err error) {
 	return total, nil
 }
 
-// errSums is the error of a Sum too many.
+// errSums is returned by a call of Sum after the fourth.
 var errSums = errors.New("a point has at most 4 sums: add up what belongs together")
 
 // settings are what members must have alike; none without points.

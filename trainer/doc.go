@@ -1,7 +1,7 @@
-// Package trainer trains a model on all peers of a group at once, each on its
-// share of every batch, with one result: after every step all peers have the same
-// parameters to the bit. Peers may come, go and die at any time; what a dead peer had
-// not finished is computed by the others, and nothing else is computed twice.
+// Package trainer trains a model on all peers of a group at once (synchronous data parallelism).
+// Each peer computes its share of every batch, and after every step all peers have bit-identical
+// parameters. Peers may come, leave and die at any time. The survivors compute the microbatches
+// that a dead peer had not finished; nothing else is computed twice.
 //
 //	package main
 //
@@ -49,109 +49,111 @@
 //
 // # A step
 //
-// A step is cut into microbatches. The files follow its stages:
+// A step consists of microbatches. The files follow its stages:
 //
-//  1. session.go: elastic gives a session, a fixed set of members. Before that it has brought
-//     those up that were behind, by the methods in state.go.
-//  2. resumereport.go: all gather what each holds of the open step. From that alone follows what
-//     each is to compute: held microbatches stay with their holder, the rest follows the
-//     speeds (balance.go). The steps after the first in a session need no gather, as
-//     nobody holds anything, and the commit record before has told how fast everybody was.
-//     plan.go, sample.go: which samples a microbatch has follows from the seed and the
-//     number of the step.
-//  3. contribution.go, accumulator.go: the model adds the gradient sums of the microbatches to
-//     the contribution, which no reduction writes to; between hosts those of several at
-//     once, if it can (calls.go).
-//  4. buckets.go: while the last backward pass still runs, finished groups of parameters
-//     are reduced into a second buffer, in the order in which the model completes them.
-//  5. rankreport.go, openstep.go: last and only when every bucket is in, a small vector with a report
-//     per rank. That it is complete is the commit of the step. The mean is the sum over
-//     the samples counted in the commit record. Between hosts the next step begins meanwhile, if
-//     the model waits for parameters (pipeline.go): these are updated as their sums come in,
-//     and the next step's first call follows them, up to its first gradient, for which the
-//     step is finished.
-//  6. state.go: the mean gradient is applied. It is kept until the next commit for those
-//     who did not hear of this one.
-//  7. report.go: the next commit record, in which all declare the step committed, makes it
-//     stable. Only stable steps are reported and saved (saver.go).
+//  1. session.go: package elastic provides a session, that is a fixed set of members. Members that
+//     were behind have been brought up to date by then, by the methods in state.go.
+//  2. resumereport.go: all ranks gather which microbatches each of them holds of the open step. The
+//     assignment is a pure function of these reports: held microbatches stay with their holder, and
+//     the others are assigned by speed (balance.go). Later steps of a session need no gather: nobody
+//     holds anything, and the previous commit record carries the speed of every rank. plan.go,
+//     sample.go: the samples of a microbatch follow from the seed and the number of the step.
+//  3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
+//     contribution. No reduction writes to a contribution. Between hosts, one call of the model
+//     computes several microbatches, if the model supports that (calls.go).
+//  4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
+//     reduced into a second buffer, in the order in which the model completes them.
+//  5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
+//     report per rank is reduced: the commit record. A complete commit record is the commit of the
+//     step. The mean gradient is the sum divided by the number of samples in the commit record.
+//     Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
+//     parameters are updated as their sums arrive, and the first call of the next step follows them
+//     up to its first gradient. At that point the open step is finished first.
+//  6. state.go: the mean gradient is applied. It is kept until the next commit, for members that
+//     missed this commit.
+//  7. report.go: in the next commit record all ranks declare the step committed, which makes the
+//     step stable. Only stable steps are reported and saved (saver.go).
 //
-// # Rules
+// # Invariants
 //
-// A microbatch is in a contribution as a whole or not at all. A session that ends is
-// noticed between two calls of the model, and the contribution goes on to the next session. It
-// is dropped when its step is committed, when the state is replaced, when the peer has
-// got another identity (then others have computed its part), and when the step has to be
-// computed again by all.
+// A microbatch is in a contribution as a whole or not at all. The end of a session is noticed
+// between two calls of the model, and the contribution is carried into the next session. A
+// contribution is dropped in four cases: its step is committed; the state is replaced; the peer
+// has a new identity (then others have computed its part); all ranks have to compute the step
+// again.
 //
-// If any rank has seen a complete commit record, all contributions are in. So committed steps differ
-// by one at most, and whoever is behind commits the same step with the same bytes. What
-// it had contributed has counted, and it reports that.
+// If any rank has seen a complete commit record, the contributions of all ranks are in the sums.
+// So the last committed steps of two members differ by at most one. A member that is behind
+// commits the same step with the same bytes; its contribution has counted, and it reports that.
 //
-// Whether to leave a session for a later view, whether a step has to be computed again,
-// and who has to be re-synced is read from the commit record, which is the same at every rank. No
-// rank decides such a thing from what it alone knows.
+// Three decisions are read from the commit record, which is equal at every rank: whether to leave
+// a session for a later view, whether a step has to be computed again, and which ranks have to be
+// re-synced. No rank decides any of these from local knowledge.
 //
-// Each step's outcome tells who contributed what. It travels with states and updates, so
-// that members can report the part of one that is gone (event.Step.OfLost).
+// The outcome of each step lists the contribution of every rank. It travels with states and
+// updates, so that members can report the contribution of a dead peer (event.Step.OfLost).
 //
-// After the last step nobody goes before a commit record has told that all have committed it. What
-// happens to the group afterwards is no error: a peer that gets no further session
+// After the last step no peer leaves before a commit record has confirmed that all peers have
+// committed it. A failure of the group after that is no error: a peer without a further session
 // evaluates alone.
 //
 // # The parts of a run
 //
-// A job (job.go, session.go) goes from session to session, and agrees with the others: at the entry,
-// in commit records, and at the end. It has the state (state.go), which is what all hold alike after the
-// committed step, and which elastic copies from peer to peer; and the open step (openstep.go),
-// which is what this peer does for the step after: its contribution (contribution.go), the shares of
-// all (balance.go), and the reduction of gradients (reducer.go). A try (try.go) ends with its
-// session. What is stable is told by a reporter (report.go). State and open step know no group.
+// A job (job.go, session.go) goes from session to session. It agrees with the other peers at the
+// entry of a session, in commit records, and at the end. It owns the state (state.go), which all
+// members hold alike after the committed step and which elastic copies from peer to peer. It also
+// owns the open step (openstep.go), which is this peer's work on the step after that: its
+// contribution (contribution.go), the shares of all ranks (balance.go), and the reduction of
+// gradients (reducer.go). A try (try.go) ends with its session. A reporter (report.go) announces
+// stable steps. State and open step do not depend on a group.
 //
 // # The ledger
 //
-// The event log accounts for every sample: each microbatch of each stable step is in the
-// entry of one (peer, step), written by that peer, or by others where it is gone. The part of
-// the last step, of which no later entry tells, is also written by the peer before it in the ranks.
-// Microbatches that a peer computed a second time are counted as recomputed. That is 0
-// through every death: only a peer that was put out or ran out of memory throws away
-// what it has computed.
+// The event log accounts for every sample. Each microbatch of each stable step appears in the
+// entry of one (peer, step), written by that peer, or by others if the peer is gone. No later
+// entry exists for the last step, so each part of it is also written by the peer of the previous
+// rank. Microbatches that a peer computed a second time are counted as recomputed. That count is
+// 0 through every death: only a peer that was put out or ran out of memory discards computed
+// microbatches.
 //
 // # Shares
 //
-// A policy of package loadbal decides how many microbatches each rank computes. All
-// ranks hold equal ones: at the entry of a session it is begun with the speeds that all
-// have told, and after each commit it is given the times of all, from the commit record. The batch
-// stays what it is, and sums over samples need no weights, so the gradient is that of equal
-// shares. A time counts only if the whole share was computed in one go. A peer whose model
-// runs out of memory (ErrOutOfMemory) gives it half as much at once, or halves its bound if
-// that was a microbatch, and ends the session for all; the next entry tells the bound.
+// A policy of package loadbal decides how many microbatches each rank computes. All ranks run
+// equal policies: at the entry of a session the policy starts from the speeds that all ranks
+// reported, and after each commit it gets the times of all ranks from the commit record. The
+// global batch does not change and sums over samples need no weights, so the gradient equals the
+// gradient of equal shares. A time counts only if the whole share was computed in one go. If a
+// model runs out of memory (ErrOutOfMemory), its peer halves the microbatches per call, or, at a
+// single microbatch per call, its bound on the share. Then it ends the session for all; the next
+// entry carries the bound.
 //
-// Before a peer joins it computes a few microbatches for nothing (trial.go). From its speed
-// and from what steps take, a member predicts them with it and without (admit.go), and
-// lets it in if they get shorter. Otherwise it is parked: it follows the job, and asks
-// again. When it is let in its first share is one that suits it.
+// Before a peer joins it computes a few microbatches as a trial, whose results are discarded
+// (trial.go). From its speed and the measured parts of a step, a member predicts the step time
+// with and without the candidate (admit.go), and admits it if steps get shorter. Otherwise the
+// candidate is parked: it follows the job and asks again. An admitted candidate starts with a
+// share that suits its speed.
 //
-// The commit record also carries the norm of every rank's gradient, from which noise.go estimates
-// how large a batch is of use.
+// The commit record also carries the gradient norm of every rank, from which noise.go estimates
+// the largest useful batch.
 //
 // # Data
 //
-// The model reads its samples itself. As shares and the order of samples are known when a
-// step begins, Model.Prefetch is told what the model will be given in this step and the
-// next (prefetch.go), by a goroutine that no step waits for.
+// The model reads its samples itself. Shares and sample order are known when a step begins, so
+// Model.Prefetch is called with the samples of this step and the next (prefetch.go). It runs on a
+// goroutine of its own; no step waits for it.
 //
 // # Compression
 //
-// Where Config.Compression says so, buckets travel in a lossy coding (package compress), and
-// each peer keeps what its codes lacked for the next step (compressed.go). All have the same
-// bits all the same. What is kept changes with the commit of a step, and not before; it goes
+// With Config.Compression, buckets travel in a lossy coding (package compress). Each peer keeps
+// the coding error for the next step: error feedback (compressed.go). All peers still have
+// bit-identical parameters. The kept error changes only with the commit of a step, and is lost
 // with its peer.
 //
 // # Memory
 //
-// What a peer holds for each parameter, in bytes, the parameter included, by optimizer. Within a
-// host the bytes of the last column are in memory that its peers share, from which reductions do
-// not copy; between hosts they are the peer's own.
+// The table shows the bytes that a peer holds for each parameter, the parameter included, by
+// optimizer. Within a host, the bytes of the last column lie in memory that the peers of the host
+// share, from which reductions do not copy. Between hosts they are private.
 //
 //	mode                                SGD  momentum  Adam  shared
 //	plain                                16        20    24      12
@@ -160,31 +162,41 @@
 //	Compression, each coding             24        28    32       0
 //	local steps, plain                   28        32    36      12
 //
-// Plain are parameter, own sum, sum of all, and mean gradient of the last step. Momentum has a
-// vector, Adam (and AdamW) two. Where the next step begins early, parameter and optimizer's
-// memory are kept twice. Exact mode has two sums of integers besides the mean gradients of two
-// steps. Compression has what codes lacked, twice. Local steps (package trainer/local) have the
-// beginning of a path, a gradient, and how far paths came, and 4 bytes more for each vector of the
-// inner optimizer; the column is that of the outer one.
+// The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of
+// the last step. Momentum adds one vector, Adam (and AdamW) two. Where the next step begins
+// early, the parameter and the optimizer state are kept twice. Exact mode has two integer sums
+// besides the mean gradients of two steps. Compression adds two vectors of coding errors. Local
+// steps (package trainer/local) add the start of a path, a gradient, the length of paths, and 4
+// bytes for each vector of the inner optimizer; the column is the optimizer of the outer step.
 //
 // # Delay
 //
-// With Config.Delay the commit of a step applies the mean gradient of the step before it, which
-// all keep anyway for those who did not hear of that commit (state.go). So a step can be computed
-// before the sums of the one ahead of it are there (forward.go). The state is the parameters and
-// what is outstanding; in the end that is applied, too (job.go). A share is decided a step earlier
-// than otherwise, from the commit record before the last (balance.go).
+// With Config.Delay the commit of a step applies the mean gradient of the previous step (a
+// staleness of one). All members keep this gradient anyway, for members that missed the previous
+// commit (state.go). So a step can be computed before the sums of the step ahead of it have
+// arrived (forward.go). The state is the parameters and the outstanding gradient, which is
+// applied at the end of the job (job.go). A share is decided one step earlier than otherwise,
+// from the commit record before the last (balance.go).
 //
 // # Decisions
 //
-// Between two steps nothing is in flight. A Training has points there, at which programs score the
-// model together, keep a copy of it or stop, and all come to the same end (decisions.go).
+// Between two steps nothing is in flight. A Training has points there, at which programs score
+// the model together, keep a copy of the model, or stop. All peers come to the same decision
+// (decisions.go).
 //
 // # Exact mode
 //
-// Each microbatch is computed as if it were alone and turned into integers (package exact), so
-// sums do not depend on who computed what. A step whose gradients do not fit the scale is
-// computed again by all, as another attempt with a scale made from its own gradients.
-// The commit record is the same at every rank, so all begin the attempt together; those who did
-// not hear of it learn it at the next entry, where the highest attempt counts.
+// Each microbatch is computed as if it were alone and converted to integers (package exact), so
+// sums do not depend on the assignment of microbatches. If the gradients of a step do not fit the
+// scale, all ranks compute the step again, as another attempt with a scale made from the step's
+// own gradients. The commit record is equal at every rank, so all begin the attempt together.
+// Ranks that missed the commit record learn of the attempt at the next entry, where the highest
+// attempt counts.
+//
+// # How to change it
+//
+// A new mode of summation is an accumulator (accumulator.go); a new setting that all peers must
+// share goes into settingsOf (settings.go); new data for all ranks goes into rankReport
+// (rankreport.go), if needed in every step, or into resumeReport, if needed once per session.
+// Decisions must be pure functions of gathered or reduced data.
 package trainer

@@ -10,16 +10,16 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Words of a score on the wire: samples, correct, bits of the loss, 1 for a failure,
-// 1 if the rank knows of a later view.
+// scoreWords is the length of a score on the wire: samples, correct, bits of the loss, 1 for a
+// failure, 1 if the rank knows of a later view.
 const scoreWords = 5
 
-// evaluation is the score of a model at the end of a job.
+// evaluation scores the model at the end of a job.
 type evaluation struct {
-	part func(ctx context.Context, part, parts int) (Score, error) // as Config.Evaluate; nil for no score
+	part func(ctx context.Context, part, parts int) (Score, error) // Config.Evaluate; nil for no score
 }
 
-// alone scores the whole test set at a peer that gets no further session.
+// alone scores the whole test set, at a peer that gets no further session.
 func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, error) {
 	if e.part == nil {
 		return nil, nil
@@ -32,13 +32,13 @@ func (e evaluation) alone(ctx context.Context, group *elastic.Group) (*Score, er
 	return &all, nil
 }
 
-// together lets every rank score its part of the test set and adds the parts up, in
-// rank order, so that all get the same. A rank that fails tells the others.
+// together scores one part of the test set at every rank, and adds the parts up in rank order, so
+// that all ranks get the same score. A failure at one rank is an error at all ranks.
 //
-// Whoever comes out of it knows that all have come out of the commit record before, and so have
-// reported their parts of the last step. If one dies in that commit record the others go through
-// another one, and report what it contributed. That takes a call of all also where there
-// is nothing to evaluate.
+// Success proves that all ranks have completed the last commit record, and so have reported their
+// parts of the last step. If a rank dies in that commit record, the others exchange another one
+// and report the dead rank's part. For that proof all ranks communicate even if there is nothing
+// to evaluate.
 func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, error) {
 	if e.part == nil {
 		if err := collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "end"})); err != nil {
@@ -68,13 +68,13 @@ func (e evaluation) together(ctx context.Context, s *elastic.Session) (*Score, e
 	}
 	score, stale, err := addScores(words, peerName(s))
 	if err == nil && stale {
-		err = errNextSession // somebody was let in meanwhile, who has to come to the end, too
+		err = errNextSession // a newcomer was admitted meanwhile, and has to finish too
 	}
 	return score, err
 }
 
-// addScores adds up the parts that a reduced vector holds, and tells whether a rank
-// knows of a later view.
+// addScores adds up the parts in a reduced vector, and reports whether a rank knows of a later
+// view.
 func addScores(words []int64, name func(rank int) string) (score *Score, stale bool, err error) {
 	var total Score
 	for rank := 0; len(words) > 0; rank, words = rank+1, words[scoreWords:] {

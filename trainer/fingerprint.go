@@ -9,26 +9,26 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// fingerprint tells a state from others: all ranks must have the same before a step.
+// fingerprint identifies a state. All ranks must have equal fingerprints before a step.
 type fingerprint struct {
-	committed int64
-	digest    uint64
+	committed int64  // last committed step
+	digest    uint64 // of the parameters
 }
 
-// String describes the state in an error.
+// String describes the state for an error.
 func (s fingerprint) String() string {
 	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
 }
 
-// differing returns the ranks whose state is not that of the most, and this one. Of
-// equal numbers the one of the lowest rank is right.
+// differing returns the state of the largest number of ranks, and the ranks with another state.
+// Among equally common states the state of the lowest rank is right.
 func differing(states []fingerprint) (wrong []int, right fingerprint) {
 	count := make(map[fingerprint]int)
 	for _, s := range states {
 		count[s]++
 	}
 	right = states[0]
-	for _, s := range states { // in rank order, so that ties fall alike everywhere
+	for _, s := range states { // in rank order, so that ties are resolved alike everywhere
 		if count[s] > count[right] {
 			right = s
 		}
@@ -41,12 +41,12 @@ func differing(states []fingerprint) (wrong []int, right fingerprint) {
 	return wrong, right
 }
 
-// digestBytes is how much of the parameters a step takes a digest of, on average: its
-// cost shall not show.
+// digestBytes bounds the cost of digests: the average number of parameter bytes that are digested
+// per step.
 const digestBytes = 1 << 20
 
-// digestDue reports whether the digest of the parameters after a step is taken: after
-// each if they are small, else after one in so many. All peers come to the same.
+// digestDue reports whether the digest of the parameters after a step is due: after every step
+// for small models, otherwise after every n-th. All peers decide alike.
 func digestDue(step int64, params []Param) bool {
 	elements := 0
 	for _, p := range params {
@@ -55,7 +55,7 @@ func digestDue(step int64, params []Param) bool {
 	return step%int64(ceilDiv(4*elements, digestBytes)) == 0
 }
 
-// digestText writes a digest for people; empty if it is not due.
+// digestText formats a digest in hexadecimal; empty if it is not due.
 func digestText(digest uint64) string {
 	if digest == 0 {
 		return ""
@@ -63,8 +63,8 @@ func digestText(digest uint64) string {
 	return fmt.Sprintf("%016x", digest)
 }
 
-// digestOf is a quick fingerprint of the parameters, in declaration order. It is
-// for comparing peers of one job; it does not resist forgery.
+// digestOf returns a fast hash (xxHash64) of the parameters in declaration order. It detects
+// divergence between the peers of a job; it does not resist forgery.
 func digestOf(params [][]float32) uint64 {
 	h := xxhash.New()
 	for _, p := range params {
@@ -73,8 +73,8 @@ func digestOf(params [][]float32) uint64 {
 	return h.Sum64()
 }
 
-// sha256Of returns the SHA-256 of the parameters in declaration order,
-// little-endian, in hexadecimal.
+// sha256Of returns the SHA-256 of the parameters in declaration order, little-endian, in
+// hexadecimal.
 func sha256Of(params []Param) string {
 	h := sha256.New()
 	for _, p := range params {

@@ -10,29 +10,30 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// The next step begins while the sums of the open one are still on their way: parameters are
-// updated as their sums come in (pipeline), and the first call of the next share, which waits for
-// each (Batch.Wait), follows them. There is no place yet for its gradients: when it asks for that
-// (Batch.Grad) the open step is finished first.
+// Pipelining of steps: the next step begins while the sums of the open step are still on their
+// way. Parameters are updated as their sums arrive (pipeline). The first call of the next share
+// waits for each parameter (Batch.Wait) and so follows the updates. Its gradients have no memory
+// yet: when it asks for that (Batch.Grad), the open step is finished first.
 
-// overlaps reports whether a step may begin in the one before. Without a delay that takes a model
-// that waits for its parameters, and sums of which a part tells what becomes of a parameter: in
-// exact mode all of them together tell whether the step counts, and a limit is one for their norm.
+// overlaps reports whether a step may begin before the previous one is finished. Without a delay
+// this needs a model that waits for its parameters, and updates that depend on the sums of one
+// parameter only. Exact mode and clipping are excluded: in exact mode all peaks decide together
+// whether the step counts, and a clip limit depends on the norm of all sums.
 func overlaps(m Model, cfg Config) bool { return cfg.Delay || m.Waits && !cfg.Exact && cfg.Clip == 0 }
 
-// forward is a forward pass under way, while sums of the step before it come in.
+// forward is a forward pass under way, while sums of the previous step arrive.
 type forward struct {
-	*pipeline
-	sums    *reduction
-	values  [][]float32 // of the sums, by parameter
-	samples int64       // over which they are
-	apply   rule
-	broken  func() error  // why no more sums will come
-	waited  time.Duration // for parameters
+	*pipeline               // the parameters to update
+	sums      *reduction    // reduction of the open step
+	values    [][]float32   // reduced sums, by parameter
+	samples   int64         // samples in the sums
+	apply     rule          // the optimizer's update
+	broken    func() error  // returns why no more sums will arrive
+	waited    time.Duration // time spent waiting for parameters
 }
 
-// need waits for parameter i from an element on. While it waits for a sum, it updates parameters with those that
-// are there: they will be asked for, too.
+// need returns when parameter i may be read from an element on. While it waits for a sum, it
+// updates parameters whose sums have arrived, which the model will need next.
 func (f *forward) need(ctx context.Context, i, from int) error {
 	begun := time.Now()
 	defer func() { f.waited += time.Since(begun) }()
@@ -48,8 +49,9 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 	return f.update(i, from, f.values[i], f.samples, f.apply)
 }
 
-// another updates some elements whose sums are there, and reports whether there were any. It
-// looks at the last ones that are left, whose gradients most models complete first.
+// another updates one block whose sums have arrived, and reports whether there was one. It tries
+// the end of the last parameter that is not fully updated, whose gradients most models complete
+// first.
 func (f *forward) another() bool {
 	for i := range slices.Backward(f.params) {
 		if end := f.left(i); end > 0 {
@@ -60,10 +62,11 @@ func (f *forward) another() bool {
 	return false
 }
 
-// errAnother is why a call is of no use that began before the share was known.
+// errAnother is the reason to drop a call that began before the share was known.
 var errAnother = errors.New("the share of this peer has become another one")
 
-// lookAhead makes the first call of the step after t, if that may begin so early.
+// lookAhead makes the first call of the step after t, if that may begin now. finish finishes step
+// t.
 func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
 	if !overlaps(o.model, o.cfg) || t.plan.step >= o.plan.steps {
 		return
@@ -95,8 +98,8 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	}
 }
 
-// follow finishes the open step, begins the next one, and makes a call that has begun before
-// that the first of it; the error says why it cannot be.
+// follow finishes the open step, begins the next one, and makes l, which has begun before, the
+// first call of that step. An error says why l does not count.
 func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *call, finish func() error) error {
 	if err := finish(); err != nil {
 		return err

@@ -8,22 +8,21 @@ import (
 	"github.com/elrun/elrun/internal/netpoll"
 )
 
-// errGone is why a session ends in which a model or a program has panicked, or has ended its
-// goroutine.
+// errGone ends a session whose model or program has panicked or called runtime.Goexit.
 var errGone = errors.New("its program has left Run by a panic or runtime.Goexit")
 
-// guard stands between a run and its model: it tells the other peers if the model never returns,
-// and the model if the run ends.
+// guard stands between a run and its model. It revokes the session if the model never returns,
+// and tells the model when the run ends.
 type guard struct {
-	revoke   func(error)     // of the session; nil before the first
-	ended    func() error    // why the run ends; nil before the run
-	progress *netpoll.Engine // of calls while the model computes
+	revoke   func(error)     // revokes the session; nil before the first
+	ended    func() error    // returns why the run ends, or nil
+	progress *netpoll.Engine // drives calls under way while the model computes
 }
 
-// newGuard returns a guard for before the run.
+// newGuard returns a guard for the time before the run.
 func newGuard() *guard { return &guard{ended: func() error { return nil }} }
 
-// start begins a run, of which ended says why it ends.
+// start begins a run; ended returns why the run ends, or nil.
 func (g *guard) start(ended func() error) (err error) {
 	if g.progress, err = netpoll.New(); err != nil {
 		return fmt.Errorf("trainer: %w", err)
@@ -33,13 +32,13 @@ func (g *guard) start(ended func() error) (err error) {
 }
 
 // stop ends the run.
-func (g *guard) stop() { _ = g.progress.Close() } // of a pipe that nobody uses
+func (g *guard) stop() { _ = g.progress.Close() } // it closes only a pipe that nobody uses any more
 
-// poll lets calls under way go on.
+// poll lets calls under way make progress.
 func (g *guard) poll() { g.progress.Poll() }
 
-// of returns a model that tells the other peers if it never returns, and whose Batches
-// know of the run.
+// of returns a wrapper of the model that revokes the session if Gradient does not return, and
+// whose Batches know of the run.
 func (g *guard) of(m Model) Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *Batch) (float64, error) {

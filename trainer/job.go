@@ -9,38 +9,39 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// job is this peer's part in a run of Run: it goes from session to session, and tries one step after
-// the other. It is not safe for concurrent use.
+// job is this peer's part in a run: it goes from session to session and tries one step after the
+// other. It owns the state and the open step. It is not safe for concurrent use: the goroutine of
+// Run calls all methods.
 type job struct {
 	group     *elastic.Group
 	cfg       Config
 	plan      plan
-	held      []elastic.Setting // in which all members agree
+	held      []elastic.Setting // settings in which all members must agree
 	guard     *guard
 	state     *state
 	step      *openStep
-	decisions decisions // of the programs, between steps
-	reporter  reporter  // of stable steps
+	decisions decisions // of the programs, at points between steps
+	reporter  reporter  // announces stable steps
 	saver     *saver
-	timings   stepTimings // of the steps of this session
-	resyncs   int
+	timings   stepTimings // measurements of the steps of this session
+	resyncs   int         // how often this peer has taken the others' state after a divergence
 }
 
-// Run trains model on all peers of group until the configuration says that it is
-// finished, and returns nil then. All peers call it with equal configurations
-// and models; a peer that comes later gets the state of the others. Peers may come, go
-// and die meanwhile. On an error the parameters are those of the last committed
-// step, but for one whose cause is elastic.ErrFenced, after which they are of no use.
+// Run trains model on all peers of group until the training is complete according to cfg, and
+// then returns nil. All peers call Run with equal configurations and models; a peer that joins
+// later gets the state of the others. Peers may come, leave and die meanwhile. After an error the
+// parameters are the parameters of the last committed step, except after elastic.ErrFenced, which
+// leaves them undefined.
 //
-// Errors that are no mistake of the program: elastic.ErrLeft when this peer has left
-// by Group.Leave, elastic.ErrQuorum when too few peers were left for too long, and
-// others of elastic.ErrNoView. ErrNotFinite comes at every peer. When this peer has
-// committed the last step, what happens to the group is no longer an error.
+// Some errors are no mistake of the program: elastic.ErrLeft if this peer has left by
+// Group.Leave, elastic.ErrQuorum if too few peers were left for too long, and other errors that
+// wrap elastic.ErrNoView. ErrNotFinite is returned at every peer. Once this peer has committed
+// the last step, a failure of the group is no longer an error.
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
 	return New(group, model, cfg).run(ctx, func(*job) {})
 }
 
-// newJob checks what the user gave and takes all the memory that steps need.
+// newJob validates the user's arguments and allocates all the memory that steps need.
 func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -69,7 +70,8 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	return j, nil
 }
 
-// run trains until the job is finished.
+// run trains until the job is finished. It owns the prefetch goroutine, the guard and the
+// checkpoint writer, and stops all of them before it returns.
 func (j *job) run(ctx context.Context) (err error) {
 	defer j.saver.writing.Wait()
 	defer j.step.ahead.start(ctx)()
@@ -82,9 +84,9 @@ func (j *job) run(ctx context.Context) (err error) {
 	}
 	j.group.Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
 	j.group.OnQuorumLost(func() { j.saver.now(j.state) })
-	defer func() { _ = j.step.reducer.leave() }() // what is not given back goes with the process
+	defer func() { _ = j.step.reducer.leave() }() // memory that was not freed goes with the process
 	err = j.sessions(ctx)
-	if errors.Is(err, elastic.ErrLast) { // all leave at once, as before the end of their time
+	if errors.Is(err, elastic.ErrLast) { // all peers leave at once, for example shortly before a time limit
 		j.saver.now(j.state)
 	}
 	if errors.Is(err, elastic.ErrLeft) {
@@ -96,22 +98,23 @@ func (j *job) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// replica is what elastic levels among the members, and asks about peers that want to be some.
+// replica is the interface between a job and package elastic: elastic copies its state among the
+// members, and asks it whether to admit a candidate.
 type replica struct {
 	*state
 	admitter
 	trial
 }
 
-// replica returns what elastic gets to know of the job.
+// replica returns the part of the job that elastic sees.
 func (j *job) replica() replica {
 	always := j.cfg.Admit == AdmitAlways
 	return replica{j.state, admitter{always, j.cfg.Microbatch, &j.timings.model}, trial{j.step, always}}
 }
 
-// superseded reports the last step before others' copies take this peer to a later one, if it
-// is still the peer that has contributed to it. With a whole state it gives up what compression
-// has held back.
+// superseded reports the last step before another member's copy moves this peer to a later step,
+// provided that this peer still has the identity under which it contributed. A copy of a whole
+// state also discards the error feedback of compression.
 func (j *job) superseded(by int64, whole bool) {
 	last, owner := j.state.last, j.step.own.owner
 	if _, took := last.share(owner); took && !j.state.void && j.group.Self().ID == owner {
@@ -122,15 +125,15 @@ func (j *job) superseded(by int64, whole bool) {
 	}
 }
 
-// advanced opens the step after that of o.
+// advanced opens the step after o; it implements observer.
 func (j *job) advanced(was, o outcome) {
 	j.reporter.advance(was, o)
 	j.step.advance(o)
 }
 
-// sessions trains in one session after the other until the job is finished. A session
-// that was revoked or left is followed by another one, or by the reason why there is
-// none. The contribution to the open step is kept from one to the next.
+// sessions trains in one session after the other until the job is finished. After a session that
+// was revoked or left, Group.Next returns the next session, or the reason why none follows. The
+// contribution to the open step is kept between sessions.
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := j.group.Next(ctx, epoch)
@@ -147,16 +150,17 @@ func (j *job) sessions(ctx context.Context) error {
 	}
 }
 
-// finished reports whether there is no further step.
+// finished reports whether no further step follows.
 func (j *job) finished() bool {
 	return j.state.committed() >= j.plan.steps || j.decisions.stopped
 }
 
-// endAlone brings a job to its end at a peer that has committed the last step and gets
-// no further session: that is no error of the job. The step is not reported unless it was
-// stable before: if the others were cut off, and not killed, they may have lacked this
-// peer's part of the commit record, and commit the step with other shares. If it was stable at one
-// of them, this peer's part is in a report of theirs.
+// endAlone ends a job at a peer that has committed the last step and gets no further session,
+// which is no error of the job.
+//
+// The step is not reported unless it was already stable. If the other peers were cut off rather
+// than killed, they may lack this peer's part of the commit record, and commit the step with
+// other shares. If the step was stable at one of them, their report contains this peer's part.
 func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err
@@ -164,8 +168,8 @@ func (j *job) endAlone(ctx context.Context) error {
 	return j.finish(j.state.last.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.alone(ctx, j.group) })
 }
 
-// finish applies what is outstanding, and reports the end of the job if the evaluation of that
-// succeeds. Otherwise the state is again what it was, as others may need a copy of it.
+// finish applies a delayed gradient, evaluates, and reports the end of the job. If the evaluation
+// fails or panics, the state is rolled back, because other peers may still need a copy of it.
 func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 	takeBack, err := j.state.complete()
 	if err != nil {
@@ -173,7 +177,7 @@ func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 	}
 	finished := false
 	defer func() {
-		if !finished { // also if the evaluation panics
+		if !finished { // also after a panic of the evaluation
 			takeBack()
 		}
 	}()

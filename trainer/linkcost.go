@@ -2,12 +2,12 @@ package trainer
 
 import "math/bits"
 
-// linkCost is the cost of a link as it travels: microseconds for a MiB, rounded to four
-// bits, so steps of about a tenth. It counts steps; 0 stands for a link that is not
-// known.
+// linkCost is the cost of a link as sent on the wire: microseconds per MiB in a floating-point
+// format with a mantissa of 4 bits, so that neighbouring values differ by about a tenth. 0 means
+// unknown.
 type linkCost uint8
 
-// maxLinkCost is the greatest linkCost, of four hours.
+// maxLinkCost is the largest linkCost, about four hours per MiB.
 const maxLinkCost linkCost = 1 + 8*30 + 7
 
 // linkCostOf rounds a cost, at least 1, to the nearest linkCost.
@@ -18,11 +18,12 @@ func linkCostOf(cost int64) linkCost {
 	if shift > 0 {
 		m += cost >> (shift - 1) & 1
 	}
-	// A mantissa of 16 is that of 8 with the next exponent.
+	// A mantissa of 16 becomes 8 with the next exponent.
 	return linkCost(min(int64(maxLinkCost), 1+8*int64(shift)+m-8))
 }
 
-// micros is the inverse of linkCostOf; 0 for a link that is not known.
+// micros returns the cost in microseconds per MiB, the inverse of linkCostOf; 0 for an unknown
+// cost.
 func (p linkCost) micros() int64 {
 	if p == 0 {
 		return 0
@@ -30,15 +31,15 @@ func (p linkCost) micros() int64 {
 	return (8 + int64(p-1)%8) << (int64(p-1) / 8)
 }
 
-// differs reports whether two costs are further apart than noise takes them.
+// differs reports whether two costs differ by more than measurement noise.
 func (p linkCost) differs(q linkCost) bool { return p == 0 != (q == 0) || p > q+1 || q > p+1 }
 
-// linkUpdates is what a report tells of links to its rank: of up to maxLinkUpdates ranks, packed by two
-// into a word, the number of the rank plus 1 and the cost.
+// linkUpdates are the measured links in a rank's report: up to maxLinkUpdates links to that rank.
+// Two entries share a word; an entry is the number of the sending rank plus 1, and the cost.
 type linkUpdates [maxLinkUpdates / 2]int64
 
-// maxLinkUpdates is how many links a report has room for. A rank measures one or two in a step,
-// and more only as a session begins.
+// maxLinkUpdates is the number of links per report. A rank measures one or two links per step,
+// and more only at the beginning of a session.
 const maxLinkUpdates = 4
 
 // put writes entry i.

@@ -11,61 +11,61 @@ import (
 )
 
 const (
-	// minLinkBytes is the size in bytes of gradients from which on links are measured:
-	// below it a step is made of the latencies of messages.
+	// minLinkBytes is the size in bytes of the gradients from which on links are measured. Steps
+	// of smaller models are dominated by message latency.
 	minLinkBytes = 512 << 10
 	// probeBytes is the length of a probe, of which the transport measures three quarters.
 	probeBytes = 256 << 10
-	// firstProbe is that of a probe over a link of which nothing is known, which might be
-	// a slow one.
+	// firstProbe is the length of the first probe over a link, which might be slow.
 	firstProbe = 128 << 10
-	// minProbe is the shortest that is measured at all.
+	// minProbe is the length of the shortest transfer that is measured.
 	minProbe = 32 << 10
-	// probeTime bounds the time that a probe takes, in microseconds: what else is sent over
-	// the link waits for it.
+	// probeTime bounds the time of a probe, in microseconds, because it delays other messages on
+	// the link (head-of-line blocking).
 	probeTime = 250_000
-	// probeShare is which part of the bytes that a rank sends in a step its probes may be.
+	// probeShare limits probes to 1/probeShare of the bytes that a rank sends in a step.
 	probeShare = 100
-	// minLinkCost is that of 4 Gbit/s, in microseconds for a MiB: how fast a faster link is
-	// measured to be has more to do with the processors at its ends.
+	// minLinkCost is the cost of a link of 4 Gbit/s, in microseconds per MiB. Measurements of
+	// faster links reflect the processors at both ends rather than the link.
 	minLinkCost = 2000
-	// minHysteresis is by how many percent another order must be better. Each change doubles
-	// that, up to maxHysteresis, and each hysteresisSteps without one halve it again: where
-	// links keep changing a little the order does not follow, and one that is far slower
-	// than the others is left at once.
+	// minHysteresis is the initial hysteresis: the percentage by which another order must be
+	// better. Each change doubles the hysteresis, up to maxHysteresis, and every hysteresisSteps
+	// steps without a change halve it. So the order does not follow links that keep changing a
+	// little, but leaves a link that is far slower than the others at once.
 	minHysteresis, maxHysteresis, hysteresisSteps = 33, 400, 100
-	// maxFirstProbes is for how many links of which nothing is known probes are sent besides.
+	// maxFirstProbes is the number of unmeasured links that get probes on top of the budget.
 	maxFirstProbes = 16
 )
 
-// linkMonitor chooses the order in which the ring goes round, by what the links between hosts
-// cost. All ranks of a session know the same costs, and so come to the same order.
+// linkMonitor measures the links between hosts and chooses the order of the ring by their costs.
+// All ranks of a session know the same costs, and so choose the same order. A link is directed,
+// from a sending to a receiving rank; the receiver measures it.
 type linkMonitor struct {
-	bytes             int          // of the gradients
+	bytes             int          // of gradients per step
 	self              int          // this peer's rank
-	ids               []elastic.ID // of the ranks
-	host              []int        // of the ranks
-	site              []int        // of the ranks; nil where they are not known
-	known             [][]linkCost // of the links from a rank to a rank; 0 within a host
+	ids               []elastic.ID // by rank
+	host              []int        // by rank
+	site              []int        // by rank; nil where sites are not known
+	known             [][]linkCost // costs of links [from][to], equal at all ranks; 0 within a host
 	order             []int        // of the ring
-	slowLinkElsewhere bool         // some link is far slower than those of the ring
-	hysteresis        int64        // by how many percent another order must be better
-	sinceChange       int          // steps since margin has changed
-	pendingOrder      *event.Order // what the log is to hear of the order
+	slowLinkElsewhere bool         // a link outside the ring is far slower than the links of the ring
+	hysteresis        int64        // percentage by which another order must be better
+	sinceChange       int          // steps since hysteresis changed
+	pendingOrder      *event.Order // order to be logged; nil for none
 
-	// What this peer measures.
-	meter         transport.Meter         // nil where it measures nothing
-	last          []int64                 // costs of the links to it when they were last measured, by rank
-	best          []linkCost              // what the last two measurements say, by rank
-	toSelf        map[elastic.ID]linkCost // what all know of the links to it, for the next session
-	probeBudget   int                     // bytes that it may send as probes
-	probeDistance int                     // distance of the rank that it probes next
+	// Measurements of this peer.
+	meter         transport.Meter         // nil where this peer measures nothing
+	last          []int64                 // last measured costs of the links to this peer, by rank
+	best          []linkCost              // lower of the last two measurements, by rank
+	toSelf        map[elastic.ID]linkCost // agreed costs of the links to this peer, for the next session
+	probeBudget   int                     // bytes that this peer may send as probes
+	probeDistance int                     // from this peer's rank to the rank that is probed next, modulo the number of ranks
 }
 
-// spansHosts reports whether there is a network between members of the session.
+// spansHosts reports whether the session has members on more than one host.
 func (l *linkMonitor) spansHosts() bool { return slices.Max(l.host) > 0 }
 
-// row returns what is known of the links to this peer from the members of a view.
+// row returns the known costs of the links from the members of a view to this peer.
 func (l *linkMonitor) row(v elastic.View) []linkCost {
 	row := make([]linkCost, len(v.Members))
 	for rank, m := range v.Members {
@@ -102,7 +102,7 @@ func (l *linkMonitor) enter(s *elastic.Session, rows [][]linkCost) {
 	l.initOrder(measured)
 }
 
-// set takes in what all know of a link, if it is one between hosts of the session.
+// set records the agreed cost of a link if it connects two hosts of the session.
 func (l *linkMonitor) set(from, to int, p linkCost) (changed bool) {
 	if from < 0 || from >= len(l.host) || l.host[from] == l.host[to] || l.known[from][to] == p {
 		return false
@@ -114,7 +114,7 @@ func (l *linkMonitor) set(from, to int, p linkCost) (changed bool) {
 	return true
 }
 
-// unknown counts the links from this peer of which nothing is known.
+// unknown returns the number of unmeasured links from this peer.
 func (l *linkMonitor) unknown() int {
 	n := 0
 	for to, p := range l.known[l.self] {
@@ -125,8 +125,9 @@ func (l *linkMonitor) unknown() int {
 	return n
 }
 
-// costs returns what links cost. One within a host costs next to nothing. One that is not
-// known is as good as the best between the same hosts.
+// costs returns the cost of every link, in microseconds per MiB. A link within a host costs next
+// to nothing. An unmeasured link is assumed to cost as little as the best link between the same
+// hosts.
 func (l *linkMonitor) costs() [][]int64 {
 	best := make(map[[2]int]int64)
 	cost := make([][]int64, len(l.known))
@@ -153,8 +154,8 @@ func (l *linkMonitor) costs() [][]int64 {
 	return cost
 }
 
-// initOrder chooses the order of a new session, for which something was measured before or
-// not. Then the log need not be told that it is the order of the ranks.
+// initOrder chooses the order of a new session. measured tells whether any link was measured in
+// an earlier session; otherwise the order of the ranks is not worth an entry in the log.
 func (l *linkMonitor) initOrder(measured bool) {
 	cost := l.costs()
 	l.order = ring.Order(cost, l.host, l.site)
@@ -168,8 +169,8 @@ func (l *linkMonitor) initOrder(measured bool) {
 	}
 }
 
-// updateOrder chooses another order if that is better by more than noise, in a session that
-// has one.
+// updateOrder changes the order within a session if another order is better by more than the
+// hysteresis. The lower bound is cheap and rules out most searches.
 func (l *linkMonitor) updateOrder() {
 	cost := l.costs()
 	was, _ := ring.Bottleneck(cost, l.order)
@@ -178,7 +179,7 @@ func (l *linkMonitor) updateOrder() {
 		if now, _ := ring.Bottleneck(cost, next); l.better(now, was) {
 			l.pendingOrder = &event.Order{Order: next, Before: megabytes(slowestOf(cost, l.order)), After: megabytes(slowestOf(cost, next)),
 				Reason: l.changeReason(cost, was)}
-			if l.measured(l.order) { // it was left for what it costs
+			if l.measured(l.order) { // left because of its cost
 				l.hysteresis, l.sinceChange = min(2*l.hysteresis, maxHysteresis), 0
 			}
 			l.order = next
@@ -187,7 +188,7 @@ func (l *linkMonitor) updateOrder() {
 	l.findSlowLinks(cost)
 }
 
-// measured reports whether all links of a ring between hosts are known.
+// measured reports whether all links of a ring between hosts are measured.
 func (l *linkMonitor) measured(order []int) bool {
 	for i, from := range order {
 		to := order[(i+1)%len(order)]
@@ -198,11 +199,11 @@ func (l *linkMonitor) measured(order []int) bool {
 	return true
 }
 
-// better reports whether a cost is so much less than another that the order is changed.
+// better reports whether cost is lower than another cost by more than the hysteresis.
 func (l *linkMonitor) better(cost, than int64) bool { return cost*(100+l.hysteresis) < than*100 }
 
-// changeReason says which link of the ring is the reason to leave it: one that nobody has measured, while
-// there are orders of such as were, or the slowest, which costs so much.
+// changeReason returns the link that is the reason to leave the present order: an unmeasured
+// link, or else the slowest one, with cost most.
 func (l *linkMonitor) changeReason(cost [][]int64, most int64) string {
 	for i, from := range l.order {
 		switch to := l.order[(i+1)%len(l.order)]; {
@@ -215,7 +216,7 @@ func (l *linkMonitor) changeReason(cost [][]int64, most int64) string {
 	return "it is better"
 }
 
-// slowestOf returns the cost of the slowest of a ring's links that are known, 0 if none is.
+// slowestOf returns the highest known cost on a ring; 0 if none is known.
 func slowestOf(cost [][]int64, order []int) int64 {
 	slowest := int64(0)
 	for i, from := range order {
@@ -224,7 +225,8 @@ func slowestOf(cost [][]int64, order []int) int64 {
 	return slowest
 }
 
-// findSlowLinks looks whether the ring avoids links that other algorithms would use.
+// findSlowLinks reports in slowLinkElsewhere whether the ring avoids a slow link that other
+// algorithms would use.
 func (l *linkMonitor) findSlowLinks(cost [][]int64) {
 	slowest := slowestOf(cost, l.order)
 	l.slowLinkElsewhere = false
@@ -233,7 +235,7 @@ func (l *linkMonitor) findSlowLinks(cost [][]int64) {
 	}
 }
 
-// megabytes turns a cost into megabytes a second; 0 where it is not known.
+// megabytes converts a cost into megabytes a second; 0 where the cost is not known.
 func megabytes(cost int64) float64 {
 	if cost == 0 {
 		return 0
@@ -241,9 +243,9 @@ func megabytes(cost int64) float64 {
 	return float64(1<<20) / float64(cost)
 }
 
-// measure takes in what the transport has measured since the last call, and returns what
-// the others do not know yet. What counts is the better of two measurements: a step in
-// which something else was slow is not taken for a slow link.
+// measure evaluates the transport's measurements since the last call, and returns those that the
+// other ranks do not know yet. The lower of two successive costs counts, so that one step with
+// other traffic does not make a link look slow.
 func (l *linkMonitor) measure() (n linkUpdates) {
 	if l.meter == nil {
 		return linkUpdates{}
@@ -261,7 +263,7 @@ func (l *linkMonitor) measure() (n linkUpdates) {
 	}
 	told := 0
 	for i := range l.best {
-		from := (i + l.probeDistance) % len(l.best) // where there is no room for all it is each one's turn
+		from := (i + l.probeDistance) % len(l.best) // round robin, where there is no room for all
 		if l.best[from].differs(l.known[from][l.self]) && told < maxLinkUpdates {
 			n.put(told, from, l.best[from])
 			told++
@@ -270,7 +272,7 @@ func (l *linkMonitor) measure() (n linkUpdates) {
 	return n
 }
 
-// learn takes in what the ranks have measured.
+// learn records the measurements of all ranks, decays the hysteresis, and updates the order.
 func (l *linkMonitor) learn(reports []rankReport) {
 	changed := false
 	for to, s := range reports {
@@ -284,8 +286,8 @@ func (l *linkMonitor) learn(reports []rankReport) {
 	}
 }
 
-// probe sends one probe, or two as long as links are not known, while the network has
-// nothing else to do.
+// probe sends one probe, or two as long as there are unmeasured links. It is called while the
+// step is computed and the network is idle.
 func (l *linkMonitor) probe() {
 	n := len(l.host)
 	if l.meter == nil {
@@ -314,12 +316,12 @@ func (l *linkMonitor) probe() {
 	}
 }
 
-// next is the rank after this one in the ring, which measures the link by itself.
+// next returns the rank after this one in the ring. The ring's own traffic measures that link.
 func (l *linkMonitor) next() int {
 	return l.order[(slices.Index(l.order, l.self)+1)%len(l.order)]
 }
 
-// probeLength returns how long a probe over a link is.
+// probeLength returns the length of a probe over a link of cost p, in bytes.
 func probeLength(p linkCost) int {
 	if p == 0 {
 		return firstProbe
@@ -327,8 +329,8 @@ func probeLength(p linkCost) int {
 	return int(min(max(probeTime<<20/p.micros(), minProbe), probeBytes))
 }
 
-// isReporter reports whether this peer tells its launcher's log what all ranks know alike:
-// that of the lowest rank does.
+// isReporter reports whether this peer logs common knowledge of all ranks: the lowest rank of
+// each launcher does.
 func isReporter(s *elastic.Session) bool {
 	launcher := s.View.Members[s.Rank].Launcher
 	return slices.IndexFunc(s.View.Members, func(m elastic.Member) bool { return m.Launcher == launcher }) == s.Rank

@@ -5,22 +5,22 @@ import (
 	"math/bits"
 )
 
-// lossSum is a sum of losses in fixed point, hi + lo/2^64, which does not depend on
-// the order of its terms as a sum of float64 does. Each term is cut off below 2^-64,
-// and bounded by 2^46, so that the sum of a step cannot wrap.
+// lossSum is a sum of losses in fixed point, Hi + Lo/2^64. Unlike a float64 sum it does not
+// depend on the order of its terms. Each term is truncated below 2^-64 and bounded by 2^46, so
+// the sum over a step cannot overflow.
 type lossSum struct {
 	Hi int64
 	Lo uint64
 }
 
-// maxLoss bounds the loss of one microbatch.
+// maxLoss bounds the absolute loss of one microbatch.
 const maxLoss = 1 << 46
 
-// lossOf converts a finite loss.
+// lossOf converts a finite loss to fixed point.
 func lossOf(x float64) lossSum {
 	magnitude := min(math.Abs(x), maxLoss)
 	whole := math.Floor(magnitude)
-	s := lossSum{int64(whole), uint64(math.Ldexp(magnitude-whole, 64))} // the fraction is below 1, exactly
+	s := lossSum{int64(whole), uint64(math.Ldexp(magnitude-whole, 64))} // exact, as the fraction is below 1
 	if x < 0 {
 		return s.negated()
 	}
@@ -33,13 +33,13 @@ func (s lossSum) negated() lossSum {
 	return lossSum{-s.Hi - int64(borrow), lo}
 }
 
-// plus returns the sum of both.
+// plus returns s + t.
 func (s lossSum) plus(t lossSum) lossSum {
 	lo, carry := bits.Add64(s.Lo, t.Lo, 0)
 	return lossSum{s.Hi + t.Hi + int64(carry), lo}
 }
 
-// float returns the nearest float64, or one next to it.
+// float returns the float64 nearest to s, or a neighbour of it.
 func (s lossSum) float() float64 {
 	sign := 1.0
 	if s.Hi < 0 {

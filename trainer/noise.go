@@ -2,26 +2,28 @@ package trainer
 
 import "math"
 
-// noise estimates how much the gradients of single samples differ, from the gradients
-// of the ranks and their mean. With shares b_i of a batch B, of n ranks,
+// noise estimates the gradient noise scale, that is how much the gradients of single samples
+// differ, from the gradients of the ranks and their mean. Let rank i of n ranks have b_i samples
+// of the batch B, the mean gradient g_i over its samples, and g the mean gradient of the batch.
+// Then
 //
 //	A       = sum (b_i/B) |g_i|^2
 //	tr      = (A - |g|^2) B / (n-1)     trace of the covariance of a sample's gradient
 //	|G|^2   = (n |g|^2 - A) / (n-1)     squared norm of the true gradient
 //
-// are unbiased also where the shares differ. The noise scale is tr / |G|^2 (McCandlish
-// and others: An empirical model of large-batch training, 2018). A single step's values
-// scatter widely and may be negative, so both are averaged before they are divided.
+// are unbiased estimates, also for unequal shares. The noise scale is tr / |G|^2 (McCandlish and
+// others: An empirical model of large-batch training, 2018). The values of single steps scatter
+// widely and may be negative, so both are averaged (EWMA) before the division.
 type noise struct {
-	every         int64 // steps from one whose norms are taken to the next; 0 for none
-	trace, signal float64
+	every         int64   // interval in steps between measurements; 0 for none
+	trace, signal float64 // averages of tr and |G|^2
 }
 
-// noiseMemory is the weight of what was before in the averages: about ten measurements.
+// noiseMemory is the weight of the old value in the averages (EWMA): about ten measurements.
 const noiseMemory = 0.9
 
-// observe takes a step's reports and the squared norm of the mean gradient. Steps of which
-// fewer than two ranks have computed something tell nothing.
+// observe adds a step's reports and the squared norm of its mean gradient. A step in which fewer
+// than two ranks computed gradients is skipped.
 func (e *noise) observe(reports []rankReport, mean float64) {
 	var n, batch, a float64
 	for _, s := range reports {
@@ -39,7 +41,7 @@ func (e *noise) observe(reports []rankReport, mean float64) {
 	e.signal = noiseMemory*e.signal + (1-noiseMemory)*(n*mean-a)/(n-1)
 }
 
-// scale is the noise scale in samples; 0 where it is not known.
+// scale returns the noise scale in samples; 0 if it is not known.
 func (e *noise) scale() float64 {
 	if e.trace <= 0 || e.signal <= 0 || math.IsInf(e.trace/e.signal, 0) {
 		return 0
@@ -47,13 +49,12 @@ func (e *noise) scale() float64 {
 	return e.trace / e.signal
 }
 
-// noiseElements is how many elements' norms a step takes, on average: their cost shall
-// not show.
+// noiseElements bounds the cost of the norms: the average number of elements per step.
 const noiseElements = 1 << 16
 
-// newNoise is for gradients of so many elements. Their norms are taken of each step if they are
-// few, else of one in so many. All peers come to the same. With a sparse coding the sum of a step
-// is of earlier gradients as much as of its own, and there is no estimate.
+// newNoise returns the estimate for gradients of the given number of elements. Norms are due in
+// every step of a small model, otherwise in every n-th. All peers decide alike. With a sparse
+// coding there is no estimate: the sum of a step has as much of earlier gradients as of its own.
 func newNoise(elements int, sparse bool) noise {
 	if sparse {
 		return noise{}
@@ -61,7 +62,7 @@ func newNoise(elements int, sparse bool) noise {
 	return noise{every: int64(ceilDiv(elements, noiseElements))}
 }
 
-// due reports whether the norms of a step are taken.
+// due reports whether the norms of a step are measured.
 func (e *noise) due(step int64) bool { return e.every > 0 && step%e.every == 0 }
 
 // square returns x*x.

@@ -14,27 +14,30 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// openStep is the step after the committed one, as this peer takes part in it: the contribution that
-// it has computed, the share that it is to compute, and the reduction of the gradients of all. It
-// outlives sessions, and goes on from step to step. It is not safe for concurrent use.
+// openStep is the step after the committed one from this peer's point of view: its contribution,
+// the shares of all ranks, and the reduction of the gradients. It outlives sessions and goes on
+// from step to step.
+//
+// It is not safe for concurrent use. While forward passes of the next step run, the methods stay
+// on the goroutine of Run; only the exchange of reports runs elsewhere.
 type openStep struct {
 	cfg     Config
 	plan    plan
 	model   Model
-	state   *state       // which the step begins with
-	own     contribution // of this peer
+	state   *state // before the step
+	own     contribution // of this peer, to this step
 	reducer reducer
-	balance balance // what each rank of the session is to contribute
-	noise   noise
-	audits  *audits // of other members
+	balance balance // of the microbatches among the ranks of the session
+	noise   noise // estimate of the noise scale
+	audits  *audits // of other members' contributions; nil without Config.Audit
 	ahead   *prefetcher
-	most    int  // microbatches that a call of the model may have
-	next    *try // at this step, if a call of it began in the step before
-	work    work // of this peer for the last step that it has contributed to
+	most    int // microbatches per call of the model, at most
+	next    *try // at this step, if its first call began in the previous step
+	work    work // of this peer in the last step that it contributed to
 }
 
-// newOpenStep takes the memory of a first step and of the state before it. The caller says who
-// observes the state, which has to call advance, and calls reopen.
+// newOpenStep allocates the memory of the first step and of the state before it. The caller sets
+// the observer of the state, whose advanced must call advance, and then calls reopen.
 func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	l := newLayout(m.Params, cfg.BucketBytes/4)
 	if m.Order != nil {
@@ -72,7 +75,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	return o, nil
 }
 
-// microbatches is how many the step has; none after the last.
+// microbatches returns the number of microbatches of the step; 0 after the last step.
 func (o *openStep) microbatches() int { return o.plan.after(o.state.committed()) }
 
 // reopen empties the contribution, for the step after the committed one.
@@ -80,11 +83,12 @@ func (o *openStep) reopen() {
 	o.own.reset(o.state.committed()+1, 0, o.state.scale, o.microbatches())
 }
 
-// entry returns what this peer tells the others of a session, to which it makes ready.
+// entry returns this peer's report to the other ranks of a new session, and prepares this peer
+// for the session.
 func (o *openStep) entry(s *elastic.Session) resumeReport {
 	o.next = nil
-	// Under another identity this peer has been put out meanwhile, and others have
-	// computed what it holds.
+	// A new identity means that this peer was put out meanwhile, and that others have computed
+	// its microbatches.
 	if id := s.View.Members[s.Rank].ID; o.own.owner != id {
 		o.reopen()
 		o.own.owner = id
@@ -93,7 +97,7 @@ func (o *openStep) entry(s *elastic.Session) resumeReport {
 		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View), accusing: o.audits.accusation()}
 }
 
-// enter derives from the entries of all ranks what each is to compute.
+// enter derives the share of every rank from the entries of all ranks.
 func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	if err := o.balance.enter(o.cfg.Balance, all, o.microbatches(), s.Rank); err != nil {
 		return err
@@ -116,7 +120,7 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	return nil
 }
 
-// begin begins to try the step.
+// begin begins a try at the step.
 func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 	p := o.plan.step(o.state.committed() + 1)
 	t := &try{plan: p, begun: time.Now(), whole: o.own.held.Len() == 0, before: o.own.compute}
@@ -129,8 +133,8 @@ func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 	return t
 }
 
-// contribute computes what is missing of this peer's share and starts the reduction of
-// every bucket.
+// contribute computes the missing microbatches of this peer's share and starts the reduction of
+// every bucket. After an error no call on the buffers is left under way.
 func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, error) {
 	t := o.next
 	if o.next = nil; t == nil {
@@ -146,18 +150,19 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 		t.computed = time.Now()
 		return t, nil
 	}
-	// The others wait for this peer's buckets. They learn the reason, and the calls that
-	// have begun here end before the buffers are left.
+	// The other ranks wait for this peer's buckets. The revocation passes the reason on to them,
+	// and this peer's own calls end before the buffers are released.
 	s.Comm.Revoke(err)
-	_ = t.sums.wait(ctx) // its error is only that of the revocation
+	_ = t.sums.wait(ctx) // only the error of the revocation
 	if errors.Is(err, ErrOutOfMemory) {
 		err = o.shrinkBatch(t.plan, share.Len(), err)
 	}
 	return t, err
 }
 
-// together returns how many microbatches a call of the model has in the session. Within a host
-// there is little to hide, and what is computed one by one stays in the cache.
+// together returns the number of microbatches per call of the model in this session. Within a
+// host there is little latency to hide, and microbatches that are computed one by one stay in the
+// cache.
 func (o *openStep) together() int {
 	if o.reducer.between() || o.model.Whole {
 		return o.most
@@ -165,15 +170,16 @@ func (o *openStep) together() int {
 	return 1
 }
 
-// readAhead tells what this peer, of the given rank, is about to compute: what is missing
-// of its share of the step, and its share of the next one if the shares stay.
+// readAhead passes the samples that this peer is about to compute to the prefetcher: the missing
+// part of its share of this step, and its share of the next step if the shares stay as they are.
+// rank is this peer's rank.
 func (o *openStep) readAhead(p stepPlan, rank int) {
 	if o.ahead.box == nil {
 		return
 	}
 	rest := ledger.NewSet(p.microbatches)
 	calls := o.own.calls(o.balance.shares[rank], o.together())
-	for _, micros := range calls[min(1, len(calls)):] { // the first is being read
+	for _, micros := range calls[min(1, len(calls)):] { // the first call reads its samples now
 		for _, k := range micros {
 			rest.Add(k)
 		}
@@ -186,11 +192,11 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 	o.ahead.want(needs)
 }
 
-// shrinkBatch answers a model that has run out of memory over a share: it is given half as
-// much at once from now on, or, if that was a microbatch, this peer's bound is half of the
-// share. All leave the session, in the next one of which the bound is known. What has been
-// computed goes with the call that failed, as that may be in the sums in part. No reduction
-// may be under way.
+// shrinkBatch handles a model that has run out of memory. It halves the microbatches per call,
+// or, at one microbatch per call, bounds this peer's share at half its present size. It returns
+// an error that makes all ranks leave the session, because the bound travels in the next entry.
+// The computed microbatches are dropped with the failed call, which may have added a part of its
+// gradients to the sums. No reduction may be under way.
 func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:
@@ -206,7 +212,8 @@ func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	return fmt.Errorf("%w: %w", errNextSession, cause)
 }
 
-// report describes the contribution and the state before it in a commit record.
+// report returns this peer's report for a commit record: its contribution, and the state before
+// the step.
 func (o *openStep) report() rankReport {
 	mine := idleReport(o.state)
 	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
@@ -218,8 +225,8 @@ func (o *openStep) report() rankReport {
 	return mine
 }
 
-// conclude commits the step whose commit record is complete, or, if its sums do not fit the
-// scale, begins another attempt. All ranks come to the same, errors included.
+// conclude commits the step whose commit record is complete, or begins another attempt if the
+// sums do not fit the scale. All ranks come to the same result, errors included.
 func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport) (committed bool, err error) {
 	if err := checkFaults(reports, peerName(s), o.reducer.layout.params); err != nil {
 		return false, err
@@ -235,7 +242,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, nil
 	}
 	o.audits.concluded(p.step, reports)
-	norm := math.NaN() // of the mean gradient, if anybody needs it
+	norm := math.NaN() // of the mean gradient; NaN where neither clipping nor the noise scale needs it
 	switch mean := o.state.grads.staging.views; {
 	case o.cfg.Clip > 0:
 		norm = optim.Clip(mean, o.cfg.Clip)
@@ -255,7 +262,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	return true, nil
 }
 
-// updateNoise takes note of the norms of a step that was just committed.
+// updateNoise updates the noise scale with the gradient norms of a step that was just committed.
 func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm float64) {
 	if !o.noise.due(step) {
 		return
@@ -267,7 +274,7 @@ func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm 
 	}
 }
 
-// advance closes the step, if it is that of done, which is committed, and opens the one after done.
+// advance closes this step if done commits it, and opens the step after done.
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)

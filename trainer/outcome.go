@@ -6,26 +6,26 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// outcome is what all members know alike about a committed step, and hand on with the
-// state. Who contributed what is part of it, because a member may be gone before it
-// has reported its own part: then the others do.
+// outcome is the common knowledge of all members about a committed step; it is part of the state.
+// It includes the contribution of every member, because a member may be gone before it has
+// reported its own part: then the others report it.
 type outcome struct {
 	Step    int64
 	Attempt int64   // from 0
-	Epoch   uint64  // in which it was committed
+	Epoch   uint64  // in which the step was committed
 	Peers   int     // members of that epoch
-	Samples int64   // of the step
+	Samples int64   // in the step
 	Loss    lossSum // sum over Samples
 	Shares  []share // of all members in rank order; empty in a checkpoint of a stable step
 }
 
-// share is the part of a step that one member contributed.
+// share is one member's part of a step.
 type share struct {
-	Peer         elastic.ID
-	Microbatches [][2]int // [first, end) in ascending order
+	Peer         elastic.ID // the member
+	Microbatches [][2]int   // [first, end) ranges in ascending order
 }
 
-// share returns the part of a peer, and whether it took part at all.
+// share returns the part of a peer, and whether the peer took part.
 func (o outcome) share(id elastic.ID) (share, bool) {
 	for _, s := range o.Shares {
 		if s.Peer == id {
@@ -35,7 +35,7 @@ func (o outcome) share(id elastic.ID) (share, bool) {
 	return share{}, false
 }
 
-// meanLoss is the loss per sample.
+// meanLoss returns the loss per sample.
 func (o outcome) meanLoss() float64 { return o.Loss.float() / float64(o.Samples) }
 
 // check returns an error if o cannot be an outcome of the plan.
@@ -62,5 +62,5 @@ func (o outcome) check(p plan) error {
 	return nil
 }
 
-// maxStep bounds the numbers of steps, so that reckoning with them cannot overflow.
+// maxStep bounds step numbers, so that arithmetic with them cannot overflow.
 const maxStep = 1e12

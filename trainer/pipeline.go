@@ -2,21 +2,26 @@ package trainer
 
 import "github.com/elrun/elrun/trainer/optim"
 
-// pipeline has the parameters and the optimizer's memory. They may be updated with a step that is
-// not committed yet, one by one and large ones in parts, as their sums come in, so that the next
-// step can begin. The step may still fail, so what a parameter was is kept until the commit.
+// pipeline owns the parameters and the optimizer state, and allows updates with a step that is
+// not committed yet, so that the next step can begin. Parameters are updated one by one, large
+// ones in blocks, as their sums arrive. The step may still fail, so the previous values are kept
+// until the commit (an undo log).
+//
+// Invariant: of parameter i, the elements [0, from[i]) have the committed values, and the
+// elements from from[i] on have the values after the open step, with the committed values in was.
 type pipeline struct {
-	params [][]float32   // the model's memory
-	slots  [][][]float32 // by parameter: what the optimizer keeps
+	params [][]float32   // the model's memory, by parameter
+	slots  [][][]float32 // optimizer state, by parameter
 
-	was  [][][]float32 // by parameter: what it and its slots were
-	from []int         // by parameter: from there on it was updated with a step that is not committed
+	was  [][][]float32 // by parameter: committed values of the parameter and its slots
+	from []int         // by parameter: first element that is updated with the uncommitted step
 }
 
-// updateBlock is how many elements are updated at a time, so that they stay in the cache.
+// updateBlock is the number of elements per update; a block stays in the cache.
 const updateBlock = 8 << 10
 
-// newPipeline returns a pipeline of parameters and fresh memory of their optimizer.
+// newPipeline returns a pipeline with fresh optimizer state. The vectors in params stay the
+// model's.
 func newPipeline(params []Param, o optim.Optimizer) *pipeline {
 	p := &pipeline{}
 	for _, param := range params {
@@ -26,7 +31,7 @@ func newPipeline(params []Param, o optim.Optimizer) *pipeline {
 	return p
 }
 
-// reserve takes the memory that the first step needs which is begun in the one before.
+// reserve allocates the memory of the undo log, before the first step that begins early.
 func (p *pipeline) reserve() {
 	if p.was != nil {
 		return
@@ -42,9 +47,9 @@ func (p *pipeline) reserve() {
 	}
 }
 
-// update makes the sum of parameter i over all samples of a step their mean, from an element
-// on, and updates as much of the parameter with it, as commit would. It goes through all of
-// them in blocks, and ends with ErrNotFinite before one whose sum is not finite.
+// update turns the sum of parameter i, from an element on, into the mean over the samples, and
+// updates that part of the parameter exactly as commit would. It works in blocks, and returns
+// ErrNotFinite before a block whose sum is not finite.
 func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule) error {
 	state := make([][]float32, len(p.slots[i]))
 	for end := p.from[i]; end > from; end = p.from[i] {
@@ -58,8 +63,8 @@ func (p *pipeline) update(i, from int, sum []float32, samples int64, apply rule)
 	return nil
 }
 
-// move updates parameter i from an element on, up to where it was updated already, and keeps what
-// it was. state is room for a part of each slot.
+// move updates parameter i from element at up to the updated part, and saves the committed
+// values. state is scratch space for one subslice per slot.
 func (p *pipeline) move(i, at int, mean []float32, apply rule, state [][]float32) {
 	end := p.from[i]
 	param := p.params[i][at:end]
@@ -72,7 +77,7 @@ func (p *pipeline) move(i, at int, mean []float32, apply rule, state [][]float32
 	p.from[i] = at
 }
 
-// advance updates all parameters with a mean gradient that is there.
+// advance updates all parameters with a mean gradient that is complete.
 func (p *pipeline) advance(mean [][]float32, apply rule) {
 	for i := range p.params {
 		state := make([][]float32, len(p.slots[i]))
@@ -83,8 +88,8 @@ func (p *pipeline) advance(mean [][]float32, apply rule) {
 	}
 }
 
-// left returns how many elements of parameter i, from the first on, are as the last committed
-// step has left them. The others were updated with the step after it.
+// left returns the length of the prefix of parameter i that is not updated yet and has the
+// committed values.
 func (p *pipeline) left(i int) int {
 	if p.from == nil {
 		return len(p.params[i])
@@ -92,7 +97,8 @@ func (p *pipeline) left(i int) int {
 	return p.from[i]
 }
 
-// remaining returns what is left of parameter i, and its slots.
+// remaining returns the prefix of parameter i that is not updated yet, and the same prefix of its
+// slots.
 func (p *pipeline) remaining(i int) (param []float32, slots [][]float32) {
 	n := p.left(i)
 	for _, slot := range p.slots[i] {
@@ -101,7 +107,8 @@ func (p *pipeline) remaining(i int) (param []float32, slots [][]float32) {
 	return p.params[i][:n], slots
 }
 
-// committed returns parameter i and its slots as they are after the last committed step.
+// committed returns the committed values of parameter i and its slots. The results may share
+// memory with the undo log.
 func (p *pipeline) committed(i int) (param []float32, slots [][]float32) {
 	n := p.left(i)
 	if n == len(p.params[i]) {
@@ -115,8 +122,7 @@ func (p *pipeline) committed(i int) (param []float32, slots [][]float32) {
 	return was[0], was[1:]
 }
 
-// vectors returns the parameters and then the optimizer's memory, as they are after the last
-// committed step.
+// vectors returns the committed values of all parameters, then of the optimizer state.
 func (p *pipeline) vectors() [][]float32 {
 	var params, memory [][]float32
 	for i := range p.params {
@@ -126,14 +132,14 @@ func (p *pipeline) vectors() [][]float32 {
 	return append(params, memory...)
 }
 
-// commit takes note that a step is committed.
+// commit makes the updated values the committed ones.
 func (p *pipeline) commit() {
 	for i := range p.from {
 		p.from[i] = len(p.params[i])
 	}
 }
 
-// rollback makes the parameters again what they were, unless the step was committed.
+// rollback restores the committed values; after a commit it does nothing.
 func (p *pipeline) rollback() {
 	for i, from := range p.from {
 		if from == len(p.params[i]) {
@@ -147,7 +153,8 @@ func (p *pipeline) rollback() {
 	p.commit()
 }
 
-// scratch is a sink for gradients that nobody reads, while nothing is updated.
+// scratch returns a sink for gradients that nobody reads. It uses the undo log's memory, so
+// nothing may be updated meanwhile.
 func (p *pipeline) scratch() sink {
 	grad := make([][]float32, len(p.was))
 	for i, was := range p.was {

@@ -2,18 +2,18 @@ package trainer
 
 import "github.com/elrun/elrun/trainer/exact"
 
-// plan says which samples each step has. It is pure: the same at every peer, at
-// any time.
+// plan maps steps to samples. It is a pure function of the configuration: the same at every peer,
+// at any time.
 type plan struct {
-	samples int // of a pass
-	global  int // of a step
-	micro   int
-	perPass int64 // steps of a pass
-	steps   int64 // of the job
-	seed    uint64
+	samples int    // per pass
+	global  int    // samples per step
+	micro   int    // samples per microbatch
+	perPass int64  // steps per pass
+	steps   int64  // steps of the whole job
+	seed    uint64 // of the sample order
 }
 
-// newPlan makes the plan of a configuration with its defaults filled in.
+// newPlan returns the plan of a configuration whose defaults are filled in.
 func newPlan(c Config) plan {
 	p := plan{samples: c.Samples, global: c.GlobalBatch, micro: c.Microbatch, steps: c.Steps, seed: c.Seed}
 	p.perPass = int64(ceilDiv(c.Samples, c.GlobalBatch))
@@ -23,20 +23,20 @@ func newPlan(c Config) plan {
 	return p
 }
 
-// mostMicrobatches is how many a full step has.
+// mostMicrobatches returns the number of microbatches of a full step.
 func (p plan) mostMicrobatches() int { return ceilDiv(min(p.global, p.samples), p.micro) }
 
-// stepPlan is the part of the plan for one step: the positions [first, end) in the
-// order of the pass, cut into microbatches of which the last may be short.
+// stepPlan is the plan of one step: the positions [first, end) in the sample order of its pass,
+// divided into microbatches. The last microbatch may be short.
 type stepPlan struct {
-	step         int64 // from 1
-	order        permutation
-	first, end   int
-	micro        int
-	microbatches int
+	step         int64       // from 1
+	order        permutation // of the pass
+	first, end   int         // positions in the pass
+	micro        int         // samples per microbatch
+	microbatches int         // of the step
 }
 
-// step returns the plan of step s >= 1, which may lie behind the end of the job.
+// step returns the plan of step s >= 1, which may lie beyond the end of the job.
 func (p plan) step(s int64) stepPlan {
 	pass, within := (s-1)/p.perPass, (s-1)%p.perPass
 	first := int(within) * p.global
@@ -45,7 +45,7 @@ func (p plan) step(s int64) stepPlan {
 		micro: p.micro, microbatches: ceilDiv(end-first, p.micro)}
 }
 
-// appendSamples appends the indices of the samples of microbatch k to dst.
+// appendSamples appends the sample indices of microbatch k to dst.
 func (s stepPlan) appendSamples(dst []int, k int) []int {
 	first := s.first + k*s.micro
 	for i := first; i < min(first+s.micro, s.end); i++ {
@@ -54,7 +54,7 @@ func (s stepPlan) appendSamples(dst []int, k int) []int {
 	return dst
 }
 
-// samplesOf returns the indices of the samples of each of some microbatches.
+// samplesOf returns the sample indices of each of the given microbatches.
 func (s stepPlan) samplesOf(micros []int) (samples [][]int) {
 	for _, k := range micros {
 		samples = append(samples, s.appendSamples(nil, k))
@@ -62,7 +62,7 @@ func (s stepPlan) samplesOf(micros []int) (samples [][]int) {
 	return samples
 }
 
-// samplesIn returns how many samples microbatches have, given as [first, end) pairs.
+// samplesIn returns the number of samples of the microbatches in the given [first, end) ranges.
 func (s stepPlan) samplesIn(ranges [][2]int) int {
 	n := 0
 	for _, r := range ranges {
@@ -71,8 +71,8 @@ func (s stepPlan) samplesIn(ranges [][2]int) int {
 	return n
 }
 
-// scale restores the scale of exact mode that has these exponents; the zero value without any,
-// as other modes have none.
+// scale restores the scale with the given exponents. Without exponents it returns the zero scale
+// of the other modes.
 func (p plan) scale(exponents []int8) (exact.Scale, error) {
 	if len(exponents) == 0 {
 		return exact.Scale{}, nil
@@ -80,7 +80,8 @@ func (p plan) scale(exponents []int8) (exact.Scale, error) {
 	return exact.Restore(exponents, p.mostMicrobatches())
 }
 
-// after returns how many microbatches the step after one has; none after the last.
+// after returns the number of microbatches of the step after the given one; 0 after the last
+// step.
 func (p plan) after(step int64) int {
 	if step >= p.steps {
 		return 0
@@ -88,5 +89,5 @@ func (p plan) after(step int64) int {
 	return p.step(step + 1).microbatches
 }
 
-// ceilDiv divides and rounds up; a >= 0, b > 0.
+// ceilDiv returns a/b rounded up; a >= 0, b > 0.
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -7,26 +7,26 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// prefetcher has the samples read ahead that this peer will need. What is wanted changes with
-// every step and every change of the shares. So the step leaves the newest list in a box,
-// in place of one that nobody has taken, and a goroutine takes it when it is done with the
-// one before: the step never waits, one call is under way at most, and what has been asked
-// for is asked for once.
+// prefetcher reads samples ahead that this peer will need. The needs change with every step and
+// every change of the shares. So each step puts its newest list into a box of capacity one,
+// replacing a list that was not taken. A goroutine takes the list when it has finished the
+// previous one. The step never blocks, at most one call of the model is under way, and each
+// sample of a step is requested once.
 type prefetcher struct {
-	box     chan []need // holds one list at most; nil without a function
-	read    func(ctx context.Context, samples []int)
+	box     chan []need                              // holds at most one list; nil without a function
+	read    func(ctx context.Context, samples []int) // Model.Prefetch
 	working sync.WaitGroup
 
-	asked []need // the worker's: what has been asked for of the steps of the last list
+	asked []need // owned by the goroutine: requests so far, of the steps of the last list
 }
 
-// need is the microbatches of a step that this peer will compute.
+// need is a set of microbatches of a step that this peer will compute.
 type need struct {
 	plan   stepPlan
 	micros ledger.Set
 }
 
-// newPrefetcher returns an ahead that has a function read; it does nothing if that is nil.
+// newPrefetcher returns a prefetcher that calls read; with a nil read it does nothing.
 func newPrefetcher(read func(ctx context.Context, samples []int)) *prefetcher {
 	a := &prefetcher{read: read}
 	if read != nil {
@@ -35,8 +35,8 @@ func newPrefetcher(read func(ctx context.Context, samples []int)) *prefetcher {
 	return a
 }
 
-// start starts the worker. The function that it returns ends it, and waits until the last
-// call of the model has come back.
+// start starts the goroutine. The returned function ends it, and waits until the last call of the
+// model has returned.
 func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	if a.box == nil {
 		return func() {}
@@ -49,8 +49,8 @@ func (a *prefetcher) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// want replaces what is wanted. One goroutine calls it, so the box is empty when it puts
-// the list there.
+// want replaces the list of needs. Only one goroutine calls it, so the box is empty when the list
+// is put into it.
 func (a *prefetcher) want(needs []need) {
 	select {
 	case <-a.box:
@@ -59,9 +59,9 @@ func (a *prefetcher) want(needs []need) {
 	a.box <- needs
 }
 
-// work carries out what is wanted until ctx ends.
+// work executes the lists until ctx ends.
 func (a *prefetcher) work(ctx context.Context) {
-	for ctx.Err() == nil { // select may take the box though ctx has ended
+	for ctx.Err() == nil { // select may take the box although ctx has ended
 		select {
 		case <-ctx.Done():
 		case needs := <-a.box:
@@ -72,9 +72,8 @@ func (a *prefetcher) work(ctx context.Context) {
 	}
 }
 
-// fresh returns the samples of what is wanted that have not been asked for, in the order
-// in which they will be computed, and takes note of them. Steps that are wanted no more
-// are forgotten.
+// fresh returns the needed samples that have not been requested, in the order of their use, and
+// records them as requested. Steps that are no longer needed are forgotten.
 func (a *prefetcher) fresh(needs []need) []int {
 	var samples []int
 	var asked []need

@@ -10,34 +10,33 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Errors of a step that every peer finds in the same commit record.
+// Errors that every peer finds in the same commit record.
 var (
-	// ErrDiverged: this peer's parameters have come to differ from those of the others,
-	// again and again.
+	// ErrDiverged: this peer's parameters have differed from the others' again and again.
 	ErrDiverged = errors.New("peers have diverged")
-	// ErrNotFinite: a loss or a gradient is infinite or not a number.
+	// ErrNotFinite: a loss or a gradient is infinite or NaN.
 	ErrNotFinite = errors.New("not a finite number")
 )
 
-// rankReport is what one rank tells the others in the commit record of a step.
+// rankReport is one rank's part of the commit record of a step.
 type rankReport struct {
-	samples    int64   // in its contribution
-	loss       lossSum // sum over them
-	micros     int64   // that the model took for them, in microseconds; 0 if that is no measure
-	maxShare   int64   // microbatches that the rank can take; 0 for no bound
-	squareNorm float64 // squared norm of the sum of their gradients, 0 if it is not due
-	fault      fault
-	digest     uint64      // of the parameters before the step, 0 if it is not due
-	committed  int64       // the last step that this rank has committed
-	stale      bool        // it knows of a later view
+	samples    int64       // in the rank's contribution
+	loss       lossSum     // sum over samples
+	micros     int64       // computing time of the share, in microseconds; 0 if it is no measurement
+	maxShare   int64       // bound on the rank's share, in microbatches; 0 for none
+	squareNorm float64     // squared norm of the gradient sum; 0 if not due
+	fault      fault       // in the rank's contribution
+	digest     uint64      // of the parameters before the step; 0 if not due
+	committed  int64       // last step that the rank has committed
+	stale      bool        // the rank knows of a later view
 	nonce      uint64      // for the seed of the step's audit
-	print      uint64      // of its part of the last committed step, as audits tell it
-	accuses    bool        // it accuses a member in an audit
-	links      linkUpdates // what it has measured of links to it
+	print      uint64      // audit fingerprint of the rank's part of the last committed step
+	accuses    bool        // the rank accuses a member in an audit
+	links      linkUpdates // its new measurements of links to itself
 }
 
-// fault says what a rank found wrong with its own contribution: 0 nothing, 1 the
-// loss, 2+i the gradient of parameter i.
+// fault is an error in a rank's own contribution: 0 for none, 1 for the loss, 2+i for the
+// gradient of parameter i.
 type fault int64
 
 const (
@@ -46,18 +45,18 @@ const (
 	faultGradient
 )
 
-// reportWords is the number of int64 in an encoded report.
+// reportWords is the length of an encoded report, in int64.
 const reportWords = 14
 
-// Flags of a report.
+// Bits of the flags word of an encoded report.
 const (
 	flagStale = 1 << iota
 	flagAccuses
 )
 
-// encodeReport writes the report of rank to a commit record that is otherwise zero. The commit records of all
-// ranks are summed: as every word but those of the rank itself is zero, sums
-// keep all bits, those of digests, too.
+// encodeReport writes the report of rank to a zero commit record. The records of all ranks are
+// summed: as each word is nonzero at one rank at most, the sum keeps all bits, also of digests
+// and floating-point numbers.
 func encodeReport(record []int64, rank int, s rankReport) {
 	flags := int64(0)
 	if s.stale {
@@ -70,7 +69,7 @@ func encodeReport(record []int64, rank int, s rankReport) {
 		int64(s.fault), int64(s.digest), s.committed, flags, s.links[0], s.links[1], int64(s.nonce), int64(s.print)})
 }
 
-// decodeReports reads a reduced commit record.
+// decodeReports decodes a reduced commit record.
 func decodeReports(record []int64) []rankReport {
 	reports := make([]rankReport, len(record)/reportWords)
 	for r := range reports {
@@ -82,13 +81,14 @@ func decodeReports(record []int64) []rankReport {
 	return reports
 }
 
-// idleReport is a report that tells nothing but which step this peer has committed, and the state after
-// it.
+// idleReport returns a report without a contribution: only the committed step and the digest of
+// the state after it.
 func idleReport(s *state) rankReport {
 	return rankReport{committed: s.committed(), digest: s.dueDigest()}
 }
 
-// exchangeReports tells all the ranks' reports. When it succeeds every rank has come to that call.
+// exchangeReports reduces the commit record and returns the reports of all ranks. Success proves
+// that every rank has made this call, and so has completed all calls before it.
 func exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
 	words := make([]int64, len(s.View.Members)*reportWords)
 	encodeReport(words, s.Rank, mine)
@@ -98,7 +98,8 @@ func exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) (
 	return decodeReports(words), nil
 }
 
-// checkFaults returns ErrNotFinite with the first rank that reported a fault.
+// checkFaults returns an error that wraps ErrNotFinite for the first rank with a fault; nil if
+// there is none.
 func checkFaults(reports []rankReport, name func(rank int) string, params []Param) error {
 	for r, s := range reports {
 		switch i := int(s.fault - faultGradient); {
@@ -114,7 +115,7 @@ func checkFaults(reports []rankReport, name func(rank int) string, params []Para
 	return nil
 }
 
-// totals adds up samples and losses.
+// totals returns the sums of samples and losses over all ranks.
 func totals(reports []rankReport) (samples int64, loss lossSum) {
 	for _, s := range reports {
 		samples += s.samples
@@ -133,7 +134,7 @@ func anyStale(reports []rankReport) bool {
 	return false
 }
 
-// peerName names a rank for people.
+// peerName returns a function that formats a rank for messages.
 func peerName(s *elastic.Session) func(rank int) string {
 	return func(rank int) string { return fmt.Sprintf("rank %d (%s)", rank, s.View.Members[rank].ID.Short()) }
 }
@@ -141,9 +142,9 @@ func peerName(s *elastic.Session) func(rank int) string {
 // finite reports whether x is neither infinite nor NaN.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// allFinite reports whether all of v is finite. The differences are summed, which
-// is quicker than a branch for each: one that is NaN stays. The sums are variables of
-// their own, as elements of an array would be in memory, which takes five times as long.
+// allFinite reports whether all elements of v are finite. x-x is 0 for finite x and NaN
+// otherwise, and a sum keeps a NaN, so there is no branch per element. The four sums are separate
+// variables: elements of an array would live in memory, which takes five times as long.
 func allFinite(v []float32) bool {
 	var a, b, c, d float32
 	for len(v) >= 4 {

@@ -12,29 +12,30 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// reducer has the gradients of all ranks added up: it cuts them into buckets for each session,
-// keeps them in the memory that the ranks of a host share, and chooses the order of the ring.
+// reducer adds up the gradients of all ranks. It divides the gradients into buckets for each
+// session, keeps the operands in memory that the ranks of a host share, and chooses the order of
+// the ring.
 type reducer struct {
-	layout      layout
-	bucketBytes int
+	layout      layout                 // of the gradients, with the buckets of the session
+	bucketBytes int                    // Config.BucketBytes
 	sums        accumulator            // this peer's gradients
-	coded       *compressedAccumulator // sums, or nil where gradients travel as they are
-	links       linkMonitor            // from which the order of the ring follows
-	shared      sharedBuffers          // of the vectors that are reduced
-	poll        func()                 // lets calls under way go on
+	coded       *compressedAccumulator // the same as sums with a lossy coding, otherwise nil
+	links       linkMonitor            // measures links and chooses the order of the ring
+	shared      sharedBuffers          // of the operands
+	poll        func()                 // lets calls under way make progress
 	emit        func(epoch uint64, step int64, body event.Body)
 	log         func(format string, args ...any)
 }
 
-// enter makes ready for a session.
+// enter prepares for a session.
 func (r *reducer) enter(s *elastic.Session) {
 	r.migrate(s.Comm)
 	r.divide(s.View)
 }
 
-// migrate moves the vectors that are reduced into the memory of a session, if it has some
-// and they are not there yet. Elsewhere they serve as well, which only takes longer: so
-// that there is no room is told once, and is no error.
+// migrate moves the operands of reductions into the session's shared memory, if the session has
+// some and they are not there yet. Private memory works as well, but costs a copy. So a lack of
+// room is logged once, and is no error.
 func (r *reducer) migrate(c *collective.Comm) {
 	old := r.shared
 	if !c.SharesMemory() || old.comm != nil && c.SameMemory(old.comm) && (old.full || old.reachableBy(c)) {
@@ -46,20 +47,20 @@ func (r *reducer) migrate(c *collective.Comm) {
 		r.shared.comm, r.shared.full = c, true
 		return
 	}
-	_ = freeExcept(old.allocations, now.allocations) // what is not given back goes with the process
+	_ = freeExcept(old.allocations, now.allocations) // memory that was not freed goes with the process
 	now.previous = nil
 	r.shared = now
 }
 
-// leave gives all shared memory back.
+// leave frees all shared memory.
 func (r *reducer) leave() error { return freeExcept(r.shared.allocations, nil) }
 
-// divide cuts the gradients into buckets for a session. Between processes of one host a call
-// takes longer than its bytes, and compressed gradients are short: there the last buckets
-// are as long as others. A ring sends each bucket in as many parts as there are hosts, so that
-// between a few hosts they are shorter.
+// divide divides the gradients into buckets for a session. Between hosts the last buckets are
+// short, because nothing hides them. Within a host, and with compression, they are as long as the
+// others: there the cost of a call exceeds the cost of its bytes. A ring sends each bucket in as
+// many parts as there are hosts, so buckets are shorter between few hosts.
 func (r *reducer) divide(v elastic.View) {
-	const ring = 4 // hosts, for which a bucket has its full length
+	const ring = 4 // number of hosts from which on buckets have their full length
 	limit := r.bucketBytes / 4
 	least := leastBucket
 	if hosts := slices.Max(v.Hosts()) + 1; hosts == 1 || r.coded != nil {
@@ -70,8 +71,8 @@ func (r *reducer) divide(v elastic.View) {
 	r.layout.divide(limit, least)
 }
 
-// start begins the reduction of a step's gradients, none of which is complete yet. It tells the
-// log of an order that is new, and lets links be measured while the step is computed.
+// start begins the reduction of a step's gradients, none of which is complete yet. It also logs a
+// new order of the ring, and sends link probes while the step is computed.
 func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *reduction {
 	l := &r.links
 	if l.pendingOrder != nil && isReporter(s) {
@@ -80,7 +81,7 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 	l.pendingOrder = nil
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
-	if l.slowLinkElsewhere && l.site == nil { // or it is one rank of each site that goes round
+	if l.slowLinkElsewhere && l.site == nil { // with sites, only one rank of each goes round
 		o.Algorithm = collective.Ring
 	}
 	ordered := s.Comm.With(o)
@@ -89,8 +90,9 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 	return sums
 }
 
-// reduce begins the reduction of a bucket, which may overtake others. Where links are measured
-// messages are not cut into pieces for that: short ones do not tell how fast a link is.
+// reduce begins the reduction of a bucket. More urgent buckets may interrupt it, except while
+// links are measured: interruptible messages are cut into pieces too short to measure the speed
+// of a link.
 func (r *reducer) reduce(ctx context.Context, plain, ordered *collective.Comm, b bucket) pending {
 	return r.sums.reduce(ctx, bucketComm{ordered, plain, collective.CallOptions{
 		For:           fmt.Sprintf("bucket %d of %d", b.number+1, len(r.layout.buckets)),
@@ -99,36 +101,37 @@ func (r *reducer) reduce(ctx context.Context, plain, ordered *collective.Comm, b
 	}}, b)
 }
 
-// bucketComm is the communicator for the calls of a bucket.
+// bucketComm makes the communicators for the calls of a bucket.
 type bucketComm struct {
-	ordered *collective.Comm // as the links want it
-	plain   *collective.Comm // as the session has it
+	ordered *collective.Comm // with the order of the ring chosen by the link monitor
+	plain   *collective.Comm // of the session
 	options collective.CallOptions
 }
 
-// long is for the elements of the bucket.
+// long returns the communicator for the elements of the bucket.
 func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
 
-// short is for a few words that go with them.
+// short returns the communicator for a few words that go with them.
 func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
 
-// between reports whether there is a network between members of the session.
+// between reports whether members of the session are on different hosts.
 func (r *reducer) between() bool { return r.links.spansHosts() }
 
-// exchange exchanges the ranks' reports, to which it adds what all should know of the session.
+// exchange completes this peer's report with facts about the session, and exchanges the reports
+// of all ranks.
 func (r *reducer) exchange(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
 	mine.stale, mine.links = s.Stale(), r.links.measure()
 	return exchangeReports(ctx, s, mine)
 }
 
-// learn takes in what all have measured of the session's links.
+// learn records the link measurements of all ranks.
 func (r *reducer) learn(slots []rankReport) { r.links.learn(slots) }
 
-// bytes is the length of this peer's gradients as they are sent.
+// bytes returns the encoded length of this peer's gradients, in bytes.
 func (r *reducer) bytes() int { return r.coded.bytes(r.layout) }
 
-// giveUp drops what compression has held back at this peer, and says so where that was
-// anything. last is the mean gradient of the last step.
+// giveUp discards the error feedback that compression holds back at this peer, and logs its norm
+// unless it is 0. last is the mean gradient of the last step, for comparison.
 func (r *reducer) giveUp(why string, last [][]float32) {
 	if norm := r.coded.forget(); norm > 0 {
 		r.log("%s: gives up gradients of norm %.3g that compression had held back (that of the last step is %.3g)",

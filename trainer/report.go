@@ -8,32 +8,33 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// work is what only this peer knows of a step that it has contributed to.
+// work holds the facts about a step that only this peer knows, as a contributor to that step.
 type work struct {
-	step                 int64
-	compute, comm, total time.Duration
-	predicted            time.Duration
-	recomputed           int
-	gradNorm, noiseScale float64
-	sent, raw            int64 // bytes of gradients, as in StepReport
+	step                 int64         // the step that they are about
+	compute, comm, total time.Duration // as in StepReport
+	predicted            time.Duration // expected computing time; 0 if unknown
+	recomputed           int           // microbatches computed a second time
+	gradNorm, noiseScale float64       // as in StepReport
+	sent, raw            int64         // bytes of gradients, as in StepReport
 }
 
-// reporter tells the log and the user of stable steps, each once. It belongs to one goroutine.
+// reporter writes stable steps to the event log and passes them to the user, each once. It
+// belongs to one goroutine.
 type reporter struct {
 	plan   plan
 	emit   func(epoch uint64, step int64, body event.Body)
-	told   func(StepReport)        // the user; may be nil
-	digest func(step int64) string // of the parameters after the last committed step; empty if it is not taken
+	told   func(StepReport)        // Config.OnStep; may be nil
+	digest func(step int64) string // of the parameters after the last committed step; empty if not due
 
-	reported  int64        // the last step that was
-	before    outcome      // of the step before the last committed one; zero if it is not known
-	witnesses []elastic.ID // members that were there when the last report was made
+	reported  int64        // last reported step
+	before    outcome      // of the step before the last committed one; zero if unknown
+	witnesses []elastic.ID // members at the time of the last report
 }
 
-// advance takes note that the step of o is committed, after that of was.
+// advance records that the step of o is committed, after the step of was.
 func (p *reporter) advance(was, o outcome) {
 	switch o.Step {
-	case was.Step: // the same step in another copy
+	case was.Step: // the same step from another copy of the state
 	case was.Step + 1:
 		p.before = was
 	default:
@@ -41,10 +42,10 @@ func (p *reporter) advance(was, o outcome) {
 	}
 }
 
-// stable takes note that all members of a view, of which this peer is one, have committed the
-// last step, whose outcome is o. It reports the step once, and returns whether it was the first
-// time. own is this peer's part of the last step that it has contributed to. final says that the
-// job has no further step.
+// stable records that all members of view v, of which this peer is one, have committed the last
+// step, with outcome o. It reports the step once; fresh tells whether this was the first time.
+// own is about the last step that this peer contributed to. final means that the job has no
+// further step.
 func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, final bool) (fresh bool) {
 	lost := p.unreported(o, v)
 	fresh = o.Step > p.reported
@@ -64,28 +65,29 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 	return fresh
 }
 
-// superseded reports the last step, to which this peer has contributed as self, before others'
-// copies take it to a later one. That there is a later one shows that the last is stable: its
-// commit record, in which this peer declared the last step, was complete somewhere.
+// superseded reports the last step, to which this peer contributed as self, before another
+// member's copy moves this peer to a later step. A later step proves that the last one is stable:
+// its commit record, in which this peer declared the last step committed, was complete at some
+// rank.
 func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	mine, took := o.share(self)
 	if !took || o.Step <= p.reported || by <= o.Step {
 		return
 	}
 	p.report(o, mine, own, nil)
-	// Who of the others is still there is not known here; the next report names those who
-	// are not.
+	// The survivors are not known here, so every contributor counts as present; the next report
+	// names those who are gone.
 	p.reported, p.witnesses = o.Step, nil
 	for _, s := range o.Shares {
 		p.witnesses = append(p.witnesses, s.Peer)
 	}
 }
 
-// unreported lists what members that are gone have contributed to stable steps and may
-// not have reported: of the step that becomes stable all their parts, and of the one
-// before those of members that were still there when it became stable. Older steps they
-// had reported before they took part in these. Every member lists them: who reads the
-// log takes each (peer, step) once.
+// unreported lists contributions of members that are gone and may not have reported them. Of the
+// step that becomes stable, these are the parts of all missing members; of the step before, the
+// parts of members that were still present when it became stable. Older steps were reported
+// before their contributors took part in these two. Every member lists the parts: readers of the
+// log count each (peer, step) once.
 func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
 	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
@@ -99,9 +101,9 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	return lost
 }
 
-// withNext adds the part of the peer behind self in the last outcome of a job to those of lost
-// peers. That peer may be gone before it has reported, or never hear that the step is stable, and
-// no later report names it.
+// withNext adds to lost the part of the peer after self in the last outcome of a job. That peer
+// may die before it reports, or never learn that the step is stable, and no later report would
+// name it.
 func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Contribution {
 	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == self })
 	next := o.Shares[(at+1)%len(o.Shares)].Peer
@@ -113,8 +115,7 @@ func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Con
 	return lost
 }
 
-// contributions lists those parts of a step that are not empty and whose members are
-// wanted.
+// contributions lists the non-empty parts of a step whose members are wanted.
 func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution {
 	var out []event.Contribution
 	for _, s := range o.Shares {
@@ -125,8 +126,8 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 	return out
 }
 
-// report writes the last step to the log: the part that this peer has contributed, what it knows
-// of that, and parts of others. It tells the user of a step that this peer took part in.
+// report writes the last step to the event log: this peer's part, its measurements, and lost
+// parts of others. It calls the user's OnStep if this peer took part in the step.
 func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
 	rep := StepReport{
 		Epoch: o.Epoch, Step: o.Step, Of: p.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
@@ -156,5 +157,5 @@ func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 	}
 }
 
-// milliseconds is the unit of times in the event log.
+// milliseconds converts a duration to the unit of times in the event log.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -5,22 +5,24 @@ import (
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
-// resumeReport is what a rank tells the others when it enters a session.
-type resumeReport struct {
-	state     fingerprint
-	attempt   int64
-	exponents []int8     // of the attempt; none without exact mode
-	held      ledger.Set // microbatches of the open step
-	speed     int64      // as loadbal.Speed counts it; 0 if it is not known
-	most      int        // microbatches that the rank can take; 0 for no bound
-	links     []linkCost // what is known of those to it, by rank
-	accusing  accusation // by the rank, in an audit
+// resumeReport is a rank's entry into a session: what the others need to know in order to go on
+// with the open step.
+type resumeReport struct { // committed step and digest of the state
+	state     fingerprint // at the open step
+	attempt   int64       // scale of the attempt; none without exact mode
+	exponents []int8      // microbatches of the open step in the contribution
+	held      ledger.Set  // microbatches of the open step
+	speed     int64       // as loadbal.Speed; 0 if unknown
+	most      int         // bound on the rank's share, in microbatches; 0 for none
+	links     []linkCost  // known costs of the links to this rank, by sending rank
+	accusing  accusation  // a pending accusation by this rank in an audit
 }
 
-// entryWords is the number of words before the exponents and paces.
+// entryWords is the number of words before the packed exponents and link costs.
 const entryWords = 8
 
-// encode encodes the entry.
+// encode encodes the report: fixed words, then exponents and link costs with eight to a word,
+// then the set of microbatches.
 func (e resumeReport) encode() []uint64 {
 	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most),
 		uint64(e.accusing.step), e.accusing.accused, uint64(e.accusing.computed)}
@@ -35,7 +37,8 @@ func (e resumeReport) encode() []uint64 {
 	return append(append(w, packed...), e.held...)
 }
 
-// decodeResumeReport decodes what words wrote, with so many exponents and ranks.
+// decodeResumeReport decodes the words of encode. exponents and ranks are the lengths of its two
+// lists.
 func decodeResumeReport(w []uint64, exponents, ranks int) resumeReport {
 	e := resumeReport{state: fingerprint{int64(w[0]), w[1]}, attempt: int64(w[2]), speed: int64(w[3]), most: int(w[4]),
 		accusing:  accusation{int64(w[5]), w[6], audit.Print(w[7])},
@@ -52,10 +55,10 @@ func decodeResumeReport(w []uint64, exponents, ranks int) resumeReport {
 	return e
 }
 
-// resumePlan derives from what all have told how the open step goes on: the rank whose
-// attempt counts, the microbatches of each rank, as near as can be to how many are wanted
-// of each, and whether each keeps what it holds. It is a pure function, so all come to
-// the same.
+// resumePlan derives from the reports of all ranks how the open step goes on: leader is the rank
+// with the highest attempt, which counts; shares are the microbatches of each rank, as close to
+// the wanted numbers as the held microbatches allow; kept tells whether a rank keeps its
+// contribution. It is a pure function, so all ranks come to the same result.
 func resumePlan(all []resumeReport, wanted []int, microbatches int) (leader int, shares []ledger.Set, kept []bool) {
 	for rank, e := range all {
 		if e.attempt > all[leader].attempt {

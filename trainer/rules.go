@@ -6,17 +6,18 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// rules say how the commit of a step changes the parameters.
+// rules define how the commit of a step changes the parameters.
 type rules struct {
-	optimizer optim.Optimizer
-	schedule  optim.Schedule
-	delay     bool // the mean gradient of a step is applied by the commit of the one after it
+	optimizer optim.Optimizer // computes new parameters from a mean gradient
+	schedule  optim.Schedule  // returns the learning rate of a step
+	delay     bool            // apply a mean gradient at the commit of the next step
 }
 
-// rule is that of an optimizer for one step.
+// rule updates a part of a parameter for one step; state has the same part of the optimizer's
+// vectors.
 type rule func(param, mean []float32, state [][]float32)
 
-// of returns the rule for the mean gradient of a step; one that does nothing for step 0.
+// of returns the rule for the mean gradient of a step; for step 0 it does nothing.
 func (r rules) of(step int64) (rule, error) {
 	if step == 0 {
 		return func(_, _ []float32, _ [][]float32) {}, nil
@@ -30,8 +31,8 @@ func (r rules) of(step int64) (rule, error) {
 	}, nil
 }
 
-// due returns the mean gradient that the commit of a step applies, and its rule: those of the step,
-// or with a delay of the one before.
+// due returns the mean gradient that the commit of a step applies, and its rule. It is the step's
+// own gradient, or with a delay the previous step's.
 func (r rules) due(step int64, grads *gradients) (apply rule, mean [][]float32, err error) {
 	mean = grads.staging.views
 	if r.delay {

@@ -2,25 +2,25 @@ package trainer
 
 import "math/bits"
 
-// permutation is the order of the samples in one pass: a permutation of [0, n) that is a
-// pure function of the seed and the pass, with random access and without a table.
-// Every peer can tell which samples any microbatch of any step has.
+// permutation is the order of the samples in one pass: a permutation of [0, n). It is a pure
+// function of seed and pass, with random access and without a table, so every peer can compute
+// the samples of any microbatch of any step.
 //
-// It is a Feistel network on the smallest even number of bits that holds n-1,
-// walked until the value falls below n (Black and Rogaway: Ciphers with arbitrary
-// finite domains, 2002); as the network permutes fewer than 4n values, that takes
-// fewer than 4 rounds of it on average.
+// It is a Feistel network on the smallest even number of bits that holds n-1, applied until the
+// value falls below n: cycle walking (Black and Rogaway: Ciphers with arbitrary finite domains,
+// 2002). The network permutes fewer than 4n values, so this takes fewer than 4 applications on
+// average.
 type permutation struct {
-	n    uint64
-	half uint // bits of each half
-	keys [feistelRounds]uint64
+	n    uint64                // number of samples
+	half uint                  // bits of each half
+	keys [feistelRounds]uint64 // one per round
 }
 
-// feistelRounds is more than the 4 that make a Feistel network of random functions
-// look random: the functions here are simple and small domains are hard.
+// feistelRounds exceeds the 4 rounds that make a Feistel network of random functions pseudorandom
+// (Luby and Rackoff, 1988), because the round functions are simple and small domains are harder.
 const feistelRounds = 7
 
-// newPermutation returns the order of n >= 1 samples.
+// newPermutation returns the order of n >= 1 samples in a pass.
 func newPermutation(seed uint64, pass int64, n int) permutation {
 	o := permutation{n: uint64(n), half: uint(bits.Len64(uint64(n-1))+1) / 2}
 	state := mix(seed) + uint64(pass)
@@ -31,7 +31,7 @@ func newPermutation(seed uint64, pass int64, n int) permutation {
 	return o
 }
 
-// at returns which sample stands at position i of the pass, for i in [0, n).
+// at returns the sample at position i of the pass, for i in [0, n).
 func (o permutation) at(i int) int {
 	v := o.permute(uint64(i))
 	for v >= o.n {
@@ -40,7 +40,7 @@ func (o permutation) at(i int) int {
 	return int(v)
 }
 
-// permute is a bijection of the values of 2*half bits.
+// permute is a bijection on the values of 2*half bits.
 func (o permutation) permute(v uint64) uint64 {
 	mask := uint64(1)<<o.half - 1
 	left, right := v>>o.half, v&mask
@@ -50,8 +50,8 @@ func (o permutation) permute(v uint64) uint64 {
 	return left<<o.half | right
 }
 
-// mix is the output function of SplitMix64, a bijection in which every bit of the
-// result depends on every bit of v.
+// mix is the output function of SplitMix64 (Steele, Lea and Flood, 2014), a bijection in which
+// every bit of the result depends on every bit of v.
 func mix(v uint64) uint64 {
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
 	v = (v ^ v>>27) * 0x94d049bb133111eb

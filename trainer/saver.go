@@ -14,24 +14,24 @@ import (
 	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
-// saver writes checkpoints, and reads the one that a job goes on from. One goroutine at a time
-// writes what has been copied before, so that steps go on meanwhile.
+// saver writes checkpoints, and loads the checkpoint that a job resumes from. A stable step's
+// state is copied, and one goroutine at a time writes the copy, so that steps go on meanwhile.
 type saver struct {
-	cfg  Checkpoint
+	cfg  Checkpoint // settings of the user
 	plan plan
-	held []elastic.Setting // of the job
-	base checkpoint.Header // what all checkpoints of the job have alike
+	held []elastic.Setting // settings of the job in which members agree
+	base checkpoint.Header // common part of all headers of the job
 	emit func(epoch uint64, step int64, body event.Body)
 	log  func(format string, args ...any)
 
-	step    int64     // last one that was saved, here or by the rank that saves
-	saved   time.Time // when
-	copied  bytes.Buffer
+	step    int64        // last saved step, here or at the saving rank
+	saved   time.Time    // time of the last checkpoint
+	copied  bytes.Buffer // encoded state that is being written; owned by the writer while it runs
 	writing sync.WaitGroup
 	idle    chan struct{} // holds an element while nothing is being written
 }
 
-// newSaver returns a saver for a job whose members agree in the settings held.
+// newSaver returns a saver for a job; held are the settings in which its members agree.
 func newSaver(cfg Config, p plan, params []Param, held []elastic.Setting) *saver {
 	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.log, saved: time.Now(), idle: make(chan struct{}, 1)}
 	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
@@ -46,8 +46,8 @@ func newSaver(cfg Config, p plan, params []Param, held []elastic.Setting) *saver
 	return v
 }
 
-// due reports whether a stable step is to be saved. It holds until a step has been
-// saved, so one that falls into the writing of another is made up for.
+// due reports whether a stable step is to be saved. It stays true until a step is saved, so a
+// step that is due while a checkpoint is being written is made up for.
 func (v *saver) due(step int64, now time.Time) bool {
 	if v.cfg.Dir == "" {
 		return false
@@ -56,8 +56,8 @@ func (v *saver) due(step int64, now time.Time) bool {
 	return every > 0 && step/every > v.step/every || v.cfg.Every > 0 && now.Sub(v.saved) >= v.cfg.Every
 }
 
-// stable saves the state after its last step, which has become stable, if that is due and this
-// peer is the one to do it. final says that there is no later step.
+// stable saves the state after its last step, which has become stable, if that is due. mine tells
+// whether this peer writes the checkpoint. final means that no later step follows.
 func (v *saver) stable(s *state, mine, final bool) {
 	now := time.Now()
 	if !v.due(s.committed(), now) {
@@ -69,7 +69,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 	}
 	if final {
 		v.writing.Wait() // there is no later step to make up for it
-	}
+	} // no later step would make up for this one
 	select {
 	case <-v.idle:
 	default:
@@ -77,7 +77,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 	}
 	v.step, v.saved = s.committed(), now
 	o := s.last
-	o.Shares = nil // all have been reported
+	o.Shares = nil // all contributions have been reported
 	if !v.copy(s, o) {
 		v.idle <- struct{}{}
 		return
@@ -89,8 +89,8 @@ func (v *saver) stable(s *state, mine, final bool) {
 	})
 }
 
-// now saves the state at once and waits for it, whether it is due or not. What
-// has been committed and is not stable goes on from here, or nowhere.
+// now saves the state and waits for the write, even if no checkpoint is due. It also saves a step
+// that is committed but not stable, because the job may end here.
 func (v *saver) now(s *state) {
 	if v.cfg.Dir == "" || s.committed() == 0 || s.void {
 		return
@@ -101,7 +101,7 @@ func (v *saver) now(s *state) {
 	}
 }
 
-// copy takes a copy of the state that steps do not change.
+// copy encodes the state into a buffer that later steps do not change.
 func (v *saver) copy(s *state, o outcome) bool {
 	v.copied.Reset()
 	err := s.save(&v.copied, o)
@@ -111,8 +111,7 @@ func (v *saver) copy(s *state, o outcome) bool {
 	return err == nil
 }
 
-// write writes the copy to disk. A checkpoint that cannot be written is told of, and
-// does not end the job.
+// write writes the copy to disk. An error is logged and does not end the job.
 func (v *saver) write(h checkpoint.Header, epoch uint64) {
 	begun := time.Now()
 	path, err := checkpoint.Write(v.cfg.Dir, h, func(w io.Writer) error {
@@ -128,7 +127,7 @@ func (v *saver) write(h checkpoint.Header, epoch uint64) {
 	}
 }
 
-// header describes the state for the file.
+// header returns the header of a checkpoint of the state.
 func (v *saver) header(s *state) checkpoint.Header {
 	h := v.base
 	h.Step, h.Pass = s.committed(), s.committed()/v.plan.perPass
@@ -137,9 +136,9 @@ func (v *saver) header(s *state) checkpoint.Header {
 	return h
 }
 
-// resume loads the newest checkpoint that is whole into the state, if the job is to go on from one.
-// Without one it begins at the beginning, or this peer gets the state from others. One of another
-// job is an error. busy says that this peer does something that takes long.
+// resume loads the newest intact checkpoint, if the job is to resume from one. Without a
+// checkpoint the job begins at the first step, or this peer gets the state from others. A
+// checkpoint of another job is an error. busy marks this peer as busy until its result is called.
 func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	dir := v.cfg.Resume
 	if dir == "" {
@@ -177,8 +176,8 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	return nil
 }
 
-// fits returns an error that names the setting in which a checkpoint differs from this
-// job. How long the job is and how steps are carried out may differ.
+// fits returns an error that names the first setting in which a checkpoint differs from this job.
+// The length of the job and the execution of steps may differ.
 func (v *saver) fits(h checkpoint.Header) error {
 	for _, s := range v.held {
 		switch s.Name {

@@ -14,15 +14,16 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// errNextSession ends a session by a decision that all its members have made alike.
+// errNextSession ends a session after a decision that all its members have made alike.
 var errNextSession = errors.New("left for the next session")
 
-// goOn reports whether an error of a session is followed by another session.
+// goOn reports whether a session that ended with err is followed by another session.
 func goOn(err error) bool {
 	return errors.Is(err, collective.ErrRevoked) || errors.Is(err, errNextSession)
 }
 
-// session trains in one session until the job is finished or the session ends.
+// session trains in one session until the job is finished or the session ends. It is the main
+// loop: points, then one try at a step, again and again.
 func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	j.guard.revoke = s.Comm.Revoke
 	j.step.reducer.enter(s)
@@ -42,8 +43,8 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	}
 }
 
-// enter tells the others of a new session what this peer holds of the open step, and
-// learns what it is to compute. All have committed the same step: Next has seen to it.
+// enter gathers what every rank holds of the open step, and derives this peer's share from that.
+// All ranks have committed the same step: Group.Next guarantees that.
 func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	mine := j.step.entry(s)
 	words := mine.encode()
@@ -69,12 +70,13 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	return nil
 }
 
-// try tries the open step: it has this peer's share computed and the sums reduced,
-// and applies the result. It returns nil when the step is committed, and also when all
-// have to compute it again with another scale. On any error but those that end the job
-// the contribution keeps what it has.
+// try makes one attempt at the open step in this session: it computes this peer's share, reduces
+// the sums, and applies the result. It returns nil when the step is committed, and also when all
+// ranks have to compute it again with another scale. After any error that does not end the job,
+// the contribution keeps its microbatches.
 //
-// Where there is a network to wait for, the next step begins meanwhile.
+// Between hosts the next step begins while the reduction still runs (lookAhead). Then a second
+// goroutine waits for the reduction, and finish, called once, commits the step.
 func (j *job) try(ctx context.Context, s *elastic.Session) error {
 	t, err := j.step.contribute(ctx, s)
 	if err != nil {
@@ -98,9 +100,10 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 	return finish()
 }
 
-// commit commits a step whose commit record is complete. Nothing of it stays if that fails.
+// commit commits a step whose commit record is complete. After an error nothing of the step
+// remains in the parameters.
 func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
-	defer j.state.pipeline.rollback() // unless the step is committed
+	defer j.state.pipeline.rollback() // a no-op once the step is committed
 	if got.err != nil {
 		return got.err
 	}
@@ -129,7 +132,9 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	return nil
 }
 
-// learn takes in a complete commit record. The step that was committed before is stable then, and reported.
+// learn evaluates a complete commit record: it checks that all ranks have the same state, passes
+// on audit fingerprints and link measurements, and reports the previously committed step, which
+// is stable now.
 func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 	j.step.reducer.learn(reports)
 	var states []fingerprint
@@ -150,13 +155,13 @@ func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 	return nil
 }
 
-// mostResyncs is how often a peer may be re-synced: a machine that goes on to
-// compute something else is of no use.
+// mostResyncs is how often a peer may be re-synced. A machine that keeps computing other results
+// is of no use to the job.
 const mostResyncs = 2
 
-// agree wants all ranks of a session to have committed the same step and to have the
-// same parameters after it. If some differ, all leave the session; those who differ
-// get the state of the others in the next one.
+// agree checks that all ranks of a session have committed the same step with the same parameters.
+// If some differ, all ranks leave the session, and the differing ranks get the state of the
+// others in the next session.
 func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	wrong, right := differing(states)
 	if wrong == nil {
@@ -176,19 +181,19 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 		j.group.Leave()
 		return fmt.Errorf("re-synced %d times before: %w", mostResyncs, err)
 	}
-	j.state.invalidate() // and what was computed from it goes with it
+	j.state.invalidate() // also drops the contribution that was computed from the bad state
 	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
 		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
 	j.cfg.log("this peer has other parameters than the others and takes theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }
 
-// end brings a job to its end in a session all of whose members have committed the last
-// step. What fails with the session is done again in the next one.
+// end finishes a job in a session whose members have all committed the last step. If the session
+// fails, the next one repeats the end.
 func (j *job) end(ctx context.Context, s *elastic.Session) error {
-	// A commit record without a step tells all that all have committed the last one. Until then
-	// nobody goes, because somebody may need a copy of the state: also one who has just
-	// been let in, in a later view.
+	// A commit record without a step confirms to all ranks that all have committed the last step.
+	// Nobody leaves before that, because a member may still need a copy of the state, even a
+	// newcomer of a later view.
 	mine := idleReport(j.state)
 	j.step.audits.tell(&mine)
 	reports, err := j.step.reducer.exchange(ctx, s, mine)

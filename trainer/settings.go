@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Names of settings in which a checkpoint may differ from the job that goes on from
-// it: they change how far it goes, or nothing that has been computed.
+// Names of settings in which a checkpoint may differ from the job that resumes from it: they
+// change only the length of the job, or nothing in its results so far.
 const (
 	settingSteps      = "steps"
 	settingSchedule   = "schedule"
@@ -23,8 +23,9 @@ const (
 	settingAudit      = "audit"
 )
 
-// settingsOf lists what must be equal at all members of a job, but for Config.Settings. A
-// peer that differs is told the name and both values, not hashes.
+// settingsOf lists the settings that must be equal at all members of a job, except
+// Config.Settings. Members compare names and values, not hashes, so that the error at a differing
+// peer shows both values.
 func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 	delayed := ""
 	if c.Delay {
@@ -53,7 +54,7 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 	return s
 }
 
-// describe tells sizes in words and the names and shapes by a hash.
+// describe formats the number and size of the parameters, and a hash of their names and shapes.
 func (l layout) describe() string {
 	h := xxhash.New()
 	for _, p := range l.params {
@@ -62,7 +63,7 @@ func (l layout) describe() string {
 	return fmt.Sprintf("%d of %d elements, shapes %016x", len(l.params), l.size(), h.Sum64())
 }
 
-// scheduleHash is a fingerprint of a schedule: of its rates at a hundred steps.
+// scheduleHash returns a hash of a schedule, from its rates at a hundred steps.
 func scheduleHash(schedule func(int64) float64, steps int64) string {
 	h := xxhash.New()
 	for i := range int64(100) {
@@ -72,7 +73,7 @@ func scheduleHash(schedule func(int64) float64, steps int64) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// describeSchedule tells a schedule by its rates at the first, the middle and the last step.
+// describeSchedule describes a schedule by its rates at the first, the middle and the last step.
 func describeSchedule(schedule func(int64) float64, steps int64) string {
 	return fmt.Sprintf("%.4g, %.4g, %.4g at steps 1, %d, %d", schedule(1), schedule((1+steps)/2), schedule(steps), (1+steps)/2, steps)
 }

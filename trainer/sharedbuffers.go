@@ -8,32 +8,32 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// sharedBuffers is memory that the ranks of this host share, from which reductions need not
-// copy. It outlives sessions: vectors stay in it until a session has other memory, as it
-// has when this peer comes back under another identity, or the run ends. One into which a
-// reduction has failed is not in it any more, and moves.
+// sharedBuffers is memory that the ranks of this host share; reductions operate on it without
+// copies. It outlives sessions: vectors stay in it until the run ends, or a session has other
+// memory, for example because this peer has a new identity. A vector into which a reduction
+// failed has been taken out of the shared memory, and moves to a new allocation.
 type sharedBuffers struct {
-	comm        *collective.Comm // of a session with that memory; nil if there was none
-	full        bool             // there is no room in it
-	allocations []allocation
-	previous    []allocation // of the memory before, while vectors move
+	comm        *collective.Comm // of a session with this memory; nil if there was none
+	full        bool             // there is no room in the memory
+	allocations []allocation     // of the vectors in this memory
+	previous    []allocation     // in the old memory, while vectors move
 }
 
-// allocation is the place of one vector.
+// allocation is the memory of one vector.
 type allocation struct {
-	first  any // where it begins
-	shared func(c *collective.Comm) bool
-	free   func() error
+	first  any                           // pointer to the first element, as a key
+	shared func(c *collective.Comm) bool // whether the ranks of c share the vector
+	free   func() error                  // frees the memory
 }
 
-// reachableBy reports whether c's ranks share all vectors.
+// reachableBy reports whether the ranks of c share all vectors.
 func (h *sharedBuffers) reachableBy(c *collective.Comm) bool {
 	return !slices.ContainsFunc(h.allocations, func(r allocation) bool { return !r.shared(c) })
 }
 
-// freeExcept gives the memory of vectors back, but for those to keep. Nothing uses it any more:
-// reductions have ended at all ranks that use their sums, and elastic asks for the state
-// from the goroutine of Run only.
+// freeExcept frees allocations, except those in keep. Nothing uses the freed memory: reductions
+// have ended at all ranks that use their sums, and elastic reads the state only from the
+// goroutine of Run.
 func freeExcept(rooms, keep []allocation) error {
 	var errs []error
 	for _, r := range rooms {
@@ -44,13 +44,14 @@ func freeExcept(rooms, keep []allocation) error {
 	return errors.Join(errs...)
 }
 
-// find returns which of the rooms is that of the vector that begins there, or -1.
+// find returns the index of the allocation that begins at first, or -1.
 func find(rooms []allocation, first any) int {
 	return slices.IndexFunc(rooms, func(r allocation) bool { return r.first == first })
 }
 
-// migrateVectors returns vectors in the memory, with what is in those given: the same where they are
-// there already. After an error some of them may be there.
+// migrateVectors returns shared vectors with the contents of the given ones. A vector that is
+// already in the memory is returned as it is. After an error some vectors may have been
+// allocated; h.allocations has them.
 func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]T, error) {
 	comm, there := h.comm, make([][]T, len(vectors))
 	for i, v := range vectors {
@@ -77,7 +78,8 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 	return there, nil
 }
 
-// migrate moves all three: the two buffers take turns as what is reduced into.
+// migrate moves all three vectors, because both gradient buffers serve as the target of
+// reductions in turn.
 func (p *floatAccumulator) migrate(h *sharedBuffers) error {
 	there, err := migrateVectors(h, p.own.flat, p.bufs.staging.flat, p.bufs.applied.flat)
 	if err != nil {
@@ -89,8 +91,8 @@ func (p *floatAccumulator) migrate(h *sharedBuffers) error {
 	return nil
 }
 
-// migrate moves the integers only. The buffers of floats are not reduced, and are aligned as
-// computing wants it.
+// migrate moves only the integers. The float32 buffers are not reduced, and need their own
+// alignment for computing.
 func (q *exactAccumulator) migrate(h *sharedBuffers) error {
 	there, err := migrateVectors(h, q.own, q.all)
 	if err != nil {
@@ -101,5 +103,5 @@ func (q *exactAccumulator) migrate(h *sharedBuffers) error {
 	return nil
 }
 
-// migrate leaves all where it is, as codes travel in messages.
+// migrate moves nothing: codes travel in messages.
 func (c *compressedAccumulator) migrate(*sharedBuffers) error { return nil }

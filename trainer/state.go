@@ -7,34 +7,37 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// state is what all members hold alike after the last committed step: the parameters, the
-// optimizer's memory, and the outcome of that step. It is an elastic.Replayer, and knows nothing
-// of a group. It is not safe for concurrent use.
+// state is the replicated state after the last committed step, equal at all members: the
+// parameters, the optimizer state, and the outcome of that step. It is an elastic.Replayer and
+// independent of a group. It is not safe for concurrent use.
+//
+// Parameters may already be updated with a step that is not committed; Save, Update and digest
+// always describe the last committed step (see pipeline).
 type state struct {
 	plan     plan
-	rules    rules // of commits
+	rules    rules // how a commit changes the parameters
 	params   []Param
-	pipeline *pipeline   // the vectors, and what the open step has changed of them already
-	grads    *gradients  // the mean gradients of the last step and of the one that is committed next
+	pipeline *pipeline // parameters and optimizer state, with the uncommitted updates of the open step
+	grads    *gradients // mean gradients of the last committed step and of the step under way
 	scale    exact.Scale // of the step after the committed one; exact mode only
-	last     outcome     // of the committed step; zero before the first
-	void     bool        // the state is of no use
-	digested uint64      // digest of the parameters; 0 if it has not been taken
-	observer observer
+	last     outcome // of the last committed step; zero before the first
+	void     bool // the state is invalid and has to be replaced
+	digested uint64 // cached digest of the parameters; 0 if not computed
+	observer observer // of transitions
 }
 
-// observer is told how a state goes on, as reports and the contribution to the open step depend
-// on that.
+// observer is notified of the state's transitions, because reports and the contribution to the
+// open step depend on them.
 type observer interface {
-	// superseded comes before another member's copy takes the state to the step by: one of the
+	// superseded is called before another member's copy moves the state to step by. The copy is a
 	// whole state, or else the update of the step after the committed one.
 	superseded(by int64, whole bool)
-	// advanced comes when the state is after the step of o; was is the outcome before.
+	// advanced is called when the state is the state after o; was is the outcome before.
 	advanced(was, o outcome)
 }
 
-// newState returns the state before the first step. grads has the mode's gradients, and scale is
-// that of the first step.
+// newState returns the state before the first step. grads are the gradient buffers of the mode,
+// and scale is the scale of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.Scale) *state {
 	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Delay}, params: params,
 		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
@@ -43,8 +46,8 @@ func newState(p plan, cfg Config, params []Param, grads *gradients, scale exact.
 // committed returns the number of the last committed step; 0 before the first.
 func (s *state) committed() int64 { return s.last.Step }
 
-// Step returns the last committed step, or -1 if the state is of no use and a copy of
-// another member's has to replace it.
+// Step returns the last committed step, or -1 if the state is invalid and has to be replaced by a
+// copy of another member's state.
 func (s *state) Step() int64 {
 	if s.void {
 		return -1
@@ -52,10 +55,10 @@ func (s *state) Step() int64 {
 	return s.committed()
 }
 
-// invalidate says that the state is of no use until a good one is loaded.
+// invalidate marks the state as invalid until Load replaces it.
 func (s *state) invalidate() { s.void = true }
 
-// Save writes the state.
+// Save writes the state after the last committed step to w, in the format of codec.go.
 func (s *state) Save(w io.Writer) error { return s.save(w, s.last) }
 
 // save writes the state with o as the outcome of its last step.
@@ -68,8 +71,9 @@ func (s *state) save(w io.Writer, o outcome) error {
 	return nil
 }
 
-// Load replaces the state. The contribution is thrown away: others have gone on
-// without this peer, or without what it has computed from a state that was wrong.
+// Load replaces the state with another member's or a checkpoint's. The contribution is discarded:
+// the others have gone on without this peer, or the state that it was computed from was wrong.
+// After an error the state may be invalid.
 func (s *state) Load(from io.Reader) error {
 	h, err := decodeHeader(from, stateMagic)
 	if err != nil {
@@ -80,7 +84,7 @@ func (s *state) Load(from io.Reader) error {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	s.observer.superseded(h.Outcome.Step, true)
-	s.invalidate() // until all of it is there
+	s.invalidate() // until all vectors are read
 	if err := decodeVectors(from, s.vectors()); err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
@@ -95,8 +99,8 @@ func (s *state) Load(from io.Reader) error {
 	return nil
 }
 
-// Update writes the mean gradient of the last committed step. It stays as it is while
-// the next step is being reduced.
+// Update writes the mean gradient of the last committed step to w. The gradient does not change
+// while the next step is being reduced.
 func (s *state) Update(w io.Writer) error {
 	if err := encode(w, updateMagic, s.header(s.last), s.grads.applied.views); err != nil {
 		return fmt.Errorf("trainer: save the update of step %d: %w", s.committed(), err)
@@ -104,8 +108,8 @@ func (s *state) Update(w io.Writer) error {
 	return nil
 }
 
-// Apply commits the step that another member's Update describes, as a member does that has
-// heard of the commit itself.
+// Apply commits the step of another member's Update, exactly as a member does that received the
+// commit record itself.
 func (s *state) Apply(from io.Reader) error {
 	h, err := decodeHeader(from, updateMagic)
 	if err != nil {
@@ -128,12 +132,12 @@ func (s *state) Apply(from io.Reader) error {
 	return nil
 }
 
-// commit applies the mean gradient that is staged; next is the scale of the step after.
-// Every member does the same on the
-// same bits, so an error is every member's error; it comes before anything is changed.
+// commit applies the staged mean gradient and makes o the outcome of the last step; next is the
+// scale of the step after. Every member executes the same commit on the same bits, so an error is
+// every member's error. An error is returned before anything changes.
 func (s *state) commit(o outcome, next exact.Scale) error {
 	for i, v := range s.grads.staging.views {
-		if !allFinite(v[:s.unmeant(i)]) { // the others were looked at before
+		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
 			return fmt.Errorf("gradient of %s summed over all peers: %w", s.params[i].Name, ErrNotFinite)
 		}
 	}
@@ -154,8 +158,8 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 	return nil
 }
 
-// complete applies what a delay has held back, after the last step. The function that it returns
-// takes that back.
+// complete applies the mean gradient that a delay has held back, after the last step. takeBack
+// undoes that.
 func (s *state) complete() (takeBack func(), err error) {
 	if !s.rules.delay {
 		return func() {}, nil
@@ -169,8 +173,8 @@ func (s *state) complete() (takeBack func(), err error) {
 	return s.pipeline.rollback, nil
 }
 
-// unmeant returns how many elements of the sum of parameter i, from the first on, have not
-// been made a mean.
+// unmeant returns the length of the prefix of parameter i's staged sum that has not been divided
+// by the number of samples yet.
 func (s *state) unmeant(i int) int {
 	if s.rules.delay {
 		return len(s.params[i].Data)
@@ -178,7 +182,8 @@ func (s *state) unmeant(i int) int {
 	return s.pipeline.left(i)
 }
 
-// vectors returns what is saved: parameters, the optimizer's memory, and what a delay holds back.
+// vectors returns the vectors of a saved state: the parameters, the optimizer state, and the
+// gradient that a delay holds back.
 func (s *state) vectors() [][]float32 {
 	all := s.pipeline.vectors()
 	if s.rules.delay {
@@ -187,7 +192,7 @@ func (s *state) vectors() [][]float32 {
 	return all
 }
 
-// header describes the state after the last committed step, reached with o.
+// header returns the header of the state after the last committed step, with outcome o.
 func (s *state) header(o outcome) header {
 	h := header{Outcome: o, Exponents: s.scale.Exponents(), Slots: s.rules.optimizer.Slots()}
 	for _, p := range s.params {
@@ -196,7 +201,7 @@ func (s *state) header(o outcome) header {
 	return h
 }
 
-// check wants all of a header to fit this job, and returns the scale that it has.
+// check validates a received header against this job, and returns its scale.
 func (s *state) check(h header) (exact.Scale, error) {
 	if err := h.fits(s.header(outcome{})); err != nil {
 		return exact.Scale{}, err
@@ -207,7 +212,7 @@ func (s *state) check(h header) (exact.Scale, error) {
 	return s.plan.scale(h.Exponents)
 }
 
-// digest returns the digest of the parameters after the last committed step.
+// digest returns the digest of the parameters after the last committed step, and caches it.
 func (s *state) digest() uint64 {
 	if s.digested == 0 {
 		s.digested = digestOf(s.pipeline.vectors()[:len(s.params)])
@@ -215,8 +220,8 @@ func (s *state) digest() uint64 {
 	return s.digested
 }
 
-// dueDigest returns the digest after the last committed step if it is one after which it is
-// taken, or 0.
+// dueDigest returns the digest after the last committed step if that step's digest is due
+// (digestDue); otherwise 0.
 func (s *state) dueDigest() uint64 {
 	if !digestDue(s.committed(), s.params) {
 		return 0

@@ -10,36 +10,35 @@ import (
 )
 
 const (
-	// timingWindow is how many steps a member looks back for what steps take besides
-	// computing.
+	// timingWindow is the number of recent steps of which a member keeps timings.
 	timingWindow = 9
-	// minTimings is how many steps of a session it takes until that is worth something.
+	// minTimings is the number of steps in a session from which on their median is used.
 	minTimings = 3
 )
 
-// stepTimings measures what steps take besides computing, and publishes the step model that
-// follows. The goroutine of the steps owns it, but for model.
+// stepTimings measures the parts of steps, and publishes the step model (admit.go) that follows.
+// The goroutine of the steps owns all fields except model, which any goroutine may load.
 type stepTimings struct {
-	policy       string // that shares the steps out
+	policy       string // of load balancing
 	microbatches int    // of a full step
 
-	epoch  uint64 // of the session that the window is of
-	window []stepTiming
+	epoch  uint64       // of the session in which the window was measured
+	window []stepTiming // timings of the last steps
 	model  atomic.Pointer[stepModel]
 }
 
-// publish takes in a step that was just committed in a view, and what this peer has noted of it.
-// exchange is what the exchange of the reports took: as all are there by
-// then, it is nothing but latency. The slowest rank has waited for nobody, so what the
-// step took beyond its computing is fixed or communication. costs are those of the ranks, nil if
-// they are not known, and bytes the length of gradients as they are sent.
+// publish evaluates a committed step in a view, with this peer's measurements in own. exchange is
+// the time of the exchange of reports; all ranks have arrived by then, so it is pure latency. The
+// slowest rank waits for nobody, so the time of the step beyond its computing is fixed or
+// communication. costs are the costs of the ranks, nil if they are not known, and bytes is the
+// encoded length of the gradients.
 func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
 	if p.epoch != v.Epoch {
 		p.epoch, p.window = v.Epoch, nil
 	}
 	slowest := time.Duration(0)
 	for _, o := range reports {
-		if o.micros == 0 {
+		if o.micros == 0 { // not computed in one go
 			return // it was not computed in one go
 		}
 		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
@@ -61,7 +60,7 @@ func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange tim
 	p.model.Store(o)
 }
 
-// medianTiming is the median of each part.
+// medianTiming returns the median of each part.
 func medianTiming(window []stepTiming) stepTiming {
 	median := func(part func(stepTiming) time.Duration) time.Duration {
 		var all []time.Duration

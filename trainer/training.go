@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Training is a run with points, at which programs decide together: about a score on a test set,
-// which model to keep, and whether to stop. Nothing is in flight there, and all peers have the
-// parameters of the same step. Decisions are exact and elastic: all peers see the same sums and
-// come to the same end, whoever dies or joins meanwhile.
+// Training is a run with points, at which the programs of all peers decide together: about a
+// score on a test set, about the model to keep, and whether to stop. At a point nothing is in
+// flight, and all peers have the parameters of the same step. Decisions are exact and elastic:
+// all peers see the same sums and reach the same end, through every death and join.
 //
 //	run := trainer.New(group, model, cfg)
 //	best, worse := 0, 0
@@ -36,9 +36,9 @@ import (
 //	}
 //	return run.Err()
 //
-// A peer that joins knows nothing of the points before: of the decisions those of the peer count
-// that has seen most points, the lowest rank of equals. Run is the short form, without points. A
-// Training is not safe for concurrent use.
+// A peer that joins does not know the earlier points. So among the decisions of a point, the one
+// of the peer that has seen most points counts, the lowest rank among equals. Run is the short
+// form, without points. A Training is not safe for concurrent use.
 type Training struct {
 	job   *job
 	group *elastic.Group
@@ -50,22 +50,22 @@ type Training struct {
 // Interval is the number of steps between two points of a Training.
 type Interval int64
 
-// EveryPass has a point after each pass over the data.
+// EveryPass places a point after each pass over the data.
 const EveryPass Interval = 0
 
-// errNotRun is the error of a Training of which nobody has asked for the points.
+// errNotRun is the error of a Training before the call of Points.
 var errNotRun = errors.New("trainer: not run yet: range over Points")
 
-// New returns a training of model on all peers of group, which begins with Points. What is wrong
-// with its arguments is told by Err.
+// New returns a training of model on all peers of group. It begins with Points; Err returns
+// errors of the arguments.
 func New(group *elastic.Group, model Model, cfg Config) *Training {
 	return &Training{group: group, model: model, cfg: cfg, err: errNotRun}
 }
 
-// Points trains until the job is finished, and yields a point after each so many steps, and after
-// the last one. All peers ask for the same interval. A point whose Sum has failed comes again, so
-// that the loop goes on then with continue; and a loop that is left in another way ends the job at
-// this peer with an error. It can be called once.
+// Points trains until the job is finished, and yields a point after every interval, and after the
+// last step. All peers must use the same interval. A point whose Sum has failed is yielded again,
+// so the loop should go on with continue. Leaving the loop in any other way ends the job at this
+// peer with an error. Points can be called once.
 func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] {
 	return func(yield func(*Point) bool) {
 		if t.err != errNotRun {
@@ -86,7 +86,7 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 	}
 }
 
-// run is Run after a change of the job.
+// run is Run with a change of the job before it starts.
 func (t *Training) run(ctx context.Context, change func(j *job)) (err error) {
 	if t.job, err = newJob(t.group, t.model, t.cfg); err != nil {
 		return err
@@ -95,18 +95,18 @@ func (t *Training) run(ctx context.Context, change func(j *job)) (err error) {
 	return t.job.run(ctx)
 }
 
-// Err returns the error with which the training has ended, as Run does; nil if it is finished.
+// Err returns the error with which the training ended, as Run does; nil after success.
 func (t *Training) Err() error { return t.err }
 
-// Status tells how far a training has come, and why it goes no further.
+// Status describes the progress of a training, and why it ended.
 type Status struct {
-	Step, Of int64 // last committed, and those of the whole job
-	Stopped  bool  // by Point.Stop
-	Kept     int64 // step of the model that Kept returns; 0 if there is none
+	Step, Of int64 // last committed step, and steps of the whole job
+	Stopped  bool  // ended by Point.Stop
+	Kept     int64 // step of the model that Kept returns; 0 for none
 	Err      error // as Training.Err
 }
 
-// Status returns how far the training has come.
+// Status returns the progress of the training.
 func (t *Training) Status() Status {
 	s := Status{Err: t.err}
 	if j := t.job; j != nil {
@@ -115,8 +115,8 @@ func (t *Training) Status() Status {
 	return s
 }
 
-// Kept returns the parameters of the step at which the model was kept last, the same at every
-// peer that has finished; nil if there is none. They belong to the caller.
+// Kept returns the parameters of the last kept model, equal at every peer that has finished; nil
+// if none was kept. The caller owns them.
 func (t *Training) Kept() []Param {
 	if t.job == nil || t.job.decisions.kept == 0 {
 		return nil
@@ -128,23 +128,23 @@ func (t *Training) Kept() []Param {
 	return all
 }
 
-// Point is a place between two steps. It is valid in its turn of the loop of Training.Points.
+// Point is a place between two steps. It is valid only in its iteration of the loop over
+// Training.Points.
 type Point struct {
-	Step, Of int64 // the last committed step, whose parameters the model has; the steps of the whole job
+	Step, Of int64 // last committed step, whose parameters the model has; steps of the whole job
 
 	decisions *decisions
 	ctx       context.Context
 	session   *elastic.Session // nil if this peer is alone
-	idle      func()           // ends being busy
-	sums      int              // so many calls of Sum
-	broken    error            // the session is
-	failed    error            // the program's cause
+	idle      func()           // ends the busy state
+	sums      int              // number of calls of Sum
+	broken    error            // error of the session
+	failed    error            // error of the program
 	stop      bool
 	keep      bool
 }
 
-// Rank returns the number of this peer among those that are at the point, from 0, and how many
-// they are.
+// Rank returns the rank of this peer among the peers at the point, from 0, and their number.
 func (p *Point) Rank() (rank, ranks int) {
 	if p.session == nil {
 		return 0, 1
@@ -152,17 +152,17 @@ func (p *Point) Rank() (rank, ranks int) {
 	return p.session.Rank, len(p.session.View.Members)
 }
 
-// Part returns the part [lo, hi) of n samples that is this peer's: those of all peers are the
-// whole.
+// Part returns this peer's part [lo, hi) of n samples. The parts of all peers are disjoint and
+// cover all samples.
 func (p *Point) Part(n int) (lo, hi int) {
 	rank, ranks := p.Rank()
 	return n * rank / ranks, n * (rank + 1) / ranks
 }
 
-// Sum adds up the parts of a score, and returns the same at every peer: counts are exact, and the
-// last bits of a loss depend on who has evaluated which part. All peers call it in the same order,
-// at most four times at a point. After an error this point comes again among the peers that are
-// left; what they have seen of it stays what it is.
+// Sum adds up the parts of a score over all peers, and returns the same total at every peer.
+// Counts are exact; the last bits of a loss depend on the division into parts. All peers call Sum
+// in the same order, at most four times at a point. After an error this point comes again among
+// the remaining peers, and sums that were already returned stay the same.
 func (p *Point) Sum(part Score) (Score, error) {
 	if err := errors.Join(p.broken, p.failed); err != nil {
 		return Score{}, err
@@ -184,14 +184,14 @@ func (p *Point) Sum(part Score) (Score, error) {
 	return at.sums[p.sums-1], nil
 }
 
-// Keep has a copy of the parameters kept in memory, in place of one from before: Training.Kept
-// returns it, at peers that have joined since, too.
+// Keep keeps a copy of the parameters in memory, in place of an earlier copy. Training.Kept
+// returns it, also at peers that joined later.
 func (p *Point) Keep() { p.keep = true }
 
-// Stop ends the job here, at all peers.
+// Stop ends the job at this point, at all peers.
 func (p *Point) Stop() { p.stop = true }
 
-// Fail ends the job at this peer, with err as the cause that the others are told.
+// Fail ends the job at this peer. The other peers get err as the cause.
 func (p *Point) Fail(err error) {
 	if p.failed == nil {
 		p.failed = err

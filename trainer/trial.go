@@ -10,30 +10,28 @@ import (
 )
 
 const (
-	// trialTime is how long a trial computes, at least, and trialMicrobatches how many it
-	// computes at most.
+	// A trial computes for at least trialTime, but at most trialMicrobatches microbatches.
 	trialTime         = 100 * time.Millisecond
 	trialMicrobatches = 15
-	// trialLeast is how many microbatches a trial needs to tell what the first of a step
-	// takes longer than others; where they take long, it does without.
+	// A trial of slow microbatches, longer than trialLong, measures one. Others measure at least
+	// trialLeast, to separate the overhead of the first microbatch of a step.
 	trialLeast = 3
 	trialLong  = 2 * time.Second
 )
 
-// trial measures how fast this peer is before it takes part.
+// trial measures the speed of this peer before it joins.
 type trial struct {
-	step   *openStep
-	always bool // it is let in however fast it is
+	step   *openStep // the peer is admitted at any speed
+	always bool      // it is let in however fast it is
 }
 
-// Trial computes some microbatches of the open step for nothing, and returns how fast
-// that was. It implements elastic.Trier. This peer has contributed nothing to the step,
-// as it is in no session; the contribution is empty again afterwards, so neither the
-// ledger nor the parameters know of the trial.
+// Trial computes some microbatches of the open step, discards them, and returns the measured
+// speed. It implements elastic.Trier. This peer is in no session, so its contribution to the step
+// is empty, and is empty again afterwards: neither the ledger nor the parameters are affected.
 func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	me := elastic.Candidate{Forced: t.always, Most: t.step.balance.most}
 	if me.Forced || t.step.state.void || t.step.microbatches() == 0 {
-		return me, nil // nobody asks
+		return me, nil // nobody needs the speed
 	}
 	times, err := t.rehearse(ctx)
 	t.step.own.forget()
@@ -45,10 +43,10 @@ func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	if len(times) > 1 {
 		times = times[1:]
 	}
-	// The mean, not the median: a peer that stops now and then is slower by that, and for
-	// one that is thought slower than it is there is another trial.
+	// The mean rather than the median: pauses of a peer make it slower on average. A peer whose
+	// speed was underestimated gets another trial.
 	pace := max(time.Microsecond, mean(times))
-	// A little more is what caches and timers make of a beginning.
+	// Smaller differences are due to cold caches and timers.
 	if first > pace+pace/2 {
 		me.Fixed = first - pace
 	}
@@ -57,6 +55,7 @@ func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	return me, nil
 }
 
+// mean returns the mean of at least one duration.
 func mean(times []time.Duration) (sum time.Duration) {
 	for _, t := range times {
 		sum += t
@@ -64,8 +63,8 @@ func mean(times []time.Duration) (sum time.Duration) {
 	return sum / time.Duration(len(times))
 }
 
-// rehearse computes microbatches as a step does, and returns what each took. The first of
-// all is not measured: it brings memory and caches into the state in which they stay.
+// rehearse computes microbatches as a step does, and returns the time of each. The very first
+// microbatch is not measured: it warms up memory and caches.
 func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 	p := t.step.plan.step(t.step.state.committed() + 1)
 	one := func(k int) (time.Duration, error) {
@@ -73,7 +72,7 @@ func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 			return 0, context.Cause(ctx)
 		}
 		begun := time.Now()
-		// Whole microbatches only: the last one of a pass may be short.
+		// Whole microbatches only: the last microbatch of a pass may be short.
 		err := t.step.own.add(t.step.model, p, []int{k % max(1, p.microbatches-1)}, ignore)
 		return max(time.Microsecond, time.Since(begun)), err
 	}
@@ -98,7 +97,7 @@ func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 	return times, nil
 }
 
-// onTrial says that a rehearsal of a step begins.
+// onTrial notifies the user that a trial of a step begins.
 func (t trial) onTrial(step int64) {
 	if t.step.cfg.OnTrial != nil {
 		t.step.cfg.OnTrial(step)

@@ -8,23 +8,23 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// try is a try at a step in a session.
+// try is a try at a step within one session.
 type try struct {
-	plan    stepPlan
-	begun   time.Time
-	sums    *reduction    // of the buckets
-	whole   bool          // nothing of this peer's share was there when it began
-	before  time.Duration // computing, for the same step, before it began
-	claimed time.Duration // computing its first call in the step before
-	// following is the computing of the first call of the step after it, while it was open.
+	plan    stepPlan      // of the step
+	begun   time.Time     // start of the try
+	sums    *reduction    // reduction of the buckets
+	whole   bool          // this peer's whole share was still to be computed at the start
+	before  time.Duration // computing time for the same step before this try
+	claimed time.Duration // computing time of its first call within the previous step
+	// following is the computing time of the next step's first call within this step.
 	following time.Duration
-	failed    error // of that call
+	failed    error // error of the call that began within the previous step
 
 	computed time.Time // when this peer's share was complete
 }
 
-// readyAt returns what is told of gradients that are complete: the reduction, if they are those
-// of the last call.
+// readyAt returns the callback for complete gradients: the reduction's if the call is the last
+// one, which completes the sums.
 func (t *try) readyAt(last bool) func(i, from int) {
 	if last {
 		return t.sums.ready
@@ -32,15 +32,15 @@ func (t *try) readyAt(last bool) func(i, from int) {
 	return ignore
 }
 
-// exchanged is what this peer has of a step when all buckets and the commit record are there.
+// exchanged is the result of waiting for all buckets and the commit record.
 type exchanged struct {
-	reports  []rankReport
-	exchange time.Duration // that the exchange of the reports took
+	reports  []rankReport  // of all ranks
+	exchange time.Duration // time of the exchange of reports
 	err      error
 }
 
-// exchange waits until the sums of all buckets are there, and exchanges reports: when that has
-// succeeded every rank's contribution is in every rank's sums.
+// exchange waits for the sums of all buckets, and then exchanges reports. Success proves that the
+// contribution of every rank is in the sums at every rank.
 func (t *try) exchange(ctx context.Context, s *elastic.Session, mine rankReport, r *reducer) exchanged {
 	if err := t.sums.wait(ctx); err != nil {
 		return exchanged{err: fmt.Errorf("step %d: %w", t.plan.step, err)}
