@@ -1,10 +1,9 @@
-// Package exact turns gradients into integers, so that a step's sum has the same
-// bits whatever the number and the order of the peers that computed it.
+// Package exact turns gradients into integers, so that the sum of a step has the same bits for
+// every number and order of the peers that compute it (reproducible summation).
 //
-// Sums of floating-point numbers depend on their order. Integers do not: each
-// microbatch's gradient is multiplied by a power of two that every peer knows, is
-// rounded, and what is added and reduced is int32. One step of one peer, over all
-// parameters i:
+// Floating-point addition is not associative, so float sums depend on their order; integer sums
+// do not. Each microbatch's gradient is multiplied by a power of two that every peer knows, and
+// rounded; the sums and reductions are in int32. One step of one peer, over all parameters i:
 //
 //	flat, views := exact.Views(sizes)             // scratch, each part aligned
 //	for each microbatch of this peer {
@@ -25,24 +24,28 @@
 //
 // # Scales
 //
-// Every parameter has an exponent of its own, as the gradients of weights and biases
-// differ by orders of magnitude. A value g becomes round(g * 2^exponent). A step of
-// K microbatches has 31 - log2(K) bits for each value (the room), so that no sum of K
-// values can wrap.
+// Every parameter has an exponent of its own, because the gradients of weights and biases differ
+// by orders of magnitude. A value g becomes round(g * 2^exponent). A step of K microbatches has
+// 31 - log2(K) bits for each value (the room), so no sum of K values can overflow.
 //
-// A peak is the binary exponent of the largest magnitude in a microbatch's gradient
-// of a parameter, one byte. Peaks are properties of single microbatches and are
-// combined with Max. So the peaks of a step do not depend on who computed which
-// microbatch, nor do the decisions made from them: whether the step fits, and the
-// scale that follows. The next scale puts the peak of the last step 6 bits below the
-// room; a step has to be computed again if some gradient grew by more than a factor
-// of 64 within one step, and then the scale made from its own peaks fits for
-// certain. After a fall of the gradients the exponents follow by half of the way per
-// step, so that gradients that swing to and fro do not overflow again and again.
+// A peak is the binary exponent of the largest magnitude in a microbatch's gradient of a
+// parameter, in one byte. Peaks are properties of single microbatches and are combined with Max.
+// So the peaks of a step do not depend on the assignment of microbatches, and neither do the two
+// decisions made from them: whether the step fits, and the next scale.
 //
-// The first step has no history. It is tried with a scale that suits gradients
-// between 1/64 and 256, and computed again, once, if that was wrong in either
-// direction.
+// The next scale puts the peak of the last step 6 bits below the room. A step has to be computed
+// again if some gradient grew by more than a factor of 64 within one step; then the scale made
+// from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by
+// half of the way per step (hysteresis), so that oscillating gradients do not overflow again and
+// again.
 //
-// A scale belongs to the state of a job: it travels with snapshots and checkpoints.
+// The first step has no history. Its scale suits gradients between 1/64 and 256; the step is
+// computed again, at most once, if that was wrong in either direction.
+//
+// A scale is part of the state of a job: it travels with snapshots and checkpoints.
+//
+// # Invariants
+//
+// No operation of this package depends on the number of peers, on the assignment of microbatches,
+// or on the machine. Package exact has no state; a Scale is an immutable value.
 package exact

@@ -9,13 +9,13 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 )
 
-// Probe computes fixed numbers with the kernels and functions that training uses
-// and returns a hash of all bits of the results. Peers whose probes differ, as they
-// run on another architecture, were built for another processor level, or have other
-// versions of the kernels, would not come to the same weights. It takes well under
-// 10 ms and is the same on every call in one program.
+// Probe computes fixed numbers with the kernels and functions that training uses, and returns a
+// hash of all bits of the results. Peers with different probes would not compute the same
+// weights: they run on another architecture, were built for another processor level, or have
+// other versions of the kernels. It takes well under 10 ms and returns the same hash on every
+// call in one program.
 //
-// Equal probes are strong evidence and no proof that all results are equal.
+// Equal probes are strong evidence, but no proof, that all results are equal.
 func Probe() uint64 {
 	h := xxhash.New()
 	for _, shape := range [][3]int{{1, 1, 1}, {3, 5, 7}, {16, 17, 33}, {64, 100, 67}, {5, 3, 900}, {130, 140, 31}} {
@@ -28,8 +28,8 @@ func Probe() uint64 {
 	return h.Sum64()
 }
 
-// products returns a * b, a * b transposed and a transposed * b for matrices whose
-// results are m x n and whose sums have k terms, and a dot product.
+// products returns a * b, a * b transposed and a transposed * b for matrices with m x n results
+// and sums of k terms, and a dot product.
 func products(m, n, k int) [][]float32 {
 	a, b := numbers(m*k, 1), numbers(k*n, 2)
 	matrix := func(v []float32, rows, cols int) blas32.General {
@@ -50,9 +50,9 @@ func products(m, n, k int) [][]float32 {
 	return append(results, b)
 }
 
-// functions returns what losses, activations, optimisers and schedules compute.
-// Some of them are written in assembly on some machines, and use instructions that
-// not every processor of one architecture has.
+// functions returns results of the functions in losses, activations, optimizers and schedules. On
+// some machines some of them are written in assembly, and use instructions that not every
+// processor of the architecture has.
 func functions(n int) []float64 {
 	var results []float64
 	for _, v := range numbers(n, 4) {
@@ -63,8 +63,8 @@ func functions(n int) []float64 {
 	return results
 }
 
-// fusable returns sums of products as plain Go computes them: compilers for some
-// machines round once instead of twice.
+// fusable returns sums of products in plain Go. Compilers for some machines use fused
+// multiply-add, which rounds once instead of twice.
 func fusable(n int) []float32 {
 	x, y, z := numbers(n, 5), numbers(n, 6), numbers(n, 7)
 	for i := range z {
@@ -73,8 +73,8 @@ func fusable(n int) []float32 {
 	return z
 }
 
-// numbers returns n numbers between -1 and 1 with full fractions, at an aligned
-// address, made by a linear congruential generator.
+// numbers returns n numbers between -1 and 1 with full mantissas, at an aligned address, from a
+// linear congruential generator.
 func numbers(n int, seed uint64) []float32 {
 	v := Aligned(n)
 	for i := range v {

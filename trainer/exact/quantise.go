@@ -5,14 +5,15 @@ import (
 	"math"
 )
 
-// Add adds grad, the gradient of parameter i of one microbatch, to dst in integers,
-// round(grad * 2^exponent) with ties to even, and returns its peak. Nothing is added
-// if grad is not finite or too large for the scale: the peak says so to Fits and
-// NotFinite, and dst is of no more use. The other microbatches must be computed all
-// the same, as the next scale is made from the peaks of all.
+// Add adds grad, the gradient of parameter i of one microbatch, to dst as integers round(grad *
+// 2^exponent), with ties to even, and returns the peak of grad.
 //
-// A dst takes at most as many gradients as the step has microbatches; then it cannot
-// wrap. Add panics if the lengths differ.
+// If grad is not finite or too large for the scale, nothing is added and dst is of no more use;
+// Fits and NotFinite detect that by the peak. The other microbatches must still be computed,
+// because the next scale depends on the peaks of all.
+//
+// A dst may take as many gradients as the step has microbatches without overflow. Add panics if
+// the lengths differ.
 func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 	if len(dst) != len(grad) {
 		panic(fmt.Sprintf("exact: add %d values to %d", len(grad), len(dst)))
@@ -24,9 +25,9 @@ func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 	return p
 }
 
-// Mean sets dst to sums / 2^exponent / samples for parameter i, in float64 and then
-// rounded to float32. It is the same on every machine. A result is infinite only if
-// gradients were at the very end of float32's range. It panics if the lengths differ.
+// Mean sets dst to sums / 2^exponent / samples for parameter i, computed in float64 and rounded
+// to float32. The result is the same on every machine. It is infinite only if gradients were at
+// the very end of float32's range. Mean panics if the lengths differ.
 func (s Scale) Mean(i int, dst []float32, sums []int32, samples int64) {
 	if len(dst) != len(sums) {
 		panic(fmt.Sprintf("exact: mean of %d values into %d", len(sums), len(dst)))
@@ -37,10 +38,10 @@ func (s Scale) Mean(i int, dst []float32, sums []int32, samples int64) {
 	}
 }
 
-// PeakOf returns the peak of v. Bits of float32 without their sign are ordered as
-// the magnitudes are, with infinities and NaN at the top.
+// PeakOf returns the peak of v. Without the sign bit, float32 bit patterns are ordered like the
+// magnitudes, with infinities and NaN at the top.
 func PeakOf(v []float32) Peak {
-	// Four maxima let the processor overlap the comparisons.
+	// Four maxima are independent, so the processor can overlap the comparisons.
 	var m0, m1, m2, m3 uint32
 	for len(v) >= 4 {
 		m0 = max(m0, math.Float32bits(v[0])<<1)
@@ -55,7 +56,7 @@ func PeakOf(v []float32) Peak {
 	return Peak(max(m0, m1, m2, m3) >> 24)
 }
 
-// FirstBad returns the index of the first element of v that is not finite, or -1.
+// FirstBad returns the index of the first element of v that is infinite or NaN, or -1.
 func FirstBad(v []float32) int {
 	for i, x := range v {
 		if x-x != 0 {
@@ -65,13 +66,13 @@ func FirstBad(v []float32) int {
 	return -1
 }
 
-// round is 1.5 * 2^52: float64s of this size have a unit in the last place of 1, so
-// that the sum of it and a smaller number is rounded to an integer, ties to even. The
-// integer is then in the low bits, as two's complement.
+// round is 1.5 * 2^52. A float64 of this size has a unit in the last place of 1, so adding a
+// smaller number rounds that number to an integer, ties to even. The low bits of the sum then
+// hold the integer in two's complement.
 const round = 3 << 51
 
-// add adds round(grad * scale) to dst. A float32 times a power of two is exact in
-// float64, so fusing the multiplication with the addition would change nothing.
+// add adds round(grad * scale) to dst. A float32 times a power of two is exact in float64, so a
+// fused multiply-add gives the same result.
 func add(dst []int32, grad []float32, scale float64) {
 	for len(grad) >= 4 && len(dst) >= 4 {
 		dst[0] += int32(math.Float64bits(float64(grad[0])*scale + round))

@@ -6,37 +6,37 @@ import (
 	"slices"
 )
 
-// MaxMicrobatches is the most microbatches that a step can have. It leaves 14 bits
-// for the values of each.
+// MaxMicrobatches is the largest number of microbatches in a step. It leaves 14 bits for the
+// values of each.
 const MaxMicrobatches = 1 << 16
 
-// Bounds of exponents: 2^exponent is a normal float32, and the exponent an int8.
+// Bounds of exponents: 2^exponent is a normal float32, and an exponent fits an int8.
 const (
 	minExponent = -126
 	maxExponent = 127
 )
 
-// unset is the exponent of a parameter whose gradient has always been zero.
+// unset is the exponent of a parameter whose gradients have all been zero so far.
 const unset = -128
 
-// Peak is the biased binary exponent of the largest magnitude in a vector of float32:
-// all of its elements are below 2^(Peak-126). 0 stands for zeros (and subnormal
-// numbers), 255 for a vector with an element that is not finite. Peaks of several
-// vectors are combined with max. It is an alias so that collective.Max can do it.
+// Peak is the biased binary exponent of the largest magnitude in a float32 vector: all elements
+// are below 2^(Peak-126). 0 stands for a vector of zeros (and subnormal numbers), 255 for a
+// vector with an infinity or a NaN. Peaks of several vectors are combined with max. Peak is an
+// alias so that collective.Max accepts it.
 type Peak = uint8
 
-// notFinite is the peak of a vector with NaN or an infinity.
+// notFinite is the peak of a vector with an infinity or a NaN.
 const notFinite Peak = 255
 
-// Scale holds the exponents of all parameters for one attempt at a step. It is a
-// value: Next makes a new one. All peers have the same.
+// Scale holds the exponents of all parameters for one attempt at a step. It is an immutable
+// value, equal at all peers; Next makes a new one.
 type Scale struct {
-	room      int // |quantised value| <= 2^room
-	exponents []int8
+	room      int    // bits of the magnitude: |quantised value| <= 2^room
+	exponents []int8 // by parameter
 }
 
-// New returns the scale of the first step of a job with so many parameters and
-// microbatches per full step.
+// New returns the scale of the first step of a job with the given number of parameters and of
+// microbatches per full step. It returns an error for more than MaxMicrobatches.
 func New(params, microbatches int) (Scale, error) {
 	exponents := make([]int8, params)
 	for i := range exponents {
@@ -45,8 +45,8 @@ func New(params, microbatches int) (Scale, error) {
 	return Restore(exponents, microbatches)
 }
 
-// Restore returns the scale whose Exponents were saved, of a job with the same
-// number of microbatches per full step. The exponents are copied.
+// Restore returns the scale with the given Exponents of an earlier scale, for a job with the same
+// number of microbatches per full step. It copies the exponents.
 func Restore(exponents []int8, microbatches int) (Scale, error) {
 	if microbatches < 1 || microbatches > MaxMicrobatches {
 		return Scale{}, fmt.Errorf("exact: scale: %d microbatches in a step, want 1 to %d", microbatches, MaxMicrobatches)
@@ -62,8 +62,8 @@ func Restore(exponents []int8, microbatches int) (Scale, error) {
 // roomFor returns the largest r with microbatches * 2^r <= 2^31 - 1.
 func roomFor(microbatches int) int { return bits.Len32(uint32((1<<31-1)/microbatches)) - 1 }
 
-// Exponents returns what Restore needs, one number per parameter. The slice is part
-// of the scale and must not be changed.
+// Exponents returns the argument of Restore, one number per parameter. The slice is a part of the
+// scale and must not be changed.
 func (s Scale) Exponents() []int8 { return s.exponents }
 
 // Equal reports whether both scales quantise alike.
@@ -71,11 +71,10 @@ func (s Scale) Equal(t Scale) bool {
 	return s.room == t.room && slices.Equal(s.exponents, t.exponents)
 }
 
-// Fits reports whether sums that were made with this scale can be used. peaks are
-// those of the whole step, reduced over all peers, one per parameter and all finite.
-// They fit if no value was too large and, for a first step, none lost too many bits.
-// If they do not, the step is to be computed again with the scale Next(peaks), which
-// fits.
+// Fits reports whether sums made with this scale can be used: no value was too large and, in a
+// first step, none lost too many bits. peaks are the peaks of the whole step, reduced over all
+// peers, one per parameter and all finite. If the sums do not fit, the step has to be computed
+// again with the scale Next(peaks), which fits.
 func (s Scale) Fits(peaks []Peak) bool {
 	s.checkLength(peaks)
 	for i, p := range peaks {
@@ -86,13 +85,11 @@ func (s Scale) Fits(peaks []Peak) bool {
 	return true
 }
 
-// NotFinite returns the first parameter that has a NaN or an infinity in its
-// gradient, or -1.
+// NotFinite returns the first parameter with an infinity or a NaN in its gradient, or -1.
 func NotFinite(peaks []Peak) int { return slices.Index(peaks, notFinite) }
 
-// Next returns the scale for the step after one with these peaks, or for another
-// attempt at the same. peaks are as in Fits. The result depends on nothing but s and
-// peaks.
+// Next returns the scale for the step after one with these peaks, or for another attempt at the
+// same step. peaks are as for Fits. The result depends on s and peaks only.
 func (s Scale) Next(peaks []Peak) Scale {
 	s.checkLength(peaks)
 	next := Scale{room: s.room, exponents: make([]int8, len(peaks))}
@@ -102,8 +99,8 @@ func (s Scale) Next(peaks []Peak) Scale {
 	return next
 }
 
-// next is Next for one parameter. Exponents fall at once and rise by half of the way.
-// Zeros say nothing about what comes after them.
+// next is Next for one parameter. An exponent falls at once and rises by half of the way. Zero
+// gradients leave it unchanged.
 func (s Scale) next(exponent int8, p Peak) int8 {
 	if p == 0 {
 		return exponent
@@ -115,21 +112,21 @@ func (s Scale) next(exponent int8, p Peak) int8 {
 	return int8(want)
 }
 
-// ideal returns the exponent that leaves the headroom above values below 2^(p-126).
-// It is at least -118, as p is at most 254 and the room at least 14.
+// ideal returns the exponent that puts values below 2^(p-126) the headroom below the room. It is
+// at least -118, because p is at most 254 and the room at least 14.
 func (s Scale) ideal(p Peak) int {
 	return min(s.room-s.headroom()-(int(p)-126), maxExponent)
 }
 
-// headroom is how many bits the peak of a step may be above that of the one before.
-// It is taken from the room, so a small room has less of it.
+// headroom returns the number of bits by which the peak may grow from one step to the next. It is
+// a part of the room, so a small room has less of it.
 func (s Scale) headroom() int { return min(6, s.room/3) }
 
-// guess is the exponent of a parameter without history: ideal for a largest
-// magnitude between 2 and 4.
+// guess returns the exponent of a parameter without history. It is ideal for a largest magnitude
+// between 2 and 4.
 func (s Scale) guess() int { return s.room - s.headroom() - 2 }
 
-// exponent returns the exponent to quantise parameter i with.
+// exponent returns the exponent with which parameter i is quantised.
 func (s Scale) exponent(i int) int {
 	if e := s.exponents[i]; e != unset {
 		return int(e)
@@ -137,20 +134,19 @@ func (s Scale) exponent(i int) int {
 	return s.guess()
 }
 
-// over reports whether values below 2^(p-126) might not fit the room. It looks at
-// the peak alone, so that it holds for a step exactly if it holds for one of its
-// microbatches.
+// over reports whether values below 2^(p-126) might exceed the room. It depends on the peak
+// alone, so it holds for a step exactly if it holds for one of the step's microbatches.
 func (s Scale) over(i int, p Peak) bool { return p != 0 && int(p)-126+s.exponent(i) > s.room }
 
-// blurred reports whether a parameter without history got a guess that loses more
-// than 8 bits of what the ideal exponent gives. Later, gradients that fall suddenly
-// lose bits for a step or two; that is not worth another attempt.
+// blurred reports whether the guess for a parameter without history loses more than 8 bits
+// against the ideal exponent. In later steps, gradients that shrink suddenly lose bits for a step
+// or two, which is not worth another attempt.
 func (s Scale) blurred(i int, p Peak) bool {
 	lost := s.ideal(p) - s.guess()
 	return s.exponents[i] == unset && p != 0 && lost > min(8, (s.room-s.headroom())/2)
 }
 
-// checkLength panics on peaks of another number of parameters.
+// checkLength panics if the number of peaks is not the number of parameters.
 func (s Scale) checkLength(peaks []Peak) {
 	if len(peaks) != len(s.exponents) {
 		panic(fmt.Sprintf("exact: %d peaks for %d parameters", len(peaks), len(s.exponents)))
