@@ -1,25 +1,24 @@
-// Package mmap reads files through a mapping into memory: opening one copies
-// nothing, a read costs no system call, and the pages that have been read belong to the
-// file. All processes of a host share them, and the system takes them back when memory
-// is short.
+// Package mmap reads files through a memory mapping. Opening a file copies nothing, a read costs
+// no system call, and the pages belong to the page cache: all processes of a host share them, and
+// the system reclaims them when memory is short.
 //
-//	f, err := mapped.Open("train-images-idx3-ubyte")
+//	f, err := mmap.Open("train-images-idx3-ubyte")
 //	defer f.Close()
 //	n, err := f.ReadAt(buf, 16)                        // an io.ReaderAt
 //	f.WillNeed(ctx, [][2]int64{{1 << 20, 1<<20 + 784}}) // read it ahead of its use
 //
-// Data sets are made of Records, pieces of one size of a file or of memory.
+// Data sets consist of Records, pieces of equal size of a file or of memory.
 //
 // # Files that change
 //
-// A mapping shows the file as it is at that time. A file that becomes shorter makes the
-// processor fault, which ends a process that is not prepared; here the read returns
-// ErrShrunk. That is found for whole pages: between the new end and the end of its page
-// there are zeros. So replace a file by renaming another one over it, which leaves those
-// that have the old one open alone.
+// A mapping shows the present contents of the file. Access to a page beyond the end of a
+// truncated file raises SIGBUS, which ends an unprepared process; here the read returns
+// ErrShrunk. Detection has the granularity of a page: between the new end and the end of its page
+// a read returns zeros. So replace a file by renaming another one over it, which does not affect
+// open mappings of the old file.
 //
-// Where the system has no mappings that Go knows, the file is read in the usual way, and
-// all of the above but the speed holds.
+// Where Go supports no mappings, files are read by ordinary system calls. Everything above holds
+// except the speed.
 package mmap
 
 import (
@@ -34,23 +33,23 @@ import (
 	"sync"
 )
 
-// ErrShrunk is in the error of a read from a file that has become shorter since it was
+// ErrShrunk is wrapped by the error of a read from a file that has become shorter since it was
 // opened.
 var ErrShrunk = errors.New("the file has become shorter since it was opened; leave data alone while it is in use, and replace it by renaming")
 
 // File is a file opened for reading. It is safe for concurrent use.
 type File struct {
-	path string
-	size int64
+	path string // as given to Open
+	size int64  // bytes at the time of Open
 	file *os.File
 
-	mu     sync.RWMutex // read-locked while data is looked at: Close takes it away
-	data   []byte       // the mapping, if there is one
+	mu     sync.RWMutex // read-locked during reads, so that Close cannot unmap data meanwhile
+	data   []byte       // the mapping; nil without one
 	closed bool
 }
 
-// Open opens the file at path, which must be a regular one. Its size is taken once. The
-// caller has to close it. Errors name operation and path.
+// Open opens the regular file at path. Its size is read once. The caller must close the file.
+// Errors contain operation and path.
 func Open(path string) (*File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -58,13 +57,13 @@ func Open(path string) (*File, error) {
 	}
 	f := &File{path: path, file: file}
 	if err := f.begin(); err != nil {
-		_ = file.Close() // nothing has been written to it
+		_ = file.Close() // it is only read, so Close loses nothing
 		return nil, err
 	}
 	return f, nil
 }
 
-// begin looks at the file and maps it.
+// begin checks the file and maps it.
 func (f *File) begin() error {
 	info, err := f.file.Stat()
 	if err != nil {
@@ -83,16 +82,15 @@ func (f *File) begin() error {
 	return nil
 }
 
-// Path is the path with which the file was opened.
+// Path returns the path that was passed to Open.
 func (f *File) Path() string { return f.path }
 
-// Size is the number of bytes that the file had when it was opened.
+// Size returns the size of the file in bytes at the time of Open.
 func (f *File) Size() int64 { return f.size }
 
-// ReadAt copies the bytes from off on to dst, as io.ReaderAt has it: fewer than len(dst)
-// only with an error, which is io.EOF at the end of the file. Other errors name the
-// path; they are fs.ErrClosed after Close, ErrShrunk, or what the disk says, and leave
-// dst undefined.
+// ReadAt copies bytes from offset off to dst, as io.ReaderAt specifies. It returns fewer than
+// len(dst) bytes only with an error, which is io.EOF at the end of the file. Other errors contain
+// the path and leave dst undefined: fs.ErrClosed after Close, ErrShrunk, or an error of the disk.
 func (f *File) ReadAt(dst []byte, off int64) (int, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -116,15 +114,15 @@ func (f *File) ReadAt(dst []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Section returns a reader of n bytes from off on that leaves the mapping alone: what is
-// read once, from beginning to end, does not add to the memory of this process. It is of
-// no use after Close.
+// Section returns a reader of n bytes from offset off that does not use the mapping. Data that is
+// read once, from beginning to end, then does not add to the memory of this process. The reader
+// must not be used after Close.
 func (f *File) Section(off, n int64) io.Reader { return io.NewSectionReader(f.file, off, n) }
 
-// WillNeed tells the system that the given ranges, [first, end) in bytes, will be read
-// soon. It does not wait for them, but it may for its turn at the disk, until ctx ends.
-// Ranges may overlap, be empty or reach over the end. It is advice: if something is wrong
-// with the file, a read will tell.
+// WillNeed advises the system that the given ranges, [first, end) in bytes, will be read soon
+// (readahead). It does not wait for the data, but it may wait for the disk's queue, until ctx
+// ends. Ranges may overlap, be empty or extend beyond the file. Errors are ignored: a later read
+// will return them.
 func (f *File) WillNeed(ctx context.Context, ranges [][2]int64) {
 	for _, r := range pages(ranges, int64(os.Getpagesize()), f.size) {
 		if ctx.Err() != nil {
@@ -134,7 +132,7 @@ func (f *File) WillNeed(ctx context.Context, ranges [][2]int64) {
 	}
 }
 
-// advise asks for one range of pages. The lock is taken for each, so that Close does not
+// advise requests one range of pages. It takes the lock for each range, so that Close need not
 // wait for all.
 func (f *File) advise(r [2]int64) {
 	f.mu.RLock()
@@ -144,8 +142,8 @@ func (f *File) advise(r [2]int64) {
 	}
 }
 
-// Close ends the mapping. Reads under way come to their end before, later ones fail. The
-// second call returns fs.ErrClosed.
+// Close waits for reads under way and unmaps the file. Later reads fail. A second call returns
+// fs.ErrClosed.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,9 +154,9 @@ func (f *File) Close() error {
 	return errors.Join(f.unmap(), f.file.Close())
 }
 
-// pages returns the pages that the ranges touch of a file of the given size, as ranges of
-// bytes: as few as possible, in ascending order, with bounds that are multiples of page
-// but for the last end, which may be that of the file.
+// pages returns the pages of a file of the given size that the ranges touch, as a minimal list of
+// byte ranges in ascending order. All bounds are multiples of page, except that the last end may
+// be the end of the file.
 func pages(ranges [][2]int64, page, size int64) [][2]int64 {
 	var whole [][2]int64
 	for _, r := range ranges {

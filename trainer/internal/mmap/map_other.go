@@ -13,7 +13,7 @@ func (f *File) mapAll() error { return nil }
 // unmap does nothing.
 func (f *File) unmap() error { return nil }
 
-// copyTo reads from the file.
+// copyTo reads from the file by a system call.
 func (f *File) copyTo(dst []byte, off int64) error {
 	_, err := f.file.ReadAt(dst, off)
 	if errors.Is(err, io.EOF) {
@@ -22,5 +22,5 @@ func (f *File) copyTo(dst []byte, off int64) error {
 	return err
 }
 
-// readAhead does nothing: the system cannot be asked.
+// readAhead does nothing: there is no such advice.
 func (f *File) readAhead([2]int64) {}

@@ -18,7 +18,7 @@ func (f *File) mapAll() (err error) {
 	return err
 }
 
-// unmap ends the mapping. The caller holds the lock.
+// unmap ends the mapping. The caller holds the write lock.
 func (f *File) unmap() error {
 	data := f.data
 	if f.data = nil; data == nil {
@@ -30,9 +30,9 @@ func (f *File) unmap() error {
 	return nil
 }
 
-// copyTo copies from the mapping. A page that the file has no more, or that the disk
-// cannot read, is a fault of the processor (SIGBUS). For the time of the copy the runtime
-// makes a panic of it, in this goroutine only.
+// copyTo copies from the mapping. A page beyond the end of the file, or one that the disk cannot
+// read, raises SIGBUS. During the copy the runtime turns that into a panic of this goroutine, and
+// of no other.
 func (f *File) copyTo(dst []byte, off int64) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -45,9 +45,9 @@ func (f *File) copyTo(dst []byte, off int64) (err error) {
 	return nil
 }
 
-// faulted returns the error for a panic of copyTo. Panics that are no fault go on.
+// faulted returns the error for a panic of copyTo. It panics again if the panic was not a fault.
 func (f *File) faulted(p any) error {
-	// Only what the runtime makes of a fault has an address; a nil pointer has none.
+	// Only the runtime's error for a fault at an address has an Addr method.
 	fault, ok := p.(interface {
 		runtime.Error
 		Addr() uintptr
@@ -65,8 +65,8 @@ func (f *File) faulted(p any) error {
 	return fmt.Errorf("the disk cannot read it: %w", fault)
 }
 
-// readAhead asks the system to read a range that begins at a page. What is there already
-// costs a look-up.
-func (f *File) readAhead(r [2]int64) {
+// readAhead advises the system to read a range that begins at a page boundary. Pages in the cache
+// cost only a lookup.
+func (f *File) readAhead(r [2]int64) { // advice: errors do not matter
 	_ = unix.Madvise(f.data[r[0]:r[1]], unix.MADV_WILLNEED) // advice only
 }

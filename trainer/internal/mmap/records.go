@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// Records are pieces of one size that stand one after the other, in a file or in memory.
-// They are safe for concurrent use.
+// Records are pieces of equal size, one after the other, in a file or in memory. They are safe
+// for concurrent use.
 type Records struct {
-	file   *File  // nil if they are in memory
-	memory []byte // of all, if there is no file
-	first  int64  // where the first begins in the file
-	size   int    // bytes of each
-	count  int
+	file   *File  // nil if the records are in memory
+	memory []byte // all records, if there is no file
+	first  int64  // offset of the first record in the file
+	size   int    // bytes per record
+	count  int    // number of records
 }
 
-// Records returns the part of the file that begins at first and holds count records of
-// size bytes each, and owns the file from now on. It panics if they are not in the file:
-// whoever has read its header has looked.
+// Records returns the part of the file that begins at offset first and holds count records of
+// size bytes each. The result owns the file. Records panics if the file is too short: the caller
+// has validated the file's header.
 func (f *File) Records(first int64, size, count int) *Records {
 	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
 		panic(fmt.Sprintf("mmap: %d records of %d bytes from %d on in the %d bytes of %s", count, size, first, f.size, f.path))
@@ -28,8 +28,8 @@ func (f *File) Records(first int64, size, count int) *Records {
 	return &Records{file: f, first: first, size: size, count: count}
 }
 
-// InMemory returns the records of size bytes that b consists of, without a copy. It
-// panics if the length of b is no multiple of size.
+// InMemory returns the records of size bytes in b, without a copy. It panics if the length of b
+// is not a multiple of size.
 func InMemory(b []byte, size int) *Records {
 	if len(b) == 0 {
 		return &Records{size: size}
@@ -40,15 +40,15 @@ func InMemory(b []byte, size int) *Records {
 	return &Records{memory: b, size: size, count: len(b) / size}
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (r *Records) Len() int { return r.count }
 
-// Size is the number of bytes of each.
+// Size returns the number of bytes per record.
 func (r *Records) Size() int { return r.size }
 
-// Read copies len(dst) bytes of record i to dst, from byte at of the record on. It panics
-// if there is no such record or it has not so many bytes. Errors are those of
-// File.ReadAt, and leave dst undefined.
+// Read copies len(dst) bytes of record i to dst, from byte at of the record on. It panics if the
+// record does not exist or is too short. Errors are the errors of File.ReadAt; they leave dst
+// undefined.
 func (r *Records) Read(dst []byte, i, at int) error {
 	if i < 0 || i >= r.count || at < 0 || len(dst) > r.size-at {
 		panic(fmt.Sprintf("mmap: %d bytes from %d on of record %d, there are %d of %d bytes", len(dst), at, i, r.count, r.size))
@@ -62,8 +62,8 @@ func (r *Records) Read(dst []byte, i, at int) error {
 	return err
 }
 
-// All returns a reader of all records from beginning to end. It leaves the mapping alone,
-// as File.Section does.
+// All returns a reader of all records, from beginning to end. Like File.Section it does not use
+// the mapping.
 func (r *Records) All() io.Reader {
 	if r.file == nil {
 		return bytes.NewReader(r.memory)
@@ -71,8 +71,8 @@ func (r *Records) All() io.Reader {
 	return r.file.Section(r.first, int64(r.size)*int64(r.count))
 }
 
-// WriteTo writes All to w, and returns how many bytes these were. It finds out, as readers
-// do not, if the file ends before the records do.
+// WriteTo writes all records to w and returns the number of bytes. Unlike the reader of All, it
+// returns an error if the file ends before the records do.
 func (r *Records) WriteTo(w io.Writer) (int64, error) {
 	n, err := io.Copy(w, r.All())
 	if err == nil && n < int64(r.size)*int64(r.count) {
@@ -81,8 +81,8 @@ func (r *Records) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// Prefetch has those of the records with the given indices read ahead that are in a
-// file, as File.WillNeed says. Indices that do not exist are passed over.
+// Prefetch advises the system to read the records with the given indices (File.WillNeed). It
+// skips indices that do not exist, and does nothing for records in memory.
 func (r *Records) Prefetch(ctx context.Context, indices []int) {
 	if r.file == nil {
 		return
@@ -105,14 +105,14 @@ func (r *Records) Close() error {
 	return r.file.Close()
 }
 
-// Failure keeps the first error that it is told of, for those who cannot return one. The
-// zero value has none. It is safe for concurrent use.
+// Failure keeps the first error passed to Note, for callbacks that cannot return an error. The
+// zero value holds none. It is safe for concurrent use.
 type Failure struct {
 	mu  sync.Mutex
 	err error
 }
 
-// Note takes an error, unless there is one already.
+// Note records err unless an error is already recorded.
 func (f *Failure) Note(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +121,7 @@ func (f *Failure) Note(err error) {
 	}
 }
 
-// Err returns the first error that Note was told of, or nil.
+// Err returns the first recorded error, or nil.
 func (f *Failure) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
