@@ -7,20 +7,21 @@ import (
 	"math/rand/v2"
 )
 
-// prime is 2^61 - 1: what exceeds it folds by a shift and an addition.
+// prime is the Mersenne prime 2^61 - 1, modulo which a reduction takes a shift and an addition.
 const prime = 1<<61 - 1
 
-// block is how many elements have coefficients of their own. An element's coefficient is
-// that of its place in the block times that of the block, so that few have to be drawn.
+// block is the number of elements with random coefficients of their own. An element's coefficient
+// is the coefficient of its position in the block times the coefficient of the block, so that few
+// random numbers have to be drawn.
 const block = 1024
 
-// offset makes an int32 an unsigned number.
+// offset maps an int32 to an unsigned number.
 const offset = 1 << 31
 
-// Seed is where the coefficients of a step come from.
+// Seed determines the coefficients of a step.
 type Seed [32]byte
 
-// SeedOf returns the seed of a step, of the nonces of all ranks.
+// SeedOf returns the seed of a step from the nonces of all ranks.
 func SeedOf(step int64, nonces []uint64) Seed {
 	b := []byte("elrun audit")
 	b = binary.LittleEndian.AppendUint64(b, uint64(step))
@@ -30,17 +31,18 @@ func SeedOf(step int64, nonces []uint64) Seed {
 	return sha256.Sum256(b)
 }
 
-// Coefficients are those of a seed for vectors of one length. They are read only.
+// Coefficients are the random coefficients of a seed, for vectors of one length. They are
+// immutable.
 type Coefficients struct {
-	within []uint64 // of the places in a block
-	upTo   []uint64 // offset times the sum of as many of these from the first on
-	blocks []uint64
+	within []uint64 // by position in a block
+	upTo   []uint64 // [i] is offset times the sum of within[:i]
+	blocks []uint64 // by block
 }
 
-// Draw returns the coefficients for vectors of n elements. They are of ChaCha8: nobody can tell
-// one from the others. It is called in each step, before the optimizer: BLAKE3 with AVX-512 would
-// be as good, but leaves vector registers in use, and floating-point code that is not
-// vectorised then takes several times as long.
+// Draw returns the coefficients for vectors of n elements. They come from ChaCha8, so none can be
+// predicted from the others. Draw runs in each step, before the optimizer. BLAKE3 with AVX-512
+// would be as good, but leaves vector registers in use, which slows down scalar floating-point
+// code several times.
 func (s Seed) Draw(n int) Coefficients {
 	draw := rand.NewChaCha8(s)
 	c := Coefficients{within: make([]uint64, min(n, block)), blocks: make([]uint64, (n+block-1)/block)}
@@ -56,13 +58,13 @@ func (s Seed) Draw(n int) Coefficients {
 	return c
 }
 
-// Print is a fingerprint, below prime. None stands for one that is not told.
+// Print is a fingerprint, a number below prime. None stands for an unknown one.
 type Print uint64
 
-// None is no fingerprint.
+// None is the absence of a fingerprint.
 const None Print = prime
 
-// Of returns the fingerprint of v, which has the length that the coefficients were drawn for.
+// Of returns the fingerprint of v, whose length must be the n of Draw.
 func (c Coefficients) Of(v []int32) Print {
 	var total uint64
 	for _, r := range c.blocks {
@@ -73,8 +75,8 @@ func (c Coefficients) Of(v []int32) Print {
 	return Print(total)
 }
 
-// inBlock returns the sum over one block. Products of 61 and 32 bits are added up in 128, as
-// there are no more than 1,024.
+// inBlock returns the sum over one block. The products of 61 and 32 bits are accumulated in 128
+// bits without overflow, because there are at most 1,024.
 func (c Coefficients) inBlock(v []int32) uint64 {
 	var high, low, carry uint64
 	within := c.within[:len(v)]
@@ -86,8 +88,8 @@ func (c Coefficients) inBlock(v []int32) uint64 {
 	return subtract(reduce(high, low), c.upTo[len(v)])
 }
 
-// Sum returns the fingerprint of the sum of vectors with these fingerprints, or None if one
-// of them is.
+// Sum returns the fingerprint of the sum of vectors with these fingerprints, or None if one of
+// them is None.
 func Sum(prints []Print) Print {
 	var total uint64
 	for _, p := range prints {
@@ -116,7 +118,7 @@ func multiply(a, b uint64) uint64 { return reduce(bits.Mul64(a, b)) }
 
 // reduce returns high * 2^64 + low modulo prime.
 func reduce(high, low uint64) uint64 {
-	// 2^61 is 1, so that parts of 61 bits are added up.
+	// 2^61 is 1 modulo prime, so the 61-bit parts are added up.
 	s := low&prime + (low>>61 | high<<3&prime) + high>>58
 	s = s&prime + s>>61
 	if s >= prime {

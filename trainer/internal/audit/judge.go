@@ -1,26 +1,28 @@
 package audit
 
-// Claims are what an auditor says of a member's contribution to a step.
+// Claims are an auditor's statement about a member's contribution to a step.
 type Claims struct {
 	Accused, Auditor int   // ranks
-	Computed         Print // by the auditor
+	Computed         Print // fingerprint that the auditor has computed
 }
 
-// Vote is what a rank knows of the contribution of the accused.
+// Vote is a rank's knowledge about the contribution of the accused.
 type Vote struct {
-	Told     Print // by the accused, as the rank has heard it; None if it has not
-	Computed Print // by the rank; None if it cannot
+	Told     Print // fingerprint published by the accused, as this rank received it; None if it has not
+	Computed Print // fingerprint recomputed by this rank; None if it cannot
 }
 
-// Verdict says who is wrong.
+// Verdict is the result of a vote.
 type Verdict struct {
-	// Wrong has the ranks that are, in ascending order; none if nobody can tell.
+	// Wrong has the ranks found wrong, in ascending order; it is empty without a majority.
 	Wrong []int
-	// For is how many have come to one fingerprint, and Of how many could vote.
+	// For is the number of ranks that computed the majority's fingerprint, Of the number that
+	// voted.
 	For, Of int
 }
 
-// Judge decides by the votes of all ranks. All ranks come to the same.
+// Judge decides by the votes of all ranks. It is a pure function, so all ranks come to the same
+// verdict.
 func Judge(c Claims, votes []Vote) Verdict {
 	var told, computed []Print
 	for _, v := range votes {
@@ -42,8 +44,8 @@ func Judge(c Claims, votes []Vote) Verdict {
 	return d
 }
 
-// majority returns what more than half of those say who say something, how many these are,
-// and of how many. It is None if there is no such thing.
+// majority returns the print that more than half of the voters agree on, its number of votes, and
+// the number of voters. None votes do not count. Without a majority it returns None and 0 votes.
 func majority(all []Print) (most Print, times, of int) {
 	count := map[Print]int{}
 	for _, p := range all {
