@@ -6,22 +6,23 @@ import (
 	"github.com/elrun/elrun/internal/apportion"
 )
 
-// Assign shares out the microbatches of a step of which the ranks hold some already:
-// held[r] is what rank r has computed, and nil where that is nothing. shares[r] is all
-// that rank r is to contribute. Every microbatch is in exactly one share.
+// Assign divides the microbatches of a step among the ranks, some of which already hold some:
+// held[r] is the set that rank r has computed, nil for an empty one. shares[r] is everything that
+// rank r contributes. Every microbatch is in exactly one share.
 //
-// Who holds a microbatch keeps it. The others go to those with the least in proportion
-// to what is wanted of them, so that the sizes of the shares come as close to wanted as
-// what is held allows, and each rank gets neighbouring ones; ties go to low ranks.
-// wanted[r] is how many rank r should have in all. It need not add up to the
-// microbatches: they are weights. Where all of it is 0 or wanted is nil, all ranks want
-// the same. Where nobody holds anything and wanted adds up, the shares have those sizes,
-// one rank after the other.
+// Held microbatches stay with their holder. The others go to the ranks with the fewest in
+// proportion to their wanted number, so that the sizes of the shares come as close to wanted as
+// the held sets allow. Each rank gets neighbouring microbatches; ties go to low ranks.
 //
-// A contribution cannot be taken apart. So a rank whose held microbatches overlap with
-// those of a lower rank, or are none of the step's, has to throw all of them away:
-// kept[r] is false. It panics without ranks, with a negative number of microbatches or
-// with a wanted of another length than held.
+// wanted[r] is the total number that rank r should have. The numbers are weights: they need not
+// add up to microbatches. If wanted is nil or all zero, all ranks have equal weights. If nobody
+// holds anything and wanted adds up, the shares have exactly these sizes, one rank after the
+// other.
+//
+// A contribution cannot be divided. So a rank whose held set overlaps a lower rank's set, or
+// contains microbatches outside the step, has to drop its whole contribution: kept[r] is false.
+// Assign panics without ranks, with a negative number of microbatches, or if wanted and held
+// differ in length.
 func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bool) {
 	if len(held) == 0 || microbatches < 0 {
 		panic("ledger: Assign needs at least one rank and no negative number of microbatches")
@@ -52,7 +53,7 @@ func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bo
 	return shares, kept
 }
 
-// weights is wanted, or that all ranks weigh the same if it says nothing.
+// weights returns wanted, or equal weights if wanted is nil or all zero.
 func weights(wanted []int, ranks int) []int {
 	if wanted != nil && len(wanted) != ranks {
 		panic("ledger: Assign needs a wanted share for each rank")

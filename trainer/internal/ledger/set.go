@@ -1,8 +1,8 @@
-// Package ledger says which rank contributes which microbatches of a step.
+// Package ledger decides which rank contributes which microbatches of a step.
 //
-// After a change of the group in the middle of a step, ranks hold microbatches that they have
-// computed. Assign leaves these where they are and shares out the rest, in whole numbers that
-// all ranks compute alike.
+// After a change of the members in the middle of a step, ranks hold microbatches that they have
+// computed. Assign leaves these with their holders and divides the rest. It is a pure function in
+// integers, so all ranks compute the same assignment.
 package ledger
 
 import (
@@ -10,17 +10,17 @@ import (
 	"slices"
 )
 
-// Set is a set of microbatches of one step: a bitmap, 64 to a word, the lowest in the
-// lowest bit. Sets that are compared or combined have one length; nil is empty.
+// Set is a set of microbatches of one step: a bitmap with 64 elements per word, the lowest in the
+// lowest bit. Sets that are compared or combined must have equal length; nil is empty.
 type Set []uint64
 
 // NewSet returns an empty set with room for the microbatches 0 to n-1.
 func NewSet(n int) Set { return make(Set, (n+63)/64) }
 
-// Has reports whether k is in the set. Any k may be asked for.
+// Has reports whether k is in the set; k may be any number.
 func (s Set) Has(k int) bool { return k >= 0 && k/64 < len(s) && s[k/64]>>(k%64)&1 != 0 }
 
-// Add puts k into the set. It panics if there is no room for it.
+// Add adds k to the set. It panics if there is no room for k.
 func (s Set) Add(k int) { s[k/64] |= 1 << (k % 64) }
 
 // Len returns the number of microbatches in the set.
@@ -32,10 +32,10 @@ func (s Set) Len() int {
 	return n
 }
 
-// Clone returns a copy.
+// Clone returns a copy of the set.
 func (s Set) Clone() Set { return slices.Clone(s) }
 
-// Ranges returns the set as [first, end) pairs in ascending order, as few as possible.
+// Ranges returns the set as a minimal list of [first, end) ranges in ascending order.
 func (s Set) Ranges() [][2]int {
 	ranges := [][2]int{}
 	for k := 0; k < 64*len(s); k++ {
@@ -51,7 +51,7 @@ func (s Set) Ranges() [][2]int {
 	return ranges
 }
 
-// Without returns, in ascending order, the microbatches of s that are not in held.
+// Without returns the microbatches of s that are not in held, in ascending order.
 func (s Set) Without(held Set) []int {
 	var out []int
 	for i, w := range s {
@@ -75,7 +75,7 @@ func (s Set) overlaps(t Set) bool {
 	return false
 }
 
-// within reports whether all of s is below n.
+// within reports whether all microbatches of s are below n.
 func (s Set) within(n int) bool {
 	for i, w := range s {
 		if w != 0 && 64*i+bits.Len64(w) > n {
