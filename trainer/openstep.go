@@ -24,14 +24,14 @@ type openStep struct {
 	cfg     Config
 	plan    plan
 	model   Model
-	state   *state // before the step
+	state   *state       // before the step
 	own     contribution // of this peer, to this step
 	reducer reducer
 	balance balance // of the microbatches among the ranks of the session
-	noise   noise // estimate of the noise scale
+	noise   noise   // estimate of the noise scale
 	audits  *audits // of other members' contributions; nil without Config.Audit
 	ahead   *prefetcher
-	most    int // microbatches per call of the model, at most
+	most    int  // microbatches per call of the model, at most
 	next    *try // at this step, if its first call began in the previous step
 	work    work // of this peer in the last step that it contributed to
 }
