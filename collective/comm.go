@@ -11,103 +11,109 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Options configure a communicator and those made from it. All ranks must give
-// equal ones, but for the functions.
+// Options configure a communicator and the communicators made from it. Their values must be
+// equal at all ranks, except the functions.
 type Options struct {
-	// Segment is the size in bytes of the pieces in which large transfers are
-	// pipelined; a multiple of 8; 0 means 256 KiB.
+	// Segment is the size in bytes of the segments in which large transfers are pipelined;
+	// a multiple of 8; 0 means 256 KiB.
 	Segment int
-	// Cost is what Auto reckons with; the zero value means DefaultCost.
+	// Cost is the cost model from which Auto computes its choice; the zero value means
+	// DefaultCost.
 	Cost Cost
-	// OnStall, if set, is told of calls that wait unusually long, from a goroutine
-	// of the communicator. It must not call the communicator and should be quick.
+	// OnStall, if set, is called with each report of a call that waits unusually long, by a
+	// goroutine of the communicator. It must not call the communicator and should be quick.
 	OnStall func(Stall)
-	// Step, if set, tells which step of a program is going on, 0 for none yet. Then all the
-	// time that a step spends in calls is judged, not only that of each call. It is called
-	// as OnStall is.
+	// Step, if set, returns the current step of the program, 0 for none yet. Then a step
+	// that spends unusually much time in all its calls together is reported as well, not
+	// only a single long call. Step is called like OnStall.
 	Step func() int64
-	// OnBegin, if set, is called when a call begins here, by the goroutine that makes it.
+	// OnBegin, if set, is called when a call begins at this rank, by the goroutine that
+	// makes the call.
 	OnBegin func()
-	// OnError, if set, is called with the error of a call that failed here, before the caller
-	// gets it and by the same goroutine: that of a blocking call, or of Handle.Wait. Calls on
-	// communicators from Split and Dup, which other goroutines may use, are left out.
+	// OnError, if set, is called with the error of a failed call at this rank before the
+	// caller gets the error, by the same goroutine: in a blocking call, or in Handle.Wait.
+	// Calls on communicators from Split and Dup, which other goroutines may use, are not
+	// reported.
 	OnError func(error)
-	// Sites numbers, for each rank, the site at which it is: ranks of one site reach each other
-	// over a faster network than those of two. It is nil where that is not known. AllReduce then
-	// lets what a site has summed up pass to the others by one rank of it.
+	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster
+	// network than ranks of two sites. It is nil if the sites are not known. If it is set,
+	// AllReduce is hierarchical: only one rank of each site sends the site's sum to the
+	// other sites.
 	Sites []int
 }
 
-// maxSegment bounds a segment: no message of a transport is longer.
+// maxSegment bounds a segment, in bytes: no message of a transport is longer.
 const maxSegment = 16 << 20
 
-// Comm is a communicator: a group of ranks and their common sequence of calls.
+// Comm is a communicator: a group of ranks and their common sequence of calls. A Comm is
+// immutable after its construction and Calibrate; several Comms may share one sequence (see
+// With) and all share one transport.
 type Comm struct {
 	*world
-	seq       *sequence
-	id        uint64
-	rank      int
+	seq       *sequence // the state that all forms of the communicator share
+	id        uint64    // Envelope.Comm of its messages
+	rank      int       // of the caller
 	size      int
-	ranks     []int     // ranks of the transport, by rank here; nil if they are the same
-	algorithm Algorithm // this one and those up to segment: see CallOptions
+	ranks     []int     // rank of the transport, by rank here; nil if both are the same
+	algorithm Algorithm // this field and the following ones up to segment: see CallOptions
 	purpose   string
 	priority  int32
-	segment   int    // of interruptible calls; 0 for that of the options
-	lane      *lane  // of the memory that all ranks share; nil if they share none
-	level     *level // of groups that they fall into; nil if there is none, or lane is there
-	order     ringOrder
+	segment   int       // bytes, of interruptible calls; 0 for Options.Segment
+	lane      *lane     // of the memory that all ranks share; nil if they share none
+	level     *level    // hierarchy of the ranks; nil if there is none, or if there is a lane
+	order     ringOrder // in which ring algorithms pass the ranks
 }
 
-// world is what all communicators over one transport share.
+// world is the state that all communicators over one transport share.
 type world struct {
 	t       transport.Transport
-	nobody  bool // see orNobody
+	nobody  bool // there is no transport; see orNobody
 	self    int  // rank in the transport
-	ranks   int  // of the transport
+	ranks   int  // number of ranks of the transport
 	opts    Options
-	started time.Time // origin of the times below
-	stop    chan struct{}
-	working sync.WaitGroup // the watch and all calls on which books are kept
+	started time.Time      // origin of all times that are durations
+	stop    chan struct{}  // closed by Close; ends the watch
+	working sync.WaitGroup // the watch and all tracked calls
 
-	shared *memory // memory of this host's ranks; nil if there is none
+	shared *memory // memory of the ranks of this host; nil if there is none
 
 	mu      sync.Mutex
-	lanes   int   // of the shared memory that are taken
-	leaders []int // by rank of the transport, as divide has it; nil before
+	lanes   int   // number of used lanes of the shared memory
+	leaders []int // leader of the host of each rank, by rank of the transport; nil before divide
 	closed  bool
-	cause   error                   // of the first revocation seen here
-	calls   map[*operation]struct{} // in progress, but for brief
-	brief   *operation              // in progress, and not noticed by the watch; see operation.brief
-	spare   *operation              // a brief one that has ended, for the next
-	briefly bool                    // there has been a brief call since the watch looked last
-	seqs    map[uint64]*sequence    // by communicator
-	limit   stall.Limit
+	cause   error                   // the first cause of a revocation at this rank
+	calls   map[*operation]struct{} // tracked calls in progress
+	brief   *operation              // untracked call in progress; see operation.brief
+	spare   *operation              // an untracked call that has ended, for reuse
+	briefly bool                    // an untracked call has begun since the watch last checked
+	seqs    map[uint64]*sequence    // by ID of the communicator
+	limit   stall.Limit             // adaptive timeout of calls
 
-	// The watch owns these.
+	// The following fields belong to the goroutine of the watch.
 	chase stall.Chase
-	said  said
+	said  said // the last report
 
-	memory [64]sync.Pool // of *[]uint64 of 1<<i words
+	memory [64]sync.Pool // of *[]uint64 of 1<<i words, by i
 }
 
-// sequence is the state that all forms of one communicator share (see With).
-// It is used under the world's lock.
+// sequence is the state that all forms of one communicator share (see With). It is guarded
+// by world.mu.
 type sequence struct {
-	begun   uint32          // collective calls; modulo pointBit, so it may wrap
+	begun   uint32          // number of collective calls, modulo pointBit, so it may wrap
 	running *operation      // the blocking collective call in progress; nil for none
 	parent  *sequence       // of the communicator from which Split made this one; nil for none
-	closed  bool            // by Close
-	lines   map[line]*turns // of Sends and Recvs in progress
+	closed  bool            // by Comm.Close
+	lines   map[line]*turns // ticket locks of Sends and Recvs in progress
 	queue   queue           // of non-blocking calls in shared memory
 }
 
-// next returns the place of the next collective call.
+// next returns the number of the next collective call.
 func (s *sequence) next() uint32 {
 	s.begun++
 	return s.begun &^ pointBit
 }
 
-// over reports whether the communicator was closed, or one that it was made from.
+// over reports whether the communicator, or one from which it was made, was closed.
 func (s *sequence) over() bool {
 	for ; s != nil; s = s.parent {
 		if s.closed {
@@ -117,12 +123,12 @@ func (s *sequence) over() bool {
 	return false
 }
 
-// pointBit marks the Seq of point-to-point messages; below it are the user's tag,
-// or the number of a collective call.
+// pointBit marks the Seq of point-to-point messages. The bits below hold the user's tag;
+// without the mark they hold the number of a collective call.
 const pointBit = 1 << 31
 
-// New returns the communicator of all size ranks over t, of which the caller is
-// rank. It owns t from now on; Close ends both.
+// New returns the communicator of all size ranks over t; rank is the rank of the caller.
+// The communicator owns t from now on; Close ends both.
 func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 	if t == nil {
 		return nil, fmt.Errorf("collective: new: %w: the transport is nil", ErrArgument)
@@ -162,7 +168,8 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 	return c, nil
 }
 
-// sequence returns that of communicator id, which it makes if need be.
+// sequence returns the sequence of the communicator with an ID, and creates it if
+// necessary.
 func (w *world) sequence(id uint64, parent *sequence) *sequence {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,11 +181,11 @@ func (w *world) sequence(id uint64, parent *sequence) *sequence {
 	return s
 }
 
-// made reports whether c came from New, Split or Dup.
+// made reports whether c was made by New, Split or Dup.
 func (c *Comm) made() bool { return c != nil && c.world != nil && !c.nobody }
 
-// orNobody returns c, or a communicator for the description of a call if c is none: begin
-// refuses the call.
+// orNobody returns c, or for a nil or zero Comm a communicator of one rank without a
+// transport. With it a call can be described; begin then refuses the call.
 func (c *Comm) orNobody() *Comm {
 	if c.made() {
 		return c
@@ -186,7 +193,7 @@ func (c *Comm) orNobody() *Comm {
 	return &Comm{world: &world{nobody: true}, size: 1}
 }
 
-// errNil is the error of calls on no communicator.
+// errNil is the error of calls on a nil or zero communicator.
 var errNil = fmt.Errorf("%w: the communicator is nil, or was not made by New, Split or Dup", ErrArgument)
 
 // Rank returns the caller's rank, from 0 to Size()-1; -1 if c is nil.
@@ -205,17 +212,17 @@ func (c *Comm) Size() int {
 	return c.size
 }
 
-// Revoke makes every pending and later call fail at every rank that can be reached,
-// on this communicator and all others over the same transport. Only the first
-// cause counts. It does not wait.
+// Revoke makes every pending and later call fail at every rank that can be reached, on this
+// communicator and all others over the same transport. Only the first cause counts. Revoke
+// does not wait.
 func (c *Comm) Revoke(cause error) {
 	if c.made() {
 		c.revoke(cause)
 	}
 }
 
-// Err returns why the communicator was revoked, as far as a call here has seen it,
-// or nil.
+// Err returns the cause of the communicator's revocation, or nil if no call at this rank
+// has seen a revocation.
 func (c *Comm) Err() error {
 	if !c.made() {
 		return errNil
@@ -225,16 +232,17 @@ func (c *Comm) Err() error {
 	return c.cause
 }
 
-// Close ends the communicator and all that were made from it: later calls fail with
-// ErrClosed here, and revoke at the ranks that wait for this one in such a call.
+// Close ends the communicator and all communicators made from it. Later calls fail with
+// ErrClosed at this rank, and revoke at the ranks that wait for this one in such a call.
 //
-// Of a communicator from Split or Dup that is all: it does not wait, calls in progress go on
-// to their end, and the others over the same transport are as before. Close of the one from
-// New ends the transport as well: what was sent is handed over, pending calls fail with
-// ErrClosed, and all goroutines have ended when it returns.
+// For a communicator from Split or Dup that is all: Close does not wait, calls in progress
+// run to their end, and the other communicators over the same transport are not affected.
+// Close of the communicator from New also ends the transport: the transport hands over the
+// messages that were sent, pending calls fail with ErrClosed, and all goroutines have ended
+// when Close returns.
 //
-// Closing again does nothing, nor does Close of nil, which is what Split returns to a rank
-// without a color.
+// A second Close does nothing, nor does Close of nil, which Split returns to a rank without
+// a color.
 func (c *Comm) Close() error {
 	if !c.made() {
 		return nil
@@ -248,7 +256,7 @@ func (c *Comm) Close() error {
 	return nil
 }
 
-// isClosed reports whether c was closed, or one that it was made from.
+// isClosed reports whether c, or a communicator from which it was made, was closed.
 func (c *Comm) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,8 +285,8 @@ func (c *Comm) closeAll() error {
 	return nil
 }
 
-// revoke passes on the cause itself where it is one that other ranks understand,
-// and otherwise the text of what happened here.
+// revoke revokes the transport with the cause for err: err itself if it names ranks in a
+// form that other ranks can decode, otherwise an *AbortError of this rank with its text.
 func (w *world) revoke(err error) {
 	cause := causeOf(w.self, err)
 	w.mu.Lock()
@@ -289,7 +297,7 @@ func (w *world) revoke(err error) {
 	w.t.Revoke(cause)
 }
 
-// inWorld translates a rank of c to one of the transport.
+// inWorld converts a rank of c to a rank of the transport.
 func (c *Comm) inWorld(rank int) int {
 	if c.ranks == nil {
 		return rank

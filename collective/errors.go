@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Sentinels, for errors.Is. Every error of a call that talked to other ranks is
-// also ErrRevoked: its communicator, and all that share its transport, are at an
-// end, and the contents of its destination are undefined.
+// Sentinels, for errors.Is. Every error of a call that communicated with other ranks is
+// also ErrRevoked: its communicator and all others over the same transport have ended, and
+// the content of its destination is undefined.
 var (
 	// ErrRevoked: the communicator can no longer be used.
 	ErrRevoked = transport.ErrRevoked
@@ -20,30 +20,31 @@ var (
 	ErrClosed = transport.ErrClosed
 	// ErrArgument: a slice, root, count or reduction does not fit the call, or is nil.
 	ErrArgument = errors.New("bad argument")
-	// ErrMistake: the program of a rank has made a mistake, which comes again on any other
-	// communicator: mismatched calls, a bad argument, concurrent calls, a panic in a call, or
-	// an *AbortError with Mistake. Every ErrMismatch is one.
+	// ErrMistake: the program of a rank has a bug, so the error would recur on any other
+	// communicator: mismatched calls, a bad argument, concurrent calls, a panic in a call,
+	// or an *AbortError with Mistake. Every ErrMismatch is also ErrMistake.
 	ErrMistake = transport.ErrMistake
-	// ErrConcurrent: a call was made while its communicator was in a blocking one, which
-	// only another goroutine can do. The ranks may differ in which of the two came first.
+	// ErrConcurrent: a call was made while its communicator was in a blocking call, which
+	// only a second goroutine can do. The ranks might begin the two calls in different
+	// orders.
 	ErrConcurrent = errors.New("concurrent calls on one communicator")
 )
 
-// The errors that name ranks, for errors.As. A rank in them is the rank in the
-// transport, also on communicators made by Split.
+// The errors that name ranks, for errors.As. Ranks in them are ranks of the transport, also
+// for communicators made by Split.
 type (
-	// MismatchError says that two ranks made different calls where one was due: RankA made
-	// A, RankB made B.
+	// MismatchError says that two ranks made different calls at the same place in the
+	// sequence: RankA made A, RankB made B.
 	MismatchError = transport.MismatchError
-	// PeerError says which rank was lost and how that was seen.
+	// PeerError says which rank was lost and how the loss was detected.
 	PeerError = transport.PeerError
-	// AbortError says that a rank gave up for a reason of its own: a cancelled context, a
-	// bad argument, a Revoke of the user's.
+	// AbortError says that a rank revoked for a reason of its own: a cancelled context, a
+	// bad argument, or a Revoke by the user.
 	AbortError = transport.AbortError
 )
 
-// callError marks every error of a call as ErrRevoked, whatever its cause, and as ErrMistake
-// where it is one.
+// callError wraps the error of a call. It makes every such error ErrRevoked, whatever its
+// cause, and ErrMistake if the cause is a bug of the program.
 type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }
@@ -52,7 +53,7 @@ func (e *callError) Is(target error) bool {
 	return target == ErrRevoked || target == ErrMistake && isMistake(e.error)
 }
 
-// isMistake reports whether an error is a mistake of the program of some rank.
+// isMistake reports whether an error is a bug in the program of a rank.
 func isMistake(err error) bool {
 	for _, kind := range []error{ErrMistake, ErrArgument, ErrConcurrent, errPanicked} {
 		if errors.Is(err, kind) {
@@ -62,7 +63,7 @@ func isMistake(err error) bool {
 	return false
 }
 
-// causeOf returns the cause by which an error of this rank revokes.
+// causeOf returns the cause with which an error of this rank revokes.
 func causeOf(self int, err error) error {
 	if isMistake(err) {
 		err = &callError{err}

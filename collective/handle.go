@@ -7,16 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// Handle is a call in progress.
+// Handle is a call in progress. All methods are safe for concurrent use.
 type Handle struct {
 	comm *Comm
 	mu   sync.Mutex
-	done chan struct{} // closed at the end; nil until somebody asks for it
-	err  error
-	over atomic.Bool // after err is set
+	done chan struct{} // closed at the end; nil until the first Done; guarded by mu
+	err  error         // of the call; valid once over is set
+	over atomic.Bool   // the call has ended
 }
 
-// start begins a call and returns; a goroutine carries it out, and Close waits for it.
+// start begins a call and returns its handle. A goroutine carries the call out, and Close
+// waits for it.
 func (c *Comm) start(ctx context.Context, p *plan) *Handle {
 	h := &Handle{comm: c.orNobody()}
 	var err error
@@ -39,7 +40,7 @@ func (h *Handle) background(ctx context.Context, p *plan) error {
 		return err
 	}
 	wrong, body := p.err, p.body
-	c.working.Add(1) // the call's own place is given up before the handle knows of its end
+	c.working.Add(1) // the place of the operation in working ends before the handle has ended
 	go func() {
 		defer c.working.Done()
 		h.carryOut(o, ctx, wrong, body)
@@ -47,14 +48,14 @@ func (h *Handle) background(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// carryOut runs the call to its end.
+// carryOut runs the call to its end and ends the handle.
 func (h *Handle) carryOut(o *operation, ctx context.Context, wrong error, body func(*operation) error) {
-	err := errPanicked // also of a goroutine that the user's reduction ends
+	err := errPanicked // also if the user's reduction ends the goroutine
 	defer func() { h.end(err) }()
 	err = o.carryOut(ctx, wrong, body)
 }
 
-// end lets those who wait go on.
+// end records the error of the call and wakes its waiters.
 func (h *Handle) end(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,10 +66,11 @@ func (h *Handle) end(err error) {
 	}
 }
 
-// ofCall reports whether a call made h.
+// ofCall reports whether h was made by a call; a nil or zero Handle was not.
 func (h *Handle) ofCall() bool { return h != nil && h.comm != nil }
 
-// Done is closed when the call has ended and its slices are the caller's again.
+// Done returns a channel that is closed when the call has ended and its slices belong to
+// the caller again.
 func (h *Handle) Done() <-chan struct{} {
 	if !h.ofCall() {
 		none := make(chan struct{})
@@ -86,9 +88,9 @@ func (h *Handle) Done() <-chan struct{} {
 	return h.done
 }
 
-// Wait waits for the end of the call and returns its error. If ctx ends first, Wait
-// returns that error and the call goes on, still using its slices. It may be called again,
-// from several goroutines, or never: an error of the call revokes in any case.
+// Wait waits for the end of the call and returns its error. If ctx ends first, Wait returns
+// the error of ctx, and the call continues and still uses its slices. Wait may be called
+// again, from several goroutines, or never: an error of the call revokes in any case.
 func (h *Handle) Wait(ctx context.Context) error {
 	if !h.ofCall() {
 		return fmt.Errorf("collective: wait: %w: the handle is nil, or of no call", ErrArgument)
@@ -107,7 +109,7 @@ func (h *Handle) Wait(ctx context.Context) error {
 	}
 }
 
-// ended returns the error of a call that has ended.
+// ended returns the error of a call that has ended, and reports it to Options.OnError.
 func (h *Handle) ended() error {
 	if h.err != nil {
 		h.comm.tell(h.err)

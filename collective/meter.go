@@ -2,7 +2,7 @@ package collective
 
 import "github.com/elrun/elrun/collective/transport"
 
-// Meter returns the transport's, or nil if it has none.
+// Meter returns the transport's meter of link throughput, or nil if the transport has none.
 func (c *Comm) Meter() transport.Meter {
 	if !c.made() {
 		return nil

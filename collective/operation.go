@@ -13,45 +13,47 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// errPanicked is passed on to the other ranks when the goroutine of a call unwinds.
+// errPanicked is the cause of the revocation when the goroutine of a call panics or exits.
 var errPanicked = errors.New("panic in a call")
 
-// errNoContext is the error of calls without a context.
+// errNoContext is the error of calls with a nil context.
 var errNoContext = fmt.Errorf("%w: the context is nil", ErrArgument)
 
-// plan is a call that has not begun: its description, and what this rank does.
+// plan is a call that has not begun: its description, and the work of this rank.
 type plan struct {
 	call transport.Call
 	tag  uint32                 // of a KindPoint
-	peer int                    // of a KindPoint, else -1
-	send bool                   // a KindPoint that sends
-	err  error                  // the arguments do not fit
-	body func(*operation) error // sends and receives
-	// closing is set for calls that can end at one rank before another has begun:
-	// they finish with a round of empty messages through all ranks.
+	peer int                    // rank of the communicator, of a KindPoint, else -1
+	send bool                   // the KindPoint sends
+	err  error                  // the first argument that does not fit; it fails the call and revokes
+	body func(*operation) error // sends, receives and reduces
+	// closing is set for calls that can end at one rank before another rank has begun them.
+	// They end with a round of empty messages through all ranks (see disseminate).
 	closing bool
 }
 
-// operation is a call in progress at this rank.
+// operation is a call in progress at this rank. One goroutine carries it out; the watch
+// reads the atomic fields. A call is tracked or brief (untracked). Tracking means that the
+// watch sees the call and that Close waits for it.
 type operation struct {
 	*Comm
-	env      transport.Envelope
-	peer     int           // rank of the transport at the other end of a KindPoint, else -1
-	closing  bool          // see plan
-	blocking bool          // the caller waits in it: no other call can begin meanwhile
-	begun    time.Duration // since world.started
-	progress atomic.Int64  // when a message last went or came, since world.started
-	waiting  atomic.Int32  // rank of the transport it receives from, plus 1; 0 for none
-	sending  atomic.Int32  // the same of that it sends to
-	brief    bool          // a call in shared memory, which takes less time than to keep books on it
-	noticed  atomic.Bool   // the watch looks after it: only then are the times kept
-	ctx      context.Context
-	disarm   func() bool // ends what listens for the end of ctx, nil if nothing does
-	guard    *guard      // listens for it instead, nil if none does
-	turns    *turns      // that it takes, nil if it needs not
-	ticket   uint32
-	scratch  []*[]uint64 // pooled memory, given back at the end
-	roll     *roll       // owned by the watch, nil until it looks first
+	env      transport.Envelope // of its messages
+	peer     int                // rank of the transport at the other end of a KindPoint, else -1
+	closing  bool               // see plan
+	blocking bool               // the caller waits for the end of the call, so no other collective call can begin
+	begun    time.Duration      // since world.started
+	progress atomic.Int64       // time of the last message in either direction, as a duration since world.started
+	waiting  atomic.Int32       // rank of the transport from which it receives, plus 1; 0 for none
+	sending  atomic.Int32       // rank of the transport to which it sends, plus 1; 0 for none
+	brief    bool               // it began untracked: a call in shared memory can take less time than its tracking
+	noticed  atomic.Bool        // tracked: only then are the times kept
+	ctx      context.Context    // of the caller; nil before perform
+	disarm   func() bool        // stops watching the end of ctx, nil if it is not watched
+	guard    *guard             // watches the end of ctx instead, nil for none
+	turns    *turns             // ticket lock that it takes, nil for none
+	ticket   uint32             // in turns
+	scratch  []*[]uint64        // pooled memory, returned at the end
+	roll     *roll              // owned by the watch, nil until the watch sees the call
 }
 
 // run carries out a blocking call.
@@ -59,8 +61,8 @@ func (c *Comm) run(ctx context.Context, p plan) error {
 	return c.carryOut(ctx, &p, p.body)
 }
 
-// carryOut is run with a body that need not be allocated, as it would be in the plan: a
-// short call takes less time than the garbage of one.
+// carryOut is run with the body as a parameter. A body in the plan would be allocated, and
+// its garbage costs more time than a short call.
 func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) error) error {
 	o, err := c.begin(p, true)
 	if err == nil {
@@ -72,14 +74,14 @@ func (c *Comm) carryOut(ctx context.Context, p *plan, body func(*operation) erro
 	return err
 }
 
-// tell passes the error of a call on to who wants to know of it, before the caller gets it.
+// tell reports the error of a call to Options.OnError, before the caller gets the error.
 func (c *Comm) tell(err error) {
 	if c.made() && c.id == 0 && c.opts.OnError != nil {
 		c.opts.OnError(err)
 	}
 }
 
-// begin gives the call its place in the sequence and makes it known to the watch.
+// begin gives the call its place in the sequence and tracks it unless it is brief.
 func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	if err := c.announce(p); err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	return o, c.refused(err)
 }
 
-// announce tells Options.OnBegin of a call.
+// announce reports a call to Options.OnBegin.
 func (c *Comm) announce(p *plan) error {
 	if !c.made() {
 		return fmt.Errorf("%v: %w", p.call, errNil)
@@ -99,8 +101,8 @@ func (c *Comm) announce(p *plan) error {
 	return nil
 }
 
-// refused returns why a call was refused, and revokes if the other ranks may see it otherwise:
-// of two concurrent calls one of them may have taken the other first.
+// refused returns the error of a refused call. It revokes for ErrConcurrent: another rank
+// may have begun the other one of the two concurrent calls first.
 func (c *Comm) refused(err error) error {
 	if err != nil && errors.Is(err, ErrConcurrent) {
 		c.revoke(err)
@@ -108,7 +110,7 @@ func (c *Comm) refused(err error) error {
 	return err
 }
 
-// tryBegin is begin, but for what a refusal means to the other ranks.
+// tryBegin is begin without the revocation for a refused call.
 func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +139,8 @@ func (c *Comm) tryBegin(p *plan, blocking bool) (*operation, error) {
 	return o, nil
 }
 
-// admit refuses a call that cannot begin now. The caller holds the lock.
+// admit returns an error if a call cannot begin now: its communicator is closed or in a
+// blocking call. The caller holds world.mu.
 func (c *Comm) admit(p *plan) error {
 	if c.closed || c.seq.over() {
 		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
@@ -149,13 +152,14 @@ func (c *Comm) admit(p *plan) error {
 	return nil
 }
 
-// describe fills in what the communicator and the plan tell of a call, but for its place.
+// describe fills in the fields that come from the communicator and the description of the
+// call. The place in the sequence is the caller's.
 func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.Comm = c
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
 
-// enrol makes a call and notes that it is in progress. The caller holds the lock.
+// enrol returns a new operation, tracked unless it is brief. The caller holds world.mu.
 func (w *world) enrol(brief bool) *operation {
 	if !brief {
 		o := new(operation)
@@ -171,8 +175,8 @@ func (w *world) enrol(brief bool) *operation {
 	return o
 }
 
-// notice begins to keep books on a brief call, if one is in progress. The caller holds the
-// lock.
+// notice begins to track the brief call in progress, if there is one. The caller holds
+// world.mu.
 func (w *world) notice() {
 	if w.brief != nil {
 		w.keep(w.brief)
@@ -180,7 +184,8 @@ func (w *world) notice() {
 	}
 }
 
-// keep begins to keep books on a call, and lets Close wait for it. The caller holds the lock.
+// keep begins to track a call: it records its times, and Close waits for it. The caller
+// holds world.mu.
 func (w *world) keep(o *operation) {
 	w.working.Add(1)
 	o.begun = time.Since(w.started)
@@ -190,8 +195,8 @@ func (w *world) keep(o *operation) {
 	o.noticed.Store(true)
 }
 
-// strike notes that a call has ended, and reports whether Close waits for it. The caller
-// holds the lock.
+// strike removes a call that has ended, and reports whether it was tracked; then the caller
+// must call working.Done. The caller holds world.mu.
 func (w *world) strike(o *operation) bool {
 	if w.brief == o {
 		*o = operation{}
@@ -203,9 +208,9 @@ func (w *world) strike(o *operation) bool {
 	return true
 }
 
-// carryOut runs the call to its end. An error of any kind revokes, as does a panic of
-// a user's reduction: the other ranks wait for this one, and must not wait in vain.
-// wrong says that the arguments do not fit.
+// carryOut runs the call to its end. Every error revokes, and so does a panic of a user's
+// reduction: the other ranks wait for this rank, and must not wait in vain. wrong is
+// plan.err.
 func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operation) error) error {
 	panicked := true
 	var err error
@@ -223,8 +228,8 @@ func (o *operation) carryOut(ctx context.Context, wrong error, body func(*operat
 	return err
 }
 
-// attempt carries out the call unless it is known to be in vain, and says of an error
-// which call it ended.
+// attempt carries out the call unless its arguments or its context make it fail at once. It
+// wraps an error with the description of the call.
 func (o *operation) attempt(ctx context.Context, wrong error, body func(*operation) error) error {
 	err := wrong
 	switch {
@@ -245,9 +250,8 @@ func (o *operation) attempt(ctx context.Context, wrong error, body func(*operati
 	return &callError{fmt.Errorf("%v (call %d): %w", o.env.Call, o.env.Seq&^pointBit, err)}
 }
 
-// perform runs the body under ctx. The transport sees no context: the end of ctx
-// revokes, once for the whole call, which spares every message the cost of
-// watching it.
+// perform runs the body under ctx. The transport gets no context: the end of ctx revokes,
+// once for the whole call, so that no message needs to watch it.
 func (o *operation) perform(ctx context.Context, body func(*operation) error) error {
 	o.ctx = ctx
 	if !o.brief {
@@ -256,14 +260,14 @@ func (o *operation) perform(ctx context.Context, body func(*operation) error) er
 	if err := body(o); err != nil {
 		return err
 	}
-	if o.size == 1 || !o.closing || o.turns != nil { // where all meet in any case
+	if o.size == 1 || !o.closing || o.turns != nil { // with turns all ranks meet in the body
 		return nil
 	}
 	return o.disseminate()
 }
 
-// arm lets the end of the call's context revoke. A brief call does so only when it is about
-// to sleep: it costs as much as the call.
+// arm begins to watch the end of the call's context, which then revokes. A brief call is
+// armed only when it is about to sleep, as arming costs as much time as the call.
 func (o *operation) arm() {
 	if o.disarm == nil && o.guard == nil && o.ctx != nil && o.ctx.Done() != nil {
 		w, ctx := o.world, o.ctx
@@ -277,6 +281,8 @@ func (o *operation) pass(well bool) {
 	o.turns = nil
 }
 
+// end gives back everything that the call holds: its turn, its pooled memory, its place in
+// the sequence, and the watch of its context. Afterwards o may be reused.
 func (o *operation) end(well bool) {
 	if o.turns != nil {
 		o.turns.leave(well)
@@ -284,7 +290,7 @@ func (o *operation) end(well bool) {
 	for _, words := range o.scratch {
 		o.memory[sizeClass(len(*words))].Put(words)
 	}
-	w, disarm := o.world, o.disarm // o may be another call in a moment
+	w, disarm := o.world, o.disarm // after strike o may be another call
 	w.mu.Lock()
 	if o.seq.running == o {
 		o.seq.running = nil
@@ -303,17 +309,18 @@ func (o *operation) end(well bool) {
 	}
 }
 
-// send sends buf to a rank of the communicator, in pieces of a segment: one message
-// if it is empty. The receiver asks for the same pieces.
+// send sends buf to a rank of the communicator, in segments; an empty buf is one message.
+// The receiver asks for the same segments.
 func (o *operation) send(to int, buf []byte) error {
 	return o.inPieces(buf, func(piece []byte) error { return o.sendPiece(to, piece) })
 }
 
-// recv is the other side of send.
+// recv is the receiving half of send.
 func (o *operation) recv(from int, buf []byte) error {
 	return o.inPieces(buf, func(piece []byte) error { return o.recvPiece(from, piece) })
 }
 
+// inPieces calls do with each segment of buf in turn, at least once.
 func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
 	for {
 		n := min(len(buf), o.pieces())
@@ -326,6 +333,7 @@ func (o *operation) inPieces(buf []byte, do func([]byte) error) error {
 	}
 }
 
+// sendPiece sends one message. It makes the receiver known to the watch while it waits.
 func (o *operation) sendPiece(to int, buf []byte) error {
 	peer := o.inWorld(to)
 	o.sending.Store(int32(peer + 1))
@@ -337,6 +345,7 @@ func (o *operation) sendPiece(to int, buf []byte) error {
 	return nil
 }
 
+// recvPiece receives one message. It makes the sender known to the watch while it waits.
 func (o *operation) recvPiece(from int, buf []byte) error {
 	peer := o.inWorld(from)
 	o.waiting.Store(int32(peer + 1))
@@ -348,7 +357,8 @@ func (o *operation) recvPiece(from int, buf []byte) error {
 	return nil
 }
 
-// moved notes that a message went or came.
+// moved records that a message went or came. A wait that was long enough is added to the
+// adaptive timeout.
 func (o *operation) moved() {
 	if !o.noticed.Load() {
 		return
@@ -363,10 +373,10 @@ func (o *operation) moved() {
 	o.limit.Waited(wait, now)
 }
 
-// exchange sends out and receives in at the same time: a transport may hold a Send
-// back until its receiver asks, so two ranks that both sent first would wait for
-// ever. Several pieces are sent by another goroutine; to start one for a short message
-// would take longer than the message does.
+// exchange sends out and receives in at the same time. A transport may block a Send until
+// the receiver asks for the message, so two ranks that both send first would deadlock.
+// Several segments are sent by a second goroutine; for a single short message its start
+// would take longer than the message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	if max(len(out), len(in)) <= o.pieces() {
 		return o.exchangePiece(to, out, from, in)
@@ -375,7 +385,7 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	go func() { sent <- o.send(to, out) }()
 	err := o.recv(from, in)
 	if err != nil {
-		o.revoke(err) // or the send might wait for a rank that has given up
+		o.revoke(err) // otherwise the send might wait for a rank that has given up
 	}
 	if serr := <-sent; err == nil {
 		err = serr
@@ -383,8 +393,9 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 	return err
 }
 
-// swap exchanges v with a vector as long, piece by piece: done is told which bytes of v have
-// gone when those that came for them are in room, which holds a piece, and may change them.
+// swap exchanges v with a vector of equal length at partner, segment by segment. room
+// receives one segment. done is called with the range of bytes of v that were sent and
+// whose counterparts are in room; it may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
 	if len(v) <= o.pieces() {
 		if err := o.exchangePiece(partner, v, partner, room); err != nil {
@@ -402,18 +413,18 @@ func (o *operation) swap(partner int, v, room []byte, done func(first, end int))
 			return err
 		})
 		if err != nil {
-			o.revoke(err) // or the receive might wait for ever
+			o.revoke(err) // otherwise the receive might wait for ever
 		}
 	}()
 	return o.swapIn(partner, v, room, sent, done)
 }
 
-// swapIn is the receiving half of swap. It leaves no send behind that uses v.
+// swapIn is the receiving half of swap. When it returns, no send uses v any more.
 func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done func(first, end int)) (err error) {
-	err = errPanicked // of done, which is the user's
+	err = errPanicked // done calls the user's reduction, which may panic
 	defer func() {
 		if err != nil {
-			o.revoke(err) // or a send might wait for ever
+			o.revoke(err) // otherwise a send might wait for ever
 		}
 		for range sent {
 		}
@@ -431,14 +442,15 @@ func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done 
 	return nil
 }
 
-// exchangePiece is exchange of a message each.
+// exchangePiece is exchange with one message in each direction. It needs no goroutine: the
+// receive is posted before the send.
 func (o *operation) exchangePiece(to int, out []byte, from int, in []byte) error {
 	peer := o.inWorld(from)
 	o.waiting.Store(int32(peer + 1))
 	received := o.t.Post(peer, o.env, in)
 	err := o.sendPiece(to, out)
 	if rerr := received.Wait(context.Background()); err == nil {
-		err = rerr // a Send that fails revokes, which ends the receive
+		err = rerr // a failed Send revokes, so the receive ends as well
 	}
 	if err != nil {
 		return err
@@ -448,8 +460,8 @@ func (o *operation) exchangePiece(to int, out []byte, from int, in []byte) error
 	return nil
 }
 
-// disseminate sends empty messages such that no rank returns before all have begun:
-// ceil(lg n) steps (Hensgen, Finkel, Manber 1988).
+// disseminate is a dissemination barrier: no rank returns before all ranks have begun the
+// call. It takes ceil(lg n) steps of empty messages (Hensgen, Finkel, Manber 1988).
 func (o *operation) disseminate() error {
 	for d := 1; d < o.size; d *= 2 {
 		to, from := (o.rank+d)%o.size, (o.rank-d+o.size)%o.size
@@ -460,12 +472,12 @@ func (o *operation) disseminate() error {
 	return nil
 }
 
-// scratch returns n elements of unspecified value that live until the call ends.
+// scratch returns n elements of unspecified value. The call owns them until it ends.
 func scratch[T Number](o *operation, n int) []T {
 	return kernel.View[T](o.words(kernel.Words[T](n)), n)
 }
 
-// words returns pooled memory of at least n words that lives until the call ends.
+// words returns pooled memory of at least n words. The call owns it until it ends.
 func (o *operation) words(n int) []uint64 {
 	class := sizeClass(n)
 	w, _ := o.memory[class].Get().(*[]uint64)
@@ -477,5 +489,5 @@ func (o *operation) words(n int) []uint64 {
 	return *w
 }
 
-// sizeClass returns the exponent of the least power of two that is not below n.
+// sizeClass returns the exponent of the smallest power of two that is at least n.
 func sizeClass(n int) int { return bits.Len(uint(max(n, 1) - 1)) }

@@ -11,32 +11,33 @@ import (
 // MaxTag is the largest tag of Send and Recv.
 const MaxTag = pointBit - 1
 
-// Send sends src to rank to, which may be the caller's own if a Recv is in progress.
+// Send sends src to rank to, which may be the caller's own rank if a Recv is in progress.
 // Messages of one tag between two ranks arrive in the order of the Sends and ISends, and
-// are received in the order of the Recvs and IRecvs. It
-// returns when src may be reused, perhaps before the message is received. tag is
-// from 0 to MaxTag.
+// are received in the order of the Recvs and IRecvs. Send returns when src may be reused,
+// possibly before the message is received. tag is from 0 to MaxTag.
 func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
 	return c.run(ctx, planSend(c, to, tag, src))
 }
 
-// ISend starts Send.
+// ISend starts Send. src belongs to the call until the Handle is done.
 func ISend[T Number](ctx context.Context, c *Comm, to, tag int, src []T) *Handle {
 	p := planSend(c, to, tag, src)
 	return c.start(ctx, &p)
 }
 
-// Recv receives from rank from a message of exactly len(dst) elements of T.
+// Recv receives a message of exactly len(dst) elements of T from rank from. A message of
+// another length or type is a *MismatchError.
 func Recv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) error {
 	return c.run(ctx, planRecv(c, from, tag, dst))
 }
 
-// IRecv starts Recv.
+// IRecv starts Recv. dst belongs to the call until the Handle is done.
 func IRecv[T Number](ctx context.Context, c *Comm, from, tag int, dst []T) *Handle {
 	p := planRecv(c, from, tag, dst)
 	return c.start(ctx, &p)
 }
 
+// planSend returns the plan of Send. Sends of one peer and tag take turns.
 func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	p := planPoint[T](c, to, tag, len(src))
 	checkFreed(&p, c, src)
@@ -50,6 +51,7 @@ func planSend[T Number](c *Comm, to, tag int, src []T) plan {
 	return p
 }
 
+// planRecv returns the plan of Recv. Recvs of one peer and tag take turns.
 func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	p := planPoint[T](c, from, tag, len(dst))
 	checkFreed(&p, c, dst)
@@ -62,6 +64,7 @@ func planRecv[T Number](c *Comm, from, tag int, dst []T) plan {
 	return p
 }
 
+// planPoint describes a Send or Recv and checks its tag and its peer.
 func planPoint[T Number](c *Comm, peer, tag, count int) plan {
 	c = c.orNobody()
 	p := c.using(Auto).planFor(vector{kind: transport.KindPoint, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: count, root: none})

@@ -6,15 +6,15 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// queue holds the non-blocking calls in shared memory of a communicator. They go one after
-// the other in any case, so one goroutine, which lives while there are any, carries out all of
-// them. Only the first is in progress: the watch looks after that one, for which all others
-// wait. It is used under the world's lock.
+// queue holds the non-blocking calls of a communicator in shared memory. They are executed
+// one after the other in any case, so a single goroutine executes all of them; it lives
+// while the queue has calls. Only the first call is in progress, so the watch tracks only
+// that call: all others wait for it. The queue is guarded by world.mu.
 type queue struct {
-	calls []queuedCall // memory that is used again: a call has no other than its handle and body
-	first int          // of calls that have not ended
-	begun bool         // the first call has
-	// running is set while the goroutine is there.
+	calls []queuedCall // a call allocates only its handle and its body, as this memory is reused
+	first int          // index of the first call that has not ended
+	begun bool         // the first call is in progress
+	// running is set while the goroutine lives.
 	running bool
 	guard   *guard // of the last call that has one
 }
@@ -23,11 +23,11 @@ type queue struct {
 type queuedCall struct {
 	*Handle
 	call   transport.Call
-	seq    uint32
-	ticket uint32
-	wrong  error // the arguments do not fit
+	seq    uint32 // place in the sequence
+	ticket uint32 // in the turns of the lane
+	wrong  error  // plan.err
 	body   func(*operation) error
-	guard  *guard // nil if its context does not end
+	guard  *guard // nil if its context never ends
 }
 
 // enqueue gives a call its place in the sequence and adds it to the queue.
@@ -45,8 +45,8 @@ func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
 	return c.refused(err)
 }
 
-// tryEnqueue is enqueue, but for what a refusal means. It returns the call's guard if that does
-// not listen yet.
+// tryEnqueue is enqueue without the revocation for a refused call. fresh is the guard of
+// the call if that guard does not watch its context yet, else nil.
 func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,9 +68,10 @@ func (c *Comm) tryEnqueue(ctx context.Context, p *plan, h *Handle) (fresh *guard
 	return fresh, nil
 }
 
-// extend makes room for one more call at the end.
+// extend appends an empty call. It moves the calls to the front of the memory rather than
+// let it grow, if at least half is free.
 func (q *queue) extend() *queuedCall {
-	if n := len(q.calls); n == cap(q.calls) && q.first > n/2 { // rather than grow
+	if n := len(q.calls); n == cap(q.calls) && q.first > n/2 {
 		rest := copy(q.calls, q.calls[q.first:])
 		clear(q.calls[rest:])
 		q.calls, q.first = q.calls[:rest], 0
@@ -79,8 +80,8 @@ func (q *queue) extend() *queuedCall {
 	return &q.calls[len(q.calls)-1]
 }
 
-// run carries out the calls. Another goroutine goes on if a call ends this one
-// (runtime.Goexit).
+// run executes the calls until the queue is empty. If a call ends the goroutine
+// (runtime.Goexit), another goroutine continues.
 func (q *queue) run(w *world) {
 	empty := false
 	defer func() {
@@ -100,8 +101,8 @@ func (q *queue) run(w *world) {
 	}
 }
 
-// next takes the call that has ended from the queue, and begins the one after it: no
-// operation if there is none.
+// next removes the call that has ended, and begins the next one. It returns a nil operation
+// if the queue is empty.
 func (q *queue) next(w *world) (e queuedCall, o *operation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,16 +133,17 @@ func (q *queue) find(seq uint32) (c transport.Call, ok bool) {
 	return transport.Call{}, false
 }
 
-// guard lets the end of a context revoke while calls are in the queue that were made with it,
-// one after the other.
+// guard revokes when a context ends. It is shared by consecutive queued calls that were
+// made with the same context.
 type guard struct {
 	ctx   context.Context
-	calls int         // under the world's lock, as is the next
-	stop  func() bool // ends the listening; nil before it has begun
+	calls int         // that use it; guarded by world.mu, as is stop
+	stop  func() bool // ends the watch of ctx; nil before listen
 }
 
-// protect returns the guard of one more call: that of the call before if the two have one
-// context, or else a fresh one, which has to listen.
+// protect returns the guard of one more call. The guard of the call before is reused if its
+// context is the same; otherwise fresh is the new guard, on which the caller must call
+// listen.
 func (q *queue) protect(ctx context.Context) (g, fresh *guard) {
 	if q.guard == nil || q.guard.calls == 0 || q.guard.ctx.Done() != ctx.Done() {
 		fresh = &guard{ctx: ctx}
@@ -151,7 +153,7 @@ func (q *queue) protect(ctx context.Context) (g, fresh *guard) {
 	return q.guard, fresh
 }
 
-// listen begins to listen, unless the guard's calls have ended.
+// listen begins to watch the context, unless the calls of the guard have ended meanwhile.
 func (g *guard) listen(w *world) {
 	stop := context.AfterFunc(g.ctx, func() { w.revoke(context.Cause(g.ctx)) })
 	w.mu.Lock()
@@ -163,8 +165,8 @@ func (g *guard) listen(w *world) {
 	}
 }
 
-// release counts one call less and returns what ends the listening if it was the last one. The
-// caller holds the world's lock.
+// release decrements the number of calls. For the last call it returns the function that
+// ends the watch of the context. The caller holds world.mu.
 func (g *guard) release() (stop func() bool) {
 	if g.calls--; g.calls > 0 {
 		return nil
@@ -172,7 +174,7 @@ func (g *guard) release() (stop func() bool) {
 	return g.stop
 }
 
-// context returns the context of the guard's calls, or without a guard one that does not end.
+// context returns the context of the guard; for a nil guard a context that never ends.
 func (g *guard) context() context.Context {
 	if g == nil {
 		return context.Background()
