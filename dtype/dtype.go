@@ -1,5 +1,5 @@
-// Package dtype has the element types of vectors: the constraints that generic functions over
-// them take, the two types of 16 bits that Go lacks, and the names that the wire and flags use.
+// Package dtype has the element types of vectors: type constraints for generic functions, the two
+// 16-bit floating-point types that Go lacks, and the names of the types on the wire and in flags.
 //
 //	dtype.TypeOf[float32]().String()   // "float32"
 //	dtype.ToBFloat16(1.5).Float32()    // 1.5
@@ -7,24 +7,26 @@ package dtype
 
 import "fmt"
 
-// Float16 is an IEEE 754 binary16 number in its bit pattern.
+// Float16 is an IEEE 754 binary16 number, as its bit pattern: 1 sign bit, 5 bits of exponent, 10
+// bits of fraction.
 type Float16 uint16
 
-// BFloat16 is the upper half of an IEEE 754 binary32 number.
+// BFloat16 is the upper half of an IEEE 754 binary32 number, as its bit pattern: 1 sign bit, 8 bits
+// of exponent, 7 bits of fraction.
 type BFloat16 uint16
 
-// Integer lists the integer element types.
+// Integer is the constraint for integer element types.
 type Integer interface {
 	int8 | int32 | int64 | uint8 | uint32 | uint64
 }
 
-// Number lists every element type a vector can have.
+// Number is the constraint for all element types of vectors.
 type Number interface {
 	Integer | float32 | float64 | Float16 | BFloat16
 }
 
-// Type names an element type on the wire and in flags. The values are part of
-// the wire format; zero is no type.
+// Type identifies an element type on the wire and in flags. The values are part of the wire format
+// and must not change. The zero Type is not valid.
 type Type uint8
 
 // The element types.
@@ -67,12 +69,12 @@ func TypeOf[T Number]() Type {
 	return BF16
 }
 
-// Types lists every type, in wire order.
+// Types returns all types, in the order of their values on the wire.
 func Types() []Type {
 	return []Type{Int8, Int32, Int64, Uint8, Uint32, Uint64, F32, F64, F16, BF16}
 }
 
-// String returns the name used in flags and logs: int8, float32, bfloat16, ...
+// String returns the name for flags and logs, such as "float32" or "bfloat16".
 func (t Type) String() string {
 	switch t {
 	case Int8:
@@ -99,7 +101,8 @@ func (t Type) String() string {
 	return fmt.Sprintf("type(%d)", uint8(t))
 }
 
-// ParseType is the inverse of Type.String.
+// ParseType returns the type with the given name. It is the inverse of Type.String, and returns an
+// error for an unknown name.
 func ParseType(name string) (Type, error) {
 	for _, t := range Types() {
 		if t.String() == name {

@@ -10,14 +10,14 @@ func (h Float16) Float32() float32 {
 	if abs >= 0x7c00 {
 		return math.Float32frombits(sign | 0x7f800000 | quiet32(abs<<13&0x7fffff))
 	}
-	// Read as a float32, the shifted bits are 2^112 too small: the exponents are
-	// biased by 15 and 127. The product is exact, for subnormals too.
+	// Read as a float32, the shifted bits are too small by a factor of 2^112, as the exponents are
+	// biased by 15 and 127. The product is exact, for subnormal numbers too.
 	f := math.Float32frombits(abs<<13) * 0x1p112
 	return math.Float32frombits(sign | math.Float32bits(f))
 }
 
-// ToFloat16 rounds f to the nearest float16, ties to even. Values from 65520 on
-// become infinite; NaNs keep their sign and the upper payload and become quiet.
+// ToFloat16 rounds f to the nearest float16, ties to even. Absolute values from 65520 on become
+// infinite. NaNs keep their sign and the upper part of the payload, and become quiet.
 func ToFloat16(f float32) Float16 {
 	bits := math.Float32bits(f)
 	sign := Float16(bits >> 16 & 0x8000)
@@ -25,16 +25,16 @@ func ToFloat16(f float32) Float16 {
 	switch {
 	case abs > 0x7f800000:
 		return sign | 0x7e00 | Float16(abs>>13&0x3ff)
-	case abs >= 0x477ff000: // 65520, half way between the greatest float16 and 2^16
+	case abs >= 0x477ff000: // half way between the greatest finite float16 and 2^16
 		return sign | 0x7c00
 	case abs < 0x38800000: // below 2^-14: a subnormal float16
-		// One unit in the last place of 0.5 is 2^-24, that of the subnormals: the
-		// addition rounds as wanted and leaves the result in the lowest bits.
+		// The unit in the last place of 0.5 as a float32 is 2^-24, as of a subnormal float16. So
+		// the addition does the rounding and leaves the result in the lowest bits.
 		sum := math.Float32frombits(abs) + 0.5
 		return sign | Float16(math.Float32bits(sum)-math.Float32bits(0.5))
 	}
-	// Rebias the exponent, then round: a carry out of the fraction is the next
-	// exponent, as it should be.
+	// Change the bias of the exponent, then round. A carry out of the fraction increases the
+	// exponent, which is the right result.
 	abs -= (127 - 15) << 23
 	return sign | Float16((abs+0xfff+abs>>13&1)>>13)
 }
@@ -49,8 +49,8 @@ func (h BFloat16) Float32() float32 {
 	return math.Float32frombits(bits)
 }
 
-// ToBFloat16 rounds f to the nearest bfloat16, ties to even. NaNs keep their sign
-// and the upper payload and become quiet.
+// ToBFloat16 rounds f to the nearest bfloat16, ties to even. NaNs keep their sign and the upper
+// part of the payload, and become quiet.
 func ToBFloat16(f float32) BFloat16 {
 	bits := math.Float32bits(f)
 	if bits&0x7fffffff > 0x7f800000 {
@@ -59,8 +59,7 @@ func ToBFloat16(f float32) BFloat16 {
 	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// quiet32 sets the quiet bit of a float32's fraction, unless it is that of an
-// infinity.
+// quiet32 sets the quiet bit of a NaN's fraction. The fraction of an infinity is 0 and stays so.
 func quiet32(bits uint32) uint32 {
 	if bits&0x7fffff == 0 {
 		return bits

@@ -7,17 +7,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// format describes a 16-bit float by the numbers of IEEE 754, for slow twins.
+// format describes a 16-bit floating-point type by the parameters of IEEE 754, for the slow twins.
 type format struct {
 	fraction int // bits of the fraction
 	least    int // exponent of the least normal number
-	greatest int // exponent of the greatest
+	greatest int // exponent of the greatest number
 }
 
 func halfFormat() format  { return format{fraction: 10, least: -14, greatest: 15} }
 func brainFormat() format { return format{fraction: 7, least: -126, greatest: 127} }
 
-// value is the slow twin of Float32, for patterns that are not NaN.
+// value is the slow twin of Float32, for bit patterns that are not NaN.
 func (f format) value(h uint16) float64 {
 	sign := 1 - 2*float64(h>>15)
 	exponent := int(h&0x7fff) >> f.fraction
@@ -31,8 +31,8 @@ func (f format) value(h uint16) float64 {
 	return sign * math.Ldexp(1+fraction, exponent-1+f.least)
 }
 
-// round is the slow twin of ToFloat16 and ToBFloat16, for numbers: the nearest
-// multiple of the unit in the last place.
+// round is the slow twin of ToFloat16 and ToBFloat16, for numbers: the nearest multiple of the unit
+// in the last place.
 func (f format) round(x float64) float64 {
 	if x == 0 || x != x || math.IsInf(x, 0) {
 		return x
@@ -68,7 +68,7 @@ func halves() []half {
 
 func sameFloat(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// Every pattern widens to its value, and narrows back to itself.
+// Every bit pattern converts to its value, and back to itself.
 func TestHalfEveryPattern(t *testing.T) {
 	for _, ty := range halves() {
 		for i := range 1 << 16 {
@@ -88,7 +88,7 @@ func TestHalfEveryPattern(t *testing.T) {
 	}
 }
 
-// checkNaN: a NaN stays one, quiet, with its sign and payload.
+// checkNaN checks that a NaN stays a NaN, becomes quiet, and keeps its sign and payload.
 func checkNaN(t *testing.T, ty half, h uint16, f float32) {
 	t.Helper()
 	if bits := math.Float32bits(f); f == f || bits&0x400000 == 0 {
@@ -107,8 +107,8 @@ func (ty half) checkRound(t rapid.TB, f float32) {
 	}
 }
 
-// Rounding changes only half way between neighbours. So these points, with the
-// float32s just below and above, decide it for all others.
+// The result of rounding changes only half way between neighbours. So these points, and the float32
+// values next to them, decide it for all values.
 func TestHalfEveryTie(t *testing.T) {
 	infinity := float32(math.Inf(1))
 	for _, ty := range halves() {
@@ -151,7 +151,7 @@ func TestHalfSpecialValues(t *testing.T) {
 		{float32(math.Copysign(0, -1)), 0x8000, 0x8000},
 		{1, 0x3c00, 0x3f80},
 		{-2, 0xc000, 0xc000},
-		{65504, 0x7bff, 0x4780},     // the greatest float16
+		{65504, 0x7bff, 0x4780},     // the greatest finite float16
 		{65519.996, 0x7bff, 0x4780}, // just below the tie to infinity
 		{65520, 0x7c00, 0x4780},
 		{math.MaxFloat32, 0x7c00, 0x7f80},
