@@ -7,14 +7,14 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The throughputs are in bytes of the result. A sum of k vectors moves k+1 times as
-// many, a copy twice.
+// The throughput is in bytes of the result. A sum of k vectors transfers k+1 times as many bytes, a
+// copy twice as many.
 
-// benchmarkSizes are the bytes of a vector: in the first cache, in the second, and
-// beyond.
+// benchmarkSizes returns lengths of a vector in bytes: for the first-level cache, the second-level
+// cache, and larger.
 func benchmarkSizes() []int { return []int{4 << 10, 256 << 10, 16 << 20} }
 
-// ones returns vectors of the same values.
+// ones returns vectors of ones.
 func ones[T dtype.Number](count, bytes int) [][]T {
 	v := make([][]T, count)
 	for i := range v {
@@ -26,7 +26,7 @@ func ones[T dtype.Number](count, bytes int) [][]T {
 	return v
 }
 
-// eachLevel runs f as a benchmark at every level and size.
+// eachLevel runs f as a benchmark at every level and length.
 func eachLevel(b *testing.B, f func(b *testing.B, l level, bytes int)) {
 	for _, bytes := range benchmarkSizes() {
 		for _, l := range levels() {

@@ -2,7 +2,7 @@
 
 package kernel
 
-// The bytes of a vector are its wire form (see Bytes), which is little-endian. On
-// the machines named above vectors would be exchanged with their bytes reversed,
-// so the build ends here, with the reason in the compiler's message.
+// The bytes of a vector are its wire form (see Bytes), which is little-endian. On the processors
+// named above ranks would exchange vectors with reversed bytes. So the build fails here, and the
+// compiler's message has the reason.
 var _ int = "elrun needs a little-endian machine: vectors go onto the wire as they lie in memory"

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Option returns what the kernel knows of an option of a socket, as getsockopt(2) does,
-// without a word to the Go scheduler, as Read. T is what the kernel writes, without pointers.
+// Option returns the value of a socket option, by getsockopt(2), without notice to the Go scheduler
+// (see Read). T is the structure that the Linux kernel writes; it must not have pointers.
 func Option[T any](fd uintptr, level, option int) (T, error) {
 	var value T
 	size := uint32(unsafe.Sizeof(value))
@@ -19,5 +19,5 @@ func Option[T any](fd uintptr, level, option int) (T, error) {
 	return value, nil
 }
 
-// Yield lets other processes run that want this core.
+// Yield offers this core to other processes, by sched_yield(2).
 func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -4,5 +4,5 @@ package kernel
 
 import "runtime"
 
-// Yield lets other goroutines run.
+// Yield offers the processor to other goroutines.
 func Yield() { runtime.Gosched() }

@@ -2,9 +2,9 @@ package kernel
 
 import "github.com/elrun/elrun/dtype"
 
-// FromFloat64 returns x as an element of T. It is meant for values that T holds
-// exactly: integers are cut towards zero, and what does not fit them is undefined;
-// Float16 and BFloat16 round twice, through float32.
+// FromFloat64 returns x as an element of T. It is meant for values that T holds exactly. Integers
+// truncate towards zero; values out of their range are undefined. Float16 and BFloat16 are rounded
+// twice, first to float32.
 func FromFloat64[T dtype.Number](x float64) T {
 	var z T
 	switch p := any(&z).(type) {
@@ -18,7 +18,7 @@ func FromFloat64[T dtype.Number](x float64) T {
 	return z
 }
 
-// ToFloat64 returns the value of x, rounded for 64-bit integers beyond 2^53.
+// ToFloat64 returns the value of x. 64-bit integers beyond 2^53 are rounded.
 func ToFloat64[T dtype.Number](x T) float64 {
 	switch x := any(x).(type) {
 	case dtype.Float16:

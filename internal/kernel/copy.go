@@ -2,25 +2,27 @@ package kernel
 
 import "fmt"
 
-// Copying says how to copy bytes that go from one core to another. None of it changes what is
-// copied; the zero value copies as Go does.
+// Copying has the options of a copy of bytes between cores that share memory. The options affect
+// only its speed. The zero value copies as the built-in copy does.
 type Copying struct {
-	// Past writes past the caches. That is for destinations which as a whole do not fit the
-	// caches and are not soon read again, though each copy may be of a block of them: without
-	// it such a block is read from memory before it is overwritten. For all others it is
-	// slower, often several times.
+	// NonTemporal writes by non-temporal stores, which bypass the caches. It is for destinations
+	// that as a whole do not fit the caches and are not read again soon, though a single copy may
+	// be a small block: an ordinary store first reads the cache line from memory. For other
+	// destinations it is slower, often several times.
 	NonTemporal bool
-	// Claim takes the cache lines of the source away from other cores while they are read,
-	// for whoever writes there next on this one: it would wait for each of them.
+	// Prefetchw takes ownership of the cache lines of the source while they are read (PREFETCHW).
+	// It is for a source that this core writes next: the write then needs no cache-line transfer.
 	Prefetchw bool
-	// Next is what this core reads after the copy: as much of each as is copied is fetched
-	// meanwhile into its second cache. While bytes go to memory others can come from there.
+	// Next is memory that this core reads after the copy. While the copy waits for stores to
+	// memory, it prefetches as many bytes of each slice as it copies into the second-level cache.
 	Next [2][]byte
 }
 
-// Copy copies src to dst, which must have its length and not overlap it.
+// Copy copies src to dst. They must have the same length and must not overlap. It panics if the
+// lengths differ.
 func (c *Copying) Copy(dst, src []byte) { c.copy(levelHere(), dst, src) }
 
+// copy is Copy at a given level of instructions.
 func (c *Copying) copy(l level, dst, src []byte) {
 	if len(dst) != len(src) {
 		panic(fmt.Sprintf("kernel: Copy: %d bytes to %d", len(src), len(dst)))

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// ways are all that Copying can be, but for what it fetches.
+// ways returns all combinations of the options of Copying, without Next.
 func ways() []Copying {
 	return []Copying{{}, {NonTemporal: true}, {Prefetchw: true}, {NonTemporal: true, Prefetchw: true}}
 }
 
-// Every length and alignment, in every way at every level, with less and with more to fetch than
-// is copied; nothing else is written.
+// A copy is right for every length and alignment, with all options at every level, and with Next
+// shorter and longer than the copy. It writes nothing else.
 func TestCopying(t *testing.T) {
 	p := newPool[uint8](3)
 	next := make([]byte, 1000)
@@ -34,6 +34,7 @@ func TestCopying(t *testing.T) {
 	}
 }
 
+// A copy allocates nothing, and panics if the lengths differ.
 func TestCopyingMisuse(t *testing.T) {
 	for _, how := range ways() {
 		src, dst := make([]byte, 100), make([]byte, 100)

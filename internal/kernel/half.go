@@ -2,12 +2,12 @@ package kernel
 
 import "github.com/elrun/elrun/dtype"
 
-// block is the number of float16 or bfloat16 elements that are combined at a
-// time: two blocks of float32 on the stack, small enough to stay in the cache.
+// block is the number of float16 or bfloat16 elements that are converted at a time. Two blocks of
+// float32 are on the stack; they fit the first-level cache.
 const block = 256
 
-// foldHalf combines vectors of Float16 or BFloat16 block by block in float32 and
-// rounds each result once.
+// foldHalf reduces vectors of Float16 or BFloat16 in float32, block by block, and rounds each
+// result once.
 func foldHalf[T dtype.Number](op operation, dst, a, b []T) {
 	var x, y [block]float32
 	for len(dst) > 0 {
@@ -32,8 +32,7 @@ func divideHalf[T dtype.Number](v []T, n int) {
 	}
 }
 
-// widen sets dst to the values of src, a slice of Float16 or BFloat16 of the
-// same length.
+// widen converts src, a slice of Float16 or BFloat16, to float32. dst has the same length.
 func widen[T dtype.Number](dst []float32, src []T) {
 	switch src := any(src).(type) {
 	case []dtype.Float16:
@@ -47,7 +46,7 @@ func widen[T dtype.Number](dst []float32, src []T) {
 	}
 }
 
-// narrow is the inverse of widen.
+// narrow is the inverse of widen; it rounds.
 func narrow[T dtype.Number](dst []T, src []float32) {
 	switch dst := any(dst).(type) {
 	case []dtype.Float16:

@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HaveCalls tells whether there are Read and WriteTwo.
+// HaveCalls is true if Read and WriteTwo are implemented.
 const HaveCalls = true
 
-// Read reads into b from a descriptor that does not block, as read(2) does, without a word to
-// the Go scheduler: the processor stays with the goroutine, and the runtime's monitor thread
-// is not woken. So b should be no longer than what is copied in some 100 us.
+// Read reads into b from a non-blocking descriptor, by read(2), without notice to the Go scheduler:
+// the goroutine keeps its processor, and the runtime's monitor thread (sysmon) is not woken. As it
+// cannot be preempted meanwhile, b should be no longer than the kernel copies in about 100 us.
+// Errors are of type syscall.Errno, EAGAIN if there is no data.
 func Read(fd uintptr, b []byte) (int, error) {
 	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return result(n, failed)
 }
 
-// WriteTwo writes of a, which may be empty, and then of b what there is room for, as writev(2)
-// does; otherwise it is like Read.
+// WriteTwo writes a, which may be empty, and then b, as far as there is room, by writev(2). It
+// returns the number of written bytes of both; for the rest see Read.
 func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	if len(a) == 0 {
 		n, _, failed := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
@@ -33,7 +34,7 @@ func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	return result(n, failed)
 }
 
-// result is what a call has returned.
+// result converts the results of a system call.
 func result(n uintptr, failed unix.Errno) (int, error) {
 	if failed != 0 {
 		return 0, failed

@@ -4,11 +4,11 @@ package kernel
 
 import "errors"
 
-// HaveCalls tells whether there are Read and WriteTwo.
+// HaveCalls is true if Read and WriteTwo are implemented.
 const HaveCalls = false
 
-// Read is not there.
+// Read returns errors.ErrUnsupported.
 func Read(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
 
-// WriteTwo is not there.
+// WriteTwo returns errors.ErrUnsupported.
 func WriteTwo(uintptr, []byte, []byte) (int, error) { return 0, errors.ErrUnsupported }

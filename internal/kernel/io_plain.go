@@ -4,15 +4,16 @@ package kernel
 
 import "syscall"
 
-// HaveCalls tells whether there are Read and WriteTwo. The race detector learns from the calls
-// of package syscall that what is read was written before, and elsewhere there is no other way.
+// HaveCalls is true if Read and WriteTwo are implemented. Here they use package syscall: the race
+// detector needs its calls to see that data is written before it is read, and outside Linux there
+// is no other portable way.
 const HaveCalls = true
 
-// Read is read(2).
+// Read reads into b from a non-blocking descriptor, by read(2).
 func Read(fd uintptr, b []byte) (int, error) { return count(syscall.Read(int(fd), b)) }
 
-// WriteTwo is writev(2), or nearly so: where there is no room for b it is not an error to
-// have written a.
+// WriteTwo writes a and then b, as writev(2) does but with two calls: if there is no room for b it
+// is not an error to have written a.
 func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	n := 0
 	if len(a) > 0 {
@@ -28,5 +29,5 @@ func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	return n + m, err
 }
 
-// count is what a call has returned, of which -1 stands for nothing.
+// count converts the result of a system call, where -1 stands for no bytes.
 func count(n int, err error) (int, error) { return max(n, 0), err }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// pipe returns the descriptors of a pipe whose ends do not block.
+// pipe returns the descriptors of a non-blocking pipe.
 func pipe(t *testing.T) (in, out uintptr) {
 	t.Helper()
 	var fds [2]int
@@ -18,7 +18,7 @@ func pipe(t *testing.T) (in, out uintptr) {
 		t.Fatal(os.NewSyscallError("pipe", err))
 	}
 	for _, fd := range fds {
-		t.Cleanup(func() { _ = syscall.Close(fd) }) // closed by a test that wants that
+		t.Cleanup(func() { _ = syscall.Close(fd) }) // a test may have closed it
 		if err := syscall.SetNonblock(fd, true); err != nil {
 			t.Fatal(os.NewSyscallError("fcntl", err))
 		}
@@ -26,7 +26,8 @@ func pipe(t *testing.T) (in, out uintptr) {
 	return uintptr(fds[0]), uintptr(fds[1])
 }
 
-// What is written comes out; where nothing is there, or no room, the error says so.
+// Written bytes are read again. An empty pipe and a full pipe are EAGAIN, and a write to a nearly
+// full pipe is short.
 func TestCalls(t *testing.T) {
 	in, out := pipe(t)
 	b := make([]byte, 10)
@@ -41,7 +42,7 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%q came as %q of %d, %v", two, b[:3], n, err)
 		}
 	}
-	all := bytes.Repeat([]byte("0123456789"), 100_000) // more than there is room for
+	all := bytes.Repeat([]byte("0123456789"), 100_000) // more than a pipe holds
 	if n, err := WriteTwo(out, all[:5], all[5:]); n <= 5 || n >= len(all) || err != nil {
 		t.Errorf("all there is room for: %d, %v", n, err)
 	}
@@ -54,7 +55,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// After the other end is closed a reader finds the end, and a writer an error.
+// After the writer has closed, a reader gets the end; after the reader has closed, a writer gets an
+// error.
 func TestCallsAtTheEnd(t *testing.T) {
 	in, out := pipe(t)
 	if err := syscall.Close(int(out)); err != nil {

@@ -65,7 +65,7 @@ func TestViewTooLong(t *testing.T) {
 	}
 }
 
-// The kernels allocate nothing, whatever the type.
+// The kernels do not allocate, whatever the type.
 func TestNoAllocation(t *testing.T) {
 	testNoAllocation[float32](t)
 	testNoAllocation[dtype.Float16](t)

@@ -6,18 +6,18 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The exported kernels check their lengths and call assembly (simd_amd64.go) where
-// there is some for the operation, the type and the processor; else one loop.
-// Float16 and BFloat16 are integers to Go, so the loops must never see them: they
-// go through float32 (half.go).
+// The exported kernels check their lengths. Then they call assembly (simd_amd64.go) if there is
+// some for the operation, the type and the processor, and otherwise a loop in Go (loops.go).
+// Float16 and BFloat16 are integer types to Go, so the loops must never get them: they are
+// converted to float32 first (half.go).
 //
-// Both ways give the same bits, but for those of a NaN, which are not defined: it
-// may be either of the operands, or a mix of both.
+// Assembly and loops give the same bits, except for the bits of a NaN. These are not defined: they
+// may come from either operand, or from both.
 
-// Add sets dst[i] = a[i] + b[i]. Integers wrap. dst may be a or b.
+// Add sets dst[i] = a[i] + b[i]. Integers wrap around. dst may be a or b.
 func Add[T dtype.Number](dst, a, b []T) { fold(levelHere(), opAdd, dst, a, b) }
 
-// Mul sets dst[i] = a[i] * b[i]. Integers wrap. dst may be a or b.
+// Mul sets dst[i] = a[i] * b[i]. Integers wrap around. dst may be a or b.
 func Mul[T dtype.Number](dst, a, b []T) { fold(levelHere(), opMul, dst, a, b) }
 
 // Min sets dst[i] to the lesser of a[i] and b[i]: NaN if either is NaN; -0 is
@@ -49,8 +49,8 @@ func BitOr[T dtype.Integer](dst, a, b []T) { foldBits(levelHere(), opBitOr, dst,
 // BitXor sets dst[i] = a[i] ^ b[i]. dst may be a or b.
 func BitXor[T dtype.Integer](dst, a, b []T) { foldBits(levelHere(), opBitXor, dst, a, b) }
 
-// DivideBy divides every element of v by n, which must be positive. Integers
-// truncate towards zero, for any n: one that T cannot hold gives 0.
+// DivideBy divides every element of v by n, which must be positive. Integer quotients truncate
+// towards zero; they are 0 for an n that T cannot hold.
 func DivideBy[T dtype.Number](v []T, n int) {
 	if n <= 0 {
 		panic(fmt.Sprintf("kernel: DivideBy %d: not positive", n))
@@ -60,7 +60,7 @@ func DivideBy[T dtype.Number](v []T, n int) {
 	}
 }
 
-// divideLoop is DivideBy in plain Go.
+// divideLoop is DivideBy in Go.
 func divideLoop[T dtype.Number](v []T, n int) {
 	switch v := any(v).(type) {
 	case []float32:
@@ -86,7 +86,7 @@ func divideLoop[T dtype.Number](v []T, n int) {
 	}
 }
 
-// fold is what the kernels of two vectors have in common, at one level.
+// fold reduces two vectors at a given level: by assembly if there is some, otherwise by a loop.
 func fold[T dtype.Number](l level, op operation, dst, a, b []T) {
 	checkLengths(len(dst), len(a), len(b))
 	if !foldVectors(l, op, dst, a, b) {
@@ -94,7 +94,7 @@ func fold[T dtype.Number](l level, op operation, dst, a, b []T) {
 	}
 }
 
-// foldBits is fold for the operations on bits.
+// foldBits is fold for the bitwise operations.
 func foldBits[T dtype.Integer](l level, op operation, dst, a, b []T) {
 	checkLengths(len(dst), len(a), len(b))
 	if !foldVectors(l, op, dst, a, b) {
@@ -102,7 +102,7 @@ func foldBits[T dtype.Integer](l level, op operation, dst, a, b []T) {
 	}
 }
 
-// foldLoop is fold in plain Go.
+// foldLoop is fold in Go.
 func foldLoop[T dtype.Number](op operation, dst, a, b []T) {
 	if isHalf[T]() {
 		foldHalf(op, dst, a, b)
@@ -111,12 +111,13 @@ func foldLoop[T dtype.Number](op operation, dst, a, b []T) {
 	loop(op, dst, a, b)
 }
 
-// isHalf reports whether T is computed with in float32.
+// isHalf reports whether T is Float16 or BFloat16, whose arithmetic is in float32.
 func isHalf[T dtype.Number]() bool {
 	t := dtype.TypeOf[T]()
 	return t == dtype.F16 || t == dtype.BF16
 }
 
+// checkLengths panics unless the lengths are equal.
 func checkLengths(dst, a, b int) {
 	if dst != a || dst != b {
 		panic(fmt.Sprintf("kernel: lengths differ: dst %d, a %d, b %d", dst, a, b))

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// kernel is an exported kernel, itself at a given level, and its slow twin on single
+// kernel has an exported kernel, the same kernel at a given level, and its slow twin for single
 // values.
 type kernel[T dtype.Number] struct {
 	name string
@@ -19,7 +19,7 @@ type kernel[T dtype.Number] struct {
 	twin func(a, b T) T
 }
 
-// levels are those that this machine can run.
+// levels returns the levels that this machine can run.
 func levels() []level {
 	var all []level
 	for l := plain; l <= levelHere(); l++ {
@@ -43,15 +43,15 @@ func boolean(b bool) float64 {
 	return 0
 }
 
-// viaFloat makes a twin that computes in float64: exact for the sums and products
-// of float16, bfloat16 and small integers, and rounded right for float32. FromFloat64 rounds
-// to float32 on the way to 16 bits, which changes nothing: float32 has more than twice their
-// digits and two (Figueroa, When is double rounding innocuous?, 1995).
+// viaFloat returns a twin that computes in float64. It is exact for sums and products of float16,
+// bfloat16 and small integers, and rounds correctly for float32. FromFloat64 rounds to float32 on
+// the way to 16 bits, which changes nothing: float32 has more than twice the digits plus two (S. A.
+// Figueroa, "When is double rounding innocuous?", 1995).
 func viaFloat[T dtype.Number](f func(a, b float64) float64) func(a, b T) T {
 	return func(a, b T) T { return FromFloat64[T](f(ToFloat64(a), ToFloat64(b))) }
 }
 
-// orNaN mends math.Min and math.Max, for which infinities outdo NaN.
+// orNaN returns f with NaN if either operand is NaN: math.Min and math.Max prefer infinities.
 func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 	return func(a, b float64) float64 {
 		if a != a || b != b {
@@ -61,7 +61,7 @@ func orNaN(f func(a, b float64) float64) func(a, b float64) float64 {
 	}
 }
 
-// logicKernels are those whose results float64 holds exactly for all types.
+// logicKernels returns the kernels whose results float64 holds exactly for all types.
 func logicKernels[T dtype.Number]() []kernel[T] {
 	return []kernel[T]{
 		{"and", And[T], at[T](opAnd), viaFloat[T](func(a, b float64) float64 { return boolean(a != 0 && b != 0) })},
@@ -81,7 +81,7 @@ func floatKernels[T dtype.Number]() []kernel[T] {
 
 func integerKernels[T dtype.Integer]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
-		// The low bits of a sum or product do not depend on signs.
+		// The low bits of a sum or product do not depend on the signs.
 		{"add", Add[T], at[T](opAdd), func(a, b T) T { return T(uint64(a) + uint64(b)) }},
 		{"mul", Mul[T], at[T](opMul), func(a, b T) T { return T(uint64(a) * uint64(b)) }},
 		{"min", Min[T], at[T](opMin), func(a, b T) T {
@@ -102,7 +102,7 @@ func integerKernels[T dtype.Integer]() []kernel[T] {
 	}...)
 }
 
-// equal compares bits, but takes one NaN for another.
+// equal reports whether two elements have the same bits or are both NaN.
 func equal[T dtype.Number](a, b T) bool {
 	x, y := ToFloat64(a), ToFloat64(b)
 	if x != x || y != y {
@@ -111,7 +111,7 @@ func equal[T dtype.Number](a, b T) bool {
 	return a == b && math.Signbit(x) == math.Signbit(y)
 }
 
-// edges are values at the borders of T, which is what random ones miss.
+// edges returns values at the limits of T, which random values seldom hit.
 func edges[T dtype.Number]() []T {
 	var edges []T
 	for _, x := range []float64{0, 1, 2, 3, 100, 127} {
@@ -136,7 +136,7 @@ func edges[T dtype.Number]() []T {
 	return edges
 }
 
-// elements draws any bit pattern of T, or an edge.
+// elements draws n random bit patterns and edges of T.
 func elements[T dtype.Number](n int) *rapid.Generator[[]T] {
 	return rapid.Custom(func(t *rapid.T) []T {
 		e := edges[T]()
@@ -169,7 +169,7 @@ func testKernel[T dtype.Number](t *testing.T, k kernel[T]) {
 	})
 }
 
-// check compares the kernel and what it is at each level with its twin.
+// check compares the kernel, and the kernel at each level, with the twin.
 func (k kernel[T]) check(t rapid.TB, a, b []T) {
 	t.Helper()
 	k.checkFold(t, "as exported", k.fold, a, b)
@@ -178,7 +178,7 @@ func (k kernel[T]) check(t rapid.TB, a, b []T) {
 	}
 }
 
-// checkFold folds into a slice of its own, into a, and into b.
+// checkFold reduces into a separate slice, into a, and into b.
 func (k kernel[T]) checkFold(t rapid.TB, how string, fold func(dst, a, b []T), a, b []T) {
 	t.Helper()
 	dst, inA, inB := make([]T, len(a)), append([]T(nil), a...), append([]T(nil), b...)
@@ -225,7 +225,7 @@ func TestKernels(t *testing.T) {
 	testFloats[dtype.BFloat16](t)
 }
 
-// testLengths: half types are combined by blocks; no length may fall between them.
+// testLengths checks lengths around the block size: 16-bit floats are reduced in blocks.
 func testLengths[T dtype.Number](t *testing.T) {
 	one := FromFloat64[T](1)
 	for _, n := range []int{block - 1, block, block + 1, 3*block + 7} {

@@ -2,11 +2,10 @@ package kernel
 
 import "github.com/elrun/elrun/dtype"
 
-// The loops: one per operation, over vectors whose lengths the caller has
-// compared. Each begins by cutting a and b to the length of dst, from which the
-// compiler sees that no index is out of bounds.
+// One loop per operation. The caller has compared the lengths of the vectors. Each loop first cuts
+// a and b to the length of dst, so that the compiler can omit bounds checks.
 
-// native lists the types that Go computes with as elrun means it.
+// native is the constraint for types with arithmetic in Go.
 type native interface {
 	dtype.Integer | float32 | float64
 }
@@ -25,7 +24,7 @@ func mul[T dtype.Number](dst, a, b []T) {
 	}
 }
 
-// lesser relies on Go's min, which treats NaN and -0 as Min says.
+// lesser relies on the built-in min, which treats NaN and -0 as Min documents.
 func lesser[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -33,6 +32,7 @@ func lesser[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// greater relies on the built-in max, as lesser on min.
 func greater[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -61,6 +61,7 @@ func xor[T dtype.Number](dst, a, b []T) {
 	}
 }
 
+// truth converts a bool to 1 or 0.
 func truth[T dtype.Number](b bool) T {
 	if b {
 		return 1
@@ -68,6 +69,7 @@ func truth[T dtype.Number](b bool) T {
 	return 0
 }
 
+// divide divides v by a number that T holds.
 func divide[T native](v []T, by T) {
 	for i := range v {
 		v[i] /= by
@@ -82,8 +84,8 @@ func divideNarrow[T int8 | int32 | uint8 | uint32](v []T, n int) {
 	}
 }
 
-// operation names a loop. A switch is used rather than a function value so that the
-// blocks of foldHalf can stay on the stack.
+// operation identifies a loop. It is used in a switch, as a function value would move the blocks of
+// foldHalf from the stack to the heap.
 type operation int
 
 const (
@@ -99,7 +101,7 @@ const (
 	opBitXor
 )
 
-// loop carries out op for types that are no halves.
+// loop applies op to types other than Float16 and BFloat16.
 func loop[T dtype.Number](op operation, dst, a, b []T) {
 	switch op {
 	case opAdd:
@@ -119,7 +121,7 @@ func loop[T dtype.Number](op operation, dst, a, b []T) {
 	}
 }
 
-// bitLoop carries out the operations on bits, which floats do not have in Go.
+// bitLoop applies the bitwise operations, which Go does not have for floats.
 func bitLoop[T dtype.Integer](op operation, dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	switch op {

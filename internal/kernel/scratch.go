@@ -9,8 +9,8 @@ import (
 // Words returns how many 64-bit words hold n elements of T.
 func Words[T dtype.Number](n int) int { return (n*Size[T]() + 7) / 8 }
 
-// View returns the first n elements of T in the memory of words, without a copy. It
-// panics if they do not fit.
+// View returns the memory of words as n elements of T, without a copy: the result aliases words. It
+// panics if the elements do not fit.
 func View[T dtype.Number](words []uint64, n int) []T {
 	if Words[T](n) > len(words) {
 		panic("kernel: view: vector longer than its memory")

@@ -1,12 +1,12 @@
 package kernel
 
-// level is a set of instructions that kernels can be written for.
+// level is a set of processor instructions for which there are kernels.
 type level int
 
 const (
-	plain  level = iota // Go
+	plain  level = iota // loops in Go
 	avx2                // AVX2 and F16C
-	avx512              // AVX-512 F, BW, DQ and VL as well
+	avx512              // also AVX-512 F, BW, DQ and VL
 )
 
 // String returns the name of the level in tests and benchmarks.

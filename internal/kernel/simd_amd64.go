@@ -11,12 +11,12 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// minVector is the least length in bytes for which assembly is called, the vector of
-// AVX2. Below it there are at most a few elements.
+// minVector is the least length in bytes for which assembly is called: one vector register of AVX2.
+// Shorter vectors have only a few elements.
 const minVector = 32
 
-// levelHere returns what the processor and the operating system have. It is read
-// anew each time, which costs a few loads.
+// levelHere returns the best level of this processor and operating system. It reads the flags each
+// time, which costs a few loads.
 func levelHere() level {
 	x := &cpu.X86
 	switch {
@@ -28,17 +28,18 @@ func levelHere() level {
 	return avx2
 }
 
-// operands are the vectors of a fold, for the assembly. dst may be a or b; vectors
-// that overlap otherwise give wrong results.
+// operands is the argument of the assembly for a reduction of two vectors, and for a quotient. dst
+// may be a or b; vectors that overlap in another way give wrong results. The assembly knows its
+// layout.
 type operands struct {
 	dst, a, b unsafe.Pointer
-	bytes     int // of each; at least 32
-	wide      bool
-	by        uint64 // the bits of a divisor, float64 for that type and else float32
+	bytes     int    // length of each vector, at least minVector
+	wide      bool   // use AVX-512
+	by        uint64 // bit pattern of the divisor: a float64 for that type, otherwise a float32
 }
 
-// foldVectors carries out op if there is a kernel for it at level l, and reports
-// whether there was.
+// foldVectors applies op by assembly at level l. It returns false if there is none for the type or
+// the length.
 func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	bytes := len(dst) * Size[T]()
 	if l == plain || bytes < minVector {
@@ -72,6 +73,7 @@ func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 	return true
 }
 
+// add calls the assembly for a sum. It returns false if there is none for the type.
 func (v *operands) add(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
@@ -94,6 +96,7 @@ func (v *operands) add(t dtype.Type) bool {
 	return true
 }
 
+// mul calls the assembly for a product. It returns false if there is none for the type.
 func (v *operands) mul(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
@@ -116,6 +119,7 @@ func (v *operands) mul(t dtype.Type) bool {
 	return true
 }
 
+// min calls the assembly for the lesser element. It returns false if there is none for the type.
 func (v *operands) min(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
@@ -144,6 +148,7 @@ func (v *operands) min(t dtype.Type) bool {
 	return true
 }
 
+// max calls the assembly for the greater element. It returns false if there is none for the type.
 func (v *operands) max(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
@@ -172,8 +177,8 @@ func (v *operands) max(t dtype.Type) bool {
 	return true
 }
 
-// divideVectors divides v by n at level l if there is a kernel for it, and reports
-// whether there was.
+// divideVectors divides v by n by assembly at level l. It returns false if there is none for the
+// type or the length.
 func divideVectors[T dtype.Number](l level, v []T, n int) bool {
 	bytes := len(v) * Size[T]()
 	if l == plain || bytes < minVector {
@@ -197,19 +202,20 @@ func divideVectors[T dtype.Number](l level, v []T, n int) bool {
 	return true
 }
 
-// sources are the vectors of a sum and where it goes, for the assembly. The latter may be
-// some of the former; vectors that overlap otherwise give wrong results.
+// sources is the argument of the assembly for a sum of several vectors. Each destination may be one
+// of the added vectors; vectors that overlap in another way give wrong results. The assembly knows
+// its layout.
 type sources struct {
-	to, from unsafe.Pointer // the first of the slices
-	copies   int            // to so many; at least 1
-	count    int            // from so many; at least 2
-	bytes    int            // of each; at least 32
-	wide     bool
-	past     int // of to, the last: past the caches; if any, all of to begin at the same place of a cache line
+	to, from unsafe.Pointer // first slice header of the destinations and of the added vectors
+	copies   int            // number of destinations, at least 1
+	count    int            // number of added vectors, at least 2
+	bytes    int            // length of each vector, at least minVector
+	wide     bool           // use AVX-512
+	past     int            // number of destinations at the end for non-temporal stores; 0 unless all are alike
 }
 
-// sumVectors adds all of from at level l if there is a kernel for it, and reports
-// whether there was.
+// sumVectors adds all vectors of from by assembly at level l. It returns false if there is none for
+// the type, the length or the number of vectors.
 func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
 	bytes := len(to[0]) * Size[T]()
 	if l == plain || bytes < minVector || len(from) < 2 {
@@ -247,7 +253,7 @@ func sumVectors[T dtype.Number](l level, to, from [][]T, past int) bool {
 	return true
 }
 
-// alike reports whether all vectors begin at the same place of a cache line.
+// alike reports whether all vectors start at the same offset in a cache line.
 func alike[T dtype.Number](all [][]T) bool {
 	const line = 64
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(all[0]))) % line
@@ -259,17 +265,17 @@ func alike[T dtype.Number](all [][]T) bool {
 	return true
 }
 
-// copying is a copy, for the assembly.
+// copying is the argument of the assembly for a copy. The assembly knows its layout.
 type copying struct {
 	dst, src    unsafe.Pointer
-	bytes       int            // at least 32
-	next, after unsafe.Pointer // what to fetch
-	ahead, more int            // bytes of these
-	claim, past bool
+	bytes       int            // at least minVector
+	next, after unsafe.Pointer // memory to prefetch
+	ahead, more int            // their lengths in bytes
+	claim, past bool           // take ownership of the source (PREFETCHW); non-temporal stores
 }
 
-// copyVectors copies src to dst as how says at level l, if it can, and reports whether it
-// did.
+// copyVectors copies src to dst with the given options by assembly at level l. It returns false if
+// there is none for the length.
 func copyVectors(l level, how *Copying, dst, src []byte) bool {
 	if l == plain || len(dst) < minVector {
 		return false

@@ -4,7 +4,7 @@ package kernel
 
 import "github.com/elrun/elrun/dtype"
 
-// Without assembly everything is left to the loops in Go.
+// Without assembly these functions return false, and the loops in Go do the work.
 
 func levelHere() level { return plain }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// What the kernels compute is compared with slow twins in kernels_test.go. Here the
-// assembly is compared with the loops in Go, wherever vectors lie and end.
+// kernels_test.go compares the results of the kernels with slow twins. The tests here compare
+// assembly with the loops in Go, for all places and lengths of vectors.
 
-// aliases says which operand the destination is.
+// aliases is the operand, if any, that the destination is the same vector as.
 type aliases int
 
 const (
@@ -21,21 +21,21 @@ const (
 	dstIsA
 	dstIsB
 	allOne
-	aliasings // their number
+	aliasings // number of the values above
 )
 
-// layout says where the vectors of one fold lie.
+// layout is the length and the places of the vectors of one reduction.
 type layout struct {
 	n         int // elements
-	dst, a, b int // elements from a boundary of 64 bytes to the vector
+	dst, a, b int // offset from a cache line, in elements
 	alias     aliases
 }
 
-// cacheLine is the alignment from which layouts count, in bytes.
+// cacheLine is the alignment to which offsets refer, in bytes.
 const cacheLine = 64
 
-// aligned returns n elements, with whatever they need before and after them, at the
-// given number of elements from a cache line.
+// aligned returns n elements at the given offset from a cache line, in elements, and the memory
+// around them.
 func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	line := cacheLine / Size[T]()
 	memory = make([]T, 3*line+offset+n)
@@ -46,7 +46,7 @@ func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	return memory[start+line : start+line+n : start+line+n], memory
 }
 
-// pool has elements to take vectors from: any bit patterns, a quarter of them edges.
+// pool has random elements to fill vectors from: any bit patterns, and edges for a quarter of them.
 type pool[T dtype.Number] struct {
 	r      *rand.Rand
 	values []T
@@ -65,11 +65,11 @@ func newPool[T dtype.Number](seed uint64) pool[T] {
 	return p
 }
 
-// fill fills v, which must be shorter than the pool, from a random place of it.
+// fill copies elements from a random place of the pool to v, which must be shorter than the pool.
 func (p pool[T]) fill(v []T) { copy(v, p.values[p.r.IntN(len(p.values)-len(v)):]) }
 
-// checkFold compares the kernel at level l with the Go loop, and looks at the memory
-// around the destination.
+// checkFold compares the kernel at level l with the loop in Go, and checks the memory around the
+// destination.
 func checkFold[T dtype.Number](t rapid.TB, p pool[T], l level, op operation, y layout) {
 	t.Helper()
 	a, _ := aligned[T](y.n, y.a)
@@ -104,7 +104,7 @@ func checkFold[T dtype.Number](t rapid.TB, p pool[T], l level, op operation, y l
 	checkAround(t, memory, before, dst)
 }
 
-// checkAround: nothing but dst has changed in memory, of which it is a part.
+// checkAround checks that memory is as before, except for dst in it.
 func checkAround[T dtype.Number](t rapid.TB, memory, before, dst []T) {
 	t.Helper()
 	lo := 0
@@ -117,7 +117,7 @@ func checkAround[T dtype.Number](t rapid.TB, memory, before, dst []T) {
 	}
 }
 
-// goFold is the Go loop of any operation, those on bits too.
+// goFold is the loop in Go of any operation, bitwise ones included.
 func goFold[T dtype.Number](op operation, dst, a, b []T) {
 	if op < opBitAnd {
 		foldLoop(op, dst, a, b)
@@ -126,7 +126,7 @@ func goFold[T dtype.Number](op operation, dst, a, b []T) {
 	bitLoop(op, Bytes(dst), Bytes(a), Bytes(b))
 }
 
-// operationsOf lists those for which there may be assembly.
+// operationsOf lists the operations for which there may be assembly.
 func operationsOf[T dtype.Number]() []operation {
 	ops := []operation{opAdd, opMul, opMin, opMax}
 	if dtype.TypeOf[T]() < dtype.F32 {
@@ -135,7 +135,7 @@ func operationsOf[T dtype.Number]() []operation {
 	return ops
 }
 
-// perType is a test of one element type; forTypes runs it for all of them.
+// perType is a test of one element type; forTypes runs it for all types.
 type perType struct {
 	i8  func(t *testing.T)
 	i32 func(t *testing.T)
@@ -155,7 +155,8 @@ func (p perType) run(t *testing.T) {
 	}
 }
 
-// Every length up to 300, at every level, in every aliasing; the places go round.
+// Assembly is right for every length up to 300, at every level, with every aliasing. The offsets
+// vary with the length.
 func TestFoldLengths(t *testing.T) {
 	perType{
 		foldLengths[int8], foldLengths[int32], foldLengths[int64], foldLengths[uint8], foldLengths[uint32],
@@ -166,7 +167,7 @@ func TestFoldLengths(t *testing.T) {
 func foldLengths[T dtype.Number](t *testing.T) {
 	p := newPool[T](1)
 	line := cacheLine / Size[T]()
-	for _, l := range levels()[1:] { // the first is what they are compared with
+	for _, l := range levels()[1:] { // the first level has the loops in Go
 		for _, op := range operationsOf[T]() {
 			for n := range 301 {
 				y := layout{n, p.r.IntN(line), p.r.IntN(line), p.r.IntN(line), aliases(n+int(op)) % aliasings}
@@ -176,7 +177,8 @@ func foldLengths[T dtype.Number](t *testing.T) {
 	}
 }
 
-// Every alignment of the destination with every one of an operand.
+// Assembly is right for every alignment of the destination together with every alignment of an
+// operand.
 func TestFoldAlignments(t *testing.T) {
 	perType{
 		foldAlignments[int8], foldAlignments[int32], foldAlignments[int64], foldAlignments[uint8], foldAlignments[uint32],
@@ -197,7 +199,7 @@ func foldAlignments[T dtype.Number](t *testing.T) {
 	}
 }
 
-// foldCase draws a layout and folds by it.
+// foldCase draws a layout and checks a reduction with it.
 func foldCase[T dtype.Number](t *rapid.T) {
 	line := rapid.IntRange(0, cacheLine/Size[T]()-1)
 	y := layout{
@@ -212,7 +214,7 @@ func foldCase[T dtype.Number](t *rapid.T) {
 	checkFold(t, newPool[T](rapid.Uint64().Draw(t, "seed")), l, op, y)
 }
 
-// foldCases are foldCase for all types, in wire order.
+// foldCases returns foldCase for all types, in wire order.
 func foldCases() []func(t *rapid.T) {
 	return []func(t *rapid.T){
 		foldCase[int8], foldCase[int32], foldCase[int64], foldCase[uint8], foldCase[uint32],
@@ -226,15 +228,15 @@ func TestFoldAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzFold lets the fuzzer choose type, operation, level, layout and values.
+// FuzzFold lets the fuzzer choose the type, operation, level, layout and values.
 func FuzzFold(f *testing.F) {
-	f.Add(make([]byte, 4096)) // a shorter one ends before all is drawn
+	f.Add(make([]byte, 4096)) // a shorter input ends before everything is drawn
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		rapid.SampledFrom(foldCases()).Draw(t, "type")(t)
 	}))
 }
 
-// divideCase compares quotients at every level with those of the Go loop.
+// divideCase compares the quotients at every level with the loop in Go.
 func divideCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	v, memory := aligned[T](rapid.IntRange(0, 500).Draw(t, "n"), rapid.IntRange(0, cacheLine/Size[T]()-1).Draw(t, "place"))

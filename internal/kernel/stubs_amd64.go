@@ -2,10 +2,10 @@
 
 package kernel
 
-// The kernels in assembly: all set dst[i] = a[i] op b[i], but for the sums, dst[i] =
-// from[0][i] + from[1][i] + ..., the copy, dst[i] = a[i], and the quotients, dst[i] =
-// a[i] / by. They use AVX2, or AVX-512 where wide is set. Those that treat signed
-// and unsigned integers alike are named after the signed. They keep no pointer.
+// The kernels in assembly. They set dst[i] = a[i] op b[i]; the sums set dst[i] = from[0][i] +
+// from[1][i] + ..., the quotients dst[i] = a[i] / by, and the copy dst[i] = src[i]. They use
+// AVX-512 if wide is set, otherwise AVX2. Kernels for both signed and unsigned integers have the
+// name of the signed type. No kernel keeps a pointer.
 
 //go:noescape
 func addF32(v *operands)

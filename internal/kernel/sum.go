@@ -6,17 +6,20 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// AddAll sets dst[k][i] = from[0][i] + from[1][i] + ... for every k, added from the left, in
-// one pass over all of them: each sum is made once. Integers wrap. Float16 and BFloat16 are
-// added in float32 and rounded once, at the end: that is more exact than a chain of Add, and
-// so differs from it. There must be at least one vector on either side, all of the same
-// length. Each of dst may be one of from; otherwise none that is written may overlap another.
+// AddAll adds vectors in one pass: dst[k][i] = from[0][i] + from[1][i] + ... for every k, added
+// from left to right. Integers wrap around. Float16 and BFloat16 are added in float32 and rounded
+// once at the end, so the result is more exact than a chain of Add and may differ from it.
 //
-// past is how many of dst, the last of them, are not soon read again and do not fit the caches:
-// where it can AddAll writes past these, so that they are not read from memory before they are
-// overwritten. It can if all of dst begin at the same place of a cache line.
+// There must be at least one vector in dst and in from, all of the same length, or AddAll panics.
+// Each vector of dst may be one of from; otherwise no written vector may overlap another vector.
+//
+// past is the number of vectors at the end of dst that are not read again soon and do not fit the
+// caches. Where possible these are written by non-temporal stores, which do not read the cache
+// lines from memory first. It is possible if all vectors of dst start at the same offset in a cache
+// line.
 func AddAll[T dtype.Number](dst, from [][]T, past int) { addAll(levelHere(), dst, from, past) }
 
+// addAll is AddAll at a given level of instructions.
 func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
 	if len(from) == 0 || len(dst) == 0 {
 		panic(fmt.Sprintf("kernel: AddAll: %d vectors into %d", len(from), len(dst)))
@@ -38,14 +41,14 @@ func addAll[T dtype.Number](l level, dst, from [][]T, past int) {
 	addAllLoop(dst, from)
 }
 
-// addAllLoop is AddAll in plain Go.
+// addAllLoop is AddAll in Go.
 func addAllLoop[T dtype.Number](dst, from [][]T) {
 	if isHalf[T]() {
 		addAllHalf(dst, from)
 		return
 	}
-	// In parts, so that each is still in the fastest cache when the next vector is
-	// added to it. The part of dst is written last: it may be one of the vectors.
+	// In blocks, so that the sum is still in the first-level cache when the next vector is added.
+	// dst is written last, as it may be one of the vectors.
 	var part [block]T
 	for i := 0; i < len(dst[0]); i += block {
 		n := min(block, len(dst[0])-i)
@@ -59,7 +62,7 @@ func addAllLoop[T dtype.Number](dst, from [][]T) {
 	}
 }
 
-// addAllHalf is addAllLoop by way of float32.
+// addAllHalf is addAllLoop for Float16 and BFloat16, in float32.
 func addAllHalf[T dtype.Number](dst, from [][]T) {
 	var sum, x [block]float32
 	for i := 0; i < len(dst[0]); i += block {

@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// sumCase draws how many vectors lie where, and compares their sum at every level
-// with the twin.
+// sumCase draws the number and places of vectors, and compares their sum at every level with the
+// twin.
 func sumCase[T dtype.Number](t *rapid.T) {
 	p := newPool[T](rapid.Uint64().Draw(t, "seed"))
 	n := rapid.IntRange(0, 1500).Draw(t, "n")
@@ -55,11 +55,11 @@ func sumCase[T dtype.Number](t *rapid.T) {
 	}
 }
 
-// target is where a sum goes: so many elements after the beginning of a cache line, and into
-// which of the vectors, or -1.
+// target is a destination: its offset from a cache line, in elements, and the index of the added
+// vector that it is the same as, -1 for none.
 type target struct{ place, alias int }
 
-// slowSum adds element by element, halves in float32.
+// slowSum is the slow twin of AddAll; it adds 16-bit floats in float32.
 func slowSum[T dtype.Number](from [][]T, n int) []T {
 	sum := make([]T, n)
 	for i := range sum {
@@ -92,15 +92,15 @@ func TestAddAll(t *testing.T) {
 	}
 }
 
-// FuzzAddAll lets the fuzzer choose the type and all else.
+// FuzzAddAll lets the fuzzer choose the type, vectors and places.
 func FuzzAddAll(f *testing.F) {
-	f.Add(make([]byte, 4096)) // a shorter one ends before all is drawn
+	f.Add(make([]byte, 4096)) // a shorter input ends before everything is drawn
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		rapid.SampledFrom(sumCases()).Draw(t, "type")(t)
 	}))
 }
 
-// Rounding once is what sets the sum of halves apart from a chain of Add.
+// A sum of 16-bit floats is rounded once, unlike a chain of Add.
 func TestAddAllRoundsOnce(t *testing.T) {
 	one, tiny := dtype.ToBFloat16(1), dtype.ToBFloat16(0x1p-9) // half a unit in the last place below 1 and a quarter above
 	v := make([][]dtype.BFloat16, 5)
