@@ -8,89 +8,89 @@ import (
 	"time"
 )
 
-// Candidate is what a peer that is level tells of itself when it asks to be let in. What
-// is zero is not known.
+// Candidate is the description of a newcomer that is level and asks for admission. A zero field is
+// unknown.
 type Candidate struct {
-	Forced    bool          `json:"forced,omitempty"`    // it is to be let in whatever it brings
+	Forced    bool          `json:"forced,omitempty"`    // admit it regardless of its speed
 	Speed     int64         `json:"speed,omitempty"`     // of its computing, in a unit of the State's own
-	Fixed     time.Duration `json:"fixed,omitempty"`     // part of its step that does not depend on its share
-	Most      int           `json:"most,omitempty"`      // bound of its share, in a unit of the State's own; 0 for none
-	Bandwidth int64         `json:"bandwidth,omitempty"` // bytes a second at which the state came to it
-	Delay     time.Duration `json:"delay,omitempty"`     // of a question to a member and its answer, the shortest seen
+	Fixed     time.Duration `json:"fixed,omitempty"`     // the part of its step time that does not depend on its share
+	Most      int           `json:"most,omitempty"`      // upper bound of its share, in a unit of the State's own; 0 for none
+	Bandwidth int64         `json:"bandwidth,omitempty"` // at which the newcomer received the state, in bytes a second
+	Delay     time.Duration `json:"delay,omitempty"`     // shortest round trip to a member so far
 }
 
-// Application is what a Judge decides about.
+// Application is the input of a Judge.
 type Application struct {
 	Candidate
-	// Coming are others that this member has let in and that are in no view yet.
+	// Coming are other newcomers that this member has admitted and that are in no view yet.
 	Coming []Candidate
-	// Members are those of the present view in rank order.
+	// Members are the members of the present view in rank order.
 	Members []ID
-	// Near: the peer and all members are on one host, so that its Bandwidth and Delay,
-	// which are those of the network, say nothing.
+	// Near: the newcomer and all members are on one host, so Bandwidth and Delay, which measure the
+	// network, do not count.
 	Near bool
 }
 
-// Judge is a State that decides which peers may join. A group whose State is none lets
-// in every peer that has a right to join (Config.Entry) and the job's settings.
+// Judge is a State that decides which peers may join. Without a Judge a group admits every peer
+// that has a right to join (Config.Entry) and the job's settings.
 type Judge interface {
 	State
-	// Admit returns nil if the peer may join now. ErrNotYet, wrapped, says that this
-	// cannot be told yet: the peer asks again soon. Any other error parks the peer: it is
-	// told the text, follows the updates of the job, and asks again, now and then and when
-	// a member is gone. Unlike the other methods it is called at any time, from a goroutine
-	// of the group, which it must not hold up.
+	// Admit returns nil if the newcomer may join now. An error that is ErrNotYet means that the
+	// decision is not possible yet; the newcomer asks again soon. Any other error parks the
+	// newcomer: it receives the text, follows the updates of the job, and asks again at intervals
+	// and when a member is gone. Unlike the other methods, Admit is called at any time, in a
+	// goroutine of the group, and must not block.
 	Admit(a Application) error
 }
 
-// Trier is a State that measures how fast this peer would be.
+// Trier is a State that can measure the speed of this peer before it joins.
 type Trier interface {
 	State
-	// Trial computes a little for nothing, with the state of the job, which stays as it
-	// is. It is called before this peer asks to be let in, each time. It ends early with
-	// ctx. Another error is final.
+	// Trial computes a part of a step without using the result, with the state of the job, which it
+	// leaves unchanged. It is called before each request for admission. It returns early when ctx
+	// ends. Any other error is final.
 	Trial(ctx context.Context) (Candidate, error)
 }
 
-// ErrNotYet: whether a peer may join cannot be told at the moment.
+// ErrNotYet means that whether a peer may join cannot be decided at the moment.
 var ErrNotYet = errors.New("cannot be told yet")
 
-// errApart: a peer that wants to join and a member cannot reach each other.
+// errApart means that a newcomer and a member cannot connect to each other.
 var errApart = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
 
-// approval lets a peer in when its machine asks. It ends by itself: a peer that still
-// wants to come has asked again before.
+// approval is the permission for a newcomer, used when its membership machine asks. It is a lease:
+// it expires after approvalTerm, and a newcomer that still wants to join renews it with its offers.
 type approval struct {
 	candidate Candidate
 	entry     Entry
 	at        time.Time
 }
 
-// approvalTerm is how long an approval holds.
+// approvalTerm is the time for which an approval is valid.
 const approvalTerm = 5 * time.Second
 
-// maxApproved bounds the peers that have been approved and have not joined.
+// maxApproved bounds the newcomers that are approved and have not joined.
 const maxApproved = 1024
 
-// approve lets a peer in when it asks.
+// approve records an approval for the author of an offer.
 func (k *keeper) approve(o offer, e Entry) {
 	k.do(func() { k.note(o, e) })
 }
 
-// note keeps an approval, in the keeper's goroutine.
+// note records an approval. It runs in the keeper's goroutine.
 func (k *keeper) note(o offer, e Entry) {
 	if len(k.approved) < maxApproved {
 		k.approved[o.Member.ID] = approval{o.Candidate, e, time.Now()}
 	}
 }
 
-// isApproved reports whether a peer may join. It is called by the keeper's goroutine.
+// isApproved reports whether a newcomer may join. It runs in the keeper's goroutine.
 func (k *keeper) isApproved(id ID) bool {
 	a, ok := k.approved[id]
 	return ok && time.Since(a.at) < approvalTerm
 }
 
-// judge decides whether a peer that is level is let in, and approves it if so.
+// judge decides whether a newcomer that is level is admitted, and if so approves it.
 func (k *keeper) judge(o offer, e Entry, judge Judge) error {
 	verdict := make(chan error, 1)
 	k.do(func() {
@@ -108,8 +108,8 @@ func (k *keeper) judge(o offer, e Entry, judge Judge) error {
 	}
 }
 
-// weigh decides in the keeper's goroutine, so that of two peers that ask at once the
-// second is judged with the first. A peer that the job needs to go on is not judged.
+// weigh decides in the keeper's goroutine, so that of two simultaneous newcomers the second is
+// judged together with the first. A newcomer without which the job cannot go on is not judged.
 func (k *keeper) weigh(o offer, judge Judge) error {
 	a := Application{Candidate: o.Candidate, Near: true}
 	for id, other := range k.approved {
@@ -135,8 +135,8 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 	return judge.Admit(a)
 }
 
-// apart returns why a peer would only be put out again: it does not reach a member that is
-// there, as far as this one knows.
+// apart returns an error if a newcomer would only be put out again: it cannot reach a member that,
+// as far as this one knows, is present.
 func (k *keeper) apart(o offer) error {
 	for _, m := range k.view.Members {
 		if m.ID == k.ep.Self.ID || !slices.Contains(o.Unreached, m.ID) {
@@ -160,7 +160,7 @@ func (k *keeper) staying() int {
 	for _, m := range k.view.Members {
 		p := k.peers[m.ID]
 		if p == nil || p.suspected == "" && !p.beat.Leaving {
-			n++ // this member itself is none of its peers
+			n++ // p is nil for this member itself
 		}
 	}
 	return n

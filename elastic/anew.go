@@ -5,26 +5,25 @@ import (
 	"fmt"
 )
 
-// ErrFinished: the job was finished before this peer was let in.
+// ErrFinished means that the job had finished before this peer was admitted.
 var ErrFinished = fmt.Errorf("%w: the job has finished", ErrNoView)
 
-// anewError ends the waiting of a peer that wants to join: the launcher knows that no
-// member lives, and names those that form the first view anew.
+// anewError ends a newcomer's wait: the launcher knows that no member lives, and names the members
+// that form a first view anew.
 type anewError struct{ first []Member }
 
 // Error implements error.
 func (anewError) Error() string { return "no member of the job is left" }
 
-// Begin tells a peer that waits to join that no member lives, and who forms the first view
-// anew, this peer among them. Only a launcher that has started everybody can know that. A
-// peer that does not wait ignores it. It does not block.
+// Begin tells a newcomer that no member lives, and which peers form the first view anew, this peer
+// among them. Only a launcher that has started all peers can know this. A peer that does not wait
+// to join ignores it. Begin does not block.
 func (g *Group) Begin(first []Member) { g.tell(anewError{first}) }
 
-// Finished tells a peer that waits to join that the job is finished: Next returns
-// ErrFinished. It does not block.
+// Finished tells a newcomer that the job has finished: Next returns ErrFinished. It does not block.
 func (g *Group) Finished() { g.tell(ErrFinished) }
 
-// tell ends the waiting for members with err; the latest one counts.
+// tell ends a newcomer's wait for members with err. The latest error counts.
 func (g *Group) tell(err error) {
 	select {
 	case <-g.told:
@@ -36,9 +35,9 @@ func (g *Group) tell(err error) {
 	}
 }
 
-// begin enters the first view that the launcher has named, with the state that this peer
-// holds, be it that of a checkpoint or what it has copied of the members before. It
-// returns err where that is no such order.
+// begin enters the first view that the launcher has named, with the state that this peer holds: the
+// state of a checkpoint, or a complete copy from earlier members. If err is no such order begin
+// returns it.
 func (g *Group) begin(err error) error {
 	var order anewError
 	if !errors.As(err, &order) {

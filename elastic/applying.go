@@ -13,50 +13,51 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// applying is a peer that has copied the state and wants to be let in. All is done by the
-// goroutine of Next, which owns the state:
+// applying is a newcomer that has copied the state and asks to be admitted. The goroutine of Next
+// does all of its work and owns the state:
 //
 //	follow until level
 //	   |<------------------------------------+
-//	trial: how fast would this peer be?      |
+//	trial: measure the speed of this peer    |
 //	   |                                     |
 //	follow until level again                 |
 //	   |<------------------+                 |
-//	plea to one member     |                 |
+//	request to one member  |                 |
 //	   |-- not yet --------+                 |
-//	   |-- let in: ask; after a while without a view: the plea again
+//	   |-- admitted: ask the machine for a view; without one after a while, request again
 //	   |-- parked: follow for a while, or until a member is gone
 //
-// So a parked peer is level all the time, and can step in as soon as it is needed.
+// Invariant: a parked peer keeps following the updates, so it is level whenever it is needed.
 type applying struct {
 	*joiner
 	inView   context.Context // ends when this peer is in a view, or gives up
-	replayer Replayer        // nil where the state cannot follow
-	src      *rated
+	replayer Replayer        // nil if the state cannot follow single updates
+	src      *rated          // the members as donors, with the rate of their answers
 	opts     transfer.Options
-	moved    int64         // bytes of state
-	copied   time.Duration // that the first copy took
+	moved    int64         // bytes of state and updates received
+	copied   time.Duration // duration of the first copy
 
 	candidate Candidate
-	told      string    // what people were told last
-	since     time.Time // parked; zero if it is not
-	tellAt    time.Time // when they are told again that it still is
+	told      string    // the last reason in the log, without digits
+	since     time.Time // when this peer was parked first; zero if it was not
+	tellAt    time.Time // when the log is reminded that it is still parked
 }
 
 const (
-	// askSoon is after how long a peer asks again that was told "not yet", and
-	// askAgain after how long one that was let in and is in no view.
+	// askSoon is the pause before the next request after the answer "not yet"; askAgain is the
+	// pause after an admission that no view has followed.
 	askSoon  = 100 * time.Millisecond
 	askAgain = 2 * time.Second
-	// firstPark and longPark bound the time after which a parked peer asks again.
+	// firstPark and longPark bound the pause between two requests of a parked peer, which doubles
+	// each time (exponential backoff).
 	firstPark = time.Second
 	longPark  = 15 * time.Second
-	// remindAfter is after how long people are told that a peer is still parked; then
-	// after twice as long, and so on.
+	// remindAfter is the first interval after which the log is reminded that a peer is still
+	// parked; the interval doubles each time.
 	remindAfter = time.Minute
 )
 
-// run goes on until inView ends or something is wrong for good.
+// run requests admission until inView ends or an error is final.
 func (a *applying) run() error {
 	pause := firstPark
 	for a.inView.Err() == nil {
@@ -79,7 +80,7 @@ func (a *applying) run() error {
 	return nil
 }
 
-// prepare makes this peer level, with its speed known.
+// prepare brings this peer level and measures its speed.
 func (a *applying) prepare() error {
 	if err := a.follow(0, nil, true); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (a *applying) prepare() error {
 	return a.follow(0, nil, true)
 }
 
-// plead asks until this peer is in a view or is parked, and returns why it is.
+// plead requests admission until this peer is in a view or is parked. It returns the reason for
+// parking.
 func (a *applying) plead() (parked string, err error) {
 	for a.inView.Err() == nil {
 		var v verdict
@@ -127,7 +129,7 @@ func (a *applying) plead() (parked string, err error) {
 	return "", nil
 }
 
-// keeping calls f while donors keep the updates that this peer will need afterwards.
+// keeping calls f while the donors keep the updates that this peer needs afterwards.
 func (a *applying) keeping(f func() error) error {
 	if a.replayer == nil {
 		return f()
@@ -135,24 +137,26 @@ func (a *applying) keeping(f func() error) error {
 	return transfer.Keep(a.inView, a.src, a.opts, a.replayer.Step(), f)
 }
 
-// figures are what this peer tells of itself.
+// figures returns the measurements that a request for admission carries.
 func (a *applying) figures() Candidate {
 	c := a.candidate
 	c.Delay = a.delay()
-	if a.group.cfg.StateRate == 0 { // else the limit may be what was measured
+	if a.group.cfg.StateRate == 0 { // the limit would be measured, not the network
 		c.Bandwidth = a.src.rate()
 	}
 	return c
 }
 
-// Why following ends.
+// The causes for which follow ends without an error.
 var (
 	errLevel  = errors.New("level")
 	errEnough = errors.New("enough")
 )
 
-// follow applies the updates of the job until this peer is level, if that is wanted, or
-// gone is closed, or so much time is over, if it is above 0; or inView ends.
+// follow applies the updates of the job. It ends when this peer is level (if level is set), when
+// gone is closed, after the duration long (if above 0), or with inView. If this peer can never
+// become level, follow drops the replayer and only waits from then on; the session that admits the
+// peer then copies the whole state.
 func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) error {
 	if a.replayer == nil && level {
 		return nil
@@ -201,8 +205,8 @@ func (a *applying) follow(long time.Duration, gone <-chan struct{}, level bool) 
 	return err
 }
 
-// tell says that this peer is parked: at first, when the reason is another, and now and
-// then. Other figures are no other reason.
+// tell logs that this peer is parked: at first, when the reason changes, and as a reminder. Reasons
+// that differ only in their figures are the same.
 func (a *applying) tell(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
@@ -227,17 +231,17 @@ func (a *applying) tell(why string) {
 	a.k.emit(0, event.Parked{Who: a.k.ep.Self.ID.Short(), Reason: why})
 }
 
-// verdict is the answer to a plea: parked, or apart from a member, or let in by one, or
-// neither yet.
+// verdict is the answer to a request for admission. At most one field is set; without any the
+// members cannot decide yet.
 type verdict struct {
-	parked string
-	apart  string
-	by     ID
+	parked string // why this peer is not admitted for now
+	apart  string // why it would be put out again: no connection to a member
+	by     ID     // the member that admitted it
 }
 
-// ask asks the members in rank order whether this peer may join, and returns the first
-// verdict. That the first member decides as long as it lives makes for one judge of
-// peers that ask at the same time.
+// ask asks the members in rank order whether this peer may join, and returns the first verdict. As
+// long as the first member lives it alone decides, so peers that ask at the same time have one
+// judge.
 func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
 	unreached := j.unreached(ctx)
 	for _, m := range j.known() {
@@ -262,23 +266,23 @@ func (j *joiner) ask(ctx context.Context, c Candidate) (verdict, error) {
 	return verdict{}, nil
 }
 
-// known are the members as last heard.
+// known returns the members as last reported.
 func (j *joiner) known() []Member {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.members
 }
 
-// admit notes the figures with which this peer was let in, or that it was not: the
-// offers to all members carry it, so that others can let it in where the one dies that
-// has decided.
+// admit records the measurements with which this peer was admitted, or nil if it was not. The
+// offers to all members carry the record, so that others can admit this peer if the member that
+// decided dies.
 func (j *joiner) admit(c *Candidate) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.admitted = c
 }
 
-// contactsFrom lists the members to ask, that one first.
+// contactsFrom lists the members to ask, first at the head.
 func (j *joiner) contactsFrom(first ID) []ID {
 	ids := []ID{first}
 	for _, m := range j.known() {
@@ -289,16 +293,16 @@ func (j *joiner) contactsFrom(first ID) []ID {
 	return ids
 }
 
-// departure returns a channel that is closed when a member is heard to be gone.
+// departure returns a channel that is closed when a reply reports that a member is gone.
 func (j *joiner) departure() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.gone
 }
 
-// met takes the members that a reply names, and reports those as gone that were named
-// before and are not any more. Replies may overtake each other: only one of a later view
-// tells of a departure.
+// met records the members that a reply names, and reports a departure if an earlier reply named a
+// member that this one does not. Replies may overtake each other, so only a reply of a later view
+// counts as a departure.
 func (j *joiner) met(r reply) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -312,7 +316,7 @@ func (j *joiner) met(r reply) {
 	j.members, j.epoch = r.Members, max(j.epoch, r.Epoch)
 }
 
-// delay is the shortest that an answer took.
+// delay returns the shortest round trip of a request so far, an estimate of the latency.
 func (j *joiner) delay() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// record is what each member tells the others between two turns, and when it enters a
-// session.
+// record is the report of each member at a boundary between two turns, and when it enters a
+// session. All members gather the records of all.
 type record struct {
-	loop    int   // which call of Steps this is, from 1
-	until   int64 // of that
-	step    int64 // that the state has committed
-	samples int64 // that Turn.Part was asked to cut; -1 if it was not
-	micros  int64 // that this member computed for its part, in microseconds; 0 if that is no measure
-	speed   int64 // of the member, when it enters a session
-	digest  uint64
-	stale   bool // it knows of a later view
-	stop    bool // it wants to stop
-	cheap   bool // it has the time for a digest of its state
+	loop    int    // number of the call of Steps, from 1
+	until   int64  // last step of that call
+	step    int64  // committed by the state
+	samples int64  // argument of Turn.Part; -1 if it was not called
+	micros  int64  // time to compute this member's part, in µs; 0 if there is no valid measurement
+	speed   int64  // speed when it enters a session, see speedometer; 0 if unknown
+	digest  uint64 // fingerprint of the state; 0 if none was taken
+	stale   bool   // a later view is known
+	stop    bool   // the body called Turn.Stop
+	cheap   bool   // a digest of the state is affordable now
 }
 
 // recordWords is the number of int64 of an encoded record.
@@ -49,12 +49,12 @@ func recordsOf(words []int64) []record {
 	return all
 }
 
-// stepsSetting is what messages call the steps of a loop.
+// stepsSetting presents the steps of a loop as a setting, for messages.
 func stepsSetting(until int64) Setting { return Setting{Name: "steps", Value: fmt.Sprint(until)} }
 
-// compareLoops wants members that are in the same loop to want the same number of steps of it.
-// It also takes note that the loop of this member is over, as others know of the present one:
-// they have stopped it, or are in a later one.
+// compareLoops compares the number of steps of members that are in the same loop, and returns
+// ErrSettings if they differ. It also records that the loop of this member is over, if another
+// member has stopped it or is in a later one.
 func (g *Group) compareLoops(s *Session, all []account) error {
 	l := &g.loops
 	var settings [][]Setting
@@ -80,7 +80,8 @@ func (g *Group) compareLoops(s *Session, all []account) error {
 	return fmt.Errorf("%w: %s", ErrSettings, why)
 }
 
-// differError says what the members of a session do differently in their loops.
+// differError describes how the loops of the members of a session differ. It is a mistake of the
+// program.
 type differError string
 
 // Error implements error.
@@ -89,8 +90,8 @@ func (e differError) Error() string { return string(e) }
 // Is reports collective.ErrMistake.
 func (e differError) Is(target error) bool { return target == collective.ErrMistake }
 
-// compareRecords returns what members do differently, or nil. It is a pure function of what
-// all have gathered. names holds a name for each member.
+// compareRecords returns how the members differ, or nil. It is a pure function of the gathered
+// records, so all members return the same error. names holds a name for each member.
 func compareRecords(all []record, names []string) error {
 	ask := func(what string, value func(record) any, remedy string) error {
 		values := make([]any, len(all))
@@ -110,7 +111,7 @@ func compareRecords(all []record, names []string) error {
 		differentStates(all, names))
 }
 
-// differentStates compares the digests of those who have taken one.
+// differentStates compares the digests of the members that have taken one.
 func differentStates(all []record, names []string) error {
 	var digests []any
 	var ranks []int
@@ -127,8 +128,8 @@ func differentStates(all []record, names []string) error {
 		all[0].step, names[ranks[odd]]))
 }
 
-// oddOnes returns the first value that is not the most common one, and the first that is. Of
-// several that are as common the first one counts. odd is -1 where all are equal.
+// oddOnes returns the index of the first value that is not the most common one, and of the first
+// value that is. Of several equally common values the first counts. odd is -1 if all are equal.
 func oddOnes(values []any) (odd, usual int) {
 	count := make(map[any]int)
 	for _, v := range values {
@@ -142,7 +143,7 @@ func oddOnes(values []any) (odd, usual int) {
 	return slices.IndexFunc(values, func(v any) bool { return v != values[usual] }), usual
 }
 
-// enter lets the members of a session tell each other how fast they are.
+// enter exchanges the speeds of the members of a session, and makes the division of steps.
 func (l *loop) enter(s *Session) error {
 	g := l.group
 	all, err := l.exchange(s, record{speed: g.loops.speeds.speed(), samples: -1})
@@ -160,9 +161,9 @@ func (l *loop) enter(s *Session) error {
 	return nil
 }
 
-// boundary lets the members tell each other what the turn brought, and decides together with
-// them how to go on: nil for another turn, errAgain for another session. When it returns nil
-// all have committed the step.
+// boundary exchanges the records of a turn and decides, with the same result at all members, how to
+// go on: nil for another turn, errAgain for another session. After nil all members have committed
+// the step, so the step is stable.
 func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
@@ -192,9 +193,9 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	return nil
 }
 
-// stop ends the loop after the step of t. A member that has not heard of it could go on, where
-// one is lost at this moment: so all tell each other that they know, and who does not hear
-// that of all tells it in the next session.
+// stop ends the loop after the step of t. If a member is lost at this moment, one that has not
+// received the decision could go on. So all confirm it in a second exchange; a member whose second
+// exchange fails reports the stop in the next session (account.stopped).
 func (l *loop) stop(s *Session, t *Turn) error {
 	l.stopped, l.group.loops.stopped = true, true
 	mine := record{samples: -1}
@@ -207,8 +208,7 @@ func (l *loop) stop(s *Session, t *Turn) error {
 	return nil
 }
 
-// exchange gathers the records of all members, and compares them. What is common to all
-// records is filled in.
+// exchange gathers the records of all members and compares them. It fills in the loop and the step.
 func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	mine.loop, mine.until, mine.step = l.group.loops.ordinal(), l.until, l.state.Step()
 	n := s.Comm.Size()
@@ -218,12 +218,12 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	}
 	all := recordsOf(words)
 	if err := compareRecords(all, s.names()); err != nil {
-		return nil, err // all come to the same
+		return nil, err // the same at all members
 	}
 	return all, nil
 }
 
-// names returns a name for each member.
+// names returns a name for each member, by rank.
 func (s *Session) names() []string {
 	names := make([]string, len(s.View.Members))
 	for rank, m := range s.View.Members {
@@ -232,8 +232,9 @@ func (s *Session) names() []string {
 	return names
 }
 
-// measure returns how long this peer computed for its part of a committed step, in
-// microseconds, and remembers its speed; 0 if that is no measure.
+// measure returns the time, in microseconds, in which this peer computed its part of a committed
+// step, and records its speed. It returns 0 if there is no valid measurement: no samples, no call,
+// or a Part after the first call.
 func (l *loop) measure(t *Turn) int64 {
 	if t.hi == t.lo || t.late || t.first.Load() == 0 {
 		return 0
@@ -242,19 +243,19 @@ func (l *loop) measure(t *Turn) int64 {
 	return max(1, t.computing().Microseconds())
 }
 
-// digestShare is the part of the time that digests of the state may take.
+// digestShare bounds the time for digests of the state: at most one part in digestShare.
 const digestShare = 100
 
-// digests knows what a digest of the state takes.
+// digests records the cost of the last digest of the state, to bound their share of the time.
 type digests struct {
-	took time.Duration // the last one
-	at   time.Time     // of the last one
+	took time.Duration // duration of the last digest
+	at   time.Time     // when it ended
 }
 
-// cheap reports whether one takes no more than its part of the time.
+// cheap reports whether another digest keeps within its share of the time.
 func (d digests) cheap(now time.Time) bool { return now.Sub(d.at) >= digestShare*d.took }
 
-// digest takes that of the state into a record.
+// digest computes the digest of the state into a record, unless this peer is alone.
 func (l *loop) digest(r *record) (err error) {
 	if len(l.group.using().View.Members) > 1 {
 		r.digest, err = l.group.digest()
@@ -262,7 +263,7 @@ func (l *loop) digest(r *record) (err error) {
 	return err
 }
 
-// digest returns a fingerprint of the state, never 0.
+// digest returns a fingerprint (xxHash64) of the state, never 0.
 func (g *Group) digest() (uint64, error) {
 	begun := time.Now()
 	h := xxhash.New()
@@ -273,11 +274,11 @@ func (g *Group) digest() (uint64, error) {
 	return max(h.Sum64(), 1), nil
 }
 
-// reportPeriod is the least time between two steps in the log: a loop may take thousands a
-// second. The first one of a session and the last one are there in any case.
+// reportPeriod is the shortest time between two steps in the log, as a loop may take thousands of
+// steps a second. The first step of a session and the last step of a loop are always logged.
 const reportPeriod = 10 * time.Millisecond
 
-// report writes a committed step to the log.
+// report logs a committed step, and new shares if there are any.
 func (l *loop) report(t *Turn) {
 	g, d := l.group, t.session.division
 	if shares := d.changed(t.samples); shares != nil {
@@ -303,9 +304,9 @@ func (l *loop) report(t *Turn) {
 	})
 }
 
-// settle takes note, in a session whose members are level, of what has become of the last turn
-// of a session that broke: the step has counted with what this peer contributed, or it is tried
-// again.
+// settle determines, in a session whose members are level, the outcome of the last turn of a
+// session that broke: either the step was committed with this peer's contribution, or it is tried
+// again and its samples count as recomputed.
 func (l *loop) settle(s *Session) {
 	g := l.group
 	t := g.loops.open
@@ -322,32 +323,32 @@ func (l *loop) settle(s *Session) {
 	}
 }
 
-// speaks reports whether this member writes to the log what all of its launcher know: the
-// lowest rank does.
+// speaks reports whether this member logs events that all members of its launcher know: the lowest
+// rank does.
 func (s *Session) speaks() bool {
 	launcher := s.View.Members[s.Rank].Launcher
 	return slices.IndexFunc(s.View.Members, func(m Member) bool { return m.Launcher == launcher }) == s.Rank
 }
 
-// loops is what a group knows of its loops, in the goroutine of the body.
+// loops is the state of a group's calls of Steps. The goroutine of the body owns it.
 type loops struct {
-	untils     []int64 // of the calls of Steps, in their order
+	untils     []int64 // last steps of the calls of Steps, in order
 	balance    Balance
-	epoch      uint64 // of the session in use
+	epoch      uint64 // epoch of the session in use
 	stopped    bool   // the present loop ends at the step of the state
-	peers      int    // members that have committed the last step
+	peers      int    // number of members that have committed the last step
 	speeds     speedometer
 	digests    digests
-	told       []int     // shares in the log
-	reported   time.Time // when a step was last written
-	recomputed int       // samples of this peer in tries at the open step that failed
-	open       *Turn     // the last one, where it is not known what has become of it
+	told       []int     // the last shares in the log, in samples by rank
+	reported   time.Time // when a step was last logged
+	recomputed int       // samples that this peer computed in failed attempts at the open step
+	open       *Turn     // the last turn, while its outcome is unknown; nil otherwise
 }
 
-// ordinal is the number of the present call of Steps, 0 before the first.
+// ordinal returns the number of the present call of Steps, from 1; 0 before the first.
 func (l *loops) ordinal() int { return len(l.untils) }
 
-// follows says why a later loop cannot go on from the ones before, or returns nil.
+// follows returns why a later loop cannot continue the earlier ones, or nil.
 func (l *loops) follows(next *loop, settings []Setting) error {
 	switch g := next.group; {
 	case differ(g.settings, settings) != "":
@@ -358,7 +359,7 @@ func (l *loops) follows(next *loop, settings []Setting) error {
 	return nil
 }
 
-// first is how many steps the first loop is to have committed, 0 without one.
+// first returns the last step of the first call of Steps; 0 without one.
 func (l *loops) first() int64 {
 	if len(l.untils) == 0 {
 		return 0
@@ -366,7 +367,7 @@ func (l *loops) first() int64 {
 	return l.untils[0]
 }
 
-// until returns the last step of the present call of Steps.
+// until returns the last step of the present call of Steps; 0 without one.
 func (l *loops) until() int64 {
 	if len(l.untils) == 0 {
 		return 0

@@ -2,8 +2,8 @@ package elastic
 
 import "time"
 
-// depart leaves the group by agreement: it waits until this peer is out and those who
-// are behind have been told, for at most that long, and not at all where too few
+// depart leaves the group by agreement. It waits until this peer is out of the view and members
+// that lag behind have received the decision, for at most patience. It does not wait if too few
 // members are left to agree.
 func (k *keeper) depart(patience time.Duration) {
 	if s, _ := k.now(); s.phase != inside {
@@ -28,7 +28,7 @@ func (k *keeper) depart(patience time.Duration) {
 	}
 }
 
-// settled reports whether nobody waits for news from this peer.
+// settled reports whether no member waits for a decision from this peer.
 func (k *keeper) settled() bool {
 	settled := make(chan bool, 1)
 	k.do(func() { settled <- k.m == nil || k.m.Settled() })

@@ -2,55 +2,57 @@ package elastic
 
 import "time"
 
-// ProcessState is what the system of a host says of a process on it.
+// ProcessState is the state of a process of this host, as the operating system reports it.
 type ProcessState uint8
 
-// The states. The zero state says nothing.
+// The states of a process. The zero value carries no information.
 const (
-	ProcessUnknown ProcessState = iota // on another host, or not to be found out
-	ProcessAsleep                      // all its threads wait for something
-	ProcessBusy                        // a thread runs, waits for a processor or for a disk
-	ProcessHalted                      // it was stopped, or has ended
+	ProcessUnknown ProcessState = iota // on another host, or the state cannot be read
+	ProcessAsleep                      // all its threads wait
+	ProcessBusy                        // a thread runs, or waits for a processor or a disk
+	ProcessHalted                      // stopped, or ended
 )
 
 const (
-	// confirmTime is how long a silent member is asked, directly and through others,
-	// before it is suspected: the indirect probe of SWIM (Das, Gupta, Motivala 2002). It
-	// lies within the limit of silence, so that it costs no time where the silence is real.
+	// confirmTime is how long a silent member is probed, directly and through helpers, before it is
+	// suspected. This is the indirect probe of SWIM (Das, Gupta, Motivala: SWIM: Scalable
+	// Weakly-consistent Infection-style Process Group Membership Protocol, 2002). It lies within
+	// the limit of silence, so it does not delay the detection of a real failure.
 	confirmTime = 300 * time.Millisecond
-	// probeTime is the time between two questions.
+	// probeTime is the pause between two probes.
 	probeTime = 100 * time.Millisecond
-	// helpers is how many others are asked.
+	// helpers is the number of other members that send an indirect probe.
 	helpers = 2
 )
 
-// finding is what comes of a look at a member.
+// finding is the result of judging a member.
 type finding uint8
 
 const (
-	trusted   finding = iota // there is nothing to do, or not yet
-	probe                    // it is to be asked for a word
+	trusted   finding = iota // no action, or not yet
+	probe                    // send it a probe
 	suspected                // it cannot be reached
 )
 
-// detector judges whether a member can be reached. A word of it that says that it hears
-// this member answers every question. It is pure: times come from the caller.
+// detector is a failure detector for one member: it judges whether the member can be reached. A
+// message of the member that does not report this peer as silent answers every probe. The detector
+// is pure (times come from the caller) and not safe for concurrent use.
 //
-//	trusted --silent for nearly the limit, or does not hear this member--> asked
-//	asked   --a word-->                                                    trusted
-//	asked   --its process is busy-->                                       asked anew
-//	asked   --confirmTime without a word-->                                suspected
-//	asked   --others have reached it: the limit more without a word-->     suspected
-//	asked   --silent, and its process is halted-->                         suspected
+//	trusted --silent for nearly the limit, or does not hear this member--> probed
+//	probed  --a message-->                                                 trusted
+//	probed  --its process is busy-->                                       probed anew
+//	probed  --confirmTime without a message-->                             suspected
+//	probed  --a helper has reached it: after the limit in addition-->      suspected
+//	probed  --silent, and its process is halted-->                         suspected
 type detector struct {
 	silence
-	spoke   bool      // it has said a word since it is a member
-	asked   time.Time // when it was first asked for a word; zero if it owes none
-	probed  time.Time // when it was last asked
-	vouched time.Time // when another said last that it hears the member
+	spoke   bool      // a message has arrived since the member is in the view
+	asked   time.Time // when the first probe without an answer was due; zero if none is
+	probed  time.Time // when the last probe was sent
+	vouched time.Time // when a helper last reported a message of the member
 }
 
-// word notes a word of the member; deaf says that it does not hear this one.
+// word records a message of the member; deaf: the member reports that it does not hear this peer.
 func (d *detector) word(now time.Time, deaf bool) {
 	d.silence.heard(now)
 	d.spoke = true
@@ -62,13 +64,13 @@ func (d *detector) word(now time.Time, deaf bool) {
 	}
 }
 
-// vouch notes that another member has heard this one just now.
+// vouch records that a helper has just heard the member.
 func (d *detector) vouch(now time.Time) { d.vouched = now }
 
-// restart forgets what was learned of the member's silence, not that it has spoken.
+// restart drops the learned pauses of the member. It keeps the fact that a message has arrived.
 func (d *detector) restart(now time.Time) { *d = detector{silence: newSilence(now), spoke: d.spoke} }
 
-// excuse takes a time off in which this process did not run itself.
+// excuse subtracts a time in which this process did not run itself.
 func (d *detector) excuse(late time.Duration) {
 	d.silence.excuse(late)
 	if !d.asked.IsZero() {
@@ -76,8 +78,8 @@ func (d *detector) excuse(late time.Duration) {
 	}
 }
 
-// limit returns how long the member may be silent. factor is that of this process's
-// health. Nothing is known of the pauses of a member that has not spoken yet.
+// limit returns how long the member may be silent. factor is the health multiplier of this process.
+// The longest limit applies before the first message, as the member's pauses are unknown.
 func (d *detector) limit(factor time.Duration) time.Duration {
 	if !d.spoke {
 		return mostSilence
@@ -85,14 +87,15 @@ func (d *detector) limit(factor time.Duration) time.Duration {
 	return min(factor*d.silence.limit(), mostSilence)
 }
 
-// overdue reports whether the member is silent for so long that it must be asked.
+// overdue reports whether the member has been silent for so long that it must be probed:
+// confirmTime before the limit.
 func (d *detector) overdue(now time.Time, factor time.Duration) bool {
 	return now.Sub(d.last) > d.limit(factor)-factor*confirmTime
 }
 
-// absent reports whether the member is to be judged though the first session is still
-// being entered, when connections are made between all members at once: if its process
-// is halted, or on another host and silent for as long as a member may ever be.
+// absent reports whether the member is judged even while the first session is being entered. All
+// pairs of members connect then, so ordinary silence does not count. It is judged if its process is
+// halted, or if it is on another host and silent for longer than mostSilence.
 func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	quiet := now.Sub(d.last)
 	if quiet < leastSilence {
@@ -102,8 +105,8 @@ func (d *detector) absent(now time.Time, state func() ProcessState) bool {
 	return s == ProcessHalted || s == ProcessUnknown && quiet > mostSilence
 }
 
-// judge looks at the member. state says what its process does and is asked only of a
-// member that owes a word.
+// judge returns the finding for the member at the time now. factor is the health multiplier. state
+// returns the state of its process; it is called only if the member owes an answer.
 func (d *detector) judge(now time.Time, factor time.Duration, state func() ProcessState) finding {
 	overdue := d.overdue(now, factor)
 	if d.asked.IsZero() {

@@ -10,45 +10,47 @@ import (
 )
 
 const (
-	// maxSamples bounds the samples of a step, so that reckoning with them cannot overflow.
+	// maxSamples bounds the samples of a step, so that products with them cannot overflow.
 	maxSamples = 1 << 46
-	// piecesPerMember is the most pieces into which a step is cut for each member. A share is a
-	// number of pieces. maxPieces bounds the pieces of all members, far below the numbers that
-	// the policies of loadbal can compute with.
+	// piecesPerMember is the largest number of pieces per member into which a step is cut. A share
+	// is a number of pieces. maxPieces bounds the pieces of all members, far below the numbers with
+	// which the policies of loadbal can compute.
 	piecesPerMember = 1024
 	maxPieces       = 1 << 16
-	// speedWindow is of how many steps a member remembers its speed. Their median does not
-	// show a single step that something else has held up.
+	// speedWindow is the number of steps over which a member's speed is the median. A median
+	// ignores a single step that something else delayed.
 	speedWindow = 5
 )
 
-// division cuts the samples of steps among the members of a session. What it decides from has
-// been gathered from all, so that all come to the same.
+// division cuts the samples of steps among the members of a session. Its inputs have been gathered
+// from all members, so all compute the same division.
 //
-// The policy shares out pieces of the step: samples, or, where there are many, equal parts of
-// the step of at most unit samples.
+// The policy distributes pieces of the step. A piece is one sample, or, in a large step, one of
+// several equal parts with at most unit samples each.
 type division struct {
 	policy  loadbal.Policy
-	speeds  []int64          // of the members when they entered, in samples a second; 0 for unknown
-	unit    int              // samples of a piece at most; 0 before the first Part
-	ends    []int            // by rank, the end of its pieces; nil before the first Part
-	shares  []int            // by rank, in pieces
-	reports []loadbal.Report // of the step before, which the policy has not seen yet; or nil
-	told    []int            // shares that the log has, in samples
-	why     string           // the shares are others than before
-	left    bool             // all have decided to leave the session
+	speeds  []int64          // of the members when they entered, in samples a second times loadbal.SpeedUnit; 0 for unknown
+	unit    int              // largest number of samples in a piece; 0 before the first Part
+	ends    []int            // by rank, the index after its last piece; nil before the first Part
+	shares  []int            // by rank, number of pieces
+	reports []loadbal.Report // of the last step, not yet passed to the policy; or nil
+	told    []int            // the last shares in the log, in samples by rank
+	why     string           // reason for new shares that the log does not have yet; or empty
+	left    bool             // all members have decided to leave the session
 
-	due     bool // digests of states are compared at the next boundary
-	written bool // a step of the session is in the log
+	due     bool // the next boundary compares digests of the states
+	written bool // the log has a step of this session
 }
 
-// newDivision begins a session whose members have these speeds.
+// newDivision begins a session whose members have these speeds, by rank.
 func newDivision(b Balance, speeds []int64) *division {
-	policy, _ := loadbal.New(string(b)) // the name was checked
+	policy, _ := loadbal.New(string(b)) // the name was checked by stepOptions.check
 	return &division{policy: policy, speeds: speeds, why: "the members have changed"}
 }
 
-// divide cuts a step of n samples.
+// divide cuts a step of n samples: it passes the reports of the last step to the policy and
+// computes the shares. It chooses the size of a piece at the first step, and again when a step
+// would have more than twice maxPieces.
 func (d *division) divide(n int) {
 	if n == 0 || len(d.speeds) == 1 {
 		return
@@ -74,13 +76,13 @@ func (d *division) divide(n int) {
 	}
 }
 
-// part returns the samples of a rank out of n, in the proportions of the last divide, which
-// may have been of another number.
+// part returns the samples [lo, hi) of a rank out of n, in the proportions of the last divide. That
+// one may have been for another number of samples.
 func (d *division) part(n, rank int) (lo, hi int) {
 	if len(d.speeds) == 1 {
 		return 0, n
 	}
-	if d.ends == nil { // of no samples
+	if d.ends == nil { // divide had no samples so far
 		return 0, 0
 	}
 	if rank > 0 {
@@ -89,15 +91,16 @@ func (d *division) part(n, rank int) (lo, hi int) {
 	return lo, d.bound(n, d.ends[rank])
 }
 
-// bound is where n samples are cut for so many pieces of all.
+// bound returns the sample at which n samples are cut so that the first pieces of all pieces lie
+// below it.
 func (d *division) bound(n, pieces int) int {
 	all := d.ends[len(d.ends)-1]
 	high, low := bits.Mul64(uint64(n), uint64(pieces))
-	q, _ := bits.Div64(high, low, uint64(all)) // pieces <= all, so that it fits
+	q, _ := bits.Div64(high, low, uint64(all)) // pieces <= all, so the quotient fits in 64 bits
 	return int(q)
 }
 
-// learn takes in how long the members computed in a step of which all had a part.
+// learn records the computing times of a step in which all members had a part.
 func (d *division) learn(all []record) {
 	if d.shares == nil || all[0].samples <= 0 {
 		return
@@ -108,7 +111,7 @@ func (d *division) learn(all []record) {
 	}
 }
 
-// forecast is how long a rank should compute in the open step; 0 if that is not known.
+// forecast returns the expected computing time of a rank in the open step; 0 if it is unknown.
 func (d *division) forecast(rank int) time.Duration {
 	if d.shares == nil {
 		return 0
@@ -116,7 +119,7 @@ func (d *division) forecast(rank int) time.Duration {
 	return time.Duration(d.policy.Forecast()[rank]) * time.Microsecond
 }
 
-// changed returns what the log is to be told of the shares of a step of n samples, or nil.
+// changed returns an event with the shares of a step of n samples if the log has others, or nil.
 func (d *division) changed(n int) *event.Shares {
 	if d.why == "" || n <= 0 || d.shares == nil {
 		return nil
@@ -133,16 +136,16 @@ func (d *division) changed(n int) *event.Shares {
 	}
 	old := d.told
 	if d.told = now; old == nil {
-		old = []int{} // the log has an empty list, not null
+		old = []int{} // the log shows an empty list, not null
 	}
 	return &event.Shares{Old: old, New: now, Reason: why}
 }
 
-// speedometer remembers the speeds of this peer in the last steps, in samples a second times
-// loadbal.SpeedUnit.
+// speedometer holds the speeds of this peer in the last speedWindow steps, as loadbal.Speed returns
+// them.
 type speedometer []int64
 
-// note takes in how long samples took.
+// note records the duration of computing a number of samples.
 func (m *speedometer) note(samples int, took time.Duration) {
 	*m = append(*m, loadbal.Speed(samples, took.Microseconds()))
 	if len(*m) > speedWindow {
@@ -150,7 +153,7 @@ func (m *speedometer) note(samples int, took time.Duration) {
 	}
 }
 
-// speed is the median; 0 if nothing is known.
+// speed returns the median speed; 0 before the first measurement.
 func (m speedometer) speed() int64 {
 	if len(m) == 0 {
 		return 0
@@ -158,5 +161,5 @@ func (m speedometer) speed() int64 {
 	return slices.Sorted(slices.Values(m))[len(m)/2]
 }
 
-// ceilDiv divides and rounds up; a >= 0, b > 0.
+// ceilDiv returns a/b, rounded up. It requires a >= 0 and b > 0.
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -1,6 +1,6 @@
-// Package elastic keeps a group of peers in agreement on who is in while peers come, go
-// and die, and hands out sessions: fixed memberships with a communicator, in which
-// all members hold the same state.
+// Package elastic keeps a group of peers in agreement on its membership while peers join, leave and
+// die. It hands out sessions: fixed memberships with a communicator, in which all members hold the
+// same state.
 //
 //	package main
 //
@@ -38,52 +38,53 @@
 //		fmt.Println(mean[0], g.Err())
 //	}
 //
-// Below Steps is the loop over sessions, as package trainer has one:
+// Below Steps is the loop over sessions, which package trainer uses:
 //
-//	g.Hold(state, settings) // how to copy what all members hold alike
+//	g.Hold(state, settings) // how to copy the common state
 //	for epoch := uint64(0); ; {
 //		s, err := g.Next(ctx, epoch)
 //		if err != nil {
 //			return err
 //		}
 //		epoch = s.View.Epoch
-//		err = work(ctx, g, s) // until it fails with collective.ErrRevoked, or s.Boundary says so
+//		err = work(ctx, g, s) // until it fails with collective.ErrRevoked, or s.Boundary returns true
 //	}
 //
-// Between two steps work calls Committed, and Boundary or something of its own that
-// makes the same decision at all ranks: whether the session is left for a later view. No
-// session mends an error that is collective.ErrMistake.
+// Between two steps, work calls Committed, and either Boundary or another common decision whether
+// to leave the session for a later view. An error that is collective.ErrMistake recurs in every
+// session, so a program ends with it.
 //
-// # Who does what
+// # Parts
 //
 //	Group      the user's side: Next, Committed, Leave, Close. It owns the State
-//	keeper     one identity's side: a goroutine that drives elastic/member, says to
-//	           others that it lives, and judges who of them does
-//	Endpoint   the network under it: messages, data planes, long answers, keys
+//	keeper     the membership of one identity: a goroutine that drives elastic/member, sends
+//	           heartbeats, and judges which members live
+//	Endpoint   the network below: control messages, data planes, long answers, keys
 //
-// A process has one identity at a time. One that was put out though it lives (fenced)
-// gets another by Config.Reopen, and joins again with nothing.
+// A process has one identity at a time. A live process that was put out (fenced) gets a new
+// identity from Config.Reopen, and joins again without state.
 //
 // # Who is believed
 //
-// Control messages (letters) and requests (Network.Request) come from whoever was let as far
-// as members' gates, by a ticket for example. The table (letter_table.go) says how far a letter counts. An outsider is not
-// in the present view: a newcomer, a member that was put out, one of another branch, or
-// somebody with a ticket and no good intent.
+// Control messages (letters) and requests (Network.Request) come from any peer that has passed a
+// member's gate, for example with a ticket. The table (letter_table.go) gives the effect that a
+// control message may have, by its sender. An outsider is a peer outside the present view: a
+// newcomer, a member that was put out, a member of another branch, or a holder of a ticket with ill
+// intent.
 //
 //	              member of the view    outsider
 //	member        elastic/member says  elastic/member says: signed decisions only
-//	beat          believed              answered with where this member is
+//	beat          believed              answered with this member's view
 //	yield         believed              refused
 //	foreign       believed              refused
 //	foreign ack   believed              refused
 //	probe(d)      believed              refused
 //
-// Of one outsider 100 letters are read in half a second, all others are dropped unread. The
-// network may hold it up earlier, as transport/p2p does.
-// Requests: an offer is answered, and lets its author in if the settings and the Judge
-// agree, which is what a ticket is for; a transfer copies the state out. Neither changes
-// what members hold. The network bounds how many are answered at a time.
+// A rate limit drops messages unread after the first 100 of one outsider in half a second. The
+// network may slow an outsider down earlier, as transport/p2p does. Requests have two kinds. An
+// offer is answered, and admits its author if the settings and the Judge agree, which is the
+// purpose of a ticket. A transfer copies the state out. Neither changes the state of members. The
+// network bounds the number of requests that are answered at a time.
 //
 // # From a death to the next step
 //
@@ -95,43 +96,42 @@
 //	   v
 //	Next: connect the members of the view -> level -> session
 //
-// Silence is judged by a detector per member (detect.go), which is pure: a silent member
-// is asked for a word, directly and through others (probe.go), before it is suspected, and
-// limits grow with the lateness of this process itself (health.go). Nobody is judged by
-// silence before the first session, and none whose process on this host is busy. The
-// certain ways, a wait status and a refused dial, do without all of that. The limits and
-// their formulas stand in docs/elastic.md.
+// A detector per member (detect.go), a pure function of time and messages, judges silence by an
+// adaptive timeout. A silent member is probed, directly and through others (probe.go, as in SWIM),
+// before it is suspected. Limits grow with the lateness of this process itself (health.go, as in
+// Lifeguard). Silence does not count before the first session, and not while the member's process,
+// on this host, is busy. Two certain signs need none of this: a wait status and a refused dial. The
+// limits and their formulas are in docs/elastic.md.
 //
-// A suspicion may be wrong: then it costs a member its place, and it comes back. A death
-// that a launcher reports (Dead) is certain and can stand in for a vote. A session that
-// broke though nobody is lost is followed by a view of the same members (reason renew).
+// A suspicion may be wrong. Then the member is put out, and joins again. A death that a launcher
+// reports (Dead) is certain and can replace a vote. If a session broke and no member is lost, a
+// view of the same members follows (reason renew).
 //
-// Members watch the two before and the two after them in rank order (peer.go), so the
-// cost per member does not grow with the group. Whom nobody watches is found by those
-// who wait for it in a call.
+// A member watches its two neighbours on either side in rank order (peer.go), so the cost per
+// member does not grow with the group. Members that wait in a call for another member find it even
+// if they do not watch it.
 //
 // # Level
 //
-// When members enter a session they gather the step that each has committed (level.go).
-// At most one step lies between survivors, as a collective call returns nil only after
-// all ranks have contributed to it; one that is behind applies the update of the step
-// from one that is ahead, and keeps its own state untouched until it has it whole.
+// When members enter a session they gather the step that each has committed (level.go). Survivors
+// differ by at most one step, as a collective call returns nil only after all ranks have
+// contributed to it. A survivor that lags behind receives the update of the step from one that is
+// ahead, and changes its own state only when it has the update completely.
 //
 // # Joining
 //
-// A peer that joins makes an offer to the members (offer.go): its settings are compared,
-// and one that differs is refused by the name of the setting. Then it copies the
-// state while they go on (donor.go, elastic/internal/transfer), follows step by step, and when
-// it is level asks to be let in (applying.go). The session of the incumbents ends at a
-// boundary.
+// A newcomer makes an offer to the members (offer.go). Its settings are compared, and a difference
+// refuses it with the name of the setting. Then it copies the state while the members go on
+// (donor.go, elastic/internal/transfer), follows the updates step by step, and asks for admission
+// when it is level (applying.go). The members' session ends at a boundary between two steps.
 //
-// Whether it helps the job is the State's to say, if it is a Judge (admission.go): one
-// member decides, the first in rank order that lives. A peer that is not let in for now
-// is parked: it goes on following, and asks again.
+// A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
+// asks it: the first in rank order that lives. A newcomer that is not admitted for now is parked:
+// it keeps following, and asks again.
 //
 // # Stalls
 //
-// A member that holds up a call is named by the communicator's watch; what it said of
-// itself (Busy) stands beside it. If it lives and says nothing for long it is asked to
-// make way, and leaves by agreement, which needs no quorum without it.
+// The communicator finds the member that holds up a call. The log names that member, with the
+// reason that it reports of itself (Busy). If it lives and reports no reason for long it is asked
+// to make way, and leaves by agreement. That needs no quorum without it.
 package elastic

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// networkSource is the way of elastic/internal/transfer to the members.
+// networkSource implements transfer.Source with requests over a Network.
 type networkSource struct{ network Network }
 
 // Request implements transfer.Source.
@@ -18,13 +18,14 @@ func (s networkSource) Request(ctx context.Context, donor string, request []byte
 	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
-// newDonor makes this member's side of transfers.
+// newDonor returns the donor side of this member's transfers.
 func (g *Group) newDonor() *transfer.Donor {
 	_, replays := g.state.(Replayer)
 	return transfer.NewDonor(max(g.state.Step(), 0), transfer.Config{Rate: int64(g.cfg.StateRate), Replays: replays})
 }
 
-// offerStep gives those who join what they want of the step that the state is at now.
+// offerStep gives the donor the step at which the state is now: a snapshot if a newcomer wants one,
+// and the update of the step if the donor keeps a log.
 func (g *Group) offerStep() error {
 	step := g.state.Step()
 	if g.donor.Wanted(step) {
@@ -38,8 +39,8 @@ func (g *Group) offerStep() error {
 	return nil
 }
 
-// resting returns a channel that says that a snapshot is wanted while this member waits
-// for a view; nil if it has no state.
+// resting returns a channel that receives when a newcomer wants a snapshot while this member waits
+// for a view; nil if this member has no valid state.
 func (g *Group) resting() <-chan struct{} {
 	if g.donor == nil || g.void {
 		return nil
@@ -47,16 +48,16 @@ func (g *Group) resting() <-chan struct{} {
 	return g.donor.Asked()
 }
 
-// rest says whether the state stays as it is for a while.
+// rest reports to the donor whether the state stays unchanged for a while.
 func (g *Group) rest(yes bool) {
 	if g.donor != nil && !g.void {
 		g.donor.Rest(yes)
 	}
 }
 
-// apply copies the state of the job, if it has one, and goes on with the steps that are
-// committed meanwhile, until inView ends: from the moment at which it is level it asks to
-// be let in. It returns the bytes that were moved.
+// apply copies the state of the job, if it has one, and follows the updates that are committed
+// meanwhile, until inView ends. As soon as this peer is level it requests admission. apply returns
+// the number of bytes of state and updates received.
 func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	g := j.group
 	a := &applying{joiner: j, inView: inView, src: &rated{Source: networkSource{j.k.ep.Network}},
@@ -81,8 +82,8 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	return a.moved, err
 }
 
-// nameOdd tells the log which donors had another state than most, or sent it other than they
-// had it.
+// nameOdd logs the donors whose state has other hashes than the majority's, and the donors that
+// sent a chunk whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
 		j.k.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members told"})
@@ -94,7 +95,7 @@ func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	}
 }
 
-// donors returns the members to copy from.
+// donors returns the IDs of the members to copy from.
 func (j *joiner) donors() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

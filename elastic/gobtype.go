@@ -11,8 +11,9 @@ import (
 	"slices"
 )
 
-// gobWith reports what keeps a type from being a state by gob, at path; nil if nothing does.
-// within are the types that path goes through.
+// gobWith returns an error if values of type t cannot be part of a State by gob; nil if they can.
+// path names the value in messages. within lists the enclosing types, which ends the recursion for
+// recursive types.
 func gobWith(t reflect.Type, path string, within []reflect.Type) error {
 	if slices.Contains(within, t) || marshals(t) {
 		return nil
@@ -40,7 +41,8 @@ func gobWith(t reflect.Type, path string, within []reflect.Type) error {
 	return nil
 }
 
-// marshals reports whether values of a type, or pointers to them, encode themselves in gob.
+// marshals reports whether values of a type, or pointers to them, implement gob.GobEncoder or
+// encoding.BinaryMarshaler.
 func marshals(t reflect.Type) bool {
 	for _, marshaler := range []reflect.Type{reflect.TypeFor[gob.GobEncoder](), reflect.TypeFor[encoding.BinaryMarshaler]()} {
 		if t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) {
@@ -50,8 +52,9 @@ func marshals(t reflect.Type) bool {
 	return false
 }
 
-// hashValue writes a value of a type that gobWith does not refuse, the same bytes for equal
-// values. What gob writes depends on which types the process has encoded before.
+// hashValue writes a canonical encoding of a value whose type gobWith accepts: equal values give
+// equal bytes. Gob's own output cannot serve, as it depends on the types that the process has
+// encoded before.
 func hashValue(w io.Writer, v reflect.Value) error {
 	if marshals(v.Type()) {
 		return hashMarshaled(w, v)
@@ -88,7 +91,7 @@ func hashValue(w io.Writer, v reflect.Value) error {
 	return hashScalar(w, v)
 }
 
-// hashScalar writes a number or a truth value.
+// hashScalar writes a number or a boolean as one word.
 func hashScalar(w io.Writer, v reflect.Value) error {
 	switch {
 	case v.Kind() == reflect.Bool && v.Bool():
@@ -110,7 +113,8 @@ func hashScalar(w io.Writer, v reflect.Value) error {
 	return fmt.Errorf("a %v", v.Type())
 }
 
-// hashMarshaled writes what a value makes of itself.
+// hashMarshaled writes the encoding that a value's own method returns. It returns an error if the
+// method needs a pointer and the value is not addressable.
 func hashMarshaled(w io.Writer, v reflect.Value) error {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return hashWord(w, 0)
@@ -138,6 +142,7 @@ func hashMarshaled(w io.Writer, v reflect.Value) error {
 	return fmt.Errorf("a %v that cannot be addressed", v.Type())
 }
 
+// hashAfter writes a word and then a value.
 func hashAfter(w io.Writer, word uint64, v reflect.Value) error {
 	if err := hashWord(w, word); err != nil {
 		return err
@@ -145,11 +150,13 @@ func hashAfter(w io.Writer, word uint64, v reflect.Value) error {
 	return hashValue(w, v)
 }
 
+// hashWord writes a word in little-endian order.
 func hashWord(w io.Writer, word uint64) error {
 	_, err := w.Write(binary.LittleEndian.AppendUint64(nil, word))
 	return err
 }
 
+// hashBytes writes a length and the bytes.
 func hashBytes(w io.Writer, b []byte) error {
 	if err := hashWord(w, uint64(len(b))); err != nil {
 		return err

@@ -14,127 +14,131 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Errors of Next, for errors.Is. All are ErrNoView as well.
+// Errors of Next, to be tested with errors.Is. All wrap ErrNoView.
 var (
-	// ErrNoView: there is no further session for this peer.
+	// ErrNoView means that no further session exists for this peer.
 	ErrNoView = errors.New("no further view")
-	// ErrLeft: this peer has left by its own wish.
+	// ErrLeft means that this peer has left at its own request.
 	ErrLeft = fmt.Errorf("%w: left", ErrNoView)
-	// ErrLast: this peer has left by its own wish, an ErrLeft, and it was the last member. What
-	// the group has done is lost unless this peer saves it.
+	// ErrLast is an ErrLeft: this peer has left at its own request, and it was the last member. The
+	// state of the group is lost unless this peer saves it.
 	ErrLast = fmt.Errorf("%w as the last member", ErrLeft)
-	// ErrFenced: the group went on without this peer, whose state is void.
+	// ErrFenced means that the group went on without this peer. Its state is void.
 	ErrFenced = fmt.Errorf("%w: put out of the group", ErrNoView)
-	// ErrQuorum: too few members were left for too long.
+	// ErrQuorum means that too few members were left for RejoinTimeout.
 	ErrQuorum = fmt.Errorf("%w: too few peers", ErrNoView)
-	// ErrRefused: the job does not want this peer.
+	// ErrRefused means that the job refuses this peer for good.
 	ErrRefused = fmt.Errorf("%w: refused", ErrNoView)
-	// ErrSettings: members have registered different settings. All members get it.
+	// ErrSettings means that members have registered different settings. All members get it.
 	ErrSettings = fmt.Errorf("%w: peers differ", ErrNoView)
 )
 
-// Config says who this peer is, how it reaches the others, and when to go on.
+// Config describes this peer, its access to the other peers, and the conditions under which the
+// group goes on.
 type Config struct {
 	// Endpoint is the first identity of this process.
 	Endpoint
-	// Peers are the members of the first view in rank order, Self among them; nil for a
-	// peer that joins a running job.
+	// Peers are the members of the first view in rank order, Self among them; nil for a newcomer to
+	// a running job.
 	Peers []Member
-	// Contacts returns members that a peer which joins may ask. It is called again and
-	// again and may find more with time.
+	// Contacts returns members to which a newcomer may make its offer. It is called repeatedly and
+	// may return more members over time.
 	Contacts func() []Member
-	// Reopen makes a fresh identity after the present one was fenced, and its state with
-	// it; nil makes being fenced final.
+	// Reopen makes a fresh identity after the present one was fenced. The state is void then and
+	// copied again. If Reopen is nil, being fenced is final.
 	Reopen func(ctx context.Context) (Endpoint, error)
 
-	// Grants are those of the first view, the same at all members.
+	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
-	// Entry, if set, says by what right a peer joins that has proved itself to this member, or
-	// why it may not, which the peer is told: for good, or for now where the error is ErrNotYet.
-	// It must not block. Without it all may.
+	// Entry, if set, returns the right by which a newcomer joins that has proved itself to this
+	// member. An error refuses the newcomer, for now if it is ErrNotYet and for good otherwise; the
+	// newcomer receives its text. Entry must not block. Without Entry all newcomers may join.
 	Entry func(ID) (Entry, error)
 
-	// Sole: as far as the launcher of this peer knows it has started all peers of the
-	// job, and it reports their deaths by Group.Dead. The group takes note itself when
-	// a peer of another launcher joins.
+	// Sole asserts that, as far as the launcher of this peer knows, it has started all peers of the
+	// job, and that it reports their deaths by Group.Dead. The group itself detects the end of this
+	// condition, when a peer of another launcher joins.
 	Sole bool
-	// Any lets any survivors go on, where otherwise a majority must agree.
+	// Any lets any survivors go on; otherwise a majority of the voters must agree.
 	Any bool
-	// MinPeers is the fewest members to go on with, or to begin with; 0 means 1.
+	// MinPeers is the smallest number of members with which the group begins and goes on; 0 means
+	// 1.
 	MinPeers int
-	// RejoinTimeout is how long to wait for peers when too few are left; 0 means 10
-	// minutes.
+	// RejoinTimeout bounds the wait for peers when too few are left; 0 means DefaultRejoinTimeout.
 	RejoinTimeout time.Duration
-	// StateRate limits the state that this peer hands to those who join, in bytes a
-	// second; 0 means no limit.
+	// StateRate limits the state that this peer sends to newcomers, in bytes a second; 0 means no
+	// limit.
 	StateRate int
-	// OnSuspect, if set, is told of a member that has been silent for long: a launcher
-	// can look whether that is a process of its own which is stopped. It must not block.
+	// OnSuspect, if set, is called with a member that is suspected of being silent or unreachable,
+	// and repeatedly while it is. A launcher can check whether the process is one of its own that
+	// is stopped. It must not block.
 	OnSuspect func(ID)
-	// Inspect, if set, says what the process of a member of the same launcher does, which
-	// has a Process. A member that is silent while it is busy is not suspected. It must not
+	// Inspect, if set, returns the state of the process of a member of the same launcher and host
+	// whose Process is set. A silent member whose process is busy is not suspected. It must not
 	// block.
 	Inspect func(Member) ProcessState
-	// Started, if set, is called by Join before it waits for the other members, with the
-	// group that it will return: Leave and Dead may be called from then on.
+	// Started, if set, is called by Join with the group that it will return, before Join waits for
+	// the other members. Leave and Dead may be called from then on.
 	Started func(*Group)
 
-	Sink   event.Sink // nil discards
+	Sink   event.Sink // receives the events of this peer; nil discards them
 	Comm   collective.Options
-	shared *shared // with other members of this process; nil for none
-	// Closers are closed in order after the endpoint at the end of Close.
+	shared *shared // data shared with other members in this process (simulations); nil for none
+	// Closers are closed, in order, after the endpoint at the end of Close.
 	Closers []io.Closer
 }
 
-// Group is a peer's membership in a job.
+// Group is a peer's membership in a job. Its methods are safe for concurrent use, except that Hold,
+// OnQuorumLost, Next, Committed, Steps and Err belong to one goroutine, which also owns the State.
 type Group struct {
 	cfg      Config
 	state    State
 	settings []Setting
-	donor    *transfer.Donor // of state
-	onShort  func()          // of OnQuorumLost
-	retiring sync.WaitGroup  // sessions that were left
+	donor    *transfer.Donor // sends state to newcomers; nil without a state
+	onShort  func()          // set by OnQuorumLost
+	retiring sync.WaitGroup  // goroutines that close sessions
 	leaves   chan struct{}   // closed by Leave
 	leaving  sync.Once
-	told     chan error // why there is nobody to join, of the launcher
+	told     chan error // from the launcher: why there is no member to join; the latest only
 
-	// The goroutine of Next owns these.
-	pending *Session        // entered by Join, for the first Next
-	cost    collective.Cost // of the calls of the session before; zero at first
-	broke   int             // sessions that broke one after the other
-	updates int64           // step of which State has an update: that committed here last
-	void    bool            // State is not that of the job: it must be copied
-	fresh   bool            // this identity has joined, and was in no session yet
-	torn    bool            // State is undefined: a Load has failed
-	levels  bool            // it was in a session in which all were level
-	loops   loops           // of Steps
-	loopErr error           // of Err
+	// Owned by the goroutine that calls Next.
+	pending *Session        // entered by Join, returned by the first Next
+	cost    collective.Cost // costs of calls, measured in the last session; zero at first
+	broke   int             // number of sessions that broke since the last committed step
+	updates int64           // the step of which State can write an update: the last one committed here
+	void    bool            // State is not the job's state and must be copied
+	fresh   bool            // this identity has joined and was in no session yet
+	torn    bool            // State is undefined, as a Load has failed
+	levels  bool            // this peer was in a session whose members were all level
+	loops   loops           // the calls of Steps
+	loopErr error           // returned by Err
 
 	mu     sync.Mutex
 	closed bool
-	begun  bool     // Next was called: state and settings are what they will be
-	met    []Member // members that an identity before knew, for the next one to ask
+	begun  bool     // Next was called: state and settings are final
+	met    []Member // members known to the last identity, to which the next one makes offers
 	keeper *keeper  // of the present identity
 	last   *Session
-	// Of the last loop of Steps, if it came to its end.
+	// The end of the last loop of Steps, if all steps are committed.
 	finished *event.Done
 	result   Result
 }
 
-// Errors of a group or session that Join and Next did not make, and of a nil context.
+// Errors for a group or session that Join and Next did not make, and for a nil context.
 var (
 	errNoGroup   = errors.New("the group is nil, or was not made by Join")
 	errNoSession = errors.New("the session is nil, or was not made by Next")
 	errNoContext = errors.New("the context is nil")
 )
 
-// made reports whether Join made g. Of another one getters are zero, calls without an error
-// do nothing, and the others fail.
+// made reports whether Join made g. On any other group, getters return zero values, calls without
+// an error do nothing, and the other calls fail.
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 
-// Join makes this peer a member of the job. In the first view it returns when all of it
-// have agreed and are connected, or with ctx's end; a peer that joins a running job is
-// let in by its first Next. On an error the closers have been closed.
+// Join makes this peer a member of the job. For a member of the first view it returns when all
+// members of the view have agreed and are connected. For a newcomer it returns at once, and the
+// first call of Next gets the newcomer admitted. The end of ctx ends Join with an error. On any
+// error the closers have been closed.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.Sink == nil {
 		cfg.Sink = event.Discard{}
@@ -154,7 +158,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// DefaultRejoinTimeout is how long a group waits for peers when too few are left.
+// DefaultRejoinTimeout is the default of Config.RejoinTimeout.
 const DefaultRejoinTimeout = 10 * time.Minute
 
 // join starts the keeper and enters the first view.
@@ -183,14 +187,14 @@ func (g *Group) join(ctx context.Context) error {
 	}
 	g.cfg.Network.Serve(g.answer)
 	if len(g.cfg.Peers) < g.cfg.MinPeers {
-		return nil // those who are to come need the state, which is there at the first Next
+		return nil // newcomers need the state, which exists from the first Next on
 	}
 	g.pending, err = g.next(ctx, 0)
 	return err
 }
 
-// Hold registers the state that all members hold alike, and the settings in which they
-// must agree. It comes before the first Next, at every member or at none.
+// Hold registers the state that all members hold in common, and the settings on which they must
+// agree. It is called before the first Next, at every member or at none.
 func (g *Group) Hold(s State, settings []Setting) {
 	if !g.made() {
 		return
@@ -202,17 +206,18 @@ func (g *Group) Hold(s State, settings []Setting) {
 	}
 }
 
-// OnQuorumLost lets Next call f when it begins to wait because too few members are
-// left. It comes before the first Next.
+// OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
+// left. It is called before the first Next.
 func (g *Group) OnQuorumLost(f func()) {
 	if g.made() {
 		g.onShort = f
 	}
 }
 
-// Committed says that the state has committed a step; it comes after each one, from
-// the goroutine that calls Next. Where a peer joins, this copies the state or the update
-// of the step for it; an error is that of State. Without a State, see Hold, it is an error.
+// Committed records that the state has committed a step. It is called after every step, in the
+// goroutine that calls Next. While a newcomer copies the state, Committed saves the state or the
+// update of the step for it; errors of State are returned. Without a State (see Hold) it returns an
+// error.
 func (g *Group) Committed(step int64) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
@@ -228,7 +233,7 @@ func (g *Group) Committed(step int64) error {
 	return nil
 }
 
-// progress lets the others know how far this member is.
+// progress records the last committed step, for the heartbeats of this member.
 func (g *Group) progress(step int64) {
 	k := g.current()
 	k.mu.Lock()
@@ -236,16 +241,15 @@ func (g *Group) progress(step int64) {
 	k.doing.Step = uint64(max(step, 0))
 }
 
-// Stable says up to which step all members are known to have committed.
+// Stable records the last step that all members are known to have committed.
 func (g *Group) Stable(step int64) {
 	if g.made() {
 		g.current().stable.Store(step)
 	}
 }
 
-// Busy says that this member makes no progress for a known reason, until done is
-// called. Stalls that it causes are reported with the reason, and it is not asked to
-// make way.
+// Busy reports that this member makes no progress for a known reason, until done is called. Stalls
+// that it causes are logged with the reason, and it is not asked to make way.
 func (g *Group) Busy(what string) (done func()) {
 	if !g.made() {
 		return func() {}
@@ -260,7 +264,8 @@ func (g *Group) Busy(what string) (done func()) {
 	return func() { set("") }
 }
 
-// Leave asks to leave the group at the next boundary. Next returns ErrLeft then.
+// Leave requests to leave the group at the next boundary. Next then returns ErrLeft. It does not
+// wait.
 func (g *Group) Leave() {
 	if !g.made() {
 		return
@@ -269,7 +274,8 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
-// Dead says that the process of a member has ended: its launcher has its wait status.
+// Dead reports that the process of a member has ended. The caller must be certain: a launcher that
+// has the wait status of the process.
 func (g *Group) Dead(id ID) {
 	if g.made() {
 		g.current().dead(id)
@@ -283,8 +289,8 @@ func (g *Group) current() *keeper {
 	return g.keeper
 }
 
-// Heard returns how long ago this peer has heard the members that it watches: all in a small group,
-// some in a large one.
+// Heard returns the time since the last message of each member that this peer watches: all members
+// in a small group, its neighbours in rank order in a large one.
 func (g *Group) Heard() map[ID]time.Duration {
 	out := make(map[ID]time.Duration)
 	if !g.made() {
@@ -307,11 +313,11 @@ func (g *Group) Heard() map[ID]time.Duration {
 	case <-done:
 		return out
 	case <-k.ctx.Done():
-		return make(map[ID]time.Duration) // out may be being written
+		return make(map[ID]time.Duration) // the keeper's goroutine may still write to out
 	}
 }
 
-// Self returns this peer, as the group knows it at present.
+// Self returns this peer, under its present identity.
 func (g *Group) Self() Member {
 	if !g.made() {
 		return Member{}
@@ -324,8 +330,7 @@ func (g *Group) Self() Member {
 	return g.keeper.ep.Self
 }
 
-// Emit writes an event of this peer to the job's log. epoch and step are 0 where
-// they do not apply.
+// Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
 func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
 	if !g.made() {
 		return
@@ -335,20 +340,20 @@ func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
 		Epoch: epoch, Step: step, Body: body})
 }
 
-// emitter returns what writes the events of an identity.
+// emitter returns a function that logs events under an identity.
 func (g *Group) emitter(self Member) func(uint64, event.Body) {
 	return func(epoch uint64, body event.Body) {
 		g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index, Epoch: epoch, Body: body})
 	}
 }
 
-// closePatience is how long Close waits for the others to agree that this peer leaves.
+// closePatience bounds the wait of Close for the other members to agree that this peer leaves.
 const closePatience = time.Second
 
-// Close tells the result of a loop of Steps that has come to its end (see Report), leaves the group, by agreement if that takes no longer than a second, ends the
-// session and waits for what the group started. Members that still wait for this one
-// get an error; so programs close when they have made the same last call. Closing
-// again does nothing, nor does Close of nil.
+// Close logs the result of a loop of Steps that has reached its end (see Report), leaves the group,
+// by agreement if that takes no longer than a second, ends the session and waits for the goroutines
+// of the group. Members that still wait for this one in a call get an error, so programs call Close
+// after the same last call. Close of a closed group or of nil does nothing.
 func (g *Group) Close() error {
 	if !g.made() {
 		return nil

@@ -3,31 +3,29 @@ package elastic
 import "time"
 
 const (
-	// mostLateness bounds the score of health: limits become at most 1 + mostLateness
-	// times as long.
+	// mostLateness bounds the health score: limits grow by a factor of at most 1 + mostLateness.
 	mostLateness = 8
-	// healthStep is the time without a sign of lateness in which the score falls by one.
+	// healthStep is the time without a sign of lateness after which the score falls by one.
 	healthStep = 2 * time.Second
 )
 
-// health scores how late this process is itself. Who runs late hears late, and blames
-// others for it; so its limits are longer by the factor that health returns. This is the
-// local health multiplier of Lifeguard (Dadgar, Phillips, Currey: Lifeguard: Local Health
-// Awareness for More Accurate Failure Detection, 2018). It is pure: times come from the
-// caller.
+// health scores the lateness of this process itself. A process that runs late receives messages
+// late and would blame others for it, so its limits are longer by the returned factor. This is the
+// local health multiplier of Lifeguard (Dadgar, Phillips, Currey: Lifeguard: Local Health Awareness
+// for More Accurate Failure Detection, 2018). It is pure: times come from the caller.
 type health struct {
-	score int
-	since time.Time // of the last change of score
+	score int       // from 0, healthy, to mostLateness
+	since time.Time // time of the last change of score
 }
 
-// worse notes a sign of lateness: a late tick, a suspicion that was wrong, helpers that
-// were asked and not heard.
+// worse records a sign of lateness: a late tick, a wrong suspicion, or helpers whose answers did
+// not arrive.
 func (h *health) worse(now time.Time) {
 	h.recover(now)
 	h.score, h.since = min(h.score+1, mostLateness), now
 }
 
-// recover lets the score fall with time.
+// recover lowers the score with time.
 func (h *health) recover(now time.Time) {
 	steps := int(now.Sub(h.since) / healthStep)
 	if h.score == 0 || steps <= 0 {
@@ -37,11 +35,11 @@ func (h *health) recover(now time.Time) {
 	h.since = h.since.Add(time.Duration(steps) * healthStep)
 }
 
-// factor returns by how much limits are longer: 1 where nothing is late.
+// factor returns the multiplier of limits: 1 without lateness.
 func (h *health) factor(now time.Time) time.Duration {
 	h.recover(now)
 	return time.Duration(1 + h.score)
 }
 
-// worst reports whether the score cannot rise.
+// worst reports whether the score is at its maximum.
 func (h *health) worst() bool { return h.score == mostLateness }

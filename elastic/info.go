@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// info is what the membership carries about a member besides its ID.
+// info is the description of a member that the membership carries besides the ID, encoded as JSON.
 type info struct {
 	Index    int      `json:"i,omitempty"`
 	Host     string   `json:"h,omitempty"`
@@ -18,8 +18,8 @@ type info struct {
 	Addrs    []string `json:"a,omitempty"`
 }
 
-// toMember puts m into the form of the membership machine. Where there is no room for
-// all addresses the last ones are left out.
+// toMember converts m to the form of the membership machine. If not all addresses fit in
+// member.MaxInfo bytes, the last ones are omitted.
 func toMember(m Member) (member.Member, error) {
 	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
 	for {
@@ -38,8 +38,8 @@ func toMember(m Member) (member.Member, error) {
 	}
 }
 
-// fromMember is the inverse. What cannot be read leaves a member without addresses,
-// whom others may still reach.
+// fromMember is the inverse of toMember. A description that cannot be decoded gives a member
+// without addresses, which others may still reach.
 func fromMember(m member.Member) Member {
 	var in info
 	if json.Unmarshal([]byte(m.Info), &in) != nil {
@@ -49,8 +49,8 @@ func fromMember(m member.Member) Member {
 		Machine: in.Machine, Site: in.Site}
 }
 
-// fromView puts a view of the machine into the form of this package. Members that stand in
-// old are taken from there.
+// fromView converts a view of the machine to the form of this package. Members that old has, too,
+// are copied from old.
 func fromView(v member.View, old View) View {
 	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
 	for i, m := range v.Members {

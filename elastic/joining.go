@@ -10,26 +10,25 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joiner is a peer on its way into a running job. A goroutine of its own makes its offer
-// to all members, again and again, as they change; meanwhile the caller of Next copies
-// the state.
+// joiner is a newcomer on its way into a running job. A goroutine of its own makes the offer to all
+// members, repeatedly, as they change. Meanwhile the goroutine of Next copies the state.
 type joiner struct {
 	group    *Group
 	k        *keeper
 	accepted chan struct{} // closed when the first member has accepted the offer
 
 	mu       sync.Mutex
-	members  []Member      // of the view, as was last heard
-	epoch    uint64        // the latest heard of
-	gone     chan struct{} // closed when a member is gone, and replaced
-	shortest time.Duration // that an answer took; 0 before the first
-	cutOff   map[ID]bool   // by member that was made an offer: whether the last one did not get there
-	admitted *Candidate    // this peer when it was let in; nil if it is not
-	first    sync.Once     // for accepted
+	members  []Member      // of the latest view in a reply
+	epoch    uint64        // latest epoch in a reply
+	gone     chan struct{} // closed when a member is gone, and then replaced
+	shortest time.Duration // shortest round trip so far; 0 before the first
+	cutOff   map[ID]bool   // by member that was made an offer: whether the last offer could not be delivered
+	admitted *Candidate    // this peer's description when it was admitted; nil before
+	first    sync.Once     // closes accepted once
 }
 
-// joinIn gets this peer into the job: it makes its offer, copies the state and asks to
-// be let in. It returns when a view has it.
+// joinIn joins the job: it makes the offer, copies the state and requests admission. It returns nil
+// when this peer is in a view.
 func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	begun := time.Now()
 	j := &joiner{group: g, k: k, accepted: make(chan struct{}), gone: make(chan struct{}), cutOff: make(map[ID]bool)}
@@ -65,26 +64,26 @@ func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 }
 
 const (
-	// offerPatience is how long a member may take to answer an offer.
+	// offerPatience bounds the time of a member's reply to an offer.
 	offerPatience = 2 * time.Second
-	// offerPause is the time between two rounds of offers until one was accepted, and
-	// offerPeriod that afterwards.
+	// offerPause is the pause between two rounds of offers until a member has accepted one;
+	// offerPeriod is the pause afterwards.
 	offerPause  = 100 * time.Millisecond
 	offerPeriod = time.Second
-	// desertedAfter is how long nobody may listen at any of the addresses before a peer
-	// that wants to join believes that the job has ended.
+	// desertedAfter is the time without a listener at any of the addresses after which a newcomer
+	// considers the job ended.
 	desertedAfter = 10 * time.Second
-	// endedAfter is that time after a member has said that the job is at its end.
+	// endedAfter replaces desertedAfter when a member has reported that the job is at its end.
 	endedAfter = time.Second
 )
 
-// lookOut makes the offer to all members that it hears of, until ctx ends. It returns
-// why this peer cannot join.
+// lookOut makes the offer to all known members, round after round, until ctx ends. It returns the
+// reason why this peer cannot join.
 func (j *joiner) lookOut(ctx context.Context) error {
 	g := j.group
 	begun, pause := time.Now(), offerPause
-	var answered time.Time // when a member last answered
-	seen := begun          // when one was last not certainly gone
+	var answered time.Time // time of the last reply of a member
+	seen := begun          // time at which a member was last not certainly gone
 	for {
 		round, err := j.offerToAll(ctx)
 		switch {
@@ -125,8 +124,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 	}
 }
 
-// reopen replaces an identity that was fenced by a fresh one, which has to join. What
-// it held is void.
+// reopen replaces a fenced identity by a fresh one, which has to join. Its state is void.
 func (g *Group) reopen(ctx context.Context, s standing) error {
 	if g.cfg.Reopen == nil {
 		return fmt.Errorf("%w: %s", ErrFenced, s.why)
@@ -135,7 +133,7 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	members := old.lastMembers()
 	g.retire(g.using(), nil)
 	g.use(nil)
-	g.retiring.Wait() // sessions need the old endpoint to end in good order
+	g.retiring.Wait() // closing sessions in good order needs the old endpoint
 	old.stop()
 	if err := old.ep.Close(); err != nil {
 		return fmt.Errorf("%w: close the old identity: %w", ErrFenced, err)
@@ -161,8 +159,8 @@ func (g *Group) reopen(ctx context.Context, s standing) error {
 	return nil
 }
 
-// replace makes k the keeper of this peer, which may ask members besides its contacts.
-// It reports false if the group was closed.
+// replace makes k the keeper of this peer. members are additional members to which it may make its
+// offer. It reports false if the group was closed.
 func (g *Group) replace(k *keeper, members []Member) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,9 +172,9 @@ func (g *Group) replace(k *keeper, members []Member) bool {
 	return true
 }
 
-// lastMembers returns the members of the last view that this identity knew, but for
-// itself. Where any survivors may go on it adds some that were lost before: if this
-// peer's part of a divided group is given up, only those of the other part remain.
+// lastMembers returns the other members of the last view that this identity knew. With Config.Any
+// it adds some members that were lost before: if this peer's branch of a divided group is given up,
+// only the members of the other branch remain.
 func (k *keeper) lastMembers() []Member {
 	s, _ := k.now()
 	members := without(s.view.Members, k.ep.Self.ID)

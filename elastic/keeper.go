@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// tickPeriod is the unit of time of the membership machine.
+	// tickPeriod is the length of a tick, the unit of time of the membership machine.
 	tickPeriod = 10 * time.Millisecond
-	// beatTicks is after how many ticks a member says to its watchers that it lives.
+	// beatTicks is the period of heartbeats to the members that watch this one, in ticks.
 	beatTicks = 5
-	// slowTicks is after how many a suspect is tried again.
+	// slowTicks is the period of heartbeats to suspects, in ticks.
 	slowTicks = 25
-	// lateTick is how late a tick must be for this process to have been stopped or starved.
+	// lateTick is the lateness of a tick from which on this process must have been stopped or
+	// starved.
 	lateTick = 100 * time.Millisecond
 )
 
-// keeper keeps one identity of this process in its group: it drives the membership
-// machine, tells others that this peer lives and judges who of them does. One
-// goroutine owns all that stands above mu. What others need to know of it is its
-// standing; what they want of it are functions that it calls.
+// keeper keeps one identity of this process in its group. It drives the membership machine, sends
+// heartbeats, and judges which members live. One goroutine owns all fields above mu. It publishes
+// its state as a standing; other goroutines pass it functions to call.
 //
 //	Network.Events --+
 //	failures --------+--> machine --> Ready --> outboxes
@@ -37,65 +37,65 @@ type keeper struct {
 	emit func(epoch uint64, body event.Body)
 	out  *outboxes
 
-	m         *member.Machine // nil while a joiner is not level
-	view      View            // the machine's present one; that of epoch 0 has no members
-	peers     map[ID]*peer    // of members of which something is known, see peerOf
-	around    watching        // whom this member watches
-	approved  map[ID]approval // peers that may join when they ask
-	foreign   *foreign        // letting in a peer of another launcher, or nil
-	sole      soleness
-	health    health
-	first     [32]byte // hash of the first view until it is agreed; zero afterwards
-	ticks     int
-	ticked    time.Time // last tick
-	lacking   bool      // too few members can be reached
-	returned  []ID      // members that are heard again while that is so
-	regrouped time.Time // when their suspicions are taken back at the latest
-	stalled   bool      // this member makes way because it holds up the others
-	budget    budget    // of letters of outsiders
+	m         *member.Machine // nil while a newcomer is not level
+	view      View            // the machine's present view; epoch 0 has no members
+	peers     map[ID]*peer    // the members of which something is known, see peerOf
+	around    watching        // the members that this one watches
+	approved  map[ID]approval // newcomers that are admitted when their machine asks
+	foreign   *foreign        // the pending admission of peers of another launcher, or nil
+	sole      soleness        // whether one launcher has started all members
+	health    health          // lateness of this process
+	first     [32]byte        // hash of the first view until it is agreed; zero afterwards
+	ticks     int             // since the start
+	ticked    time.Time       // time of the last tick
+	lacking   bool            // too few members can be reached
+	returned  []ID            // suspects that were heard again while members are lacking
+	regrouped time.Time       // when their suspicions are withdrawn at the latest
+	stalled   bool            // this member makes way because it holds up the others
+	budget    budget          // of control messages of outsiders
 
-	functions chan func()
+	functions chan func()     // to be called by the keeper's goroutine
 	ctx       context.Context // ends with stop
 	cancel    context.CancelFunc
 	ended     chan struct{} // closed when the goroutine has ended
 
-	stable atomic.Int64 // steps that all have committed
+	stable atomic.Int64 // last step that all members have committed
 
 	mu       sync.Mutex
 	standing standing
 	changed  chan struct{} // closed when the standing changes
-	doing    beat          // Entered, Step, Leaving and Busy of this peer
-	session  *Session      // the one that a lost view has to revoke
+	doing    beat          // Entered, Step, Leaving, Ended and Busy of this peer's heartbeat
+	session  *Session      // the session in use, to be revoked when a view is lost
 }
 
-// standing is how a peer stands in its group.
+// standing is the state of a peer in its group, as its keeper publishes it.
 type standing struct {
 	phase  phase
-	why    string   // of phases out of the group
-	view   View     // the latest
-	former []Member // some that were lost on the way, the latest first
+	why    string   // of a phase after inside: the reason
+	view   View     // the latest view
+	former []Member // some lost members, the latest first
 	ended  bool     // members have left because the job is at its end
 	short  *lack    // too few members can be reached; nil if there are enough
 	wrong  error    // the first view cannot be agreed on
 }
 
-// phase is where an identity is in its life. It only goes forward.
+// phase is the stage of an identity's life. It only increases.
 type phase uint8
 
 const (
 	outside phase = iota // wants to join
-	inside
-	left   // by its own wish
-	fenced // was put out
-	kicked // was put out for good
-	closed
+	inside               // is in the view
+	left                 // left at its own request
+	fenced               // was put out, and may join under a new identity
+	kicked               // was put out for good
+	closed               // the keeper has stopped
 )
 
-// lack says how far a group is from enough members.
+// lack is a number of reachable members that is too small.
 type lack struct{ present, needed int }
 
-// newKeeper starts the keeper of an identity: a member of the first view, or, if first
-// is nil, a peer that is going to join.
+// newKeeper starts the keeper of an identity: of a member of the first view, or, if first is nil,
+// of a newcomer.
 func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event.Body)) (*keeper, error) {
 	k := &keeper{cfg: cfg, ep: ep, emit: emit, out: newOutboxes(ep.Network),
 		peers: make(map[ID]*peer), approved: make(map[ID]approval),
@@ -112,7 +112,7 @@ func newKeeper(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 	return k, nil
 }
 
-// begin enters the first view, before there is a goroutine.
+// begin enters the first view. It runs before the keeper's goroutine starts.
 func (k *keeper) begin(first []Member) error {
 	self, err := toMember(k.ep.Self)
 	if err == nil {
@@ -134,7 +134,7 @@ func (k *keeper) begin(first []Member) error {
 	return nil
 }
 
-// ask makes a peer that is level ask members to let it in.
+// ask makes the machine of a newcomer that is level ask the contacts for admission.
 func (k *keeper) ask(contacts []ID) error {
 	self, err := toMember(k.ep.Self)
 	if err != nil {
@@ -156,7 +156,7 @@ func (k *keeper) ask(contacts []ID) error {
 	return nil
 }
 
-// run is the keeper's goroutine.
+// run is the keeper's goroutine. It ends with stop.
 func (k *keeper) run() {
 	defer close(k.ended)
 	defer k.set(func(s *standing) { s.phase = closed })
@@ -186,7 +186,8 @@ func (k *keeper) run() {
 	}
 }
 
-// do lets the keeper's goroutine call f, unless it has ended.
+// do has the keeper's goroutine call f, and waits until it begins. If the keeper has ended f is not
+// called.
 func (k *keeper) do(f func()) {
 	select {
 	case k.functions <- f:
@@ -194,7 +195,8 @@ func (k *keeper) do(f func()) {
 	}
 }
 
-// tick lets time pass.
+// tick handles a tick: it detects lateness of this process, drives the machine, and sends
+// heartbeats.
 func (k *keeper) tick(now time.Time) {
 	if late := now.Sub(k.ticked) - tickPeriod; late > lateTick {
 		k.health.worse(now)
@@ -219,7 +221,7 @@ func (k *keeper) tick(now time.Time) {
 	}
 }
 
-// drain does what the machine wants done.
+// drain carries out the outputs of the machine.
 func (k *keeper) drain() {
 	if k.m == nil {
 		return
@@ -231,13 +233,13 @@ func (k *keeper) drain() {
 	for _, n := range r.Notices {
 		k.noticed(n)
 	}
-	// Members of a new view have been introduced by now.
+	// entered has introduced the members of a new view by now.
 	for _, m := range r.Messages {
 		k.out.send(ID(m.To), memberLetter(m))
 	}
 }
 
-// noticed acts on what the machine has to say.
+// noticed handles a notice of the machine.
 func (k *keeper) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:
@@ -264,8 +266,8 @@ func (k *keeper) noticed(n member.Notice) {
 	}
 }
 
-// set changes the standing and wakes up those who wait for a change. Nothing is left
-// once the keeper is closed.
+// set changes the standing and wakes the goroutines that wait for a change. A closed keeper's
+// standing stays as it is.
 func (k *keeper) set(change func(*standing)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -277,16 +279,15 @@ func (k *keeper) set(change func(*standing)) {
 	k.changed = make(chan struct{})
 }
 
-// now returns the standing and a channel that is closed when it changes.
+// now returns the standing, and a channel that is closed when it changes.
 func (k *keeper) now() (standing, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.standing, k.changed
 }
 
-// while returns a context that ends with ctx, or as soon as the condition does not
-// hold any more. The caller calls the function that comes with it, which waits for
-// the goroutine behind it.
+// while returns a context that ends with ctx, or as soon as the condition no longer holds. The
+// caller must call the returned function, which waits for the goroutine behind the context.
 func (k *keeper) while(ctx context.Context, holds func(standing) bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -310,9 +311,9 @@ func (k *keeper) while(ctx context.Context, holds func(standing) bool) (context.
 	}
 }
 
-// stop ends the keeper.
+// stop ends the keeper and waits for its goroutines.
 func (k *keeper) stop() {
 	k.cancel()
 	<-k.ended
-	k.out.stop() // after the goroutine that starts its own
+	k.out.stop() // last, as the keeper's goroutine starts outbox goroutines
 }

@@ -2,16 +2,16 @@ package elastic
 
 import "github.com/elrun/elrun/elastic/member"
 
-// Keys signs with the key of one identity and verifies signatures of all. The network has
-// them: there an ID is made of a public key, or tells it.
+// Keys signs with the key of one identity and verifies the signatures of all identities. The
+// network provides it, as an ID contains the public key or its hash.
 type Keys interface {
 	// Sign returns the signature of text by this identity, at most 128 bytes.
 	Sign(text []byte) []byte
-	// Verify reports whether the identity of an ID has signed text.
+	// Verify reports whether signature is the signature of text by the identity id.
 	Verify(id ID, text, signature []byte) bool
 }
 
-// memberKeys are those of elastic/member.
+// memberKeys adapts Keys to elastic/member.
 type memberKeys struct{ Keys }
 
 // Verify implements member.Keys.
@@ -19,7 +19,7 @@ func (k memberKeys) Verify(id member.ID, text, signature []byte) bool {
 	return k.Keys.Verify(ID(id), text, signature)
 }
 
-// keys returns the keys of an endpoint, or nil.
+// keys returns the keys of an endpoint for elastic/member, or nil.
 func (ep Endpoint) keys() member.Keys {
 	if ep.Keys == nil {
 		return nil

@@ -9,38 +9,39 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// Grant lets peers join that prove to hold its key. It is part of the view: members make,
-// count and revoke grants by agreement, as they decide who is in. So it does not matter which
-// member a newcomer asks, nor whether the member still lives that has made the grant, and of
-// two newcomers only one has the last use.
+// Grant admits peers that prove to hold its key. Grants are part of the view: members issue, count
+// and revoke them by the same agreement that decides the membership. So a newcomer may ask any
+// member, the issuer of the grant may have died, and of two newcomers only one gets the last use.
 type Grant struct {
-	Key     ID     // public key of who signs for a newcomer, in the form of an ID
-	Issuer  ID     // the member that made it; "" for a grant of the first view
+	Key     ID     // public key that signs for a newcomer, in the form of an ID
+	Issuer  ID     // the member that issued it; "" for a grant of the first view
 	Made    int64  // Unix seconds
-	Expiry  int64  // Unix seconds; 0: it has no end
-	Uses    uint64 // peers that it lets in; 0: any number
-	Used    uint64
+	Expiry  int64  // Unix seconds; 0 for no expiry
+	Uses    uint64 // number of peers that it admits; 0 for any number
+	Used    uint64 // number of peers that it has admitted
 	Revoked bool
 	Record  string // carried for the user of this package, at most member.MaxRecord bytes
 }
 
-// Left reports whether the grant lets in a further peer, but for its expiry.
+// Left reports whether the grant admits another peer, apart from its expiry.
 func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
 
-// Entry says by what right a newcomer joins.
+// Entry is the right by which a newcomer joins.
 type Entry struct {
-	By  ID // key of a grant; "" needs none
-	Was ID // its ID before, if it comes back: it uses up nothing then
+	By  ID // key of a grant; "" if none is needed
+	Was ID // its former ID if it comes back: then the grant counts no further use
 }
 
-// ErrKicked: this peer was put out on request and is never let in again.
+// ErrKicked means that this peer was put out on request and is never admitted again.
 var ErrKicked = fmt.Errorf("%w: kicked", ErrNoView)
 
+// toGrant converts a grant to the form of elastic/member.
 func toGrant(g Grant) member.Grant {
 	return member.Grant{Key: member.ID(g.Key), Issuer: member.ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
 		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
 }
 
+// fromGrant is the inverse of toGrant.
 func fromGrant(g member.Grant) Grant {
 	return Grant{Key: ID(g.Key), Issuer: ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
 		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
@@ -55,8 +56,8 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 	return v.Grants[i], true
 }
 
-// View returns the present view, with the grants that hold. One of epoch 0 has no members:
-// this peer is in none yet.
+// View returns the present view, with the valid grants. A view of epoch 0 has no members: this peer
+// is in none yet.
 func (g *Group) View() View {
 	if !g.made() {
 		return View{}
@@ -65,7 +66,7 @@ func (g *Group) View() View {
 	return s.view
 }
 
-// Issue has the members agree on a grant, and returns when they have.
+// Issue has the members agree on a grant, and waits until they have.
 func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	mg := toGrant(grant)
 	can := func(k *keeper) error { return k.m.View().CanGrant(mg) }
@@ -75,8 +76,8 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 	})
 }
 
-// Revoke has the members agree that a grant lets in nobody from now on. Those that it has let
-// in stay.
+// Revoke has the members agree that a grant admits no further peers, and waits until they have.
+// Peers that it has admitted stay.
 func (g *Group) Revoke(ctx context.Context, key ID) error {
 	can := func(k *keeper) error {
 		if _, ok := k.view.Grant(key); !ok {
@@ -90,9 +91,8 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 	})
 }
 
-// Kick has the members agree on a view without a peer, which is never let in again, nor is
-// anybody by the grant that it came with or by grants that it has made. It need not be a
-// member.
+// Kick has the members agree on a view without a peer, and waits until they have. The peer, its
+// grant, and grants that it has issued admit nobody from then on. The peer need not be a member.
 func (g *Group) Kick(ctx context.Context, id ID) error {
 	can := func(k *keeper) error {
 		switch {
@@ -108,7 +108,8 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 	})
 }
 
-// agree tells the membership machine what is wanted, and waits for a view that has it.
+// agree passes an event to the membership machine and waits for a view in which done holds. can
+// checks in the keeper's goroutine whether the event is possible.
 func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error, e member.Event, done func(View) bool) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
@@ -149,8 +150,8 @@ func (g *Group) agree(ctx context.Context, what string, can func(*keeper) error,
 	return fmt.Errorf("elastic: %s: %w", what, err)
 }
 
-// Returns looks for a peer that was a member lately and may come back under another ID, once:
-// one whose ID matches. It returns by what right that would be.
+// Returns looks for a recent member that may come back once under another ID, and whose former ID
+// matches. It returns the right by which it may.
 func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	if !g.made() {
 		return Entry{}, false
@@ -174,7 +175,7 @@ func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
 	}
 }
 
-// entry asks by what right a newcomer joins, which is not in the view v.
+// entry returns the right by which a newcomer joins. Members of the view v need none.
 func (g *Group) entry(id ID, v View) (Entry, error) {
 	if g.cfg.Entry == nil || v.Rank(id) >= 0 {
 		return Entry{}, nil

@@ -8,48 +8,48 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// letterKind is the first byte of a control message.
+// letterKind is the first byte of a control message, and gives its kind.
 type letterKind byte
 
 const (
-	// letterMember carries a message between the machines of elastic/member.
+	// letterMember carries a message between the membership machines of elastic/member.
 	letterMember letterKind = iota + 1
-	// letterBeat says that its sender lives, and what it does.
+	// letterBeat is a heartbeat with the state of its sender.
 	letterBeat
 	// letterYield asks a member that holds up the others to make way.
 	letterYield
-	// letterForeign says that a peer of another launcher is about to be let in, so that
-	// no launcher knows of all deaths any more; letterForeignAck that this was noted.
+	// letterForeign announces that a peer of another launcher is about to be admitted, so that no
+	// launcher knows of all deaths any more; letterForeignAck acknowledges it.
 	letterForeign
 	letterForeignAck
-	// letterProbe asks a member to ask another one for a word. It is answered by
-	// letterProbed at once, with which the helper shows that it is heard itself, and
-	// again when that word has come.
+	// letterProbe asks a helper for an indirect probe of another member. The helper answers with
+	// letterProbed at once, which shows that it can be reached itself, and again when it has heard
+	// that member.
 	letterProbe
 	letterProbed
 )
 
-// beat is the body of a letterBeat.
+// beat is the body of a letterBeat: the heartbeat of a member.
 type beat struct {
-	Entered uint64   // epoch of the session that the sender is in, or wants to enter
+	Entered uint64   // epoch of the session that the sender is in or is entering
 	Step    uint64   // last step that it has committed
-	Reply   bool     // it wants a beat in return
-	Deaf    bool     // it has not heard the receiver for too long
-	Leaving bool     // it has asked to leave
-	Ended   bool     // it leaves because the job is at its end
-	Sole    bool     // as far as it knows one launcher has started everybody
-	Stalled bool     // it makes way, as it holds up the others
-	First   [32]byte // Hash of the first view as it was told; zero once that is agreed
-	Busy    string   // why it makes no progress, or empty
+	Reply   bool     // the sender wants a heartbeat in return
+	Deaf    bool     // the sender has not heard the receiver for too long
+	Leaving bool     // the sender has asked to leave
+	Ended   bool     // the sender leaves because the job is at its end
+	Sole    bool     // as far as the sender knows one launcher has started all members
+	Stalled bool     // the sender makes way, as it holds up the others
+	First   [32]byte // Hash of the sender's first view; zero once that view is agreed
+	Busy    string   // why the sender makes no progress, or empty
 }
 
 // maxBusy bounds the reason of a busy member, in bytes.
 const maxBusy = 100
 
-// errLetter: a control message that makes no sense.
+// errLetter means that a control message is malformed.
 var errLetter = errors.New("malformed control message")
 
-// flags of a beat, bit by bit.
+// The flags of a beat, one bit each.
 const (
 	flagReply = 1 << iota
 	flagDeaf
@@ -61,7 +61,7 @@ const (
 	flagsEnd
 )
 
-// append writes the letter of a beat.
+// append appends the encoded control message of a beat to b.
 func (t beat) append(b []byte) []byte {
 	flags := byte(0)
 	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled} {
@@ -77,7 +77,7 @@ func (t beat) append(b []byte) []byte {
 	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
 }
 
-// decodeBeat reads what follows the kind.
+// decodeBeat decodes a beat from the bytes after the kind.
 func decodeBeat(b []byte) (beat, error) {
 	if len(b) < 1 || b[0] >= flagsEnd {
 		return beat{}, fmt.Errorf("beat: %w", errLetter)
@@ -106,15 +106,17 @@ func decodeBeat(b []byte) (beat, error) {
 	return t, nil
 }
 
-// yield is the body of a letterYield.
+// yield is the body of a letterYield: a request to make way.
 type yield struct {
-	Epoch uint64 // of the session that is held up
+	Epoch uint64 // epoch of the session that is held up
 }
 
+// append appends the encoded control message of a yield to b.
 func (y yield) append(b []byte) []byte {
 	return binary.AppendUvarint(append(b, byte(letterYield)), y.Epoch)
 }
 
+// decodeYield decodes a yield from the bytes after the kind.
 func decodeYield(b []byte) (yield, error) {
 	epoch, n := binary.Uvarint(b)
 	if n <= 0 || n != len(b) {
@@ -123,17 +125,18 @@ func decodeYield(b []byte) (yield, error) {
 	return yield{epoch}, nil
 }
 
-// memberLetter writes the letter of a machine's message.
+// memberLetter encodes a control message that carries a message of a membership machine.
 func memberLetter(m member.Message) []byte {
 	return member.Encode([]byte{byte(letterMember)}, m)
 }
 
-// probing is the body of a letterProbe and a letterProbed.
+// probing is the body of a letterProbe and of a letterProbed.
 type probing struct {
-	About ID
-	Heard bool // of letterProbed: that member has said a word since it was asked
+	About ID   // the member that is probed
+	Heard bool // in a letterProbed: the helper has heard that member since the probe
 }
 
+// append appends the encoded control message of a probe to b.
 func (p probing) append(kind letterKind, b []byte) []byte {
 	heard := byte(0)
 	if p.Heard {
@@ -142,6 +145,7 @@ func (p probing) append(kind letterKind, b []byte) []byte {
 	return append(append(b, byte(kind), heard), p.About...)
 }
 
+// decodeProbe decodes a probing from the bytes after the kind.
 func decodeProbe(b []byte) (probing, error) {
 	if len(b) < 2 || len(b) > 1+member.MaxID || b[0] > 1 {
 		return probing{}, fmt.Errorf("probe: %w", errLetter)

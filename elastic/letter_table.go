@@ -2,19 +2,19 @@ package elastic
 
 import "github.com/elrun/elrun/elastic/member"
 
-// author is what the sender of a control message is to this peer. The network has
-// authenticated its ID, and it has a right to join; that is all that is sure.
+// author is the relation of the sender of a control message to this peer. The network has
+// authenticated the sender's ID, and the sender has a right to join; nothing else is certain.
 type author uint8
 
 const (
 	// ofView: a member of the present view.
 	ofView author = iota
-	// outsider: anybody else, so to a peer that joins everybody.
+	// outsider: any other peer. To a newcomer every peer is an outsider.
 	outsider
 	authors
 )
 
-// author classifies the sender of a letter.
+// author classifies the sender of a control message.
 func (k *keeper) author(id ID) author {
 	if k.isMember(id) {
 		return ofView
@@ -22,23 +22,23 @@ func (k *keeper) author(id ID) author {
 	return outsider
 }
 
-// treatment is how far a letter counts.
+// treatment is the effect that a control message may have.
 type treatment uint8
 
 const (
-	// refused: nothing happens.
+	// refused: the message is dropped.
 	refused treatment = iota
-	// replied: it may be answered, and changes nothing here.
+	// replied: the message may be answered, and changes nothing here.
 	replied
-	// passed: to the machine, which looks at the kind of the message within (the package
-	// comment of elastic/member, "Who is believed").
+	// passed: the machine decides by the kind of the message within (see the package comment of
+	// elastic/member, "Who is believed").
 	passed
-	// believed: it counts.
+	// believed: the message takes effect.
 	believed
 )
 
-// treatmentOf is the table of the package comment, "Who is believed". An unknown kind has
-// no row; ok is false.
+// treatmentOf returns the treatment by the table of the package comment, "Who is believed". ok is
+// false for an unknown kind.
 func treatmentOf(k letterKind, from author) (t treatment, ok bool) {
 	rows := [...][authors]treatment{
 		//                ofView    outsider
@@ -57,20 +57,20 @@ func treatmentOf(k letterKind, from author) (t treatment, ok bool) {
 }
 
 const (
-	// budgetTicks is the period of the budget of outsiders.
+	// budgetTicks is the period of the rate limit for outsiders, in ticks.
 	budgetTicks = 50
-	// outsiderLetters is how many letters of one outsider are read in a period: several
-	// times as many as a peer sends that joins or has missed something.
+	// outsiderLetters is the number of messages of one outsider that are read in a period: several
+	// times the number that a newcomer, or a member that has missed views, sends.
 	outsiderLetters = 100
-	// maxOutsiders is how many outsiders are told apart in a period. All others share what
-	// one may send.
+	// maxOutsiders is the number of outsiders that are counted separately in a period. All others
+	// share the limit of one.
 	maxOutsiders = 256
 )
 
-// budget counts the letters of outsiders in the present period.
+// budget counts the messages of each outsider in the present period.
 type budget map[ID]int
 
-// spend reports whether one more letter of an outsider is read.
+// spend counts a message of an outsider, and reports whether it is read.
 func (b *budget) spend(id ID) bool {
 	if *b == nil {
 		*b = make(budget)
@@ -82,8 +82,8 @@ func (b *budget) spend(id ID) bool {
 	return (*b)[id] <= outsiderLetters
 }
 
-// letter takes in a control message, as far as its sender is believed. What makes no sense
-// is dropped.
+// letter handles a control message, as far as its sender is believed. Malformed messages are
+// dropped.
 func (k *keeper) letter(from ID, b []byte) {
 	if len(b) == 0 {
 		return

@@ -12,17 +12,18 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// account is what each member says of its state when it enters a session.
+// account is the report of each member on its state when it enters a session. All members gather
+// the accounts of all.
 type account struct {
-	holds   bool  // it has a State
-	step    int64 // that it has committed; below 0 if its state is void
-	updates int64 // the first step of which it can give an update to its State; above step if there is none
-	fresh   bool  // it has joined and was in no session yet
-	// settings is the hash of its settings, and digest that of its State before its first
-	// session; digest is 0 later, and where there is no State to compare.
+	holds   bool  // the member has a State
+	step    int64 // last step that the State has committed; negative if the State is void
+	updates int64 // first step of which the member can give an update to its State; above step if there is none
+	fresh   bool  // the member has joined and was in no session yet
+	// settings is the hash of the member's settings. digest is the fingerprint of its State before
+	// its first session; it is 0 later, and if no State is compared.
 	settings, digest uint64
-	// Of loops of Steps: which one it is in, from 1, or 0 for none; how many steps that is to
-	// have committed; and whether it has ended with the step of the State.
+	// For loops of Steps: the number of the call of Steps, from 1, or 0 for none; its last step;
+	// and whether the loop has ended with the step of the State.
 	loop    int
 	until   int64
 	stopped bool
@@ -45,17 +46,17 @@ func accountsOf(words []int64) []account {
 	return all
 }
 
-// copying is one transfer between two members that are not level: from rank to rank,
-// as updates of the steps after the receiver's, or as the whole state.
+// copying is one transfer between the ranks of two members that are not level: the updates of the
+// steps after the receiver's, or the whole state.
 type copying struct {
 	from, to int
 	updates  bool
 }
 
-// copies returns the transfers that bring all members level. Those who are behind are
-// spread over those who are ahead. Where those ahead begin with different states all get
-// the most common one. It is a pure function of what all have gathered. An error names two
-// members that can never be level.
+// copies returns the transfers that bring all members level. Members that lag behind are spread
+// over the members that are ahead. If those ahead begin with different states all get the most
+// common one. copies is a pure function of the gathered accounts, so all members compute the same
+// transfers. An error names members that can never be level.
 func copies(all []account) ([]copying, error) {
 	var ahead []int
 	high := int64(-1)
@@ -87,8 +88,8 @@ func copies(all []account) ([]copying, error) {
 	return out, nil
 }
 
-// sameStates returns those of the ranks whose state is the most common one, that of the
-// lowest rank where several are. A state without a digest is like any other.
+// sameStates returns the given ranks that hold the most common state; of several equally common
+// ones the state of the lowest rank. A state without a digest equals any other.
 func sameStates(all []account, ranks []int) []int {
 	like := func(right int) []int {
 		return slices.DeleteFunc(slices.Clone(ranks), func(rank int) bool { return all[rank].differs(all[right]) })
@@ -102,17 +103,18 @@ func sameStates(all []account, ranks []int) []int {
 	return best
 }
 
-// differs reports whether two members that begin have different states.
+// differs reports whether the digests of two members show different states.
 func (a account) differs(b account) bool {
 	return a.digest != 0 && b.digest != 0 && a.digest != b.digest
 }
 
-// level brings the members of a session to the same step. A source may die on the way:
-// then the session is revoked, and the next one begins here again; a receiver changes
-// its state only when it has all of a step.
+// level brings the members of a session to the same step. If a donor dies meanwhile the session is
+// revoked, and the next session starts over. A receiver changes its state only when it has received
+// a step completely.
 func (g *Group) level(ctx context.Context, s *Session) error {
 	for round := 0; ; round++ {
-		// States are compared once: those that Save writes in any order differ for ever.
+		// States are compared only once. If Save does not write the same bytes for equal states,
+		// further comparisons would never agree.
 		mine, err := g.account(!g.levels && round == 0 && s.Comm.Size() > 1)
 		if err != nil {
 			return abort(s, err)
@@ -140,7 +142,7 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 		if err != nil {
 			return abort(s, err)
 		}
-		g.levels = g.levels || len(todo) == 0 || round > 0 // all have got what the first round was to copy
+		g.levels = g.levels || len(todo) == 0 || round > 0 // all have received the copies of the first round
 		if len(todo) == 0 {
 			g.release(s.View)
 			g.fresh = false
@@ -154,14 +156,14 @@ func (g *Group) level(ctx context.Context, s *Session) error {
 	}
 }
 
-// release frees what was kept for members while they joined.
+// release frees the updates that were kept for members while they joined.
 func (g *Group) release(v View) {
 	for _, m := range v.Members {
 		g.donor.Release(string(m.ID))
 	}
 }
 
-// account returns what this member says of its state, with the digest if that is wanted.
+// account returns this member's report on its state, with the digest if digest is set.
 func (g *Group) account(digest bool) (account, error) {
 	a := account{fresh: g.fresh, holds: g.state != nil, settings: settingsHash(g.settings),
 		loop: g.loops.ordinal(), until: g.loops.until(), stopped: g.loops.stopped}
@@ -189,7 +191,7 @@ func (g *Group) updatesFrom() int64 {
 	return min(step, g.donor.KeptAfter()+1)
 }
 
-// copy carries out a transfer, if this member takes part in it.
+// copy carries out this member's part in a transfer, if it has one.
 func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) error {
 	switch s.Rank {
 	case c.from:
@@ -200,7 +202,7 @@ func (g *Group) copy(ctx context.Context, s *Session, c copying, all []account) 
 	return nil
 }
 
-// give sends what the receiver lacks after the step that it has.
+// give sends the state or the updates to the receiver of c, whose last step is has.
 func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) error {
 	var b bytes.Buffer
 	if !c.updates {
@@ -224,7 +226,7 @@ func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) erro
 	return nil
 }
 
-// take receives what this member lacks up to a step.
+// take receives the state or the updates up to step to.
 func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error {
 	begun, from, moved := time.Now(), g.state.Step(), 0
 	for {
@@ -252,7 +254,8 @@ func (g *Group) take(ctx context.Context, s *Session, c copying, to int64) error
 	return nil
 }
 
-// install puts an update or a whole state in place.
+// install applies one update, or loads a whole state. If loading fails the state is undefined
+// (torn).
 func (g *Group) install(r io.Reader, update bool) error {
 	if update {
 		b, err := io.ReadAll(r)
@@ -272,7 +275,7 @@ func (g *Group) install(r io.Reader, update bool) error {
 	return nil
 }
 
-// apply brings the state a step forward.
+// apply applies the update of the next step to the state, and offers the step to newcomers in turn.
 func (g *Group) apply(r Replayer, update []byte) error {
 	if err := r.Apply(bytes.NewReader(update)); err != nil {
 		return fmt.Errorf("apply a copied update: %w", err)
@@ -282,13 +285,14 @@ func (g *Group) apply(r Replayer, update []byte) error {
 	return g.offerStep()
 }
 
-// abort ends the session for an error of this member's own, which the others are told.
+// abort revokes the session because of an error of this member. The other members receive the
+// error.
 func abort(s *Session, err error) error {
 	s.Comm.Revoke(err)
 	return err
 }
 
-// Tags of the messages of a transfer.
+// Tags of the messages of a transfer within a session.
 const (
 	tagLength = iota
 	tagBytes
@@ -297,7 +301,7 @@ const (
 // blobPiece bounds one message of a transfer, in bytes.
 const blobPiece = 4 << 20
 
-// sendBlob sends a length and the bytes.
+// sendBlob sends the length of b and then its bytes, in messages of at most blobPiece.
 func sendBlob(ctx context.Context, s *Session, to int, b []byte) error {
 	if err := collective.Send(ctx, s.Comm, to, tagLength, []int64{int64(len(b))}); err != nil {
 		return err
@@ -310,8 +314,8 @@ func sendBlob(ctx context.Context, s *Session, to int, b []byte) error {
 	return nil
 }
 
-// recvBlob receives what sendBlob sent. The sender is a member, but its length is not
-// believed further than the bytes that come.
+// recvBlob receives the bytes that sendBlob sent. The buffer grows with the received bytes, so a
+// wrong length cannot make this member allocate memory.
 func recvBlob(ctx context.Context, s *Session, from int) ([]byte, error) {
 	n := []int64{0}
 	if err := collective.Recv(ctx, s.Comm, from, tagLength, n); err != nil {

@@ -9,43 +9,43 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Network is what one identity reaches the others of its job by. All methods are safe for
+// Network is the access of one identity to the other peers of its job. All methods are safe for
 // concurrent use.
 //
-// Control messages go between processes that know each other's ID, whatever view they are in.
-// State moves apart from them, as short questions with long answers, which must not hold them
-// up. A view has a data plane of its own.
+// It carries three kinds of traffic. Control messages go between processes that know each other's
+// IDs, independent of views. Requests with long answers carry the state, on streams of their own,
+// so that they do not delay control messages (head-of-line blocking). Each view has a data plane of
+// its own.
 type Network interface {
-	// Send delivers a control message, at most MaxControl bytes, to the peer or returns an
-	// error; nil says that it was handed to the network, not that it arrived. It connects
-	// first where needed. msg may be reused afterwards. An error that is ErrGone says
-	// that certainly nobody is there; any other, that no answer came.
+	// Send passes a control message of at most MaxControl bytes to the network, and connects to the
+	// peer first if needed. After nil the message may still be lost. The caller may reuse msg
+	// afterwards. An error that is ErrGone means that certainly no process listens there; any other
+	// error means that no answer came.
 	Send(ctx context.Context, to ID, msg []byte) error
-	// Events returns control messages and changes of connection in the order in which they
-	// were seen. The receiver must keep reading. It is closed when the network is.
+	// Events returns the channel of control messages and connection changes, in the order in which
+	// they were observed. The receiver must keep reading. The channel is closed when the network
+	// is.
 	Events() <-chan PeerEvent
-	// Redial gives up the connections with a peer, which has not been heard of for long:
-	// what is stuck in them holds up nothing any more, and the next Send makes a new
-	// one. It does not block.
+	// Redial drops the connections with a peer that has been silent for long. Data that is stuck in
+	// them no longer delays anything, and the next Send makes a new connection. It does not block.
 	Redial(peer ID)
-	// Introduce lets the members in and remembers how to reach them, in addition to
-	// those that it knows. It does not block.
+	// Introduce admits connections of the members and adds their addresses to the known ones. It
+	// does not block.
 	Introduce(members []Member) error
-	// Request asks a peer and returns its answer as a stream, which the caller closes;
-	// closing early is how to break off. request is at most MaxRequest bytes. ctx bounds
-	// the whole answer. An answer that the peer broke off ends with an error other
-	// than io.EOF.
+	// Request sends a request of at most MaxRequest bytes to a peer and returns the answer as a
+	// stream. The caller closes the stream; closing it early cancels the request. ctx bounds the
+	// whole answer. An answer that the peer broke off ends with an error other than io.EOF.
 	Request(ctx context.Context, to ID, request []byte) (io.ReadCloser, error)
-	// Serve sets what answers the requests of others, before the first may come. answer
-	// is called in a goroutine of its own per request; ctx ends and w fails when the
-	// peer has broken off or the network closes. An error of answer breaks the stream
-	// off: the peer sees an error where it expected io.EOF.
+	// Serve sets the handler for requests of other peers, before the first request may arrive.
+	// answer is called in a goroutine of its own for each request. ctx ends and w fails when the
+	// peer has broken off or the network closes. An error of answer breaks the stream off: the peer
+	// reads an error in place of io.EOF.
 	Serve(answer func(ctx context.Context, from ID, request []byte, w io.Writer) error)
-	// Connect opens the data plane of a view: it returns a Transport between the members of v
-	// as soon as every one of them is reachable; self is the caller's rank. All members of v
-	// call it, at about the same time. The caller owns the Transport and closes it. An error
-	// of which a member is the cause is a *collective.PeerError that names it; one that no
-	// later view will mend wraps ErrNoView, and ends the caller's part in the job.
+	// Connect opens the data plane of a view: it returns a Transport between the members of v as
+	// soon as all of them can be reached. self is the caller's rank. All members of v call it, at
+	// about the same time. The caller owns the Transport and closes it. An error that a member has
+	// caused is a *collective.PeerError with its rank. An error that no later view can resolve
+	// wraps ErrNoView, and ends the caller's part in the job.
 	Connect(ctx context.Context, v View, self int) (transport.Transport, error)
 }
 
@@ -56,41 +56,42 @@ const MaxRequest = 64 << 10
 type Endpoint struct {
 	Self    Member
 	Network Network
-	// Keys proves decisions to peers that were not there. Without it they count only
-	// among members of one view, and branches of a job do not find together.
+	// Keys signs decisions, to prove them to peers that were not part of them. Without Keys
+	// decisions count only among members of one view, and the branches of a divided job cannot
+	// reunite.
 	Keys Keys
-	// Close takes the identity off the network, which closes the network's Events.
+	// Close takes the identity off the network, and closes the channel of Network.Events.
 	Close func() error
 }
 
-// ErrGone: nobody listens any more where the peer did. Its process has ended, or its
-// identity was closed.
+// ErrGone means that no process listens any more at the peer's addresses: its process has ended, or
+// its identity was closed.
 var ErrGone = errors.New("nobody is there")
 
 // MaxControl is the longest control message, in bytes.
 const MaxControl = 4 << 20
 
-// PeerEvent is something that happened on the control network.
+// PeerEvent is an event of the control network.
 type PeerEvent struct {
 	Peer ID
 	Kind PeerEventKind
-	Data []byte // of a PeerMessage; the receiver owns it
-	Err  error  // of a PeerDown, why
+	Data []byte // the message of a PeerMessage; the receiver owns it
+	Err  error  // the cause of a PeerDown
 }
 
-// PeerEventKind tells the kinds of PeerEvent apart.
+// PeerEventKind is the kind of a PeerEvent.
 type PeerEventKind uint8
 
 // The kinds of events.
 const (
-	PeerMessage PeerEventKind = iota + 1
-	PeerUp                    // a connection with Peer was made
-	PeerDown                  // the last connection with Peer ended
+	PeerMessage PeerEventKind = iota + 1 // a control message from Peer has arrived
+	PeerUp                               // a connection with Peer was made
+	PeerDown                             // the last connection with Peer ended
 )
 
-// Pather is what a Transport may implement to tell the event log how it reaches the
-// others.
+// Pather is implemented by a Transport that can describe, for the event log, how it reaches the
+// other ranks.
 type Pather interface {
-	// Path describes the way to another rank; the caller fills in Who.
+	// Path describes the path to another rank. The caller fills in Who.
 	Path(rank int) event.Path
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Next waits for the first view after epoch, 0 at the start, connects its members and
-// brings those up that are behind; when it returns nil all members of the session have
-// committed the same steps. It goes on to later views when members die meanwhile. For
-// a peer that joins, the first Next copies the state and gets it admitted. The state is
-// only touched in the caller's goroutine.
+// Next waits for the first view after epoch, 0 at the start, connects its members and brings
+// members that lag behind level. When it returns nil all members of the session have committed the
+// same steps. If members die meanwhile it continues with later views. For a newcomer the first Next
+// copies the state and gets the newcomer admitted. The state is used only in the caller's
+// goroutine.
 //
-// Errors are ErrNoView, as a rule one of those that say why, or that of ctx.
+// Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
 func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 	switch {
 	case !g.made():
@@ -48,8 +48,8 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 	}
 }
 
-// calibrate lets the members of a new session find out what their calls cost. Those who
-// come from one session together know it from there.
+// calibrate measures the costs of calls in a new session. Members that all come from the same
+// session keep its costs and measure nothing.
 func (g *Group) calibrate(ctx context.Context, s *Session) error {
 	if s.calibrated {
 		return nil
@@ -61,7 +61,7 @@ func (g *Group) calibrate(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// next returns the session of a view after epoch, not level yet.
+// next returns the session of a view after epoch. Its members may not be level yet.
 func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	if s := g.pending; s != nil && epoch < s.View.Epoch {
 		g.pending = nil
@@ -94,22 +94,22 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	}
 }
 
-// using returns the session that was handed out last, or nil.
+// using returns the last session that Next handed out, or nil.
 func (g *Group) using() *Session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.last
 }
 
-// use notes the session that is handed out.
+// use records the session that Next hands out.
 func (g *Group) use(s *Session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = s
 }
 
-// left retires the session before, and if it broke lets the keeper see to it that
-// another one follows. No other session mends a mistake of the program.
+// left retires the session before. If the session broke, left requests another one from the keeper,
+// except after a mistake of the program, which would recur in every session.
 func (g *Group) left(epoch uint64) error {
 	s := g.using()
 	if s == nil {
@@ -127,9 +127,9 @@ func (g *Group) left(epoch uint64) error {
 	return nil
 }
 
-// failed says that the session of a view could not be entered, or broke. Where that
-// happens again and again it waits ever longer before, as something is wrong that a
-// new view does not mend.
+// failed reports to the keeper that the session of a view broke or could not be entered. From the
+// fourth failure in a row on it waits before, with exponential backoff up to a second, as a new
+// view does not seem to help.
 func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
 	if g.broke++; g.broke > 3 {
 		pause := min(tickPeriod<<min(g.broke-4, 10), time.Second)
@@ -150,8 +150,9 @@ func (g *Group) failed(ctx context.Context, k *keeper, v View, cause error) {
 	k.broken(v, blamed)
 }
 
-// await returns the first view after epoch in which the group can go on, and the keeper
-// of the identity that is in it.
+// await returns the first view after epoch in which the group can go on, and the keeper of the
+// identity in it. While it waits it also joins, reopens a fenced identity, and gives newcomers the
+// state.
 func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) {
 	w := waiting{group: g}
 	defer w.end()
@@ -210,8 +211,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*keeper, View, error) 
 	}
 }
 
-// joinOrBegin lets this peer join, or begin anew where no member lives. It returns the epoch
-// after which the next view is wanted, 0 for a group that is new.
+// joinOrBegin lets this peer join, or begin anew if no member lives. It returns the epoch after
+// which the next view is wanted; 0 after a new beginning.
 func (g *Group) joinOrBegin(ctx context.Context, k *keeper, epoch uint64) (uint64, error) {
 	err := g.joinIn(ctx, k)
 	if err == nil {
@@ -220,20 +221,20 @@ func (g *Group) joinOrBegin(ctx context.Context, k *keeper, epoch uint64) (uint6
 	return 0, g.begin(err)
 }
 
-// waiting is a group's time with too few members.
+// waiting is a period in which a group has too few members.
 type waiting struct {
 	group *Group
-	timer *time.Timer // nil while there are enough
-	soon  *time.Timer // until the waiting is announced
-	lack  lack
-	epoch uint64
+	timer *time.Timer // ends the wait after RejoinTimeout; nil while there are enough members
+	soon  *time.Timer // ends the time before the wait is announced
+	lack  lack        // present and needed members
+	epoch uint64      // epoch of the view, for the log
 }
 
-// briefLack is how long there may be too few members before that is worth a word: news
-// of certain deaths may be on the way, which make up for their votes.
+// briefLack is the time with too few members before the log reports it. Reports of certain deaths
+// may arrive within it; they replace the votes of the dead.
 const briefLack = 500 * time.Millisecond
 
-// begin notes that the group waits from now on.
+// begin starts the wait, or updates its figures.
 func (w *waiting) begin(k *keeper, l lack) {
 	now, _ := k.now()
 	w.lack, w.epoch = l, now.view.Epoch
@@ -242,7 +243,8 @@ func (w *waiting) begin(k *keeper, l lack) {
 	}
 }
 
-// long returns the channel that says that the group has waited for a while.
+// long returns a channel that receives when the wait has lasted briefLack; nil while there are
+// enough members.
 func (w *waiting) long() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -250,7 +252,7 @@ func (w *waiting) long() <-chan time.Time {
 	return w.soon.C
 }
 
-// announce says that the group waits.
+// announce reports the wait to the log and to the function of OnQuorumLost.
 func (w *waiting) announce() {
 	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.lack.present, Needed: w.lack.needed})
 	if w.group.onShort != nil {
@@ -258,7 +260,7 @@ func (w *waiting) announce() {
 	}
 }
 
-// timeout returns the channel on which the end of the group's patience comes.
+// timeout returns a channel that receives after RejoinTimeout; nil while there are enough members.
 func (w *waiting) timeout() <-chan time.Time {
 	if w.timer == nil {
 		return nil
@@ -266,8 +268,8 @@ func (w *waiting) timeout() <-chan time.Time {
 	return w.timer.C
 }
 
-// leaves returns the channel that says that this peer wants to leave. While there are
-// too few members nobody can agree to it, and it may just go.
+// leaves returns a channel that is closed when this peer wants to leave. While there are too few
+// members none can agree to the leave, so this peer may go without. With enough members it is nil.
 func (w *waiting) leaves() <-chan struct{} {
 	if w.timer == nil {
 		return nil
@@ -275,7 +277,7 @@ func (w *waiting) leaves() <-chan struct{} {
 	return w.group.leaves
 }
 
-// end says that there are enough members.
+// end ends the wait, as there are enough members.
 func (w *waiting) end() {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -284,7 +286,7 @@ func (w *waiting) end() {
 	}
 }
 
-// giveUp returns the error of a group that has waited in vain.
+// giveUp logs that the group has waited in vain, and returns the error.
 func (w *waiting) giveUp() error {
 	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.lack.present, Needed: w.lack.needed})
 	return fmt.Errorf("%w: %d of the %d needed for %v", ErrQuorum, w.lack.present, w.lack.needed, w.group.cfg.RejoinTimeout)

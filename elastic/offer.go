@@ -8,37 +8,39 @@ import (
 	"io"
 )
 
-// offer is the first request of a peer that wants to join: who it is and what it holds
-// for settled. It costs a member a few comparisons. When it is level it makes the offer
-// once more, to be let in.
+// offer is the first request of a newcomer: its identity, its settings, and whether it holds a
+// state. It costs a member a few comparisons. A newcomer that is level makes the offer again to
+// request admission.
 type offer struct {
 	Member    Member    `json:"member"`
-	State     bool      `json:"state"` // it holds a state
+	State     bool      `json:"state"` // the newcomer has registered a state
 	Settings  []Setting `json:"settings"`
-	Until     int64     `json:"until,omitempty"`     // steps of its first loop of Steps, 0 for none
-	Level     bool      `json:"level,omitempty"`     // it wants to be let in now
-	Admitted  bool      `json:"admitted,omitempty"`  // a member has said that it is
-	Candidate Candidate `json:"candidate,omitzero"`  // of one that is level
-	Unreached []ID      `json:"unreached,omitempty"` // members that it cannot reach
+	Until     int64     `json:"until,omitempty"`     // last step of its first loop of Steps; 0 for none
+	Level     bool      `json:"level,omitempty"`     // the newcomer is level and requests admission now
+	Admitted  bool      `json:"admitted,omitempty"`  // a member has admitted the newcomer
+	Candidate Candidate `json:"candidate,omitzero"`  // measurements of a newcomer that is level
+	Unreached []ID      `json:"unreached,omitempty"` // members that the newcomer cannot reach
 }
 
-// reply is a member's answer to an offer.
+// reply is a member's answer to an offer. The error texts are for people; an empty text means that
+// the case does not apply.
 type reply struct {
-	Refused string   `json:"refused,omitempty"` // why the job does not want the peer, for good
-	Wait    string   `json:"wait,omitempty"`    // why this peer cannot say yet
-	Outside bool     `json:"outside,omitempty"` // it is no member itself
+	Refused string   `json:"refused,omitempty"` // why the job refuses the newcomer, for good
+	Wait    string   `json:"wait,omitempty"`    // why the answering member cannot decide now
+	Outside bool     `json:"outside,omitempty"` // the answering peer is no member
 	Ended   bool     `json:"ended,omitempty"`   // the job is at its end
-	Parked  string   `json:"parked,omitempty"`  // why the peer is not let in for now
-	Apart   string   `json:"apart,omitempty"`   // why the peer would be put out again
-	Later   string   `json:"later,omitempty"`   // why that cannot be told yet
-	Epoch   uint64   `json:"epoch,omitempty"`   // of the present view
-	Members []Member `json:"members,omitempty"` // of the present view
+	Parked  string   `json:"parked,omitempty"`  // why the newcomer is not admitted for now
+	Apart   string   `json:"apart,omitempty"`   // why the newcomer would be put out again
+	Later   string   `json:"later,omitempty"`   // why the admission cannot be decided yet
+	Epoch   uint64   `json:"epoch,omitempty"`   // epoch of the present view
+	Members []Member `json:"members,omitempty"` // members of the present view
 }
 
-// maxReply bounds an encoded reply, in bytes: one of as many members with addresses as a view may have.
+// maxReply bounds an encoded reply, in bytes. It is enough for a view of the largest size with
+// addresses.
 const maxReply = 8 << 20
 
-// requestKind is the first byte of a request.
+// requestKind is the first byte of a request, and gives its kind.
 type requestKind byte
 
 const (
@@ -46,7 +48,7 @@ const (
 	requestTransfer requestKind = 't' // followed by a request of elastic/internal/transfer
 )
 
-// answer answers the requests of others.
+// answer serves a request of another peer, see Network.Serve.
 func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
 	if len(request) == 0 {
 		return errors.New("elastic: empty request")
@@ -71,7 +73,7 @@ func (g *Group) answer(ctx context.Context, from ID, request []byte, w io.Writer
 	return fmt.Errorf("elastic: request of kind %q", request[0])
 }
 
-// consider says what becomes of an offer, and notes a peer that is let in.
+// consider answers an offer, and records the approval of a newcomer that is admitted.
 func (g *Group) consider(from ID, o offer) reply {
 	g.mu.Lock()
 	held, settings, begun, k, until := g.state, g.settings, g.begun, g.keeper, g.loops.first()
@@ -106,7 +108,7 @@ func (g *Group) consider(from ID, o offer) reply {
 	case err != nil:
 		return reply{Refused: err.Error()}
 	}
-	_ = k.ep.Network.Introduce([]Member{o.Member}) // it has connected already
+	_ = k.ep.Network.Introduce([]Member{o.Member}) // on an error it cannot be dialled, but it is already connected
 	r := reply{Members: now.view.Members, Epoch: now.view.Epoch}
 	if o.Level {
 		judge, _ := held.(Judge)
@@ -132,7 +134,7 @@ func (k *keeper) atEnd() bool {
 	return k.doing.Ended
 }
 
-// propose makes an offer to a member.
+// propose sends an offer to a member and returns its reply.
 func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -150,7 +152,7 @@ func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
 	return decodeReply(b)
 }
 
-// decodeReply reads an answer.
+// decodeReply decodes a reply. A reply without any content is an error.
 func decodeReply(b []byte) (reply, error) {
 	var r reply
 	if err := json.Unmarshal(b, &r); err != nil {

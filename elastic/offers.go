@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// round is what came of making the offer to all.
+// round is the result of making the offer to all members once.
 type round struct {
-	seen     bool // somebody may be there
-	answered bool // a member answered
-	accepted bool // one accepted
+	seen     bool // at least one peer may be present
+	answered bool // at least one member replied
+	accepted bool // at least one member accepted
 	last     error
 }
 
-// answered is what became of the offer to one.
+// answered is the result of making the offer to one member.
 type answered struct {
 	member Member
 	reply
@@ -27,9 +27,9 @@ type answered struct {
 // maxOffers bounds the offers under way at a time.
 const maxOffers = 16
 
-// offerToAll makes the offer to every contact and every member that these name, to many
-// at a time, as some may not be there any more. The error is the last one, or that of a
-// refusal, which speaks for the job.
+// offerToAll makes the offer to every contact and, transitively, to every member that a reply
+// names. Offers run concurrently, as some of the peers may be gone. The error is the last one, or a
+// refusal, which holds for the whole job.
 func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -72,8 +72,8 @@ func (j *joiner) offerToAll(ctx context.Context) (round, error) {
 	}
 }
 
-// contacts returns those to ask first: members of the view as last heard, then those
-// that are known from elsewhere.
+// contacts returns the peers to ask first: the members of the latest known view, then the contacts,
+// then members that an earlier identity knew.
 func (j *joiner) contacts() []Member {
 	j.mu.Lock()
 	all := slices.Clone(j.members)
@@ -88,7 +88,7 @@ func (j *joiner) contacts() []Member {
 	return append(all, met...)
 }
 
-// take takes in one answer, and returns the members that it names.
+// take records one reply in did, and returns the members that the reply names.
 func (j *joiner) take(a answered, did *round) []Member {
 	did.answered = did.answered || a.err == nil && !a.Outside
 	did.seen = did.seen || a.err != nil && !errors.Is(a.err, ErrGone)
@@ -111,7 +111,7 @@ func (j *joiner) take(a answered, did *round) []Member {
 	return nil
 }
 
-// offer is what all members are told now and then.
+// offer returns the offer of a regular round. It carries an admission, if a member has granted one.
 func (j *joiner) offer() offer {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,7 +121,7 @@ func (j *joiner) offer() offer {
 	return offer{Admitted: true, Candidate: *j.admitted}
 }
 
-// offerTo makes the offer to one member. What all offers have in common is filled in.
+// offerTo makes the offer to one member. It fills in the fields that all offers have in common.
 func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, offerPatience)
 	defer cancel()
@@ -144,16 +144,16 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	return r, err
 }
 
-// maxUnreached bounds how many members that it cannot reach a peer names.
+// maxUnreached bounds the number of unreachable members in an offer.
 const maxUnreached = 256
 
-// unreached returns the members that the last offer did not get to. To those that were made
-// none it makes one.
+// unreached returns the members to which the last offer could not be delivered. It first makes the
+// offer to members that have not had one.
 func (j *joiner) unreached(ctx context.Context) []ID {
 	for some := range slices.Chunk(j.unasked(), maxOffers) {
 		var asking sync.WaitGroup
 		for _, m := range some {
-			asking.Go(func() { _, _ = j.offerTo(ctx, m, j.offer()) }) // what comes of it is noted
+			asking.Go(func() { _, _ = j.offerTo(ctx, m, j.offer()) }) // offerTo records the result
 		}
 		asking.Wait()
 	}
@@ -168,7 +168,7 @@ func (j *joiner) unreached(ctx context.Context) []ID {
 	return ids
 }
 
-// unasked returns the members to which no offer was made.
+// unasked returns the members to which no offer was made yet.
 func (j *joiner) unasked() []Member {
 	j.mu.Lock()
 	defer j.mu.Unlock()

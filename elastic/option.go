@@ -6,27 +6,30 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// Option changes how Group.Steps works: a Setting or a Balance. All members give the same.
+// Option changes the behaviour of Group.Steps: it is a Setting or a Balance. All members pass the
+// same options.
 type Option interface{ apply(*stepOptions) }
 
-// Balance is the name of a policy of package loadbal, by which Turn.Part cuts steps; see
-// loadbal.Names. The default follows measured speeds.
+// Balance is the name of a policy of package loadbal, by which Turn.Part divides steps; see
+// loadbal.Names. The default policy follows measured speeds.
 type Balance string
 
 // Equal gives all members the same number of samples.
 const Equal Balance = "equal"
 
-// stepOptions are what the options of a call have said.
+// stepOptions collects the options of a call of Steps.
 type stepOptions struct {
 	settings []Setting
 	balance  Balance
 }
 
+// apply adds the setting.
 func (s Setting) apply(o *stepOptions) { o.settings = append(o.settings, s) }
 
+// apply sets the policy.
 func (b Balance) apply(o *stepOptions) { o.balance = b }
 
-// check returns what is wrong with the options.
+// check returns an error for options that cannot be used.
 func (o *stepOptions) check() error {
 	if _, err := loadbal.New(string(o.balance)); err != nil {
 		return err

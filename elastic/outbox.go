@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// outboxSize is how many control messages wait for one member. Any may be lost, and
-	// the newest matter most: when there are more the oldest goes.
+	// outboxSize bounds the control messages that wait for one peer. Any message may be lost, and
+	// the newest are the most useful: a full queue drops the oldest.
 	outboxSize = 64
-	// sendPatience is how long one message may take, with connecting: on a loaded machine
-	// a handshake takes its time. Silence is judged meanwhile.
+	// sendPatience bounds the time of one message, including the connection: on a loaded machine a
+	// handshake may take seconds. The failure detector works independently meanwhile.
 	sendPatience = 10 * time.Second
 )
 
@@ -22,26 +22,27 @@ type failed struct {
 	err error
 }
 
-// outboxes sends control messages without making the sender wait: a goroutine per
-// peer, which ends when it has been idle.
+// outboxes sends control messages without blocking the sender: a queue and a goroutine per peer. A
+// goroutine ends when its queue is empty.
 type outboxes struct {
 	network  Network
-	failures chan failed // the reader must keep reading until stop returns
+	failures chan failed // its reader must keep reading until stop returns
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
-	queue map[ID][][]byte // of peers whose goroutine runs
+	queue map[ID][][]byte // by peer whose goroutine runs
 }
 
+// newOutboxes returns outboxes that send over n.
 func newOutboxes(n Network) *outboxes {
 	o := &outboxes{network: n, failures: make(chan failed, 16), queue: make(map[ID][][]byte)}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	return o
 }
 
-// send queues a message, which the outbox owns from then on.
+// send queues a message. The outbox owns msg afterwards.
 func (o *outboxes) send(to ID, msg []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +56,7 @@ func (o *outboxes) send(to ID, msg []byte) {
 	}
 }
 
-// take returns the next message, or nil, with which the caller's goroutine is over.
+// take removes and returns the next message. After nil the caller's goroutine must end.
 func (o *outboxes) take(to ID) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +69,7 @@ func (o *outboxes) take(to ID) []byte {
 	return q[0]
 }
 
-// run sends until there is nothing left.
+// run sends the messages to one peer until its queue is empty.
 func (o *outboxes) run(to ID) {
 	for msg := o.take(to); msg != nil; msg = o.take(to) {
 		ctx, cancel := context.WithTimeout(o.ctx, sendPatience)
@@ -84,10 +85,10 @@ func (o *outboxes) run(to ID) {
 	}
 }
 
-// gone reports whether the receiver is certainly not there.
+// gone reports whether the receiver is certainly gone.
 func (f failed) gone() bool { return errors.Is(f.err, ErrGone) }
 
-// stop drops what waits and ends the goroutines.
+// stop drops the waiting messages and waits for the goroutines.
 func (o *outboxes) stop() {
 	o.cancel()
 	o.work.Wait()

@@ -7,21 +7,21 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// peer is what a keeper knows of another process.
+// peer is a keeper's knowledge about another member.
 type peer struct {
 	detector
-	helped    map[ID]bool // members that were asked about it, and whether they answered
-	askers    []ID        // members that asked about it, to be told of its next word
-	suspected string      // the cause, in the words of the log; empty if it is trusted
+	helped    map[ID]bool // helpers that were asked for an indirect probe, and whether they answered
+	askers    []ID        // members that asked for an indirect probe, to be told of the next message
+	suspected string      // cause of the suspicion, as in the log; empty if the member is trusted
 	near      bool        // it is on this host
 	down      bool        // its connection has ended and no other was made
-	doubt     uint64      // epoch of a session that broke because of it; 0 if it has shown itself since
-	beat      beat        // its last
-	blamed    time.Time   // when this member last named it alone as what holds up a call
+	doubt     uint64      // epoch of a session that broke because of it; 0 once it has been heard since
+	beat      beat        // its last heartbeat
+	blamed    time.Time   // when this member last named it as the only culprit of a stall
 }
 
-// leaves returns the word for its leaving by a view that it asked for. Its own word for that
-// may be on the way still; then it counts that it held up this member.
+// leaves returns the reason, for the log, why the member left by a view that it requested. If its
+// own report of a stall has not arrived yet, having recently held up this member counts.
 func (p *peer) leaves(now time.Time) string {
 	if p.beat.Stalled || !p.beat.Leaving && now.Sub(p.blamed) < makeWayAfter {
 		return "stalled"
@@ -29,22 +29,23 @@ func (p *peer) leaves(now time.Time) string {
 	return "asked"
 }
 
-// unremarkable reports whether nothing is known of the member that could not be learned anew.
+// unremarkable reports whether the record of the member can be dropped: it holds nothing that could
+// not be learned anew.
 func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.doubt == 0 && len(p.askers) == 0 && !p.beat.Leaving && p.blamed.IsZero()
 }
 
-// firstTicks is after how many ticks the lower rank of a pair connects to the higher one,
-// before the first view is agreed.
+// firstTicks is the time, in ticks, before the lower rank of a pair connects to the higher one,
+// while the first view is not agreed.
 const firstTicks = 100
 
-// watchReach is how many members to each side in rank order a member watches, and is
-// watched by. With up to five members everybody watches everybody; with more the cost
-// per member stays the same.
+// watchReach is the number of members on each side in rank order that a member watches, and that
+// watch it. Up to five members all watch each other; in larger groups the cost per member is
+// constant.
 const watchReach = 2
 
-// watched returns the members that this one watches and that watch it. The caller must not
-// change them.
+// watched returns the members that this one watches and that watch it. The caller must not change
+// the slice.
 func (k *keeper) watched() []ID {
 	if w := &k.around; w.epoch != k.view.Epoch {
 		*w = watching{epoch: k.view.Epoch}
@@ -55,13 +56,13 @@ func (k *keeper) watched() []ID {
 	return k.around.ids
 }
 
-// watching is whom a member of a view watches.
+// watching is the cached list of the members that a member of a view watches.
 type watching struct {
-	epoch uint64 // of the view
-	ids   []ID   // in the order of the ring, from this member on
+	epoch uint64 // epoch of the view
+	ids   []ID   // in the order of the ring of ranks, from this member on
 }
 
-// distances returns 1 to most.
+// distances returns 1, 2, ..., most.
 func distances(most int) []int {
 	all := make([]int, most)
 	for i := range all {
@@ -70,8 +71,9 @@ func distances(most int) []int {
 	return all
 }
 
-// ranksAround returns the ranks of a view of n members at some distances from one, which
-// rise, on the ring of ranks: in its order, from self on. There are none if self is negative.
+// ranksAround returns the ranks at the given distances from self, on both sides, on the ring of n
+// ranks. distances must ascend. The ranks are in the order of the ring, from self on. There are
+// none if self is negative.
 func ranksAround(n, self int, distances []int) []int {
 	var after, before []int
 	for _, d := range distances {
@@ -86,9 +88,9 @@ func ranksAround(n, self int, distances []int) []int {
 	return append(after, before...)
 }
 
-// peerOf returns what is known of another member of the view; nil for anybody else. In a
-// large group nothing is known of most until they say something, so that what a member keeps
-// does not grow with the members.
+// peerOf returns the record of another member of the view; nil for any other ID. A record is made
+// when it is first needed: in a large group most members never have one, so a member's memory does
+// not grow with the group.
 func (k *keeper) peerOf(id ID) *peer {
 	p := k.peers[id]
 	if p == nil && id != k.ep.Self.ID {
@@ -100,16 +102,16 @@ func (k *keeper) peerOf(id ID) *peer {
 	return p
 }
 
-// isMember reports whether an ID is that of another member of the view.
+// isMember reports whether id is another member of the view.
 func (k *keeper) isMember(id ID) bool {
 	return k.peers[id] != nil || id != k.ep.Self.ID && k.view.Rank(id) >= 0
 }
 
-// happened takes in an event of the control network.
+// happened handles an event of the control network.
 func (k *keeper) happened(e PeerEvent) {
 	switch e.Kind {
 	case PeerMessage:
-		k.letter(e.Peer, e.Data) // a beat may say that this member is not heard
+		k.letter(e.Peer, e.Data) // a heartbeat may report that this member is not heard
 		if p := k.peers[e.Peer]; p != nil {
 			k.heard(e.Peer, p)
 		}
@@ -120,24 +122,24 @@ func (k *keeper) happened(e PeerEvent) {
 	case PeerDown:
 		if p := k.peerOf(e.Peer); p != nil {
 			p.down = true
-			k.beatTo(e.Peer, true) // connects again, or finds that nobody is there
+			k.beatTo(e.Peer, true) // connects again, or fails as nobody is there
 		}
 	}
 }
 
-// heard notes that a member lives.
+// heard records a message of a member: the member lives. A suspicion is withdrawn.
 func (k *keeper) heard(id ID, p *peer) {
 	p.down = false
 	p.word(time.Now(), p.beat.Deaf)
 	if p.beat.Deaf {
 		return // what is said to it does not arrive
-	}
+	} // messages to it do not arrive
 	p.helped = nil
 	k.vouchFor(id, p)
 	if p.suspected != "" {
 		p.suspected = ""
-		k.health.worse(time.Now()) // it may have been this member that was slow
-		k.beatTo(id, false)        // it must know that it is heard again before what the machine says
+		k.health.worse(time.Now()) // this member may have been the late one
+		k.beatTo(id, false)        // it must know that it is heard again before the machine's messages
 		k.trust(id)
 	}
 	if p.doubt != 0 {
@@ -147,13 +149,13 @@ func (k *keeper) heard(id ID, p *peer) {
 	}
 }
 
-// regroup is how long a group that was too small waits, after the first missing member
-// is heard again, for the others that may come back at the same time: what is believed of
-// them would put them out. It is longer than the time in which suspects are tried again.
+// regroup is the time for which a group that was too small waits, after the first missing member is
+// heard again, for others that return at the same time. Without the wait the remaining suspicions
+// would put those out. It is longer than the period at which suspects receive heartbeats.
 const regroup = 300 * time.Millisecond
 
-// trust takes a suspicion back, at once or, in a group that is too small, together with
-// those of others.
+// trust withdraws a suspicion: at once or, in a group that is too small, together with others, see
+// regroup.
 func (k *keeper) trust(id ID) {
 	if !k.lacking {
 		k.step(member.Trust{Peer: member.ID(id)})
@@ -165,8 +167,7 @@ func (k *keeper) trust(id ID) {
 	k.returned = append(k.returned, id)
 }
 
-// trustAll takes back the suspicions that have waited for it, when it is time or nobody
-// else is missing.
+// trustAll withdraws the postponed suspicions when regroup is over or no suspect is left.
 func (k *keeper) trustAll(now time.Time) {
 	if len(k.returned) == 0 {
 		return
@@ -186,36 +187,36 @@ func (k *keeper) trustAll(now time.Time) {
 	k.returned = nil
 }
 
-// step gives the machine an event, if there is one.
+// step passes an event to the machine, if there is one.
 func (k *keeper) step(e member.Event) {
 	if k.m != nil {
 		k.m.Step(e)
 	}
 }
 
-// suspect says that a member cannot be reached; gone that nobody listens where it was.
+// suspect records that a member cannot be reached; gone: no process listens at its addresses.
 func (k *keeper) suspect(id ID, p *peer, cause string, gone bool) {
 	if p.suspected == "" {
 		p.suspected = cause
 		k.step(member.Suspect{Peer: member.ID(id), Gone: gone})
-		k.beatTo(id, false) // it may hear this, and must know that it is not heard
+		k.beatTo(id, false) // it may receive this, and must know that it is not heard
 	}
 }
 
-// notSent judges a member to which a message could not be sent: it is suspected if
-// nobody is there, and otherwise silence decides.
+// notSent handles a message that could not be sent. Its receiver is suspected if it is certainly
+// gone; otherwise its silence decides.
 func (k *keeper) notSent(f failed) {
 	if p := k.peerOf(f.to); p != nil && f.gone() {
 		k.suspect(f.to, p, "reset", true)
 	}
 }
 
-// entering reports whether the first session is not entered yet. Until then connections
-// are made between all members at once, and nobody is judged by silence.
+// entering reports whether the first session has not been entered yet. Until then all pairs of
+// members connect at once, and silence does not count.
 func (k *keeper) entering() bool { return k.first != [32]byte{} }
 
-// judgeAll looks at the watched members. Those that owe a word are asked for it, and
-// those that do not answer suspected.
+// judgeAll judges the watched members: it probes those that are nearly overdue, and suspects those
+// that do not answer. It also reports long-silent suspects to OnSuspect.
 func (k *keeper) judgeAll(now time.Time) {
 	for _, id := range k.watched() {
 		if p := k.peerOf(id); p.suspected == "" {
@@ -243,7 +244,7 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 		k.askFor(id, p)
 	case suspected:
 		if !k.wellHelped(p) && !k.health.worst() {
-			k.health.worse(now) // this member may be the one that is not heard; it waits longer
+			k.health.worse(now) // the fault may be this member's own; its limits grow
 			return
 		}
 		cause := "silent"
@@ -255,7 +256,7 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 	}
 }
 
-// stateOf returns what the process of a member does, if that is one of this host.
+// stateOf returns the state of a member's process, if that is on this host.
 func (k *keeper) stateOf(id ID) ProcessState {
 	rank := k.view.Rank(id)
 	if k.cfg.Inspect == nil || rank < 0 {
@@ -268,19 +269,19 @@ func (k *keeper) stateOf(id ID) ProcessState {
 	return k.cfg.Inspect(m)
 }
 
-// near reports whether a member is known to be on this host: its launcher has started this
-// process, too, and there.
+// near reports whether a member is known to be on this host: one launcher has started both
+// processes, and on one host.
 func (k *keeper) near(m Member) bool {
 	self := k.ep.Self
 	return m.Launcher != "" && m.Launcher == self.Launcher && m.host() == self.host()
 }
 
-// beatAll says to those who watch this member that it lives, and what it does.
+// beatAll sends a heartbeat, with this member's new state, to the members that watch this one.
 func (k *keeper) beatAll() { k.beatThose(func(*peer) bool { return true }) }
 
-// beatInTurn is beatAll for when nothing is new. Suspects are tried again more rarely. So
-// are those of this host told in a large group: the end of a process there is heard of without
-// any beat, and a hundred of them would wake each other thousands of times a second.
+// beatInTurn sends the periodic heartbeats. Suspects receive them more rarely. So do members of
+// this host in a large group: the end of a process of this host is noticed without heartbeats, and
+// a hundred processes would wake each other thousands of times a second.
 func (k *keeper) beatInTurn() {
 	seldom := k.ticks%slowTicks == 0
 	if k.entering() && seldom {
@@ -290,8 +291,8 @@ func (k *keeper) beatInTurn() {
 	k.beatThose(func(p *peer) bool { return seldom || p.suspected == "" && !(large && p.near) })
 }
 
-// beatThose says to some of those who watch this member that it lives. Before the first view
-// is agreed the others are greeted instead.
+// beatThose sends a heartbeat to the watching members for which wanted returns true. Before the
+// first view is agreed, it leaves members that have not spoken to greetAll.
 func (k *keeper) beatThose(wanted func(*peer) bool) {
 	for _, id := range k.watched() {
 		if p := k.peerOf(id); wanted(p) && (p.spoke || p.near || !k.entering()) {
@@ -300,10 +301,10 @@ func (k *keeper) beatThose(wanted func(*peer) bool) {
 	}
 }
 
-// greetAll tells those of the first view who have not spoken yet of it, and asks for their
-// answer, which tells of theirs; the launcher of this peer has told all that it has started here
-// the same. Of two members the higher rank connects, as it does for data; the lower one does
-// so later, where connections may be possible in its direction only.
+// greetAll announces this member's first view to members that have not spoken yet, and requests a
+// heartbeat with theirs. It skips members of this host, as one launcher has given them the same
+// view. Of each pair the higher rank connects, as it does for data; the lower rank follows after
+// firstTicks, as connections may be possible in its direction only.
 func (k *keeper) greetAll() {
 	n, self := len(k.view.Members), k.view.Rank(k.ep.Self.ID)
 	for _, rank := range ranksAround(n, self, greeted(n)) {
@@ -316,12 +317,12 @@ func (k *keeper) greetAll() {
 	}
 }
 
-// greetedAll is up to how many members each greets all others.
+// greetedAll is the number of members up to which each member greets all others.
 const greetedAll = 64
 
-// greeted returns the distances on the ring of ranks of those that a member of n greets. In
-// a large group these are 1, 2, 4, 8 and so on: that connects all, so where one was told
-// another first view somebody notices.
+// greeted returns the distances, on the ring of ranks, of the members that a member of n greets. In
+// a large group they are 1, 2, 4, 8 and so on. The pairs connect the whole group, so if first views
+// differ at least one pair detects it.
 func greeted(n int) (all []int) {
 	if n <= greetedAll {
 		return distances(n / 2)
@@ -332,7 +333,7 @@ func greeted(n int) (all []int) {
 	return all
 }
 
-// beatTo sends a beat.
+// beatTo sends a heartbeat; reply requests one in return.
 func (k *keeper) beatTo(id ID, reply bool) {
 	k.mu.Lock()
 	t := k.doing
@@ -344,12 +345,12 @@ func (k *keeper) beatTo(id ID, reply bool) {
 	k.out.send(id, t.append(nil))
 }
 
-// takeBeat takes in a member's beat.
+// takeBeat handles a heartbeat.
 func (k *keeper) takeBeat(from ID, t beat) {
 	p := k.peerOf(from)
 	if p == nil {
-		// One of the job that is not in the view: one of the two has missed something. A
-		// peer that joins asks those whom it knows as members.
+		// The sender belongs to the job but not to this view, so one of the two has missed a view.
+		// A newcomer only asks peers that it knows as members.
 		if k.view.Epoch > 0 {
 			k.step(member.Met{Peer: member.ID(from)})
 		}

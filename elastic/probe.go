@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// askFor asks a member for a word, directly and through helpers.
+// askFor probes a silent member, directly and through helpers.
 func (k *keeper) askFor(id ID, p *peer) {
 	k.beatTo(id, true)
 	if p.helped == nil {
@@ -20,8 +20,8 @@ func (k *keeper) askFor(id ID, p *peer) {
 	}
 }
 
-// helpersFor returns the members to ask about another one: of those that this member
-// watches, and hears, the next to it in rank order.
+// helpersFor returns the helpers for an indirect probe of a member: of the members that this one
+// watches and hears, the nearest to the probed member in rank order.
 func (k *keeper) helpersFor(id ID) []ID {
 	n, at := len(k.view.Members), k.view.Rank(id)
 	ids := slices.DeleteFunc(slices.Clone(k.watched()), func(h ID) bool { return h == id || !k.hears(h) })
@@ -33,15 +33,15 @@ func (k *keeper) helpersFor(id ID) []ID {
 	return ids[:min(len(ids), helpers)]
 }
 
-// hears reports whether a member owes this one no word.
+// hears reports whether another member has spoken, is not suspected, and owes this one no answer.
 func (k *keeper) hears(id ID) bool {
 	p := k.peers[id]
 	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
 }
 
-// wellHelped reports whether one of those that were asked about a member has answered, if
-// any of them can be counted on. If none has it is this member that is not heard, or that
-// does not come to hear the answers.
+// wellHelped reports whether the missing answer of a probed member is its own failure: a helper has
+// answered, or no helper can be relied on. If reliable helpers are silent, too, this member is the
+// one that is not heard, or that does not process the answers in time.
 func (k *keeper) wellHelped(p *peer) bool {
 	none := true
 	for h, answered := range p.helped {
@@ -53,10 +53,10 @@ func (k *keeper) wellHelped(p *peer) bool {
 	return none
 }
 
-// maxAskers bounds who is told of the next word of a member.
+// maxAskers bounds the number of members that are told of the next message of a probed member.
 const maxAskers = 16
 
-// takeProbe takes in a question about a member, or the answer to one.
+// takeProbe handles a request for an indirect probe, or a helper's answer.
 func (k *keeper) takeProbe(from ID, kind letterKind, q probing) {
 	p := k.peerOf(q.About)
 	if p == nil || k.peerOf(from) == nil || q.About == from {
@@ -79,7 +79,8 @@ func (k *keeper) takeProbe(from ID, kind letterKind, q probing) {
 	}
 }
 
-// vouchFor tells those that have asked about a member that it has said a word.
+// vouchFor reports to the members that asked for an indirect probe that the probed member has
+// answered.
 func (k *keeper) vouchFor(id ID, p *peer) {
 	for _, asker := range p.askers {
 		k.out.send(asker, probing{About: id, Heard: true}.append(letterProbed, nil))

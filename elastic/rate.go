@@ -9,21 +9,21 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
-// leastMeasured is how many bytes must have come before their rate says something of the
-// network: the first ones come as fast as buffers are emptied.
+// leastMeasured is the number of bytes before the rate is a measurement of the network. The first
+// bytes arrive as fast as buffers are emptied.
 const leastMeasured = 1 << 20
 
-// rated measures at which rate the answers of a Source come. Streams that run at the same
-// time share the way to this peer, so that it counts the time in which at least one of
-// them does. That a donor takes its time before the first byte does not count.
+// rated measures the rate at which the answers of a Source arrive, to estimate the bandwidth to
+// this peer. Concurrent streams share the path, so the time counts during which at least one stream
+// runs. A donor's time before its first byte does not count.
 type rated struct {
 	transfer.Source
 
 	mu      sync.Mutex
-	running int
-	since   time.Time // while any is running
-	busy    time.Duration
-	bytes   int64
+	running int           // number of streams that run
+	since   time.Time     // when the first of the running streams began
+	busy    time.Duration // time with a stream, up to since
+	bytes   int64         // received in that time
 }
 
 // Request implements transfer.Source.
@@ -35,7 +35,7 @@ func (r *rated) Request(ctx context.Context, donor string, request []byte) (io.R
 	return &ratedAnswer{ReadCloser: answer, r: r}, nil
 }
 
-// ratedAnswer is one stream. Like any reader it is used by one goroutine.
+// ratedAnswer is one stream of a rated source. Like any reader it is not safe for concurrent use.
 type ratedAnswer struct {
 	io.ReadCloser
 	r     *rated
@@ -52,7 +52,7 @@ func (a *ratedAnswer) Read(b []byte) (int, error) {
 	if a.begun {
 		a.r.count(n)
 	} else if n > 0 {
-		a.begun = true // what has come by now took no time that was seen
+		a.begun = true // the time of the bytes of the first read is unknown
 		a.r.run(1)
 	}
 	if err != nil {
@@ -67,6 +67,7 @@ func (a *ratedAnswer) Close() error {
 	return a.ReadCloser.Close()
 }
 
+// end records the end of the stream, once.
 func (a *ratedAnswer) end() {
 	if a.begun && !a.ended {
 		a.r.run(-1)
@@ -74,14 +75,14 @@ func (a *ratedAnswer) end() {
 	a.ended = true
 }
 
-// count takes bytes that came.
+// count adds received bytes.
 func (r *rated) count(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.bytes += int64(n)
 }
 
-// run notes that a stream has begun or ended.
+// run records that a stream has begun (1) or ended (-1).
 func (r *rated) run(change int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +94,7 @@ func (r *rated) run(change int) {
 	}
 }
 
-// rate is bytes a second; 0 if that is not known.
+// rate returns the measured rate in bytes a second; 0 if it is unknown.
 func (r *rated) rate() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

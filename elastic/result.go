@@ -9,17 +9,17 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Result is what a program has found out about the model that it has trained. What is nil
-// is not known.
+// Result is the quality of the trained model, as the program has measured it. A nil field is
+// unknown.
 type Result struct {
-	Accuracy *float64 // the part of the test set that is right, from 0 to 1
-	Loss     *float64 // mean over the test set
+	Accuracy *float64 // the fraction of the test set that is classified correctly, from 0 to 1
+	Loss     *float64 // the mean loss over the test set
 }
 
-// Report gives the result that Close tells the launcher, once a loop of Steps has come to its
-// end; the last call before Close counts. elrun shows it in the job's last line. One peer
-// may report, or all; of several the one with the lowest local index counts. Numbers that
-// are not finite are an error, and not reported.
+// Report sets the result that Close passes to the launcher, if a loop of Steps has come to its end.
+// The last call before Close counts. elrun shows the result in the job's last line. One peer may
+// report, or all; of several the peer with the lowest local index counts. A number that is not
+// finite is an error, and the result is not reported then.
 func (g *Group) Report(r Result) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: report: %w", errNoGroup)
@@ -35,8 +35,8 @@ func (g *Group) Report(r Result) error {
 	return nil
 }
 
-// outcome is what the end of the loop is told by: the steps, the members that committed the last
-// one, and a hash of the state.
+// outcome returns the event for the end of the loop: the number of steps, the number of members
+// that committed the last one, and a hash of the state.
 func (l *loop) outcome() (*event.Done, error) {
 	h := sha256.New()
 	if err := hashState(h, l.state); err != nil {
@@ -45,7 +45,7 @@ func (l *loop) outcome() (*event.Done, error) {
 	return &event.Done{Steps: l.state.Step(), Peers: max(1, l.group.loops.peers), SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// tellDone writes the end of the job to the log, if it has come.
+// tellDone logs the end of the job with its result, if the last loop came to its end.
 func (g *Group) tellDone() {
 	g.mu.Lock()
 	done, result, epoch := g.finished, g.result, g.loops.epoch

@@ -14,27 +14,27 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Session is one epoch as its members see it. Its communicator ends with an error
-// at every member, or with the group.
+// Session is one epoch as its members see it: a fixed membership with a communicator. The
+// communicator is revoked at every member on an error, and ends with the group.
 type Session struct {
 	View View
-	Rank int // of this peer in View
+	Rank int // this peer's rank in View
 	Comm *collective.Comm
 
 	group   *Group
 	keeper  *keeper
-	entered time.Time
-	once    sync.Once // for retire
+	entered time.Time // when the session was made
+	once    sync.Once // guards retire
 
-	calibrated bool // owned by Next
+	calibrated bool // its costs are measured; owned by Next
 
-	// Of a loop of Steps: its goroutine owns division, and calls look at turn.
-	division *division            // nil before the members have entered it
-	turn     atomic.Pointer[Turn] // whose body runs; nil between two of them
+	// For loops of Steps. The loop's goroutine owns division; collective calls read turn.
+	division *division            // nil before the members have exchanged their speeds
+	turn     atomic.Pointer[Turn] // the turn whose body runs; nil between turns
 }
 
-// Stale reports whether a later view exists. That is local knowledge: members leave a
-// session only by a decision that they have in common, as Boundary makes.
+// Stale reports whether this member knows of a later view, or is out of the group. The knowledge is
+// local: members leave a session only by a common decision, as Boundary makes it.
 func (s *Session) Stale() bool {
 	if !s.made() {
 		return false
@@ -43,9 +43,8 @@ func (s *Session) Stale() bool {
 	return now.view.Epoch > s.View.Epoch || now.phase > inside
 }
 
-// Boundary decides together with all ranks whether to leave the session for a later
-// view; all call it at the same place, between two steps. It costs one small
-// AllReduce.
+// Boundary decides, with the same result at all ranks, whether to leave the session for a later
+// view. All ranks call it at the same place, between two steps. It costs one small AllReduce.
 func (s *Session) Boundary(ctx context.Context) (bool, error) {
 	if !s.made() {
 		return false, fmt.Errorf("elastic: boundary: %w", errNoSession)
@@ -60,7 +59,7 @@ func (s *Session) Boundary(ctx context.Context) (bool, error) {
 	return stale[0] != 0, nil
 }
 
-// Busy is Group.Busy.
+// Busy reports that this member is busy, see Group.Busy.
 func (s *Session) Busy(what string) (done func()) {
 	if !s.made() {
 		return func() {}
@@ -71,8 +70,8 @@ func (s *Session) Busy(what string) (done func()) {
 // made reports whether Next made s.
 func (s *Session) made() bool { return s != nil && s.group != nil }
 
-// enter connects the members of v and makes the session. It gives up when a later
-// view comes, or the group becomes too small.
+// enter connects the members of v and makes the session. It gives up if a later view arrives, or
+// the group becomes too small.
 func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) {
 	k.mu.Lock()
 	k.doing.Entered = v.Epoch
@@ -102,7 +101,7 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	}
 	k.enter(s)
 	if now, _ := k.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.short != nil {
-		// Those who saw this before they were connected have not entered.
+		// Those who saw this before they were connected have not entered. // members that saw this before they connected have not entered, and would be waited for
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
@@ -111,11 +110,10 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	return s, nil
 }
 
-// slowEntry is how long the members may take to enter a session before those who are
-// missing are named.
+// slowEntry is the time after which the log names the members that have not entered a session.
 const slowEntry = 1500 * time.Millisecond
 
-// reportPaths writes how each other member is reached.
+// reportPaths logs the path to each other member.
 func reportPaths(k *keeper, v View, self int, p Pather) {
 	for rank, m := range v.Members {
 		if rank != self {
@@ -126,9 +124,9 @@ func reportPaths(k *keeper, v View, self int, p Pather) {
 	}
 }
 
-// retire closes a session that was left, in the background, as what it waits for is
-// only that others take note. ended, if not nil, is called when they have, or when the session
-// was retired before.
+// retire closes a session that was left. It works in the background, as Close only waits for the
+// other members to note it. ended, if not nil, is called afterwards, or at once if the session was
+// retired before.
 func (g *Group) retire(s *Session, ended func()) {
 	if s == nil {
 		return
@@ -142,7 +140,7 @@ func (g *Group) retire(s *Session, ended func()) {
 	s.once.Do(func() {
 		first = true
 		end := func() {
-			_ = s.Comm.Close() // the loss of those who had to take note
+			_ = s.Comm.Close() // it reports only members that were lost before they noted it
 			if ended != nil {
 				ended()
 			}
@@ -159,14 +157,14 @@ func (g *Group) retire(s *Session, ended func()) {
 	})
 }
 
-// reportAbsent names the members of v that have not come to enter its session.
+// reportAbsent logs the members of v that have not come to enter its session.
 func (k *keeper) reportAbsent(v View) {
 	var who []string
 	phase := "not in the session"
 	for _, m := range v.Members {
 		p := k.peers[m.ID]
 		if p == nil || p.beat.Entered >= v.Epoch {
-			continue // itself, or of a large group one of which nothing is known
+			continue // this member, or a member of a large group of which nothing is known
 		}
 		who = append(who, m.ID.Short())
 		if p.beat.Busy != "" {
@@ -179,9 +177,9 @@ func (k *keeper) reportAbsent(v View) {
 	}
 }
 
-// makeWayAfter is how long a member that lives may hold up a call, at least, before it
-// is asked to make way; a long call has longer, as the watch of the communicator
-// reports at ever longer intervals.
+// makeWayAfter is the shortest time for which a live member may hold up a call before it is asked
+// to make way. In a long call the time may be longer, as the communicator reports stalls at growing
+// intervals.
 const makeWayAfter = 30 * time.Second
 
 // committed returns the last step that this member has committed.
@@ -191,8 +189,8 @@ func (k *keeper) committed() int64 {
 	return int64(k.doing.Step)
 }
 
-// reportStall writes down a stall of the communicator of v. A single culprit that lives
-// and does not say what it does is asked to make way in the end.
+// reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
+// reason is asked to make way, once the stall has lasted makeWayAfter.
 func (k *keeper) reportStall(v View, s collective.Stall) {
 	var who []string
 	phase := s.Phase
@@ -218,8 +216,10 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 	k.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.What(), SinceMS: milliseconds(s.Since)})
 }
 
+// milliseconds returns a duration in milliseconds, as events show it.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// short returns the short IDs of members.
 func short(members []Member) []string {
 	var out []string
 	for _, m := range members {
@@ -228,6 +228,7 @@ func short(members []Member) []string {
 	return out
 }
 
+// shortIDs returns the short forms of IDs.
 func shortIDs(ids []ID) []string {
 	var out []string
 	for _, id := range ids {
@@ -236,7 +237,7 @@ func shortIDs(ids []ID) []string {
 	return out
 }
 
-// without returns the members but the one with that ID.
+// without returns a copy of members without the member id.
 func without(members []Member, id ID) []Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.ID == id })
 }

@@ -14,23 +14,22 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Setting is something in which all members of a job must agree, as the size of the
-// batch or the hash of the data. Members of the first view compare their settings when
-// they enter it, and a peer that joins later has its own compared by a member. Messages
-// name the first setting that differs, so those that users know best come first.
+// Setting is a value on which all members of a job must agree, for example the batch size or a hash
+// of the data. Members of the first view compare their settings when they enter it; the settings of
+// a newcomer are compared by a member. Messages name the first setting that differs, so the
+// settings that users know best come first.
 type Setting struct {
-	Name  string // as users know it, for example a flag
-	Value string // that is compared
-	// Text is what messages show in place of Value; empty shows Value. It is for values
-	// that say nothing to people, as hashes.
+	Name  string // as users know it, for example the name of a flag
+	Value string // compared byte by byte
+	// Text is shown in messages in place of Value; if it is empty Value is shown. It is for values
+	// that mean nothing to people, such as hashes.
 	Text string `json:",omitempty"`
 }
 
-// text returns what messages show of the value.
+// text returns the value as messages show it.
 func (s Setting) text() string { return cmp.Or(s.Text, s.Value, "empty") }
 
-// contrast returns the texts of two values that differ. Where they read alike the values
-// are added.
+// contrast returns the texts of two different values. If the texts are equal, the values are added.
 func contrast(a, b Setting) (string, string) {
 	if a.text() != b.text() {
 		return a.text(), b.text()
@@ -38,7 +37,7 @@ func contrast(a, b Setting) (string, string) {
 	return a.text() + " (" + a.Value + ")", b.text() + " (" + b.Value + ")"
 }
 
-// byName returns settings by their names.
+// byName returns a map of settings by name.
 func byName(settings []Setting) map[string]Setting {
 	m := make(map[string]Setting, len(settings))
 	for _, s := range settings {
@@ -47,7 +46,8 @@ func byName(settings []Setting) map[string]Setting {
 	return m
 }
 
-// differ names the first setting in which two peers differ, or returns "".
+// differ describes the first setting in which a newcomer (theirs) differs from the job (ours), or
+// returns "".
 func differ(ours, theirs []Setting) string {
 	others := byName(theirs)
 	for _, s := range ours {
@@ -69,7 +69,7 @@ func differ(ours, theirs []Setting) string {
 	return ""
 }
 
-// settingsHash is a fingerprint of settings, whatever their order; never 0.
+// settingsHash returns a hash (xxHash64) of settings that does not depend on their order; never 0.
 func settingsHash(settings []Setting) uint64 {
 	ordered := slices.SortedFunc(slices.Values(settings), func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
 	h := xxhash.New()
@@ -79,9 +79,9 @@ func settingsHash(settings []Setting) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// disagreement names the first setting in which members differ, their values, and the
-// members outside the largest group of equals, of which several of one size count by the
-// lowest rank. It returns "" where all agree. names holds a name for each member.
+// disagreement describes the first setting in which members differ, with the values and the members
+// outside the largest group of equals. Of groups of equal size the group with the lowest rank
+// counts as the largest. It returns "" if all agree. names holds a name for each member.
 func disagreement(all [][]Setting, names []string) string {
 	var lists []map[string]Setting
 	for _, settings := range all {
@@ -95,12 +95,12 @@ func disagreement(all [][]Setting, names []string) string {
 	return ""
 }
 
-// minority returns the ranks whose value of a setting is not the most common one, and
-// the lowest rank that has that.
+// minority returns the ranks whose value of a setting is not the most common one, and the lowest
+// rank with the most common value.
 func minority(lists []map[string]Setting, name string) (odd []int, usual int) {
 	count := make(map[Setting]int)
 	key := func(rank int) Setting {
-		s := lists[rank][name] // the zero value where it is not set
+		s := lists[rank][name] // the zero value if it is not set
 		return Setting{Name: s.Name, Value: s.Value}
 	}
 	for rank := range lists {
@@ -119,7 +119,7 @@ func minority(lists []map[string]Setting, name string) (odd []int, usual int) {
 	return odd, usual
 }
 
-// wordMinority says which values of a setting the odd ranks and the others have.
+// wordMinority describes the values of a setting at the odd ranks and at the others.
 func wordMinority(lists []map[string]Setting, names []string, name string, odd []int, usual int) string {
 	first, others := lists[odd[0]][name], lists[usual][name]
 	a, b := contrast(first, others)
@@ -145,8 +145,8 @@ func wordMinority(lists []map[string]Setting, names []string, name string, odd [
 // maxSettings bounds the encoded settings of a peer, in bytes.
 const maxSettings = 1 << 20
 
-// compareSettings says how the members of a session differ in their settings, once their
-// hashes have differed. All members call it and come to the same.
+// compareSettings gathers the settings of all members of a session whose hashes differ, and returns
+// the difference as an ErrSettings. All members call it and return the same difference.
 func (g *Group) compareSettings(ctx context.Context, s *Session) error {
 	mine, err := json.Marshal(g.settings)
 	if err == nil && len(mine) > maxSettings {
@@ -174,7 +174,8 @@ func (g *Group) compareSettings(ctx context.Context, s *Session) error {
 	return fmt.Errorf("%w: %s", ErrSettings, why)
 }
 
-// gatherBytes gives all members the bytes of each, by rank.
+// gatherBytes gathers the byte strings of all members, by rank. Lengths differ, so all are padded
+// to the longest.
 func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error) {
 	n := s.Comm.Size()
 	lengths := make([]int64, n)
@@ -198,8 +199,8 @@ func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error)
 	return out, nil
 }
 
-// nameOf names a member for people who see this peer's output: by its local index, and
-// by its ID where another launcher has started it.
+// nameOf names a member in messages of the peer self: by its local index, or by its ID and host if
+// another launcher has started it.
 func nameOf(m, self Member) string {
 	if m.Launcher == self.Launcher {
 		return "peer " + strconv.Itoa(m.Index)

@@ -6,25 +6,27 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// shared is what members that run in one process, as those of a simulation, have in common:
-// views, which are equal at all. A nil one makes them for each.
+// shared holds data that members in one process, as in a simulation, have in common: views, which
+// are equal at all members. So the memory of a simulation does not grow with the square of its
+// members. A nil shared makes the data for each member.
 type shared struct {
-	machines *member.Views
+	machines *member.Views // the same for the membership machines
 
 	mu    sync.Mutex
-	first *member.View
+	first *member.View // the first view; nil before the first member
 	views map[member.Hash]View
 	line  []member.Hash // keys of views, the oldest first
 }
 
-// sharedViews is how many views are kept.
+// sharedViews is the number of views that are kept.
 const sharedViews = 160
 
+// newShared returns an empty shared.
 func newShared() *shared {
 	return &shared{machines: member.NewViews(sharedViews), views: make(map[member.Hash]View)}
 }
 
-// config lets a machine take part.
+// config adds the shared views to the configuration of a machine.
 func (s *shared) config(c member.Config) member.Config {
 	if s != nil {
 		c.Views = s.machines
@@ -32,7 +34,7 @@ func (s *shared) config(c member.Config) member.Config {
 	return c
 }
 
-// newMachine makes the machine of a member of the first view.
+// newMachine returns the machine of a member of the first view.
 func (s *shared) newMachine(c member.Config, first []Member) (*member.Machine, error) {
 	make := func() (member.View, error) {
 		var all []member.Member
@@ -64,7 +66,7 @@ func (s *shared) newMachine(c member.Config, first []Member) (*member.Machine, e
 	return member.NewIn(s.config(c), *s.first)
 }
 
-// view returns a view of the machine in the form of this package; old is the one before.
+// view converts a view of the machine to the form of this package. old is the view before it.
 func (s *shared) view(mv member.View, old View) View {
 	if s == nil {
 		return fromView(mv, old)

@@ -3,30 +3,29 @@ package elastic
 import "time"
 
 const (
-	// leastSilence is the least time without a word after which a member is suspected:
-	// well above the pauses that a loaded machine makes, and short enough for a member
-	// to be out within two seconds.
+	// leastSilence is the lower bound of the limit of silence. It is well above the pauses on a
+	// loaded machine, and short enough to put a dead member out within two seconds.
 	leastSilence = 1300 * time.Millisecond
-	// silenceFactor times the longest pause of late is the limit if that is longer.
+	// silenceFactor times the longest recent pause is the limit, if that is longer.
 	silenceFactor = 4
-	// mostSilence bounds the limit.
+	// mostSilence is the upper bound of the limit.
 	mostSilence = 30 * time.Second
-	// pauseHalving is the time in which what was learned of a long pause is halved.
+	// pauseHalving is the half-life of the longest observed pause.
 	pauseHalving = 20 * time.Second
 )
 
-// silence judges how long a member may be silent, by the pauses that it has made. It
-// is pure: times come from the caller.
+// silence is an adaptive timeout for one member: a multiple of the decaying maximum of its pauses.
+// It is pure: times come from the caller.
 type silence struct {
-	last  time.Time     // of the last word
-	pause time.Duration // the longest of late, as it was at decayed
-	as    time.Time     // when pause was that long
+	last  time.Time     // time of the last message
+	pause time.Duration // longest recent pause, as it was at the time as
+	as    time.Time     // when pause was observed
 }
 
-// newSilence begins at a time at which the member counts as heard.
+// newSilence returns a silence that counts the member as heard at now.
 func newSilence(now time.Time) silence { return silence{last: now, as: now} }
 
-// heard notes a word of the member.
+// heard records a message of the member.
 func (s *silence) heard(now time.Time) {
 	if pause := now.Sub(s.last); pause >= s.decayed(now) {
 		s.pause, s.as = pause, now
@@ -34,11 +33,11 @@ func (s *silence) heard(now time.Time) {
 	s.last = now
 }
 
-// excuse takes a time off the present pause in which this process did not run itself.
+// excuse subtracts a time in which this process did not run itself from the present pause.
 func (s *silence) excuse(d time.Duration) { s.last = s.last.Add(d) }
 
-// decayed returns what is left of the longest pause. It falls by half, and evenly, in
-// each pauseHalving, which needs no more than a shift and a line.
+// decayed returns the longest pause, decayed until now. It halves in each pauseHalving, with linear
+// interpolation in between, so that a shift and a product suffice.
 func (s *silence) decayed(now time.Time) time.Duration {
 	halves := now.Sub(s.as) / pauseHalving
 	if halves > 30 {
@@ -49,7 +48,7 @@ func (s *silence) decayed(now time.Time) time.Duration {
 	return whole - time.Duration(float64(whole)/2*(float64(part)/float64(pauseHalving)))
 }
 
-// limit returns how long the member may be silent since its last word.
+// limit returns how long the member may be silent since its last message.
 func (s *silence) limit() time.Duration {
 	return min(max(leastSilence, silenceFactor*s.decayed(s.last)), mostSilence)
 }

@@ -6,25 +6,27 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// A launcher that started every peer ever admitted knows of every death. This holds
-// until a peer of another launcher is let in, and before that every member must have
-// noted that it ends (invariant I10 of elastic/member).
+// A launcher that has started every peer ever admitted knows of every death. While this holds the
+// survivors may go on without a majority, in a forced view. It ends when a peer of another launcher
+// is admitted, and before that every member must have noted the end (invariant I10 of
+// elastic/member).
 
-// soleness says whether one launcher has started everybody, as far as is known here.
+// soleness records whether one launcher has started all members, as far as this member knows.
 type soleness struct {
-	on      bool // it has
-	over    bool // it never will have again
+	on      bool // one launcher has started all members
+	over    bool // it has not, and never will again
 	settled bool // all members know that it is over
 }
 
-// end notes that there are peers of several launchers, for good.
+// end records, for good, that there are peers of several launchers.
 func (s *soleness) end(k *keeper) {
 	s.on, s.over = false, true
 	k.step(member.Sole{On: false})
 }
 
-// heard looks whether a late peer of the one launcher may count on it: all others
-// must have said so since it is a member, which is when they ask it before it ends.
+// heard checks whether a newcomer of the single launcher may rely on it. All other members must
+// have confirmed it in heartbeats since this peer is a member, because the members ask this one,
+// too, before it ends.
 func (s *soleness) heard(k *keeper) {
 	if s.on || s.over || !k.cfg.Sole || k.view.Rank(k.ep.Self.ID) < 0 {
 		return
@@ -38,17 +40,19 @@ func (s *soleness) heard(k *keeper) {
 	k.step(member.Sole{On: true})
 }
 
-// foreign is what a member does before it admits a peer of another launcher.
+// foreign is the pending admission of peers of another launcher: an agreement of all members,
+// before the machine admits them, that no launcher knows of all deaths any more.
 type foreign struct {
-	requests []member.Request
-	noted    map[ID]bool // members that acknowledged
+	requests []member.Request // of the peers that wait for it
+	noted    map[ID]bool      // members that have acknowledged
 }
 
-// asked lets in a peer that was approved, when all know that it comes.
+// asked handles the machine's request for a newcomer: it admits the newcomer if it was approved,
+// and, if it comes from another launcher, once all members have acknowledged.
 func (k *keeper) asked(r member.Request) {
 	id := ID(r.Member.ID)
 	if !k.isApproved(id) {
-		return // it will ask again
+		return // it was not approved, or too long ago; it will ask again
 	}
 	e := k.approved[id].entry
 	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
@@ -67,8 +71,8 @@ func (k *keeper) asked(r member.Request) {
 	f.again(k)
 }
 
-// again tells those who have not acknowledged, and goes on if there is none. A nil
-// receiver has nothing to do.
+// again repeats the announcement to members that have not acknowledged, and admits the peers if all
+// have. A nil receiver has nothing to do.
 func (f *foreign) again(k *keeper) {
 	if f == nil {
 		return
@@ -81,7 +85,7 @@ func (f *foreign) again(k *keeper) {
 	f.goOn(k)
 }
 
-// goOn lets the peers in if all have acknowledged.
+// goOn admits the peers if all members have acknowledged.
 func (f *foreign) goOn(k *keeper) {
 	missing := func(m Member) bool { return m.ID != k.ep.Self.ID && !f.noted[m.ID] }
 	if len(f.noted) < len(k.view.Members)-1 || slices.ContainsFunc(k.view.Members, missing) {
@@ -94,7 +98,7 @@ func (f *foreign) goOn(k *keeper) {
 	}
 }
 
-// acknowledged notes that a member knows.
+// acknowledged records the acknowledgement of a member.
 func (f *foreign) acknowledged(k *keeper, id ID) {
 	if f != nil && !f.noted[id] {
 		f.noted[id] = true

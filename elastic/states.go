@@ -15,12 +15,12 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Vectors makes a State of slices of numbers, of the types in collective.Number, and of the
-// number of steps that are committed. It keeps the slices themselves: a program changes their
-// elements in place, which is what Load does as well, and never their lengths. Whoever commits
-// a step counts it in *step. Save writes the elements in memory order, with no copy of them.
+// Vectors returns a State of slices of numbers, of the types in collective.Number, and of the
+// number of committed steps. The State refers to the slices themselves: the program, and Load,
+// change the elements in place, and the lengths never change. The code that commits a step
+// increments *step. Save writes the elements in memory order, without copying them first.
 //
-// A slice of another type, and a nil step, are errors of Group.Steps.
+// A slice of another type, or a nil step, is reported as an error by Group.Steps.
 func Vectors(step *int64, vectors ...any) State {
 	s := &variables{step: step, kind: "vectors"}
 	for i, v := range vectors {
@@ -34,17 +34,16 @@ func Vectors(step *int64, vectors ...any) State {
 	return s.checked()
 }
 
-// BinaryValue can write itself into bytes and take itself from them, as gonum's mat.Dense and
-// the generators of math/rand/v2 can.
+// BinaryValue is a value that marshals itself to bytes and unmarshals itself from them, for example
+// gonum's mat.Dense and the generators of math/rand/v2.
 type BinaryValue interface {
 	encoding.BinaryMarshaler
 	encoding.BinaryUnmarshaler
 }
 
-// Binary makes a State of values that marshal themselves, to the same bytes at all peers, and
-// of the number of steps that are committed, which whoever commits a step counts in *step. A
-// value with a method Reset, as *mat.Dense has, is reset before it is loaded: so it keeps
-// its memory.
+// Binary returns a State of values that marshal themselves, to the same bytes at all peers, and of
+// the number of committed steps. The code that commits a step increments *step. A value with a
+// method Reset, such as *mat.Dense, is reset before it is loaded and keeps its memory.
 func Binary(step *int64, values ...BinaryValue) State {
 	s := &variables{step: step, kind: "values"}
 	for i, v := range values {
@@ -57,11 +56,11 @@ func Binary(step *int64, values ...BinaryValue) State {
 	return s.checked()
 }
 
-// Gob makes a State of what values point to, by encoding/gob, and of the number of steps that
-// are committed, which whoever commits a step counts in *step. Load replaces the variables:
-// slices get other memory. All fields must be exported, as gob passes over others without a
-// word, and there must be no map in it, as the order of a map is random, and no interface,
-// function or channel; Group.Steps returns an error that names the one it finds.
+// Gob returns a State of the variables to which values point, encoded by encoding/gob, and of the
+// number of committed steps. The code that commits a step increments *step. Load replaces the
+// variables: slices get other memory. All fields must be exported, as gob omits others without an
+// error. Maps are refused because their order is random; interfaces, functions and channels because
+// they cannot be copied. Group.Steps returns an error with the name of the field.
 func Gob(step *int64, values ...any) State {
 	s := &variables{step: step, kind: "gob"}
 	for i, v := range values {
@@ -79,27 +78,28 @@ func Gob(step *int64, values ...any) State {
 	return s.checked()
 }
 
-// variables is a State of variables of the program.
+// variables is a State of variables of the program, made by Vectors, Binary or Gob.
 type variables struct {
 	step  *int64
-	kind  string
+	kind  string // which constructor made it, for messages
 	parts []part
-	names []string // of the types of parts
-	err   error    // this is no state
+	names []string // types of parts, for messages
+	err   error    // why it cannot be a State; reported by Group.Steps
 }
 
-// part is one of the variables.
+// part is one of the variables of a State. hash writes bytes that are equal for equal values.
 type part interface {
 	encode() ([]byte, error)
 	decode(b []byte) error
 	hash(w io.Writer) error
 }
 
+// add appends a part.
 func (s *variables) add(name string, p part) {
 	s.names, s.parts = append(s.names, name), append(s.parts, p)
 }
 
-// checked looks at what is common to all kinds.
+// checked records the errors that all constructors have in common.
 func (s *variables) checked() State {
 	switch {
 	case s.step == nil:
@@ -110,7 +110,7 @@ func (s *variables) checked() State {
 	return s
 }
 
-// String names the types, to be compared among peers.
+// String names the types, for comparison among peers.
 func (s *variables) String() string {
 	if s.err != nil {
 		return "unusable"
@@ -121,7 +121,7 @@ func (s *variables) String() string {
 // Step implements State.
 func (s *variables) Step() int64 { return *s.step }
 
-// Save implements State: the step, then the length of each part and its bytes.
+// Save implements State. It writes the step, then the length of each part and its bytes.
 func (s *variables) Save(w io.Writer) error {
 	if s.err != nil {
 		return s.err
@@ -144,7 +144,7 @@ func (s *variables) Save(w io.Writer) error {
 	return nil
 }
 
-// maxPart bounds one variable of a state that is loaded, in bytes.
+// maxPart bounds one part of a loaded state, in bytes.
 const maxPart = 1 << 40
 
 // Load implements State.
@@ -187,7 +187,8 @@ func (s *variables) load(r io.Reader, p part) error {
 	if n > maxPart {
 		return fmt.Errorf("%d bytes", n)
 	}
-	// The length is not believed further than the bytes that come.
+	// The buffer grows with the received bytes, so a wrong length cannot make this peer allocate
+	// memory.
 	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err == nil && uint64(len(b)) < n {
 		err = io.ErrUnexpectedEOF
@@ -205,8 +206,8 @@ func readWord(r io.Reader) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// hash writes what a fingerprint of the state is made of: the bytes of the parts alone, so that
-// it is the one of the parameters where they are all there is.
+// hash writes the input of a fingerprint of the state: only the bytes of the parts, without
+// lengths. So a State of the parameters alone has the hash of the parameters.
 func (s *variables) hash(w io.Writer) error {
 	if s.err != nil {
 		return s.err
@@ -219,7 +220,7 @@ func (s *variables) hash(w io.Writer) error {
 	return nil
 }
 
-// hashState writes what fingerprints of a state are made of.
+// hashState writes the input of a fingerprint of any State.
 func hashState(w io.Writer, s State) error {
 	if v, ok := s.(*variables); ok {
 		return v.hash(w)
@@ -227,7 +228,7 @@ func hashState(w io.Writer, s State) error {
 	return s.Save(w)
 }
 
-// stateError says why a state cannot be one, or returns nil.
+// stateError returns why s cannot be used as a State, or nil.
 func stateError(s State) error {
 	if s == nil {
 		return errors.New("the state is nil: give one, as elastic.Vectors(&step, weights) makes")
@@ -241,7 +242,7 @@ func stateError(s State) error {
 	return nil
 }
 
-// stateKind describes a state, so that peers with different ones are found.
+// stateKind describes the type of a state, so that members can compare it.
 func stateKind(s State) string {
 	switch v := s.(type) {
 	case nil:
@@ -252,7 +253,7 @@ func stateKind(s State) string {
 	return fmt.Sprintf("%T", s)
 }
 
-// vector is a slice of numbers, as its bytes.
+// vector is a slice of numbers as bytes; it shares the slice's memory.
 type vector struct{ b []byte }
 
 func (v vector) encode() ([]byte, error) { return v.b, nil }
@@ -267,8 +268,8 @@ func (v vector) hash(w io.Writer) error {
 	return err
 }
 
-// numbers returns the bytes of a slice of numbers, not nil, and what it is; nil bytes for
-// anything else.
+// numbers returns the bytes of a slice of numbers, never nil, and its type and length; nil bytes
+// for any other value.
 func numbers(v any) (b []byte, name string) {
 	switch v := v.(type) {
 	case []int8:
@@ -295,6 +296,7 @@ func numbers(v any) (b []byte, name string) {
 	return nil, ""
 }
 
+// view returns the bytes of v, which share its memory, and the name of its type.
 func view[T dtype.Number](v []T) (b []byte, name string) {
 	if b = kernel.Bytes(v); b == nil {
 		b = []byte{}
@@ -331,8 +333,8 @@ func (g gobbed) encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode replaces the variable. A decoder leaves alone what is zero at the sender, so it gets
-// a fresh one.
+// decode replaces the variable. It decodes into a fresh value, as a gob decoder leaves fields
+// unchanged that are zero at the sender.
 func (g gobbed) decode(b []byte) error {
 	fresh := reflect.New(g.v.Type())
 	if err := gob.NewDecoder(bytes.NewReader(b)).DecodeValue(fresh); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Steps lets this peer train state together with the other members until all of them have
-// committed step until. It yields a Turn for each try at a step: the body computes this
-// peer's part of the step, reduces it over t.Comm, and commits the result to state, so that
-// state.Step() is one higher, when the calls have returned nil.
+// Steps trains state together with the other members until all of them have committed step until.
+// It yields a Turn for each attempt at a step. The body computes this peer's part of the step and
+// reduces it over t.Comm. When the calls have returned nil the body commits the result to state,
+// which increments state.Step().
 //
 //	for t := range g.Steps(ctx, state, steps) {
 //		lo, hi := t.Part(batch)
@@ -26,26 +26,25 @@ import (
 //	}
 //	return g.Err()
 //
-// After an error of a call the body does nothing: the turn remembers the error, and the
-// step is tried again, without the members that died and with those that came. All peers
-// run the same loop over the same state, and end at the same step. The loop ends early
-// where a body calls Turn.Stop, where this peer was asked to leave, and where it cannot go
-// on; Err tells the last. A peer that left has state.Step() < until.
+// After an error of a call the body does nothing more. The turn remembers the error, and the step
+// is tried again, without the members that died and with newcomers. All peers run the same loop
+// over the same state and end at the same step. The loop ends early if a body calls Turn.Stop, if
+// this peer was asked to leave, and on an error, which Err returns. A peer that left has
+// state.Step() < until.
 //
-// A turn that neither failed nor committed, one that took more than a step, one that committed
-// though a call in it had failed, and a body that leaves the loop by break, return or a panic
-// are mistakes of the program: the loop ends with an error at every peer. So does a loop whose
-// peers differ in until, in settings, in what they pass to Part, or in their states: states
-// are compared before the first step, when peers that differ copy the most common one (that
-// of the lowest rank where several are), then as often as takes 1 % of the time, and after
-// the last step.
+// Mistakes of the program end the loop with an error at every peer: a turn that neither failed nor
+// committed; a turn that committed more than one step, or committed although a call in it had
+// failed; a body that leaves the loop by break, return or a panic; and peers that differ in until,
+// in settings, in the argument of Part, or in their states. States are compared before the first
+// step, where peers that differ copy the most common state (of several equally common ones the
+// state of the lowest rank); then as often as takes 1 % of the time; and after the last step.
 //
-// The state holds all that the next step follows from: parameters, the memory of the optimiser,
-// the state of random numbers, the position in the data. Vectors, Gob and Binary make one of a
-// program's variables. Only the body and, between turns, the group use it. A later Steps goes
-// on from where the one before ended, with a state of the same kind and the same options.
+// The state holds all that the next step depends on: parameters, the optimiser's memory, the state
+// of random generators, the position in the data. Vectors, Gob and Binary make a State of a
+// program's variables. Only the body and, between turns, the group use it. A later call of Steps
+// continues where the last one ended, with a state of the same kind and the same options.
 //
-// A step costs one AllGather of a few words besides the body's calls. ctx bounds the waiting
+// A step costs one AllGather of a few words besides the calls of the body. ctx bounds the waits
 // between turns; its end ends the loop.
 func (g *Group) Steps(ctx context.Context, state State, until int64, options ...Option) iter.Seq[*Turn] {
 	return func(yield func(*Turn) bool) {
@@ -70,12 +69,12 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 	}
 }
 
-// errUnwound is what Err says of a loop whose body did not return.
+// errUnwound is the result of Err for a loop whose body did not return.
 var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
 
-// Err returns why the last Steps ended early: nil if it came to its end, if this peer was
-// asked to leave, and if it came when the job had finished. It belongs to the goroutine of
-// the loop.
+// Err returns why the last Steps ended early. It is nil if the loop came to its end, if this peer
+// was asked to leave, and if this peer came after the job had finished. It is called in the
+// goroutine of the loop.
 func (g *Group) Err() error {
 	if !g.made() {
 		return fmt.Errorf("elastic: steps: %w", errNoGroup)
@@ -91,18 +90,19 @@ func (g *Group) Err() error {
 //	boundary   gather the records of all -> compare -> learn speeds -> stop, leave or go on
 type loop struct {
 	group *Group
-	ctx   context.Context // of the caller, for one call of Steps
+	ctx   context.Context // the caller's, for one call of Steps
 	state State
 	until int64
-	busy  *time.Timer // ends what the body counts as busy by itself
+	busy  *time.Timer // ends the time in which the body counts as busy without a report
 
-	stopped bool // all members know that the job ends at the step of the state
+	stopped bool // all members know that the job ends at the state's present step
 }
 
-// errAgain ends a session that another one follows.
+// errAgain ends the turns in a session that another session follows.
 var errAgain = errors.New("left for the next session")
 
-// prepare checks the arguments of Steps and registers what members must agree in.
+// prepare checks the arguments of Steps and registers the state and the settings on which members
+// must agree.
 func (l *loop) prepare(options []Option) error {
 	g := l.group
 	if l.ctx == nil {
@@ -130,7 +130,7 @@ func (l *loop) prepare(options []Option) error {
 		g.register(l, o.balance, settings)
 		return nil
 	}
-	// The others wait for this peer: they are told by its settings.
+	// The other members wait for this peer. Its settings, which differ, let them report the error.
 	if g.loops.ordinal() == 0 {
 		g.mu.Lock()
 		g.settings = settings
@@ -142,7 +142,7 @@ func (l *loop) prepare(options []Option) error {
 	return fmt.Errorf("elastic: steps: %w", wrong)
 }
 
-// register makes the state of l that of the group.
+// register makes the state of l the state of the group.
 func (g *Group) register(l *loop, balance Balance, settings []Setting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,9 +154,9 @@ func (g *Group) register(l *loop, balance Balance, settings []Setting) {
 	}
 }
 
-// sessions takes turns in one session after the other until all have committed the last
-// step. A session that broke or was left is followed by another one, or by the reason why
-// there is none: that is no error of a peer that has committed the last step.
+// sessions runs turns in one session after another until all members have committed the last step.
+// After a session that broke or was left comes another session, or the reason why there is none.
+// That reason is no error for a peer that has committed the last step.
 func (l *loop) sessions(yield func(*Turn) bool) error {
 	for first := true; ; first = false {
 		s, err := l.session(first)
@@ -176,11 +176,11 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 	}
 }
 
-// over reports whether there is nothing left to do.
+// over reports whether the last step is committed, or the loop was stopped.
 func (l *loop) over() bool { return l.stopped || l.state.Step() >= l.until }
 
-// session returns the next session; for a later loop first the one in which the loop before
-// ended, if it can still be used.
+// session returns the next session. A later loop begins in the session in which the last loop
+// ended, if that is still usable.
 func (l *loop) session(first bool) (*Session, error) {
 	g := l.group
 	if s := g.using(); first && g.loops.ordinal() > 1 && s != nil && s.Comm.Err() == nil {
@@ -195,7 +195,7 @@ func (l *loop) session(first bool) (*Session, error) {
 	return s, nil
 }
 
-// turns takes turns in a session until the job is over, or the session is.
+// turns runs turns in a session until the loop is over or the session ends.
 func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	if s.division == nil {
 		if err := l.enter(s); err != nil {
@@ -216,7 +216,7 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	return nil
 }
 
-// turn lets the body try a step, and takes note of what it has committed.
+// turn lets the body try a step, and records the step that it has committed.
 func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	t := newTurn(l, s)
 	s.turn.Store(t)
@@ -235,14 +235,14 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	return t, l.group.Committed(t.step)
 }
 
-// body calls the body of the loop. One that does not come back for the next turn leaves the
-// others waiting, so they are told, also where a panic unwinds the stack.
+// body calls the body of the loop. If the body leaves the loop the other members would wait for
+// this one, so they receive an error, also when a panic unwinds the stack.
 func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 	more, returned := false, false
 	defer func() {
 		if !returned {
 			l.group.busyWith("")
-			_ = l.leftEarly(t) // the panic goes on
+			_ = l.leftEarly(t) // the panic continues
 		}
 	}()
 	more = yield(t)
@@ -253,7 +253,7 @@ func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 	return l.leftEarly(t)
 }
 
-// leftEarly ends the loop of a body that left it.
+// leftEarly ends the loop after its body has left it.
 func (l *loop) leftEarly(t *Turn) error {
 	_, failed := t.failure()
 	switch {
@@ -267,8 +267,8 @@ func (l *loop) leftEarly(t *Turn) error {
 	return l.mistake(t, "left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
 }
 
-// verdict says what has become of a turn whose body has returned: nil if it committed the step,
-// errAgain if the step is to be tried again.
+// verdict returns the outcome of a turn whose body has returned: nil if it committed the step,
+// errAgain if the step is to be tried again, or the error that ends the loop.
 func (l *loop) verdict(t *Turn) error {
 	after, cause := l.state.Step(), t.session.Comm.Err()
 	at, failed := t.failure()
@@ -293,7 +293,8 @@ func (l *loop) verdict(t *Turn) error {
 	return l.failed(t.step, failed, cause)
 }
 
-// failed says how the loop goes on after a call that failed; cause is that of its session.
+// failed returns errAgain after a failed call, or the error that ends the loop. cause is the error
+// of the call's session.
 func (l *loop) failed(step int64, err, cause error) error {
 	switch {
 	case l.ctx.Err() != nil:
@@ -305,26 +306,28 @@ func (l *loop) failed(step int64, err, cause error) error {
 	return errAgain
 }
 
-// mistake ends the loop at all peers: what the program has done here is told to them, and
-// comes again in any other session.
+// mistake ends the loop at all peers, with an error that describes the program's mistake. The
+// mistake would recur in any other session.
 func (l *loop) mistake(t *Turn, format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: err.Error(), Mistake: true})
 	return fmt.Errorf("elastic: %w", err)
 }
 
-// abandon ends the loop at this peer for a reason of its own. The others go on without it.
+// abandon ends the loop at this peer only, for a reason of its own. The other members go on without
+// it.
 func (l *loop) abandon(t *Turn, why error) error {
 	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: fmt.Sprintf("step %d: %v", t.step, why)})
 	l.group.Leave()
 	return fmt.Errorf("elastic: step %d: %w", t.step, why)
 }
 
-// revokeTerm bounds how long a peer that gives up waits until the others have been told: its
-// process may be about to end.
+// revokeTerm bounds the time for which a peer that gives up waits until the other members have
+// received the error, as its process may be about to end.
 const revokeTerm = time.Second
 
-// revoke ends a session, and lets the others know why before this peer's program goes on.
+// revoke revokes a session, and waits until the other members have received the cause, at most for
+// revokeTerm.
 func (l *loop) revoke(s *Session, why error) {
 	s.Comm.Revoke(why)
 	told := make(chan struct{})

@@ -10,49 +10,48 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Turn is one try at one step, see Group.Steps. It is valid until its body ends, and but
-// for Comm it belongs to the goroutine of the body.
+// Turn is one attempt at one step, see Group.Steps. It is valid until its body ends. Except for
+// Comm, it belongs to the goroutine of the body.
 type Turn struct {
-	// Comm is the communicator of the members that try the step together. It ends when one
-	// of them is lost: calls return an error then, and the body does no more.
+	// Comm is the communicator of the members that try the step together. It is revoked when one of
+	// them is lost: calls then return an error, and the body does nothing more.
 	Comm *collective.Comm
-	// Rank is that of this peer in Comm.
+	// Rank is this peer's rank in Comm.
 	Rank int
 
 	loop         *loop
 	session      *Session
-	step         int64 // that is tried
+	step         int64 // the step that is tried
 	begun, ended time.Time
-	first        atomic.Int64 // when the first call began, in nanoseconds since begun; 0 if none has
+	first        atomic.Int64 // when the first call began, in nanoseconds since begun; 0 before it
 
-	samples   int           // that Part was asked to cut; -1 if it was not
-	lo, hi    int           // this peer's part of them
-	late      bool          // Part came after the first call, so that the time before it tells nothing
-	predicted time.Duration // of computing; 0 if it is not known
+	samples   int           // argument of the first Part; -1 before it
+	lo, hi    int           // this peer's part of the samples
+	late      bool          // Part came after the first call, so the time until that call is no measurement
+	predicted time.Duration // forecast of the computing time; 0 if it is unknown
 	stop      bool
-	fail      error // of Fail
+	fail      error // argument of Fail
 	wrong     error // a mistake in the use of this turn
 
 	mu       sync.Mutex
-	callErr  error // of the first call that failed
-	failedAt int64 // the step of the state when it failed
+	callErr  error // error of the first call that failed
+	failedAt int64 // step of the state when that call failed
 }
 
-// newTurn begins a turn.
+// newTurn returns a turn for the step after the state's.
 func newTurn(l *loop, s *Session) *Turn {
 	return &Turn{Comm: s.Comm, Rank: s.Rank, loop: l, session: s, step: l.state.Step() + 1, begun: time.Now(), samples: -1}
 }
 
-// Part cuts the n samples of the step among the members, and returns this peer's, from lo
-// up to and without hi. The parts of all peers cover every sample once. All call it with the
-// same n in a step, 0 or more; called again in a turn it cuts other samples in the same
-// proportions.
+// Part divides the n samples of the step among the members, and returns this peer's part [lo, hi).
+// The parts of all peers cover every sample once. All peers call it with the same n >= 0. Further
+// calls in a turn divide other samples in the same proportions.
 //
-// The parts follow measured speeds: a peer's speed is its samples over the time from the
-// beginning of the turn to its first call on Comm. The policies are those of package loadbal,
-// in integers and from what all members have told each other, so that all come to the same.
-// The option Equal gives all the same. Where there are at least as many samples as members
-// everybody has one.
+// The parts follow the measured speeds: the samples of a peer divided by the time from the
+// beginning of the turn to its first call on Comm. The policies of package loadbal compute in
+// integers, from data that all members have exchanged, so all members compute the same parts. The
+// option Equal gives all members the same number of samples. With at least as many samples as
+// members, every member gets at least one.
 func (t *Turn) Part(n int) (lo, hi int) {
 	if n < 0 || int64(n) > maxSamples {
 		if t.wrong == nil {
@@ -70,14 +69,13 @@ func (t *Turn) Part(n int) (lo, hi int) {
 	return d.part(n, t.Rank)
 }
 
-// Stop ends the loop of all peers after the step that this turn commits. One peer may call
-// it, or all. If the turn fails the step is tried again, and who wants to stop has to say so
-// again.
+// Stop ends the loop of all peers after the step that this turn commits. One peer may call it, or
+// all. If the turn fails the step is tried again, and Stop must be called again.
 func (t *Turn) Stop() { t.stop = true }
 
-// Fail says that this peer cannot do its part, for example because it cannot read its data:
-// the loop ends here with err, which Err returns, and the others go on without this peer.
-// nil is a mistake.
+// Fail ends the loop at this peer with err, which Group.Err returns, because this peer cannot do
+// its part: it cannot read its data, for example. The other peers go on without this one. A nil err
+// is a mistake of the program.
 func (t *Turn) Fail(err error) {
 	switch {
 	case err != nil && t.fail == nil:
@@ -87,9 +85,9 @@ func (t *Turn) Fail(err error) {
 	}
 }
 
-// Busy says for what the others wait while this peer does something long, as an evaluation,
-// until done is called. It is shown where they wait for long, and this peer is not asked to
-// make way, however long it takes. Without it a body may take some minutes.
+// Busy reports that this peer does something long, for example an evaluation, until done is called.
+// The reason is shown if other members wait for long, and this peer is not asked to make way,
+// however long it takes. Without Busy the body may take up to five minutes.
 func (t *Turn) Busy(what string) (done func()) {
 	t.loop.group.busyWith(what)
 	return func() {
@@ -101,13 +99,13 @@ func (t *Turn) Busy(what string) (done func()) {
 }
 
 const (
-	// bodyBusy is what a member says that is in the body of its loop.
+	// bodyBusy is the reason that a member reports while it is in the body of its loop.
 	bodyBusy = "in the body of its loop"
-	// bodyTerm is how long that is taken for an answer.
+	// bodyTerm is the time for which that reason counts.
 	bodyTerm = 5 * time.Minute
 )
 
-// busyWith says what this member does, "" for nothing that takes long.
+// busyWith sets the reason why this member makes no progress; "" for none.
 func (g *Group) busyWith(what string) {
 	k := g.current()
 	k.mu.Lock()
@@ -115,7 +113,7 @@ func (g *Group) busyWith(what string) {
 	k.mu.Unlock()
 }
 
-// bodyIsLate ends that the body counts as busy by itself.
+// bodyIsLate removes the reason bodyBusy when bodyTerm is over.
 func (g *Group) bodyIsLate() {
 	k := g.current()
 	k.mu.Lock()
@@ -125,7 +123,7 @@ func (g *Group) bodyIsLate() {
 	}
 }
 
-// callBegins notes that a call begins in the turn of the session, if there is one.
+// callBegins records the time of the first call in the session's turn, if there is one.
 func (s *Session) callBegins() {
 	t := s.turn.Load()
 	if t != nil && t.first.Load() == 0 {
@@ -133,11 +131,11 @@ func (s *Session) callBegins() {
 	}
 }
 
-// callFailed notes the first error of a call in the turn of the session. A call before which
-// the step was committed is not one that the commit relied on.
+// callFailed records the first failed call in the session's turn, with the step of the state. A
+// call that fails after the commit does not invalidate the commit, which did not depend on it.
 func (s *Session) callFailed(err error) {
 	t := s.turn.Load()
-	if t == nil || errors.Is(err, collective.ErrConcurrent) { // of another goroutine
+	if t == nil || errors.Is(err, collective.ErrConcurrent) { // ErrConcurrent is the mistake of another goroutine
 		return
 	}
 	t.mu.Lock()
@@ -147,15 +145,15 @@ func (s *Session) callFailed(err error) {
 	}
 }
 
-// failure returns the error of the first call that failed, and of which step the state was then.
+// failure returns the error of the first failed call, and the state's step when it failed.
 func (t *Turn) failure() (at int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.failedAt, t.callErr
 }
 
-// computing is how long this peer computed: until its first call, or all of a turn without
-// one.
+// computing returns the time for which this peer computed: until its first call, or the whole turn
+// if it made no call.
 func (t *Turn) computing() time.Duration {
 	if first := t.first.Load(); first > 0 {
 		return time.Duration(first)

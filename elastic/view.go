@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// ID names one process start: the text form of its libp2p peer ID. It is never
-// used again by another process.
+// ID is the identity of one process start: the text form of its libp2p peer ID. No other process
+// ever uses it again.
 type ID string
 
 // Short returns the last eight characters, by which logs name a peer.
@@ -17,25 +17,25 @@ func (id ID) Short() string { return string(id[max(0, len(id)-8):]) }
 // Member is one peer of a view.
 type Member struct {
 	ID    ID       `json:"id"`
-	Index int      `json:"index"` // local index at its launcher
+	Index int      `json:"index"` // number among the peers of its launcher
 	Host  string   `json:"host"`  // name of its host, for people
 	Addrs []string `json:"addrs"` // multiaddrs at which it listens
-	// Launcher names the process that started it and knows of its death: the ID of the
-	// launcher, the same for all that it started, or empty.
+	// Launcher is the ID of the launcher that started the member and observes its death, the same
+	// for all members that it started; or empty.
 	Launcher string `json:"launcher,omitempty"`
-	// Process tells processes of one launcher apart, in the words of Config.Inspect; empty
-	// if that is not known.
+	// Process identifies the process among those of its launcher, in a form that Config.Inspect
+	// understands; empty if unknown.
 	Process string `json:"process,omitempty"`
-	// Machine tells hosts apart, whose names may be the same: members of one host have the same
-	// one, and others another. Where it is empty the name counts.
+	// Machine identifies the host, as host names may be ambiguous: it is equal for members of one
+	// host and differs between hosts. If it is empty the name counts.
 	Machine string `json:"machine,omitempty"`
-	// Site names the place of the host, within which the network is faster than to other
-	// places; empty if that is not known.
+	// Site names the location of the host. The network within a site is faster than between sites.
+	// Empty if unknown.
 	Site string `json:"site,omitempty"`
 }
 
-// host tells hosts apart, "" if it is not known on which one the member is. Machines are not
-// taken for names.
+// host returns an identifier of the member's host, or "" if it is unknown. A Machine never equals a
+// name.
 func (m Member) host() string {
 	switch {
 	case m.Machine != "":
@@ -52,20 +52,20 @@ func (m Member) Beside(o Member) bool { return m.host() != "" && m.host() == o.h
 // View is the membership of one epoch. It is immutable.
 type View struct {
 	Epoch   uint64
-	Parent  [32]byte // Hash of the view before; zero for the first
+	Parent  [32]byte // Hash of the view before; zero for the first view
 	Members []Member // in rank order
-	Voters  []ID     // those of Members that decide the next view
+	Voters  []ID     // the members that decide the next view
 	Reason  string   // start, join, leave, lost, kick, forced, vote, grant or renew; not part of Hash
-	Grants  []Grant  // by which peers join; not part of Hash
-	Barred  []ID     // were kicked; not part of Hash
+	Grants  []Grant  // the grants by which peers join; not part of Hash
+	Barred  []ID     // IDs that were kicked; not part of Hash
 
-	ranks map[ID]int32 // of many members; nil for few
+	ranks map[ID]int32 // by ID, for views with many members; nil for few
 }
 
-// lookedUp is from how many members on a view has a table of ranks.
+// lookedUp is the number of members from which on a view has a table of ranks.
 const lookedUp = 32
 
-// Rank returns the index of id, or -1.
+// Rank returns the rank of the member id, or -1.
 func (v View) Rank(id ID) int {
 	if v.ranks != nil {
 		if rank, ok := v.ranks[id]; ok {
@@ -76,8 +76,8 @@ func (v View) Rank(id ID) int {
 	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
 }
 
-// Hosts numbers the hosts of the members, by rank, in the order of their first ranks. A member of
-// which it is not known has a host of its own.
+// Hosts returns the number of each member's host, by rank. Hosts are numbered from 0 in the order
+// of their first ranks. A member whose host is unknown counts as a host of its own.
 func (v View) Hosts() []int {
 	return number(v.Members, func(m Member, rank int) string {
 		if h := m.host(); h != "" {
@@ -87,10 +87,11 @@ func (v View) Hosts() []int {
 	})
 }
 
-// Sites numbers the sites of the members, by rank, a host being where its first member says. It is
-// nil if some host does not say, or if all are at one site: then there is nothing to tell apart.
+// Sites returns the number of each member's site, by rank, from 0 on. The first member of a host
+// decides on the host's site. Sites returns nil if the site of some host is unknown, or if all
+// hosts are at one site.
 func (v View) Sites() []int {
-	first, named := make(map[int]string), true // by number of the host
+	first, named := make(map[int]string), true // site by number of the host; whether all sites are known
 	hosts := v.Hosts()
 	sites := number(v.Members, func(m Member, rank int) string {
 		if _, seen := first[hosts[rank]]; !seen {
@@ -105,7 +106,7 @@ func (v View) Sites() []int {
 	return sites
 }
 
-// number gives members that have a key in common the same number, from 0 on.
+// number numbers the members from 0 on. Members with equal keys get the same number.
 func number(members []Member, key func(m Member, rank int) string) []int {
 	out, numbers := make([]int, len(members)), make(map[string]int)
 	for rank, m := range members {
@@ -118,7 +119,7 @@ func number(members []Member, key func(m Member, rank int) string) []int {
 	return out
 }
 
-// lookUp gives a view of many members its table.
+// lookUp makes the table of ranks of a large view.
 func (v *View) lookUp() {
 	if len(v.Members) < lookedUp {
 		return
@@ -129,8 +130,8 @@ func (v *View) lookUp() {
 	}
 }
 
-// changes returns the members of v that are not in o, and those of o that are not in v.
-// Those in both stand in the same order.
+// changes returns the members of v that are not in o, and the members of o that are not in v.
+// Members in both must have the same order in both.
 func (v View) changes(o View) (came, gone []Member) {
 	next := 0
 	for _, m := range o.Members {
@@ -149,8 +150,8 @@ func (v View) changes(o View) (came, gone []Member) {
 	return came, gone
 }
 
-// Hash is the view's lineage: it covers the epoch, the parent's hash, and the IDs of
-// members and voters in order. Addresses do not count.
+// Hash returns the view's lineage: a SHA-256 hash of the epoch, the parent's hash, and the IDs of
+// members and voters in order. Addresses are not part of it.
 func (v View) Hash() [32]byte {
 	h := sha256.New()
 	b := binary.LittleEndian.AppendUint64(nil, v.Epoch)
@@ -166,7 +167,7 @@ func (v View) Hash() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// String names the epoch and the members' short IDs.
+// String returns the epoch and the members' short IDs.
 func (v View) String() string {
 	s := fmt.Sprintf("epoch %d:", v.Epoch)
 	for _, m := range v.Members {

@@ -13,20 +13,20 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// errFirst says that two peers were told different first views.
+// errFirst means that two peers were given different first views.
 func errFirst(id ID) error {
 	return fmt.Errorf("%s was told another first view than this peer: were they started by different launchers?", id.Short())
 }
 
-// entered makes v the present view. Members are made known before anything is sent to
-// them; sessions that cannot go on are revoked; and the log is told what happened.
+// entered makes v the present view. It introduces new members to the network before anything is
+// sent to them, revokes sessions that cannot go on, and logs the changes.
 func (k *keeper) entered(mv member.View) {
 	old := k.view
 	v := k.cfg.shared.view(mv, old)
 	came, left := v.changes(old)
 	k.view = v
-	// An address that cannot be read is the member's own mistake, and it will be seen as
-	// a member that cannot be reached.
+	// An unreadable address is the member's own mistake; it will show as a member that cannot be
+	// reached.
 	_ = k.ep.Network.Introduce(came)
 	if _, nobody := k.cfg.Sink.(event.Discard); !nobody {
 		k.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
@@ -49,12 +49,12 @@ func (k *keeper) entered(mv member.View) {
 // maxFormer bounds the lost members that are remembered.
 const maxFormer = 32
 
-// welcome notes new members. One that has just come counts as heard now.
+// welcome records new members. A new member counts as just heard.
 func (k *keeper) welcome(came []Member, later bool) {
 	foreign := func(m Member) bool { return m.Launcher != k.ep.Self.Launcher }
 	if k.view.Epoch > 1 && slices.ContainsFunc(k.view.Members, foreign) {
 		k.sole.end(k)
-		k.sole.settled = true // it was let in only after all had been told
+		k.sole.settled = true // it was admitted only after all members had acknowledged
 	}
 	for _, m := range came {
 		if m.ID == k.ep.Self.ID {
@@ -77,13 +77,14 @@ func (k *keeper) welcome(came []Member, later bool) {
 	}
 }
 
-// farewell forgets members that are gone, and returns those that were lost or kicked.
+// farewell removes the records of members that are gone, and returns those that were lost or
+// kicked.
 func (k *keeper) farewell(gone []Member) (lost []Member) {
 	v := k.view
 	for _, m := range gone {
 		p := k.peers[m.ID]
 		if p == nil {
-			p = &peer{detector: detector{silence: newSilence(time.Now())}} // nothing is known of it
+			p = &peer{detector: detector{silence: newSilence(time.Now())}} // nothing is known of this member
 		}
 		delete(k.peers, m.ID)
 		if p.beat.Ended {
@@ -108,7 +109,7 @@ func (k *keeper) farewell(gone []Member) (lost []Member) {
 	return lost
 }
 
-// end notes that members have left because the job is at its end.
+// end records that members have left because the job is at its end.
 func (k *keeper) end() { k.set(func(s *standing) { s.ended = true }) }
 
 // over ends the membership of this identity.
@@ -132,7 +133,7 @@ func (k *keeper) over(p phase, n member.Notice) {
 	k.set(func(s *standing) { s.phase, s.why = p, n.Why })
 }
 
-// revoke ends the session that is in use.
+// revoke revokes the session in use.
 func (k *keeper) revoke(cause error) {
 	k.mu.Lock()
 	s := k.session
@@ -142,7 +143,7 @@ func (k *keeper) revoke(cause error) {
 	}
 }
 
-// revokeFor ends the session that is in use if one of the lost is in it.
+// revokeFor revokes the session in use if a lost member is in it.
 func (k *keeper) revokeFor(lost []Member) {
 	k.mu.Lock()
 	s := k.session
@@ -158,7 +159,7 @@ func (k *keeper) revokeFor(lost []Member) {
 	}
 }
 
-// enter notes the session that is in use from now on.
+// enter records the session in use.
 func (k *keeper) enter(s *Session) {
 	k.mu.Lock()
 	k.session = s
@@ -166,8 +167,8 @@ func (k *keeper) enter(s *Session) {
 	k.do(k.agreed)
 }
 
-// agreed notes that the first view is agreed, as all have connected to it. What was seen
-// of pauses before says nothing of later ones.
+// agreed records that the first view is agreed, as all members have connected to it. Pauses that
+// were observed before say nothing about later ones.
 func (k *keeper) agreed() {
 	if !k.entering() {
 		return
@@ -178,9 +179,9 @@ func (k *keeper) agreed() {
 	}
 }
 
-// broken takes in that the session of v ended with an error, though no later
-// view is known. If a member is to blame it has to show that it is alive; then, and
-// if nobody is, a new view is asked for.
+// broken handles the end of v's session with an error while no later view is known. If a member is
+// blamed (its rank is blamed), it must first show that it lives. Then, or at once if no member is
+// blamed, a view of the same members is requested.
 func (k *keeper) broken(v View, blamed int) {
 	k.do(func() {
 		if k.view.Epoch != v.Epoch {
@@ -198,20 +199,19 @@ func (k *keeper) broken(v View, blamed int) {
 	})
 }
 
-// leave asks to be out at the next boundary; ended says that this is because the job is
-// at its end.
+// leave requests to leave at the next boundary; ended: because the job is at its end.
 func (k *keeper) leave(ended bool) {
 	k.mu.Lock()
 	k.doing.Ended = ended && !k.doing.Leaving
 	k.doing.Leaving = true
 	k.mu.Unlock()
 	k.do(func() {
-		k.beatAll() // the others say that it left, not that it was lost
+		k.beatAll() // so that the others log a leave, not a loss
 		k.step(member.Leave{})
 	})
 }
 
-// dead notes a certain death.
+// dead records a certain death.
 func (k *keeper) dead(id ID) {
 	k.do(func() {
 		if p := k.peerOf(id); p != nil {
@@ -221,8 +221,8 @@ func (k *keeper) dead(id ID) {
 	})
 }
 
-// makeWay is what a member does that is told by another that it holds up the others: unless
-// it has said what it does, it leaves, so that no quorum is needed to put it out.
+// makeWay handles a request to make way for the others. Unless this member has reported a reason it
+// leaves, so that putting it out needs no quorum.
 func (k *keeper) makeWay(y yield) {
 	k.mu.Lock()
 	mine := k.doing
