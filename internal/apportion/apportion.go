@@ -1,22 +1,26 @@
-// Package apportion hands out whole things in proportion to weights, by the same integers
-// everywhere. It is for package loadbal and for what ranks hold of a step.
+// Package apportion divides whole units, such as microbatches, in proportion to weights, in integer
+// arithmetic, so that all ranks get the same result. Package loadbal and the state that ranks hold
+// of a step use it.
 package apportion
 
 import "slices"
 
-// levelUnit is what the level of Fill is counted in: parts of what is wanted.
+// levelUnit is the fixed-point unit of the level in Fill: 20 fractional bits.
 const levelUnit = 1 << 20
 
-// Fill returns how many of free more each of those with the given totals and weights gets: as if
-// they were dealt one by one to whoever then has the least of its weight, the lowest of those.
-// Who has weight 0 gets nothing. Numbers are below 1<<19. It panics without totals, with another
-// number of weights, with none above 0 and with a negative number.
+// Fill divides free more units among receivers which already have totals, in proportion to their
+// weights, and returns how many each one gets. The result is the same as of giving the units one by
+// one to the receiver for which (total+1)/weight is least, the lowest index of equals: the method
+// of highest averages (D'Hondt, Jefferson). A receiver with weight 0 gets nothing.
+//
+// Totals, weights and free must be below 1<<19. Fill panics without totals, with a different number
+// of weights, if no weight is above 0, or if free is negative.
 func Fill(totals, weights []int, free int) []int {
 	if len(totals) == 0 || len(weights) != len(totals) || slices.Max(weights) <= 0 || free < 0 {
 		panic("apportion: Fill needs a weight for each total, one of them above 0, and no negative number")
 	}
-	// All are filled to one level first, the highest for which there is enough.
-	// At the upper end one rank alone would get more than there is.
+	// First fill all receivers to one level of total/weight, the highest for which free is enough,
+	// by bisection. At the upper bound a single receiver would get more than free.
 	to := func(level, r int) int { return max(0, level*weights[r]/levelUnit-totals[r]) }
 	low, high := 0, (slices.Max(totals)+free+1)*levelUnit/slices.Max(weights)+1
 	for high-low > 1 {
@@ -41,7 +45,7 @@ func Fill(totals, weights []int, free int) []int {
 	return more
 }
 
-// least is the one that would have the least of its weight with one more.
+// least returns the index of the receiver that gets the next unit.
 func least(totals, more, weights []int) int {
 	best := -1
 	for r, w := range weights {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// dealt is the twin of Fill: one by one, to who would then have the least of its weight.
+// dealt is the slow twin of Fill: it gives the units one by one.
 func dealt(totals, weights []int, free int) []int {
 	more := make([]int, len(totals))
 	for range free {
@@ -22,6 +22,7 @@ func dealt(totals, weights []int, free int) []int {
 	return more
 }
 
+// Fill has the result of its slow twin.
 func TestFillIsDealing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
@@ -35,6 +36,7 @@ func TestFillIsDealing(t *testing.T) {
 	})
 }
 
+// Fill panics on impossible arguments.
 func TestFillPanics(t *testing.T) {
 	for name, f := range map[string]func(){
 		"none":           func() { Fill(nil, nil, 1) },
