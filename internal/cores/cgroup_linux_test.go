@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// printVariable makes this program print how many cores it has.
+// printVariable is the environment variable that makes the test binary print Count.
 const printVariable = "ELRUN_TEST_PRINT_CORES"
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process in a cgroup with the time of one processor has one, also in a group below it.
+// A process in a cgroup with a quota of one processor may use one, in a subgroup too.
 func TestRealCgroup(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		missing(t, "one processor, of which no quota takes any")
@@ -38,7 +38,7 @@ func TestRealCgroup(t *testing.T) {
 	}
 }
 
-// newGroup makes a cgroup with the time of one processor and another one in it, or skips
+// newGroup creates a cgroup with a quota of one processor and a subgroup. If it cannot, it skips
 // the test with the reason.
 func newGroup(t *testing.T) string {
 	t.Helper()
@@ -67,12 +67,12 @@ func newGroup(t *testing.T) string {
 	return ""
 }
 
-// limited writes to the files of a group, and makes one below it.
+// limited writes the settings of a group and creates a subgroup.
 func limited(dir string, files map[string]string) error {
 	for name, text := range files {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 		if err != nil {
-			return err // a folder that is no cgroup has no such file
+			return err // an ordinary folder has no such file
 		}
 		_, err = f.WriteString(text)
 		if err = errors.Join(err, f.Close()); err != nil {
@@ -82,7 +82,7 @@ func limited(dir string, files map[string]string) error {
 	return os.Mkdir(filepath.Join(dir, "below"), 0o700)
 }
 
-// missing skips a test, or fails it where all must run.
+// missing skips a test, or fails it in CI, where all tests must run.
 func missing(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("ELRUN_CI") != "" {

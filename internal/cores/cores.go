@@ -1,7 +1,7 @@
-// Package cores tells how many processors a program may use. The runtime counts those that
-// the system lets it run on, but in a container a quota of time often leaves it fewer: of 64
-// cores the time of 4. Who divides cores among processes, or wants to know whether processes
-// have to share them, asks here.
+// Package cores returns how many processors a program may use. runtime.NumCPU counts the processors
+// that the process may run on (its affinity mask). In a container a CPU quota often leaves less:
+// the time of 4 processors on a machine with 64. A program that divides processors among processes,
+// or decides whether processes share them, needs the lower number.
 //
 //	n := cores.Count()
 package cores
@@ -18,12 +18,12 @@ import (
 	"strings"
 )
 
-// Count returns the number of processors that this process may use: those it may run on, or
-// as many as its cgroup's quota is worth, rounded up, if these are fewer; at least 1. It
-// reads some small files, so the caller keeps the answer where it counts.
+// Count returns the number of processors that this process may use, at least 1: the processors that
+// it may run on, or the CPU quota of its cgroup, rounded up, if this is lower. It reads a few small
+// files, so callers keep the result.
 func Count() int { return count(os.DirFS("/"), runtime.NumCPU()) }
 
-// count is Count for a tree of files.
+// count is Count with the files below root.
 func count(root fs.FS, processors int) int {
 	if q := quota(root); q < float64(processors) {
 		return max(1, int(math.Ceil(q)))
@@ -31,8 +31,8 @@ func count(root fs.FS, processors int) int {
 	return processors
 }
 
-// quota returns the processors' time that the cgroups of this process leave it, in
-// processors; infinity if they do not bound it, or cannot be read.
+// quota returns the CPU quota of this process in processors, by all cgroups that it is in; infinity
+// if there is no quota or it cannot be read.
 func quota(root fs.FS) float64 {
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -51,15 +51,15 @@ func quota(root fs.FS) float64 {
 	return least
 }
 
-// mount is a hierarchy of cgroups in the tree of files.
+// mount is a mounted cgroup hierarchy.
 type mount struct {
-	root    string // the group that is seen at the place
-	at      string // the place
-	unified bool   // of version 2
+	root    string // the group that is visible at the mount point
+	at      string // the mount point
+	unified bool   // cgroup version 2 (unified hierarchy)
 }
 
-// parseMount reads a line of mountinfo, and reports whether it is a hierarchy that may bound
-// the time of processors.
+// parseMount parses a line of /proc/self/mountinfo. ok is true for a cgroup hierarchy that may have
+// a CPU quota.
 func parseMount(line string) (m mount, ok bool) {
 	before, after, _ := strings.Cut(line, " - ")
 	place, kind := strings.Fields(before), strings.Fields(after)
@@ -70,12 +70,12 @@ func parseMount(line string) (m mount, ok bool) {
 	return m, m.unified || kind[0] == "cgroup" && listed(kind[2], "cpu")
 }
 
-// unescape replaces what mountinfo writes for blanks and the like, as \040.
+// unescape decodes the octal escapes of mountinfo, such as \040 for a blank.
 func unescape(text string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(text)
 }
 
-// listed reports whether word is in a list that commas separate.
+// listed reports whether word is in a comma-separated list.
 func listed(list, word string) bool {
 	for w := range strings.SplitSeq(list, ",") {
 		if w == word {
@@ -85,8 +85,8 @@ func listed(list, word string) bool {
 	return false
 }
 
-// groupOf returns this process's cgroup by /proc/self/cgroup: lines such as "0::/a/b" of
-// version 2 and "4:cpu,cpuacct:/a/b" of version 1.
+// groupOf returns the path of this process's cgroup from the content of /proc/self/cgroup. Its
+// lines are such as "0::/a/b" for version 2 and "4:cpu,cpuacct:/a/b" for version 1.
 func groupOf(groups string, unified bool) string {
 	for line := range strings.Lines(groups) {
 		parts := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
@@ -97,11 +97,11 @@ func groupOf(groups string, unified bool) string {
 	return "/"
 }
 
-// least returns the smallest quota of a group and those above it, as far as they are seen.
+// least returns the lowest quota of a group and of its visible ancestors.
 func (m mount) least(root fs.FS, group string) float64 {
 	inside, ok := strings.CutPrefix(group, strings.TrimRight(m.root, "/"))
 	if !ok || strings.Contains(group, "..") {
-		inside = "" // it is named from another root: all that is seen is the one at the place
+		inside = "" // the path starts at another root: only the group at the mount point is known
 	}
 	top := strings.TrimPrefix(path.Clean(m.at), "/")
 	least := math.Inf(1)
@@ -113,7 +113,7 @@ func (m mount) least(root fs.FS, group string) float64 {
 	}
 }
 
-// quota returns what one group may use, in processors.
+// quota returns the quota of one group, in processors.
 func (m mount) quota(root fs.FS, dir string) float64 {
 	if !m.unified {
 		return share(number(root, path.Join(dir, "cpu.cfs_quota_us")), number(root, path.Join(dir, "cpu.cfs_period_us")))
@@ -126,8 +126,7 @@ func (m mount) quota(root fs.FS, dir string) float64 {
 	return share(parse(words[0]), parse(words[1]))
 }
 
-// share returns a quota of a period; infinity where one of them is not above 0, which stands
-// for no bound.
+// share returns quota/period; infinity if either is not above 0, which stands for no quota.
 func share(quota, period float64) float64 {
 	if quota > 0 && period > 0 {
 		return quota / period
@@ -135,7 +134,7 @@ func share(quota, period float64) float64 {
 	return math.Inf(1)
 }
 
-// number reads a file with one number, 0 if it has none.
+// number returns the number in a file, or 0 without one.
 func number(root fs.FS, name string) float64 {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -144,7 +143,7 @@ func number(root fs.FS, name string) float64 {
 	return parse(strings.TrimSpace(string(b)))
 }
 
-// parse reads a whole number, 0 if it is none, as "max".
+// parse returns a whole number, or 0 for other text such as "max".
 func parse(text string) float64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// tree makes files, and the two of /proc.
+// tree returns a file system with the given files and the two files of /proc.
 func tree(groups, mounts string, files map[string]string) fstest.MapFS {
 	t := fstest.MapFS{
 		"proc/self/cgroup":    {Data: []byte(groups)},
@@ -24,6 +24,7 @@ const (
 	others = "33 22 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
 )
 
+// Count finds the lowest quota in both versions of cgroups, and ignores what it cannot read.
 func TestCount(t *testing.T) {
 	v1 := func(dir, quota string) map[string]string {
 		return map[string]string{dir + "/cpu.cfs_quota_us": quota + "\n", dir + "/cpu.cfs_period_us": "100000\n"}
@@ -62,7 +63,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// Whatever the files say the number is from 1 to that of the processors.
+// For any content of the files the number is from 1 to the number of processors.
 func FuzzCount(f *testing.F) {
 	f.Add("0::/a/b\n", second, "100000 50000")
 	f.Add("4:cpu:/../..\n", first, "max")
@@ -74,7 +75,7 @@ func FuzzCount(f *testing.F) {
 	})
 }
 
-// On the system of the test there are some.
+// The real files of this system give a possible number.
 func TestCountHere(t *testing.T) {
 	if n := Count(); n < 1 || n > runtime.NumCPU() {
 		t.Errorf("%d cores of %d", n, runtime.NumCPU())
