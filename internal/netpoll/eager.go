@@ -3,42 +3,43 @@ package netpoll
 import "time"
 
 const (
-	// lookTime is for how long an eager reader looks again and again. A virtual machine takes as
-	// long to wake.
+	// lookTime is the greatest duration of busy-polling for one message. To wake a sleeping reader
+	// takes about as long in a virtual machine.
 	lookTime = 50 * time.Microsecond
-	// turnTime is longer than it takes to offer the core to other processes, if none wants it.
+	// turnTime is a duration above the cost of a sched_yield when no other process wants the core.
 	turnTime = 10 * time.Microsecond
-	// mostLuck is how much luck is remembered. Something that comes in time brings comeLuck, a
-	// miss costs 1: to look pays if every third time something comes.
+	// mostLuck is the greatest credit. A message that arrives during busy-polling adds comeLuck, a
+	// miss subtracts 1. So busy-polling goes on if at least every third message arrives in time.
 	mostLuck = 8
 	comeLuck = 2
-	// tryAgain is how often a reader without luck waits before it tries once more, at first, and
-	// mostTries after many that were in vain.
+	// tryAgain is the number of messages without busy-polling after which a reader without credit
+	// tries it again; each failed try doubles the number, up to mostTries.
 	tryAgain  = 16
 	mostTries = 64
 )
 
-// eagerness knows whether it pays to look for what comes next again and again, before waiting
-// for it. Where other processes want the core, or what comes takes longer, it does not.
+// eagerness decides for each message whether to busy-poll for it before sleeping. It pays where the
+// message comes within lookTime, and costs too much where other processes want the core. The
+// decision is by a credit of recent hits and misses.
 type eagerness struct {
-	luck  int // 0 to mostLuck
-	waits int // since it had none
-	pause int // as many waits, tryAgain to mostTries
+	luck  int // credit, 0 to mostLuck
+	waits int // messages since the credit was used up, modulo pause
+	pause int // messages between tries without credit, tryAgain to mostTries
 
-	// Of what is awaited now.
-	looking bool          // again and again
-	last    bool          // no more after this time
-	looked  time.Duration // for so long, without the turns of other goroutines
+	// State of the present message.
+	looking bool          // busy-polling has begun
+	last    bool          // busy-polling has ended
+	looked  time.Duration // time spent in busy-polling, without the turns of other goroutines
 }
 
-// newEagerness returns one that begins by looking.
+// newEagerness returns an eagerness with full credit.
 func newEagerness() *eagerness { return &eagerness{luck: mostLuck, pause: tryAgain} }
 
-// begin takes note that something else is awaited.
+// begin starts a new message.
 func (e *eagerness) begin() { e.looking, e.last, e.looked = false, false, 0 }
 
-// again reports whether to look once more, others first, after nothing has come. It is told
-// how long this turn was.
+// again reports whether to poll once more after a poll without data, once other goroutines had
+// their turn. turn is the duration of this poll.
 func (e *eagerness) again(turn time.Duration) bool {
 	switch {
 	case e.last:
@@ -54,7 +55,7 @@ func (e *eagerness) again(turn time.Duration) bool {
 	return !e.last
 }
 
-// worth reports whether to begin to look.
+// worth reports whether to start busy-polling for a message.
 func (e *eagerness) worth() bool {
 	if e.luck > 0 {
 		return true
@@ -63,8 +64,9 @@ func (e *eagerness) worth() bool {
 	return e.waits == 0
 }
 
-// offered takes note of how long other processes had the core, and other goroutines their
-// turn. Where that is long somebody computes, who is not to be kept from it by one that looks.
+// offered records how long other processes had the core, and other goroutines the processor,
+// between two polls. A long duration means that they compute; busy-polling would take the core away
+// from them, so it ends.
 func (e *eagerness) offered(processes, goroutines time.Duration) {
 	e.looked += processes
 	if processes > turnTime {
@@ -73,14 +75,14 @@ func (e *eagerness) offered(processes, goroutines time.Duration) {
 	e.last = processes > turnTime || goroutines > lookTime
 }
 
-// came takes note that something has come.
+// came records that the message has arrived.
 func (e *eagerness) came() {
 	if e.looking && !e.last {
 		e.luck, e.pause = min(e.luck+comeLuck, mostLuck), tryAgain
 	}
 }
 
-// missed takes note that looking was in vain.
+// missed records that busy-polling ended without the message.
 func (e *eagerness) missed() {
 	if e.luck == 0 {
 		e.pause = min(2*e.pause, mostTries)

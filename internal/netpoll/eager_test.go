@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// short is how long a turn of a test takes.
+// short is the duration of a poll in these tests.
 const short = time.Microsecond
 
-// waits returns how many waits it takes until it looks.
+// waits returns the number of messages until the next one with busy-polling.
 func waits(e *eagerness) (n int) {
 	for n = 1; ; n++ {
 		if e.begin(); e.again(short) {
@@ -17,7 +17,7 @@ func waits(e *eagerness) (n int) {
 	}
 }
 
-// miss looks for something until that is over, and returns how often it did.
+// miss polls until busy-polling ends without a message, and returns the number of polls.
 func miss(e *eagerness) (looks int) {
 	for looks = 1; ; looks++ {
 		if e.offered(short, 0); !e.again(short) {
@@ -26,14 +26,13 @@ func miss(e *eagerness) (looks int) {
 	}
 }
 
-// come looks for something that comes at once.
+// come polls for a message that arrives at once.
 func come(e *eagerness) {
 	e.offered(short, 0)
 	e.came()
 }
 
-// After as many misses as there was luck nobody looks any more, but now and then, and ever
-// less often.
+// Misses use up the credit; then busy-polling is tried again at growing intervals.
 func TestEagernessEnds(t *testing.T) {
 	e := newEagerness()
 	for range mostLuck {
@@ -57,8 +56,7 @@ func TestEagernessEnds(t *testing.T) {
 	}
 }
 
-// Where every second time something comes in time it always looks, and what it remembers is
-// bounded.
+// If every second message arrives in time, busy-polling goes on, and the credit is bounded.
 func TestEagernessStays(t *testing.T) {
 	e := &eagerness{pause: tryAgain}
 	waits(e)
@@ -75,8 +73,8 @@ func TestEagernessStays(t *testing.T) {
 	}
 }
 
-// Where others want the processor it looks once after their turn, and then waits. What has come
-// meanwhile says nothing about luck, but that other processes want it does.
+// If other processes or goroutines compute, busy-polling ends after one more poll. A message that
+// arrives meanwhile adds no credit; other processes that compute remove all of it.
 func TestEagernessGivesWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes, goroutines time.Duration
@@ -102,7 +100,7 @@ func TestEagernessGivesWay(t *testing.T) {
 	}
 }
 
-// What has come before it has looked is no luck.
+// A message that arrives before busy-polling begins adds no credit.
 func TestEagernessNotLooking(t *testing.T) {
 	e := &eagerness{pause: tryAgain}
 	e.begin()

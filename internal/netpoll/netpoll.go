@@ -1,12 +1,14 @@
-// Package netpoll lets goroutines that wait for the network go on while another one
-// computes on the only processor of the Go runtime.
+// Package netpoll keeps network messages moving while the program computes: on a single processor
+// (Engine), and with few wake-ups (Stream).
 //
-// There the runtime looks for what has come from the network when the computing goroutine
-// waits for something, or else every 10 ms, and then it may be another 10 ms before it is
-// interrupted: each message of a call that goes on meanwhile takes as long. A goroutine that
-// yields (runtime.Gosched) does not change that, as it is found ready before the network is
-// looked at. An Engine lets it wait, for a byte that it has sent to itself: that is found by
-// looking at the network.
+// # Engine
+//
+// With one processor the Go runtime polls the network only when the computing goroutine blocks, and
+// otherwise every 10 ms; then another 10 ms may pass until that goroutine is preempted. Each
+// message of a concurrent call is delayed as long. To yield (runtime.Gosched) does not help: the
+// yielding goroutine is found runnable before the network is polled. An Engine makes the goroutine
+// block instead, on a byte that it has sent to itself through a pipe. Only a poll of the network
+// finds this byte, and the same poll finds all messages.
 //
 // Use, from one goroutine:
 //
@@ -17,11 +19,12 @@
 //		e.Poke()
 //	}
 //
-// With several processors idle ones wait for the network, and an Engine does nothing but
-// yield.
+// With several processors the idle ones poll the network, and an Engine only yields.
 //
-// A Stream carries the messages: it reads and writes a socket without waking the thread by
-// which the runtime watches over its processors, and need not sleep for what comes soon.
+// # Stream
+//
+// A Stream reads and writes a socket without waking the runtime's monitor thread (sysmon), and can
+// busy-poll for a message that comes soon.
 //
 //	s := netpoll.NewStream(conn, true)
 //	_, err := io.ReadFull(s, head)
@@ -36,23 +39,23 @@ import (
 	"time"
 )
 
-// Engine gives others their turn. It has one user, but for New and Close.
+// Engine gives goroutines with network messages their turn. One goroutine may use it, but any may
+// call New, and Close at the end.
 type Engine struct {
-	in, out *os.File      // a pipe; nil where there are several processors
-	hear    *Stream       // over in
-	tell    *Stream       // over out
-	ask     chan struct{} // the reader to wait for a byte
-	come    chan struct{} // it has
+	in, out *os.File      // ends of a pipe; nil with several processors
+	hear    *Stream       // reads from in
+	tell    *Stream       // writes to out
+	ask     chan struct{} // asks the reader goroutine to read a byte
+	come    chan struct{} // the reader has read it
 	reading sync.WaitGroup
-	poke    [1]byte   // what is sent
-	last    time.Time // that others had their turn
+	poke    [1]byte   // the byte that is sent
+	last    time.Time // end of the last Poll
 }
 
-// period is how often others have their turn by Poke: a turn in which there is nothing to
-// do takes 3 us.
+// period is the least time between two polls of Poke. A poll without messages takes 3 us.
 const period = 500 * time.Microsecond
 
-// New returns an engine for the number of processors that the runtime has now.
+// New returns an Engine for the present number of processors (GOMAXPROCS). The caller closes it.
 func New() (*Engine, error) {
 	e := new(Engine)
 	if runtime.GOMAXPROCS(0) > 1 {
@@ -68,8 +71,8 @@ func New() (*Engine, error) {
 	return e, nil
 }
 
-// read waits for a byte whenever it is asked to, and only then: in a synctest bubble time
-// stands still while a goroutine reads.
+// read is the reader goroutine. It reads a byte only when asked: in a synctest bubble time stands
+// still while a goroutine reads.
 func (e *Engine) read() {
 	var b [1]byte
 	for range e.ask {
@@ -78,29 +81,29 @@ func (e *Engine) read() {
 	}
 }
 
-// Poke is Poll if the last one is half a millisecond ago.
+// Poke is Poll if the last one is at least half a millisecond ago.
 func (e *Engine) Poke() {
 	if time.Since(e.last) >= period {
 		e.Poll()
 	}
 }
 
-// Poll lets all go on for which something has come from the network, until they wait
-// again.
+// Poll runs all goroutines for which messages have arrived, until they block again.
 func (e *Engine) Poll() {
 	if e.out != nil {
 		e.ask <- struct{}{}
 		runtime.Gosched() // the reader finds nothing, and waits
 		if _, err := e.tell.Write(e.poke[:]); err != nil {
-			_ = e.out.Close() // or the reader would wait for ever; now it reads the end
+			_ = e.out.Close() // otherwise the reader would wait for ever; now it reads the end
 		}
 		<-e.come
 	}
-	runtime.Gosched() // the reader has put this goroutine before the others that were found
+	runtime.Gosched() // the reader has queued this goroutine before the others that were found
 	e.last = time.Now()
 }
 
-// Close ends the engine, of which no other method may be called any more.
+// Close releases the pipe and waits for the reader goroutine. No other method may be called after
+// it.
 func (e *Engine) Close() error {
 	if e.out == nil {
 		return nil

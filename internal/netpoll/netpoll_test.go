@@ -13,12 +13,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// trips lets a goroutine exchange bytes with another one over a socket until it has done so n
-// times, while this one computes and calls turn after each piece of its work. It returns
-// after how many pieces that was.
+// trips lets a goroutine make n round trips of a byte over a socket, while this goroutine computes
+// in pieces of the given duration and calls turn after each piece. It returns the number of pieces.
 func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	tb.Helper()
-	// What is written to a Unix socket is there when Write returns.
+	// Bytes written to a Unix socket can be read as soon as Write returns.
 	l, err := net.Listen("unix", filepath.Join(tb.TempDir(), "trips"))
 	if err != nil {
 		tb.Fatal(err)
@@ -71,7 +70,7 @@ func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	}
 }
 
-// onOne returns an engine for one processor, which there is until the end of the test.
+// onOne sets GOMAXPROCS to 1 and returns an Engine, both until the end of the test.
 func onOne(tb testing.TB) *Engine {
 	tb.Helper()
 	before := runtime.GOMAXPROCS(1)
@@ -88,7 +87,7 @@ func onOne(tb testing.TB) *Engine {
 	return e
 }
 
-// On one processor a trip takes a turn for each of the two ends, or a few more.
+// On one processor a round trip takes one Poll for each end, or a few more.
 func TestPoll(t *testing.T) {
 	e := onOne(t)
 	const n = 100
@@ -97,7 +96,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// Poke has no more turns than one in half a millisecond.
+// Poke polls at most once in half a millisecond.
 func TestPoke(t *testing.T) {
 	e := onOne(t)
 	e.Poke()
@@ -123,7 +122,7 @@ func TestSeveralProcessors(t *testing.T) {
 	}
 }
 
-// How long a trip takes while another goroutine computes, with an engine and without.
+// The time of a round trip while another goroutine computes, with an Engine and with Gosched.
 func BenchmarkTrip(b *testing.B) {
 	for _, way := range []string{"engine", "gosched"} {
 		b.Run(way, func(b *testing.B) {
@@ -137,6 +136,7 @@ func BenchmarkTrip(b *testing.B) {
 	}
 }
 
+// The time of a Poll without messages.
 func BenchmarkPoll(b *testing.B) {
 	e := onOne(b)
 	for b.Loop() {

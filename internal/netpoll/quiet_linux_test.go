@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// echoVariable tells the test binary to echo what comes over its first extra descriptor.
+// echoVariable is the environment variable that makes the test binary echo the bytes of its first
+// extra descriptor.
 const echoVariable = "PROGRESS_ECHO"
 
-// A process that waits for bytes and answers them does so without its monitor: it is not
-// switched to more often than bytes come, while with ordinary system calls that is some ten
-// times as often.
+// A process that receives and answers bytes does so without its monitor thread: it has about as
+// many context switches as bytes. With ordinary system calls it has about ten times as many.
 func TestStreamLetsTheMonitorSleep(t *testing.T) {
 	if os.Getenv(echoVariable) != "" {
 		echo()
@@ -44,7 +44,7 @@ func TestStreamLetsTheMonitorSleep(t *testing.T) {
 		if _, err := io.ReadFull(mine, b); err != nil {
 			t.Fatal(err)
 		}
-		compute() // it has nothing to do meanwhile
+		compute() // the child waits meanwhile
 	}
 	if err := mine.Close(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestStreamLetsTheMonitorSleep(t *testing.T) {
 	}
 }
 
-// echo is what the child does.
+// echo is the main function of the child.
 func echo() {
 	if err := syscall.SetNonblock(3, true); err != nil {
 		os.Exit(1)
@@ -77,7 +77,7 @@ func echo() {
 	}
 }
 
-// compute does so for a millisecond.
+// compute keeps the processor busy for a millisecond.
 func compute() {
 	for begun := time.Now(); time.Since(begun) < time.Millisecond; {
 	}

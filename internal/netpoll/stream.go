@@ -12,44 +12,45 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Stream reads and writes a socket or pipe, or what else is waited for by way of the network
-// poller, and does not wake the runtime's monitor thread, as all other system calls do.
+// Stream reads and writes a socket or pipe, or another descriptor of the runtime's network poller,
+// without waking the runtime's monitor thread (sysmon), as other system calls do.
 //
-// That thread sleeps while no processor has anything to do. Once woken it looks after them
-// every 20 us for fifty times, and then ever less often. A process that waits and goes on all
-// the time, as in a collective call, has it awake all the time: in a virtual machine, where
-// each time costs some 40 us, calls took 1.4 times as long.
+// That thread sleeps while all processors are idle. Once woken, it checks them every 20 us for
+// fifty times, and then less and less often. A process that alternates between waiting and short
+// work, as in a collective call, would keep it awake all the time. In a virtual machine each check
+// costs about 40 us, and calls took 1.4 times as long.
 //
-// What only the monitor does has to wait while it sleeps, on one processor: to look at the
-// network for a goroutine that computes, and to interrupt it. Timers wake it, so a process
-// should have one that expires now and then.
+// With the monitor asleep, its duties wait, on one processor: to poll the network for a goroutine
+// that computes, and to preempt that goroutine. Timers wake the monitor, so a process should have a
+// timer that expires now and then.
 //
-// A Stream has one reader and one writer at a time. It ends with what it was made of.
+// A Stream has one reader and one writer at a time. It does not own its connection, and has no
+// Close: its calls end with the connection.
 type Stream struct {
 	plain   io.ReadWriter
-	raw     syscall.RawConn // nil if all is left to plain
+	raw     syscall.RawConn // nil if plain does all the work
 	in, out request
 }
 
-// request is a call that is made as soon as the descriptor is ready. It is kept for the next
-// one, as what is handed to the poller would be new memory each time.
+// request is a system call that is tried whenever the descriptor is ready. A Stream reuses it, as
+// the function for the poller would otherwise be allocated for each call.
 type request struct {
-	head, body []byte // of a read only body
-	n          int
+	head, body []byte // buffers of the caller; a read has only body
+	n          int    // number of transferred bytes
 	err        error
-	try        func(fd uintptr) bool // reports whether the call is over
-	eager      *eagerness            // nil for one that waits as soon as it has to
-	turn       time.Time             // when its own began
+	try        func(fd uintptr) bool // makes the call, and reports whether it is finished
+	eager      *eagerness            // busy-polling; nil to block at once
+	turn       time.Time             // start of the present poll
 }
 
-// most is how many bytes are read or written by one system call: in it the goroutine cannot
-// be interrupted.
+// most is the greatest number of bytes of a system call: the goroutine cannot be preempted during
+// it.
 const most = 256 << 10
 
-// NewStream returns a stream over a socket or one end of a pipe. Anything else is read and
-// written as it is. An eager stream looks for what comes next again and again for a moment,
-// while others have their turn, if that has paid of late: to wait and to be woken takes longer
-// than it does between near hosts to answer.
+// NewStream returns a Stream over a socket or one end of a pipe. Other values are read and written
+// as they are. An eager Stream busy-polls for a short time before it blocks, with turns for other
+// goroutines and processes, as long as that has paid recently: between near hosts a message takes
+// less time than to sleep and to be woken.
 func NewStream(over io.ReadWriter, eager bool) *Stream {
 	s := &Stream{plain: over}
 	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
@@ -64,8 +65,8 @@ func NewStream(over io.ReadWriter, eager bool) *Stream {
 	return s
 }
 
-// read makes the call, and reports whether it is over. If not the poller calls again, once the
-// descriptor is ready.
+// read makes the read call, and reports whether it is finished. If not, the poller calls read again
+// once the descriptor is ready.
 func (r *request) read(fd uintptr) bool {
 	for {
 		r.n, r.err = kernel.Read(fd, r.body)
@@ -82,7 +83,7 @@ func (r *request) read(fd uintptr) bool {
 	}
 }
 
-// lookAgain lets others have their turn, and reports whether to look after that at once.
+// lookAgain gives other processes and goroutines a turn, and reports whether to poll once more.
 func (r *request) lookAgain() bool {
 	now := time.Now()
 	if r.eager == nil || !r.eager.again(now.Sub(r.turn)) {
@@ -96,7 +97,7 @@ func (r *request) lookAgain() bool {
 	return true
 }
 
-// write is like read.
+// write makes the write call, and reports whether it is finished, as read.
 func (r *request) write(fd uintptr) bool {
 	for {
 		r.n, r.err = kernel.WriteTwo(fd, r.head, r.body)
@@ -128,7 +129,8 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return s.write(nil, b)
 }
 
-// WriteTwo writes two slices one after the other, with as few system calls as that takes.
+// WriteTwo writes two slices, one after the other, with as few system calls as possible. It returns
+// an error unless all bytes were written.
 func (s *Stream) WriteTwo(head, body []byte) error {
 	if s.raw == nil {
 		_, err := s.plain.Write(append(head[:len(head):len(head)], body...))
@@ -138,7 +140,7 @@ func (s *Stream) WriteTwo(head, body []byte) error {
 	return err
 }
 
-// write writes all of head and body.
+// write writes all of head and body, and returns the number of written bytes.
 func (s *Stream) write(head, body []byte) (written int, err error) {
 	r := &s.out
 	for err == nil && len(head)+len(body) > 0 {
@@ -152,14 +154,14 @@ func (s *Stream) write(head, body []byte) (written int, err error) {
 	return written, err
 }
 
-// made makes the call by one of the poller's functions, and returns its error.
+// made makes a call through one of the poller's functions and returns its error.
 func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) error) error {
 	r.n, r.err = 0, nil
 	if r.eager != nil {
 		r.eager.begin()
 	}
 	err := by(r.try)
-	r.head, r.body = nil, nil // the caller's
+	r.head, r.body = nil, nil // release the caller's buffers
 	switch {
 	case err != nil:
 		r.n = 0
@@ -170,7 +172,7 @@ func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) er
 	return nil
 }
 
-// failed says of which connection an error is, as package net does.
+// failed adds the connection to an error, as package net does.
 func (s *Stream) failed(name string, err error) error {
 	c, ok := s.plain.(net.Conn)
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// socketPair returns the two ends of a connection.
+// socketPair returns the two ends of a connection. They are closed at the end of the test.
 func socketPair(tb testing.TB, network string) (a, b net.Conn) {
 	tb.Helper()
 	addr := "127.0.0.1:0"
@@ -31,7 +31,7 @@ func socketPair(tb testing.TB, network string) (a, b net.Conn) {
 	if a, err = net.Dial(network, l.Addr().String()); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = a.Close() }) // the test has done so, perhaps
+	tb.Cleanup(func() { _ = a.Close() }) // the test may have closed it
 	if b, err = l.Accept(); err != nil {
 		tb.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func socketPair(tb testing.TB, network string) (a, b net.Conn) {
 	return a, b
 }
 
-// hidden is a connection of which a Stream sees no more than that it reads and writes.
+// hidden is a connection without its methods for the poller.
 type hidden struct{ io.ReadWriter }
 
-// What is written in whatever pieces comes out as it was, both ways at once, and so it does
-// over something that is no socket.
+// Bytes arrive as they were written, in any pieces and in both directions at once, also over a
+// connection that a Stream cannot poll.
 func TestStreamCarriesAll(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "hidden tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -69,9 +69,10 @@ func TestStreamCarriesAll(t *testing.T) {
 	}
 }
 
-// parts are four pieces of what is written.
+// parts is four pieces of data.
 type parts [4][]byte
 
+// drawParts draws pieces of different lengths, also around most.
 func drawParts(t *rapid.T) (p parts) {
 	size := rapid.OneOf(rapid.IntRange(0, 100), rapid.IntRange(most-50, most+50), rapid.IntRange(0, 3*most))
 	for i := range p {
@@ -80,7 +81,7 @@ func drawParts(t *rapid.T) (p parts) {
 	return p
 }
 
-// writeAll writes pieces of both kinds, in turns by WriteTwo and one by one.
+// writeAll writes the pieces, alternately with one WriteTwo and with two Writes.
 func writeAll(s *Stream, heads, bodies parts) error {
 	for i, head := range heads {
 		if i%2 == 0 {
@@ -98,6 +99,7 @@ func writeAll(s *Stream, heads, bodies parts) error {
 	return nil
 }
 
+// readAll reads the pieces and compares them.
 func readAll(s *Stream, heads, bodies parts) error {
 	for i, head := range heads {
 		want := append(bytes.Clone(head), bodies[i]...)
@@ -109,8 +111,8 @@ func readAll(s *Stream, heads, bodies parts) error {
 	return nil
 }
 
-// A Stream ends as what it was made of: with io.EOF after the last byte, or the error of a
-// deadline, of a connection that was closed, or of one that nobody reads any more.
+// The errors of a Stream are those of its connection: io.EOF after the last byte, and errors for a
+// deadline, a closed connection and a closed reader.
 func TestStreamEnds(t *testing.T) {
 	a, b := socketPair(t, "unix")
 	s, other := NewStream(a, true), NewStream(b, true)
@@ -151,7 +153,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// A message costs no memory.
+// A message needs no allocation.
 func TestStreamAllocatesNothing(t *testing.T) {
 	a, b := socketPair(t, "unix")
 	s, other := NewStream(a, true), NewStream(b, true)
