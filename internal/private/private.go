@@ -1,6 +1,6 @@
-// Package private makes files that only the user may read and write: logs, event files and
-// whatever else tells of a job. On hosts with several users the umask is often such that
-// all may read new files.
+// Package private creates files and folders that only the user may read and write: logs, event
+// files and other files about a job. On hosts with several users the umask often lets all users
+// read new files.
 //
 //	f, err := private.Create("events.jsonl")
 //	err = private.MkdirAll("logs")
@@ -13,14 +13,14 @@ import (
 	"os"
 )
 
-// Modes of what is made for the user alone.
+// Modes of private files and folders.
 const (
 	File   fs.FileMode = 0o600
 	Folder fs.FileMode = 0o700
 )
 
-// Create opens a file for appending that is empty, as os.Create does, and makes it private
-// as Append does. Errors name operation and path.
+// Create opens a file for appending, empties it as os.Create does, and makes it private as Append
+// does. Errors name the operation and the path.
 func Create(path string) (*os.File, error) {
 	f, err := Append(path)
 	if err != nil {
@@ -36,10 +36,10 @@ func Create(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Append opens a file, which need not be there, for appending, and makes it private: also one
-// that was there before, whatever the umask, before anything is written. A file that belongs
-// to somebody else stays as that one wants it, and so does what is not a regular file, as a
-// pipe. Errors name operation and path.
+// Append opens a file for appending, creates it if it does not exist, and makes it private before
+// anything is written: also an existing file, and whatever the umask. A file of another user keeps
+// its mode, and so does a file that is not regular, such as a pipe. Errors name the operation and
+// the path.
 func Append(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, File)
 	if err != nil {
@@ -51,7 +51,7 @@ func Append(path string) (*os.File, error) {
 	return f, nil
 }
 
-// restrict makes a regular file private.
+// restrict sets the mode of a regular file to File.
 func restrict(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -65,6 +65,6 @@ func restrict(f *os.File) error {
 	return nil
 }
 
-// MkdirAll makes a folder and those above it that are missing, for the user alone. A folder
-// that is there stays as it is.
+// MkdirAll creates a private folder, and private parents where they are missing. Existing folders
+// keep their mode.
 func MkdirAll(path string) error { return os.MkdirAll(path, Folder) }

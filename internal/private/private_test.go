@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is private and empty afterwards, whether it was there or not.
+// Create returns a private and empty file, whether it existed before or not.
 func TestCreate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
@@ -40,7 +40,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// What is not a regular file is opened as it is.
+// A file that is not regular is opened and keeps its mode.
 func TestCreateDevice(t *testing.T) {
 	before, err := os.Stat(os.DevNull)
 	if err != nil {
@@ -56,12 +56,14 @@ func TestCreateDevice(t *testing.T) {
 	}
 }
 
+// Create returns an error if the folder does not exist.
 func TestCreateFails(t *testing.T) {
 	if _, err := Create(filepath.Join(t.TempDir(), "missing", "x")); err == nil {
 		t.Error("a file was made in a folder that is missing")
 	}
 }
 
+// MkdirAll creates private folders, whatever the umask.
 func TestMkdirAll(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
