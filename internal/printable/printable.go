@@ -1,4 +1,5 @@
-// Package printable makes text of other hosts harmless for a terminal.
+// Package printable makes text from other hosts safe to print to a terminal: escape sequences in it
+// could otherwise change or hide output.
 package printable
 
 import (
@@ -8,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s as one line that a terminal only shows: whatever could control it, or
-// reorder its text, is escaped as in Go, and line ends become "; ". Names, reasons and errors
-// may come from anybody.
+// Line returns s as one line without effects on a terminal. Characters that control a terminal or
+// change the direction of text are escaped as in Go strings, and line ends become "; ". Use it for
+// names, reasons and errors, which may come from any host.
 func Line(s string) string {
 	s = strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "; ")
 	plain := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
