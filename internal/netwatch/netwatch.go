@@ -1,37 +1,37 @@
-// Package netwatch tells when the addresses or the interfaces of this host change: a cable is
-// pulled, a lease ends, a second network comes up.
+// Package netwatch reports that the addresses or interfaces of this host have changed: a cable was
+// pulled, a DHCP lease ended, a second network came up.
 //
 //	w, err := netwatch.Open()
 //	defer w.Close()
 //	for range w.Changes() {
-//		// look at net.InterfaceAddrs again
+//		// read net.InterfaceAddrs again
 //	}
 //
-// It says that something has changed, not how: who acts on it compares what is with what was, and
-// so needs no message that may have been lost. On Linux the kernel tells by rtnetlink (RFC 3549)
-// within a millisecond, and an idle watcher costs nothing; elsewhere Open returns an error that
-// wraps errors.ErrUnsupported.
+// It reports that there was a change, not which one. A user compares the present addresses with the
+// former ones, and so does not depend on a message that may have been lost. On Linux the kernel
+// reports changes by rtnetlink (RFC 3549) within a millisecond, and an idle Watcher costs nothing.
+// On other systems Open returns an error that wraps errors.ErrUnsupported.
 package netwatch
 
-// Watcher listens to the kernel until Close.
+// Watcher receives the kernel's reports until Close.
 type Watcher struct {
 	changes chan struct{}
 	stop    func() error
-	done    chan struct{} // closed when the reader has ended
+	done    chan struct{} // closed when the reader goroutine has ended
 }
 
-// Changes returns a channel that gets a value after one or more changes since the last was
-// taken, and is closed by Close.
+// Changes returns a channel that gets a value after one or more changes since the last received
+// value. Close closes it.
 func (w *Watcher) Changes() <-chan struct{} { return w.changes }
 
-// Close ends the watching and waits for its goroutine.
+// Close ends the Watcher, closes the channel and waits for the reader goroutine.
 func (w *Watcher) Close() error {
 	err := w.stop()
 	<-w.done
 	return err
 }
 
-// note wakes who listens, unless that is about to look anyway.
+// note records a change. A value that was not yet received stands for it, too.
 func (w *Watcher) note() {
 	select {
 	case w.changes <- struct{}{}:

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groups are the multicast groups of rtnetlink that tell of interfaces and of addresses.
+// groups is the set of rtnetlink multicast groups for changes of interfaces and addresses.
 const groups = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
 
-// Open starts to watch the network namespace of the caller.
+// Open returns a Watcher of the caller's network namespace. The caller closes it.
 func Open() (*Watcher, error) {
 	f, err := listen()
 	if err != nil {
@@ -22,7 +22,7 @@ func Open() (*Watcher, error) {
 	return w, nil
 }
 
-// listen returns a socket of rtnetlink, which the Go scheduler waits for.
+// listen returns a non-blocking rtnetlink socket, as a file of the runtime's network poller.
 func listen() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -34,8 +34,8 @@ func listen() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rtnetlink"), nil
 }
 
-// read notes each message. What did not fit into the socket is lost, and says so (ENOBUFS): that
-// is a change like any other.
+// read is the reader goroutine; it records a change for each message. If messages did not fit the
+// socket's buffer, the kernel reports ENOBUFS: this also counts as a change.
 func (w *Watcher) read(f *os.File) {
 	defer close(w.done)
 	defer close(w.changes)

@@ -16,10 +16,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// insideVar asks the test binary to watch, in the namespace in which it was started.
+// insideVar is the environment variable that makes the test binary watch the namespace in which it
+// was started.
 const insideVar = "ELRUN_NETWATCH_INSIDE"
 
-// inside makes changes and expects to be told of each.
+// inside makes changes and expects a report of each. It returns the exit code.
 func inside() int {
 	w, err := Open()
 	if err != nil {
@@ -49,7 +50,7 @@ func inside() int {
 	return 0
 }
 
-// Changes of interfaces and addresses are told, in a namespace of their own.
+// Changes of interfaces and addresses are reported, here in a namespace of its own.
 func TestChanges(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -70,7 +71,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// Close ends a watcher to which nothing was told, and closes its channel.
+// Close ends a Watcher without changes, and closes its channel.
 func TestClose(t *testing.T) {
 	w, err := Open()
 	if err != nil {
@@ -79,6 +80,6 @@ func TestClose(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
-	for range w.Changes() { // what came before, and the end
+	for range w.Changes() { // reports from before Close, and then the end
 	}
 }

@@ -7,5 +7,5 @@ import (
 	"fmt"
 )
 
-// Open fails: only Linux is watched.
+// Open returns errors.ErrUnsupported: changes are reported on Linux only.
 func Open() (*Watcher, error) { return nil, fmt.Errorf("netwatch: %w", errors.ErrUnsupported) }
