@@ -6,37 +6,44 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Algorithm selects how a call is carried out. Its String is the name used in flags and logs.
+// Algorithm is the way in which a call is carried out. Its String is the name in flags and
+// logs.
 type Algorithm = transport.Algorithm
 
-// The algorithms.
+// The algorithms. The comments of the calls state their costs.
 const (
-	// Auto chooses by size, ranks and Options.Cost, the same at every rank.
+	// Auto chooses by size, number of ranks and Options.Cost; the choice is the same at
+	// every rank.
 	Auto = transport.Auto
-	// Ring sends to the right and receives from the left, pipelined by segments.
+	// Ring sends to the right neighbour and receives from the left one, pipelined by
+	// segments (Patarasuk, Yuan 2009).
 	Ring = transport.Ring
-	// RecursiveDoubling exchanges whole vectors with ranks at distance 1, 2, 4, ...
+	// RecursiveDoubling exchanges whole vectors with the ranks at distance 1, 2, 4, ...
 	RecursiveDoubling = transport.RecursiveDoubling
-	// Rabenseifner halves the vector at each exchange, then gathers it again.
+	// Rabenseifner halves the vector at each exchange (reduce-scatter by recursive
+	// halving), then gathers the parts again (Rabenseifner 2004).
 	Rabenseifner = transport.Rabenseifner
-	// Tree goes up or down a binomial tree.
+	// Tree sends up or down a binomial tree.
 	Tree = transport.Tree
-	// Direct sends each pair's data from its source to its destination.
+	// Direct sends the data of each pair directly from its source to its destination.
 	Direct = transport.Direct
-	// SharedMemory combines in memory that all ranks share. Auto takes it wherever they do.
+	// SharedMemory works in memory that all ranks share. Auto always chooses it if there is
+	// such memory.
 	SharedMemory = transport.SharedMemory
-	// TwoLevel combines in the memory of each host, then between one rank of each; and where
-	// Options.Sites are known within each site, then between one rank of each. Auto takes it
-	// where hosts or sites have several ranks.
+	// TwoLevel is hierarchical: it reduces in the memory of each host, then between one
+	// rank of each host. If Options.Sites are known, the latter step is again split, into
+	// one within each site and one between sites. Auto chooses it if hosts or sites have
+	// several ranks.
 	TwoLevel = transport.TwoLevel
 )
 
-// algorithms lists them all, Auto first.
+// algorithms lists all algorithms, Auto first.
 func algorithms() []Algorithm {
 	return []Algorithm{Auto, Ring, RecursiveDoubling, Rabenseifner, Tree, Direct, SharedMemory, TwoLevel}
 }
 
-// ParseAlgorithm is the inverse of Algorithm.String.
+// ParseAlgorithm is the inverse of Algorithm.String. It returns an error for an unknown
+// name.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for _, a := range algorithms() {
 		if a.String() == name {
@@ -46,7 +53,8 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return Auto, fmt.Errorf("collective: unknown algorithm %q (one of %v)", name, algorithms())
 }
 
-// supported lists the algorithms of a kind of call, the one for small vectors first.
+// supported lists the algorithms of a kind of call that work by messages, the one for small
+// vectors first.
 func supported(k transport.Kind) []Algorithm {
 	switch k {
 	case transport.KindAllReduce:
@@ -63,9 +71,9 @@ func supported(k transport.Kind) []Algorithm {
 	return []Algorithm{RecursiveDoubling}
 }
 
-// Choice returns the algorithm of a call of kind whose whole vector has the given
-// bytes, commutative if it has no reduction: that of CallOptions, or what Auto
-// chooses. An algorithm that does not fit the call is an ErrArgument.
+// Choice returns the algorithm of a call of a kind whose whole vector has the given number
+// of bytes: the algorithm of CallOptions, or the choice of Auto. commutative is true for
+// calls without a reduction. An algorithm that does not fit the call is an ErrArgument.
 func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
 	if !c.made() {
 		return Auto, fmt.Errorf("collective: choice: %w", errNil)
@@ -73,7 +81,7 @@ func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorit
 	return c.choose(kind, float64(bytes), commutative)
 }
 
-// choose is Choice of a communicator that was made.
+// choose is Choice for a communicator that is known to be valid.
 func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Algorithm, error) {
 	if c.order.wrong != nil {
 		return Auto, c.order.wrong
@@ -82,25 +90,26 @@ func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Alg
 	return choose(c.algorithm, &n, c.opts.Cost)
 }
 
-// need is what the choice of an algorithm depends on.
+// need holds the properties of a call on which the choice of its algorithm depends. They
+// are equal at all ranks, so all ranks choose the same.
 type need struct {
 	kind        transport.Kind
 	ranks       int
 	bytes       float64 // of the whole vector
-	piece       float64 // bytes of a message at most
+	piece       float64 // maximum bytes of a message
 	commutative bool
-	shared      bool // the ranks share memory
-	levels      bool // they fall into groups, of hosts or sites
+	shared      bool // all ranks share memory
+	levels      bool // the ranks form several hosts or sites
 }
 
-// frugalFrom is the length in bytes from which Auto takes a ring for an AllReduce that may
-// be one: the others need up to a second vector, and for long ones they are at most a few
-// messages ahead.
+// frugalFrom is the length in bytes from which Auto takes a ring for every AllReduce that a
+// ring can do. The other algorithms need up to a second vector of memory, and for long
+// vectors they save a few messages at most.
 const frugalFrom = 32 << 20
 
-// choose returns the cheapest algorithm that can do the call. Without a choice by
-// the user it is a pure function of need and cost; a choice that does not fit the
-// call (a ring for a reduction that does not commute) is an error.
+// choose returns the cheapest algorithm that can carry out the call. Unless the user has
+// chosen, it is a pure function of need and cost. A user's choice that does not fit the
+// call is an error, for example a ring for a reduction that does not commute.
 func choose(want Algorithm, n *need, cost Cost) (Algorithm, error) {
 	if n.shared && inMemory(n.kind) && (want == Auto || want == SharedMemory) {
 		return SharedMemory, nil

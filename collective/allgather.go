@@ -10,13 +10,13 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// AllGather puts the vectors src of all ranks, all of one length, one after the
-// other into dst at every rank, which has n times that length. dst may contain src
-// at its place.
+// AllGather concatenates the vectors src of all ranks, in the order of ranks, into dst at
+// every rank. All src have the same length, and dst has n times that length. src may be the
+// part of dst at its position.
 //
-// Costs for S bytes in all: ring n-1 steps and (n-1)/n S bytes sent; recursive
-// doubling, where n is a power of two, lg n steps and as many bytes; tree, a gather
-// and a broadcast.
+// Costs for n ranks and S bytes in total: ring, n-1 steps and (n-1)/n S bytes sent;
+// recursive doubling, if n is a power of two, lg n steps and the same number of bytes;
+// tree, a gather and a broadcast.
 func AllGather[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 	return c.run(ctx, planAllGather(c, dst, src, nil, false))
 }
@@ -28,7 +28,7 @@ func IAllGather[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 }
 
 // AllGatherV is AllGather for vectors of different lengths: rank i gives counts[i]
-// elements, and dst has the sum. All ranks pass the same counts.
+// elements, and the length of dst is the sum. All ranks pass the same counts.
 func AllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
 	return c.run(ctx, planAllGather(c, dst, src, counts, true))
 }
@@ -39,6 +39,8 @@ func IAllGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []
 	return c.start(ctx, &p)
 }
 
+// planAllGather returns the plan of AllGather and AllGatherV; varied is true for the
+// latter.
 func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) plan {
 	c = c.orNobody()
 	if !varied {
@@ -62,7 +64,8 @@ func planAllGather[T Number](c *Comm, dst, src []T, counts []int, varied bool) p
 	return p
 }
 
-// allGatherInPlace completes v, of which each rank has its part between bounds.
+// allGatherInPlace completes v at all ranks. Each rank has its own part, from b[rank] to
+// b[rank+1].
 func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 	if o.size == 1 {
 		return nil
@@ -79,7 +82,8 @@ func allGatherInPlace[T Number](o *operation, v []T, b []int) error {
 	return ring.AllGather(context.Background(), o.ring(), v, b)
 }
 
-// allGatherDoubling exchanges blocks of 1, 2, 4, ... parts.
+// allGatherDoubling exchanges blocks of 1, 2, 4, ... parts with partners at these
+// distances.
 func allGatherDoubling[T Number](o *operation, v []T, b []int) error {
 	for d := 1; d < o.size; d *= 2 {
 		partner := o.rank ^ d

@@ -7,14 +7,16 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// Alloc returns n elements, zero, in the memory that the ranks of this host share. An
-// AllReduce of which dst and src are such at all ranks copies nothing: each rank combines
-// its part straight out of the others' memory. Elsewhere they serve as any slice; where
-// there is no shared memory they are one.
+// Alloc returns n zero elements in the memory that the ranks of this host share (a
+// symmetric heap). If dst and src of an AllReduce are such vectors at all ranks, the call
+// copies nothing: each rank reduces its part directly from the memory of the others. For
+// other calls the result is an ordinary slice. Without shared memory Alloc returns a slice
+// of the Go heap.
 //
-// The slice outlives the communicator, and stays until Free, as the garbage collector
-// does not see it. An AllReduce that fails takes its dst out of the shared memory, as other
-// ranks may still write there: it goes on as any slice, which is copied (see IsShared).
+// The slice outlives the communicator and stays allocated until Free, as the garbage
+// collector does not manage it. An AllReduce that fails takes its dst out of the shared
+// memory, as other ranks may still write there. From then on dst is an ordinary slice,
+// which later calls copy (see IsShared).
 func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	if !c.made() {
 		return nil, fmt.Errorf("collective: alloc: %w", errNil)
@@ -35,23 +37,25 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	return v, nil
 }
 
-// IsShared reports whether v lies in the memory that the ranks of c share: then AllReduce
-// need not copy it. What Alloc returns does, where there is such memory, until it is the dst
-// of a call that fails.
+// IsShared reports whether v lies in the memory that the ranks of c share, so that
+// AllReduce need not copy it. That is true for results of Alloc if there is shared memory,
+// until they are the dst of a call that fails.
 func IsShared[T Number](c *Comm, v []T) bool {
 	return c.SharesMemory() && c.shared.Arena.Ref(kernel.Bytes(v)) != 0
 }
 
-// SharesMemory reports whether Alloc returns memory that ranks share.
+// SharesMemory reports whether Alloc returns memory that the ranks of the host share.
 func (c *Comm) SharesMemory() bool { return c.made() && c.shared != nil && c.shared.Arena != nil }
 
-// SameMemory reports whether slices that Alloc returns at c and at d, which may be closed,
-// lie in the same shared memory: then those of one are as good at the other.
+// SameMemory reports whether vectors from Alloc on c and on d lie in the same shared
+// memory, so that calls on either communicator may use them without copies. d may be
+// closed.
 func (c *Comm) SameMemory(d *Comm) bool {
 	return c.SharesMemory() && d.SharesMemory() && c.shared.Arena == d.shared.Arena
 }
 
-// Free gives back what Alloc returned, whole. No call may be using it, at any rank.
+// Free frees a result of Alloc, which must be passed whole. No call at any rank may be
+// using it. Slices from elsewhere are ignored.
 func Free[T Number](c *Comm, v []T) error {
 	if !c.SharesMemory() || len(v) == 0 || !c.shared.Arena.Has(kernel.Bytes(v)) {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// AllReduce combines the vectors src of all ranks, element by element, into dst at
-// every rank, where the result has the same bits. dst and src have one length, the
-// same at all ranks; dst may be src.
+// AllReduce reduces the vectors src of all ranks, element by element, into dst at every
+// rank. The result has the same bits at all ranks. dst and src have the same length, at all
+// ranks; dst may be src.
 //
-// Costs for n ranks and S bytes: ring 2(n-1) steps and 2(n-1)/n S bytes sent;
-// recursive doubling lg n steps and S lg n bytes; Rabenseifner 2 lg n steps and
-// 2(n-1)/n S bytes; tree 2 lg n steps. Where n is no power of two the two in the
-// middle send S bytes twice more.
+// Costs for n ranks and S bytes: ring, 2(n-1) steps and 2(n-1)/n S bytes sent; recursive
+// doubling, lg n steps and S lg n bytes; Rabenseifner, 2 lg n steps and 2(n-1)/n S bytes;
+// tree, 2 lg n steps. If n is no power of two, recursive doubling and Rabenseifner send S
+// bytes twice more.
 func AllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	red := orNone(op)()
 	var p plan
@@ -29,21 +29,22 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 	red := orNone(op)()
 	var p plan
 	planAllReduce(&p, c, dst, src, &red)
-	kept := red // which would be in memory of its own, as planAllReduce has its address
+	kept := red // a capture of red would allocate, as planAllReduce takes its address
 	p.body = func(o *operation) error { return allReduce(o, dst, src, kept) }
 	return c.start(ctx, &p)
 }
 
-// planAllReduce leaves the body to the caller.
+// planAllReduce fills in the plan except its body.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
 	p.describe(c.orNobody(), &vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
 		root: none, op: red.Name, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
 	checkVectors(p, c, dst, src, dst)
-	p.closing = p.call.Algorithm == Ring && len(src) == 0 // of which a ring sends nothing
+	p.closing = p.call.Algorithm == Ring && len(src) == 0 // a ring sends nothing of an empty vector
 }
 
+// allReduce is the body of AllReduce.
 func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	switch a := o.env.Call.Algorithm; {
 	case a == SharedMemory:
@@ -60,9 +61,9 @@ func allReduce[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	return nil
 }
 
-// allReducePaired combines vectors over all ranks by any algorithm but the ring. Every
-// fold takes the vector of the lower ranks first, at both partners: so reductions
-// that do not commute come out right, and all ranks get the same bits.
+// allReducePaired reduces vectors over all ranks by the algorithms other than the ring.
+// Every reduction step takes the vector of the lower ranks as its first operand, at both
+// partners. So reductions that do not commute are correct, and all ranks get the same bits.
 func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	a := o.env.Call.Algorithm
 	if a == RecursiveDoubling && o.size > 1 && isPowerOfTwo(o.size) {
@@ -83,14 +84,14 @@ func allReducePaired[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	return broadcastTree(o, kernel.Bytes(dst), 0)
 }
 
-// subgroup is the largest power of two of ranks, each of which stands for itself
-// and perhaps its left neighbour.
+// subgroup is the largest power of two of ranks. Each member represents itself, and the
+// first members also represent their left neighbours.
 type subgroup struct {
-	rank, size int
-	paired     int // ranks below it come in pairs, whose odd one is in the subgroup
+	rank, size int // of this member; members
+	paired     int // the ranks below it form pairs, whose odd rank is the member
 }
 
-// real returns the rank of the communicator of member i.
+// real returns the rank of member i in the communicator.
 func (g subgroup) real(i int) int {
 	if i < g.paired/2 {
 		return 2*i + 1
@@ -98,9 +99,9 @@ func (g subgroup) real(i int) int {
 	return i + g.paired/2
 }
 
-// inPowerOfTwo lets the first ranks hand their vectors to their right neighbours, so
-// that a power of two is left and the order of ranks is kept, runs reduce among
-// those, and hands the results back.
+// inPowerOfTwo reduces the ranks to a power of two, as recursive algorithms need it: the
+// first ranks send their vectors to their right neighbours, which keeps the order of ranks.
+// It calls reduce at the members, and sends the results back.
 func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(subgroup) error) error {
 	g := subgroup{size: 1}
 	for 2*g.size <= o.size {
@@ -129,9 +130,10 @@ func inPowerOfTwo[T Number](o *operation, v []T, red Reduction[T], reduce func(s
 	return o.send(o.rank-1, kernel.Bytes(v))
 }
 
-// doubling exchanges whole vectors with members at distance 1, 2, 4, ...: after
-// each step a block of twice as many members has one result. Pieces are folded while others
-// are on their way. It takes this member's vector from src, which may be dst.
+// doubling is recursive doubling: members exchange whole vectors at distance 1, 2, 4, ...
+// After each step a block of twice as many members has the same result. The reduction of a
+// piece overlaps with the transfer of the next one. The vector of this member is src, which
+// may be dst.
 func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]) error {
 	size := kernel.Size[T]()
 	other := scratch[T](o, min(max(1, o.pieces()/size), len(src)))
@@ -149,9 +151,10 @@ func doubling[T Number](o *operation, g subgroup, dst, src []T, red Reduction[T]
 	return nil
 }
 
-// halving gives each member a smaller and smaller window of the vector to reduce,
-// at distance 1, 2, 4, ..., and gathers the windows on the way back (Rabenseifner
-// 2004; distances doubled so that blocks of members stay contiguous).
+// halving is Rabenseifner's algorithm (Rabenseifner 2004): a reduce-scatter in which each
+// member keeps half of its window at distance 1, 2, 4, ..., and an allgather of the windows
+// on the way back. Distances double, rather than halve, so that blocks of members stay
+// contiguous.
 func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
 	other := scratch[T](o, (len(v)+1)/2)
 	var windows [][]T
@@ -179,7 +182,7 @@ func halving[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error 
 	return nil
 }
 
-// halve splits w into the half to keep and the half to give away.
+// halve returns the half of w that this member keeps and the half that it sends away.
 func halve[T any](w []T, upper bool) (keep, give []T) {
 	mid := (len(w) + 1) / 2
 	if upper {
@@ -188,7 +191,8 @@ func halve[T any](w []T, upper bool) (keep, give []T) {
 	return w[:mid], w[mid:]
 }
 
-// foldOrdered folds v and other into dst, which may be v, the vector of the lower ranks first.
+// foldOrdered reduces v and other into dst, which may be v, with the vector of the lower
+// ranks as the first operand.
 func foldOrdered[T Number](red Reduction[T], dst, v, other []T, otherIsLower bool) {
 	if otherIsLower {
 		red.Fold(dst, other, v)

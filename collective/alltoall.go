@@ -8,11 +8,11 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// AllToAll sends the i-th of n equal parts of src to rank i, which puts it into the
-// part of dst that belongs to the sender. dst and src have one length, a multiple
-// of n; they must not overlap.
+// AllToAll sends the i-th of n equal parts of src to rank i, which stores it in the part of
+// dst that belongs to the sender. dst and src have the same length, a multiple of n; they
+// must not overlap.
 //
-// Costs for S bytes of a rank: n-1 steps and (n-1)/n S bytes sent.
+// Costs for n ranks and S bytes of a rank: n-1 steps and (n-1)/n S bytes sent.
 func AllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) error {
 	return c.run(ctx, planAllToAll(c, dst, src))
 }
@@ -23,6 +23,8 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 	return c.start(ctx, &p)
 }
 
+// planAllToAll returns the plan of AllToAll. In step d each rank sends to the rank d above
+// and receives from the rank d below, so no rank gets two messages in a step.
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orNobody()
 	p := c.planFor(vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: none})

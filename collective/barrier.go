@@ -6,12 +6,14 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Barrier returns when all ranks have called it: ceil(lg n) steps of empty messages.
+// Barrier returns when all ranks have called it. It takes ceil(lg n) steps of empty
+// messages.
 func Barrier(ctx context.Context, c *Comm) error { return c.run(ctx, planBarrier(c)) }
 
 // IBarrier starts Barrier.
 func IBarrier(ctx context.Context, c *Comm) *Handle { p := planBarrier(c); return c.start(ctx, &p) }
 
+// planBarrier returns the plan of Barrier.
 func planBarrier(c *Comm) plan {
 	p := c.orNobody().planFor(vector{kind: transport.KindBarrier, root: none})
 	p.body = (*operation).disseminate

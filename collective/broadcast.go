@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Broadcast copies buf of root into buf of every rank; all have one length.
+// Broadcast copies buf of root into buf of every rank; all have the same length.
 //
-// Costs for S bytes: tree lg n steps of S bytes; ring n-2 steps of a segment and S
-// bytes sent by a rank, pipelined. Both and a round of empty messages.
+// Costs for n ranks and S bytes: tree, lg n steps of S bytes; ring, n-2 steps of a segment
+// and S bytes sent by a rank, pipelined. Both need a round of empty messages in addition.
 func Broadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) error {
 	return c.run(ctx, planBroadcast(c, buf, root))
 }
@@ -23,6 +23,7 @@ func IBroadcast[T Number](ctx context.Context, c *Comm, buf []T, root int) *Hand
 	return c.start(ctx, &p)
 }
 
+// planBroadcast returns the plan of Broadcast.
 func planBroadcast[T Number](c *Comm, buf []T, root int) plan {
 	p := c.orNobody().planFor(vector{kind: transport.KindBroadcast, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(buf), root: root})
 	checkFreed(&p, c, buf)

@@ -12,13 +12,13 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Calibrate finds out what Auto needs to know: which ranks share memory, and what messages
-// between the others cost. All ranks call it before any other call of the communicator,
-// which must be one of New. Ranks that all bring the same Options.Cost, that is, the Cost
-// of a session before, keep it. Otherwise it measures for a few milliseconds: reductions of
-// 8 bytes and of 64 KiB, by recursive doubling and by a tree; where messages take longer
-// than that, only five by recursive doubling. Everyone ends with the costs of the
-// slowest.
+// Calibrate measures the inputs of Auto: which ranks share memory, and the costs of
+// messages between the others. All ranks call it before any other call of the communicator,
+// which must be made by New. If all ranks have the same Options.Cost other than the
+// default, for example the Cost of an earlier session, they keep it. Otherwise Calibrate
+// measures for a few milliseconds: reductions of 8 bytes and of 64 KiB, by recursive
+// doubling and by a tree. If a message takes more than a few milliseconds, it makes only
+// five calls, by recursive doubling. All ranks get the costs of the slowest rank.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.made() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -32,6 +32,8 @@ func (c *Comm) Calibrate(ctx context.Context) error {
 	return nil
 }
 
+// calibrate gathers host leaders and costs of all ranks, sets the hierarchy, and measures
+// unless all costs agree.
 func (c *Comm) calibrate(ctx context.Context) error {
 	const words = 6
 	leader := int64(c.self)
@@ -40,7 +42,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	}
 	mine := append([]int64{leader}, c.opts.Cost.words()...)
 	all := make([]int64, words*c.size)
-	messages := c.using(RecursiveDoubling) // whatever else there is, nobody knows of yet
+	messages := c.using(RecursiveDoubling) // the hierarchy is not known yet
 	if err := AllGather(ctx, messages, all, mine); err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	return c.measure(ctx, messages)
 }
 
-// words are the costs in femtoseconds.
+// words returns the costs in femtoseconds, as integers that ranks can compare.
 func (c Cost) words() []int64 {
 	var out []int64
 	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma, c.OtherAlpha, c.OtherBeta} {
@@ -68,28 +70,30 @@ func (c Cost) words() []int64 {
 	return out
 }
 
-// What is measured: vectors of so many float64, and how often each call is made. Ranks that
-// share cores are in each other's way at the start, when each still has other things to do:
-// of calls that take a hundred microseconds some take eight times as long.
+// Parameters of the measurement: vector lengths in float64, and the number of calls of each
+// series. Several calls are needed because ranks that share cores compete with other work
+// at the start: of calls that usually take a hundred microseconds, some take eight times as
+// long.
 const (
 	shortProbe  = 1
 	shortProbes = 12
 	longProbe   = 8 << 10
 	longProbes  = 4
-	// farAway is how long a short call takes, in seconds, where hosts are far from each
-	// other: there few calls must do.
+	// farAway is the duration of a short call, in seconds, from which hosts count as far
+	// from each other. There the measurement uses few calls.
 	farAway = 5e-3
 )
 
-// series is some equal calls whose time is taken.
+// series is a number of equal calls whose times are measured.
 type series struct {
 	algorithm Algorithm
-	length    int
+	length    int // elements
 	calls     int
 }
 
-// measure replaces the costs by what reductions take. Where hosts or sites have several ranks
-// it is one of each that reduces.
+// measure replaces the costs by measured ones. If hosts or sites have several ranks, only
+// the leader of each takes part in the measured reductions. messages is a form of c that
+// uses messages only, for the exchange of the results.
 func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	probing, n := c, c.size
 	if c.level != nil {
@@ -100,7 +104,7 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 		return err
 	}
 	if short[0] > farAway {
-		// The first long one makes room in the windows of TCP.
+		// The first long call lets TCP open its congestion window.
 		long, _, err := messages.agree(ctx, probing, series{RecursiveDoubling, longProbe, 3})
 		if err == nil {
 			c.opts.Cost = fitFar(n, short[0], long[0], gamma)
@@ -115,10 +119,11 @@ func (c *Comm) measure(ctx context.Context, messages *Comm) error {
 	return err
 }
 
-// agree makes calls of the probing communicator, nil at ranks that have no part in it, and
-// returns for each series the seconds that the fastest of its calls took at the slowest
-// rank; and those for folding a byte. The series take turns, so that what ranks do beside
-// that at the start is in all of them.
+// agree measures all series and returns values that all ranks share. probing is the
+// communicator of the measured calls, nil at ranks that do not take part. took has, for
+// each series, the seconds of its fastest call at the slowest rank; gamma is the time to
+// reduce a byte. The calls of the series are interleaved, so that other work at the start
+// affects all of them alike.
 func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []float64, gamma float64, err error) {
 	rounds := 0
 	for _, s := range all {
@@ -143,7 +148,7 @@ func (c *Comm) agree(ctx context.Context, probing *Comm, all ...series) (took []
 	return fastest(times[:len(times)-1], len(all)), times[len(times)-1], nil
 }
 
-// fastest returns the shortest time of each of so many series that took turns.
+// fastest returns the shortest time of each series, given the times of interleaved calls.
 func fastest(times []float64, series int) []float64 {
 	took := slices.Clone(times[:series])
 	for i, t := range times {
@@ -152,7 +157,7 @@ func fastest(times []float64, series int) []float64 {
 	return took
 }
 
-// time returns the seconds that a call of a series takes at this rank.
+// time returns the seconds that one call of a series takes at this rank.
 func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) {
 	v := make([]float64, s.length)
 	begun := time.Now()
@@ -160,15 +165,15 @@ func (c *Comm) time(ctx context.Context, s series) (seconds float64, err error) 
 	return time.Since(begun).Seconds(), err
 }
 
-// foldTime returns the seconds that adding a byte takes, to vectors that come from beyond
-// the nearest caches, as long ones do.
+// foldTime returns the seconds per byte of a sum whose vectors come from beyond the nearest
+// caches, as long vectors do.
 func foldTime() float64 {
 	const bytes = 1 << 20
 	v, w := make([]float32, bytes/4), make([]float32, bytes/4)
 	add := ring.Sum[float32]()
-	add.Fold(v, v, w) // the pages come
+	add.Fold(v, v, w) // first touch allocates the pages
 	took := math.Inf(1)
-	for range 3 { // a core that has something else to do meanwhile takes several times as long
+	for range 3 { // the fastest counts: a busy core takes several times as long
 		begun := time.Now()
 		add.Fold(v, v, w)
 		took = min(took, time.Since(begun).Seconds())
@@ -176,39 +181,40 @@ func foldTime() float64 {
 	return took / bytes
 }
 
-// fit returns the costs under which reductions of n ranks take the times that were seen:
-// those of a short vector by recursive doubling and by a tree, which sends fewer messages
-// but more one after the other, then those of a long one.
+// fit returns the costs that explain measured times of reductions among n ranks: took has
+// the times of a short vector by recursive doubling and by a tree, then the times of a long
+// one. A tree sends fewer messages in total, but more in sequence, so the two separate a
+// message's own cost from the cost of concurrent ones.
 func fit(n int, took [4]float64, gamma float64) Cost {
 	doubling, tree := longLoad(RecursiveDoubling, n), longLoad(Tree, n)
 	cost := Cost{Gamma: gamma}
 	cost.Alpha, cost.OtherAlpha = solve([2]float64{doubling.steps, doubling.messages}, [2]float64{tree.steps, tree.messages}, took[0], took[1], 1)
-	// That bytes share something is believed by half: a tree, which gains by it what it sends
-	// too much, would be a bad choice for long vectors if it came of noise.
+	// OtherBeta is limited to half of Beta. If noise made it larger, Auto would choose a
+	// tree for long vectors, which is a bad choice: a tree sends more bytes in sequence.
 	cost.Beta, cost.OtherBeta = solve([2]float64{doubling.path, doubling.bytes}, [2]float64{tree.path, tree.bytes},
 		took[2]-took[0]-doubling.folded*gamma, took[3]-took[1]-tree.folded*gamma, 0.5)
 	return cost
 }
 
-// fitFar is fit for hosts whose distance is all that counts for short messages.
+// fitFar is fit for hosts so far apart that only latency counts for short messages.
 func fitFar(n int, short, long, gamma float64) Cost {
 	l := longLoad(RecursiveDoubling, n)
 	return Cost{Alpha: short / l.steps, Beta: max(least, (long-short-l.folded*gamma)/l.path), Gamma: gamma}
 }
 
-// longLoad is that of an AllReduce of longProbe elements.
+// longLoad returns the load of an AllReduce of longProbe elements.
 func longLoad(a Algorithm, n int) load {
 	bytes := float64(longProbe * kernel.Size[float64]())
 	return loadOf(a, need{kind: transport.KindAllReduce, ranks: n, bytes: bytes, piece: bytes, commutative: true})
 }
 
-// least is what anything costs at least.
+// least is the lower bound of every cost, in seconds.
 const least = 1e-15
 
-// solve finds what a unit costs and what others add that go at the same time, from two
-// calls: how many units each has one after the other, and in all, and what it took. Others
-// add at most a part of what a unit costs, and nothing less than nothing: where noise gives
-// that, the second call does not count.
+// solve computes the cost of a unit, and the cost that a concurrent unit adds, from two
+// calls. a and b are the units of each call, in sequence and in total; tookA and tookB are
+// the times. The added cost is clipped to [0, part*unit]. If noise would make it negative,
+// the second call is ignored.
 func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
 	besideA, besideB := a[1]-a[0], b[1]-b[0]
 	other = (b[0]*tookA - a[0]*tookB) / (b[0]*besideA - a[0]*besideB)
@@ -223,5 +229,5 @@ func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
 	return max(unit, least), max(other, 0)
 }
 
-// Cost returns what Auto reckons with.
+// Cost returns the costs from which Auto computes its choice.
 func (c *Comm) Cost() Cost { return c.orNobody().opts.Cost }

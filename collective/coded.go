@@ -10,42 +10,43 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Coding is a form in which vectors of float32 travel that is shorter than they are, and
-// loses something. Its methods are called at several calls at once. They depend on
-// nothing but their arguments, so that all ranks decode a code to the same bits.
+// Coding is a lossy compression of float32 vectors. Its methods are called concurrently by
+// several calls. Their results depend on the arguments only, so that all ranks decode a
+// code to the same bits.
 type Coding interface {
-	// Name tells codings apart. Ranks whose names differ in the first 12 bytes make
-	// different calls.
+	// Name identifies the coding. Ranks whose names differ in the first 12 bytes make
+	// different calls, which is a mismatch.
 	Name() string
-	// Sparse says that a code has only few of the elements. Sums of such vectors have
-	// more than each, so the vectors of all ranks are gathered, and not their sums.
+	// Sparse reports whether a code has only few of the elements. The sum of such vectors
+	// has more elements than each of them, so the vectors of all ranks are gathered, and
+	// not their sums.
 	Sparse() bool
-	// Size returns the bytes of the code of n elements, whatever they are.
+	// Size returns the number of bytes of the code of n elements, whatever their values.
 	Size(n int) int
-	// Encode writes the code of v to code, which has Size(len(v)) bytes, and leaves in v
-	// what the code lacks: v minus what Add makes of it.
+	// Encode writes the code of v to code, which has Size(len(v)) bytes, and replaces v by
+	// the error of the code: v minus the vector that Add adds.
 	Encode(code []byte, v []float32)
-	// Add adds to dst what code stands for, which has Size(len(dst)) bytes. Bytes that
-	// stand for nothing are an error.
+	// Add decodes code, which has Size(len(dst)) bytes, and adds the vector to dst. It
+	// returns an error for bytes that are no code.
 	Add(dst []float32, code []byte) error
 }
 
-// AllReduceCoded adds up the vectors v of all ranks, in a coding, into dst at every rank,
-// where the sum has the same bits. dst and v have one length, the same at all ranks, and
-// do not overlap. On return v has what the sum lacks of this rank's vector: but for the
-// rounding of float32, dst plus the v of all ranks is the sum of what v was. A caller that
-// adds v to its next vector loses nothing for good (error feedback: Seide and others 2014,
-// Karimireddy and others 2019). After an error dst and v are undefined.
+// AllReduceCoded sums the vectors v of all ranks in compressed form into dst at every rank.
+// The sum has the same bits at all ranks. dst and v have the same length, at all ranks, and
+// do not overlap. On return v has the compression error of this rank: except for the
+// rounding of float32, dst plus the v of all ranks is the sum of the original vectors. A
+// caller that adds v to its next vector loses nothing permanently (error feedback: Seide
+// and others 2014, Karimireddy and others 2019). After an error dst and v are undefined.
 //
-// A chunk of the vector belongs to one rank, which adds up the codes of the others to its
-// own part in float32, and sends the code of the sum to all: two codes stand between a
-// vector and the sum, however many ranks there are. What the second one lacks stays at the
-// rank of the chunk. With a sparse coding the code of each rank's vector goes to all, who
-// add them up in the order of ranks. One rank alone needs no code.
+// Each chunk of the vector has an owner, a rank. The owner adds the codes of all other
+// ranks to its own part in float32, and sends the code of the sum to all: two codes lie
+// between a vector and the sum, however many ranks there are. The error of the second code
+// stays at the owner. With a sparse coding each rank sends the code of its whole vector to
+// all, and every rank adds the codes in the order of ranks. A single rank needs no code.
 //
 // Costs for n ranks and a code of C bytes: 2(n-1) steps and 2(n-1)/n C bytes sent by a
-// rank; n-1 steps and (n-1) C bytes with a sparse coding. Codes to other chunks go straight
-// to their ranks, the rest goes round the ring (CallOptions.Order).
+// rank; with a sparse coding n-1 steps and (n-1) C bytes. The codes of chunks go directly
+// to the owners, the other codes around the ring (CallOptions.Order).
 func AllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Coding) error {
 	return c.run(ctx, planCoded(c, dst, v, coding))
 }
@@ -56,8 +57,10 @@ func IAllReduceCoded(ctx context.Context, c *Comm, dst, v []float32, coding Codi
 	return c.start(ctx, &p)
 }
 
+// planCoded returns the plan of AllReduceCoded.
 func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
-	// Whatever memory the ranks share, the ring is what comes last.
+	// The algorithm is always Ring, even if the ranks share memory: the final allgather
+	// uses the ring.
 	name := ""
 	if coding != nil {
 		name = coding.Name()
@@ -88,15 +91,16 @@ func planCoded(c *Comm, dst, v []float32, coding Coding) plan {
 	return p
 }
 
-// coded is one call of AllReduceCoded.
+// coded is a call of AllReduceCoded in progress at this rank.
 type coded struct {
 	*operation
 	coding Coding
 	dst, v []float32
-	chunks []int // where the chunks of the ranks begin, and the end; nil with a sparse coding
+	chunks []int // bounds of the owners' chunks; nil with a sparse coding
 }
 
-// part returns what of a vector a rank codes for all: its chunk, or the whole.
+// part returns the part of a vector that a rank encodes for all ranks: its chunk, or the
+// whole vector with a sparse coding.
 func (x *coded) part(v []float32, rank int) []float32 {
 	if x.chunks == nil {
 		return v
@@ -104,8 +108,8 @@ func (x *coded) part(v []float32, rank int) []float32 {
 	return v[x.chunks[rank]:x.chunks[rank+1]]
 }
 
-// scatter sends each rank the code of its chunk, and adds up in v those that come of this
-// rank's. Nobody's own part of its own chunk is coded.
+// scatter sends each owner the code of its chunk, and sums the codes for this rank's chunk
+// in v. The owner's own part is not encoded.
 func (x *coded) scatter() error {
 	mine := x.part(x.v, x.rank)
 	longest := x.coding.Size(x.chunks[1]) // no chunk is longer than the first
@@ -125,8 +129,8 @@ func (x *coded) scatter() error {
 	return nil
 }
 
-// gather sends the code of this rank's part to all, and decodes those of all ranks: its
-// own, too, as all have to come to the same bits.
+// gather sends the code of this rank's part to all ranks and decodes the codes of all
+// ranks. It also decodes its own code, so that all ranks get the same bits.
 func (x *coded) gather() error {
 	counts := make([]int, x.size)
 	for rank := range counts {
@@ -147,9 +151,9 @@ func (x *coded) gather() error {
 	return nil
 }
 
-// CodedBytes returns how many bytes a rank sends in a call of AllReduceCoded for n
-// elements, and how many it would send in a ring's AllReduce: headers of messages apart,
-// and of both what the ranks send on average. Without a communicator or a coding it is none.
+// CodedBytes returns the number of bytes that a rank sends in AllReduceCoded of n elements,
+// and the number that it would send in AllReduce around a ring. Both are averages over the
+// ranks, without message headers. Both are 0 for a nil communicator or coding.
 func (c *Comm) CodedBytes(n int, coding Coding) (sent, uncoded int64) {
 	if !c.made() || coding == nil {
 		return 0, 0

@@ -6,30 +6,32 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Cost is the price of communication in the model of Hockney: a message of S bytes takes
-// Alpha + S*Beta, folding S bytes takes S*Gamma, in seconds. Ranks of one host share its
-// cores, so there each message that is sent at the same time adds something to both.
+// Cost is the price of communication in Hockney's model (Hockney 1994): a message of S
+// bytes takes Alpha + S*Beta seconds. Reducing S bytes takes S*Gamma seconds. The ranks of
+// one host share its cores and links, so there each concurrent message adds to Alpha and
+// Beta.
 type Cost struct {
 	Alpha float64 // seconds per message
 	Beta  float64 // seconds per byte sent
-	Gamma float64 // seconds per byte folded
-	// OtherAlpha and OtherBeta are what each other message that goes at the same time adds
-	// to Alpha and Beta: nothing where all ranks have a host and a link of their own.
+	Gamma float64 // seconds per byte reduced
+	// OtherAlpha and OtherBeta are the amounts that each concurrent message of another rank
+	// adds to Alpha and Beta. They are 0 if every rank has a host and a link of its own.
 	OtherAlpha, OtherBeta float64
 }
 
-// DefaultCost is that of libp2p streams on one host.
+// DefaultCost returns the costs of libp2p streams within one host.
 func DefaultCost() Cost { return Cost{Alpha: 40e-6, Beta: 1.5e-9, Gamma: 0.25e-9} }
 
-// load is what a call does, in the units of Cost.
+// load is the work of a call, in the units of Cost. Values "in sequence" lie on the
+// critical path; the totals include all ranks.
 type load struct {
-	steps, messages float64 // messages one after the other; all messages
-	path, bytes     float64 // bytes sent one after the other; all bytes
-	folded          float64 // bytes folded one after the other
-	hidden          float64 // bytes folded while as many are received
+	steps, messages float64 // messages in sequence; all messages
+	path, bytes     float64 // bytes sent in sequence; all bytes
+	folded          float64 // bytes reduced in sequence
+	hidden          float64 // bytes reduced while the same number is received (overlapped)
 }
 
-// price returns the seconds that a call of so many ranks takes.
+// price returns the seconds that a call with a load takes among a number of ranks.
 func (c Cost) price(l load, ranks int) float64 {
 	messages := l.steps*c.Alpha + (l.messages-l.steps)*c.OtherAlpha
 	bytes := l.path*c.Beta + (l.bytes-l.path)*c.OtherBeta
@@ -37,9 +39,9 @@ func (c Cost) price(l load, ranks int) float64 {
 	return messages + bytes + l.folded*c.Gamma + l.hidden*max(c.shown()*c.Gamma, c.Gamma-crowded)
 }
 
-// shown is how much of the folding that goes on beside messages takes time nevertheless, as it
-// was seen on two cores: half where the cores have to do with all bytes, nothing where each
-// rank has a core for itself.
+// shown returns the fraction of an overlapped reduction that takes time nevertheless, as
+// measured on two cores: half if the cores themselves must move all bytes, nothing if each
+// rank has its own core.
 func (c Cost) shown() float64 {
 	if c.OtherBeta == 0 {
 		return 0
@@ -47,7 +49,7 @@ func (c Cost) shown() float64 {
 	return min(0.5, c.OtherBeta/c.Beta)
 }
 
-// loadOf returns what a call does by an algorithm (Thakur, Rabenseifner, Gropp 2005,
+// loadOf returns the load of a call for an algorithm (Thakur, Rabenseifner, Gropp 2005,
 // section 4).
 func loadOf(a Algorithm, n need) load {
 	switch n.kind {
@@ -82,8 +84,9 @@ func loadOf(a Algorithm, n need) load {
 	return load{}
 }
 
+// loadOfAllReduce is loadOf for KindAllReduce.
 func loadOfAllReduce(a Algorithm, n need) load {
-	power := 1 << (bits.Len(uint(n.ranks)) - 1) // the most ranks that pair up
+	power := 1 << (bits.Len(uint(n.ranks)) - 1) // the largest power of two of ranks; these pair up
 	ranks, lg := float64(power), float64(bits.Len(uint(power))-1)
 	var l load
 	switch a {
@@ -97,7 +100,7 @@ func loadOfAllReduce(a Algorithm, n need) load {
 	default:
 		return treeLoad(n.ranks, n.bytes).folding().and(treeLoad(n.ranks, n.bytes))
 	}
-	if rest := float64(n.ranks - power); rest > 0 { // they hand their vectors in and get the result back
+	if rest := float64(n.ranks - power); rest > 0 { // the other ranks send their vectors to a neighbour and get the result back
 		l.steps += 2
 		l.messages += 2 * rest
 		l.path += 2 * n.bytes
@@ -107,6 +110,7 @@ func loadOfAllReduce(a Algorithm, n need) load {
 	return l
 }
 
+// loadOfAllGather is loadOf for KindAllGather.
 func loadOfAllGather(a Algorithm, n need) load {
 	l := ringLoad(n, 1)
 	l.folded, l.hidden = 0, 0
@@ -123,11 +127,13 @@ func loadOfAllGather(a Algorithm, n need) load {
 	return l
 }
 
-// hop is how many messages of other algorithms take as long as one that goes on round a ring: a
-// rank hands it to a goroutine that sends. Between two and three ranks of a host 1.4 to 1.7 were seen.
+// hop is the time of a message around a ring in messages of other algorithms: a ring passes
+// its messages to a second goroutine, which sends them. Measurements between two and three
+// ranks of a host gave 1.4 to 1.7.
 const hop = 1.5
 
-// ringLoad is that of going so many times round a ring, the first time with folds.
+// ringLoad returns the load of a number of rounds around a ring, the first of which
+// reduces.
 func ringLoad(n need, rounds float64) load {
 	ranks, part := float64(n.ranks), share(n.ranks)*n.bytes
 	hops := rounds * (ranks - 1)
@@ -135,8 +141,9 @@ func ringLoad(n need, rounds float64) load {
 	return l.hiding(n.bytes/ranks, n.piece, ranks-1)
 }
 
-// hiding is l with so many folds of vectors that come in pieces: a piece is folded while the
-// next one comes, and the last one after that.
+// hiding adds a number of reductions of vectors of the given bytes, which arrive in pieces.
+// Each piece is reduced while the next one arrives; only the last piece of a vector is not
+// overlapped.
 func (l load) hiding(bytes, piece, folds float64) load {
 	last := min(bytes, piece)
 	l.folded += folds * last
@@ -144,40 +151,41 @@ func (l load) hiding(bytes, piece, folds float64) load {
 	return l
 }
 
-// treeLoad is that of going up or down a binomial tree.
+// treeLoad returns the load of a vector that goes up or down a binomial tree.
 func treeLoad(n int, bytes float64) load {
 	steps, messages := ceilLog(n), float64(n-1)
 	return load{steps: steps, messages: messages, path: steps * bytes, bytes: messages * bytes}
 }
 
-// directLoad is that of a message between the root and each other rank.
+// directLoad returns the load of a message between the root and each other rank.
 func directLoad(n int, bytes float64) load {
 	messages, part := float64(n-1), share(n)*bytes
 	return load{steps: messages, messages: messages, path: part, bytes: part}
 }
 
-// blockLoad is that of a binomial tree in which a message has the parts of all ranks below,
-// which are copied on the way.
+// blockLoad returns the load of a binomial tree in which a message has the parts of all
+// ranks below its sender or receiver. The ranks on the way copy the parts.
 func blockLoad(n int, bytes float64) load {
 	l, part := treeLoad(n, 0), share(n)*bytes
 	l.path, l.bytes, l.folded = part, max(part, bytes/2*ceilLog(n)), part
 	return l
 }
 
-// folding is l if what comes is folded.
+// folding adds a reduction of all received bytes.
 func (l load) folding() load {
 	l.folded += l.path
 	return l
 }
 
-// and is one after the other.
+// and returns the load of l followed by m.
 func (l load) and(m load) load {
 	return load{l.steps + m.steps, l.messages + m.messages, l.path + m.path, l.bytes + m.bytes, l.folded + m.folded, l.hidden + m.hidden}
 }
 
-// share is what n ranks send of a vector of which each keeps one part.
+// share returns the fraction of a vector that each of n ranks sends if it keeps one part.
 func share(n int) float64 { return float64(n-1) / float64(n) }
 
+// ceilLog returns the binary logarithm of n, rounded up.
 func ceilLog(n int) float64 { return float64(bits.Len(uint(n - 1))) }
 
 func isPowerOfTwo(n int) bool { return n&(n-1) == 0 }

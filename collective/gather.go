@@ -8,13 +8,13 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Gather puts the vectors src of all ranks, all of one length, one after the other
-// into dst at root, which has n times that length. Elsewhere dst is not used and
-// may be nil. dst may contain src at its place.
+// Gather concatenates the vectors src of all ranks, in the order of ranks, into dst at
+// root. All src have the same length, and dst has n times that length. At other ranks dst
+// is not used and may be nil. At root src may be the part of dst at its position.
 //
-// Costs for S bytes in all: tree lg n steps, at most S/2 lg n bytes sent; direct n-1
-// steps at root, S/n bytes sent by each other rank. Both and a round of empty
-// messages.
+// Costs for n ranks and S bytes in total: tree, lg n steps and at most S/2 lg n bytes sent;
+// direct, n-1 steps at root and S/n bytes sent by each other rank. Both need a round of
+// empty messages in addition.
 func Gather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, planGather(c, dst, src, nil, false, root))
 }
@@ -25,8 +25,8 @@ func IGather[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *Ha
 	return c.start(ctx, &p)
 }
 
-// GatherV is Gather for vectors of different lengths: rank i gives counts[i]
-// elements, and dst has the sum. All ranks pass the same counts.
+// GatherV is Gather for vectors of different lengths: rank i gives counts[i] elements, and
+// the length of dst is the sum. All ranks pass the same counts.
 func GatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
 	return c.run(ctx, planGather(c, dst, src, counts, true, root))
 }
@@ -37,6 +37,7 @@ func IGatherV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int
 	return c.start(ctx, &p)
 }
 
+// planGather returns the plan of Gather and GatherV; varied is true for the latter.
 func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orNobody()
 	if !varied {
@@ -60,7 +61,8 @@ func planGather[T Number](c *Comm, dst, src []T, counts []int, varied bool, root
 	return p
 }
 
-// planParts describes a gather, scatter or allgather of one part per rank.
+// planParts describes a gather, scatter or allgather with one part per rank. The counts are
+// compared between ranks if they are varied.
 func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool, root int) plan {
 	sum, err := c.total(counts)
 	v := vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: sum, root: root}
@@ -75,8 +77,7 @@ func planParts[T Number](c *Comm, kind transport.Kind, counts []int, varied bool
 	return p
 }
 
-// gatherDirect lets every rank send its part, between bounds b[rank] and b[rank+1],
-// to root.
+// gatherDirect sends the part of every rank, from b[rank] to b[rank+1], directly to root.
 func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
 		return o.send(root, kernel.Bytes(src))
@@ -93,8 +94,8 @@ func gatherDirect[T Number](o *operation, dst, src []T, b []int, root int) error
 	return nil
 }
 
-// gatherTree sends the parts up a binomial tree whose blocks of ranks, counted from
-// root, grow by doubling.
+// gatherTree sends the parts up a binomial tree. Each rank collects a block of consecutive
+// ranks, counted from root; blocks double in size.
 func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	t := newBlockTree(o, b, root)
 	buf := scratch[T](o, t.width(t.extent))
@@ -116,16 +117,18 @@ func gatherTree[T Number](o *operation, dst, src []T, b []int, root int) error {
 	return nil
 }
 
-// blockTree is a rank's place in a binomial tree in which each rank stands for a
-// block of ranks, itself first, in order from root and around.
+// blockTree is the position of a rank in a binomial tree in which each rank stands for a
+// block of ranks: itself first, then the following ones in order from root, modulo the
+// number of ranks.
 type blockTree struct {
 	o      *operation
-	b      []int
-	place  int // rank counted from root
-	extent int // ranks in the block
-	parent int // distance to the parent, 0 at root
+	b      []int // bounds of the parts, by rank
+	place  int   // rank counted from root
+	extent int   // number of ranks in the block
+	parent int   // distance to the parent, 0 at root
 }
 
+// newBlockTree returns the position of this rank in the tree with the given root.
 func newBlockTree(o *operation, b []int, root int) blockTree {
 	t := blockTree{o: o, b: b, place: (o.rank - root + o.size) % o.size, extent: o.size}
 	for d := 1; d < o.size; d *= 2 {
@@ -138,7 +141,7 @@ func newBlockTree(o *operation, b []int, root int) blockTree {
 	return t
 }
 
-// width returns the elements of the first n ranks of the block.
+// width returns the number of elements of the first n ranks of the block.
 func (t blockTree) width(n int) int {
 	sum := 0
 	for i := range n {

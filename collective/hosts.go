@@ -2,41 +2,45 @@ package collective
 
 import "slices"
 
-// level is how the ranks of a communicator fall into groups that are reached better from
-// inside than from outside: those of a host, which share memory, or those of a site.
+// level is the position of this rank in a hierarchy: the ranks of a communicator form
+// groups with faster communication inside than between groups. A group is a host, whose
+// ranks share memory, or a site. Each group has a leader, its first rank.
 type level struct {
 	local   *Comm  // the ranks of this group
-	near    []int  // the same ranks as the communicator has them, the leader first
-	leaders *Comm  // the first rank of each group, which may have a level of its own; nil at the others
+	near    []int  // the same ranks as ranks of the whole communicator, the leader first
+	leaders *Comm  // the leaders of all groups, which may have a level of their own; nil at other ranks
 	number  int    // of groups
-	turns   *turns // of calls in local, and to begin calls in leaders
+	turns   *turns // serialises the calls in local, and the beginning of calls in leaders
 }
 
-// Kinds of communicators inside one, for childID.
+// Colors of the communicators inside a communicator, for childID. Users cannot pass them to
+// Split, as Split makes no communicator for a negative color.
 const (
-	localColor = -2 - iota
-	leaderColor
-	siteColor
-	headColor
+	localColor  = -2 - iota // the ranks of a host
+	leaderColor             // the leaders of all hosts
+	siteColor               // the leaders of the hosts of a site
+	headColor               // the leaders of all sites
 )
 
-// divide notes which rank of the transport leads the ranks with which each rank shares
-// memory, itself where it shares none. It is the same at all.
+// divide records the host of each rank, by its leader: leaders[r] is the first rank that
+// shares memory with rank r of the transport, r itself if it shares none. It is the same at
+// all ranks.
 func (w *world) divide(leaders []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leaders = leaders
 }
 
-// settle finds out on which hosts and at which sites the ranks of a new communicator are, and
-// gives those of this host a lane.
+// settle initialises the topology of a new communicator: a lane if all its ranks share
+// memory, otherwise a level for its hosts and sites, with a lane for the ranks of this
+// host.
 func (c *Comm) settle(lane int) {
 	c.lane = c.takeLane(lane)
 	if c.lane != nil || c.leaders == nil {
 		return
 	}
 	hosts := groupBy(c.worldRanks(), func(at int) int { return c.leaders[at] })
-	if len(hosts) == c.size { // a rank each
+	if len(hosts) == c.size { // one rank per host
 		c.level = c.bySite()
 		return
 	}
@@ -47,9 +51,9 @@ func (c *Comm) settle(lane int) {
 	}
 }
 
-// bySite returns how the ranks of c fall into sites. There is nothing to gain from them, and it
-// is nil, where they are not known, or there is one, or each has one rank. A host that has ranks
-// of two sites belongs to that of its first rank.
+// bySite returns the level that groups the ranks of c by site. It is nil if sites bring no
+// gain: they are not known, there is only one, or each has one rank. A host whose ranks are
+// in two sites belongs to the site of its first rank.
 func (c *Comm) bySite() *level {
 	if c.opts.Sites == nil {
 		return nil
@@ -61,10 +65,10 @@ func (c *Comm) bySite() *level {
 	return c.divided(sites, siteColor, headColor)
 }
 
-// groupBy puts ranks that have a key in common together, groups in the order of their first ranks.
+// groupBy groups ranks by a key, with the groups in the order of their first ranks.
 func groupBy(ranks []int, key func(rank int) int) [][]int {
 	var groups [][]int
-	at := make(map[int]int) // by key
+	at := make(map[int]int) // index of the group, by key
 	for _, rank := range ranks {
 		i, seen := at[key(rank)]
 		if !seen {
@@ -77,7 +81,8 @@ func groupBy(ranks []int, key func(rank int) int) [][]int {
 	return groups
 }
 
-// divided returns a level whose groups hold the ranks of c, numbered as in the transport.
+// divided returns a level for groups of the ranks of c, given as ranks of the transport.
+// local and leader are the colors of its two communicators.
 func (c *Comm) divided(groups [][]int, local, leader int) *level {
 	l := &level{number: len(groups), turns: new(turns)}
 	first := make([]int, 0, len(groups))
@@ -97,7 +102,7 @@ func (c *Comm) divided(groups [][]int, local, leader int) *level {
 	return l
 }
 
-// worldRanks lists the ranks of c as the transport has them.
+// worldRanks returns the ranks of c as ranks of the transport.
 func (c *Comm) worldRanks() []int {
 	all := make([]int, c.size)
 	for rank := range all {
@@ -106,7 +111,8 @@ func (c *Comm) worldRanks() []int {
 	return all
 }
 
-// rankOf is the inverse of inWorld.
+// rankOf converts a rank of the transport to a rank of c, the inverse of inWorld; -1 if c
+// does not have it.
 func (c *Comm) rankOf(at int) int {
 	if c.ranks == nil {
 		return at
@@ -114,7 +120,8 @@ func (c *Comm) rankOf(at int) int {
 	return slices.Index(c.ranks, at)
 }
 
-// part is a communicator of some ranks of the transport, all of which make it.
+// part returns a communicator of some ranks of the transport, without communication: each
+// of these ranks makes it on its own.
 func (c *Comm) part(ranks []int, color int) *Comm {
 	id := childID(c.id, uint32(ranks[0]), color)
 	return &Comm{world: c.world, seq: c.sequence(id, nil), id: id, rank: slices.Index(ranks, c.self), size: len(ranks), ranks: ranks}

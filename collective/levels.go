@@ -12,32 +12,38 @@ import (
 )
 
 const (
-	// levelSegments is how many segments a piece of a vector has that crosses between groups
-	// while the ranks of each combine the next.
+	// levelSegments is the number of segments in a piece of the vector. A piece is the unit
+	// of the pipeline between levels: it crosses between groups while the ranks of each
+	// group reduce the next piece.
 	levelSegments = 4
-	// levelWindow is how many pieces of a call cross at a time: on a long way one alone would
-	// leave most of the link unused.
+	// levelWindow is the in-flight window: the number of pieces of a call that cross
+	// between groups at the same time. Over a long distance a single piece would leave most
+	// of the bandwidth-delay product unused.
 	levelWindow = 16
-	// levelInline is up to how many bytes a piece is sent to the ranks of a host where they
-	// could read it in memory, which they are told of and tell of by messages, too.
+	// levelInline is the length in bytes up to which a piece is sent to the ranks of a host
+	// by messages, even if they could read it in shared memory. Reading needs messages as
+	// well, for the position and for the acknowledgement.
 	levelInline = 8 << 10
 )
 
-// allReduceLevels combines the vectors of each group, then those sums between one rank of each
-// group, its leader, which hands the result out. A group is a host, in whose memory that is done;
-// its leaders, or the ranks of hosts with one each, may fall into groups in turn, those of the
-// sites, which do it by messages. So each byte goes from one host to the next once, and from one
-// site to the next once, however many ranks there are. Calls take turns to combine only: between
-// the groups and on the way out urgent ones overtake others.
+// allReduceLevels is the hierarchical (two-level) AllReduce. Each group reduces its vectors
+// at its leader; the leaders reduce these sums among each other; each leader distributes
+// the result in its group.
 //
-// Costs for k sites of at most m hosts each and S bytes, besides what a host does in its memory:
-// 2 lg m steps and S lg m bytes, sent by a leader, within a site, twice; between the sites those
-// of AllReduce for k ranks, which are 2(k-1) steps and 2(k-1)/k S bytes by a ring: S bytes each
-// way between two sites. A ring of all n hosts would send 2(n-1)/n S bytes over each link between
-// sites. Pieces of the vector are at all levels at the same time, so a long one takes as long as
-// the slowest level.
+// A group is a host, which works in shared memory. The leaders of hosts, or the ranks of
+// hosts with one rank each, may form groups in turn, the sites, which work by messages. So
+// each byte crosses from one host to the next once, and from one site to the next once,
+// however many ranks there are. Only the reductions within a group take turns: between
+// groups and during the distribution urgent calls overtake others.
+//
+// Costs for k sites of at most m hosts each and S bytes, besides the work in shared memory:
+// within a site, twice 2 lg m steps and S lg m bytes sent by a leader; between sites, the
+// costs of AllReduce for k ranks, which are 2(k-1) steps and 2(k-1)/k S bytes for a ring,
+// so S bytes in each direction between two sites. A ring of all n hosts would send 2(n-1)/n
+// S bytes over each link between sites. The pieces of a vector occupy all levels at the
+// same time, so a long vector takes as long as the slowest level.
 func allReduceLevels[T Number](o *operation, dst, src []T, red Reduction[T]) error {
-	whole := red // its last step is of all ranks
+	whole := red // its final function applies to the result of all ranks
 	red.Finish = nil
 	l := levels[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
 		step: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()), crossing: make(chan *Handle, levelWindow)}
@@ -48,18 +54,19 @@ func allReduceLevels[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	return nil
 }
 
-// levels is such a call under way. What ends it revokes, so that its parts need no context.
+// levels is a hierarchical AllReduce in progress at this rank. Two goroutines carry it out
+// for long vectors: gather and spread. Every failure revokes, so its parts need no context.
 type levels[T Number] struct {
 	*operation
 	dst, src []T
-	op       Op[T]
+	op       Op[T]        // the reduction without its final function
 	step     int          // elements of a piece
-	crossing chan *Handle // pieces between the groups, in order; none where this rank is no leader
-	lent     bool         // the other ranks of the host read in the leader's dst
+	crossing chan *Handle // calls in progress between the groups, in order of pieces; empty at ranks that are no leader
+	lent     bool         // the other ranks of the host read from the leader's dst
 }
 
-// run gathers, and spreads what has crossed. Of several pieces the first are spread while
-// others are gathered.
+// run gathers all pieces and spreads them after they have crossed. With several pieces the
+// two overlap.
 func (l *levels[T]) run() (err error) {
 	if len(l.src) <= l.step {
 		if err := l.gather(); err != nil {
@@ -77,7 +84,7 @@ func (l *levels[T]) run() (err error) {
 	return l.gather()
 }
 
-// each does something with each piece of the vector; an empty one is one piece.
+// each calls do for each piece of the vector; an empty vector is one piece.
 func (l *levels[T]) each(do func(first, end int) error) error {
 	for first := 0; first == 0 || first < len(l.src); first += l.step {
 		if err := do(first, min(first+l.step, len(l.src))); err != nil {
@@ -87,13 +94,14 @@ func (l *levels[T]) each(do func(first, end int) error) error {
 	return nil
 }
 
-// gather combines the vectors of this group at its leader, which lets them cross. The next
-// call has its turn when all pieces are on their way, so that all leaders begin in one order.
+// gather reduces the vectors of this group at its leader, which starts the reduction
+// between groups. The turn passes to the next call when all pieces have been started, so
+// that all leaders start them in the same order.
 func (l *levels[T]) gather() (err error) {
-	err = errPanicked // of the user's reduction
+	err = errPanicked // the user's reduction may panic
 	defer func() {
 		if err != nil {
-			l.revoke(err) // or spread would wait
+			l.revoke(err) // otherwise spread would wait for ever
 		}
 		l.pass(err == nil)
 		close(l.crossing)
@@ -104,6 +112,8 @@ func (l *levels[T]) gather() (err error) {
 	return l.each(l.gatherPiece)
 }
 
+// gatherPiece reduces one piece within the group; the leader starts its reduction between
+// groups.
 func (l *levels[T]) gatherPiece(first, end int) error {
 	ctx, piece := context.Background(), l.dst[first:end]
 	if err := Reduce(ctx, l.level.local, piece, l.src[first:end], l.op, 0); err != nil {
@@ -115,8 +125,8 @@ func (l *levels[T]) gatherPiece(first, end int) error {
 	return nil
 }
 
-// like returns c for the parts of a call of d, some of whose ranks it has: they go round a ring
-// as they do there.
+// like returns c with the call options of d, of which c has some ranks. The ranks of c keep
+// their relative order in d's ring.
 func (c *Comm) like(d *Comm) *Comm {
 	e := *c
 	e.purpose, e.priority, e.segment = d.purpose, d.priority, d.segment
@@ -133,8 +143,8 @@ func (c *Comm) like(d *Comm) *Comm {
 	return &e
 }
 
-// spread brings each piece to all ranks of the group when it has crossed. It leaves nothing
-// behind that uses dst.
+// spread brings each piece to all ranks of the group after it has crossed. When it returns,
+// no call in progress uses dst.
 func (l *levels[T]) spread() error {
 	do := l.take
 	if l.level.leaders != nil {
@@ -148,15 +158,15 @@ func (l *levels[T]) spread() error {
 		l.revoke(err)
 	}
 	for h := range l.crossing {
-		_ = h.Wait(context.Background()) // it was revoked
+		_ = h.Wait(context.Background()) // ends soon, as the communicator is revoked
 	}
-	if err != nil && l.lent && l.level.leaders != nil { // they must not read what comes there next
+	if err != nil && l.lent && l.level.leaders != nil { // the other ranks must not read later contents of dst
 		return errors.Join(err, l.shared.Arena.Abandon(kernel.Bytes(l.dst)))
 	}
 	return err
 }
 
-// give waits until a piece has crossed and hands it to the other ranks of the group.
+// give waits until a piece has crossed and sends it to the other ranks of the group.
 func (l *levels[T]) give(first, end int) error {
 	h, more := <-l.crossing
 	if !more {
@@ -170,7 +180,9 @@ func (l *levels[T]) give(first, end int) error {
 	return l.hand(out, l.lend(out))
 }
 
-// hand sends a piece on to those who get it from this rank, or what of it they cannot read at ref.
+// hand sends a piece to the ranks that get it from this rank. If ref is not 0 the ranks
+// read the whole pages of the piece in shared memory, and hand sends only the position and
+// the rest.
 func (l *levels[T]) hand(out []byte, ref shm.Ref) error {
 	for _, to := range l.below() {
 		if l.inMemory(out) {
@@ -186,12 +198,12 @@ func (l *levels[T]) hand(out []byte, ref shm.Ref) error {
 	return nil
 }
 
-// inMemory reports whether a piece may be read in the memory of the leader, who says where.
+// inMemory reports whether a piece may be read in the memory of the leader, so that a
+// message with its position is due.
 func (l *levels[T]) inMemory(v []byte) bool { return l.level.local.lane != nil && len(v) > levelInline }
 
-// above returns the rank that hands the result to this one, and below the ranks to which this one
-// hands it: in memory the leader hands it to all, by messages it goes along a binomial tree, to
-// the farthest rank first.
+// above returns the rank that sends the result to this rank. With shared memory the leader
+// sends to all; by messages the result goes along a binomial tree.
 func (l *levels[T]) above() int {
 	near, place := l.level.near, l.level.local.rank
 	if l.level.local.lane != nil {
@@ -200,6 +212,9 @@ func (l *levels[T]) above() int {
 	return near[place&(place-1)]
 }
 
+// below returns the ranks to which this rank sends the result: with shared memory all
+// others from the leader, by messages the children in the binomial tree, the farthest
+// first.
 func (l *levels[T]) below() []int {
 	near, place := l.level.near, l.level.local.rank
 	if l.level.local.lane != nil {
@@ -216,7 +231,8 @@ func (l *levels[T]) below() []int {
 	return to
 }
 
-// take is the other side of hand, and hands on.
+// take receives a piece from the rank above, the receiving half of hand, and sends it on to
+// the ranks below.
 func (l *levels[T]) take(first, end int) error {
 	in, from := kernel.Bytes(l.dst[first:end]), l.above()
 	var ref shm.Ref
@@ -238,8 +254,9 @@ func (l *levels[T]) take(first, end int) error {
 	return l.hand(in, 0)
 }
 
-// lend returns where the other ranks of the host can read v; 0 if they cannot, or if there are
-// none: a rank alone on its host has neither a lane nor, as a rule, shared memory.
+// lend returns the position at which the other ranks of the host can read v; 0 if they
+// cannot, or if there are none. A rank alone on its host has neither a lane nor, usually,
+// shared memory.
 func (l *levels[T]) lend(v []byte) shm.Ref {
 	if !l.inMemory(v) || l.shared.Arena == nil {
 		return 0
@@ -249,8 +266,9 @@ func (l *levels[T]) lend(v []byte) shm.Ref {
 	return ref
 }
 
-// read copies the whole pages of what the leader lends. These the leader takes out of reach if
-// the call fails, so that nothing else is ever read there.
+// read copies the whole pages of a piece from the leader's memory. The leader takes exactly
+// these pages out of the shared memory if the call fails, so no later content is ever read
+// there.
 func (l *levels[T]) read(in []byte, ref shm.Ref) error {
 	lane := l.level.local.lane
 	lent, ok := lane.ArenaBytes(0, ref, len(in))
@@ -263,8 +281,8 @@ func (l *levels[T]) read(in []byte, ref shm.Ref) error {
 	return nil
 }
 
-// besides does something with the parts of a vector that are not lent: all of it where it
-// lies nowhere, and what it has of a page at either end.
+// besides calls do for the parts of a vector that are not readable at ref: the whole vector
+// if ref is 0, otherwise its incomplete pages at both ends.
 func besides(ref shm.Ref, v []byte, do func(part []byte) error) error {
 	if ref == 0 {
 		return do(v)
@@ -281,7 +299,8 @@ func besides(ref shm.Ref, v []byte, do func(part []byte) error) error {
 	return nil
 }
 
-// handBack lets the leader go on to use its dst when all have read there.
+// handBack acknowledges to the leader that this rank has read everything; the leader waits
+// for all acknowledgements before it uses its dst again.
 func (l *levels[T]) handBack() error {
 	if l.level.leaders == nil {
 		return l.send(l.level.near[0], nil)

@@ -13,31 +13,31 @@ type (
 	Float16 = ring.Float16
 	// BFloat16 is the upper half of an IEEE 754 binary32 number.
 	BFloat16 = ring.BFloat16
-	// Reduction says how two vectors become one.
+	// Reduction is the function that combines two vectors, with its name and properties.
 	Reduction[T Number] = ring.Reduction[T]
 	// Op is a reduction as it is passed to a call: Sum[float32].
 	Op[T Number] = ring.Op[T]
 )
 
-// NewOp makes an Op of a user's own associative function; see ring.NewOp.
+// NewOp returns an Op for a user's own associative function; see ring.NewOp.
 func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op[T] {
 	return ring.NewOp(name, commutative, fold)
 }
 
-// Sum adds; see ring.Sum.
+// Sum adds elements; see ring.Sum.
 func Sum[T Number]() Reduction[T] { return ring.Sum[T]() }
 
-// Prod multiplies; see ring.Prod.
+// Prod multiplies elements; see ring.Prod.
 func Prod[T Number]() Reduction[T] { return ring.Prod[T]() }
 
-// Min takes the lesser element; see ring.Min.
+// Min takes the smaller element; see ring.Min.
 func Min[T Number]() Reduction[T] { return ring.Min[T]() }
 
 // Max takes the greater element; see ring.Max.
 func Max[T Number]() Reduction[T] { return ring.Max[T]() }
 
-// Average is the sum divided by the number of ranks that went into it: all of
-// them, or those up to the caller in Scan and before it in ExScan.
+// Average is the sum divided by the number of reduced ranks: all ranks, in Scan the ranks
+// up to the caller, and in ExScan the ranks below it.
 func Average[T Number]() Reduction[T] { return ring.Average[T]() }
 
 // And is the logical and; see ring.And.

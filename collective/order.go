@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// ringOrder is the order in which ring algorithms go round. The zero value is that of
-// the ranks.
+// ringOrder is the order in which ring algorithms visit the ranks. The zero value is the
+// order of ranks.
 type ringOrder struct {
-	ranks []int  // nil for that of the ranks
+	ranks []int  // begins with rank 0; nil for the order of ranks
 	hash  uint32 // of ranks
-	wrong error  // why the user's order is none
+	wrong error  // the user's order is no permutation of the ranks
 }
 
-// newRingOrder returns an order of n ranks.
+// newRingOrder returns the ring order for an order of n ranks. A bad order is recorded and
+// not returned as an error: the next call with it fails and revokes.
 func newRingOrder(order []int, n int) ringOrder {
 	own := make([]int, n)
 	for i := range own {
@@ -22,7 +23,8 @@ func newRingOrder(order []int, n int) ringOrder {
 	if !slices.Equal(slices.Sorted(slices.Values(order)), own) {
 		return ringOrder{wrong: fmt.Errorf("%w: order %v of %d ranks, want each of them once", ErrArgument, order, n)}
 	}
-	// One ring has one hash, wherever its order begins.
+	// Rotations of an order are one ring and need one hash, so the order is rotated to
+	// begin with rank 0.
 	at := slices.Index(order, 0)
 	turned := slices.Concat(order[at:], order[:at])
 	if slices.Equal(turned, own) {
@@ -31,7 +33,8 @@ func newRingOrder(order []int, n int) ringOrder {
 	return ringOrder{ranks: turned, hash: layout(turned)}
 }
 
-// layout adds the order to the layout of a call.
+// layout combines the hash of a call's counts with the hash of the order, so that ranks
+// with different orders find a mismatch.
 func (r ringOrder) layout(counts uint32) uint32 {
 	if r.ranks == nil {
 		return counts
@@ -39,7 +42,7 @@ func (r ringOrder) layout(counts uint32) uint32 {
 	return layout([]int{int(counts), int(r.hash)})
 }
 
-// neighbours returns the ranks before and after one of n.
+// neighbours returns the ranks before and after a rank in the ring of n ranks.
 func (r ringOrder) neighbours(rank, n int) (left, right int) {
 	if r.ranks == nil {
 		return (rank - 1 + n) % n, (rank + 1) % n

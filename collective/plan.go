@@ -13,35 +13,36 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// none is the root of a call that has none.
+// none is the root of a call without a root.
 const none = -1
 
-// vector says what a call does to its vector; describe makes the description and
-// chooses the algorithm.
+// vector is the input of plan.describe: the kind of a call and its vector.
 type vector struct {
 	kind  transport.Kind
 	size  int // bytes of an element
-	count int // elements of the whole vector
+	count int // number of elements of the whole vector
 	typ   dtype.Type
 	root  int
 	op    string // name of the reduction
 	// ordered is set for a reduction that does not commute.
 	ordered bool
-	counts  []int // of the ranks, where they may differ
+	counts  []int // elements of each rank, if they may differ; else nil
 }
 
-// planFor describes a call.
+// planFor returns the plan of a call without its body.
 func (c *Comm) planFor(v vector) plan {
 	var p plan
 	p.describe(c, &v)
 	return p
 }
 
-// describe fills in an empty plan. What does not fit becomes the plan's error, so that
-// the call can revoke: the other ranks are waiting for it. It sets one field after the
-// other, as does whoever hands on what the call is: a struct of small fields that is copied
-// right after it was filled costs a short call more than all else here, since the
-// processor has to wait for the stores.
+// describe fills in an empty plan: it describes the call and chooses its algorithm. An
+// argument that does not fit becomes the error of the plan and no early return: the call
+// must revoke, as the other ranks wait for it.
+//
+// It sets the fields one by one, and so does all code that passes a Call on. A copy of a
+// struct of small fields that were written a moment ago defeats store-to-load forwarding,
+// and the stall costs a short call more time than everything else here.
 func (p *plan) describe(c *Comm, v *vector) {
 	p.peer = -1
 	p.call.Kind, p.call.Type = v.kind, v.typ
@@ -57,27 +58,28 @@ func (p *plan) describe(c *Comm, v *vector) {
 	}
 }
 
-// rooted reports whether the user names a root.
+// rooted reports whether the user names a root in calls of a kind.
 func rooted(k transport.Kind) bool {
 	return k == transport.KindBroadcast || k == transport.KindReduce || k == transport.KindGather || k == transport.KindScatter
 }
 
-// fail notes that the arguments do not fit; the first reason stays.
+// fail records that the arguments do not fit; the first reason stays.
 func (p *plan) fail(format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("%w: %s", ErrArgument, fmt.Sprintf(format, args...))
 	}
 }
 
-// check fails the plan unless a slice has the length that the call wants.
+// check fails the plan unless a slice has the length that the call needs.
 func (p *plan) check(name string, got, want int) {
 	if got != want {
 		p.fail("%s has %d elements, want %d", name, got, want)
 	}
 }
 
-// orNone returns op, or for nil an Op without a Fold, which checkReduction refuses. It hands on
-// the function and not its Reduction, which would be one more copy of a struct; see describe.
+// orNone returns op, or for nil an Op whose Reduction has no Fold, which checkReduction
+// rejects. It returns the function and not the Reduction, which would be one more copy of a
+// struct; see describe.
 func orNone[T Number](op Op[T]) Op[T] {
 	if op == nil {
 		return func() Reduction[T] { return Reduction[T]{} }
@@ -85,22 +87,23 @@ func orNone[T Number](op Op[T]) Op[T] {
 	return op
 }
 
-// checkReduction fails the plan if there is nothing to combine elements with.
+// checkReduction fails the plan if the reduction has no function.
 func checkReduction[T Number](p *plan, fold func(dst, a, b []T)) {
 	if fold == nil {
 		p.fail("the reduction is nil or has no Fold; pass collective.Sum[float32], for example")
 	}
 }
 
-// checkFreed fails the plan if a vector came from Alloc and was freed.
+// checkFreed fails the plan if a vector from Alloc was freed before the call.
 func checkFreed[T Number](p *plan, c *Comm, v []T) {
 	if c.SharesMemory() && c.shared.Arena.Freed(kernel.Bytes(v)) {
 		p.fail("a vector from Alloc was freed before the call")
 	}
 }
 
-// checkVectors fails the plan if one of its vectors was freed, or if they have memory in
-// common, unless part is place: what there is of it in whole, where the call allows that.
+// checkVectors fails the plan if one of its two vectors was freed, or if they overlap. The
+// one overlap that a call may allow is that part is exactly place, a subslice of whole; a
+// nil place allows none.
 func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
 	checkFreed(p, c, whole)
 	checkFreed(p, c, part)
@@ -109,7 +112,8 @@ func checkVectors[T Number](p *plan, c *Comm, whole, part, place []T) {
 	}
 }
 
-// checkPart is checkVectors where the part of a rank may stand at its place in the whole.
+// checkPart is checkVectors for a call in which the part of this rank may be its own
+// section of the whole.
 func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	if p.err == nil {
 		b := bounds(counts)
@@ -117,7 +121,8 @@ func checkPart[T Number](p *plan, c *Comm, whole, part []T, counts []int) {
 	}
 }
 
-// layout hashes counts for comparison between ranks; 0 stands for equal counts.
+// layout returns a hash of counts, by which ranks compare them; 0 stands for equal counts.
+// It is FNV-1a.
 func layout(counts []int) uint32 {
 	if counts == nil {
 		return 0
@@ -129,7 +134,7 @@ func layout(counts []int) uint32 {
 	return max(h.Sum32(), 1)
 }
 
-// total checks counts, one for each rank, and returns their sum.
+// total checks counts, one per rank, and returns their sum.
 func (c *Comm) total(counts []int) (int, error) {
 	if len(counts) != c.size {
 		return 0, fmt.Errorf("%w: %d counts for %d ranks", ErrArgument, len(counts), c.size)
@@ -156,7 +161,7 @@ func evenly(n, count int) []int {
 	return counts
 }
 
-// bounds returns where the parts of the given lengths begin, and the end.
+// bounds returns the offsets of consecutive parts with the given lengths, and the end.
 func bounds(counts []int) []int {
 	b := make([]int, len(counts)+1)
 	for i, n := range counts {
@@ -165,35 +170,38 @@ func bounds(counts []int) []int {
 	return b
 }
 
-// Chunk returns the part [first, end) of a vector of length elements that rank of
-// size ranks gets from ReduceScatter: lengths differ by at most one, longer first.
+// Chunk returns the part [first, end) of a vector of length elements that rank gets from
+// ReduceScatter among size ranks. Chunk lengths differ by at most one, and longer chunks
+// come first.
 func Chunk(length, size, rank int) (first, end int) {
 	bounds := ring.Chunks(length, size)
 	return bounds[rank], bounds[rank+1]
 }
 
-// ring returns the two neighbours of this rank as package ring wants them.
+// ring returns the view of this rank on the ring, as package ring needs it.
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
 		Segment: o.pieces(), Memory: o.words}
 }
 
-// ringLink sends to the right neighbour and receives from the left.
+// ringLink is the pair of links of a rank in the ring: it sends to the right neighbour and
+// receives from the left one.
 type ringLink struct {
 	o           *operation
 	left, right int  // ranks of the communicator
-	watched     bool // the sending side's
+	watched     bool // the context of the ring is watched; only Send uses it
 }
 
-// Send sends to the right neighbour. The context of the ring ends with a cause of its
-// own when the other side fails or panics: that revokes, or a Send that nobody wants
-// would wait for ever. It is watched once, which spares the messages the cost.
+// Send sends to the right neighbour. Package ring ends its context with a cause when the
+// receiving side fails or panics. That must revoke, or a Send without a receiver would wait
+// for ever. The first Send watches the context for the whole call, which spares later
+// messages the cost.
 func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 	if !l.watched {
 		l.watched = true
 		context.AfterFunc(ctx, func() {
-			if cause := context.Cause(ctx); cause != context.Canceled { // which is how success ends it
+			if cause := context.Cause(ctx); cause != context.Canceled { // success ends the context with Canceled
 				l.o.revoke(cause)
 			}
 		})
@@ -201,12 +209,14 @@ func (l *ringLink) Send(ctx context.Context, buf []byte) error {
 	return l.o.sendPiece(l.right, buf)
 }
 
-// Recv receives from the left neighbour. Whatever else ends the ring has revoked.
+// Recv receives from the left neighbour. It needs no context: every failure that ends the
+// ring has revoked.
 func (l *ringLink) Recv(_ context.Context, buf []byte) error {
 	return l.o.recvPiece(l.left, buf)
 }
 
-// finish applies the reduction's last step for a result of n ranks.
+// finish applies the final function of a reduction, if it has one, to the result of n
+// ranks.
 func finish[T Number](red Reduction[T], v []T, n int) {
 	if red.Finish != nil {
 		red.Finish(v, n)

@@ -9,11 +9,11 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// Reduce is AllReduce with the result at root only. dst may be src; elsewhere than
-// at root dst is not used and may be nil.
+// Reduce is AllReduce with the result at root only. dst may be src. At other ranks dst is
+// not used and may be nil.
 //
-// Costs: tree lg n steps of S bytes; ring 2(n-1) steps and at most 2(n-1)/n S bytes
-// sent by a rank. Both and a round of empty messages.
+// Costs for n ranks and S bytes: tree, lg n steps of S bytes; ring, 2(n-1) steps and at
+// most 2(n-1)/n S bytes sent by a rank. Both need a round of empty messages in addition.
 func Reduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], root int) error {
 	return c.run(ctx, planReduce(c, dst, src, op, root))
 }
@@ -24,6 +24,7 @@ func IReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T], roo
 	return c.start(ctx, &p)
 }
 
+// planReduce returns the plan of Reduce. Ranks other than root reduce in scratch memory.
 func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orNobody()
 	red := orNone(op)()
@@ -59,9 +60,10 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	return p
 }
 
-// reduceTree combines v up a binomial tree of blocks of neighbouring ranks. v of the
-// other ranks is destroyed. A tree that is turned so that root is its top would mix
-// the order of ranks, so one that must not goes to rank 0 and takes a step more.
+// reduceTree reduces v to root along a binomial tree of blocks of neighbouring ranks. It
+// destroys v at the other ranks. A tree with root as its top would rotate the order of
+// ranks. So a reduction that does not commute goes to rank 0 and takes one more step to
+// root.
 func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error {
 	top := root
 	if !red.Commutative {
@@ -87,7 +89,7 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 	return o.move(top, root, kernel.Bytes(v))
 }
 
-// move takes buf from one rank to another, unless they are the same.
+// move sends buf from one rank to another, unless they are the same.
 func (o *operation) move(from, to int, buf []byte) error {
 	switch {
 	case from == to:
@@ -100,7 +102,7 @@ func (o *operation) move(from, to int, buf []byte) error {
 	return nil
 }
 
-// reduceRing is a reduce-scatter whose chunks are then gathered at root.
+// reduceRing is a reduce-scatter around a ring, whose chunks root then gathers.
 func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) error {
 	b := ring.Chunks(len(src), o.size)
 	mine := v[b[o.rank]:b[o.rank+1]]
@@ -110,11 +112,12 @@ func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) 
 	return gatherDirect(o, v, mine, b, root)
 }
 
-// ReduceScatter combines the vectors src of all ranks and leaves to each rank its
-// Chunk of the result: dst has that length. dst may be the part of src where that
-// chunk stands, but not another.
+// ReduceScatter reduces the vectors src of all ranks and leaves each rank its Chunk of the
+// result in dst, which has the length of that chunk. dst may be the part of src at the
+// position of the chunk, but no other part.
 //
-// Costs: ring n-1 steps and (n-1)/n S bytes sent; tree 2 lg n steps, up and down.
+// Costs for n ranks and S bytes: ring, n-1 steps and (n-1)/n S bytes sent; tree, 2 lg n
+// steps, up and down.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	return c.run(ctx, planReduceScatter(c, dst, src, op))
 }
@@ -125,6 +128,7 @@ func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[
 	return c.start(ctx, &p)
 }
 
+// planReduceScatter returns the plan of ReduceScatter.
 func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := orNone(op)()
@@ -134,7 +138,8 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	p.check("dst", len(dst), end-first)
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, src, dst, src[first:end])
-	// Of an empty chunk a ring sends nothing, so it ties no rank to the others.
+	// A ring sends nothing of an empty chunk, so such a call needs a closing round to
+	// connect its rank with the others.
 	p.closing = p.call.Algorithm == Tree || len(src) < c.size
 	p.body = func(o *operation) error {
 		b := ring.Chunks(len(src), o.size)
@@ -154,6 +159,8 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
 	return p
 }
 
+// reduceThenScatter reduces to rank 0 along a tree and scatters the chunks, whose bounds
+// are b.
 func reduceThenScatter[T Number](o *operation, dst, src []T, red Reduction[T], b []int) error {
 	v := scratch[T](o, len(src))
 	copy(v, src)

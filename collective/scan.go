@@ -8,10 +8,11 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Scan combines the vectors src of ranks 0 to the caller's into dst. dst may be src.
+// Scan is an inclusive prefix reduction: it reduces the vectors src of the ranks from 0 to
+// the caller into dst. dst may be src.
 //
-// Costs for S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a round of
-// empty messages.
+// Costs for n ranks and S bytes: lg n steps of S bytes (Hillis, Steele 1986), and a round
+// of empty messages.
 func Scan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	return c.run(ctx, planScan(c, transport.KindScan, dst, src, op))
 }
@@ -22,8 +23,9 @@ func IScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Hand
 	return c.start(ctx, &p)
 }
 
-// ExScan combines the vectors src of the ranks before the caller into dst. dst may be
-// src. At rank 0 dst stays as it is. Costs are those of Scan.
+// ExScan is an exclusive prefix reduction: it reduces the vectors src of the ranks below
+// the caller into dst. dst may be src. At rank 0 dst does not change. The costs are those
+// of Scan.
 func ExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
 	return c.run(ctx, planScan(c, transport.KindExScan, dst, src, op))
 }
@@ -34,6 +36,7 @@ func IExScan[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Ha
 	return c.start(ctx, &p)
 }
 
+// planScan returns the plan of Scan or ExScan, according to kind.
 func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) plan {
 	c = c.orNobody()
 	red := orNone(op)()
@@ -61,8 +64,9 @@ func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) pl
 	return p
 }
 
-// scanDoubling leaves in with the result up to this rank and in before the one
-// without it: after the step of distance d both cover the last 2d ranks.
+// scanDoubling computes both prefix reductions: with includes this rank, before does not.
+// After the step of distance d, with covers the last 2d ranks and before the same ranks
+// without this one.
 func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) error {
 	in := scratch[T](o, len(with))
 	for d := 1; d < o.size; d *= 2 {
@@ -82,7 +86,8 @@ func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) er
 	return nil
 }
 
-// shift sends out d ranks up and receives in from d ranks down, where there are such.
+// shift sends out to the rank d above and receives in from the rank d below, if these ranks
+// exist.
 func (o *operation) shift(d int, out, in []byte) error {
 	up, down := o.rank+d, o.rank-d
 	switch {

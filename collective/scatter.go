@@ -7,10 +7,11 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Scatter sends rank i the i-th of n equal parts of src at root, into dst. Elsewhere
-// src is not used and may be nil. dst may be the caller's own part of src.
+// Scatter splits src at root into n equal parts and sends part i to rank i, into dst. At
+// other ranks src is not used and may be nil. At root dst may be the caller's own part of
+// src.
 //
-// Costs are those of Gather.
+// The costs are those of Gather.
 func Scatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, planScatter(c, dst, src, nil, false, root))
 }
@@ -21,8 +22,8 @@ func IScatter[T Number](ctx context.Context, c *Comm, dst, src []T, root int) *H
 	return c.start(ctx, &p)
 }
 
-// ScatterV is Scatter for parts of different lengths: rank i gets counts[i]
-// elements, and src has the sum. All ranks pass the same counts.
+// ScatterV is Scatter for parts of different lengths: rank i gets counts[i] elements, and
+// the length of src is the sum. All ranks pass the same counts.
 func ScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
 	return c.run(ctx, planScatter(c, dst, src, counts, true, root))
 }
@@ -33,6 +34,7 @@ func IScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []in
 	return c.start(ctx, &p)
 }
 
+// planScatter returns the plan of Scatter and ScatterV; varied is true for the latter.
 func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, root int) plan {
 	c = c.orNobody()
 	if !varied {
@@ -56,7 +58,7 @@ func planScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, roo
 	return p
 }
 
-// scatterDirect lets root send every rank its part.
+// scatterDirect sends every rank its part directly from root.
 func scatterDirect[T Number](o *operation, dst, src []T, b []int, root int) error {
 	if o.rank != root {
 		return o.recv(root, kernel.Bytes(dst))

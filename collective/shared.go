@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// inMemory reports whether ranks that share memory carry out such calls in it. The other
-// kinds send messages.
+// inMemory reports whether ranks that share memory carry out calls of a kind in it. The
+// other kinds use messages.
 func inMemory(k transport.Kind) bool {
 	switch k {
 	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
@@ -22,13 +22,13 @@ func inMemory(k transport.Kind) bool {
 	return false
 }
 
-// memory is what ranks share, as the calls of this rank use it.
+// memory is the shared memory of a host: the transport's part, and this rank's attachment.
 type memory struct {
 	*transport.Shared
 	*shm.Attached
 }
 
-// memoryOf returns nil if there is none that calls can use.
+// memoryOf returns the memory that a transport shares, or nil if calls cannot use it.
 func memoryOf(s *transport.Shared) *memory {
 	if s == nil {
 		return nil
@@ -40,20 +40,21 @@ func memoryOf(s *transport.Shared) *memory {
 	return &memory{s, m}
 }
 
-// lane is the part of the shared memory in which a communicator carries out its calls,
-// one after the other in the order in which they began.
+// lane is the part of the shared memory in which a communicator carries out its calls, one
+// after the other in the order in which they began. Field now and the fields after it
+// belong to the call that has its turn.
 type lane struct {
 	*shm.Lane
 	shared *memory
-	ranks  []int // of the transport
-	turns  *turns
-	now    *operation
-	header shm.Header // of that
-	bounds []int      // of the last call that asked for chunks
+	ranks  []int      // rank of the transport, by rank in the lane
+	turns  *turns     // serialises the calls
+	now    *operation // the call that has its turn
+	header shm.Header // of that call
+	bounds []int      // of chunks, for the last length
 }
 
-// chunks is ring.Chunks for the ranks of the lane. The call in the lane asks, and it is the
-// same until the next one does.
+// chunks is ring.Chunks for the ranks of the lane. Only the call that has its turn may use
+// it; the result is valid until the next call.
 func (l *lane) chunks(length int) []int {
 	if l.bounds == nil || l.bounds[len(l.ranks)] != length {
 		l.bounds = ring.Chunks(length, len(l.ranks))
@@ -61,14 +62,15 @@ func (l *lane) chunks(length int) []int {
 	return l.bounds
 }
 
-// freeLane is the first lane of the shared memory that this rank has not taken.
+// freeLane returns the first lane of the shared memory that this rank has not used.
 func (w *world) freeLane() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return int64(w.lanes)
 }
 
-// takeLane takes lane i for c; nil if there is none, or not all ranks share the memory.
+// takeLane returns lane i for c; nil if there is no such lane, or if not all ranks of c
+// share the memory.
 func (c *Comm) takeLane(i int) *lane {
 	if c.shared == nil || c.size == 1 || i >= shm.Lanes {
 		return nil
@@ -90,7 +92,8 @@ func (c *Comm) takeLane(i int) *lane {
 	return l
 }
 
-// watch makes known to the watch for whom the call in the lane waits.
+// watch records the rank for which the call in the lane waits, -1 for none. shm calls it
+// before a call sleeps.
 func (l *lane) watch(rank int) {
 	if rank < 0 {
 		l.now.waiting.Store(0)
@@ -101,12 +104,12 @@ func (l *lane) watch(rank int) {
 	l.now.arm()
 }
 
-// inMemory carries out a call in the lane: do posts the header and goes on.
+// inMemory carries out a call in the lane. do posts the header and does the work.
 func (o *operation) inMemory(do func(l *shm.Lane, h *shm.Header) error) error {
 	l := o.lane
 	err := l.turns.enter(o)
 	if err == nil && l.Revoked() {
-		err = shm.ErrRevoked // also if the others were to take part
+		err = shm.ErrRevoked // even if the other ranks could still take part
 	}
 	if err == nil {
 		l.now = o
@@ -116,7 +119,7 @@ func (o *operation) inMemory(do func(l *shm.Lane, h *shm.Header) error) error {
 	return l.explain(o, err)
 }
 
-// explain returns what an error of the segment means to the ranks of the transport.
+// explain converts an error of the segment to an error with ranks of the transport.
 func (l *lane) explain(o *operation, err error) error {
 	if err == nil {
 		return nil
@@ -137,7 +140,7 @@ func (l *lane) explain(o *operation, err error) error {
 	return err
 }
 
-// differs says what is different where two calls look alike.
+// differs says how two envelopes differ if their calls are equal.
 func differs(e, o transport.Envelope) string {
 	switch {
 	case e.Call != o.Call:
@@ -148,7 +151,7 @@ func differs(e, o transport.Envelope) string {
 	return "at another place in the sequence"
 }
 
-// pack puts the envelope into a header.
+// pack encodes an envelope as a header.
 func pack(e *transport.Envelope, h *shm.Header) {
 	c := &e.Call
 	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
@@ -157,7 +160,7 @@ func pack(e *transport.Envelope, h *shm.Header) {
 	h[6] = uint64(c.Segment)
 }
 
-// envelopeOf unpacks what pack has packed.
+// envelopeOf decodes the output of pack.
 func envelopeOf(h shm.Header) transport.Envelope {
 	e := transport.Envelope{Comm: h[0], Seq: uint32(h[1]), Call: transport.Call{
 		Kind: transport.Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
@@ -167,7 +170,8 @@ func envelopeOf(h shm.Header) transport.Envelope {
 	return e
 }
 
-// refs says where the vectors of a call lie.
+// refs returns the positions of the vectors of a call in the arena of this rank; 0 for a
+// vector elsewhere.
 func refs[T Number](o *operation, dst, src []T) shm.Refs {
 	if o.shared.Arena == nil {
 		return shm.Refs{}
@@ -175,12 +179,14 @@ func refs[T Number](o *operation, dst, src []T) shm.Refs {
 	return shm.Refs{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }
 
-// folding is how the ranks fold in memory: by their order, so that a reduction need only
-// be associative.
+// folding returns the reduction for package shm, which reduces in the order of ranks, so
+// that a reduction need only be associative.
 func folding[T Number](red Reduction[T]) shm.Reducer[T] {
 	return shm.Reducer[T]{Pair: red.Fold, All: red.FoldAll}
 }
 
+// allReduceShared is AllReduce in shared memory. A short vector travels in the post itself.
+// If the call fails, dst is taken out of the shared memory.
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
 		if in := kernel.Bytes(src); len(in) <= shm.Inline {
@@ -191,7 +197,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 		l.PostVectors(h, kernel.Bytes(src), r)
 		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: folding(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
-		if err != nil && r.Dst != 0 { // who has seen the post may go on to write there
+		if err != nil && r.Dst != 0 { // a rank that has read the post may still write to dst
 			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
 		}
 		return err
@@ -202,6 +208,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 	return err
 }
 
+// reduceShared is Reduce in shared memory.
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: folding(red)}
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
@@ -214,6 +221,7 @@ func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root i
 	return err
 }
 
+// reduceScatterShared is ReduceScatter in shared memory; b are the bounds of the chunks.
 func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: folding(red)}
 	err := o.inMemory(func(l *shm.Lane, h *shm.Header) error {
@@ -226,7 +234,8 @@ func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Redu
 	return err
 }
 
-// gatherShared hands the parts of all ranks to all, or to root.
+// gatherShared brings the parts of all ranks, with bounds b, to root, or to all ranks if
+// root is shm.Everyone.
 func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
 	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
@@ -235,7 +244,7 @@ func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error
 	})
 }
 
-// broadcastShared is a gather to which only root gives something.
+// broadcastShared is an allgather in which only the part of root is not empty.
 func broadcastShared[T Number](o *operation, buf []T, root int) error {
 	b := make([]int, o.size+1)
 	for i := root + 1; i < len(b); i++ {
@@ -248,7 +257,7 @@ func broadcastShared[T Number](o *operation, buf []T, root int) error {
 	return gatherShared(o, buf, src, b, shm.Everyone)
 }
 
-// meetShared is a barrier.
+// meetShared is Barrier in shared memory.
 func meetShared(o *operation) error {
 	return o.inMemory(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Refs{})

@@ -8,11 +8,11 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Split makes a communicator for each color: of the ranks that give it, in the order
-// of their keys and, where these are equal, of their ranks here. A rank that gives a
-// negative color gets nil. The new communicators share the transport of c: one
-// revocation ends them all, and only the first one's Close ends the transport. Close them
-// when they are of no more use.
+// Split partitions the ranks of c by color and returns the new communicator of the caller's
+// color. Its ranks are in the order of their keys and, for equal keys, of their ranks in c.
+// A rank with a negative color gets nil. The new communicators share the transport of c:
+// one revocation ends them all, and only Close of the communicator from New ends the
+// transport. Close them when they are no longer needed.
 func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	c = c.orNobody()
 	table := make([]int64, columns*c.size)
@@ -32,14 +32,14 @@ func Split(ctx context.Context, c *Comm, color, key int) (*Comm, error) {
 	return c.child(id, table, color), nil
 }
 
-// Dup makes a communicator of the same ranks with a sequence of calls of its own.
+// Dup returns a communicator of the same ranks with its own sequence of calls.
 func Dup(ctx context.Context, c *Comm) (*Comm, error) { return Split(ctx, c, 0, c.Rank()) }
 
-// columns of the table that Split gathers: color, key, the first lane that is free at the
-// rank. The highest of these is free at all.
+// columns is the number of columns of the table that Split gathers: color, key, and the
+// first lane that is free at the rank. The highest of these lanes is free at all ranks.
 const columns = 3
 
-// child picks the members of color out of the table.
+// child returns the communicator of the ranks with a color in the table.
 func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	var ranks []int
 	lane := 0
@@ -61,9 +61,10 @@ func (c *Comm) child(id uint64, table []int64, color int) *Comm {
 	return d
 }
 
-// childID derives the identity of a new communicator from what all its members know:
-// the parent, the call and the color. It is never 0; that two of a session are equal
-// is as unlikely as for random numbers of 64 bits (mixing steps of SplitMix64).
+// childID derives the ID of a new communicator from values that all its members know: the
+// parent, the call and the color. The ID is never 0. Two equal IDs in a session are as
+// unlikely as two equal random numbers of 64 bits (mixing steps of SplitMix64: Steele, Lea,
+// Flood 2014).
 func childID(parent uint64, seq uint32, color int) uint64 {
 	h := uint64(0)
 	for _, v := range []uint64{parent, uint64(seq), uint64(color)} {

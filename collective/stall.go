@@ -9,28 +9,28 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Stall describes a call that is held up unusually long. Ranks count in the
+// Stall is a report of a call that is held up unusually long. Ranks are ranks of the
 // transport.
 type Stall struct {
 	Call     transport.Call
-	For      string        // what its caller said that it is for, see CallOptions; or empty
-	Since    time.Duration // how long it has been held up, or its step, where Options.Step tells of steps
-	Quiet    time.Duration // how long it has been without a message
+	For      string        // purpose of the call, see CallOptions; or empty
+	Since    time.Duration // how long the call has been held up, or its step if Options.Step is set
+	Quiet    time.Duration // how long the call has been without a message
 	Waiting  int           // rank from which the caller receives, or -1
-	Culprits []int         // ranks that hold up the call, as far as is known; those of a deadlock in the order of their waits
-	Phase    string        // what the culprits do: one of the Phase constants
+	Culprits []int         // ranks that hold up the call, as far as is known; the ranks of a deadlock in the order of their waits
+	Phase    string        // state of the culprits: one of the Phase constants
 }
 
-// Phases of a Stall.
+// The states of culprits in a Stall.
 const (
-	PhaseAbsent   = "not in the call" // it lives and does something else
-	PhaseSilent   = "no answer"       // to a rank that waits for it
+	PhaseAbsent   = "not in the call" // alive, and in no call
+	PhaseSilent   = "no answer"       // does not answer the rank that waits for it
 	PhaseSlow     = "slow to answer"  // in the call, but messages from or to it take long
-	PhaseInside   = "in the call"     // and nothing else is known
-	PhaseDeadlock = "deadlock"        // each of them waits for the next in another call, the last for the first
+	PhaseInside   = "in the call"     // in the call, and nothing else is known
+	PhaseDeadlock = "deadlock"        // each culprit waits for the next in another call, the last for the first
 )
 
-// phase says in words why a chase has ended.
+// phase converts the end of a chase to a Phase constant.
 func phase(w stall.Why) string {
 	switch w {
 	case stall.Absent:
@@ -45,7 +45,7 @@ func phase(w stall.Why) string {
 	return PhaseInside
 }
 
-// What says which call is held up.
+// What names the call that is held up, with its purpose.
 func (s Stall) What() string {
 	if s.For == "" {
 		return s.Call.String()
@@ -53,13 +53,13 @@ func (s Stall) What() string {
 	return s.For + ", " + s.Call.String()
 }
 
-// String says who is waited for, in one line without ranks' names.
+// String describes the stall in one line, with ranks as numbers.
 func (s Stall) String() string {
 	return fmt.Sprintf("%s waits %.1fs for rank %v (%s)", s.What(), s.Since.Seconds(), s.Culprits, s.Phase)
 }
 
-// report tells of a call that is held up as far as s says, unless the same has been said
-// just now of another one: as a rule several calls wait for the same rank.
+// report reports the stall s of o to OnStall. It is silent if the same culprits were
+// reported recently for another call: usually several calls wait for the same rank.
 func (w *world) report(o *operation, s Stall, now time.Duration) {
 	o.roll.reported = s.Since
 	if w.opts.OnStall == nil {
@@ -75,15 +75,15 @@ func (w *world) report(o *operation, s Stall, now time.Duration) {
 	w.opts.OnStall(s)
 }
 
-// blame says who holds up o, and what they do.
+// blame returns the ranks that hold up o, and their Phase.
 func (w *world) blame(o *operation, now time.Duration) ([]int, string) {
 	ranks, why := w.chase.Blame(o.cause(), now)
 	return ranks, phase(why)
 }
 
-// said is the last report.
+// said is the last report. Repeated reports of the same culprits are suppressed by it.
 type said struct {
-	by       *operation
+	by       *operation // the call that was reported
 	culprits []int
 	at       time.Duration
 }

@@ -9,47 +9,54 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// The watch looks after calls that wait. Nothing of it is in the way of a call that
-// moves; a call that does not is treated in three steps:
+// The watch is the watchdog of calls that wait. It costs a call that makes progress
+// nothing. It treats a call that waits in three steps:
 //
-//  1. After stall.AskAfter without a message, the rank asks those for which the call waits
-//     where they are in the sequence: an ask names the call. So it does when half of the
-//     limit is over.
-//  2. Every rank answers at once, from its own watch: in the same call, not there yet, or
-//     past it; and for whom it waits itself. A rank that is in another call at the same
-//     place has found a mismatch and revokes instead. What is found out later follows.
-//  3. After the limit, which is learned, it asks once more, and OnStall is told who holds up
-//     the call. Package stall has the limit and the chase for the culprit.
+//  1. After stall.AskAfter without a message, or when half of the limit has passed, it asks
+//     the ranks for which the call waits where they are in the sequence. An ask names the
+//     call.
+//  2. Every rank answers at once, from its own watch: it is in the same call, has not begun
+//     it, or is past it; and for which ranks it waits itself. A rank that is in another
+//     call at the same place has found a mismatch and revokes instead. News follows the
+//     answer.
+//  3. After the limit, an adaptive timeout, it asks once more and then reports to OnStall
+//     the ranks that hold up the call. Package stall computes the limit and finds these
+//     ranks.
 //
-// A rank that waits in Send or Recv for one that waits in a collective call for it
-// can never be served, because calls come from one goroutine: after two answers that say so
-// this is a mismatch, too, unless an ISend or IRecv between them goes on.
+// A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that
+// rank A waits in Send or Recv for rank B, and B waits in a collective call for A. Calls
+// come from one goroutine per rank, so neither can ever be served, unless an ISend or IRecv
+// between the two is in progress. Two answers of B that say so make it certain.
 
 const (
-	// watchPeriod is how often the watch looks at the calls in progress.
+	// watchPeriod is the interval at which the watch checks the calls in progress.
 	watchPeriod = 50 * time.Millisecond
-	// stoodStill is how far two looks must lie apart for this process to have been stopped.
+	// stoodStill is the interval between two checks from which this process is assumed to
+	// have been stopped or starved.
 	stoodStill = 10 * watchPeriod
-	// askMost bounds the pause between two asks: it is stall.AskAfter at first, and doubles with
-	// each report.
+	// askMost bounds the pause between two asks. The pause is stall.AskAfter at first and
+	// doubles with each report (exponential backoff).
 	askMost = 2 * time.Second
-	// closedAnswers is how many answers say for certain that a rank has closed the communicator of
-	// a call: its message may have come before the first one, and its receiver not have run yet.
+	// closedAnswers is the number of answers that prove that a rank has closed the
+	// communicator of a call without serving it. Its message may have come before the first
+	// answer, and the receiver may not have run yet.
 	closedAnswers = 3
-	// rivalAnswers is how many say so of a rank that is in a call which it cannot leave.
+	// rivalAnswers is the number of answers that prove that a rank is in a call which it
+	// cannot leave.
 	rivalAnswers = 2
 )
 
-// roll is what the watch knows of one call that waits.
+// roll is the state of the watch for one call that waits.
 type roll struct {
-	wait     stall.Wait
+	wait     stall.Wait    // edges of the call in the waits-for graph
 	pause    time.Duration // from one ask to the next
-	strikes  int           // answers of a rank that can never serve the call
-	last     time.Duration // when it asked for the last time before a report, 0 for not yet
-	reported time.Duration // how long it had been held up at the last report
+	strikes  int           // number of answers of a rank that can never serve the call
+	last     time.Duration // time of the last ask before a report, 0 if it was not sent yet
+	reported time.Duration // how long the call had been held up at the last report
 }
 
-// watch runs until Close.
+// watch handles signals and checks the calls in progress until Close. One goroutine runs
+// it, which owns the rolls and the chase.
 func (w *world) watch() {
 	ticker := time.NewTicker(watchPeriod)
 	defer ticker.Stop()
@@ -71,8 +78,8 @@ func (w *world) watch() {
 	}
 }
 
-// excuse lets all waits begin anew at now. This process did not run for a while, as it
-// was stopped or starved: what it has not seen meanwhile is nobody else's fault.
+// excuse restarts the clocks of all waits at now. This process did not run for a while, so
+// messages that it has not received meanwhile are not the fault of other ranks.
 func (w *world) excuse(now time.Duration) {
 	for _, o := range w.inProgress() {
 		o.progress.Store(int64(now))
@@ -83,7 +90,7 @@ func (w *world) excuse(now time.Duration) {
 	w.limit.Excuse(now)
 }
 
-// lookAtAll looks at the calls in progress.
+// lookAtAll checks all calls in progress, and passes news to the ranks that have asked.
 func (w *world) lookAtAll() {
 	w.lookBack()
 	now := time.Since(w.started)
@@ -93,12 +100,13 @@ func (w *world) lookAtAll() {
 		waiting = w.look(o, now) || waiting
 	}
 	if !waiting {
-		w.chase.Rest() // the next chase finds other circumstances
+		w.chase.Rest() // the next chase finds other conditions
 	}
 	w.chase.Pass(nil, func(e transport.Envelope) stall.Place { return w.place(ops, e, now) }, now)
 }
 
-// lookBack lets the limit know of what has happened since the last look.
+// lookBack updates the limit: calls without bookkeeping since the last check, and the
+// current step of the program.
 func (w *world) lookBack() {
 	step := int64(0)
 	if w.opts.Step != nil {
@@ -114,7 +122,8 @@ func (w *world) lookBack() {
 	w.limit.Step(step, now)
 }
 
-// look asks and reports if o waits for long. It returns whether anybody waits for the answers.
+// look checks one call: it asks, and reports, if o has waited for long. It returns whether
+// some rank needs the answers, this one or another one that has asked.
 func (w *world) look(o *operation, now time.Duration) bool {
 	r := o.roll
 	quiet := now - r.wait.Since
@@ -148,7 +157,8 @@ func (w *world) look(o *operation, now time.Duration) bool {
 	return true
 }
 
-// inProgress returns the calls in progress, the oldest first.
+// inProgress returns the calls in progress, the oldest first. It tracks the brief call if
+// there is one.
 func (w *world) inProgress() []*operation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +171,7 @@ func (w *world) inProgress() []*operation {
 	return ops
 }
 
-// waits returns the calls in progress, the oldest first, with what they wait for at now.
+// waits is inProgress, with the rolls of the calls brought up to date.
 func (w *world) waits(now time.Duration) []*operation {
 	ops := w.inProgress()
 	for _, o := range ops {
@@ -185,9 +195,9 @@ func (w *world) waits(now time.Duration) []*operation {
 	return ops
 }
 
-// heldUp returns the call that holds up this rank, nil for none. Calls that its program is
-// not waiting in may stay open for ever, such as a receive for what may never come; they are
-// no excuse.
+// heldUp returns the oldest call that holds up this rank, nil for none. A Send or Recv in
+// the background does not count: its program does not wait for it, so it may stay open for
+// ever, such as a receive for a message that may never come.
 func (w *world) heldUp(ops []*operation, now time.Duration) *operation {
 	i := slices.IndexFunc(ops, func(o *operation) bool {
 		return now-o.begun >= stall.AskAfter && (o.peer < 0 || o.blocking) && o.roll.wait.Waits()
@@ -198,8 +208,8 @@ func (w *world) heldUp(ops []*operation, now time.Duration) *operation {
 	return ops[i]
 }
 
-// cause returns the wait that holds up o: its own, or where it waits for another call of this
-// rank that of the oldest.
+// cause returns the wait that holds up o: its own wait, or the wait of the oldest call of
+// this rank if o waits for that call.
 func (o *operation) cause() *stall.Wait {
 	x := &o.roll.wait
 	if !x.Waits() && x.Oldest != nil {
@@ -211,13 +221,13 @@ func (o *operation) cause() *stall.Wait {
 // signal sends a signal of the chase.
 func (w *world) signal(to int, s *stall.Signal) { w.t.Signal(to, s.Append(nil)) }
 
-// serves reports whether a Send or Recv with peer goes on beside the calls that block.
+// serves reports whether a Send or Recv with peer is in progress in the background.
 func serves(ops []*operation, peer int) bool {
 	return slices.ContainsFunc(ops, func(o *operation) bool { return o.peer == peer && !o.blocking })
 }
 
-// hear takes a signal of another rank. What makes no sense is dropped: signals are
-// advisory.
+// hear handles a signal of another rank. Signals are advisory, so undecodable ones are
+// dropped.
 func (w *world) hear(s transport.Signal) {
 	m, err := stall.Decode(s.Data, w.ranks)
 	if err != nil {
@@ -232,7 +242,7 @@ func (w *world) hear(s transport.Signal) {
 	w.told(s.From, ops, &m, now)
 }
 
-// told takes in an answer.
+// told records an answer, revokes if the call can never be served, and passes the news on.
 func (w *world) told(from int, ops []*operation, m *stall.Signal, now time.Duration) {
 	o := find(ops, m.Envelope)
 	if o == nil || o.peer >= 0 && o.peer != from {
@@ -246,7 +256,8 @@ func (w *world) told(from int, ops []*operation, m *stall.Signal, now time.Durat
 	w.chase.Pass(&o.roll.wait, func(e transport.Envelope) stall.Place { return w.place(ops, e, now) }, now)
 }
 
-// hopeless revokes if o waits for a rank that can never serve it.
+// hopeless revokes if rank from can never serve o: it has closed the communicator, or it is
+// in a blocking call that waits for this rank.
 func (w *world) hopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
 	rival := o.peer >= 0 && o.blocking && now-o.roll.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !w.isPast(m.Rival)
 	if !rival && m.State != stall.Closed {
@@ -270,7 +281,7 @@ func find(ops []*operation, e transport.Envelope) *operation {
 	return ops[i]
 }
 
-// queued returns the call at the place of e, if it is in a queue.
+// queued returns the queued call at the place of e.
 func (w *world) queued(e transport.Envelope) (c transport.Call, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,7 +291,8 @@ func (w *world) queued(e transport.Envelope) (c transport.Call, ok bool) {
 	return transport.Call{}, false
 }
 
-// answer tells rank from where this rank is, or revokes if the two can never meet.
+// answer answers an ask of rank from with the place of this rank. It revokes if the two
+// ranks are in different calls at one place.
 func (w *world) answer(from int, ops []*operation, m *stall.Signal, now time.Duration) {
 	mine, here := w.queued(m.Envelope)
 	if o := find(ops, m.Envelope); o != nil {
@@ -297,7 +309,7 @@ func (w *world) answer(from int, ops []*operation, m *stall.Signal, now time.Dur
 	w.chase.Answer(from, m, p, now)
 }
 
-// place says where this rank is in relation to the call of e.
+// place returns the position of this rank in relation to the call of e.
 func (w *world) place(ops []*operation, e transport.Envelope, now time.Duration) stall.Place {
 	o := find(ops, e)
 	_, queued := w.queued(e)
@@ -321,7 +333,8 @@ func (w *world) place(ops []*operation, e transport.Envelope, now time.Duration)
 	return p
 }
 
-// rival returns the blocking collective call of a communicator in which this rank waits.
+// rival returns the blocking collective call of a communicator in which this rank has
+// waited for stall.AskAfter; the zero Envelope for none.
 func (w *world) rival(ops []*operation, comm uint64, now time.Duration) transport.Envelope {
 	i := slices.IndexFunc(ops, func(o *operation) bool {
 		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.roll.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
@@ -332,7 +345,8 @@ func (w *world) rival(ops []*operation, comm uint64, now time.Duration) transpor
 	return ops[i].env
 }
 
-// isPast reports whether this rank has begun, and so ended, the call of e.
+// isPast reports whether this rank has begun the collective call of e. If the call is not
+// in progress, it has ended.
 func (w *world) isPast(e transport.Envelope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,8 +354,8 @@ func (w *world) isPast(e transport.Envelope) bool {
 	return s != nil && int32((s.begun-e.Seq)<<1) >= 0 // modulo 1<<31
 }
 
-// isOver reports whether this rank has closed the communicator of e, and has not begun the
-// call: then it never will.
+// isOver reports whether this rank has closed the communicator of e without beginning the
+// call, so that it never will.
 func (w *world) isOver(e transport.Envelope) bool {
 	if e.Seq&pointBit == 0 && w.isPast(e) {
 		return false

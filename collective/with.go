@@ -1,35 +1,36 @@
 package collective
 
-// CallOptions say how calls are carried out, for Comm.With. A field that is zero leaves it as
-// it is with the communicator that With is called on.
+// CallOptions are options of calls, for Comm.With. A zero field leaves the option of the
+// communicator unchanged.
 type CallOptions struct {
-	// Algorithm carries out the calls, the same at all ranks. A call that cannot be done by
-	// it is an ErrArgument. Without one, Auto chooses for each call.
+	// Algorithm is the algorithm of the calls, the same at all ranks. A call that the
+	// algorithm cannot carry out is an ErrArgument. With Auto, the default, each call
+	// chooses.
 	Algorithm Algorithm
-	// For says in reports of stalls what the calls are for, as in "bucket 2 of 7". It need
-	// not be the same at all ranks.
+	// For is the purpose of the calls in reports of stalls, as in "bucket 2 of 7". It may
+	// differ between ranks.
 	For string
-	// Priority orders messages: where some wait for each other those of calls with a higher
-	// one go first. It is 0 without one, may be negative, and need not be the same at all
+	// Priority orders messages that wait for the same link: messages of calls with higher
+	// priority go first. The default is 0; it may be negative, and may differ between
 	// ranks.
 	Priority int32
-	// Interruptible makes segments so short that more urgent messages wait for one about a
-	// millisecond, by the costs of messages, where they are longer else. All ranks do the
-	// same.
+	// Interruptible shortens segments, so that a more urgent message waits about a
+	// millisecond at most for a segment of these calls, according to Options.Cost. All
+	// ranks set the same value.
 	Interruptible bool
-	// Order is another order of the ring, the same at all ranks, which has each of them
-	// once: algorithms of that kind go from each rank of it to the next, and from the last to
-	// the first. Other algorithms do as before. Ranks whose orders differ find a mismatch;
-	// with an order that is none every call is an ErrArgument. ring.Order finds a good one.
-	// The result of a call is the same for every order, but for the last bits of
-	// floating-point sums. The slice is copied.
+	// Order is another order of the ring: a permutation of the ranks, the same at all
+	// ranks. Ring algorithms then send from each rank to the next one in the order, and
+	// from the last to the first. Other algorithms ignore it. Ranks whose orders differ
+	// find a mismatch; if Order is no permutation, every call is an ErrArgument. ring.Order
+	// computes a good order. The result of a call is the same for every order, except for
+	// the last bits of floating-point sums. The slice is copied.
 	Order []int
 }
 
-// With returns the same communicator for calls that are carried out in another way: they take
-// their places in the same sequence, and c stays as it is. It allocates, so programs that make
-// many calls keep the result. Communicators made from it by Split and Dup have its Algorithm
-// and nothing else of it.
+// With returns the same communicator with other options. Calls on the result and on c share
+// one sequence; c does not change. With allocates, so programs that make many calls keep
+// the result. Communicators made from the result by Split and Dup inherit its Algorithm and
+// no other option.
 func (c *Comm) With(o CallOptions) *Comm {
 	d := *c.orNobody()
 	if o.Algorithm != Auto {
@@ -50,21 +51,22 @@ func (c *Comm) With(o CallOptions) *Comm {
 	return &d
 }
 
-// using is With another algorithm, which may be Auto.
+// using is With for the algorithm alone, which may be Auto.
 func (c *Comm) using(a Algorithm) *Comm {
 	d := *c.orNobody()
 	d.algorithm = a
 	return &d
 }
 
-// pieceTime is how long a message of an interruptible call takes, in seconds, and leastPiece
-// how short it is at most for that.
+// pieceTime is the target duration of a message of an interruptible call, in seconds.
+// leastPiece is the lower bound of the length of such a message, in bytes.
 const (
 	pieceTime  = 1e-3
 	leastPiece = 16 << 10
 )
 
-// shortSegment is the size of a segment in bytes that takes about pieceTime.
+// shortSegment returns the size of a segment, in bytes, that takes about pieceTime. It is a
+// multiple of 8.
 func (c *Comm) shortSegment() int {
 	segment := c.opts.Segment
 	for segment >= 2*leastPiece && float64(segment)*c.opts.Cost.Beta > pieceTime {
@@ -73,7 +75,7 @@ func (c *Comm) shortSegment() int {
 	return segment
 }
 
-// pieces is the size in bytes of the pieces in which messages are sent.
+// pieces returns the maximum size of a message in bytes: the segment of the calls.
 func (c *Comm) pieces() int {
 	if c.segment > 0 {
 		return c.segment

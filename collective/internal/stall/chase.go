@@ -46,7 +46,6 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Constants of the chase.
 const (
 	// firmAnswers is the number of answers since the beginning of a wait that proves that
 	// no message is under way. One answer is not enough: the receiver of the last message

@@ -2,7 +2,6 @@ package stall
 
 import "time"
 
-// Constants of contacts.
 const (
 	// SilentAfter and silentAsks define silence: a rank is silent if it has left silentAsks
 	// asks unanswered for SilentAfter. Several asks are required, as signals may be lost.

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// Constants of the limit.
 const (
 	// After is the lower bound of the limit: no call is reported earlier.
 	After = time.Second
