@@ -1,10 +1,14 @@
-// Package event defines the event log: what peers report about a job, one JSON
-// object a line. The names and fields are fixed for scripts outside the project.
+// Package event defines the event log: the reports of all peers about a job, one JSON object per
+// line. Scripts outside the project read it, so names and fields do not change; new ones may be
+// added.
 //
-// A part that has something to report holds a Sink and emits an Event with one of
-// the bodies of this package:
+// A part of the program with something to report has a Sink, and emits an Event with one of the
+// bodies of this package:
 //
 //	sink.Emit(event.Event{Time: now, Peer: id, Epoch: 1, Step: 7, Body: event.Step{Loss: 0.3}})
+//
+// Bodies use these conventions: Who is the short ID of the peer that the event is about, Reason is
+// text for people, and the suffix MS stands for milliseconds.
 package event
 
 import (
@@ -14,35 +18,36 @@ import (
 	"time"
 )
 
-// Body is the part of an event that depends on its kind.
+// Body is the part of an event that depends on its kind. Each kind of event has a type in this
+// package.
 type Body interface {
-	// Name is the "event" field of the log.
+	// Name returns the kind, the "event" field of the log.
 	Name() string
 }
 
-// Event is one line of the log.
+// Event is one line of the log: a header that all kinds have, and a body.
 type Event struct {
 	Time  time.Time
 	Peer  string // short ID of the emitter
-	Index int    // its local index
-	Epoch uint64 // 0 where none applies
-	Step  int64  // 0 where none applies; the first step is 1
+	Index int    // local index of the emitter: its number at its launcher
+	Epoch uint64 // epoch of the view; 0 where none applies
+	Step  int64  // first step is 1; 0 where none applies
 	Body  Body
 }
 
-// Sink takes events. Emit is safe for concurrent use, does not block for long and
-// reports no error: a log that cannot be written must not stop the training.
+// Sink receives events. Emit is safe for concurrent use and does not block for long. It returns no
+// error: a log that cannot be written must not stop the training.
 type Sink interface {
 	Emit(Event)
 }
 
-// Discard is a Sink that drops everything.
+// Discard is a Sink that drops all events.
 type Discard struct{}
 
 // Emit drops e.
 func (Discard) Emit(Event) {}
 
-// header is the part that all events have.
+// header is the JSON form of the fields that all events have.
 type header struct {
 	Time  time.Time `json:"time"`
 	Event string    `json:"event"`
@@ -52,13 +57,14 @@ type header struct {
 	Step  int64     `json:"step,omitempty"`
 }
 
-// MarshalJSON writes the header and the fields of the body as one flat object.
+// MarshalJSON implements json.Marshaler. It writes the header and the fields of the body as one
+// flat object. An event without a body is an error.
 func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event: marshal: no body")
 	}
 	if o, ok := e.Body.(Other); ok {
-		return o.Raw, nil // as it came
+		return o.Raw, nil // unchanged
 	}
 	head, err := json.Marshal(header{e.Time.UTC(), e.Body.Name(), e.Peer, e.Index, e.Epoch, e.Step})
 	if err != nil {
@@ -74,8 +80,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return append(append(head[:len(head)-1], ','), body[1:]...), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. An event of an unknown name becomes
-// an Other, so that a newer peer's log stays readable.
+// UnmarshalJSON implements json.Unmarshaler. An event of an unknown kind becomes an Other, so that
+// the log of a newer version stays readable.
 func (e *Event) UnmarshalJSON(b []byte) error {
 	var h header
 	if err := json.Unmarshal(b, &h); err != nil {
@@ -89,6 +95,7 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// decodeBody decodes the fields of the body of the named kind.
 func decodeBody(name string, b []byte) (Body, error) {
 	switch name {
 	case View{}.Name():
@@ -135,6 +142,7 @@ func decodeBody(name string, b []byte) (Body, error) {
 	return Other{name, append(json.RawMessage(nil), b...)}, nil
 }
 
+// decode decodes the fields of one kind of body.
 func decode[B Body](b []byte) (Body, error) {
 	var body B
 	if err := json.Unmarshal(b, &body); err != nil {

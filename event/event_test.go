@@ -12,7 +12,7 @@ import (
 
 func ptr(x float64) *float64 { return &x }
 
-// bodies has one of each kind, with every field set.
+// bodies returns a body of each kind, with every field set.
 func bodies() []Body {
 	return []Body{
 		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
@@ -38,6 +38,7 @@ func bodies() []Body {
 	}
 }
 
+// Every kind of event survives encoding and decoding.
 func TestRoundTrip(t *testing.T) {
 	for _, body := range bodies() {
 		want := Event{Time: time.Unix(1, 2).UTC(), Peer: "peer", Index: 3, Epoch: 4, Step: 5, Body: body}
@@ -55,7 +56,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Scripts read the log as flat objects with fixed names.
+// The log has flat objects with fixed names, as scripts read it.
 func TestFields(t *testing.T) {
 	b, err := json.Marshal(Event{Time: time.Unix(1, 2), Peer: "p", Index: 0, Epoch: 1, Step: 2, Body: Lost{Who: "q", Cause: "exit"}})
 	if err != nil {
