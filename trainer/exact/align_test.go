@@ -9,7 +9,7 @@ import (
 func address(v []float32) uintptr { return reflect.ValueOf(v).Pointer() }
 
 func TestAligned(t *testing.T) {
-	var keep [][]float32 // so that addresses vary
+	var keep [][]float32 // keeps memory alive, so that addresses vary
 	for n := 1; n < 300; n++ {
 		v := Aligned(n)
 		if address(v)%Alignment != 0 || len(v) != n || cap(v) != n {

@@ -6,7 +6,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Three microbatches, added by one peer or by two, have the same sum to the bit.
+// Three microbatches have bit-identical sums, whether one peer or two add them.
 func Example() {
 	scale, err := exact.New(1, 3)
 	if err != nil {

@@ -19,7 +19,7 @@ func TestProbeIsStable(t *testing.T) {
 	}
 }
 
-// The probe can only tell machines apart if its numbers are where roundings show.
+// The probe can distinguish machines only if its numbers need rounding.
 func TestProbeCoversOrdinaryNumbers(t *testing.T) {
 	for i, v := range functions(500) {
 		if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowRound is the twin of the quantisation: g * 2^e rounded to the nearest integer,
-// ties to even, in exact arithmetic.
+// slowRound is the twin of the quantisation: g * 2^e rounded to the nearest integer, ties to
+// even, in exact arithmetic.
 func slowRound(g float32, e int) *big.Int {
 	x := new(big.Float).SetPrec(400).SetFloat64(float64(g))
 	x.SetMantExp(x, e)
@@ -27,7 +27,7 @@ func slowRound(g float32, e int) *big.Int {
 	return floor
 }
 
-// anyFloat draws any finite float32, and the borders more often than chance would.
+// anyFloat draws any finite float32, and extreme values more often than chance would.
 func anyFloat() *rapid.Generator[float32] {
 	edges := []float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, 0x1p-126, 0x1.fffffcp-127,
 		math.MaxFloat32, 0x1p127, 1, 0.5, 1.5, 2.5, -0.5, -1.5, -math.MaxFloat32}
@@ -40,8 +40,8 @@ func anyFloat() *rapid.Generator[float32] {
 	}))
 }
 
-// gradients draws microbatches of one parameter of n elements whose magnitudes are
-// alike or not.
+// gradients draws microbatches of one parameter of n elements, with similar or dissimilar
+// magnitudes.
 func gradients(t *rapid.T, microbatches, n int) [][]float32 {
 	ordinary := rapid.Custom(func(t *rapid.T) float32 {
 		return float32(math.Ldexp(rapid.Float64Range(-1, 1).Draw(t, "fraction"), rapid.IntRange(-12, 6).Draw(t, "exponent")))
@@ -54,8 +54,7 @@ func gradients(t *rapid.T, microbatches, n int) [][]float32 {
 	return all
 }
 
-// fitting returns the scale that a step with these gradients ends with, after as
-// many attempts as it takes, and how many those were.
+// fitting returns the final scale of a step with these gradients, and the number of attempts.
 func fitting(s Scale, gradients [][]float32) (Scale, int) {
 	for attempts := 1; ; attempts++ {
 		var p Peak
@@ -78,7 +77,7 @@ func newScale(t rapid.TB, params, microbatches int) Scale {
 	return s
 }
 
-// The sums against exact arithmetic: nothing wraps, whatever the gradients.
+// Sums agree with exact arithmetic: nothing overflows, whatever the gradients.
 func TestSumsAgainstBigIntegers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, n := rapid.IntRange(1, 20).Draw(t, "microbatches"), rapid.IntRange(1, 11).Draw(t, "elements")
@@ -102,8 +101,8 @@ func TestSumsAgainstBigIntegers(t *testing.T) {
 	})
 }
 
-// The property that the mode is named after: grouping, order and speed of peers
-// leave sums, peaks and the next scale alone.
+// The defining property of the mode: grouping, order and speed of peers do not affect sums, peaks
+// or the next scale.
 func TestAnyGroupingGivesEqualBits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, n := rapid.IntRange(1, 12).Draw(t, "microbatches"), rapid.IntRange(1, 9).Draw(t, "elements")
@@ -136,7 +135,7 @@ func indices(n int) []int {
 	return v
 }
 
-// reduced lets every peer add its microbatches and reduces the contributions.
+// reduced lets every peer add its microbatches, and reduces the contributions.
 func reduced(s Scale, peers [][][]float32) (total []int32, peak Peak) {
 	for _, mine := range peers {
 		for i, g := range mine {
@@ -153,13 +152,13 @@ func reduced(s Scale, peers [][][]float32) (total []int32, peak Peak) {
 	return total, peak
 }
 
-// Values at the very limit, in every microbatch, of both signs: the sum is as large
-// as it can be.
+// With values at the very limit, of both signs, in every microbatch, the sum is as large as
+// possible.
 func TestNoSumWraps(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 32, 100, 1000, MaxMicrobatches} {
 		s := newScale(t, 1, k)
 		e := s.exponent(0)
-		// The largest float32 whose peak is not over: just below 2^(room-e).
+		// The largest float32 whose peak is not over the room is just below 2^(room-e).
 		g := math.Nextafter32(float32(math.Ldexp(1, s.room-e)), 0)
 		over := float32(math.Ldexp(1, s.room-e))
 		if !s.Fits([]Peak{PeakOf([]float32{g})}) || s.Fits([]Peak{PeakOf([]float32{over})}) {
@@ -201,7 +200,7 @@ func TestWhatIsNotAddable(t *testing.T) {
 	}
 }
 
-// The peak against its definition.
+// The peak agrees with its definition.
 func TestPeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.SliceOfN(anyFloat(), 0, 12).Draw(t, "v")
@@ -234,7 +233,7 @@ func TestMeanAgainstFloat64(t *testing.T) {
 	})
 }
 
-// Means against sums in float64, for gradients as training has them.
+// Means agree with float64 sums, for gradients as in training.
 func TestAccuracy(t *testing.T) {
 	const k, n = 32, 1000
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -251,7 +250,7 @@ func TestAccuracy(t *testing.T) {
 	s, _ := fitting(newScale(t, 1, k), all)
 	peak := PeakOf([]float32{float32(largest)})
 	s = s.Next([]Peak{peak})
-	for range 10 { // the exponent comes up to the ideal one
+	for range 10 { // the exponent reaches the ideal one
 		s = s.Next([]Peak{peak})
 	}
 	sums, got := make([]int32, n), make([]float32, n)
@@ -260,7 +259,7 @@ func TestAccuracy(t *testing.T) {
 	}
 	s.Mean(0, got, sums, 16*k)
 	for j := range got {
-		// Each of k values is off by at most half a unit, 2^-20 of the largest.
+		// The error of each of k values is at most half a unit, 2^-20 of the largest value.
 		if off := math.Abs(float64(got[j]) - want[j]); off > largest/16*0x1p-19 {
 			t.Fatalf("element %d: mean %v, want %v: off by %v", j, got[j], want[j], off)
 		}
@@ -299,7 +298,7 @@ func BenchmarkAdd(b *testing.B) {
 				g[i] = float32(rng.NormFloat64())
 			}
 			perElement(b, n, func() {
-				clear(sums) // a step never adds to more than its share
+				clear(sums) // a step adds at most its share to the sums
 				s.Add(0, sums, g)
 			})
 		})
@@ -316,7 +315,7 @@ func BenchmarkMean(b *testing.B) {
 	perElement(b, n, func() { s.Mean(0, dst, sums, 512) })
 }
 
-// BenchmarkFloatAdd is what a sum of floats would cost, without quantisation.
+// BenchmarkFloatAdd measures a sum of floats without quantisation, for comparison.
 func BenchmarkFloatAdd(b *testing.B) {
 	const n = 10_000
 	dst, g := Aligned(n), Aligned(n)

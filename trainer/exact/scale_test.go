@@ -46,8 +46,8 @@ func scales(t *rapid.T) Scale {
 	return s
 }
 
-// A step that does not fit is computed once more and no oftener: the scale that its
-// peaks lead to fits them, with headroom to spare, and stays within the exponents.
+// A step that does not fit is computed once more at most: the scale made from its peaks fits them
+// with headroom, and its exponents stay in range.
 func TestTheNextScaleFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := scales(t)
@@ -68,8 +68,7 @@ func TestTheNextScaleFits(t *testing.T) {
 	})
 }
 
-// With the same peaks again and again the exponent comes to the ideal one within 8
-// steps and stays there.
+// With constant peaks the exponent reaches the ideal one within 8 steps and stays there.
 func TestExponentsSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := scales(t)
@@ -83,8 +82,8 @@ func TestExponentsSettle(t *testing.T) {
 	})
 }
 
-// Peaks that grow by up to 6 bits a step, and fall as they like, never need a second
-// attempt after the first step.
+// Peaks that grow by up to 6 bits a step, and fall arbitrarily, need no second attempt after the
+// first step.
 func TestHeadroomPreventsSecondAttempts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScale(t, 1, 32)
@@ -100,7 +99,7 @@ func TestHeadroomPreventsSecondAttempts(t *testing.T) {
 	})
 }
 
-// The first step is right at once for common gradients, and notices when it is not.
+// The first scale fits common gradients, and Fits detects others.
 func TestFirstStep(t *testing.T) {
 	s := newScale(t, 1, 32)
 	for _, c := range []struct {
@@ -117,7 +116,7 @@ func TestFirstStep(t *testing.T) {
 	}
 }
 
-// Parameters have scales of their own.
+// Each parameter has a scale of its own.
 func TestParametersAreIndependent(t *testing.T) {
 	s := newScale(t, 3, 16).Next([]Peak{100, 0, 140})
 	one := newScale(t, 1, 16)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// setOf makes a set with room for n.
+// setOf returns a set with room for n.
 func setOf(n int, microbatches ...int) ledger.Set {
 	s := ledger.NewSet(n)
 	for _, k := range microbatches {
@@ -46,8 +46,8 @@ func TestAssignTable(t *testing.T) {
 	}
 }
 
-// What two hold stays with the lower rank. The other loses all that it holds, also
-// the microbatches that nobody else has.
+// A microbatch that two ranks hold stays with the lower rank. The other rank drops everything
+// that it holds, also microbatches that nobody else has.
 func TestAssignOfAnOverlap(t *testing.T) {
 	shares, kept := ledger.Assign([]ledger.Set{setOf(6, 2), setOf(6, 2, 3), setOf(6, 3, 4), setOf(70, 66)}, nil, 6)
 	if !slices.Equal(kept, []bool{true, false, true, false}) {
@@ -58,7 +58,8 @@ func TestAssignOfAnOverlap(t *testing.T) {
 	}
 }
 
-// dealing is the twin of Assign without weights: what is free goes one by one to who has the least.
+// dealing is the twin of Assign without weights: each free microbatch goes to the rank with the
+// fewest.
 func dealing(held []ledger.Set, microbatches int) []int {
 	totals, free := make([]int, len(held)), microbatches
 	for r, h := range held {
@@ -106,7 +107,7 @@ func TestAssignCoversEverythingOnce(t *testing.T) {
 	})
 }
 
-// Where nobody holds anything it is no matter whether a session has just begun.
+// Where nobody holds anything, the assignment is the same at the beginning of a session as later.
 func TestAssignOfNothingIsEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches, n := rapid.IntRange(0, 300).Draw(t, "microbatches"), rapid.IntRange(1, 20).Draw(t, "n")
@@ -124,8 +125,8 @@ func TestAssignOfNothingIsEqual(t *testing.T) {
 	})
 }
 
-// Whatever is held, also by several: kept is true for who overlaps with nobody that
-// keeps before, and every microbatch is assigned once.
+// For any held sets, overlapping or not: kept is true for a rank whose set overlaps with no lower
+// rank that keeps its set, and every microbatch is assigned once.
 func TestAssignOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 100).Draw(t, "microbatches")
@@ -148,7 +149,7 @@ func TestAssignOfAnything(t *testing.T) {
 	})
 }
 
-// Weights that add up are met where nothing is held, and what is held is kept.
+// Weights that add up are met exactly where nothing is held, and held sets are kept.
 func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
@@ -177,8 +178,8 @@ func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	})
 }
 
-// weighted is the twin of Assign with weights: what is free goes one by one to who then has the
-// least of what is wanted.
+// weighted is the twin of Assign with weights: each free microbatch goes to the rank with the
+// fewest in proportion to its wanted number.
 func weighted(held []ledger.Set, wanted []int, microbatches int) []int {
 	if slices.Max(wanted) == 0 {
 		return dealing(held, microbatches)
@@ -233,7 +234,7 @@ func TestSet(t *testing.T) {
 }
 
 func ExampleAssign() {
-	// Three ranks had four microbatches each; the last one died. The others hold theirs.
+	// Three ranks had four microbatches each; the last one died. The others keep theirs.
 	a, b := ledger.NewSet(12), ledger.NewSet(12)
 	for k := range 4 {
 		a.Add(k)

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// content is n bytes that differ from place to place.
+// content returns n bytes that differ from position to position.
 func content(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -41,7 +41,7 @@ func opened(t *testing.T, b []byte) *File {
 	return f
 }
 
-// The twin of a mapped file is its content.
+// The twin of a mapped file is a bytes.Reader over its content.
 func TestReadAt(t *testing.T) {
 	want := content(3*os.Getpagesize() + 17)
 	f := opened(t, want)
@@ -55,7 +55,7 @@ func TestReadAt(t *testing.T) {
 		n, err := f.ReadAt(dst, int64(off))
 		wantN, wantErr := bytes.NewReader(want).ReadAt(wantDst, int64(off))
 		if len(dst) == 0 {
-			wantErr = nil // bytes.Reader has an opinion of its own
+			wantErr = nil // bytes.Reader differs here
 		}
 		if n != wantN || !errors.Is(err, wantErr) || !bytes.Equal(dst, wantDst) {
 			t.Fatalf("%d bytes, error %v; want %d, %v", n, err, wantN, wantErr)
@@ -95,8 +95,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// A file that is cut off makes reads fail, and nothing worse: not in this goroutine, not
-// in others, and what is left can still be read.
+// Truncating a file makes reads fail, and nothing worse, neither in this goroutine nor in others.
+// The rest of the file stays readable.
 func TestCutOff(t *testing.T) {
 	page := os.Getpagesize()
 	want := content(4 * page)
@@ -119,10 +119,10 @@ func TestCutOff(t *testing.T) {
 		})
 	}
 	all.Wait()
-	f.WillNeed(t.Context(), [][2]int64{{0, int64(4 * page)}}) // only advice
+	f.WillNeed(t.Context(), [][2]int64{{0, int64(4 * page)}}) // advice: no error
 }
 
-// A file that another one is renamed over stays what it was for who has it open.
+// Renaming another file over an open file does not change the open one.
 func TestReplaced(t *testing.T) {
 	want := content(5000)
 	f := opened(t, want)
@@ -143,7 +143,7 @@ func TestClose(t *testing.T) {
 	f := opened(t, content(100_000))
 	var readers sync.WaitGroup
 	for range 4 {
-		readers.Go(func() { // until it is closed
+		readers.Go(func() { // until the file is closed
 			dst := make([]byte, 1000)
 			for off := int64(0); ; off = (off + 997) % 99_000 {
 				f.WillNeed(context.Background(), [][2]int64{{off, off + 1000}})
@@ -165,7 +165,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// The twin of pages marks page by page.
+// The twin of pages marks each page separately.
 func TestPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 8

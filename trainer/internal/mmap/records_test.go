@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Records in a file and in memory are read alike.
+// Records in a file and in memory have the same contents.
 func TestRecords(t *testing.T) {
 	const first, size, count = 13, 37, 300
 	b := content(first + size*count + 5)
@@ -61,7 +61,7 @@ func TestNoRecords(t *testing.T) {
 	}
 }
 
-// Mistakes of the caller panic, and are no faults.
+// Mistakes of the caller panic with a message, and do not fault.
 func TestRecordsPanic(t *testing.T) {
 	f := opened(t, content(100))
 	r, memory := f.Records(10, 9, 10), InMemory(content(90), 9)
@@ -101,7 +101,7 @@ func TestFailureKeepsTheFirst(t *testing.T) {
 	}
 }
 
-// What a read costs that comes from the mapping: no system call, no memory.
+// A read from the mapping costs no system call and no allocation.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []int{784, 1 << 16} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
