@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// drawOutlook draws a session of 1 to 8 ranks.
+// drawOutlook draws a step model of 1 to 8 ranks.
 func drawOutlook(t *rapid.T) *stepModel {
 	o := &stepModel{
 		policy:       rapid.SampledFrom([]string{"auto", "equal"}).Draw(t, "policy"),
@@ -34,7 +34,7 @@ func drawOutlook(t *rapid.T) *stepModel {
 	return o
 }
 
-// drawCandidates draws peers of known speed.
+// drawCandidates draws candidates of known speed.
 func drawCandidates(t *rapid.T, most int) (all []elastic.Candidate) {
 	for range rapid.IntRange(1, most).Draw(t, "candidates") {
 		all = append(all, elastic.Candidate{Speed: rapid.Int64Range(1, 1<<22).Draw(t, "speed"),
@@ -44,8 +44,8 @@ func drawCandidates(t *rapid.T, most int) (all []elastic.Candidate) {
 	return all
 }
 
-// twin predicts a step by handing out microbatches one by one, and by the formula of the
-// communication as it is written.
+// twin predicts a step independently: it assigns microbatches one by one, and applies the
+// communication formula literally.
 func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	costs := append([]loadbal.Cost(nil), o.costs...)
 	for _, c := range others {
@@ -60,7 +60,7 @@ func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 			case o.policy == "equal":
 				next = int64(shares[r])
 			case shares[r] == 0 && o.microbatches >= len(costs):
-				next = -1 // everybody gets one
+				next = -1 // every rank gets at least one
 			}
 			if best < 0 || next < bestNext(o, costs, shares, best) {
 				best = r
@@ -87,7 +87,7 @@ func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + time.Duration(rest)}
 }
 
-// bestNext is what the best rank so far would take.
+// bestNext is the time of the best rank with one more microbatch.
 func bestNext(o *stepModel, costs []loadbal.Cost, shares []int, r int) int64 {
 	switch {
 	case o.policy == "equal":
@@ -102,18 +102,18 @@ func TestPredictionIsThatOfItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, others, near := drawOutlook(t), drawCandidates(t, 3), rapid.Bool().Draw(t, "near")
 		if len(o.costs) == 1 {
-			near = true // what a link costs that nobody has measured is TestFirstLink's
+			near = true // the cost of an unmeasured link is tested by TestFirstLink
 		}
 		got, want := o.predict(others, near), twin(o, others, near)
-		// Ties between ranks go either way where all get one.
+		// Where every rank gets one microbatch, ties between ranks may be resolved either way.
 		if off := got.rest - want.rest; off.Abs() > 10 || got.computing > want.computing {
 			t.Fatalf("%+v, want %+v", got, want)
 		}
 	})
 }
 
-// Whatever is let in, the predicted step falls; and what is not would not have let it
-// fall by more than a percent.
+// Admitting a candidate shortens the predicted step. A refused candidate would have shortened it
+// by at most one percent.
 func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, near := drawOutlook(t), rapid.Bool().Draw(t, "near")
@@ -128,7 +128,7 @@ func TestNoAdmissionRaisesThePrediction(t *testing.T) {
 	})
 }
 
-// What a candidate says of itself need make no sense.
+// Claims of a candidate may be nonsense.
 func TestCandidatesMaySayAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawOutlook(t)
@@ -146,7 +146,7 @@ func TestCandidatesMaySayAnything(t *testing.T) {
 	})
 }
 
-// four is a session of equals that compute 100 microbatches a second each.
+// four is a session of four equal ranks that compute 100 microbatches per second each.
 func four(p stepTiming) *stepModel {
 	o := &stepModel{members: []elastic.ID{"a", "b", "c", "d"}, policy: "auto", microbatches: 512, bytes: 1 << 20, timing: p}
 	for range o.members {
@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 		timing stepTiming
 		c      elastic.Candidate
 		near   bool
-		want   string // part of the reason; empty if it is let in
+		want   string // part of the reason; empty if the candidate is admitted
 	}{
 		"ten times slower, computing counts":  {stepTiming{fixed: ms, latency: 2 * ms}, slow, false, ""},
 		"ten times slower, messages count":    {stepTiming{latency: 300 * ms}, slow, false, "1650.0 ms with it and takes 1580.0 ms without (computing 1250.0 ms and 1280.0 ms); it computes 80 samples/s, the 4 members 3200"},
@@ -191,7 +191,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A peer alone has measured no communication; what the other has measured stands for it.
+// A single peer has measured no communication; the candidate's measurements are used instead.
 func TestFirstLink(t *testing.T) {
 	o := four(stepTiming{fixed: time.Millisecond})
 	o.costs, o.members = o.costs[:1], o.members[:1]
@@ -243,7 +243,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// Equal shares stay equal whatever they cost; the others become as good as can be.
+// Equal shares stay equal whatever they cost; other policies reach the optimum.
 func TestSettled(t *testing.T) {
 	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
 	if got := settledShares("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The twin of fresh remembers every microbatch that was ever named, by step, and forgets
-// steps that are wanted no more.
+// fresh agrees with a twin that remembers every requested microbatch by step, and forgets steps
+// that are no longer needed.
 func TestFresh(t *testing.T) {
 	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,8 +46,7 @@ func TestFresh(t *testing.T) {
 	})
 }
 
-// The newest list replaces one that nobody has taken, and putting it there waits for
-// nobody.
+// A new list replaces one that was not taken, and want does not block.
 func TestWantReplaces(t *testing.T) {
 	a := prefetcher{box: make(chan []need, 1)}
 	for step := range int64(3) {

@@ -19,23 +19,23 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// arena is a group whose members can be killed at any message that they send, and that
-// others can join. It belongs into a synctest bubble.
+// arena is a group in virtual time whose members can be killed before any message that they send,
+// and which others can join. It must be used in a synctest bubble.
 type arena struct {
 	network network
 	first   []elastic.Member
 	events  log
 	cfg     trainer.Config
-	ctx     context.Context // bounds everything
+	ctx     context.Context // bounds the whole test
 
 	mu      sync.Mutex
 	actors  []*actor
 	running sync.WaitGroup
-	adjust  func(a *actor) // before an actor starts
+	adjust  func(a *actor) // called before an actor starts
 	wraps   bool           // models are wrapped
 }
 
-// network is what joins the processes of an arena.
+// network connects the processes of an arena.
 type network interface {
 	Endpoint(self elastic.Member) elastic.Endpoint
 	Kill(id elastic.ID)
@@ -48,32 +48,32 @@ type actor struct {
 	self  elastic.Member
 	group *elastic.Group
 	model *slope
-	// trained is what Run gets: model, or what a test has put around it.
+	// trained is the model passed to Run: model, possibly wrapped by a test.
 	trained interface{ Model() trainer.Model }
-	// train takes the place of Run, if it is set.
+	// train replaces Run, if it is set.
 	train  func(ctx context.Context, g *elastic.Group, m trainer.Model) error
 	cfg    trainer.Config
-	sent   atomic.Int64 // messages
-	killAt atomic.Int64 // the message before which it dies; 0 for none
+	sent   atomic.Int64 // number of messages
+	killAt atomic.Int64 // number of the message before which it dies; 0 for none
 	killed atomic.Bool
-	begun  atomic.Bool // a step
-	muted  atomic.Bool // nobody hears of its first identity any more
+	begun  atomic.Bool // it has begun a step
+	muted  atomic.Bool // messages of its first identity are lost
 	// reopened counts identities after the first.
 	reopened int
-	tries    map[int64]int // how often it has begun each step
+	tries    map[int64]int // by step: how often it has begun the step
 	result   *trainer.Result
 	steps    []trainer.StepReport
 	err      error
 }
 
-// slope is a model with ordinary floating-point gradients that depend on the parameters,
-// so that whatever is wrong once stays in the result. A microbatch takes a millisecond.
+// slope is a model with ordinary floating-point gradients that depend on the parameters, so that
+// any single error persists in the result. A microbatch takes a millisecond.
 type slope struct {
 	params []trainer.Param
 	pace   time.Duration
-	scale  float32 // of gradients
-	// room is how many microbatches fit the memory between two resets of computed; 0 for
-	// as many as wanted, and below that none.
+	scale  float32 // factor of the gradients
+	// room is the number of microbatches that fit in memory between two resets of computed; 0 for
+	// no limit, negative for none at all.
 	room, computed int
 }
 
@@ -94,7 +94,7 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 		<-time.After(m.pace)
 	}
 	if m.computed++; m.room != 0 && m.computed > m.room {
-		grad[0][0] = 1e9 // what it had begun with
+		grad[0][0] = 1e9 // a partial result of the failed call
 		return 0, fmt.Errorf("microbatch %d of the step: %w", m.computed, trainer.ErrOutOfMemory)
 	}
 	loss := 0.0
@@ -113,8 +113,9 @@ func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return loss, nil
 }
 
-// churning is the job of an arena: so many steps of 8 microbatches, the last of each
-// pass of 3 short. Who wants to join is let in: these tests are not about whether it helps.
+// churning is the job of an arena: the given number of steps of 8 microbatches, of which the last
+// step of each pass is short and has 3. Every candidate is admitted, because these tests are not
+// about admission.
 func churning(steps int64, exactly bool) trainer.Config {
 	return trainer.Config{Samples: 100, GlobalBatch: 40, Microbatch: 5, Steps: steps, Seed: 4, BucketBytes: 24, Exact: exactly,
 		Admit:     trainer.AdmitAlways,
@@ -129,14 +130,14 @@ func newArena(n int, cfg trainer.Config) *arena {
 	return a
 }
 
-// play runs the first members, and whoever is started meanwhile, to their end.
+// play runs the first members, and members started meanwhile, to their end.
 func (a *arena) play(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	a.playUntil(t, ctx)
 }
 
-// playUntil is play, but that the job ends with ctx.
+// playUntil is play with a context that ends the job.
 func (a *arena) playUntil(t *testing.T, ctx context.Context) {
 	a.ctx = ctx
 	for _, m := range a.first {
@@ -172,7 +173,7 @@ func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	return x
 }
 
-// run is the process.
+// run is the main function of the process.
 func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 	cfg := elastic.Config{Endpoint: x.endpoint(x.self), Peers: first, Sink: &x.arena.events, RejoinTimeout: 5 * time.Second}
 	cfg.Reopen = func(context.Context) (elastic.Endpoint, error) {
@@ -195,7 +196,7 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 	return errors.Join(trainer.Run(ctx, g, model, x.cfg), g.Close())
 }
 
-// given is what Run is given of a model.
+// given returns the model that is passed to Run.
 func (a *arena) given(m trainer.Model) trainer.Model {
 	if !a.wraps {
 		return m
@@ -212,7 +213,7 @@ func (x *actor) endpoint(self elastic.Member) elastic.Endpoint {
 	return ep
 }
 
-// training lists the processes that have begun a step and have not been killed.
+// training lists the processes that have begun a step and are alive.
 func (a *arena) training() []elastic.Member {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -232,14 +233,14 @@ func (x *actor) kill() {
 	}
 }
 
-// sending counts messages of both planes and kills at the chosen one.
+// sending counts messages of both planes, and kills at the chosen message.
 func (x *actor) sending() {
 	if n := x.sent.Add(1); n == x.killAt.Load() {
 		x.kill()
 	}
 }
 
-// watched and sharingTransport pass everything on and count what is sent.
+// watched and sharingTransport forward all calls and count messages.
 type watched struct {
 	elastic.Network
 	x *actor
@@ -271,7 +272,7 @@ func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// Shared is the memory of the network, if it has some.
+// Shared returns the shared memory of the network, if there is some.
 func (t sharingTransport) Shared() *transport.Shared {
 	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
@@ -279,9 +280,9 @@ func (t sharingTransport) Shared() *transport.Shared {
 	return nil
 }
 
-// check wants everything that holds whoever was killed: the survivors have finished with
-// one result, all had the same after every step, every microbatch was contributed once,
-// and none was computed twice.
+// check checks the invariants that hold after every pattern of deaths: the survivors have
+// finished with equal results; all had equal parameters after every step; every microbatch was
+// contributed once, and none was computed twice.
 func (a *arena) check(t *testing.T, about string) (sha string) {
 	t.Helper()
 	digests := make(map[int64]string)
@@ -312,7 +313,7 @@ func (a *arena) check(t *testing.T, about string) (sha string) {
 	return sha
 }
 
-// checkTries wants that nobody has begun a step twice: members that come and go by
+// checkTries checks that no member has begun a step twice: members that join or leave by
 // agreement interrupt nothing.
 func (a *arena) checkTries(t *testing.T, about string) {
 	t.Helper()
@@ -325,7 +326,7 @@ func (a *arena) checkTries(t *testing.T, about string) {
 	}
 }
 
-// microbatches is how many a step has.
+// microbatches returns the number of microbatches of a step.
 func (a *arena) microbatches(step int64) int {
 	c := a.cfg
 	perPass := int64((c.Samples + c.GlobalBatch - 1) / c.GlobalBatch)
@@ -333,8 +334,8 @@ func (a *arena) microbatches(step int64) int {
 	return (min(left, c.GlobalBatch) + c.Microbatch - 1) / c.Microbatch
 }
 
-// ledger adds up the event log of all members: each microbatch of each step has to be in
-// it once. Parts of those who are gone may be told of several times, and are one part.
+// ledger adds up the event log of all members: each microbatch of each step must appear once.
+// Several reports of a dead member's part count as one.
 func (a *arena) ledger(t *testing.T, about string) {
 	t.Helper()
 	type part struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// crooked is a model that is not what the others have: wrong says whether a call is.
+// crooked is a model with wrong results in the calls that wrong selects.
 type crooked struct {
 	*slope
 	wrong func() bool
@@ -34,11 +34,12 @@ func (m crooked) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return loss, err
 }
 
-// poison turns a gradient round; flip changes one number in it by a part in a thousand.
+// poison negates an element of a gradient; flip changes the element by one part in a thousand.
 func poison(grad [][]float32) { grad[1][2] *= -1 }
 func flip(grad [][]float32)   { grad[1][2] *= 1.001 }
 
-// audited is a job of an arena with a rate of audits, whose dice fall by a seed.
+// audited is a job of an arena with a rate of audits, and with a seed for the auditors' random
+// numbers.
 func audited(n int, steps int64, rate float64, seed uint64, adjust func(x *actor)) *arena {
 	cfg := churning(steps, true)
 	cfg.Audit = rate
@@ -53,7 +54,7 @@ func audited(n int, steps int64, rate float64, seed uint64, adjust func(x *actor
 	return a
 }
 
-// found returns the audits of which the members told the log, and in which step each was.
+// found returns the audits in the members' event logs, and their steps.
 func (a *arena) found() (all []event.Audit, steps []int64) {
 	for _, e := range a.events.events {
 		if b, ok := e.Body.(event.Audit); ok {
@@ -63,7 +64,7 @@ func (a *arena) found() (all []event.Audit, steps []int64) {
 	return all, steps
 }
 
-// expectOut wants a rank to be named and put out, and the others to come to the end.
+// expectOut checks that a rank is named and put out, and that the others finish.
 func (a *arena) expectOut(t *testing.T, rank int) {
 	t.Helper()
 	all, steps := a.found()
@@ -93,7 +94,7 @@ func (a *arena) expectOut(t *testing.T, rank int) {
 	t.Logf("rank %d is named for step %v", rank, steps[0])
 }
 
-// A peer that spoils its part of each step is named within 1,000 steps at a rate of 0.01.
+// A peer that corrupts its part of each step is named within 1,000 steps at a rate of 0.01.
 func TestAuditNamesACheat(t *testing.T) {
 	t.Parallel()
 	for cheat := range 2 {
@@ -109,8 +110,8 @@ func TestAuditNamesACheat(t *testing.T) {
 	}
 }
 
-// A single wrong number now and then is named as soon as a step with one is audited: also where
-// there are only two, if it does not come again.
+// A peer with an occasional wrong element is named as soon as such a step is audited. That also
+// holds with two members if the error is not repeated.
 func TestAuditNamesBadMemory(t *testing.T) {
 	for _, n := range []int{2, 3, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -132,8 +133,8 @@ func TestAuditNamesBadMemory(t *testing.T) {
 	}
 }
 
-// A peer whose audits are wrong, and whose own part is right, is named instead of those that
-// it accuses.
+// A peer whose audits are wrong, and whose own contributions are right, is named instead of the
+// members that it accuses.
 func TestAuditNamesAFalseAccuser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := audited(4, 30, 0.5, 1, func(x *actor) {
@@ -150,8 +151,8 @@ func TestAuditNamesAFalseAccuser(t *testing.T) {
 	})
 }
 
-// Of two that stay with what they said nobody can tell who is right: both are named, and the
-// job goes on.
+// With two members that repeat their claims there is no majority: both are named, and the job
+// goes on.
 func TestAuditOfTwoNamesBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := audited(2, 30, 0.2, 1, func(x *actor) {
@@ -173,8 +174,8 @@ func TestAuditOfTwoNamesBoth(t *testing.T) {
 	})
 }
 
-// However often honest peers audit each other nobody is named, and the weights are those of
-// one process: also with kills and joins.
+// Honest peers are never named, however often they audit each other, and the weights are the
+// weights of a single process, also with kills and joins.
 func TestAuditsOfHonestPeers(t *testing.T) {
 	t.Parallel()
 	cfg := churning(120, true)

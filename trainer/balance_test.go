@@ -18,15 +18,15 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// wide is a job whose steps have many small microbatches: 64, the last of each pass of
-// 5 has 32.
+// wide is a job whose steps have 64 small microbatches; the last step of each pass of 5 steps has
+// 32.
 func wide(steps int64, exactly bool) trainer.Config {
 	return trainer.Config{Samples: 288 * 4, GlobalBatch: 256, Microbatch: 4, Steps: steps, Seed: 4, Exact: exactly,
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
-// slowed plays a job of n members in which a microbatch takes rank r so many
-// milliseconds. It wants all that check does.
+// slowed plays a job of n members in which a microbatch takes rank r the given number of
+// milliseconds. It checks all invariants of check.
 func slowed(t *testing.T, cfg trainer.Config, millis ...int) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func slowed(t *testing.T, cfg trainer.Config, millis ...int) (a *arena, sha stri
 	return a, sha
 }
 
-// sharesOf lists what the members computed of a step, in rank order.
+// sharesOf lists the microbatches that each member computed in a step, in rank order.
 func (a *arena) sharesOf(step int64) []int {
 	out := make([]int, len(a.actors))
 	for i, x := range a.actors {
@@ -53,7 +53,7 @@ func (a *arena) sharesOf(step int64) []int {
 	return out
 }
 
-// slowest is the longest that a member computed in a step.
+// slowest is the longest computing time of a member in a step.
 func (a *arena) slowest(step int64) time.Duration {
 	most := time.Duration(0)
 	for _, x := range a.actors {
@@ -66,7 +66,7 @@ func (a *arena) slowest(step int64) time.Duration {
 	return most
 }
 
-// changes lists the shares in the event log.
+// changes lists the changes of shares in the event log.
 func (a *arena) changes() []event.Shares {
 	var out []event.Shares
 	for _, e := range a.events.events {
@@ -77,7 +77,7 @@ func (a *arena) changes() []event.Shares {
 	return out
 }
 
-// Shares as unequal as can be add up to the gradient of a single process.
+// Extremely unequal shares add up to the gradient of a single process.
 func TestUnequalSharesAreUnbiased(t *testing.T) {
 	for _, most := range []int{1, 3, 20} {
 		var params [][]float32
@@ -111,7 +111,7 @@ func TestUnequalSharesAreUnbiased(t *testing.T) {
 	}
 }
 
-// In exact mode neither the policy nor the speeds show in the result.
+// In exact mode neither the policy nor the speeds affect the result.
 func TestBalancingDoesNotShowInTheResult(t *testing.T) {
 	cfg := wide(9, true)
 	_, want := slowed(t, cfg, 1)
@@ -127,7 +127,7 @@ func TestBalancingDoesNotShowInTheResult(t *testing.T) {
 	}
 }
 
-// Peers of one speed keep equal shares, and the log is not filled.
+// Peers of equal speed keep equal shares, and the log has no entries about shares.
 func TestEqualPeersKeepEqualShares(t *testing.T) {
 	a, _ := slowed(t, wide(40, false), 2, 2, 2, 2)
 	if changes := a.changes(); len(changes) != 1 || changes[0].Reason != "start" || len(changes[0].Old) != 0 {
@@ -135,8 +135,8 @@ func TestEqualPeersKeepEqualShares(t *testing.T) {
 	}
 }
 
-// Steps come near the best that whole microbatches allow, soon after a member is slow and
-// soon after it is no longer.
+// Step times approach the optimum for whole microbatches soon after a member becomes slow, and
+// soon after it recovers.
 func TestSharesFollowSpeeds(t *testing.T) {
 	cfg := wide(60, false)
 	cfg.Samples = 256 * 100 // no short steps
@@ -158,7 +158,7 @@ func TestSharesFollowSpeeds(t *testing.T) {
 		for step := int64(1); step <= 60; step++ {
 			best := 16 * time.Millisecond
 			if step > 20 && step <= 40 {
-				best = 20 * time.Millisecond // 20 20 19 5
+				best = 20 * time.Millisecond // the shares 20 20 19 5
 			}
 			settled := step <= 20 || step > 25 && step <= 40 || step > 50
 			if got := a.slowest(step); settled && got > best+time.Millisecond {
@@ -173,8 +173,8 @@ func TestSharesFollowSpeeds(t *testing.T) {
 	})
 }
 
-// What the log says of shares fits those it had before, over the short step at the end
-// of a pass, too, in whose place it says nothing.
+// Each logged change of shares starts from the previously logged shares. The short step at the
+// end of a pass is not logged.
 func TestReasonsFitTheShares(t *testing.T) {
 	for slow := int64(2); slow <= 12; slow++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestReasonsFitTheShares(t *testing.T) {
 	}
 }
 
-// A member that comes later begins with the share that follows from its trial, and those
-// who were there keep what is known of them.
+// A member that joins later begins with the share that follows from its trial. The speeds of the
+// present members are kept.
 func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := wide(60, true)
@@ -244,7 +244,7 @@ func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	})
 }
 
-// Peers that share nothing but the network agree about who has how much memory.
+// Peers that communicate only over the network agree on the memory bound of each peer.
 func TestOutOfMemoryLowersTheShare(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		cfg := wide(8, exactly)
@@ -281,7 +281,7 @@ func TestOutOfMemoryLowersTheShare(t *testing.T) {
 	}
 }
 
-// A peer that cannot compute even one microbatch ends; the others finish without it.
+// A peer that cannot compute a single microbatch ends; the others finish without it.
 func TestNoMemoryAtAll(t *testing.T) {
 	cfg := wide(4, true)
 	_, want := slowed(t, cfg, 1)
@@ -304,8 +304,8 @@ func TestNoMemoryAtAll(t *testing.T) {
 	})
 }
 
-// The norm of a peer's gradient and the noise scale are in the log, and are the same
-// where sums are integers, but for what these leave out.
+// The gradient norm and the noise scale of a peer are in the log. With integer sums they are the
+// same up to quantisation.
 func TestNormsAreReported(t *testing.T) {
 	plain, _ := slowed(t, wide(6, false), 1, 3)
 	exactly, _ := slowed(t, wide(6, true), 1, 3)

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// What goes through a Batch is what its gate does, also through one that a wrapper has
-// changed, and a gate of which most is missing does nothing.
+// The methods of a Batch call its gate, also after Batch.Wrap has changed the gate. A gate with
+// only a few functions does nothing in the others.
 func TestBatch(t *testing.T) {
 	grad := []float32{1, 2}
 	var notes []string
@@ -67,8 +67,8 @@ func TestBatch(t *testing.T) {
 	empty.Add(0, []float32{1})
 }
 
-// A model that says that it waits, and does not, ends the job, as it might read parameters of
-// the step before; and so does one that waits for what there is not.
+// A model that declares Waits and does not wait ends the job, because it might read parameters of
+// the previous step. So does a model that waits for a parameter that does not exist.
 func TestUnreadParameters(t *testing.T) {
 	for want, wait := range map[string]func(b *trainer.Batch){
 		"did not call Wait(1, 0) for p1":                        func(b *trainer.Batch) { b.Wait(0, 0); b.Wait(1, 1) },
@@ -95,11 +95,11 @@ func TestUnreadParameters(t *testing.T) {
 	}
 }
 
-// What a model panics with goes through Run, and so does runtime.Goexit, wherever a Gradient
-// is; the other peer goes on without this one.
+// A panic or runtime.Goexit in a model passes through Run, at any place in Gradient; the other
+// peer goes on without this one.
 func TestModelsThatDoNotReturn(t *testing.T) {
 	leave := map[string]func(){"panic": func() { panic("boom") }, "exit": runtime.Goexit}
-	for i := range 8 { // of the calls 9 to 12 one begins in the step before
+	for i := range 8 { // one of the calls 9 to 12 begins in the previous step
 		for name, leave := range leave {
 			call, where := 9+i/2, []string{"forward", "backward"}[i%2]
 			runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
@@ -126,7 +126,7 @@ func TestModelsThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// leaving is a model that waits, and leaves a call in a pass.
+// leaving is a model with Waits that leaves a call in the middle of a pass.
 func leaving(m *counter, leaves bool, call int, where string, leave func()) trainer.Model {
 	model, calls := m.Model(), 0
 	gradient := model.Gradient

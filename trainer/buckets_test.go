@@ -67,8 +67,8 @@ func TestLayoutCoversTheVectorOnce(t *testing.T) {
 	})
 }
 
-// checkBucket wants a bucket of limit elements, or one that begins with a parameter and has
-// a quarter of that, and compares its parameters with what has elements in it.
+// checkBucket checks that a bucket has limit elements, or at least a quarter and begins with a
+// parameter, and that its parameters are those with elements in it.
 func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	if n := b.hi - b.lo; n > limit || n < limit && b.lo > 0 && (n < limit/4 || !slices.Contains(l.offsets, b.lo)) {
 		t.Fatalf("bucket %+v with a limit of %d, parameters begin at %v", b, limit, l.offsets)
@@ -81,8 +81,8 @@ func checkBucket(t *rapid.T, l layout, b bucket, limit int) {
 	}
 }
 
-// The last buckets become smaller, as nothing is left to compute when the very last is
-// complete. In large models there are not too many.
+// Buckets shrink towards the end, because nothing is left to compute when the last one is
+// complete. Large models do not have too many of them.
 func TestSizesOfBuckets(t *testing.T) {
 	tests := []struct {
 		size, limit int
@@ -120,7 +120,7 @@ func ordered(t *rapid.T, params []Param) (order []Piece) {
 		}
 	}
 	order = rapid.Permutation(order).Draw(t, "order")
-	// The pieces of a parameter come from its end to its beginning.
+	// The pieces of a parameter complete from its end to its beginning.
 	next := map[int][]int{}
 	for _, p := range order {
 		next[p.Param] = append(next[p.Param], p.From)
@@ -132,8 +132,8 @@ func ordered(t *rapid.T, params []Param) (order []Piece) {
 	return order
 }
 
-// Whatever the order in which a model completes its gradients, a bucket starts with its last
-// piece, and those before it are complete: no call waits for what comes later than its own.
+// For any order of completion, a bucket starts when its last piece is complete, and earlier
+// buckets are complete then: no call waits for a piece that completes after its own.
 func TestBucketsInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		params := paramsOf(rapid.SliceOfN(rapid.IntRange(1, 20), 1, 8).Draw(t, "sizes")...)
@@ -172,7 +172,7 @@ func TestBucketsInOrder(t *testing.T) {
 	})
 }
 
-// What is complete early does not share a bucket with what is complete late.
+// Pieces that complete early do not share a bucket with pieces that complete late.
 func TestBucketsOutOfTurn(t *testing.T) {
 	l := newLayout(paramsOf(4, 6, 10), 100)
 	if err := l.completeIn([]Piece{{2, 0}, {1, 4}, {0, 0}, {1, 0}}); err != nil {
@@ -185,8 +185,7 @@ func TestBucketsOutOfTurn(t *testing.T) {
 	}
 }
 
-// A bucket does not wait for the rest of a piece of which it needs a part, where it can begin with
-// one.
+// A bucket begins at a piece where it can, so that it does not wait for the rest of a piece.
 func TestBucketsOfPieces(t *testing.T) {
 	l := newLayout(paramsOf(30, 1), 1)
 	if err := l.completeIn([]Piece{{1, 0}, {0, 24}, {0, 18}, {0, 12}, {0, 0}}); err != nil {
@@ -199,8 +198,8 @@ func TestBucketsOfPieces(t *testing.T) {
 	}
 }
 
-// Between a few hosts buckets are shorter, as each of them is sent in as many parts; within one
-// they have no short ones behind them.
+// Between few hosts buckets are shorter, because each is sent in as many parts as there are
+// hosts. Within one host the last buckets are not shorter than the others.
 func TestBucketsByHosts(t *testing.T) {
 	for hosts, want := range map[int]int{1: 400, 2: 200, 3: 300, 4: 400, 7: 400} {
 		v := elastic.View{}
@@ -240,10 +239,10 @@ type waiter func(context.Context) error
 
 func (w waiter) Wait(ctx context.Context) error { return w(ctx) }
 
-// The first parameters go before others, and the end of a parameter, which is there first, before
-// its beginning.
+// The first parameters have priority over others, and the end of a parameter, which is complete
+// first, has priority over its beginning.
 func TestPriorities(t *testing.T) {
-	l := newLayout(paramsOf(10, 1, 9), 4) // see TestLayoutTable
+	l := newLayout(paramsOf(10, 1, 9), 4) // as in TestLayoutTable
 	var got []int32
 	for _, b := range l.buckets {
 		got = append(got, l.priority(b))
@@ -253,8 +252,8 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// Whatever the order in which parts of parameters are complete, buckets start in order,
-// each as early as that allows.
+// For any order in which parts of parameters complete, buckets start in order, each as early as
+// possible.
 func TestBucketsStartInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLayout(paramsOf(3, 1, 4, 1, 5, 9, 2, 6), rapid.IntRange(1, 12).Draw(t, "limit"))
@@ -284,7 +283,7 @@ func TestBucketsStartInOrder(t *testing.T) {
 	})
 }
 
-// startable is the twin: how many buckets from the first on have all their elements.
+// startable is the twin: the number of leading buckets whose elements are all complete.
 func startable(l layout, complete []bool) int {
 	for k, b := range l.buckets {
 		if slices.Contains(complete[b.lo:b.hi], false) {
@@ -315,8 +314,8 @@ func TestReductionNamesTheModelsMistakes(t *testing.T) {
 	}
 }
 
-// After the first error the others are waited for, too: they use the buffers. An
-// ended context is no reason to return earlier.
+// After the first error wait also waits for the other calls, because they use the buffers. The
+// end of the context does not end the wait.
 func TestWaitLeavesNothingBehind(t *testing.T) {
 	boom, waited := errors.New("boom"), 0
 	r := newReduction(newLayout(paramsOf(1, 1, 1), 1), func(b bucket) pending {

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Calls are as few as can be, have what was asked for in that order, and the last one, and the
-// first of more than two, are as long as can be.
+// The calls are as few as possible and have the microbatches in order. The last call, and the
+// first of more than two, are as long as possible.
 func TestCallsOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.SliceOfN(rapid.Int(), 0, 50).Draw(t, "micros")

@@ -14,8 +14,8 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// careful is a model that keeps all rules, of two parameters. Each gradient is a product of
-// the parameter and the sample.
+// careful is a model with two parameters that keeps all rules. Each gradient is a product of the
+// parameter and the sample.
 func careful() trainer.Model {
 	m := trainer.Model{Waits: true, MaxSamples: 10, Grouped: true}
 	for i := range 2 {
@@ -52,7 +52,7 @@ func addProducts(g *trainer.Batch, i int, read []float32) {
 	g.Done(i, 0)
 }
 
-// around returns a model whose Gradient is what change makes of that of m.
+// around returns m with its Gradient replaced by the result of change.
 func around(m trainer.Model, change func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error)) trainer.Model {
 	gradient := m.Gradient
 	m.Gradient = func(b *trainer.Batch) (float64, error) { return change(b, gradient) }
@@ -69,8 +69,8 @@ func with(change func(m *trainer.Model)) trainer.Model {
 // gradient is Model.Gradient.
 type gradient = func(b *trainer.Batch) (float64, error)
 
-// simpleMistakes are models that break a rule each, by words of the error: in what they say, or
-// at the end of each call.
+// simpleMistakes are models that break one rule each, keyed by a part of the error: rules of the
+// declarations, or rules that show at the end of each call.
 func simpleMistakes() map[string]trainer.Model {
 	losses, gradients := 0, 0
 	on := func(change func(b *trainer.Batch, m trainer.Model)) trainer.Model {
@@ -99,7 +99,7 @@ func simpleMistakes() map[string]trainer.Model {
 	}
 }
 
-// mistakes are others.
+// mistakes are the other models.
 func mistakes() map[string]trainer.Model {
 	return map[string]trainer.Model{
 		"it has to be added": around(careful(), func(b *trainer.Batch, gradient gradient) (float64, error) {
@@ -136,7 +136,7 @@ func mistakes() map[string]trainer.Model {
 		}),
 		"sum over the samples": around(with(func(m *trainer.Model) { m.Grouped = false }), func(b *trainer.Batch, gradient gradient) (float64, error) {
 			loss, err := gradient(b)
-			return loss + 1, err // of a call, not of a sample
+			return loss + 1, err // per call, not per sample
 		}),
 		"elements of p0 are missing": with(func(m *trainer.Model) { m.Order = func(bool) []trainer.Piece { return []trainer.Piece{{Param: 1}} } }),
 		"were done in the order": with(func(m *trainer.Model) {
@@ -151,7 +151,7 @@ func mistakes() map[string]trainer.Model {
 	}
 }
 
-// CheckModel finds each mistake, and says it.
+// CheckModel finds each mistake, and describes it.
 func TestCheckModel(t *testing.T) {
 	samples := []int{4, 0, 2, 7, 1, 3}
 	if err := trainer.CheckModel(careful(), samples); err != nil {
@@ -181,8 +181,8 @@ func paramsOf(m trainer.Model) (all [][]float32) {
 	return all
 }
 
-// A wrapper that replaces Gradient loses nothing: the model takes as many samples at once,
-// begins steps in those before, and comes to the same weights.
+// A wrapper that replaces Gradient loses no ability of the model: calls have as many samples,
+// steps begin in the previous ones, and the weights are the same.
 func TestWrappersLoseNothing(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string

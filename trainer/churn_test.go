@@ -24,8 +24,8 @@ func alone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// The first step of exact mode is computed twice if the first scale does not fit; a
-// survivor of a kill computes nothing twice.
+// The first step of exact mode is computed twice if the first scale does not fit. A survivor of a
+// kill computes nothing twice.
 func TestKillAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {
@@ -48,7 +48,7 @@ func TestKillAtEveryMessage(t *testing.T) {
 						t.Errorf("%s: weights %s, want %s", about, sha, want)
 					}
 					if x := a.actors[victim]; !x.killed.Load() {
-						messages = 0 // it has sent all it had to
+						messages = 0 // it has sent all its messages
 					}
 				})
 			}
@@ -56,9 +56,8 @@ func TestKillAtEveryMessage(t *testing.T) {
 	}
 }
 
-// Two of five die, at all combinations of messages that are far enough apart to be
-// worth the time: in the same collective, in the change of view after the first death,
-// and later.
+// Two of five members die, at all combinations of messages that are far enough apart: in the same
+// collective, in the view change after the first death, and later.
 func TestKillTwoAtManyMessages(t *testing.T) {
 	cfg := churning(4, true)
 	want := alone(t, cfg)
@@ -84,7 +83,7 @@ func TestKillTwoAtManyMessages(t *testing.T) {
 	}
 }
 
-// Twenty peers die and twenty others join: the weights are those of one process, and
+// Twenty peers die and twenty others join: the weights are the weights of a single process, and
 // every sample counts once.
 func TestKillsAndJoins(t *testing.T) {
 	cfg := churning(350, true)
@@ -94,9 +93,9 @@ func TestKillsAndJoins(t *testing.T) {
 		var joined, died atomic.Int32
 		a.adjust = func(x *actor) {
 			x.model.pace = 10 * time.Millisecond
-			age := int64(x.self.Index) // in which order they come
+			age := int64(x.self.Index) // the order of arrival
 			x.cfg.OnBegin = func(step int64) {
-				// Whoever begins a step that is a multiple of 15 first starts another peer.
+				// A peer that begins a step that is a multiple of 15 first starts another peer.
 				if n := joined.Load(); n < 20 && step == 15*int64(n+1) && joined.CompareAndSwap(n, n+1) {
 					a.start(elastic.Member{ID: elastic.ID(fmt.Sprintf("late-peer-%02d", n)), Index: 3 + int(n)}, nil)
 				}
@@ -116,8 +115,8 @@ func TestKillsAndJoins(t *testing.T) {
 	})
 }
 
-// Death in the middle of a join: of the newcomer, at any of its messages, or of a member
-// that it may be copying from.
+// A peer dies in the middle of a join: the newcomer, at any of its messages, or a member that may
+// be its donor.
 func TestKillWhileAPeerJoins(t *testing.T) {
 	t.Parallel()
 	cfg := churning(40, true)
@@ -151,8 +150,8 @@ func TestKillWhileAPeerJoins(t *testing.T) {
 	}
 }
 
-// A peer that others do not hear of for a while is put out, and finds out. What it holds
-// is void: it comes back as another one and computes with the rest.
+// A peer that is cut off for a while is put out, and finds out. Its contribution is void: it
+// comes back with a new identity and computes with the others.
 func TestAFencedPeerComesBack(t *testing.T) {
 	cfg := churning(80, true)
 	want := alone(t, cfg)
@@ -182,7 +181,8 @@ func TestAFencedPeerComesBack(t *testing.T) {
 	}
 }
 
-// A peer with other settings is told which, and disturbs nobody.
+// A peer with other settings gets an error that names the setting, and does not disturb the
+// others.
 func TestOtherSettingsAreRefused(t *testing.T) {
 	cfg := churning(60, false)
 	synctest.Test(t, func(t *testing.T) {
@@ -210,8 +210,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	})
 }
 
-// A member that leaves goes at a boundary. What it contributed last is in the log of
-// the others.
+// A member leaves at a step boundary. Its last contribution is in the log of the others.
 func TestLeaving(t *testing.T) {
 	for leaver := range 3 {
 		cfg := churning(12, true)
@@ -241,8 +240,9 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// Many join without any death, the last ones while the job ends: no step is interrupted,
-// none is done twice, and all who got in end together. Who hears of them first is by chance.
+// Many peers join without any death, the last ones while the job ends. No step is interrupted or
+// repeated, and all admitted peers end together. It is random which member learns of a newcomer
+// first.
 func TestJoining(t *testing.T) {
 	for range 8 {
 		synctest.Test(t, joining)
@@ -265,8 +265,8 @@ func joining(t *testing.T) {
 	}
 	a.play(t)
 	for _, x := range a.actors {
-		// To join takes up to seven steps: who comes in the last ones may be let in when
-		// the others have ended.
+		// A join takes up to seven steps: a peer that comes in the last steps may be admitted
+		// when the others have ended.
 		if errors.Is(x.err, elastic.ErrNoView) && x.self.Index >= 96 && len(x.tries) == 0 {
 			x.killed.Store(true)
 		}

@@ -18,17 +18,18 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// fading is a model whose gradients do not depend on its parameters, and are zero from
-// some step on. Then what compression has held back goes out, and the parameters are
-// minus the sum of all mean gradients: whatever was lost or counted twice shows.
+// fading is a model whose gradients do not depend on its parameters, and are zero from some step
+// on. Then the remaining error feedback is sent, and the parameters are minus the sum of all mean
+// gradients: any lost or doubled part shows.
 type fading struct {
 	params []trainer.Param
 	pace   time.Duration
-	step   int64 // the open one
+	step   int64 // the open step
 	mute   bool  // its gradients are always zero
 }
 
-// fadeSteps have gradients. After so many more nothing is held back.
+// fadeSteps is the number of steps with gradients. After as many more steps no error feedback
+// remains.
 const fadeSteps, fadedSteps = 7, 21
 
 func newFading() *fading {
@@ -72,7 +73,7 @@ func fade(coding string) trainer.Config {
 	return cfg
 }
 
-// fading gives an actor its model, and lets begin do what it likes at each step.
+// fading gives an actor its model, and calls begin at each step.
 func (x *actor) fading(begin func(step int64)) *fading {
 	m := newFading()
 	x.trained = m
@@ -85,12 +86,12 @@ func (x *actor) fading(begin func(step int64)) *fading {
 	return m
 }
 
-// conserved wants the parameters of a survivor to be minus the sum of what the survivors
-// have contributed.
+// conserved checks that the parameters of a survivor are minus the sum of the survivors'
+// contributions.
 func (a *arena) conserved(t *testing.T, about string) {
 	t.Helper()
 	a.check(t, about)
-	part := make(map[int64]float64) // of the survivors, of each step
+	part := make(map[int64]float64) // by step: fraction of the samples that the survivors contributed
 	var m *fading
 	for _, x := range a.actors {
 		if x.killed.Load() {
@@ -114,8 +115,8 @@ func (a *arena) conserved(t *testing.T, about string) {
 	}
 }
 
-// Peers of different speeds, a newcomer, and steps of different lengths: what is held back
-// comes later and once.
+// With peers of different speeds, a newcomer, and steps of different lengths, every part of the
+// error feedback is sent later, once.
 func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	for _, coding := range []string{"none", "fp16", "bf16", "int8", "topk", "topk:0.01:2bit"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,9 +139,9 @@ func TestCompressionHoldsBackAndLosesNothing(t *testing.T) {
 	}
 }
 
-// A death at any message. The victim contributes zeros, and so holds nothing back that is
-// lost with it. The survivors reduce again, or learn of the commit from each other, with
-// the same sums as if nothing had happened.
+// A peer dies before any one of its messages. It contributes zeros, so no error feedback is lost
+// with it. The survivors reduce again, or learn of the commit from each other, with the same sums
+// as without the death.
 func TestKillWithCompression(t *testing.T) {
 	t.Parallel()
 	stride := int64(1)
@@ -170,7 +171,7 @@ func TestKillWithCompression(t *testing.T) {
 	}
 }
 
-// With other codings the victim takes a little along: what its own chunk lacked.
+// With other codings the victim's loss is small: the coding error of its own chunk.
 func TestKillWithEveryCoding(t *testing.T) {
 	for _, coding := range []string{"fp16", "bf16", "int8"} {
 		for k := int64(20); k < 200; k += 23 {
@@ -190,7 +191,7 @@ func TestKillWithEveryCoding(t *testing.T) {
 	}
 }
 
-// A peer that leaves, and one that is put out, say what they give up.
+// A peer that leaves, and one that is put out, log how much error feedback is lost.
 func TestGivingUpWhatWasHeldBack(t *testing.T) {
 	for why, act := range map[string]func(x *actor){
 		"leaving":                    func(x *actor) { x.group.Leave() },
@@ -229,7 +230,7 @@ func TestGivingUpWhatWasHeldBack(t *testing.T) {
 	}
 }
 
-// Who sends gradients in another way is refused, and told.
+// A peer with another coding is refused, with an error that names the setting.
 func TestOtherCompressionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(2, churning(60, false))
@@ -244,7 +245,7 @@ func TestOtherCompressionIsRefused(t *testing.T) {
 					}
 				}
 			case 1:
-				x.cfg.Compression = "topk:1e-1" // the same
+				x.cfg.Compression = "topk:1e-1" // the same coding in another spelling
 			case 2:
 				x.cfg.Compression = "int8"
 			}
@@ -259,7 +260,7 @@ func TestOtherCompressionIsRefused(t *testing.T) {
 	})
 }
 
-// The counters say how much shorter gradients were, to the user and to the event log.
+// The counters of bytes with and without compression reach the user and the event log.
 func TestCompressionIsCounted(t *testing.T) {
 	for coding, want := range map[string]float64{"none": 0, "fp16": 1.99, "bf16": 2, "int8": 3.9, "topk": 2.2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -281,7 +282,7 @@ func TestCompressionIsCounted(t *testing.T) {
 	}
 }
 
-// The first steps send more with a sparse coding.
+// With a sparse coding the first steps send more.
 func TestSparseCodingBeginsWithMore(t *testing.T) {
 	const n = 5000
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +309,7 @@ func TestSparseCodingBeginsWithMore(t *testing.T) {
 	})
 }
 
-// A setting that makes no sense is named.
+// The error for an invalid setting names it.
 func TestCompressionThatIsNone(t *testing.T) {
 	for coding, word := range map[string]string{"gzip": "Compression", "topk:2": "fraction", "int8": "Exact"} {
 		cfg := churning(1, coding == "int8")

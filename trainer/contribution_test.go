@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// traced is a model that notes what it does. Its gradient counts samples.
+// traced is a model that records its calls. Its gradient counts samples.
 type traced struct {
 	params []Param
 	trace  *[]string
@@ -33,14 +33,14 @@ func (m traced) Accumulate(grad [][]float32, samples []int, done func(int)) (flo
 	return m.loss, m.fail
 }
 
-// follower observes a state for nobody but the step after it.
+// follower is an observer that only advances the step after the state.
 type follower struct{ step *openStep }
 
 func (f follower) superseded(int64, bool) {}
 
 func (f follower) advanced(_, o outcome) { f.step.advance(o) }
 
-// alone is a step without a group, of 4 microbatches.
+// alone is a step of 4 microbatches without a group.
 func alone(t *testing.T, m Accumulator, change func(c *Config)) *openStep {
 	return aloneWith(t, ModelOf(m), change)
 }
@@ -69,7 +69,7 @@ func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
 
 func always(err error) func() error { return func() error { return err } }
 
-// Buckets start within the last backward pass, not in those before and not after.
+// Buckets start within the last backward pass, neither earlier nor after it.
 func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
@@ -89,7 +89,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	if !slices.Equal(trace, want) || r.own.samples != 10 || !slices.Equal(r.own.held, microbatches(4, 1, 3)) {
 		t.Errorf("trace %v, want %v; contribution %+v", trace, want, r.own)
 	}
-	// What is held already is reduced without the model.
+	// Held microbatches are reduced without a call of the model.
 	trace = nil
 	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	if want := []string{"reduce c", "reduce b", "reduce a"}; !slices.Equal(trace, want) {
 		t.Errorf("trace with all microbatches held %v, want %v", trace, want)
 	}
-	// With more to do only that is computed.
+	// With a larger share only the missing microbatches are computed.
 	trace = nil
 	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 0, 1, 3), 1), reduction(), always(nil)); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 }
 
-// A session that is revoked is noticed between two microbatches; what is complete stays.
+// A revoked session is noticed between two microbatches; complete microbatches stay.
 func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	var trace []string
 	r := alone(t, traced{params: paramsOf(1), trace: &trace}, nil)
@@ -130,7 +130,8 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	}
 }
 
-// Thrown away and computed again is counted; another attempt, or another step, is not.
+// Microbatches that are dropped and computed again count as recomputed. Another attempt or
+// another step does not.
 func TestRecomputedCounts(t *testing.T) {
 	var trace []string
 	r := alone(t, traced{params: paramsOf(1), trace: &trace, loss: 2}, nil)
@@ -181,8 +182,8 @@ func TestFaultsOfAContribution(t *testing.T) {
 	}
 }
 
-// What a microbatch adds in exact mode does not depend on what was there before, nor
-// on which of the two buffers it is computed in.
+// In exact mode the contribution of a microbatch depends neither on the previous contents nor on
+// which of the two buffers it is computed in.
 func TestExactContributionsAddUp(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(3, 1, 20), trace: &trace}
@@ -210,7 +211,7 @@ func TestExactContributionsAddUp(t *testing.T) {
 	}
 }
 
-// Sums that do not fit their scale give the scale for another attempt.
+// Sums that do not fit their scale yield the scale of another attempt.
 func TestExactMeanNeedsAnotherAttempt(t *testing.T) {
 	var trace []string
 	m := traced{params: paramsOf(2), trace: &trace}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawView draws what a rank may tell of a point after a step.
+// drawView draws a possible report of a rank about the point after a step.
 func drawView(t *rapid.T, step int64) pointReport {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	v := pointReport{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
@@ -18,7 +18,7 @@ func drawView(t *rapid.T, step int64) pointReport {
 	return v
 }
 
-// What a rank tells of a point arrives as it was.
+// A report about a point survives encoding and decoding.
 func TestViewsOnTheWire(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawView(t, 7)
@@ -36,8 +36,8 @@ func TestViewsOnTheWire(t *testing.T) {
 	})
 }
 
-// All ranks come to the same sums of a point, and to the same conclusion if one has it; without
-// one each keeps what its program has decided.
+// All ranks adopt the same sums of a point, and the same conclusion if one rank has it. Without a
+// conclusion each keeps the decision of its own program.
 func TestMergedPoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(0, maxSums).Draw(t, "sums")
@@ -50,7 +50,7 @@ func TestMergedPoints(t *testing.T) {
 				v.point = point{step: 3, decided: true, stop: stop, keep: keep, concluded: true}
 				concluded = true
 			}
-			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // of one sequence, as all see the same
+			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // of one sequence, as all ranks see the same sums
 				v.sums = append(v.sums, Score{Samples: i})
 			}
 			all = append(all, v)
@@ -70,7 +70,8 @@ func TestMergedPoints(t *testing.T) {
 	})
 }
 
-// The decision of the rank counts that has seen most points; who kept the model last hands it on.
+// The decision of the rank that has seen most points counts. A rank with the last kept model
+// passes it on.
 func TestWhoseDecisionCounts(t *testing.T) {
 	seen := func(seen, kept int64, stop bool) pointReport { return pointReport{point{stop: stop}, seen, kept} }
 	all := []pointReport{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}

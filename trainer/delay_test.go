@@ -24,8 +24,8 @@ func delayed(steps int64, exactly bool) trainer.Config {
 	return cfg
 }
 
-// Gradients are those of the parameters that have all sums but the last one, and nothing is
-// outstanding in the end.
+// Gradients are computed with parameters that lack only the last sum, and at the end nothing is
+// outstanding.
 func TestDelayIsThatOfTheTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(7, false))
@@ -68,7 +68,7 @@ func TestDelayIsThatOfTheTwin(t *testing.T) {
 	})
 }
 
-// seeing tells of the samples that a model is given.
+// seeing calls a function with the samples of each call of the model.
 type seeing struct {
 	*slope
 	tell func(samples []int)
@@ -81,9 +81,9 @@ func (m seeing) Model() trainer.Model {
 	})
 }
 
-// With Delay any model computes a step while the one before is under way, in exact mode, with a
-// limit of the gradients and in codings, too. The models have gradients that do not depend on the
-// parameters, so that in the end nothing is different.
+// With Delay any model computes a step while the previous one is under way, also in exact mode,
+// with clipping and with codings. The gradients do not depend on the parameters, so the final
+// result is unchanged.
 func TestDelayedStepsBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
@@ -94,7 +94,7 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	} {
 		cfg := dyadic(10)
 		change(&cfg)
-		for n := 1; n <= 4; n += 1 + n%2 { // 1, 3, 4
+		for n := 1; n <= 4; n += 1 + n%2 { // n = 1, 3, 4
 			about := fmt.Sprintf("%s, %d peers", name, n)
 			want, _ := beginning(t, about, n, cfg, func(x *actor, m *eager) { x.trained = lazy{m} })
 			late := cfg
@@ -115,7 +115,7 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 					early = 0
 				}
 				for _, m := range models {
-					// In exact mode all begin the first step again, with another scale.
+					// In exact mode all ranks repeat the first step with another scale.
 					if p, r := m.passes.Load(), m.resumed.Load(); r != early || p > r+1 || p > r && !cfg.Exact {
 						t.Errorf("%s: %d calls before the step, %d of use, want %d", about, p, r, early)
 					}
@@ -125,8 +125,8 @@ func TestDelayedStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// In exact mode a job in which any peer dies before any one of its messages, and another one
-// joins, ends with the weights of one process. The gradients depend on the parameters.
+// In exact mode a job ends with the weights of a single process if any peer dies before any one
+// of its messages, and another one joins. The gradients depend on the parameters.
 func TestKillWithDelay(t *testing.T) {
 	t.Parallel()
 	cfg := delayed(10, true)
@@ -154,7 +154,7 @@ func TestKillWithDelay(t *testing.T) {
 			t.Errorf("who joins has contributed to %d steps: this shows little", n)
 		}
 		for i, x := range s.actors {
-			if again := of[event.Resync](&s.events, i); len(again) > 1 { // who joins gets one copy
+			if again := of[event.Resync](&s.events, i); len(again) > 1 { // a newcomer gets one copy
 				t.Errorf("%s: %+v", x.self.ID, again)
 			}
 			for k := 1; k <= s.net.Sent(x.self.ID, simnet.Data); k++ {
@@ -177,8 +177,8 @@ func TestKillWithDelay(t *testing.T) {
 	})
 }
 
-// What is outstanding is in checkpoints, also those of a step that has begun early, and of the
-// last one.
+// Checkpoints contain the outstanding gradient, also checkpoints of a step that has begun early,
+// and of the last step.
 func TestCheckpointsWithDelay(t *testing.T) {
 	for _, every := range []int64{5, 7} {
 		cfg := delayed(9, true)
@@ -198,8 +198,8 @@ func TestCheckpointsWithDelay(t *testing.T) {
 	}
 }
 
-// Where a peer has computed a step before the one ahead of it is committed, that is its share,
-// though peers have other speeds than was thought.
+// The part of a step that a peer computed before the commit of the previous step is its share,
+// even if the speeds of the peers have changed.
 func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	cfg := dyadic(12)
 	want := oneAlone(t, cfg)
@@ -223,7 +223,7 @@ func TestDelayedSharesAreKnownEarly(t *testing.T) {
 	})
 }
 
-// A job that is not told of the delay is another one.
+// A job without the delay is refused by a job with it.
 func TestDelayIsASetting(t *testing.T) {
 	dir := save(t, 1, delayed(4, false), 2)
 	x, _ := resumed(t, dir, churning(6, false))
@@ -232,7 +232,7 @@ func TestDelayIsASetting(t *testing.T) {
 	}
 }
 
-// A step that has begun before a session ends is given up at once, and not at its end.
+// A step that has begun early is given up as soon as the session ends.
 func TestDelayedStepsEndWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, delayed(4, false))
@@ -261,8 +261,8 @@ func TestDelayedStepsEndWithTheSession(t *testing.T) {
 	})
 }
 
-// What is evaluated has nothing outstanding. If that fails the parameters are those of the last
-// committed step.
+// The evaluated parameters contain the delayed gradient. If the evaluation fails, the parameters
+// are those of the last committed step.
 func TestDelayedEvaluationThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, delayed(4, false))
@@ -285,7 +285,7 @@ func TestDelayedEvaluationThatFails(t *testing.T) {
 	})
 }
 
-// lookingUp computes something before each call.
+// lookingUp runs a function before each call.
 type lookingUp struct {
 	*slope
 	before func(b *trainer.Batch) error

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// sameWeights wants that all have come to the weights of the first.
+// sameWeights checks that all members have the weights of the first.
 func sameWeights(t *testing.T, out []outcome) {
 	t.Helper()
 	for rank, o := range out {
@@ -25,7 +25,7 @@ func sameWeights(t *testing.T, out []outcome) {
 	}
 }
 
-// A peer that starts with other parameters than the most takes theirs.
+// A peer that starts with other parameters than the majority takes the majority's.
 func TestADifferentStartIsLevelled(t *testing.T) {
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
 	l := &log{}
@@ -45,7 +45,7 @@ func TestADifferentStartIsLevelled(t *testing.T) {
 	}
 }
 
-// One flipped value is found by the next digest and repaired; every step is done.
+// One flipped value is found by the next digest and repaired; every step is committed.
 func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	for odd := range 4 {
 		out := train(t, 4, counting(2), &log{}, func(rank int, m *counter, c *trainer.Config) {
@@ -68,7 +68,7 @@ func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	}
 }
 
-// A peer that does so again and again is put out, and the others go on without it.
+// A peer that diverges repeatedly is put out, and the others go on without it.
 func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
 	out := train(t, 4, counting(3), &log{}, func(rank int, m *counter, c *trainer.Config) {
 		if rank == 1 {

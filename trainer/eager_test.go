@@ -9,27 +9,28 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// eager is a model that waits for its parameters and whose gradients are small integers, so
-// that the weights are the same to the bit whoever computes what. Each of its two passes takes
+// eager is a model that waits for its parameters. Its gradients are small integers, so the
+// weights have the same bits for every assignment of the samples. Each of its two passes takes
 // half a millisecond.
 type eager struct {
 	params []trainer.Param
 	pace   time.Duration
-	bad    []int   // samples that add something bad to a gradient
-	worse  float32 // which is that
-	// reading, if set, is told of each parameter of which the second half was read, the last
-	// ones first then, and gap is how long the first two take longer in the backward pass.
+	bad    []int   // samples that add worse to a gradient
+	worse  float32 // the added value, for example NaN
+	// reading, if set, is called for each parameter after its second half was read; parameters
+	// are then read from the last to the first. gap is an extra delay of the parameters 0 and 1
+	// in the backward pass.
 	reading func(i int)
 	gap     time.Duration
-	broken  int // with half of that parameter the forward pass asks for gradients, unless it is 0
+	broken  int // parameter in the middle of which the forward pass already asks for gradients; 0 for none
 
-	deaf    bool         // it does not look whether a call is of use
-	seen    [][]float32  // the parameters that it read
-	tries   int          // at steps
-	calls   int          // in the last of them
-	passes  atomic.Int32 // that began in the step before
-	resumed atomic.Int32 // of these, of use
-	wrong   atomic.Bool  // a parameter was another one in the backward pass
+	deaf    bool         // it ignores that a call does not count
+	seen    [][]float32  // parameters as the forward pass read them
+	tries   int          // number of tries at steps
+	calls   int          // number of calls in the last try
+	passes  atomic.Int32 // number of passes that began in the previous step
+	resumed atomic.Int32 // how many of these counted
+	wrong   atomic.Bool  // a parameter changed between forward and backward pass
 }
 
 func newEager() *eager {
@@ -44,7 +45,7 @@ func (m *eager) Model() trainer.Model {
 	return trainer.Model{Params: m.params, Gradient: m.gradient, Waits: true}
 }
 
-// begin takes note of a try at a step.
+// begin records a try at a step.
 func (m *eager) begin() { m.tries, m.calls = m.tries+1, 0 }
 
 func (m *eager) gradient(b *trainer.Batch) (float64, error) {
@@ -54,8 +55,8 @@ func (m *eager) gradient(b *trainer.Batch) (float64, error) {
 	return m.backward(b, m.gradients(b))
 }
 
-// forward reads the parameters, and waits until there is a place for gradients. Its error is
-// that of the batch.
+// forward reads the parameters, and waits until gradients have memory. Its error is the error of
+// the batch.
 func (m *eager) forward(b *trainer.Batch) error {
 	m.calls++
 	before := m.tries
@@ -92,7 +93,8 @@ func (m *eager) forward(b *trainer.Batch) error {
 	return useless
 }
 
-// read reads parameter i from its end to its beginning, unless it breaks off.
+// read reads parameter i from its end to its beginning. It returns false if it stops in the
+// middle.
 func (m *eager) read(b *trainer.Batch, i int) bool {
 	p := m.params[i]
 	half := len(p.Data) / 2
@@ -105,14 +107,14 @@ func (m *eager) read(b *trainer.Batch, i int) bool {
 		return false
 	}
 	b.Wait(i, 0)
-	b.Wait(i, half) // a model may ask again
+	b.Wait(i, half) // a model may wait again
 	b.Wait(i, 0)
 	m.seen[i] = append(slices.Clone(p.Data[:half]), second...)
 	<-time.After(m.pace / 4)
 	return true
 }
 
-// gradients are those of a batch.
+// gradients returns the gradient memory of a batch.
 func (m *eager) gradients(b *trainer.Batch) (grad [][]float32) {
 	for i := range m.params {
 		grad = append(grad, b.Grad(i))
@@ -139,7 +141,7 @@ func (m *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
 	return float64(len(b.Samples())), nil
 }
 
-// lazy is an eager that does not say that it waits.
+// lazy is an eager that does not declare Waits.
 type lazy struct{ *eager }
 
 func (m lazy) Model() trainer.Model {

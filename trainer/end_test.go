@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// scored scores a test set of 60 samples, of which every third is right.
+// scored scores a test set of 60 samples, a third of which are right.
 func scored(_ context.Context, part, parts int) (trainer.Score, error) {
 	var s trainer.Score
 	for i := 60 * part / parts; i < 60*(part+1)/parts; i++ {
@@ -25,8 +25,8 @@ func scored(_ context.Context, part, parts int) (trainer.Score, error) {
 	return s, nil
 }
 
-// A peer that dies in the evaluation costs another evaluation, and the job is reported
-// as finished once by each.
+// If a peer dies in the evaluation, the others evaluate again, and each reports the end of the
+// job once.
 func TestKillInTheEvaluation(t *testing.T) {
 	cfg := churning(3, false)
 	for victim := range 3 {
@@ -55,7 +55,7 @@ func TestKillInTheEvaluation(t *testing.T) {
 					t.Errorf("victim %d: %s: %d done events, result %+v, score %+v", victim, x.self.ID, len(done), x.result, x.result.Score)
 				}
 			}
-			// It may be dead before the survivor begins.
+			// The peer may be dead before the survivor begins.
 			if calls != 1 && calls != 2 {
 				t.Errorf("victim %d: a survivor evaluated %d times", victim, calls)
 			}
@@ -63,8 +63,8 @@ func TestKillInTheEvaluation(t *testing.T) {
 	}
 }
 
-// When this peer has committed the last step the job is finished, though all others die
-// and too few are left for another session.
+// After the commit of the last step the job finishes at this peer, even if all others die and the
+// quorum for another session is lost.
 func TestTheLastStepIsEnough(t *testing.T) {
 	cfg := churning(3, false)
 	synctest.Test(t, func(t *testing.T) {
@@ -89,10 +89,10 @@ func TestTheLastStepIsEnough(t *testing.T) {
 	})
 }
 
-// The others are gone between the commit of the last step and the commit record in which all would
-// have declared it. Who is left has the result, and does not report the step: were the
-// others only cut off, they might commit it with other shares, and the log would have it
-// twice.
+// The others die between the commit of the last step and the commit record in which all would
+// have declared it committed. The survivor has the result, but does not report the step: if the
+// others were only cut off, they might commit the step with other shares, and the logs would
+// count it twice.
 func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	cfg := churning(3, true)
 	want := alone(t, cfg)
@@ -102,7 +102,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 			report := x.cfg.OnStep
 			x.cfg.OnStep = func(r trainer.StepReport) {
 				report(r)
-				if x.self.Index == 1 && r.Step == 2 { // the commit record of step 3 is complete here
+				if x.self.Index == 1 && r.Step == 2 { // the commit record of step 3 is complete at this peer
 					a.actors[0].kill()
 					a.actors[2].kill()
 				}
@@ -121,7 +121,7 @@ func TestTheLastStepIsNotReportedAlone(t *testing.T) {
 	})
 }
 
-// An error of the evaluation is the program's, also when it is alone.
+// An error of the evaluation is returned to the program, also at a peer that is alone.
 func TestAFailedEvaluationAlone(t *testing.T) {
 	broken := errors.New("no test set")
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestAFailedEvaluationAlone(t *testing.T) {
 	})
 }
 
-// Too few peers are left in the middle: the run ends with the reason, after the time
-// that it was given.
+// Too few peers are left in the middle of a job: the run ends with the reason, after the
+// configured time.
 func TestQuorumLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(3, churning(9, false))
@@ -157,16 +157,15 @@ func TestQuorumLost(t *testing.T) {
 			}
 		}
 		a.play(t)
-		// The others had the whole commit record of step 3 when they died. This peer may not have had
-		// it: then step 2 was committed here, and only step 1 was stable.
+		// The other peers had received the whole commit record of step 3 when they died. If this
+		// peer had not, it had committed step 2, and only step 1 was stable.
 		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 1 {
 			t.Errorf("error %v after %d steps", x.err, len(x.steps))
 		}
 	})
 }
 
-// In exact mode the number of peers does not show in the result; nor does a scale that
-// has to be corrected.
+// In exact mode neither the number of peers nor a corrected scale affects the result.
 func TestExactAtManySizes(t *testing.T) {
 	cfg := churning(7, true)
 	for _, scale := range []float32{1, 1e-4, 1e6} {

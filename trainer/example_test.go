@@ -11,7 +11,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// line is a model of two numbers, which finds the line y = 1 + 2 x. A sample is a point on it.
+// line is a model of two numbers, which fits the line y = 1 + 2 x. A sample is a point on the
+// line.
 func line() trainer.Model {
 	w := trainer.Param{Name: "w", Shape: []int{2}, Data: make([]float32, 2)}
 	return trainer.Model{
@@ -30,18 +31,18 @@ func line() trainer.Model {
 	}
 }
 
-// groupOfOne returns a group of one process. Programs call launch.Init.
+// groupOfOne returns a group of one process. Programs call launch.Init instead.
 func groupOfOne(ctx context.Context) (*elastic.Group, error) {
 	self := elastic.Member{ID: "self"}
 	return elastic.Join(ctx, elastic.Config{Endpoint: mem.NewNetwork().Endpoint(self), Peers: []elastic.Member{self}})
 }
 
-// job is the configuration of the examples.
+// job returns the configuration of the examples.
 func job(passes int) trainer.Config {
 	return trainer.Config{Samples: 100, GlobalBatch: 20, Passes: passes, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.3)}
 }
 
-// A model is a struct with a function that adds gradients.
+// A model is a struct with parameters and a function that adds gradients.
 func ExampleRun() {
 	ctx := context.Background()
 	group, err := groupOfOne(ctx)
@@ -59,7 +60,7 @@ func ExampleRun() {
 	// Output: y = 1.0 + 2.0 x
 }
 
-// Peers score the model together after each pass, and stop when it is good enough.
+// Peers score the model together after each pass, and stop when the score is good enough.
 func ExampleNew() {
 	ctx := context.Background()
 	group, err := groupOfOne(ctx)
@@ -108,18 +109,18 @@ func ExampleBatch_Wrap() {
 	// Output: 5 <nil> [[-6 -2]] 1
 }
 
-// The test of a model.
+// A test of a model calls CheckModel.
 func ExampleCheckModel() {
 	model := line()
 	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
-	model.Waits = true // but it does not call Wait
+	model.Waits = true // although it does not call Wait
 	fmt.Println(trainer.CheckModel(model, []int{3, 1, 4, 15}))
 	// Output:
 	// <nil>
 	// trainer: check model: samples [3 1]: the model did not call Wait(0, 0) for w: call it before each parameter is read, or leave Model.Waits unset
 }
 
-// A gradient without a run: the sum over three samples.
+// Accumulate computes a gradient without a run: the sum over three samples.
 func ExampleModel_Accumulate() {
 	model := line()
 	grad := [][]float32{make([]float32, 2)}
@@ -128,8 +129,8 @@ func ExampleModel_Accumulate() {
 	// Output: 12.84 [-11.60 -7.04] <nil>
 }
 
-// A program that computes with a model in a way of its own makes the batches, and the gate
-// through which the gradients come.
+// A program that computes with a model in a way of its own makes the batches, and the gate that
+// receives the gradients.
 func ExampleNewBatch() {
 	model := line()
 	sum := make([]float32, 2)

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Accumulator is a model that adds gradients and tells of each when it is complete.
+// Accumulator is a model that adds gradients and declares each complete.
 type Accumulator interface {
 	Params() []Param
 	Accumulate(grad [][]float32, samples []int, done func(i int)) (loss float64, err error)
@@ -27,14 +27,14 @@ func ModelOf(m Accumulator) Model {
 	}}
 }
 
-// Housed is a reducer that has gradients and nothing else, for tests that need ranks, which those
-// inside this package cannot have.
+// Housed is a reducer with gradients and nothing else, for tests outside this package, which can
+// have several ranks.
 type Housed struct {
 	reducer reducer
 	sums    *floatAccumulator
 }
 
-// NewHoused returns one with gradients of n elements.
+// NewHoused returns a Housed with gradients of n elements.
 func NewHoused(n int) *Housed {
 	h := new(Housed)
 	h.sums, _ = newFloatAccumulator(newLayout([]Param{{Name: "p", Shape: []int{n}, Data: make([]float32, n)}}, n))
@@ -42,16 +42,16 @@ func NewHoused(n int) *Housed {
 	return h
 }
 
-// House does what a run does when a session begins.
+// House prepares the reducer for a session, as a run does.
 func (h *Housed) House(c *collective.Comm) { h.reducer.migrate(c) }
 
-// Vectors returns the gradients of this rank, and what those of all are reduced into.
+// Vectors returns the gradients of this rank, and the vector into which the sums are reduced.
 func (h *Housed) Vectors() (own, staging []float32) {
 	return h.sums.own.flat, h.sums.bufs.staging.flat
 }
 
-// SharedVectors returns how many vectors of a mode, "plain", "exact" or the name of a coding, are in
-// memory that the ranks of c share.
+// SharedVectors returns how many vectors of a mode, "plain", "exact" or the name of a coding, lie
+// in memory that the ranks of c share.
 func SharedVectors(c *collective.Comm, mode string) (int, error) {
 	l := newLayout([]Param{{Name: "p", Shape: []int{1000}, Data: make([]float32, 1000)}}, 1000)
 	var sums accumulator
@@ -72,16 +72,15 @@ func SharedVectors(c *collective.Comm, mode string) (int, error) {
 	return len(h.allocations), errors.Join(err, freeExcept(h.allocations, nil))
 }
 
-// SeedAudits makes the dice of a peer's audits fall alike in each run.
+// SeedAudits makes the random numbers of a peer's audits the same in each run.
 func SeedAudits(c *Config, seed uint64) { c.auditSeed = seed }
 
-// Leave gives all memory back.
+// Leave frees all shared memory.
 func (h *Housed) Leave() error { return h.reducer.leave() }
 
-// ReduceInOrder reduces, as in exact mode, gradients of parameters of one element, which are
-// complete in an order; the calls that have begun end before the next one is. The peak of
-// parameter i, which is known when its gradient is complete, is i+1. It returns the peaks that
-// were reduced.
+// ReduceInOrder reduces gradients of one-element parameters in exact mode; they become complete
+// in the given order, and each call ends before the next begins. The peak of parameter i is i+1,
+// and known when its gradient is complete. It returns the reduced peaks.
 func ReduceInOrder(ctx context.Context, c *collective.Comm, order ...int) ([]exact.Peak, error) {
 	var params []Param
 	var pieces []Piece

@@ -23,7 +23,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// footprint returns the bytes for each parameter that a peer of two hosts holds between two steps.
+// footprint returns the bytes per parameter that a peer on one of two hosts holds between two
+// steps.
 func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) error) float64 {
 	t.Helper()
 	const size, peers = 2 << 20, 2
@@ -53,7 +54,7 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 					<-measured
 					return
 				}
-				synctest.Wait() // none is ahead of the others, with messages on their way
+				synctest.Wait() // no peer is ahead of the others, with messages on their way
 				used = float64(liveHeap()-before) / size / peers
 				close(measured)
 			}
@@ -66,17 +67,17 @@ func footprint(t *testing.T, change func(m *trainer.Model, cfg *trainer.Config) 
 	return used
 }
 
-// liveHeap returns the bytes that are in use after a collection.
+// liveHeap returns the bytes in use after a garbage collection.
 func liveHeap() int64 {
 	runtime.GC()
-	runtime.GC() // pools give back what they hold by the second
+	runtime.GC() // the second collection empties the pools
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc)
 }
 
-// memoryTable reads the table of the package's documentation: by mode the bytes for a parameter
-// with SGD, momentum and Adam, and those that are shared within a host.
+// memoryTable reads the table in the package's documentation: by mode the bytes per parameter
+// with SGD, momentum and Adam, and the shared bytes within a host.
 func memoryTable(t *testing.T) map[string][4]int {
 	t.Helper()
 	b, err := os.ReadFile("doc.go")
@@ -87,14 +88,14 @@ func memoryTable(t *testing.T) map[string][4]int {
 	for _, row := range regexp.MustCompile(`(?m)^//\t(\S.*?) +(\d+) +(\d+) +(\d+) +(\d+)$`).FindAllStringSubmatch(string(b), -1) {
 		var cells [4]int
 		for i := range cells {
-			cells[i], _ = strconv.Atoi(row[2+i]) // digits
+			cells[i], _ = strconv.Atoi(row[2+i]) // digits only
 		}
 		table[row[1]] = cells
 	}
 	return table
 }
 
-// The memory that a run takes is that of the table in the package's documentation.
+// A run takes the memory that the table in the package's documentation says.
 func TestFootprint(t *testing.T) {
 	if race.Enabled {
 		t.Skip("measures the heap, which the race detector does not change")
@@ -131,13 +132,13 @@ func TestFootprint(t *testing.T) {
 	for _, mode := range modes {
 		for column, rule := range []optim.Optimizer{optim.SGD{}, optim.SGD{Momentum: 0.9}, optim.Adam{}} {
 			if column > 0 && seen[mode.row] {
-				continue // the optimizer's memory has been measured with another of this row
+				continue // the optimizer state was measured with another mode of this row
 			}
 			got := footprint(t, func(m *trainer.Model, cfg *trainer.Config) error {
 				cfg.Optimizer = rule
 				return mode.change(m, cfg)
 			})
-			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // what is no vector comes to 0.1
+			if want := table[mode.row][column]; math.Abs(got-float64(want)) > 0.5 { // everything besides vectors amounts to 0.1
 				t.Errorf("%s, %T: %.2f bytes a parameter, want %d", mode.row, rule, got, want)
 			}
 		}
@@ -148,7 +149,7 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// What is shared within a host is as the table says.
+// The shared memory within a host is as the table says.
 func TestSharedFootprint(t *testing.T) {
 	table := memoryTable(t)
 	ts, err := mem.NewShared(2)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// forwardOf returns a forward pass over parameters of such sizes, of which each bucket is one.
-// Their sums are one more than their numbers, over two samples, and updating subtracts the mean.
-// gates says when the sum of which parameter is there.
+// forwardOf returns a forward pass over parameters of the given sizes, with one bucket per
+// parameter. The sum of parameter i is i+1 in each element, over two samples, and an update
+// subtracts the mean. A value in gates[i] completes the sum of parameter i.
 func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 	t.Helper()
 	l := newLayout(paramsOf(sizes...), 1)
@@ -53,7 +53,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}}
 }
 
-// gatesFor returns gates of which those of some parameters are open.
+// gatesFor returns gates, of which those of the given parameters are open.
 func gatesFor(params int, open ...int) (gates []chan error) {
 	for i := range params {
 		gates = append(gates, make(chan error))
@@ -64,8 +64,8 @@ func gatesFor(params int, open ...int) (gates []chan error) {
 	return gates
 }
 
-// While a sum is on its way, parameters whose sums are there are updated; after that each is
-// so once.
+// While a sum is on its way, parameters whose sums have arrived are updated; each is updated
+// once.
 func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 	const n = 2*updateBlock + 5
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 	})
 }
 
-// A sum that is not finite, and one that does not come, do not stand in the way of others.
+// A sum that is not finite, or does not arrive, does not block other parameters.
 func TestNothingToDoMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		open []int
@@ -137,7 +137,7 @@ func TestNothingToDoMeanwhile(t *testing.T) {
 	}
 }
 
-// Where steps do not begin in the one before no gradient has to be complete before others.
+// Where steps do not begin early, no gradient has to be complete before others.
 func TestOrderIsForStepsThatOverlap(t *testing.T) {
 	var overlapped bool
 	waits := ModelOf(traced{params: paramsOf(3, 2)})

@@ -9,9 +9,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A job commits its steps in a session, and reports each when it is stable. This one has no group,
-// which ends its session after each step, as a change of members does; then it goes on in the next
-// one with the state that it has, and comes to its end once.
+// A job commits its steps in sessions, and reports each step when it is stable. This job has no
+// group, and its session ends after each step, as at a change of members. It goes on in the next
+// session with its state, and finishes once.
 func TestAJobGoesFromSessionToSession(t *testing.T) {
 	var steps []int64
 	var results []Result
@@ -30,7 +30,7 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is committed: ") || j.state.committed() != step || len(results) > 0 {
 			t.Fatalf("step %d of session %d: error %v, results %v", j.state.committed(), step, err, results)
 		}
-		if int64(len(steps)) != step-1 { // the next commit record tells that it is stable
+		if int64(len(steps)) != step-1 { // the next commit record makes it stable
 			t.Errorf("steps %v are reported after step %d", steps, step)
 		}
 	}
@@ -45,8 +45,8 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 	}
 }
 
-// A peer that others' copies take further reports the step before only under the identity under
-// which it has contributed to it; a job without a group has none.
+// A peer that is moved ahead by others' copies reports the previous step only under the identity
+// under which it contributed. A job without a group has no identity.
 func TestSupersededUnderAnotherIdentity(t *testing.T) {
 	reported := 0
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Steps: 5, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.5)}

@@ -14,8 +14,9 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// joined plays a job of 64 microbatches a step and four members that take a millisecond
-// for each. One that takes pace comes in step 6. If kill is above 0 rank 3 dies in that step.
+// joined plays a job of 64 microbatches a step and four members that take a millisecond per
+// microbatch. A peer that takes pace per microbatch comes in step 6. If kill is above 0, rank 3
+// dies in that step.
 func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +43,7 @@ func joined(t *testing.T, pace time.Duration, kill int64) (a *arena, sha string)
 	return a, sha
 }
 
-// parkings are the reasons with which somebody was parked.
+// parkings returns the reasons for which peers were parked.
 func (a *arena) parkings() (reasons []string) {
 	for _, e := range a.events.events {
 		if p, ok := e.Body.(event.Parked); ok {
@@ -52,7 +53,7 @@ func (a *arena) parkings() (reasons []string) {
 	return reasons
 }
 
-// stepTimes is what steps took rank 0, those of groups of n.
+// stepTimes returns the step times of rank 0, for groups of n.
 func (a *arena) stepTimes(n int) (times []time.Duration) {
 	for _, s := range a.actors[0].steps {
 		if s.Peers == n {
@@ -62,8 +63,8 @@ func (a *arena) stepTimes(n int) (times []time.Duration) {
 	return times
 }
 
-// A peer that helps is let in, and begins with the share that suits it: from its first
-// step on none is longer than those before.
+// A peer that shortens steps is admitted, and begins with a share that suits its speed: from its
+// first step on, no step is longer than before.
 func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 	for _, pace := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
 		a, _ := joined(t, pace, 0)
@@ -78,9 +79,10 @@ func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 	}
 }
 
-// Of 64 microbatches one that is ten times slower than four others could do one, and 16
-// would still be left for one of these: it is parked. When one of them dies it does one
-// of 22, and is let in. The weights are those of the same job without it.
+// A peer that is ten times slower than four others could take one of 64 microbatches, which
+// leaves 16 for one of the others: it is parked. When a member dies, the slowest of the
+// others has 22, of which the peer takes one, and it is admitted. The weights are the weights of
+// the same job without the peer.
 func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	never, want := joined(t, 10*time.Millisecond, 0)
 	reasons := never.parkings()
@@ -104,7 +106,7 @@ func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	}
 }
 
-// A user can insist, at either side.
+// A user can force admission on either side.
 func TestAdmitAlways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := wide(60, true)

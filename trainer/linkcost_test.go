@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pace is within a fifteenth of the cost that it stands for, and greater costs have
-// greater paces.
+// A rounded cost is within a fifteenth of the cost, and higher costs have higher rounded costs.
 func TestPaceOf(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Int64Range(1, 15<<30).Draw(t, "cost")
@@ -22,7 +21,7 @@ func TestPaceOf(t *testing.T) {
 	})
 }
 
-// All paces but the first and the unused last ones are those of their costs.
+// All linkCosts except the first and the unused last ones survive decoding and encoding.
 func TestPaces(t *testing.T) {
 	for p := linkCost(1); p <= maxLinkCost; p++ {
 		if got := linkCostOf(p.micros()); got != p {
@@ -42,7 +41,7 @@ func TestPaces(t *testing.T) {
 	}
 }
 
-// News of up to four links come out as they were put in.
+// Up to four link updates survive packing.
 func TestNews(t *testing.T) {
 	type item struct {
 		From int

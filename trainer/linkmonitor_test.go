@@ -13,20 +13,20 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// web is a session whose ranks measure links that cost what the test says. Nothing but
-// news goes between them.
+// web is a session whose ranks measure links with costs given by the test. The ranks exchange
+// nothing but link updates.
 type web struct {
 	t      *testing.T
 	cost   [][]int64
-	noise  func() float64 // by which a measurement is wrong
+	noise  func() float64 // random factor of a measurement
 	view   elastic.View
 	ranks  []*linkMonitor
 	meters []*fakeMeter
-	probed int // bytes, in all
-	orders int // that there have been
+	probed int // total bytes of probes
+	orders int // number of changes of the order
 }
 
-// fakeMeter is the transport of one rank.
+// fakeMeter is the meter of one rank.
 type fakeMeter struct {
 	nobody
 	web     *web
@@ -45,14 +45,14 @@ func (m *fakeMeter) Probe(to, bytes int) {
 	m.web.send(m.self, to, bytes)
 }
 
-// send lets bytes arrive over a link.
+// send delivers bytes over a link.
 func (w *web) send(from, to, bytes int) {
 	a := &w.meters[to].arrived[from]
 	a.Bytes += int64(bytes)
 	a.Time += time.Duration(float64(w.cost[from][to])*w.noise()*float64(bytes)/(1<<20)) * time.Microsecond
 }
 
-// newWeb makes a session of members on the given hosts, with gradients of so many bytes.
+// newWeb makes a session of members on the given hosts, with the given bytes of gradients.
 func newWeb(t *testing.T, hosts []string, bytes int, cost func(from, to int) int64) *web {
 	t.Helper()
 	w := &web{t: t, noise: func() float64 { return 1 }}
@@ -90,7 +90,7 @@ func (w *web) enter() {
 	w.agree()
 }
 
-// step is what links see of a step: probes, the ring, the commit record.
+// step simulates the effects of a step on the links: probes, the ring, the commit record.
 func (w *web) step() {
 	w.t.Helper()
 	for rank, l := range w.ranks {
@@ -111,7 +111,7 @@ func (w *web) step() {
 	}
 }
 
-// agree wants one order, and one choice of algorithm, at all ranks.
+// agree checks that all ranks have the same order and choice of algorithm.
 func (w *web) agree() {
 	w.t.Helper()
 	for rank, l := range w.ranks {
@@ -127,7 +127,7 @@ func (w *web) slowest() int64 {
 	return slowest
 }
 
-// apart puts n members on hosts of their own.
+// apart places n members on separate hosts.
 func apart(n int) []string {
 	hosts := make([]string, n)
 	for i := range hosts {
@@ -136,7 +136,7 @@ func apart(n int) []string {
 	return hosts
 }
 
-// The ring soon goes without two slow links, and again without one that becomes slow.
+// The ring soon avoids two slow links, and later a link that becomes slow.
 func TestSlowLinksAreLeft(t *testing.T) {
 	w := newWeb(t, apart(6), 4<<20, func(from, to int) int64 {
 		if pair := [2]int{min(from, to), max(from, to)}; pair == [2]int{0, 1} || pair == [2]int{2, 3} {
@@ -168,13 +168,13 @@ func TestSlowLinksAreLeft(t *testing.T) {
 	}
 }
 
-// Where all links are alike but for noise the order stays, and probes cost next to nothing.
+// If all links are alike except for noise, the order stays, and probes cost next to nothing.
 func TestNoiseMovesNothing(t *testing.T) {
 	const bytes, steps = 8 << 20, 200
 	w := newWeb(t, apart(6), bytes, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(1, 1))
 	calls := 0
-	w.noise = func() float64 { // within a tenth, and now and then, not twice in a row, far off
+	w.noise = func() float64 { // within a tenth, and sometimes, never twice in a row, far off
 		if calls++; calls%50 == 0 {
 			return 5
 		}
@@ -191,8 +191,8 @@ func TestNoiseMovesNothing(t *testing.T) {
 	}
 }
 
-// Members of one host are next to each other before anything was measured. On fewer than
-// three hosts, or with small gradients, nothing is.
+// Members of one host are neighbours before any measurement. With fewer than three hosts, or
+// small gradients, nothing is measured.
 func TestWhatIsNotMeasured(t *testing.T) {
 	for name, test := range map[string]struct {
 		hosts []string
@@ -213,11 +213,11 @@ func TestWhatIsNotMeasured(t *testing.T) {
 	}
 }
 
-// Members at one site are next to each other, those of each host among them, and nothing is
-// measured between fewer than three sites: one rank of each goes round.
+// Members of a site are neighbours, and among them the members of each host. Nothing is measured
+// between fewer than three sites, because only one rank of each goes round.
 func TestOrderOfSites(t *testing.T) {
 	w := newWeb(t, []string{"a", "b", "c", "a", "d", "b"}, 4<<20, func(int, int) int64 { return 10_000 })
-	for rank, site := range []string{"x", "y", "x", "", "y", ""} { // that of a host is where its first rank says
+	for rank, site := range []string{"x", "y", "x", "", "y", ""} { // a host's site is the site of its first rank
 		w.view.Members[rank].Site = site
 	}
 	w.enter()
@@ -232,8 +232,7 @@ func TestOrderOfSites(t *testing.T) {
 	}
 }
 
-// A ring leaves a link that nobody has measured for one that somebody has, though it is slow, and
-// says so.
+// A ring leaves an unmeasured link for a measured one, even a slow one, and gives that reason.
 func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	w := newWeb(t, apart(4), 4<<20, func(int, int) int64 { return 40_000 })
 	l := w.ranks[0]
@@ -251,7 +250,7 @@ func TestUnmeasuredLinkIsLeft(t *testing.T) {
 	t.Errorf("the order is %v, the log is told %+v", l.order, l.pendingOrder)
 }
 
-// What was learned goes along to the next session, whose members have other ranks.
+// Measurements are carried into the next session, whose members have other ranks.
 func TestLinksOutliveSessions(t *testing.T) {
 	w := newWeb(t, apart(5), 4<<20, func(from, to int) int64 { return int64(10_000 * (1 + (3*from+to)%7)) })
 	for range 10 {
@@ -273,21 +272,21 @@ func TestLinksOutliveSessions(t *testing.T) {
 	}
 }
 
-// A link that is not known costs as much as the best one between the same hosts.
+// An unmeasured link costs as much as the best one between the same hosts.
 func TestCostsOfHosts(t *testing.T) {
 	w := newWeb(t, []string{"a", "a", "b", "c"}, 1000, func(int, int) int64 { return 1 })
 	l := w.ranks[0]
 	l.set(0, 2, linkCostOf(800))
 	l.set(2, 1, linkCostOf(1600))
-	l.set(0, 1, linkCostOf(5))                                           // within a host: nobody measures it
-	l.learn([]rankReport{{links: linkUpdates{7, 9<<8 | 1}}, {}, {}, {}}) // of ranks that are none
+	l.set(0, 1, linkCostOf(5))                                           // within a host: not measured
+	l.learn([]rankReport{{links: linkUpdates{7, 9<<8 | 1}}, {}, {}, {}}) // ranks that do not exist
 	want := [][]int64{{1, 1, 832, 0}, {1, 1, 832, 0}, {1664, 1664, 1, 0}, {0, 0, 0, 1}}
 	if got := l.costs(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// Probes over slow links are shorter: others wait for them.
+// Probes over slow links are shorter, because other messages wait for them.
 func TestProbeLength(t *testing.T) {
 	for _, test := range []struct {
 		cost int64
@@ -302,8 +301,8 @@ func TestProbeLength(t *testing.T) {
 	}
 }
 
-// Where all links change by a factor of two all the time, the order is changed a few
-// times and then hardly any more.
+// If the costs of all links change by a factor of two all the time, the order is changed a few
+// times and then hardly ever (hysteresis).
 func TestRestlessLinks(t *testing.T) {
 	w := newWeb(t, apart(6), 8<<20, func(int, int) int64 { return 40_000 })
 	random := rand.New(rand.NewPCG(2, 1))

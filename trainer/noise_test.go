@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// The estimate comes near the truth whatever the shares are. Samples' gradients are
-// a true gradient and independent noise.
+// The estimate approaches the true value for all shares. The gradient of a sample is the true
+// gradient plus independent noise.
 func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	const dim, sigma, each = 50, 3.0, 0.2 // trace dim*sigma^2, norm dim*each^2
 	want := sigma * sigma / (each * each)
@@ -45,7 +45,7 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	}
 }
 
-// What says nothing about noise changes nothing.
+// Steps without information about noise do not change the estimate.
 func TestNoiseOfNothing(t *testing.T) {
 	var e noise
 	for _, reports := range [][]rankReport{nil, {{samples: 4, squareNorm: 9}}, {{samples: 4, squareNorm: 9}, {}}, {{samples: 4, squareNorm: math.NaN()}, {samples: 4}}} {
@@ -59,7 +59,7 @@ func TestNoiseOfNothing(t *testing.T) {
 	}
 }
 
-// A share of which some was there before is no measure of a peer's speed.
+// A share of which a part was computed before is no measurement of a peer's speed.
 func TestMeasuredShares(t *testing.T) {
 	var b balance
 	if b.measured(3, true, 30*time.Millisecond); b.micros != 30_000 || b.speed() != 100*loadbal.SpeedUnit {
@@ -71,7 +71,7 @@ func TestMeasuredShares(t *testing.T) {
 	if b.measured(3, false, time.Second); b.micros != 0 || b.speed() != 100*loadbal.SpeedUnit {
 		t.Errorf("%d us with a microbatch held, speed %d", b.micros, b.speed())
 	}
-	// One slow step of five does not show.
+	// One slow step of five does not change the speed.
 	for _, d := range []time.Duration{30, 30, 900, 30, 31, 29} {
 		b.measured(3, true, d*time.Millisecond)
 	}

@@ -18,7 +18,7 @@ func (nobody) Signals() <-chan transport.Signal { return nil }
 func (nobody) Close() error                     { return nil }
 func (nobody) Revoke(error)                     {}
 
-// sessionOf is a session of a single peer, with no group behind it.
+// sessionOf returns a session of a single peer, without a group.
 func sessionOf(t *testing.T, id elastic.ID, epoch uint64) *elastic.Session {
 	t.Helper()
 	comm, err := collective.New(nobody{}, 0, 1, collective.Options{})
@@ -29,7 +29,7 @@ func sessionOf(t *testing.T, id elastic.ID, epoch uint64) *elastic.Session {
 	return &elastic.Session{View: elastic.View{Epoch: epoch, Members: []elastic.Member{{ID: id}}}, Comm: comm}
 }
 
-// entered is a new session of a single peer that the step has entered.
+// entered returns a new session of a single peer that the step has entered.
 func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Session {
 	t.Helper()
 	s := sessionOf(t, id, epoch)
@@ -43,8 +43,8 @@ func entered(t *testing.T, o *openStep, id elastic.ID, epoch uint64) *elastic.Se
 	return s
 }
 
-// What a peer holds stays from one session to the next, but not under another identity:
-// then others have computed it.
+// A peer keeps its microbatches from one session to the next, but not under another identity:
+// then others have computed them.
 func TestContributionsBelongToAnIdentity(t *testing.T) {
 	o := alone(t, ramp{paramsOf(2, 3)}, nil)
 	entered(t, o, "me", 1)
@@ -72,8 +72,8 @@ func (m counted) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return loss, m.after(samples)
 }
 
-// A session breaks while this peer computes. What it has computed counts in the next one, in which
-// it computes the rest, and the step is the same as in a session that did not break.
+// A session breaks while this peer computes. The computed microbatches count in the next session,
+// in which the peer computes the rest, and the step is the same as in an unbroken session.
 func TestAStepOutlivesItsSession(t *testing.T) {
 	calls, after := 0, func() error { return nil }
 	m := counted{ramp{paramsOf(2, 3, 17)}, func([]int) error { calls++; return after() }}
@@ -99,7 +99,7 @@ func TestAStepOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// concluded has a step committed in a session of a single peer.
+// concluded commits a step in a session of a single peer.
 func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 	t.Helper()
 	try, err := o.contribute(t.Context(), s)
@@ -116,8 +116,8 @@ func concluded(t *testing.T, o *openStep, s *elastic.Session) {
 	}
 }
 
-// A model that has no memory for its share gets half of it, and what it has computed is dropped. It
-// fails where it has no memory for one microbatch.
+// A model without memory for its share gets half as much, and its computed microbatches are
+// dropped. It fails if it has no memory for one microbatch.
 func TestTooLargeShares(t *testing.T) {
 	most := 0
 	m := counted{ramp{paramsOf(2)}, func([]int) error {
@@ -127,7 +127,7 @@ func TestTooLargeShares(t *testing.T) {
 		return nil
 	}}
 	o := alone(t, m, nil)
-	for _, want := range []int{2, 2, 2} { // a single peer has to compute all of the step
+	for _, want := range []int{2, 2, 2} { // a single peer has to compute the whole step
 		most = 1
 		_, err := o.contribute(t.Context(), entered(t, o, "me", 1))
 		if !errors.Is(err, errNextSession) || o.balance.most != want || o.own.held.Len() != 0 {
@@ -156,14 +156,14 @@ func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float
 	return float64(len(samples)), nil
 }
 
-// newRamp is a step without a group; in exact mode or not.
+// newRamp returns a step without a group, in exact mode or not.
 func newRamp(t *testing.T, exactly bool) *openStep {
 	return alone(t, ramp{paramsOf(2, 3, 17)}, func(c *Config) {
 		c.Exact, c.Optimizer, c.Clip = exactly, optim.Adam{}, 3
 	})
 }
 
-// solo commits the next step of a step as a group of one does.
+// solo commits the next step as a group of one does.
 func (r *openStep) solo(t *testing.T) {
 	t.Helper()
 	p := r.plan.step(r.state.committed() + 1)
@@ -192,8 +192,8 @@ func (r *openStep) solo(t *testing.T) {
 	}
 }
 
-// A contribution to a step that is committed meanwhile is no longer needed; it did
-// count, and its work is reported.
+// A contribution to a step that is committed meanwhile is dropped. It has counted, and the peer's
+// work is reported.
 func TestApplyEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, false), newRamp(t, false)
 	leader.solo(t)
@@ -209,7 +209,7 @@ func TestApplyEndsTheContribution(t *testing.T) {
 	}
 }
 
-// What was computed from the state that is replaced goes with it.
+// A contribution that was computed from a replaced state is dropped.
 func TestLoadEndsTheContribution(t *testing.T) {
 	leader, r := newRamp(t, true), newRamp(t, true)
 	start := saved(t, leader.state)

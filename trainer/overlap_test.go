@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// In exact mode, too, buckets are reduced while the model computes the others.
+// Exact mode also reduces buckets while the model computes the others.
 func TestExactReductionOverlaps(t *testing.T) {
 	var trace []string
 	params := paramsOf(2, 2, 2)
@@ -27,8 +27,7 @@ func TestExactReductionOverlaps(t *testing.T) {
 	}
 }
 
-// careless is a model that tells of some gradients twice, or of one that it has not, and
-// of others not at all.
+// careless is a model that declares some gradients twice or too early, and others not at all.
 type careless struct {
 	traced
 	tells []int
@@ -42,7 +41,7 @@ func (m careless) Accumulate(grad [][]float32, samples []int, done func(int)) (f
 	return loss, err
 }
 
-// What a model tells of its gradients changes nothing in the sums of exact mode.
+// Wrong declarations of a model do not change the sums of exact mode.
 func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	var trace []string
 	sums := func(tells ...int) []int32 {
@@ -63,7 +62,7 @@ func TestExactSumsTakeEachGradientOnce(t *testing.T) {
 	}
 }
 
-// On one processor a call that was started sends what it can before the model goes on.
+// On one processor a started call sends as much as it can before the model goes on.
 func TestCallsGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var begun atomic.Int32
@@ -86,7 +85,7 @@ func TestCallsGoFirst(t *testing.T) {
 	if err := r.wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if first < len(l.params)/2 { // the scheduler is fair now and then
+	if first < len(l.params)/2 { // the scheduler's fairness lets a call run now and then
 		t.Errorf("%d of %d calls had begun before the model went on", first, len(l.params))
 	}
 }

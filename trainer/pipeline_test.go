@@ -22,7 +22,7 @@ func dyadic(steps int64) trainer.Config {
 		Admit: trainer.AdmitAlways, Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
-// eagerly makes an arena train models of two stages. It returns them.
+// eagerly makes an arena train models with two passes, and returns the models.
 func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func() []*eager) {
 	before := a.adjust
 	a.adjust = func(x *actor) {
@@ -54,7 +54,7 @@ func (a *arena) eagerly(t *testing.T, change func(x *actor, m *eager)) (all func
 	}
 }
 
-// oneAlone is what a single process comes to, which begins nothing early.
+// oneAlone returns the result of a single process, which begins no step early.
 func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func oneAlone(t *testing.T, cfg trainer.Config) (sha string) {
 	return sha
 }
 
-// Steps that begin early change no bit, and no model is kept from it.
+// Steps that begin early do not change a bit, and every model gets to begin early.
 func TestStepsThatBeginEarly(t *testing.T) {
 	for name, change := range map[string]func(c *trainer.Config){
 		"momentum":   func(*trainer.Config) {},
@@ -123,8 +123,8 @@ func beginning(t *testing.T, about string, n int, cfg trainer.Config, change fun
 	return all, models
 }
 
-// Where parts of the sums do not tell what becomes of a parameter nothing begins early, nor
-// where there is no network.
+// No step begins early where an update depends on all sums together, nor where there is no
+// network.
 func TestStepsThatWait(t *testing.T) {
 	for name, change := range map[string]func(a *arena){
 		"exact":    func(a *arena) { a.cfg.Exact = true },
@@ -146,8 +146,8 @@ func TestStepsThatWait(t *testing.T) {
 	}
 }
 
-// A peer dies before any one of its messages, while parameters of a step that is not
-// committed are there already, with others joining: the weights are those of one process.
+// A peer dies before any one of its messages, while parameters of an uncommitted step are in
+// place and others join: the weights are the weights of a single process.
 func TestKillWhileStepsBeginEarly(t *testing.T) {
 	t.Parallel()
 	cfg := dyadic(8)
@@ -171,7 +171,7 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 			t.Error("no step has begun early")
 		}
 		for _, x := range s.actors {
-			for _, r := range x.steps { // to wait for the network is not to compute
+			for _, r := range x.steps { // waiting for the network is not computing
 				if want := time.Duration(r.ShareSamples/cfg.Microbatch) * 30 * time.Millisecond; r.Compute != want {
 					t.Errorf("%s computed %d samples of step %d in %v, want %v", x.self.ID, r.ShareSamples, r.Step, r.Compute, want)
 				}
@@ -202,7 +202,7 @@ func TestKillWhileStepsBeginEarly(t *testing.T) {
 	met.want(t, 50, "data: commit record")
 }
 
-// What is saved while a step begins early is the state of the one that is stable.
+// A checkpoint written while a step begins early has the state of the stable step.
 func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	want := oneAlone(t, dyadic(9))
 	for _, broken := range []int{0, 1} {
@@ -210,11 +210,11 @@ func TestCheckpointsOfStepsThatBeginEarly(t *testing.T) {
 	}
 }
 
-// saveAndGoOn saves the state after 5 of 7 steps, and goes on from it to the weights wanted.
+// saveAndGoOn saves the state after 5 of 7 steps, and resumes from it to the wanted weights.
 func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	for _, steps := range []int64{7, 9} { // the fifth is not the last but one
+	for _, steps := range []int64{7, 9} { // the fifth step is not the last but one
 		synctest.Test(t, func(t *testing.T) {
 			cfg := dyadic(steps)
 			cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 5, Resume: dir}
@@ -240,10 +240,10 @@ func saveAndGoOn(t *testing.T, want string, change func(m *eager)) {
 	}
 }
 
-// A gradient that is not finite, and one that is so only when all is added up, end the job at
-// all, with the parameters of the step before.
+// A gradient that is not finite, at one peer or only in the sum, ends the job at all peers, with
+// the parameters of the previous step.
 func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
-	var seen []int // of steps in which nobody else computes
+	var seen []int // samples of steps in which nobody else computes
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, dyadic(3))
 		a.eagerly(t, nil)
@@ -284,7 +284,7 @@ func TestNotFiniteWhileAStepBeginsEarly(t *testing.T) {
 	}
 }
 
-// spy tells of the samples that a model is given.
+// spy calls a function with the samples of each call of the model.
 type spy struct {
 	*eager
 	tell func(samples []int)
@@ -300,7 +300,7 @@ func (m spy) Model() trainer.Model {
 	return model
 }
 
-// wrapped is two changes of an actor.
+// wrapped combines two changes of an actor.
 func wrapped(first, second func(x *actor)) func(x *actor) {
 	return func(x *actor) {
 		first(x)
@@ -308,7 +308,7 @@ func wrapped(first, second func(x *actor)) func(x *actor) {
 	}
 }
 
-// A peer whose share becomes another one begins what it was wrong about anew.
+// A peer whose share changes computes the wrongly begun call again.
 func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	cfg := dyadic(10)
 	cfg.Balance = trainer.DefaultBalance
@@ -335,20 +335,20 @@ func TestSharesThatChangeWhileStepsBeginEarly(t *testing.T) {
 	}
 }
 
-// The end of a job's context ends a step that has begun early, and takes back what it did.
+// The end of a job's context ends a step that has begun early, and rolls it back.
 func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 	for _, broken := range []int{0, 3} {
 		synctest.Test(t, func(t *testing.T) { cancelEarly(t, broken) })
 	}
 }
 
-// cancelEarly ends a step when the next one has begun; broken is that of the model.
+// cancelEarly ends a job when the next step has begun; broken is the model's broken parameter.
 func cancelEarly(t *testing.T, broken int) {
 	t.Helper()
 	a := newArena(2, dyadic(10))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var after [2][][]float32 // the parameters when a step was last begun
+	var after [2][][]float32 // parameters at the last beginning of a step
 	models := a.eagerly(t, func(x *actor, m *eager) {
 		x.cfg.OnBegin = func(step int64) {
 			after[x.self.Index] = nil
@@ -358,9 +358,9 @@ func cancelEarly(t *testing.T, broken int) {
 		}
 		if x.self.Index == 0 {
 			m.broken = broken
-			// The last gradients are on their way to the others, and the first are there.
+			// The last gradients are on their way, and the first have arrived.
 			m.reading = func(i int) {
-				if i == 3 && m.tries == 5 && m.calls == 4 { // the first three of the step's, and the next step's first
+				if i == 3 && m.tries == 5 && m.calls == 4 { // the first three calls of the step, and the first of the next step
 					cancel()
 				}
 			}

@@ -32,8 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// raceStride is how far apart points are under the race detector, where each takes ten times
-// as long: it looks for what goroutines share, which is the same at all of them.
+// raceStride is the distance between points under the race detector, where each takes ten times
+// as long. The detector looks for data shared between goroutines, which does not depend on the
+// point.
 const raceStride = 4
 
 // every reports whether every point is wanted.
@@ -50,16 +51,16 @@ func wanted(k int) bool {
 	return k%6 != 0
 }
 
-// point is a message at which a member is killed: the number it has among those that the
-// member sends on one plane.
+// point identifies a message before which a member is killed, by its number among the member's
+// messages on one plane.
 type point struct {
 	victim elastic.ID
 	plane  simnet.Plane
 	number int
 }
 
-// kills counts the kills of a test by what the message belonged to that was never sent.
-// It is safe for concurrent use.
+// kills counts the kills of a test by the class of the message that was not sent. It is safe for
+// concurrent use.
 type kills struct {
 	mu    sync.Mutex
 	total int
@@ -76,7 +77,7 @@ func (k *kills) add(class string) {
 	k.of[class]++
 }
 
-// table words the counts.
+// table formats the counts.
 func (k *kills) table() string {
 	var b strings.Builder
 	for _, class := range slices.Sorted(maps.Keys(k.of)) {
@@ -85,7 +86,7 @@ func (k *kills) table() string {
 	return fmt.Sprintf("kills at %d points:%s", k.total, b.String())
 }
 
-// want fails the test unless there were so many kills, and some of each class.
+// want fails the test unless there were at least n kills, and some of each class.
 func (k *kills) want(t *testing.T, least int, classes ...string) {
 	t.Helper()
 	if k.total < least {
@@ -98,7 +99,7 @@ func (k *kills) want(t *testing.T, least int, classes ...string) {
 	}
 }
 
-// classOf says what a message belongs to.
+// classOf returns the class of a message.
 func classOf(m simnet.Message, joiner elastic.ID) string {
 	switch m.Plane {
 	case simnet.Control:
@@ -109,8 +110,8 @@ func classOf(m simnet.Message, joiner elastic.ID) string {
 	return "data: " + callOf(m.Envelope.Call)
 }
 
-// letterOf names a control message by its first byte, and one of the membership
-// machines by its kind.
+// letterOf returns the kind of a control message, from its first byte, and the kind of a message
+// of the membership protocol.
 func letterOf(payload []byte) string {
 	switch payload[0] {
 	case 1:
@@ -125,7 +126,8 @@ func letterOf(payload []byte) string {
 	return "other"
 }
 
-// bulkOf names a request by its first byte, and an answer by who gives it.
+// bulkOf returns the kind of a bulk request, from its first byte, or the kind of an answer, from
+// its sender.
 func bulkOf(payload []byte, joiner bool) string {
 	switch {
 	case len(payload) > 0 && payload[0] == 'o':
@@ -138,7 +140,8 @@ func bulkOf(payload []byte, joiner bool) string {
 	return "state"
 }
 
-// callOf names the part of a step that a call is, by what only that part calls.
+// callOf returns the part of a step to which a collective call belongs: the kind and the element
+// type of a call identify it.
 func callOf(c transport.Call) string {
 	switch {
 	case c.Kind == transport.KindPoint:
@@ -157,19 +160,19 @@ func callOf(c transport.Call) string {
 	return c.String()
 }
 
-// staged is an arena on a network of which every message is seen before it is sent. A
-// further peer joins after the second step.
+// staged is an arena on a network that shows every message to a function before it is sent.
+// Another peer joins after the second step.
 type staged struct {
 	*arena
 	net *simnet.Network
 
 	mu    sync.Mutex
-	kills []string // classes of the messages that killed
+	kills []string // classes of the messages at which members were killed
 }
 
 const latecomer elastic.ID = "late-peer"
 
-// stage makes an arena of n; kill is asked of every message.
+// stage makes an arena of n; kill decides for every message.
 func stage(n int, cfg trainer.Config, kill func(simnet.Message) bool) *staged {
 	s := &staged{arena: newArena(n, cfg), net: simnet.New(simnet.Config{Seed: 1, Link: simnet.Link{
 		Delay: 100 * time.Microsecond, Lag: 200 * time.Microsecond}})}
@@ -203,8 +206,7 @@ func (a *arena) actor(id elastic.ID) *actor {
 	return a.actors[slices.IndexFunc(a.actors, func(x *actor) bool { return x.self.ID == id })]
 }
 
-// rehearse plays without a kill and returns how many messages each member sends on
-// each plane.
+// rehearse plays without a kill and returns the number of messages of each member on each plane.
 func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[elastic.ID][3]int) {
 	t.Helper()
 	sent = make(map[elastic.ID][3]int)
@@ -225,7 +227,7 @@ func rehearse(t *testing.T, n int, cfg trainer.Config, want string) (sent map[el
 	return sent
 }
 
-// inParallel calls f with 0 to n-1, several at a time, each in a bubble of its own.
+// inParallel calls f with 0 to n-1, several at a time, each in a synctest bubble of its own.
 func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
 	workers := runtime.GOMAXPROCS(0)
 	for w := range workers {
@@ -238,9 +240,9 @@ func inParallel(t *testing.T, n int, f func(t *testing.T, i int)) {
 	}
 }
 
-// A member dies before any one of its messages, of all planes, in a job that begins, goes
-// on, lets another in and ends. Where the orders of goroutines make a run shorter than
-// the rehearsal its last points are not met and not counted.
+// A member dies before any one of its messages, of all planes, in a job that begins, goes on,
+// admits another peer and ends. If the scheduling makes a run shorter than the rehearsal, its
+// last points do not occur and are not counted.
 func TestKillAtEveryPoint(t *testing.T) {
 	cfg := churning(7, true)
 	want := alone(t, cfg)
@@ -279,8 +281,8 @@ func TestKillAtEveryPoint(t *testing.T) {
 		"bulk: request of state", "bulk: state")
 }
 
-// A second member dies in what the first death has led to: the change of view, the entry,
-// the catch-up of those who have not heard of a commit, and the step after that.
+// A second member dies in the consequences of the first death: the view change, the entry, the
+// catch-up of members that missed a commit, and the step after that.
 func TestKillTwoAtManyPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(3, true)
@@ -288,7 +290,7 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 	classes := []string{"data: level", "data: catch-up", "data: entry", "data: bucket", "data: peaks", "data: commit record", "control: beat",
 		"control: view change, tell", "control: view change, prepare", "control: view change, promise",
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain", "bulk"}
-	tails, nth := 6, []int{1, 4} // from the third on of those that are sent; of a class
+	tails, nth := 6, []int{1, 4} // the first kill is at one of tails messages from the third on; the second at the nth of its class
 	if every() {
 		tails, nth = 18, []int{1, 2, 3, 4, 5, 6, 9}
 	}
@@ -312,8 +314,8 @@ func TestKillTwoAtManyPoints(t *testing.T) {
 		"control: view change, accept", "control: view change, accepted", "control: view change, chain")
 }
 
-// secondAfter kills whoever sends the message of that number in commit records, and afterwards whoever
-// sends the nth message whose class begins with that word.
+// secondAfter kills the sender of message number first in commit records, and then the sender of
+// the nth message whose class begins with class.
 func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	var tails, later atomic.Int64
 	return func(m simnet.Message) bool {
@@ -324,8 +326,8 @@ func secondAfter(first, nth int, class string) func(simnet.Message) bool {
 	}
 }
 
-// sinceFirst picks the n-th message of the data plane that a member sends, counted from its
-// first one of a class on.
+// sinceFirst selects the n-th message that a member sends on the data plane, counted from its
+// first message of a class on.
 func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool {
 	var sent atomic.Int64
 	return func(m simnet.Message) bool {
@@ -336,9 +338,9 @@ func sinceFirst(id elastic.ID, class string, n int64) func(simnet.Message) bool 
 	}
 }
 
-// The gradients of the first step do not fit the first scale, so that all compute it
-// again. A member dies in either attempt or between them: those who have not heard of the
-// second attempt learn of it when they enter the next session.
+// The gradients of the first step do not fit the first scale, so all ranks compute it again. A
+// member dies in either attempt or between them. Members that missed the second attempt learn of
+// it at the entry of the next session.
 func TestKillInTheSecondAttempt(t *testing.T) {
 	cfg := churning(3, true)
 	cfg.Clip = 50

@@ -15,29 +15,29 @@ import (
 	"go.uber.org/goleak"
 )
 
-// reader is a model that takes down which samples are named to it and which it is given.
+// reader is a model that records the samples of its prefetches and of its calls.
 type reader struct {
 	below    interface{ Model() trainer.Model }
-	prefetch func(ctx context.Context) // what a call does; nil for nothing
+	prefetch func(ctx context.Context) // executed by each call; nil for nothing
 
 	mu    sync.Mutex
-	named []int   // samples in the order in which they were named
+	named []int   // prefetched samples in order
 	calls [][]int // by call
 	begun []micro
 	busy  int // calls under way
-	most  int // of busy
-	ended int // calls that have come back
+	most  int // largest value of busy
+	ended int // calls that have returned
 }
 
 // micro is a microbatch that a reader was given.
 type micro struct {
-	samples []int // none if a step had begun and nothing was computed
-	first   bool  // after the beginning of a step, or of another try at it
+	samples []int // empty if a step has begun and nothing was computed
+	first   bool  // the first one after the beginning of a step, or of another try
 	step    int64
-	before  int // of named, when it came
+	before  int // length of named at that time
 }
 
-// Prefetch takes down the call.
+// Prefetch records the call.
 func (m *reader) Prefetch(ctx context.Context, samples []int) {
 	m.mu.Lock()
 	m.named = append(m.named, samples...)
@@ -54,7 +54,7 @@ func (m *reader) Prefetch(ctx context.Context, samples []int) {
 	m.ended++
 }
 
-// Model returns the model below, which is watched.
+// Model returns a model that records calls in the reader.
 func (m *reader) Model() trainer.Model {
 	model := m.below.Model()
 	gradient := model.Gradient
@@ -66,7 +66,7 @@ func (m *reader) Model() trainer.Model {
 	return model
 }
 
-// take takes down a microbatch.
+// take records a microbatch.
 func (m *reader) take(samples []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,15 +78,15 @@ func (m *reader) take(samples []int) {
 	last.samples, last.before = slices.Clone(samples), len(m.named)
 }
 
-// begin takes down that a step begins, or begins again.
+// begin records that a step begins, or begins again.
 func (m *reader) begin(step int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.begun = append(m.begun, micro{step: step, first: true})
 }
 
-// reading makes the models of an arena readers, which it returns by rank; those of members
-// that join come later.
+// reading makes the models of an arena readers. The returned slice is in rank order; readers of
+// members that join are appended.
 func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 	readers := new([]*reader)
 	a.adjust = func(x *actor) {
@@ -109,14 +109,14 @@ func (m *reader) given() []int {
 	return all
 }
 
-// While shares stay what they are, what is named is what is computed later, in the same
-// order, each sample once: all but the microbatch with which the job begins.
+// While shares stay the same, the prefetched samples are the computed ones, in the same order,
+// each once: all but the first microbatch of the job.
 func TestPrefetchIsWhatComes(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, n := range []int{1, 2, 3, 4} {
 		cfg := wide(13, false)
 		if n == 3 {
-			cfg.Samples = 4 * 256 // no short steps, whose shares cannot be those of the others
+			cfg.Samples = 4 * 256 // no short steps, whose shares differ from the others'
 		}
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(n, cfg)
@@ -134,8 +134,8 @@ func TestPrefetchIsWhatComes(t *testing.T) {
 	}
 }
 
-// covered wants every microbatch but the first that a reader computed in a try of a step
-// to have been named before it came.
+// covered checks that every microbatch that a reader computed, except the first of a try, had
+// been prefetched before.
 func (m *reader) covered(t *testing.T, about string) {
 	t.Helper()
 	for _, b := range m.begun {
@@ -151,12 +151,12 @@ func (m *reader) covered(t *testing.T, about string) {
 	}
 }
 
-// When shares change, what has come to a share is named in time, and what is named
-// beyond that is little: the difference of the shares.
+// When shares change, samples new to a share are prefetched in time, and few others are: the
+// difference between the shares.
 func TestPrefetchFollowsShares(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
-		cfg := wide(4, false) // less than a pass: a sample that comes was named for that
+		cfg := wide(4, false) // less than a pass, so that a prefetched sample belongs to one step only
 		cfg.Samples = 40 * cfg.GlobalBatch
 		cfg.Steps = 30
 		a := newArena(3, cfg)
@@ -185,7 +185,7 @@ func TestPrefetchFollowsShares(t *testing.T) {
 					surplus++
 				}
 			}
-			// Half a share is what the change itself makes superfluous.
+			// The change itself makes half a share superfluous.
 			if share := cfg.GlobalBatch / 3; surplus > 2*share {
 				t.Errorf("rank %d: %d samples were named and not computed, a share is %d", rank, surplus, share)
 			}
@@ -193,8 +193,8 @@ func TestPrefetchFollowsShares(t *testing.T) {
 	})
 }
 
-// What survivors take over of a dead member is named, too, and what they hold is not
-// named again.
+// Samples that survivors take over from a dead member are prefetched, and held microbatches are
+// not prefetched again.
 func TestPrefetchAfterADeath(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for k := int64(1); k < 200; k += 19 {
@@ -223,8 +223,8 @@ func TestPrefetchAfterADeath(t *testing.T) {
 	}
 }
 
-// A call that does not come back holds up nothing while the job runs; there is no second
-// one, and Run ends when it does.
+// A call that does not return delays nothing while the job runs. There is no second call, and Run
+// ends when it returns.
 func TestPrefetchHoldsUpNothing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -243,8 +243,8 @@ func TestPrefetchHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// A call that lasts longer than a step is followed by one with what is wanted then: steps
-// that are over are not in it.
+// A call that lasts longer than a step is followed by one with the needs of that time, without
+// the steps that are over.
 func TestPrefetchCatchesUp(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -255,8 +255,8 @@ func TestPrefetchCatchesUp(t *testing.T) {
 		a.play(t)
 		a.check(t, "slow disk")
 		m := (*readers)[0]
-		// A step takes 64 ms, and the first call names steps 1 and 2. The second comes in
-		// step 3, and names that and step 4.
+		// A step takes 64 ms, and the first call has samples of steps 1 and 2. The second call is
+		// in step 3, and has samples of steps 3 and 4.
 		all := m.given()
 		want := [][]int{all[4:512], all[516:1024]}
 		if len(m.calls) != 2 || !slices.Equal(m.calls[0], want[0]) || !slices.Equal(m.calls[1], want[1]) || m.most != 1 {
@@ -273,7 +273,7 @@ func TestPrefetchEndsWithTheRun(t *testing.T) {
 		c := newCounter(3)
 		m := &reader{below: c, prefetch: func(ctx context.Context) {
 			<-ctx.Done()
-			<-time.After(time.Second) // a system call that takes its time
+			<-time.After(time.Second) // stands for a slow system call
 		}}
 		c.hook = func([][]float32, []int) error {
 			<-time.After(time.Millisecond)

@@ -10,22 +10,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-// logged is one (peer, step) in the log.
+// logged identifies a (peer, step) in the log.
 type logged struct {
 	peer elastic.ID
 	step int64
 }
 
-// listener is a peer with its reporter, and what it has told.
+// listener is a peer with its reporter, and its reports.
 type listener struct {
 	reporter
 	id    elastic.ID
 	last  outcome
-	known map[logged]int // times that the log has it from this peer
-	steps []int64        // that the user was told of
+	known map[logged]int // number of log entries by this peer
+	steps []int64        // steps that the user was told of
 }
 
-// newListener returns one with steps of six samples.
+// newListener returns a listener with steps of six samples.
 func newListener(id elastic.ID) *listener {
 	l := &listener{id: id, known: make(map[logged]int)}
 	l.plan = plan{samples: 600, global: 6, micro: 1, perPass: 100, steps: 100}
@@ -43,13 +43,13 @@ func newListener(id elastic.ID) *listener {
 	return l
 }
 
-// commit makes a step the last one.
+// commit makes a step the last committed one.
 func (l *listener) commit(o outcome) {
 	l.advance(l.last, o)
 	l.last = o
 }
 
-// viewOfPeers is a view of peers with such IDs, which are short.
+// viewOfPeers returns a view of the peers, whose IDs are short.
 func viewOfPeers(peers []*listener) (v elastic.View) {
 	for _, l := range peers {
 		v.Members = append(v.Members, elastic.Member{ID: l.id})
@@ -57,7 +57,7 @@ func viewOfPeers(peers []*listener) (v elastic.View) {
 	return v
 }
 
-// outcomeOfStep has a microbatch of each of up to six peers.
+// outcomeOfStep returns an outcome with one microbatch of each of up to six peers.
 func outcomeOfStep(step int64, peers []*listener) outcome {
 	o := outcome{Step: step, Samples: 6, Peers: len(peers)}
 	for i, l := range peers {
@@ -66,8 +66,9 @@ func outcomeOfStep(step int64, peers []*listener) outcome {
 	return o
 }
 
-// Peers die at any time, before a step becomes stable at all, at some, or after that: the log has
-// what each has contributed to each stable step, and its user is told of each step once.
+// Peers die at any time: before a step is stable anywhere, when it is stable at some peers, or
+// after that. The log has every contribution to each stable step, and the user is told of each
+// step once.
 func TestReportsAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []*listener
@@ -90,10 +91,10 @@ func TestReportsAreWhole(t *testing.T) {
 			for _, l := range alive[len(alive)-heard:] {
 				l.stable(o, v, l.id, work{}, step == steps)
 			}
-			if heard < len(alive) { // the others hear another one, or are gone
+			if heard < len(alive) { // the others receive another commit record, or are gone
 				alive = alive[min(len(alive)-heard, rapid.IntRange(0, 2).Draw(t, "die in the commit record")):]
 				if len(alive) == heard && step < steps {
-					continue // it is known to all that are left: the next commit record is that of the next step
+					continue // all remaining peers know it: the next commit record belongs to the next step
 				}
 				v = viewOfPeers(alive)
 				for _, l := range alive {
@@ -105,8 +106,8 @@ func TestReportsAreWhole(t *testing.T) {
 	})
 }
 
-// checkReports wants the log to have all that was contributed, each peer its own parts once, and
-// the users of those who are left to be told of each step once.
+// checkReports checks that the log has all contributions, that each peer has logged its own parts
+// once, and that the users of the survivors were told of each step once.
 func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	log := make(map[logged]bool)
 	for _, l := range all {
@@ -128,8 +129,8 @@ func checkReports(t *rapid.T, all, alive []*listener, want map[logged]bool) {
 	}
 }
 
-// Of the last step no later report tells: one peer that does not hear that it is stable is reported
-// by another, which may be gone by then.
+// No later report covers the last step. A peer that does not learn that the step is stable is
+// reported by another peer, which is possibly gone by then.
 func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for deaf := range n {
@@ -154,7 +155,7 @@ func TestTheLastStepIsReportedForThePeerThatHearsNothing(t *testing.T) {
 	}
 }
 
-// A peer that is taken to a later state reports the step before, once, if it is older.
+// A peer that is moved to a later state reports its last step, once, if that step is older.
 func TestSupersededSteps(t *testing.T) {
 	a, b := newListener("a"), newListener("b")
 	a.commit(outcomeOfStep(1, []*listener{a, b}))
@@ -172,10 +173,10 @@ func TestSupersededSteps(t *testing.T) {
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
-	// Whoever is gone since has perhaps not reported its part.
+	// A peer that is gone since then has possibly not reported its part.
 	a.commit(outcomeOfStep(3, []*listener{a}))
 	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
-	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is between them
+	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 lies between them
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
 }

@@ -31,7 +31,7 @@ func microbatches(n int, ks ...int) ledger.Set {
 	return s
 }
 
-// The highest attempt counts: what others hold of lower ones is computed again.
+// The highest attempt counts: microbatches of lower attempts are computed again.
 func TestTheHighestAttemptCounts(t *testing.T) {
 	all := []resumeReport{{attempt: 0, held: microbatches(6, 0, 1)}, {attempt: 1, held: microbatches(6, 0)}, {attempt: 1, held: microbatches(6, 2, 3)}}
 	leader, shares, kept := resumePlan(all, nil, 6)
@@ -43,7 +43,7 @@ func TestTheHighestAttemptCounts(t *testing.T) {
 	}
 }
 
-// A microbatch that two hold counts once: the higher rank throws away what it holds.
+// A microbatch that two ranks hold counts once: the higher rank drops its contribution.
 func TestAnOverlapIsThrownAway(t *testing.T) {
 	all := []resumeReport{{held: microbatches(4, 1)}, {held: microbatches(4, 1, 2)}}
 	if _, shares, kept := resumePlan(all, nil, 4); kept[1] || !kept[0] || shares[1].Has(1) || shares[0].Len()+shares[1].Len() != 4 {
@@ -51,7 +51,7 @@ func TestAnOverlapIsThrownAway(t *testing.T) {
 	}
 }
 
-// After the last step nothing is open.
+// After the last step there is no open step.
 func TestNothingIsOpen(t *testing.T) {
 	if leader, shares, kept := resumePlan([]resumeReport{{}, {}}, nil, 0); leader != 0 || shares[1].Len() != 0 || !kept[0] || !kept[1] {
 		t.Errorf("leader %d, shares %v, kept %v", leader, shares, kept)

@@ -20,12 +20,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// counter is a model whose gradients are small integers that depend on the sample
-// and the element, so that float32 sums are exact in any order, and the weights
-// after any run have a closed form.
+// counter is a model whose gradients are small integers that depend on sample and element, so
+// float32 sums are exact in any order, and the weights after any run have a closed form.
 type counter struct {
 	params []trainer.Param
-	seen   []int                                       // samples in the order in which they came
+	seen   []int                                       // samples in the order of their calls
 	hook   func(grad [][]float32, samples []int) error // called before done
 }
 
@@ -41,7 +40,7 @@ func (m *counter) Params() []trainer.Param { return m.params }
 
 func (m *counter) Model() trainer.Model { return trainer.ModelOf(m) }
 
-// element is d loss / d element j of parameter i for a sample.
+// element returns d loss / d element j of parameter i for a sample.
 func element(sample, i, j int) float32 { return float32((sample*31+i*17+j*7)%23 - 11) }
 
 func (m *counter) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
@@ -94,7 +93,7 @@ func counting(passes int) trainer.Config {
 		Optimizer: optim.SGD{Momentum: 0.5}, Schedule: optim.Constant(0.25)}
 }
 
-// outcome is what a run left behind at one rank.
+// outcome is the result of a run at one rank.
 type outcome struct {
 	model  *counter
 	steps  []trainer.StepReport
@@ -102,8 +101,8 @@ type outcome struct {
 	err    error
 }
 
-// runGroups calls f with n members of a group in virtual time: nothing waits for the clock.
-// sink, if not nil, takes the events of all.
+// runGroups calls f with n members of a group in virtual time: nothing waits for the clock. sink,
+// if not nil, receives the events of all.
 func runGroups(t *testing.T, n int, sink event.Sink, f func(ctx context.Context, g *elastic.Group) error) {
 	t.Helper()
 	var sinks []event.Sink
@@ -113,7 +112,7 @@ func runGroups(t *testing.T, n int, sink event.Sink, f func(ctx context.Context,
 	synctest.Test(t, func(t *testing.T) { cluster.Start(t, n, simnet.New(simnet.Config{}), f, sinks...).Wait() })
 }
 
-// train runs cfg at n ranks; change may alter the model or the configuration of one.
+// train runs cfg at n ranks; change may alter the model or the configuration of one rank.
 func train(t *testing.T, n int, cfg trainer.Config, l *log, change func(rank int, m *counter, c *trainer.Config)) []outcome {
 	t.Helper()
 	out := make([]outcome, n)
@@ -158,11 +157,11 @@ func replay(passes int, passOf func(pass int) [][]int) [][]float32 {
 	return weights
 }
 
-// Any number of peers, also more than there are microbatches, gives the weights of
-// the twin to the bit, counts every sample once a pass, and agrees on all reports.
+// Any number of peers, also more than there are microbatches, reaches the weights of the twin bit
+// for bit, counts every sample once per pass, and agrees on all reports.
 func TestRunAtManySizes(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	var steps [][]int // of the run at one rank, where the order is plain to see
+	var steps [][]int // of the run at one rank, where the order is known
 	for _, n := range []int{1, 2, 3, 4, 9} {
 		out := train(t, n, counting(2), &log{}, nil)
 		if n == 1 {
@@ -187,7 +186,7 @@ func TestRunAtManySizes(t *testing.T) {
 	}
 }
 
-// cut divides the samples of two passes into steps of 32, the last of a pass short.
+// cut divides the samples of two passes into steps of 32; the last step of a pass is short.
 func cut(seen []int) [][]int {
 	var steps [][]int
 	for len(seen) > 0 {
@@ -244,13 +243,14 @@ func TestEventsOfARun(t *testing.T) {
 			t.Errorf("rank %d: score %+v", rank, *o.result.Score)
 		}
 	}
-	// The last step has one microbatch, which is rank 0's; the log shows empty lists.
+	// The last step has one microbatch, which is rank 0's; the log has empty lists for the
+	// others.
 	if a, b := of[event.Step](l, 0)[3].Microbatches, of[event.Step](l, 2)[3].Microbatches; !slices.Equal(a, [][2]int{{0, 1}}) || b == nil || len(b) != 0 {
 		t.Errorf("microbatches of the last step: %v at rank 0, %v at rank 2", a, b)
 	}
 }
 
-// expectAll wants an error with all parts at every rank.
+// expectAll checks that every rank has an error with all of the parts.
 func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	t.Helper()
 	for rank, o := range out {
@@ -269,8 +269,8 @@ func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	}
 }
 
-// A model that fails ends the run of its peer alone; its part of the open step is
-// computed by the others.
+// A model that fails ends the run of its peer alone; the others compute its part of the open
+// step.
 func TestModelErrorEndsItsPeer(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	steps := cut(train(t, 1, counting(1), &log{}, nil)[0].model.seen)
@@ -294,7 +294,7 @@ func TestModelErrorEndsItsPeer(t *testing.T) {
 	}
 }
 
-// checkWeights wants the weights of the twin.
+// checkWeights checks that the weights are the twin's.
 func checkWeights(t *testing.T, m *counter, want [][]float32) {
 	t.Helper()
 	for i, p := range m.params {
@@ -317,7 +317,7 @@ func TestNotFiniteIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p1 at rank 2 (member-2)", "step 2")
 }
 
-// Finite at every rank, infinite in the sum.
+// Each gradient is finite, and their sum is infinite.
 func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	out := train(t, 3, counting(1), &log{}, func(_ int, m *counter, _ *trainer.Config) {
 		m.hook = func(grad [][]float32, _ []int) error {
@@ -328,7 +328,7 @@ func TestOverflowOfTheSumIsNamed(t *testing.T) {
 	expectAll(t, out, trainer.ErrNotFinite, "gradient of p3 summed over all peers")
 }
 
-// A model that does not say what is complete has said so when it returns.
+// If a model declares nothing complete, everything is complete when it returns.
 func TestReturningIsDone(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		var sums []string
@@ -366,7 +366,7 @@ func TestFailedEvaluationReachesEveryRank(t *testing.T) {
 	expectAll(t, out[2:], nil, "no test set")
 }
 
-// A context that ends ends the run of its peer; the others go on.
+// The end of a context ends the run of its peer; the others go on.
 func TestCancelEndsOneRank(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	why := errors.New("enough")

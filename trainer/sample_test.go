@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// table writes the order out.
+// table returns the order as a slice.
 func table(o permutation) []int {
 	t := make([]int, o.n)
 	for i := range t {
@@ -40,8 +40,7 @@ func TestOrderOfEverySmallSize(t *testing.T) {
 	}
 }
 
-// Golden values: a change would give other weights for the same seed, and must
-// not come by accident.
+// Golden values: a change gives other weights for the same seed, and must not happen by accident.
 func TestOrderIsStable(t *testing.T) {
 	tests := []struct {
 		seed uint64
@@ -65,9 +64,9 @@ func TestOrderIsStable(t *testing.T) {
 	}
 }
 
-// Over many seeds every sample comes about equally often at every position, and
-// every pair of neighbours in either order: chi-square against the uniform, with
-// limits that a fair order hardly ever exceeds.
+// Over many seeds every sample comes about equally often at every position, and every pair of
+// neighbours in either order: chi-square tests against the uniform distribution, with limits that
+// a fair order hardly ever exceeds.
 func TestOrderIsEven(t *testing.T) {
 	const n, seeds = 12, 12000
 	var place [n * n]float64

@@ -32,10 +32,10 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// stepFile is the name of the checkpoint of a step.
+// stepFile returns the file name of the checkpoint of a step.
 func stepFile(step int) string { return fmt.Sprintf("step-%012d.elrun", step) }
 
-// save runs cfg with n peers and checkpoints every so many steps into a folder.
+// save runs cfg with n peers and with checkpoints at an interval in steps.
 func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "checkpoints")
@@ -56,8 +56,8 @@ func save(t *testing.T, n int, cfg trainer.Config, every int64) (dir string) {
 	return dir
 }
 
-// A job that ends early and goes on with any number of peers comes to the weights of
-// one that never stopped.
+// A job that ends early and resumes with any number of peers reaches the weights of an
+// uninterrupted one.
 func TestResumeWithAnyNumberOfPeers(t *testing.T) {
 	whole := churning(11, true)
 	want := alone(t, whole)
@@ -85,7 +85,7 @@ func TestResumeWithAnyNumberOfPeers(t *testing.T) {
 	}
 }
 
-// Where only one peer finds the files the others get the state from it.
+// Where only one peer finds the files, the others get the state from it.
 func TestOnePeerHasTheCheckpoint(t *testing.T) {
 	whole := churning(11, true)
 	want := alone(t, whole)
@@ -112,7 +112,7 @@ func TestOnePeerHasTheCheckpoint(t *testing.T) {
 	})
 }
 
-// resumed runs a single peer that goes on from dir, and returns what it was told.
+// resumed runs a single peer that resumes from dir, and returns its log lines.
 func resumed(t *testing.T, dir string, cfg trainer.Config) (x *actor, told string) {
 	t.Helper()
 	cfg.Checkpoint.Resume = dir
@@ -162,7 +162,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 			t.Errorf("error %v, want %q", x.err, want)
 		}
 	}
-	// How far it goes and how it is carried out may differ.
+	// The length of the job and the execution of steps may differ.
 	cfg := churning(9, true)
 	cfg.BucketBytes = 4
 	if x, _ := resumed(t, dir, cfg); x.err != nil || len(x.steps) != 3 {
@@ -170,7 +170,7 @@ func TestACheckpointOfAnotherJobIsRefused(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be written is told of, and the job goes on.
+// An error in writing a checkpoint is logged, and the job goes on.
 func TestACheckpointThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -197,7 +197,7 @@ func TestACheckpointThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// By the clock: steps take 40 ms and less here.
+// Checkpoints by time; steps take at most 40 ms here.
 func TestCheckpointsByTime(t *testing.T) {
 	dir := t.TempDir()
 	cfg := churning(30, false)
@@ -213,12 +213,12 @@ func TestCheckpointsByTime(t *testing.T) {
 	}
 }
 
-// When too few are left they save what they have, and the job goes on from there later:
-// nothing is lost or counted twice in the logs of both.
+// When the quorum is lost, the remaining peers save their state, and the job resumes from there
+// later. Nothing is lost or counted twice in the logs of both runs.
 func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 	whole := churning(9, true)
 	want := alone(t, whole)
-	for at := int64(3); at < 6; at++ { // who is left has committed a step for certain
+	for at := int64(3); at < 6; at++ { // the remaining peers have certainly committed a step
 		dir := filepath.Join(t.TempDir(), "checkpoints")
 		var before []event.Event
 		synctest.Test(t, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 					x.cfg.Checkpoint.Dir = dir
 					return
 				}
-				// A killed actor still runs, cut off: without a folder, it saves nothing either.
+				// A killed actor still runs, cut off; without a folder it saves nothing.
 				x.cfg.OnBegin = func(step int64) {
 					if step == at {
 						x.kill()

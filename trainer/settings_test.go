@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// settings are those of a job with two parameters.
+// settings returns the settings of a job with two parameters.
 func settings(t *testing.T, change func(*Config)) []elastic.Setting {
 	t.Helper()
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, BucketBytes: 8,

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// Gradients into which a reduction has failed move into the shared memory again when the next
-// session begins, with what they have; those that are there already stay where they are.
+// Gradients into which a reduction has failed move into shared memory again, with their contents,
+// when the next session begins. Vectors that are in shared memory stay where they are.
 func TestHouseAfterFailure(t *testing.T) {
 	ts, err := mem.NewShared(2)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestHouseAfterFailure(t *testing.T) {
 			copy(dst, a)
 		})
 		if c.Rank() == 1 {
-			_ = collective.AllReduce(ctx, c, dst, src, op) // fails or not, as it comes too late
+			_ = collective.AllReduce(ctx, c, dst, src, op) // may fail or succeed, because it comes too late
 			return h.Leave()
 		}
 		calling, cancel := context.WithCancel(ctx)
@@ -59,7 +59,7 @@ func TestHouseAfterFailure(t *testing.T) {
 	}
 }
 
-// movesAgain looks at how what was reduced into moves, and the gradients of the rank stay.
+// movesAgain checks that the target of reductions moves, and the gradients of the rank stay.
 func movesAgain(c *collective.Comm, h *trainer.Housed) error {
 	src, dst := h.Vectors()
 	src[7], dst[7] = 4, 3

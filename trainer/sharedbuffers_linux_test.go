@@ -20,22 +20,22 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// lodging is a network whose members are on one host. The memory that a member lends to
-// the others lasts, as that of a process does; or is another one in each session, as it is
-// when a process comes back under another identity. It is for sessions that end in good
-// order: revocations do not reach the others' waits in memory. Those poll in real time.
+// lodging is a network whose members are on one host. The memory that a member shares with the
+// others either lasts, as a process's memory does, or is replaced in each session, as when a
+// process comes back under another identity. Sessions must end in good order: revocations do not
+// interrupt waits in shared memory, which poll in real time.
 type lodging struct {
 	*mem.Network
-	brief bool       // memory does not last
-	since uint64     // the first epoch that has memory
-	full  elastic.ID // the member whose memory is short
+	brief bool       // memory is replaced in each session
+	since uint64     // first epoch with shared memory
+	full  elastic.ID // member whose memory is too small
 
 	mu     sync.Mutex
-	arenas map[elastic.ID][]*shm.Arena // of each member, the newest last
-	houses map[uint64]*house           // of sessions, by epoch
+	arenas map[elastic.ID][]*shm.Arena // by member, the newest last
+	houses map[uint64]*house           // by epoch
 }
 
-// house is the memory of one session.
+// house is the shared memory of one session.
 type house struct {
 	memory []byte
 	arenas []*shm.Arena
@@ -48,7 +48,7 @@ func (l *lodging) Endpoint(self elastic.Member) elastic.Endpoint {
 	return ep
 }
 
-// of returns the house of a view, which the first one to ask builds.
+// of returns the house of a view. The first caller builds it.
 func (l *lodging) of(v elastic.View) (*house, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *lodging) of(v elastic.View) (*house, error) {
 	return h, nil
 }
 
-// build makes the arena of a member. A full one has room for one vector.
+// build makes the arena of a member. The full member's arena has room for one vector.
 func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
 	if id == l.full {
 		return shm.NewArena(2 * 4 * tenantSize)
@@ -79,7 +79,7 @@ func (l *lodging) build(id elastic.ID) (*shm.Arena, error) {
 	return shm.NewArena(1 << 24)
 }
 
-// now returns the newest arena of a member, and those that were before.
+// now returns the newest arena of a member, and the earlier ones.
 func (l *lodging) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (c lodger) Connect(ctx context.Context, v elastic.View, self int) (transpor
 	return flat{t, s}, nil
 }
 
-// flat is a transport with memory.
+// flat is a transport with shared memory.
 type flat struct {
 	transport.Transport
 	shared *transport.Shared
@@ -132,7 +132,7 @@ func (f flat) Close() error {
 	return f.Transport.Close()
 }
 
-// pages returns how much memory an arena has, in units of the system's.
+// pages returns the memory in use by an arena, in units of 512 bytes.
 func pages(t *testing.T, a *shm.Arena) int64 {
 	t.Helper()
 	info, err := a.File().Stat()
@@ -143,16 +143,16 @@ func pages(t *testing.T, a *shm.Arena) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks
 }
 
-// tenant is a model that looks where its gradients are.
+// tenant is a model that checks where its gradients are.
 type tenant struct {
 	*slope
 	home            func() *shm.Arena
-	inside, outside int // microbatches
+	inside, outside int // microbatches with gradients inside and outside the arena
 	broken          error
 }
 
-// tenantSize is the number of elements of its parameters: too many for vectors that
-// travel with a post.
+// tenantSize is the number of elements of the tenant's parameters, too many for vectors that
+// travel inline with a message.
 const tenantSize = 3 + 5000 + 1 + 6
 
 func newTenant(home func() *shm.Arena) *tenant {
@@ -187,8 +187,7 @@ func (m *tenant) Accumulate(grad [][]float32, samples []int, done func(int)) (fl
 	return m.slope.Accumulate(grad, samples, done)
 }
 
-// housed is the job of three tenants, of whom the last one leaves, so that there are two
-// sessions at least.
+// housed is a job of three tenants. The last one leaves, so there are at least two sessions.
 func housed(mode string) trainer.Config {
 	cfg := churning(40, mode == "exact")
 	cfg.BucketBytes = 1 << 10
@@ -198,7 +197,7 @@ func housed(mode string) trainer.Config {
 	return cfg
 }
 
-// leaveAt lets the last member leave in a step. The first one goes on when that is decided.
+// leaveAt makes the last member leave in a step. The first member goes on when that is decided.
 func (a *arena) leaveAt(x *actor, at int64) {
 	x.cfg.OnBegin = func(step int64) {
 		switch {
@@ -225,9 +224,9 @@ func (l *log) reduced() bool {
 	return false
 }
 
-// Vectors that are reduced are in the memory of the session, and nowhere else, and what
-// they had in them comes along; at the end all of it is given back. In exact mode that
-// makes no difference to the weights.
+// The operands of reductions are in the memory of the session, and nowhere else, and move with
+// their contents. All memory is freed at the end. In exact mode shared memory does not change the
+// weights.
 func TestHousing(t *testing.T) {
 	weights := unhoused(t)
 	for mode, grads := range map[string]bool{"plain": true, "exact": false, "int8": false} {
@@ -276,7 +275,7 @@ func newLodging(t *testing.T, brief bool) *lodging {
 	return l
 }
 
-// watching looks at the memory of a member after each step.
+// watching checks the memory of a member after each step.
 func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepReport) {
 	return func(r trainer.StepReport) {
 		x.steps = append(x.steps, r)
@@ -292,7 +291,7 @@ func watching(t *testing.T, l *lodging, x *actor, used bool) func(trainer.StepRe
 	}
 }
 
-// unhoused returns the weights that the job in exact mode comes to without shared memory.
+// unhoused returns the weights of the job in exact mode without shared memory.
 func unhoused(t *testing.T) (sha string) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(1, housed("exact"))
@@ -303,8 +302,8 @@ func unhoused(t *testing.T) (sha string) {
 	return sha
 }
 
-// A session without memory breaks, as one member fails. The next one has some, and what
-// the others have computed of the step comes along: nothing is computed again.
+// A session without shared memory breaks, as one member fails. The next session has some, and the
+// others' computed microbatches move into it: nothing is computed again.
 func TestHousingOfAnOpenStep(t *testing.T) {
 	weights := unhoused(t)
 	l := newLodging(t, false)
@@ -330,7 +329,7 @@ func TestHousingOfAnOpenStep(t *testing.T) {
 	}
 }
 
-// A member whose memory has no room says so once, and computes in its own.
+// A member whose memory has no room logs that once, and computes in private memory.
 func TestHousingWithoutRoom(t *testing.T) {
 	l := newLodging(t, false)
 	l.full = "peer-of-rank-1"

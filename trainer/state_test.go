@@ -15,10 +15,10 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// A state is what elastic levels.
+// A state implements the interface through which elastic copies it.
 var _ elastic.Replayer = (*state)(nil)
 
-// witness is an observer that writes down what it is told.
+// witness is an observer that records its calls.
 type witness struct{ told []string }
 
 func (w *witness) superseded(by int64, whole bool) {
@@ -29,7 +29,7 @@ func (w *witness) advanced(was, o outcome) {
 	w.told = append(w.told, fmt.Sprint("from ", was.Step, " to ", o.Step))
 }
 
-// told returns what the observer of a state was told since the last call.
+// told returns the calls of the observer since the last call of told.
 func told(s *state) []string {
 	w := s.observer.(*witness)
 	told := w.told
@@ -37,7 +37,7 @@ func told(s *state) []string {
 	return told
 }
 
-// newTestState is a state of three parameters, of steps with 4 microbatches.
+// newTestState returns a state of three parameters, with steps of 4 microbatches.
 func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	t.Helper()
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Passes: 3, Exact: exactly,
@@ -59,7 +59,8 @@ func newTestState(t testing.TB, exactly bool, change func(c *Config)) *state {
 	return s
 }
 
-// train commits the next step with a gradient that is its own, and in exact mode a scale.
+// train commits the next step with a gradient that depends on the step, and in exact mode a
+// scale.
 func train(t testing.TB, s *state) {
 	t.Helper()
 	step := s.committed() + 1
@@ -82,7 +83,7 @@ func train(t testing.TB, s *state) {
 	}
 }
 
-// bytesOf returns what write writes.
+// bytesOf returns the bytes that write writes.
 func bytesOf(t testing.TB, write func(*bytes.Buffer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -100,15 +101,15 @@ func updated(t testing.TB, r elastic.Replayer) []byte {
 	return bytesOf(t, func(b *bytes.Buffer) error { return r.Update(b) })
 }
 
-// Whether a peer commits a step itself, applies another's update or loads the whole
-// state comes to the same bytes.
+// A peer reaches the same bytes by committing a step itself, by applying another's update, and by
+// loading the whole state.
 func TestEveryWayLeadsToTheSameState(t *testing.T) {
 	for _, exactly := range []bool{false, true} {
 		t.Run(fmt.Sprint("exact ", exactly), func(t *testing.T) {
 			leader, follower := newTestState(t, exactly, nil), newTestState(t, exactly, nil)
 			for range 6 {
 				train(t, leader)
-				// The next step is under way when somebody asks for the update.
+				// The next step is under way when the update is requested.
 				update := updated(t, leader)
 				for i := range leader.grads.staging.flat {
 					leader.grads.staging.flat[i] = 1e9
@@ -136,7 +137,7 @@ func TestEveryWayLeadsToTheSameState(t *testing.T) {
 	}
 }
 
-// damaged returns variants of a good encoding with words for what is wrong.
+// damaged returns variants of a good encoding, with a part of the expected error.
 func damaged(good []byte) map[string][]byte {
 	n := binary.LittleEndian.Uint32(good[8:])
 	with := func(at int, b ...byte) []byte {
@@ -159,8 +160,8 @@ func damaged(good []byte) map[string][]byte {
 	}
 }
 
-// Who observes a state is told before another's copy takes it further, when nothing has changed yet,
-// and after each step, but not of what has failed.
+// The observer of a state is called before another's copy moves the state ahead, while nothing
+// has changed yet, and after each step, but not for a copy that has failed.
 func TestObserversAreTold(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	want := func(s *state, want ...string) {
@@ -192,8 +193,8 @@ func TestObserversAreTold(t *testing.T) {
 	want(r)
 }
 
-// Digests and copies are those of the committed step while the next one has changed parameters
-// already; and a step that fails leaves nothing behind.
+// Digests and copies show the committed step while the next one has already changed parameters,
+// and a step that fails leaves nothing behind.
 func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	s := newTestState(t, false, nil)
 	train(t, s)
@@ -219,8 +220,8 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with an update, the state is as it was; with a state, it is of no
-// use until a good one was loaded, or as it was.
+// A wrong update leaves the state unchanged. A wrong state leaves it unchanged, or invalid until
+// a good one is loaded.
 func TestDamagedStatesAndUpdates(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	train(t, leader)
@@ -276,7 +277,7 @@ func TestCommitChecksTheRateFirst(t *testing.T) {
 	}
 }
 
-// fuzzed seeds a target with good encodings and damaged ones.
+// fuzzed seeds a fuzz target with good and damaged encodings.
 func fuzzed(f *testing.F, encode func(testing.TB, elastic.Replayer) []byte) {
 	leader := newTestState(f, false, nil)
 	train(f, leader)

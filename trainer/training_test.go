@@ -16,17 +16,17 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// judged is what a training with points came to at a peer.
+// judged is the result of a training with points at a peer.
 type judged struct {
-	points []int64 // steps
+	points []int64 // their steps
 	scores []trainer.Score
 	status trainer.Status
 	kept   string // bits of the kept parameters
 }
 
 // admitter trains with points after every two steps. The score is a function of the parameters
-// that is neither rising nor falling; the best model is kept, and the third that is no better
-// ends the job.
+// that neither rises nor falls steadily. The best model is kept, and the third one that is no
+// better ends the job.
 func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg trainer.Config, patience int) (j judged, err error) {
 	run := trainer.New(g, m, cfg)
 	best, worse := 0, 0
@@ -51,7 +51,7 @@ func admitter(ctx context.Context, g *elastic.Group, m trainer.Model, cfg traine
 	return j, run.Err()
 }
 
-// quality scores part of a test set.
+// quality scores a part of a test set.
 func quality(m trainer.Model, lo, hi int) trainer.Score {
 	s := trainer.Score{Samples: hi - lo}
 	bits := math.Float32bits(m.Params[0].Data[0])
@@ -63,7 +63,7 @@ func quality(m trainer.Model, lo, hi int) trainer.Score {
 	return s
 }
 
-// judging makes the members of an arena decide, and returns what they came to by ID.
+// judging makes the members of an arena decide at points, and returns their results by ID.
 func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	all := make(map[elastic.ID]*judged)
 	before := a.adjust
@@ -81,7 +81,7 @@ func (a *arena) judging(patience int) map[elastic.ID]*judged {
 	return all
 }
 
-// judgedAlone is what a single process comes to.
+// judgedAlone returns the result of a single process.
 func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *arena)) (j judged, sha string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func judgedAlone(t *testing.T, cfg trainer.Config, patience int, change func(a *
 	return j, sha
 }
 
-// same wants all that were not killed to have come to what a single process comes to.
+// same checks that all members that were not killed have the result of a single process.
 func (a *arena) same(t *testing.T, about string, all map[elastic.ID]*judged, want judged, sha string) {
 	t.Helper()
 	for _, x := range a.actors {
@@ -141,7 +141,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// Steps begin in those before, but not over a point.
+// Steps begin in the previous ones, but not across a point.
 func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
 	cfg := dyadic(9)
 	want, sha := judgedAlone(t, cfg, 99, func(a *arena) { a.eagerly(t, nil) })
@@ -159,8 +159,8 @@ func TestPointsBetweenStepsThatBeginEarly(t *testing.T) {
 	})
 }
 
-// A peer dies before any one of its messages, with another that joins: the others come to what a
-// single process comes to.
+// A peer dies before any one of its messages, while another joins: the others reach the result of
+// a single process.
 func TestKillAtPoints(t *testing.T) {
 	t.Parallel()
 	cfg := churning(9, true)
@@ -195,7 +195,7 @@ func TestKillAtPoints(t *testing.T) {
 	t.Logf("%d kills", len(points))
 }
 
-// What a program does wrong ends the job at its peer with a cause; the others finish.
+// A program's mistake ends the job at its peer with a cause; the others finish.
 func TestWrongLoopsOfPoints(t *testing.T) {
 	boom := errors.New("no test set")
 	for want, body := range map[string]func(p *trainer.Point) bool{
@@ -232,12 +232,12 @@ func TestWrongLoopsOfPoints(t *testing.T) {
 	}
 }
 
-// Who stops may leave the loop, too.
+// A program that has called Stop may leave the loop, too.
 func TestStopAndLeave(t *testing.T) {
 	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
 		run := trainer.New(g, newCounter(2, 2).Model(), counting(9))
 		for p := range run.Points(ctx, 3) {
-			<-time.After(time.Duration(g.Self().Index) * time.Second) // evaluation takes its time
+			<-time.After(time.Duration(g.Self().Index) * time.Second) // stands for a slow evaluation
 			p.Stop()
 			break
 		}

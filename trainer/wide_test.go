@@ -13,12 +13,12 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// broad is an eager that computes several microbatches in one call. It is not safe for
-// concurrent use.
+// broad is an eager that computes several microbatches in one call. It is not safe for concurrent
+// use.
 type broad struct {
 	*eager
-	most int   // samples of a call
-	room int   // samples for which there is memory; 0 for as many as are wanted
+	most int   // samples per call, at most
+	room int   // samples that fit in memory; 0 for no limit
 	done []int // samples of each call
 }
 
@@ -28,7 +28,7 @@ func (m *broad) Model() trainer.Model {
 	return model
 }
 
-// fits takes note of a call.
+// fits records a call, and fails if the call exceeds the memory.
 func (m *broad) fits(samples []int) error {
 	if m.room > 0 && len(samples) > m.room {
 		return fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
@@ -43,13 +43,13 @@ func (m *broad) gradient(b *trainer.Batch) (float64, error) {
 	}
 	grad := m.gradients(b)
 	if err := m.fits(b.Samples()); err != nil {
-		grad[0][0] = 1e9 // what it had begun with
+		grad[0][0] = 1e9 // a partial result of the failed call
 		return 0, err
 	}
 	return m.backward(b, grad)
 }
 
-// broadly makes an arena train such models. It returns them.
+// broadly makes an arena train broad models, and returns them.
 func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	eagers := a.eagerly(t, nil)
 	a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = &broad{eager: x.trained.(*eager), most: most, room: room} })
@@ -69,16 +69,16 @@ func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
 	}
 }
 
-// abreast is a broad that computes several microbatches each for itself.
+// abreast is a broad that computes several microbatches of a call separately.
 type abreast struct {
 	*broad
 	wrong mistake
 }
 
-// mistake is what a model does wrong; a zero one is none.
+// mistake describes what a model does wrong; the zero mistake is none.
 type mistake struct {
-	skips func(k, i int) bool    // what it does not tell of
-	ends  func(b *trainer.Batch) // what it does last
+	skips func(k, i int) bool    // gradients that it does not declare complete
+	ends  func(b *trainer.Batch) // its last action in a call
 }
 
 func (m abreast) Model() trainer.Model {
@@ -129,8 +129,8 @@ func (m abreast) add(g *trainer.Batch, i int, grad []float32) {
 	g.Done(i, 0)
 }
 
-// In exact mode a model that can computes its whole share abreast, between hosts, and the
-// weights are those of a single process that computes one microbatch after the other.
+// In exact mode a Grouped model computes its whole share in one call, between hosts, and the
+// weights are the weights of a single process that computes one microbatch after the other.
 func TestExactMicrobatchesTogether(t *testing.T) {
 	cfg := dyadic(6)
 	cfg.Exact = true
@@ -161,7 +161,7 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// What a model does wrong with several microbatches ends the job, with what it was.
+// A mistake with several microbatches in a call ends the job with an error that describes it.
 func TestWrongMicrobatchesTogether(t *testing.T) {
 	for want, wrong := range map[string]mistake{
 		"Done(0, 0) of group 1": {skips: func(k, i int) bool { return k > 0 && i == 0 }},
@@ -185,8 +185,8 @@ func TestWrongMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// Between hosts a model is given as much of its share at once as it can take, and elsewhere
-// a microbatch. The weights are the same.
+// Between hosts a call has as many microbatches as the model can take, and within a host one. The
+// weights are the same.
 func TestMicrobatchesTogether(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for name, c := range map[string]struct {
@@ -222,7 +222,7 @@ func TestMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// A model for which calls are too much is given less at once, and computes its whole share.
+// A model whose calls run out of memory gets smaller calls, and computes its whole share.
 func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	synctest.Test(t, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestOutOfMemoryMakesCallsShorter(t *testing.T) {
 	})
 }
 
-// A peer dies before any one of its messages while models compute whole shares at once.
+// A peer dies before any one of its messages, while models compute whole shares in one call.
 func TestKillWhileMicrobatchesAreTogether(t *testing.T) {
 	t.Parallel()
 	for _, exactly := range []bool{false, true} {
@@ -295,8 +295,8 @@ func killBroad(t *testing.T, exactly bool) {
 	t.Logf("%d kills", len(points))
 }
 
-// A model that wants its share as a whole is given it in one call, also within a host, and in two
-// where there is too little memory.
+// A model with Whole gets its share in one call, also within a host, and in two calls where there
+// is too little memory.
 func TestWholeShares(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for _, host := range []string{"", "here"} {
@@ -321,7 +321,7 @@ func TestWholeShares(t *testing.T) {
 	}
 }
 
-// In exact mode shares do not matter, and a model that says otherwise is refused.
+// In exact mode shares must not matter, so a model with Whole is refused.
 func TestWholeSharesAreNotExact(t *testing.T) {
 	cfg := dyadic(6)
 	cfg.Exact = true
@@ -336,7 +336,7 @@ func TestWholeSharesAreNotExact(t *testing.T) {
 	})
 }
 
-// undivided is a broad that wants its share as a whole.
+// undivided is a broad model with Whole.
 type undivided struct{ *broad }
 
 func (m undivided) Model() trainer.Model {
