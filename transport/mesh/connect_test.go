@@ -82,7 +82,7 @@ func TestRevokedAndComplete(t *testing.T) {
 		if a.err != nil {
 			t.Fatal(a.err)
 		}
-		e := newTransport(make(chan struct{}), a, nil)
+		e := newTransport(make(chan struct{}), newLanes(), a, nil)
 		var abort *transport.AbortError
 		if err := e.Recv(t.Context(), 2, transport.Envelope{}, nil); !errors.As(err, &abort) || abort.Rank != 1 {
 			t.Errorf("got %v, want what rank 1 said", err)

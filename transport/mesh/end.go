@@ -43,8 +43,11 @@ func (p *pair) finish() {
 	if !whole {
 		_ = p.data.raw.Reset()
 	}
+	p.t.lanes.leave(p.lanes[dataStream])
 	p.dataOver <- whole
-	p.urgentOver <- p.endUrgent(settled)
+	whole = p.endUrgent(settled)
+	p.t.lanes.leave(p.lanes[urgentStream])
+	p.urgentOver <- whole
 }
 
 // isEmptied makes sure that nothing is read into the mailbox any more. It returns false if that took the

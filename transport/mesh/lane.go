@@ -22,7 +22,8 @@ type lane struct {
 	pair   chan *pair // of one element: who has it in the present view; closed if that does not begin
 
 	// Guarded by the mu of lanes.
-	resting bool
+	resting bool     // both sides have ended the view
+	left    bool     // this side has, and the other one perhaps never will
 	asked   *attempt // wants it for the next view
 	rank    int      // of the peer there
 }
@@ -71,10 +72,21 @@ func (s *lanes) drop(l *lane) (asked *attempt, rank int) {
 	return asked, l.rank
 }
 
-// discardLocked ends a lane that nobody wants any more: now, or when its view is over.
+// discardLocked ends a lane that nobody wants any more: now, or when this side has ended its view.
 func (s *lanes) discardLocked(l *lane) {
 	delete(s.all, berth{l.peer, l.number})
-	if l.resting {
+	if l.resting || l.left {
+		_ = l.raw.Reset()
+	}
+}
+
+// leave notes that this side has ended the view on a lane. A lane that nobody wants any more is reset, as
+// a peer that is cut off never ends the view, and its reader would wait for ever.
+func (s *lanes) leave(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.left = true
+	if s.closed || s.all[berth{l.peer, l.number}] != l {
 		_ = l.raw.Reset()
 	}
 }
@@ -90,7 +102,7 @@ func (s *lanes) keep(v elastic.View) {
 	}
 }
 
-// close ends all that rest, and has others not rest any more.
+// close ends all lanes: those in a view when this side has ended it.
 func (s *lanes) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +159,7 @@ func (s *lanes) rest(l *lane) (asked *attempt, ok bool) {
 func (s *lanes) wake(l *lane) (asked *attempt, rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.resting = false
+	l.resting, l.left = false, false
 	asked, l.asked = l.asked, nil
 	return asked, l.rank
 }

@@ -44,7 +44,8 @@ type pair struct {
 	t            *Transport
 	rank         int
 	name         string // short ID
-	data, urgent *stream
+	lanes        [streamsPerPair]*lane
+	data, urgent *stream // of the lanes
 	path         event.Path
 	signals      chan []byte
 	probes       chan int // lengths
@@ -68,7 +69,9 @@ type pair struct {
 func newPair(t *Transport, rank int, name string, s [streamsPerPair]link) *pair {
 	return &pair{
 		t: t, rank: rank, name: name,
-		path: s[dataStream].path, data: s[dataStream].stream, urgent: s[urgentStream].stream,
+		path:  s[dataStream].path,
+		lanes: [streamsPerPair]*lane{dataStream: s[dataStream].lane, urgentStream: s[urgentStream].lane},
+		data:  s[dataStream].stream, urgent: s[urgentStream].stream,
 		signals: make(chan []byte, signalQueue), probes: make(chan int, 1),
 		left: make(chan struct{}), told: make(chan struct{}), settled: make(chan struct{}),
 		dataOver: make(chan bool, 1), urgentOver: make(chan bool, 1),

@@ -40,7 +40,7 @@ func begunWith(data, urgent Stream) *Transport {
 	a := newAttempt(context.Background(), v, 0)
 	put(a, 1, dataStream, data)
 	put(a, 1, urgentStream, urgent)
-	return newTransport(make(chan struct{}), a, nil)
+	return newTransport(make(chan struct{}), newLanes(), a, nil)
 }
 
 // put gives an attempt a stream with another rank, which is read until the view is over.

@@ -23,7 +23,7 @@ func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
 	}
 	if err == nil {
 		m.begun.Store(true)
-		return newTransport(m.done, a, s), nil
+		return newTransport(m.done, m.lanes, a, s), nil
 	}
 	if s != nil {
 		err = errors.Join(err, s.release())

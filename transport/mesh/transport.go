@@ -26,6 +26,7 @@ type Transport struct {
 	ended error           // the cause if Close is what fails the box
 	epoch uint64          // of the view
 	host  <-chan struct{} // closed when the mesh is, whose streams then end
+	lanes *lanes          // of the mesh
 
 	handed atomic.Bool // somebody has been given the shared memory
 
@@ -36,10 +37,11 @@ type Transport struct {
 
 // newTransport takes over the streams of an attempt that succeeded, and the memory that is
 // shared, if s is not nil.
-func newTransport(host <-chan struct{}, a *attempt, s *sharing) *Transport {
+func newTransport(host <-chan struct{}, lanes *lanes, a *attempt, s *sharing) *Transport {
 	v, self, streams := a.view, a.self, a.streams
 	t := &Transport{
 		host:    host,
+		lanes:   lanes,
 		epoch:   v.Epoch,
 		self:    self,
 		name:    v.Members[self].ID.Short(),
