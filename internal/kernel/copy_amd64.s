@@ -4,10 +4,11 @@
 #include "textflag.h"
 #include "sum_amd64.h"
 
-// Wider registers are no faster here: what counts is that whole cache lines are
-// written. Both ends are copied by unaligned stores, as in simd_amd64.h.
+// The copy uses AVX2 registers at every level: wider ones are no faster, as the speed comes from
+// writing whole cache lines. Both ends are copied by unaligned stores, as in simd_amd64.h.
 
-// FETCH fetches two lines at offset AX of what is read next, if it is that long.
+// FETCH prefetches two cache lines at offset AX of the memory that is read next, if it is that
+// long.
 #define FETCH(from, bytes, done) \
 	CMPQ AX, bytes; \
 	JGE done; \

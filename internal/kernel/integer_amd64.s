@@ -5,7 +5,8 @@
 #include "simd_amd64.h"
 #include "ops_amd64.h"
 
-// Sums and products do not depend on signs.
+// The low bits of sums and products do not depend on the sign, so signed and unsigned types share
+// them.
 
 // func addI8(v *operands)
 TEXT ·addI8(SB), NOSPLIT, $0-8
@@ -31,7 +32,7 @@ TEXT ·mulI32(SB), NOSPLIT, $0-8
 TEXT ·mulI64(SB), NOSPLIT, $0-8
 	FOLD(NONE, MULQZ, MULQY)
 
-// The lesser and the greater.
+// The lesser and the greater element.
 
 // func minI8(v *operands)
 TEXT ·minI8(SB), NOSPLIT, $0-8
@@ -81,7 +82,7 @@ TEXT ·maxI64(SB), NOSPLIT, $0-8
 TEXT ·maxU64(SB), NOSPLIT, $0-8
 	FOLD(SIGN64, MAXUQZ, MAXUQY)
 
-// Bits have no type.
+// Bitwise operations do not depend on the element type.
 
 // func andBits(v *operands)
 TEXT ·andBits(SB), NOSPLIT, $0-8

@@ -1,5 +1,5 @@
-// Operations of one instruction or a few, a = a op b; t and u are scratch. Most of them
-// are spelled alike for Y and Z registers; else the last letter says for which.
+// The operations on vectors, a = a op b, of one or a few instructions; t and u are scratch. Most of
+// them are the same for Y and Z registers; otherwise the last letter of the name is Y or Z.
 
 #define ADDPS(b, a, t, u) VADDPS b, a, a
 #define ADDPD(b, a, t, u) VADDPD b, a, a
@@ -24,9 +24,9 @@
 #define ORV(b, a, t, u) VORPS b, a, a
 #define XORV(b, a, t, u) VXORPS b, a, a
 
-// The instruction for the lesser returns its second operand when one is NaN or both
-// are zeros. So both orders are taken and their bits joined: a NaN stays one, the
-// sign of a zero stays, and equal bits stay what they are.
+// VMINPS and VMINPD return their second operand if one operand is NaN or both are zeros. So MINPS
+// and MINPD compute both orders and combine them by a bitwise or: a NaN stays a NaN, the sign of a
+// zero is kept, and equal bits do not change.
 #define MINPS(b, a, t, u) \
 	VMINPS b, a, t; \
 	VMINPS a, b, a; \
@@ -37,8 +37,8 @@
 	VMINPD a, b, a; \
 	VORPD t, a, a
 
-// The greater is the lesser of the negated, negated. D has the sign bits: Y15 or
-// Z15, so there is one macro for each.
+// max(a, b) = -min(-a, -b). D has the sign bits, in Y15 or Z15, so there is a macro for each of
+// them.
 #define MAXWITH(MIN, D, b, a, t, u) \
 	VXORPS D, a, a; \
 	VXORPS D, b, b; \
@@ -60,7 +60,7 @@
 	VMOVQ AX, X; \
 	VPBROADCASTQ X, D
 
-// Quotients by one number, which is broadcast to D; b is not used.
+// Quotients by a single number, which is broadcast to D; b is not used.
 #define BY32(A, B, C, D, X) VBROADCASTSS operands_by(BX), D
 #define BY64(A, B, C, D, X) VBROADCASTSD operands_by(BX), D
 #define DIVPSY(b, a, t, u) VDIVPS Y15, a, a
@@ -68,7 +68,7 @@
 #define DIVPDY(b, a, t, u) VDIVPD Y15, a, a
 #define DIVPDZ(b, a, t, u) VDIVPD Z15, a, a
 
-// Bytes are multiplied as the even and the odd halves of words.
+// There is no product of bytes: the even and the odd bytes are multiplied as words.
 #define MULB(b, a, t, u) \
 	VPSRLW $8, a, t; \
 	VPSRLW $8, b, u; \
@@ -92,8 +92,8 @@
 
 #define MULQZ(b, a, t, u) VPMULLQ b, a, a
 
-// Nor does it have the lesser of them, but it compares signed ones. Unsigned ones
-// compare alike with their highest bit flipped.
+// AVX2 has no minimum of 64-bit integers, but a comparison of signed ones. Unsigned integers
+// compare in the same way with their highest bit flipped.
 #define MINSQY(b, a, t, u) \
 	VPCMPGTQ b, a, t; \
 	VBLENDVPD t, b, a, a

@@ -1,15 +1,15 @@
-// What the kernels have in common. A kernel is one of the bodies below, filled in
-// with four macros:
+// The common parts of the kernels. A kernel is one of the bodies below, with four macros as
+// parameters:
 //
-//	CONSTS(A, B, C, D, X)   sets constants in registers, X is scratch
+//	CONSTS(A, B, C, D, X)   sets constants in registers; X is scratch
 //	LOAD(m, r)              reads a vector
-//	OP(b, a, t, u)          a = a op b, t and u are scratch
+//	OP(b, a, t, u)          a = a op b; t and u are scratch
 //	STORE(r, m, t, u, x)    rounds and writes a vector; r, t, u are scratch,
 //	                        x is the lower half of t
 //
 // Registers of the bodies, for Y (AVX2) and Z (AVX-512) alike:
 //
-//	 0-7   vectors being combined          DI dst       AX offset from dst in bytes
+//	 0-7   vectors in computation          DI dst       AX offset from dst in bytes
 //	 8, 9  operand b, scratch              SI a         CX length in bytes
 //	 10    result at the start             DX b         R8 offset of the last vector
 //	 11    result at the end
@@ -21,22 +21,21 @@
 #define STOREV(r, m, t, u, x) VMOVUPS r, m
 #define STREAMV(r, m, t, u, x) VMOVNTPS r, m
 
-// A length is seldom a multiple of the vector's, and a destination seldom aligned.
-// So the first and the last vector are combined before anything is written and
-// written after all else. Between them go aligned vectors, which may overlap both:
-// what is written twice is the same twice. This holds when dst is a or b, as no
-// input is read after it was written, but for those of the first and last vector
-// that are in registers by then.
+// The length is seldom a multiple of the register's length, and the destination is seldom aligned.
+// So the results of the first and the last register are computed before anything is written, and
+// written after all others. The aligned registers between them may overlap both; then the same
+// values are written twice. This is also right if dst is a or b: no input is read after it was
+// overwritten, except inputs of the first and the last register, whose results exist by then.
 
-// STEP combines the vector at offset i from AX.
+// STEP computes the result at offset i from AX.
 #define STEP(LOAD, OP, STORE, i, A, B, T, U, X) \
 	LOAD((i)(SI)(AX*1), A); \
 	LOAD((i)(DX)(AX*1), B); \
 	OP(B, A, T, U); \
 	STORE(A, (i)(DI)(AX*1), B, T, X)
 
-// ENDS combines the first and the last vector, of w bytes in memory, and sets AX to
-// the first aligned offset.
+// ENDS computes the results of the first and the last register, of w bytes in memory, and sets AX
+// to the first aligned offset.
 #define ENDS(LOAD, OP, w, A, B, T, U, V) \
 	LEAQ -(w)(CX), R8; \
 	LOAD((SI), A); \
@@ -49,7 +48,8 @@
 	NEGQ AX; \
 	ANDQ $((w)-1), AX
 
-// FOLDY combines vectors of w bytes in memory with AVX2; CX must be at least w.
+// FOLDY is the body of a reduction with AVX2, for registers of w bytes in memory. CX must be at
+// least w.
 #define FOLDY(CONSTS, LOAD, OP, STORE, w) \
 	CONSTS(Y12, Y13, Y14, Y15, X8); \
 	ENDS(LOAD, OP, w, Y10, Y8, Y9, Y1, Y11); \
@@ -101,8 +101,8 @@ wideEnds: \
 	VZEROUPPER; \
 	RET
 
-// OPERANDS takes the argument of a fold, *operands, to the registers, and jumps
-// to narrow unless AVX-512 is there and at least one of its vectors of w bytes.
+// OPERANDS loads the argument, *operands, into the registers. It jumps to narrow without AVX-512,
+// or if the vectors are shorter than one register of w bytes.
 #define OPERANDS(w) \
 	MOVQ v+0(FP), BX; \
 	MOVQ operands_dst(BX), DI; \
@@ -114,8 +114,8 @@ wideEnds: \
 	CMPQ CX, $(w); \
 	JLT narrow
 
-// FOLD is the whole of a kernel whose elements are computed with as they lie in
-// memory; OPZ and OPY do the same.
+// FOLD is a whole kernel for types whose arithmetic is on the elements as they are in memory. OPZ
+// and OPY are the same operation.
 #define FOLD(CONSTS, OPZ, OPY) \
 	OPERANDS(64); \
 	FOLDZ(CONSTS, LOADV, OPZ, STOREV, 64); \

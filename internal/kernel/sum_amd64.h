@@ -1,11 +1,13 @@
-// Sums of several vectors in one pass, into one or several. Registers as in simd_amd64.h, but
+// Sums of several vectors in one pass, written to one or several destinations. The registers are
+// those of simd_amd64.h, except
 //
-//	DI   the first of the slices to write      R13  how many these are
-//	SI   the first of the slices to add        DX   how many follow it
-//	R10  where a slice begins                  R11  the slice in turn
-//	R12  slices still to come                  BX   how many of the last to write past the caches
+//	DI   first slice header of destinations    R13  number of destinations
+//	SI   first slice header of added vectors   DX   number of added vectors after it
+//	R10  address in the present slice          R11  header of the present slice
+//	R12  number of remaining slices            BX   number of the last destinations for
+//	                                                non-temporal stores
 //
-// A slice of Go is three words, of which the first is its pointer.
+// A slice header of Go is three words, the first of which is the pointer.
 
 #define SOURCES(w) \
 	MOVQ v+0(FP), BX; \
@@ -22,7 +24,7 @@
 	CMPQ CX, $(w); \
 	JLT narrow
 
-// SUMENDS is ENDS for many slices.
+// SUMENDS is ENDS for any number of slices.
 #define SUMENDS(LOAD, OP, w, A, B, V, next) \
 	LEAQ -(w)(CX), R8; \
 	MOVQ (SI), R10; \
@@ -43,7 +45,7 @@ next: \
 	NEGQ AX; \
 	ANDQ $((w)-1), AX
 
-// FIRST goes to offset AX of the first slice, NEXT to that of the one in turn.
+// FIRST sets R10 to offset AX of the first slice, NEXT to offset AX of the next one.
 #define FIRST \
 	MOVQ (SI), R10; \
 	ADDQ AX, R10; \
@@ -55,8 +57,8 @@ next: \
 	ADDQ AX, R10; \
 	ADDQ $24, R11
 
-// EACH begins with the slices to write, TO goes to offset AX of the one in turn, and LAST ends
-// what is done for each.
+// EACH begins a loop over the destinations, TO sets R10 to offset AX of the next one, and LAST ends
+// the loop.
 #define EACH \
 	MOVQ DI, R11; \
 	MOVQ R13, R12
@@ -74,9 +76,9 @@ next: \
 	LOAD((i)(R10), B); \
 	OP(B, A, B, B)
 
-// AHEAD fetches what is to be added 4 KiB later: where there are many vectors to read and to
-// write, all past the caches, the processor does not look as far ahead by itself. Where some
-// are written into the caches these may be what is read, and CLAIMS fetches that.
+// AHEAD prefetches the inputs of 4 KiB later if all destinations are written by non-temporal
+// stores: with many streams to read and to write, the processor's own prefetcher does not run as
+// far ahead. Other destinations may be inputs too, and CLAIMS prefetches these.
 #define AHEAD(w, near) \
 	CMPQ R13, BX; \
 	JNE near; \
@@ -90,8 +92,8 @@ next: \
 	PREFETCHT0 (4096+7*w)(R10); \
 near:
 
-// CLAIM takes the cache line at a distance from R10 away from the cores that have it, to write
-// it: PREFETCHW, which the assembler does not know.
+// CLAIM takes ownership of the cache line at a distance from R10, to write it: PREFETCHW, which the
+// Go assembler does not know.
 #define CLAIM(distance) \
 	BYTE $0x41; \
 	BYTE $0x0f; \
@@ -99,8 +101,9 @@ near:
 	BYTE $0x8a; \
 	LONG $(distance)
 
-// CLAIMS claims what is to be written 1 KiB later. By itself the processor looks ahead of
-// what it reads only, and another core may have a line that it writes: it would wait for it.
+// CLAIMS takes ownership of the destinations of 1 KiB later. The processor's own prefetcher runs
+// ahead only of reads. A store to a line that another core owns would wait for a cache-line
+// transfer.
 #define CLAIMS(w) \
 	CLAIM(1024+0*w); \
 	CLAIM(1024+1*w); \
@@ -111,7 +114,8 @@ near:
 	CLAIM(1024+6*w); \
 	CLAIM(1024+7*w)
 
-// SUMY adds vectors of w bytes in memory with AVX2, eight of each slice at a time.
+// SUMY is the body of a sum with AVX2, for registers of w bytes in memory, eight of each slice at a
+// time.
 #define SUMY(CONSTS, LOAD, OP, STORE, STREAM, w) \
 	CONSTS(Y12, Y13, Y14, Y15, X8); \
 	SUMENDS(LOAD, OP, w, Y10, Y8, Y11, nextEnd); \
