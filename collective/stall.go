@@ -23,7 +23,7 @@ type Stall struct {
 
 // The states of culprits in a Stall.
 const (
-	PhaseAbsent   = "not in the call" // alive, and in no call
+	PhaseAbsent   = "not in the call" // alive, and not in this call
 	PhaseSilent   = "no answer"       // does not answer the rank that waits for it
 	PhaseSlow     = "slow to answer"  // in the call, but messages from or to it take long
 	PhaseInside   = "in the call"     // in the call, and nothing else is known
