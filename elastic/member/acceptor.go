@@ -1,15 +1,15 @@
 package member
 
-// acceptor is the memory of one voter for the change of the present view. A process
-// that loses it never comes back under its ID (I2), so it needs no disk.
+// acceptor is the memory of one voter (a Paxos acceptor) for the change of the present view. It is
+// not on disk: a process that loses it never comes back under its ID (I2).
 type acceptor struct {
-	promised Ballot  // answers nothing below
-	accepted Ballot  // that of change
-	change   *Change // accepted last, or nil
+	promised Ballot  // a lower ballot gets no promise and no acceptance
+	accepted Ballot  // ballot of change
+	change   *Change // the last accepted change, or nil
 }
 
-// prepare answers a Prepare: with a promise to accept nothing below its ballot and
-// with what was accepted before, or with the higher ballot that was promised.
+// prepare answers a Prepare: with a promise to accept nothing below its ballot, which carries the
+// change accepted before; or with a Reject that carries the higher ballot promised before.
 func (m *Machine) prepare(msg Message) {
 	if !m.acceptor.promise(msg.Ballot) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
@@ -20,8 +20,8 @@ func (m *Machine) prepare(msg Message) {
 		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.report()})
 }
 
-// promise reports whether the ballot is promised now. Promising one again repeats
-// the same answer unless something was accepted in it, so a repeated Prepare is safe.
+// promise reports whether the ballot is promised now. A repeated Prepare gets the same answer
+// unless a change was accepted in its ballot, so repeating it is safe.
 func (a *acceptor) promise(b Ballot) bool {
 	if b.Less(a.promised) {
 		return false
@@ -30,11 +30,11 @@ func (a *acceptor) promise(b Ballot) bool {
 	return true
 }
 
-// accept answers an Accept.
+// accept answers an Accept: with a signed acceptance, or with a Reject.
 func (m *Machine) accept(msg Message) {
 	after, err := m.view.Apply(*msg.Change)
 	if err != nil {
-		return // no member proposes that
+		return // no member proposes such a change
 	}
 	if !m.acceptor.accept(msg.Ballot, msg.Change) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
@@ -44,8 +44,7 @@ func (m *Machine) accept(msg Message) {
 	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 
-// accept reports whether the change is accepted now: unless a higher ballot was
-// promised.
+// accept reports whether the change is accepted now. It is not if a higher ballot was promised.
 func (a *acceptor) accept(b Ballot, c *Change) bool {
 	if b.Less(a.promised) {
 		return false

@@ -2,6 +2,7 @@ package member
 
 import "encoding/binary"
 
+// appendBool appends one byte, 0 or 1.
 func appendBool(b []byte, v bool) []byte {
 	if v {
 		return append(b, 1)
@@ -9,14 +10,17 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
+// appendString appends a length and the bytes of s.
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
+// appendBallot appends round and rank.
 func appendBallot(b []byte, v Ballot) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, v.Round), uint64(v.Rank))
 }
 
+// appendIDs appends a list of IDs.
 func appendIDs(b []byte, ids []ID) []byte {
 	b = binary.AppendUvarint(b, uint64(len(ids)))
 	for _, id := range ids {
@@ -25,11 +29,13 @@ func appendIDs(b []byte, ids []ID) []byte {
 	return b
 }
 
+// appendMember appends the fields of a member in order.
 func appendMember(b []byte, m Member) []byte {
 	b = appendString(appendString(b, string(m.ID)), m.Info)
 	return appendString(appendString(b, string(m.By)), string(m.Was))
 }
 
+// appendGrants appends a list of grants.
 func appendGrants(b []byte, grants []Grant) []byte {
 	b = binary.AppendUvarint(b, uint64(len(grants)))
 	for _, g := range grants {
@@ -42,6 +48,7 @@ func appendGrants(b []byte, grants []Grant) []byte {
 	return b
 }
 
+// appendMembers appends a list of members.
 func appendMembers(b []byte, members []Member) []byte {
 	b = binary.AppendUvarint(b, uint64(len(members)))
 	for _, m := range members {
@@ -50,12 +57,14 @@ func appendMembers(b []byte, members []Member) []byte {
 	return b
 }
 
+// appendChange appends the fields of a change. The order is part of the encoding.
 func appendChange(b []byte, c Change) []byte {
 	b = appendIDs(appendIDs(b, c.Lost), c.Left)
 	b = appendBool(appendBool(appendMembers(b, c.Join), c.Forced), c.Renew)
 	return appendIDs(appendGrants(appendIDs(b, c.Kick), c.Grants), c.Revoke)
 }
 
+// appendDecision appends a change and its certificate.
 func appendDecision(b []byte, d Decision) []byte {
 	b = appendBallot(appendChange(b, d.Change), d.Proof.Ballot)
 	b = binary.AppendUvarint(b, uint64(len(d.Proof.Votes)))
@@ -65,6 +74,7 @@ func appendDecision(b []byte, d Decision) []byte {
 	return b
 }
 
+// appendDecisions appends a list of decisions.
 func appendDecisions(b []byte, all []Decision) []byte {
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for _, d := range all {
@@ -73,7 +83,7 @@ func appendDecisions(b []byte, all []Decision) []byte {
 	return b
 }
 
-// appendView writes all of v but its hash, which is that of these bytes.
+// appendView appends all of v except its hash, which is the hash of these bytes.
 func appendView(b []byte, v View) []byte {
 	b = binary.AppendUvarint(b, v.Epoch)
 	b = append(b, v.Parent[:]...)
@@ -84,11 +94,12 @@ func appendView(b []byte, v View) []byte {
 	return appendIDs(appendGrants(b, v.Grants), v.Barred)
 }
 
+// appendRequest appends a request.
 func appendRequest(b []byte, r Request) []byte {
 	return binary.AppendUvarint(appendMember(b, r.Member), r.At)
 }
 
-// appendReport writes r; nil is as good as an empty report.
+// appendReport appends r; nil has the encoding of an empty report.
 func appendReport(b []byte, r *Report) []byte {
 	if r == nil {
 		r = &Report{}
@@ -103,7 +114,7 @@ func appendReport(b []byte, r *Report) []byte {
 	return appendIDs(appendIDs(appendGrants(b, r.Grants), r.Revoke), r.Kick)
 }
 
-// appendChain writes the view from which the changes lead on, whole or by its hash.
+// appendChain appends the view that the changes follow, whole or as its hash, and the changes.
 func appendChain(b []byte, m Message) []byte {
 	b = appendBool(b, m.Base != nil)
 	if m.Base != nil {
@@ -114,6 +125,7 @@ func appendChain(b []byte, m Message) []byte {
 	return appendDecisions(b, m.Changes)
 }
 
+// appendKey appends a key.
 func appendKey(b []byte, k Key) []byte {
 	b = appendString(binary.AppendUvarint(b, k.Stable), string(k.Founder))
 	return appendString(binary.AppendUvarint(b, k.Epoch), string(k.ID))

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// receiveOther takes in a message of another view: it helps a sender that is behind,
-// and asks one whose view it does not know (I9).
+// receiveOther handles a message of another view. It sends the missing changes to a sender that
+// lags behind, and asks a sender whose view is unknown (I9).
 func (m *Machine) receiveOther(msg Message) {
 	switch {
 	case m.history.index(msg.View) >= 0:
@@ -19,8 +19,9 @@ func (m *Machine) receiveOther(msg Message) {
 	}
 }
 
-// ask asks a peer what comes after the view here. Once a tick is enough, whoever answers;
-// members are asked apart from the others, who could ask to be asked all the time.
+// ask asks a peer for the changes after the present view. One Ask a tick is sent for each class of
+// sender, whichever of them answers. Members are a class of their own, as outsiders could use up
+// the limit.
 func (m *Machine) ask(id ID) {
 	if next := &m.asked[m.sender(id)]; *next <= m.tick {
 		*next = m.tick + 1
@@ -28,8 +29,8 @@ func (m *Machine) ask(id ID) {
 	}
 }
 
-// askWithin asks a member of the view what comes after it, as somebody else says that there
-// is something and does not prove it: long proofs are with few.
+// askWithin asks a member of the view for the changes after it, because an outsider reports changes
+// without a proof. Only few members keep long proofs.
 func (m *Machine) askWithin() {
 	n := len(m.view.Members)
 	for i := range n - 1 {
@@ -41,8 +42,8 @@ func (m *Machine) askWithin() {
 	}
 }
 
-// receiveOutside goes on helping those who have not heard of the view that this one
-// is out of.
+// receiveOutside continues, after this member is out, to help members that do not know the view
+// without it.
 func (m *Machine) receiveOutside(msg Message) {
 	if msg.View == m.view.hash {
 		m.telling.acknowledged(msg.From)
@@ -56,25 +57,25 @@ func (m *Machine) receiveOutside(msg Message) {
 // sendChain sends the changes after a view of the history.
 func (m *Machine) sendChain(to ID, after Hash) {
 	if m.history.index(after) < 0 {
-		m.sendBase(to, m.key()) // forgotten by now
+		m.sendBase(to, m.key()) // no longer in the log
 		return
 	}
 	msg := m.chain(after)
 	if msg.To = to; m.history.index(after) >= m.history.since(m.cfg.Self.ID) {
-		msg.Changes = m.brief(msg.Changes) // who is in that view believes this member
+		msg.Changes = m.brief(msg.Changes) // a member of that view believes this member
 	}
 	m.send(msg)
 }
 
-// chain returns the Chain of the changes after a view of the history. What does not fit into
-// one message is asked for.
+// chain returns the Chain of the changes after a view of the history. Changes that do not fit into
+// one message are left out; the receiver asks for them.
 func (m *Machine) chain(after Hash) Message {
 	i := m.history.index(after)
 	return Message{Kind: Chain, After: after, Changes: fitting(m.history.decisions(i), MaxMessage-maxHead)}
 }
 
-// sendBase sends the whole history to a peer that has no view, or an unknown one. If
-// that does not fit into one message the present view must do.
+// sendBase sends the whole history to a peer that has no view, or an unknown one. If it does not
+// fit into one message, sendBase sends only the present view.
 func (m *Machine) sendBase(to ID, key Key) {
 	base, changes := m.history.base, m.brief(m.history.decisions(0))
 	if fit := fitting(changes, MaxMessage-maxHead-len(appendView(nil, base))); len(fit) < len(changes) {
@@ -83,10 +84,10 @@ func (m *Machine) sendBase(to ID, key Key) {
 	m.send(Message{Kind: Chain, To: to, Base: &base, Changes: changes, Key: key})
 }
 
-// brief returns decisions without proofs of more than Config.Direct votes, which are not told
-// to those who believe without: members of the view before, and newcomers. The member that
-// decided keeps them for others. Where views can be forced all keep them, as branches that
-// meet prove each step.
+// brief removes proofs of more than Config.Direct votes, in place. Receivers that believe without a
+// proof, members of the view before and newcomers, do not need them, and the member that decided
+// keeps them for others. If views can be forced all members keep all proofs, as branches that meet
+// prove each step.
 func (m *Machine) brief(all []Decision) []Decision {
 	if m.forces() {
 		return all
@@ -99,10 +100,10 @@ func (m *Machine) brief(all []Decision) []Decision {
 	return all
 }
 
-// maxHead is more than the length of a Chain without view and changes.
+// maxHead is an upper bound of the encoded length of a Chain without view and changes, in bytes.
 const maxHead = 1 << 10
 
-// fitting returns as many of the first decisions as fit into room bytes.
+// fitting returns the longest prefix of the decisions that fits into room bytes.
 func fitting(all []Decision, room int) []Decision {
 	for i, d := range all {
 		if room -= len(appendDecision(nil, d)); room < 0 {
@@ -112,8 +113,8 @@ func fitting(all []Decision, room int) []Decision {
 	return all
 }
 
-// follow takes in decided changes. What an outsider brings counts as far as the voters of
-// the views here, and of those that follow from them, have signed it.
+// follow handles a Chain of decided changes. An outsider's changes count as far as they are signed
+// by the voters of the views here and of the views that follow from them.
 func (m *Machine) follow(msg Message, t treatment) {
 	b := m.history.meet(msg)
 	switch {
@@ -136,7 +137,7 @@ func (m *Machine) follow(msg Message, t treatment) {
 	}
 }
 
-// catchUp enters the views to which the decisions lead, one after the other.
+// catchUp enters the views to which the decisions lead, in order.
 func (m *Machine) catchUp(all []Decision) {
 	for _, d := range all {
 		v, err := m.view.Apply(d.Change)
@@ -147,15 +148,15 @@ func (m *Machine) catchUp(all []Decision) {
 	}
 }
 
-// beat tells one member after the other where this one is, so that one that missed
-// everything else still hears of it. It costs one message per member and Beat. In a group of
-// more than Config.Direct it tells those at distances of 1, 2, 4, 8 and so on to both sides on
-// the ring of ranks, so that the members with which it has contact are few.
+// beat sends a Status to one member after another, every Config.Beat ticks, so that a member that
+// missed all other messages still learns of this one's view (gossip). In a group of more than
+// Config.Direct members it goes to distances 1, 2, 4, 8 and so on, to both sides on the ring of
+// ranks, so that each member has few contacts.
 func (m *Machine) beat() {
 	if (m.tick+jitter(m.cfg.Self.ID, 0))%m.cfg.Beat != 0 {
 		return
 	}
-	m.proposer.stale = true // a vote may have become due
+	m.proposer.stale = true // the promotion of members without a vote may be due now
 	m.beats++
 	if len(m.view.Members) > 1 {
 		m.send(Message{Kind: Status, To: m.view.Members[m.beatRank()].ID})
@@ -166,11 +167,11 @@ func (m *Machine) beat() {
 	m.seekRivals()
 }
 
-// show shows a newcomer to a large group to those who are to propose that it gets a vote: the
-// first by turns with the others, as it may be stuck.
+// show reports a newcomer of a large group to the members that propose its promotion to voter: to
+// the first in every other message, and to the rest in turn, as the first may be stuck.
 func (m *Machine) show() {
 	if len(m.view.Members) <= m.cfg.Direct {
-		return // each is told of all others
+		return // in a small group beat reaches every member
 	}
 	if to := m.ahead(); len(to) > 0 {
 		at := m.own.shown % 2 * (1 + m.own.shown/2)
@@ -179,34 +180,35 @@ func (m *Machine) show() {
 	}
 }
 
-// beatRank returns the rank of the member that is told next.
+// beatRank returns the rank of the member that gets the next Status of beat.
 func (m *Machine) beatRank() int {
 	n := len(m.view.Members)
 	if n <= m.cfg.Direct {
 		return (m.rank + 1 + int(m.beats%uint64(n-1))) % n
 	}
-	levels := uint64(bits.Len(uint(n / 2))) // distances up to a half of the ring
+	levels := uint64(bits.Len(uint(n / 2))) // distances up to half of the ring
 	d := 1 << (m.beats / 2 % levels)
 	if m.beats%2 != 0 {
 		d = n - d
 	}
-	// In the place of one that cannot be reached the next one that can is told.
+	// An unreachable member is replaced by the next one that can be reached.
 	for tries := 1; tries < n && m.own.suspects.has(m.view.Members[(m.rank+d)%n].ID); tries++ {
 		d = 1 + d%(n-1)
 	}
 	return (m.rank + d) % n
 }
 
-// telling is what the member that decided a view owes the others.
+// telling is the dissemination of a view by the member that decided it: the members that have not
+// acknowledged it.
 type telling struct {
-	before View
-	joined idSet // new members; they need the whole view
-	open   idSet // have not acknowledged
-	at     uint64
-	times  int
+	before View   // the view before
+	joined idSet  // new members, which need the whole view
+	open   idSet  // members that have not acknowledged
+	at     uint64 // tick of the last sending
+	times  int    // number of sendings
 }
 
-// tell tells all members of the view before and those who joined of the change.
+// tell begins to send the change to all members of the view before and to the new members.
 func (m *Machine) tell(before View, c Change) {
 	m.telling = telling{before: before}
 	for _, p := range before.Members {
@@ -222,11 +224,11 @@ func (m *Machine) tell(before View, c Change) {
 	m.sendOpen()
 }
 
-// tellTimes is how often a view is told to one that does not answer. Later it has to
-// ask, or be asked.
+// tellTimes is the number of times that a view is sent to a member that does not answer. Later the
+// member has to ask, or to be asked.
 const tellTimes = 6
 
-// tellAgain repeats what was not acknowledged.
+// tellAgain repeats the view to members that have not acknowledged it, with exponential backoff.
 func (m *Machine) tellAgain() {
 	t := &m.telling
 	if len(t.open) == 0 || m.tick < t.at+m.cfg.Retry<<(t.times-1)+m.spreadTime(len(t.before.Members)) {
@@ -239,12 +241,13 @@ func (m *Machine) tellAgain() {
 	m.sendOpen()
 }
 
+// sendOpen sends the view to all members that have not acknowledged it.
 func (m *Machine) sendOpen() {
 	t := &m.telling
 	t.at = m.tick
 	t.times++
 	if m.history.index(t.before.hash) < 0 {
-		m.telling = telling{} // many views ago
+		m.telling = telling{} // the view is no longer in the log
 		return
 	}
 	var ranks []uint32
@@ -261,17 +264,17 @@ func (m *Machine) sendOpen() {
 		switch {
 		case !t.joined.has(id):
 		case len(m.view.Members) > m.cfg.Direct:
-			m.send(Message{Kind: Status, To: id}) // it asks a contact for the long view, each another one
+			m.send(Message{Kind: Status, To: id}) // the newcomers ask their contacts for the long view, each another one
 		default:
 			m.sendBase(id, m.key())
 		}
 	}
 }
 
-// acknowledged notes that a peer has shown that it knows the view.
+// acknowledged records that a peer has shown that it knows the view.
 func (t *telling) acknowledged(id ID) { t.open.remove(id) }
 
-// met seeks contact with a peer that is not in the view.
+// met contacts a peer that is not in the view. For a newcomer it becomes a contact.
 func (m *Machine) met(id ID) {
 	switch {
 	case m.phase == inside && m.view.Rank(id) < 0:
@@ -281,15 +284,15 @@ func (m *Machine) met(id ID) {
 	}
 }
 
-// joiner is what a machine knows before its first view.
+// joiner is a machine's state before its first view.
 type joiner struct {
-	contacts []ID
-	at       uint64 // Request.At; 0 until something was heard
-	when     uint64 // tick of the next question
-	times    int    // asked
+	contacts []ID   // members to ask, in turn
+	at       uint64 // Request.At; 0 until a member has answered
+	when     uint64 // tick of the next request
+	times    int    // number of requests sent
 }
 
-// askToJoin asks the next contact when it is time.
+// askToJoin sends a request to the next contact when it is due, with exponential backoff.
 func (m *Machine) askToJoin() {
 	j := &m.joiner
 	if m.tick < j.when || len(j.contacts) == 0 {
@@ -301,12 +304,13 @@ func (m *Machine) askToJoin() {
 	m.sendRequest(to)
 }
 
+// sendRequest sends this peer's request to join.
 func (m *Machine) sendRequest(to ID) {
 	m.send(Message{Kind: Ask, To: to, Request: &Request{Member: m.cfg.Self, At: m.joiner.at}})
 }
 
-// answerJoiner answers a peer that wants to join: with the views if it is a member
-// by now, and otherwise by having the caller asked.
+// answerJoiner answers a peer that wants to join: with the views if it is a member by now, and
+// otherwise with a notice to the caller, who decides.
 func (m *Machine) answerJoiner(msg Message) {
 	r := *msg.Request
 	switch {
@@ -322,14 +326,14 @@ func (m *Machine) answerJoiner(msg Message) {
 	}
 }
 
-// receiveJoining takes in the answers to a joiner.
+// receiveJoining handles the answers to a newcomer.
 func (m *Machine) receiveJoining(msg Message) {
 	switch {
 	case msg.Kind == Status && m.joiner.at == 0:
 		m.joiner.at = msg.Epoch
 		m.sendRequest(msg.From)
 	case msg.Kind == Status && msg.Epoch > m.joiner.at:
-		m.joiner.when = m.tick // it may be in that view
+		m.joiner.when = m.tick // this peer may be in that view: ask at once
 	case msg.Kind == Fence:
 		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "has been a member already, or asked too long ago"})
 	case msg.Kind == Chain && msg.Base != nil:
@@ -337,8 +341,8 @@ func (m *Machine) receiveJoining(msg Message) {
 	}
 }
 
-// adopt enters the view at the end of a whole Chain, if this peer is in it. One that
-// was in a view on the way and is not at the end will never be in again.
+// adopt enters the view at the end of a whole Chain, if this peer is in it. A peer that was in an
+// earlier view of the Chain and not in the last one is out for good.
 func (m *Machine) adopt(msg Message) {
 	h := history{base: m.cfg.Views.whole(*msg.Base)}
 	v := h.base

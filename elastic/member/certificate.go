@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Keys signs with the key of one process and verifies signatures of all: an ID must be
-// enough to tell its public key. Signing and verifying is deterministic and has no effects.
+// Keys signs with the key of one process and verifies the signatures of all. An ID must determine
+// its public key. Both operations are deterministic and without side effects.
 type Keys interface {
 	// Sign returns the signature of text by this process, at most MaxSignature bytes.
 	Sign(text []byte) []byte
-	// Verify reports whether the process of an ID has signed text.
+	// Verify reports whether signature is the signature of text by the process id.
 	Verify(id ID, text, signature []byte) bool
 }
 
-// MaxSignature is the longest signature in bytes. Those of ed25519 have 64.
+// MaxSignature is the longest signature, in bytes. An ed25519 signature has 64.
 const MaxSignature = 128
 
-// Decision is a change and the proof that it was decided.
+// Decision is a change with the proof that it was decided.
 type Decision struct {
 	Change Change
 	Proof  Certificate
 }
 
-// String shows the change and the ranks of those whose signatures are there.
+// String returns the change and the ranks of the signers.
 func (d Decision) String() string {
 	s := d.Change.String() + " by"
 	for _, v := range d.Proof.Votes {
@@ -33,27 +33,28 @@ func (d Decision) String() string {
 	return s
 }
 
-// Certificate holds acceptances of one ballot, signed by those who gave them: enough to
-// decide the change. Whoever knows the view before can check it, whoever brings it.
+// Certificate proves a decision: it holds enough signed acceptances of one ballot to decide the
+// change. Any peer that knows the view before can verify it, independent of the peer that brings
+// it.
 type Certificate struct {
 	Ballot Ballot
 	Votes  []Vote // at most one per rank
 }
 
-// Vote is one acceptance.
+// Vote is one signed acceptance.
 type Vote struct {
-	Rank      uint32 // in the view before
-	Signature []byte // of ballotText
+	Rank      uint32 // rank in the view before
+	Signature []byte // signature of ballotText
 }
 
-// ballotText is what an acceptance signs. The view's hash covers all that came before it.
-// The ballot is there as acceptances of different ballots decide nothing together.
+// ballotText returns the text that an acceptance signs. The view's hash covers the whole lineage.
+// The ballot is part of the text because acceptances of different ballots decide nothing together.
 func ballotText(b Ballot, after Hash) []byte {
 	text := binary.AppendUvarint([]byte("elrun accepted view\n"), b.Round)
 	return append(binary.AppendUvarint(text, uint64(b.Rank)), after[:]...)
 }
 
-// sign returns this member's signature under an acceptance; nil without keys.
+// sign returns this member's signature of an acceptance; nil without keys.
 func (m *Machine) sign(b Ballot, after Hash) []byte {
 	if m.cfg.Keys == nil {
 		return nil
@@ -61,7 +62,7 @@ func (m *Machine) sign(b Ballot, after Hash) []byte {
 	return m.cfg.Keys.Sign(ballotText(b, after))
 }
 
-// certificate gathers the acceptances of the present ballot, no more than a majority.
+// certificate collects signed acceptances of the present ballot, no more than a majority.
 func (m *Machine) certificate() Certificate {
 	p := &m.proposer
 	c := Certificate{Ballot: p.ballot}
@@ -73,10 +74,10 @@ func (m *Machine) certificate() Certificate {
 	return c
 }
 
-// proved reports whether a decision leads from one view to another: half of the voters
-// have signed, which is the least that decides (I10: an even number may have lost half to
-// certain deaths). One is enough for a forced change where this member's group forces
-// changes itself: anybody may be the only survivor.
+// proved reports whether a decision leads from before to after with a valid certificate. Half of
+// the voters must have signed, the smallest number that decides (I10: of an even number, half may
+// have been lost to certain deaths). If this member's group can force changes itself, one signature
+// is enough for a forced change, as any member may be the only survivor.
 func (m *Machine) proved(before, after View, d Decision) bool {
 	electors, needed := before.Voters, (before.Voters+1)/2
 	if d.Change.Forced && m.forces() {
@@ -88,7 +89,7 @@ func (m *Machine) proved(before, after View, d Decision) bool {
 	text := ballotText(d.Proof.Ballot, after.hash)
 	var signers []uint32
 	for _, v := range d.Proof.Votes[:needed] {
-		// The first that is wrong ends the work: a forger costs one verification.
+		// The first wrong signature ends the loop, so a forger costs one verification.
 		if int(v.Rank) >= electors || slices.Contains(signers, v.Rank) ||
 			!m.cfg.Keys.Verify(before.Members[v.Rank].ID, text, v.Signature) {
 			return false
@@ -98,11 +99,11 @@ func (m *Machine) proved(before, after View, d Decision) bool {
 	return true
 }
 
-// forces reports whether two views may follow one in this group (I10).
+// forces reports whether two views may follow one view in this group (I10).
 func (m *Machine) forces() bool { return m.cfg.Any || m.own.sole }
 
-// provedPart returns the decisions after a view that are proved, up to the first that is
-// not, and the view to which they lead.
+// provedPart returns the prefix of the decisions after v whose certificates are valid, and the view
+// to which it leads.
 func (m *Machine) provedPart(v View, all []Decision) ([]Decision, View) {
 	for i, d := range all {
 		after, err := v.Apply(d.Change)

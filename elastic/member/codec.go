@@ -6,22 +6,23 @@ import (
 	"fmt"
 )
 
-// Encoding: one byte of version, one of kind, then the fields of Message in order.
-// Integers are unsigned varints, strings and lists a length and their elements,
-// optional parts a byte 0 or 1 before them. A kind has exactly the parts that layout
-// names, so every message has one encoding.
+// The encoding of a message is one byte of version, one byte of kind, and the fields of Message in
+// order. Integers are unsigned varints; strings and lists have a length before their elements;
+// optional parts have a byte 0 or 1 before them. A kind has exactly the parts that layout names, so
+// every message has one encoding.
 
-// MaxMessage is the longest encoded message in bytes. It equals elastic.MaxControl,
-// which this package is too low to import.
+// MaxMessage is the longest encoded message, in bytes. It equals elastic.MaxControl, which this
+// package must not import.
 const MaxMessage = 4 << 20
 
+// codecVersion is the first byte of every message. It changes with the encoding.
 const codecVersion = 4
 
-// Sentinels, for errors.Is: why bytes are refused.
+// Why bytes are refused, to be tested with errors.Is.
 var (
-	// ErrFormat: not an encoded message of this version.
+	// ErrFormat means that bytes are no encoded message of this version.
 	ErrFormat = errors.New("malformed message")
-	// ErrLimit: a length above its limit.
+	// ErrLimit means that a length is above its limit.
 	ErrLimit = errors.New("length above limit")
 )
 
@@ -40,7 +41,7 @@ const (
 	partGather
 )
 
-// layout returns the parts of a kind; ok is false for an unknown one.
+// layout returns the parts of a kind; ok is false for an unknown kind.
 func layout(k Kind) (p part, ok bool) {
 	switch k {
 	case Status, Fence:
@@ -69,8 +70,8 @@ func layout(k Kind) (p part, ok bool) {
 	return 0, false
 }
 
-// Encode appends m to b and returns the result. From and To are not encoded. An
-// unknown kind is the caller's mistake and gives bytes that Decode refuses.
+// Encode appends m to b and returns the result. From and To are not encoded. An unknown kind is a
+// mistake of the caller and gives bytes that Decode refuses.
 func Encode(b []byte, m Message) []byte {
 	parts, _ := layout(m.Kind)
 	b = append(b, codecVersion, byte(m.Kind))
@@ -83,7 +84,7 @@ func Encode(b []byte, m Message) []byte {
 	return b
 }
 
-// appendParts writes the optional parts.
+// appendParts appends the optional parts.
 func appendParts(b []byte, m Message, parts part) []byte {
 	if parts&partBallot != 0 {
 		b = appendBallot(b, m.Ballot)
@@ -115,9 +116,9 @@ func appendParts(b []byte, m Message, parts part) []byte {
 	return b
 }
 
-// Decode reads one message that fills b. What it returns does not share memory with
-// b, has no list above its limit, and names its fields as the machines expect; From
-// and To are for the caller to set. Errors are ErrFormat or ErrLimit, wrapped.
+// Decode decodes one message that fills b. The result shares no memory with b, has no list above
+// its limit, and has all fields that its kind requires. The caller sets From and To. Errors wrap
+// ErrFormat or ErrLimit.
 func Decode(b []byte) (Message, error) {
 	if len(b) > MaxMessage {
 		return Message{}, fmt.Errorf("member: decode %d bytes: %w", len(b), ErrLimit)
@@ -142,7 +143,7 @@ func Decode(b []byte) (Message, error) {
 	return m, nil
 }
 
-// parts reads the optional parts in the order in which Encode writes them.
+// parts decodes the optional parts in the order in which appendParts writes them.
 func (d *decoder) parts(m *Message, parts part) {
 	if parts&partBallot != 0 {
 		m.Ballot = d.ballot()

@@ -2,26 +2,26 @@ package member
 
 import "slices"
 
-// searchSteps bounds the search for the largest set. A group that is cut along a few
-// lines needs a handful; what a wild pattern needs beyond this is not worth waiting
-// for, and the best set found so far is a valid one.
+// searchSteps bounds the search for the largest set. A group that is partitioned along a few lines
+// needs a handful of steps. A wild pattern may need more than is worth waiting for; the best set
+// found so far is valid, too.
 const searchSteps = 4096
 
-// cuts is the graph of pairs that cannot reach each other. A set of members that can
-// all reach each other has no pair of it.
+// cuts is the graph of pairs of members that cannot reach each other. A set of members that can all
+// reach each other is an independent set of the graph.
 type cuts struct {
-	adjacent [][]int // by rank, ascending
-	gone     []bool  // decided: not in the set
-	removed  int     // how many of gone
-	cut      []int   // ranks that have a cut at all, ascending
+	adjacent [][]int // neighbours by rank, ascending
+	gone     []bool  // ranks that are excluded from the set so far
+	removed  int     // number of gone
+	cut      []int   // ranks with at least one edge, ascending
 
-	best      []bool // gone, in the best set so far
-	bestCount int
-	steps     int
+	best      []bool // gone for the best set so far
+	bestCount int    // number of ranks that best excludes
+	steps     int    // of the search
 }
 
-// newCuts makes the graph of as many members as out has places. Those out are in no
-// set.
+// newCuts returns the graph of len(out) members with the edges pairs. Members marked in out are in
+// no set.
 func newCuts(pairs [][2]int, out []bool) *cuts {
 	g := &cuts{adjacent: make([][]int, len(out)), gone: slices.Clone(out), bestCount: len(out) + 1}
 	for _, p := range pairs {
@@ -41,8 +41,8 @@ func newCuts(pairs [][2]int, out []bool) *cuts {
 	return g
 }
 
-// largest returns who is in the largest set; of several, the one with the lowest
-// ranks: that which keeps the lowest rank in which they differ.
+// largest returns the members of a largest independent set (I13). Of several it returns the one
+// that keeps the lowest rank in which they differ.
 func (g *cuts) largest() []bool {
 	g.search(0)
 	keep := make([]bool, len(g.best))
@@ -52,9 +52,9 @@ func (g *cuts) largest() []bool {
 	return keep
 }
 
-// search decides the ranks g.cut[at:], trying to keep each before it tries to drop
-// it. So of equally large sets the one with the lowest ranks is found first, and the
-// first is kept.
+// search decides the ranks g.cut[at:] by branch and bound. It tries to keep a rank before it tries
+// to drop it, so of equally large sets the one with the lowest ranks is found first, and it is
+// kept.
 func (g *cuts) search(at int) {
 	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
 		at++
@@ -72,7 +72,7 @@ func (g *cuts) search(at int) {
 	g.dropAll([]int{rank}, at)
 }
 
-// dropAll searches on with these ranks out of the set.
+// dropAll continues the search with these ranks excluded.
 func (g *cuts) dropAll(ranks []int, at int) {
 	var dropped []int
 	for _, r := range ranks {
@@ -89,7 +89,7 @@ func (g *cuts) dropAll(ranks []int, at int) {
 	}
 }
 
-// contested reports whether a rank has a cut to one that may still be in the set.
+// contested reports whether a rank has an edge to a rank that may still be in the set.
 func (g *cuts) contested(rank int) bool {
 	return slices.ContainsFunc(g.adjacent[rank], func(o int) bool { return !g.gone[o] })
 }

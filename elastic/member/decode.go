@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// decoder takes fields from the front of rest. After the first error all its methods
-// return zero values.
+// decoder consumes fields from the front of rest. After the first error all its methods return zero
+// values.
 type decoder struct {
-	rest []byte
-	err  error
+	rest []byte // bytes not yet decoded; shared with the input
+	err  error  // the first error
 }
 
-// fail keeps the first error and drops the rest, so that loops end.
+// fail records the first error and drops the rest, so that loops end.
 func (d *decoder) fail(err error) {
 	if d.err == nil {
 		d.err = err
@@ -21,7 +21,7 @@ func (d *decoder) fail(err error) {
 	d.rest = nil
 }
 
-// take returns the next n bytes.
+// take returns the next n bytes, which share memory with the input; nil if they are missing.
 func (d *decoder) take(n int) []byte {
 	if n > len(d.rest) {
 		d.fail(fmt.Errorf("%d bytes missing: %w", n-len(d.rest), ErrFormat))
@@ -32,6 +32,7 @@ func (d *decoder) take(n int) []byte {
 	return b
 }
 
+// byte decodes one byte.
 func (d *decoder) byte() byte {
 	if b := d.take(1); b != nil {
 		return b[0]
@@ -39,6 +40,7 @@ func (d *decoder) byte() byte {
 	return 0
 }
 
+// bool decodes a byte that must be 0 or 1.
 func (d *decoder) bool() bool {
 	b := d.byte()
 	if b > 1 {
@@ -47,7 +49,7 @@ func (d *decoder) bool() bool {
 	return b == 1
 }
 
-// uint reads a varint in its shortest form.
+// uint decodes a varint, which must have its shortest form.
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
@@ -58,8 +60,8 @@ func (d *decoder) uint() uint64 {
 	return v
 }
 
-// length reads a length of at most limit. Nothing is allocated for what is not
-// there: every element takes at least one byte.
+// length decodes a length of at most limit. It must not exceed the number of remaining bytes, as
+// every element takes at least one byte. So no memory is allocated for missing elements.
 func (d *decoder) length(limit int) int {
 	n := d.uint()
 	if n > uint64(limit) {
@@ -73,14 +75,16 @@ func (d *decoder) length(limit int) int {
 	return int(n)
 }
 
+// hash decodes a hash.
 func (d *decoder) hash() (h Hash) {
 	copy(h[:], d.take(len(h)))
 	return h
 }
 
+// id decodes an ID.
 func (d *decoder) id() ID { return ID(d.take(d.length(MaxID))) }
 
-// rank reads the rank of a member.
+// rank decodes the rank of a member, below MaxMembers.
 func (d *decoder) rank() uint32 {
 	rank := d.uint()
 	if rank >= MaxMembers {
@@ -89,39 +93,48 @@ func (d *decoder) rank() uint32 {
 	return uint32(rank)
 }
 
+// ballot decodes a ballot.
 func (d *decoder) ballot() Ballot { return Ballot{Round: d.uint(), Rank: d.rank()} }
 
+// signature decodes a signature into memory of its own.
 func (d *decoder) signature() []byte { return slices.Clone(d.take(d.length(MaxSignature))) }
 
+// vote decodes a vote.
 func (d *decoder) vote() Vote { return Vote{d.rank(), d.signature()} }
 
+// decision decodes a change and its certificate.
 func (d *decoder) decision() Decision {
 	return Decision{d.change(), Certificate{d.ballot(), list(d, MaxMembers, d.vote)}}
 }
 
+// member decodes a member.
 func (d *decoder) member() Member {
 	return Member{ID: d.id(), Info: string(d.take(d.length(MaxInfo))), By: d.key(), Was: d.key()}
 }
 
+// key decodes the key of a grant, or a former ID.
 func (d *decoder) key() ID { return ID(d.take(d.length(MaxKey))) }
 
+// grant decodes a grant.
 func (d *decoder) grant() Grant {
 	return Grant{Key: d.key(), Issuer: d.id(), Made: int64(d.uint()), Expiry: int64(d.uint()), Uses: d.uint(), Used: d.uint(),
 		Revoked: d.bool(), Record: string(d.take(d.length(MaxRecord)))}
 }
 
+// grants decodes a list of grants.
 func (d *decoder) grants() []Grant { return list(d, MaxGrants, d.grant) }
 
+// request decodes a request.
 func (d *decoder) request() Request { return Request{Member: d.member(), At: d.uint()} }
 
-// list reads up to limit elements.
+// list decodes up to limit elements.
 func list[T any](d *decoder, limit int, element func() T) []T {
 	n := d.length(limit)
 	if n == 0 {
 		return nil
 	}
-	// An honest list is not much longer than its bytes; a dishonest one ends at the
-	// first missing byte, before it has grown.
+	// Small lists need no growth. A list with missing elements ends at the first missing byte,
+	// before it has grown.
 	all := make([]T, 0, min(n, 16))
 	for range n {
 		if d.err != nil {
@@ -132,22 +145,25 @@ func list[T any](d *decoder, limit int, element func() T) []T {
 	return all
 }
 
+// ids decodes a list of member IDs.
 func (d *decoder) ids() []ID { return list(d, MaxMembers, d.id) }
 
+// change decodes a change.
 func (d *decoder) change() Change {
 	return Change{Lost: d.ids(), Left: d.ids(), Join: list(d, MaxMembers, d.member), Forced: d.bool(), Renew: d.bool(),
 		Kick: list(d, MaxBarred, d.id), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id)}
 }
 
+// report decodes a report.
 func (d *decoder) report() Report {
 	return Report{Seq: d.uint(), Unreachable: d.ids(), Dead: d.ids(), Leaving: d.bool(), Renew: d.bool(),
 		Joins: list(d, MaxMembers, d.request), Grants: d.grants(), Revoke: list(d, MaxGrants, d.id), Kick: list(d, MaxBarred, d.id)}
 }
 
-// view reads a view whole and checks what Apply relies on.
+// view decodes a whole view, checks the conditions on which Apply relies, and computes its hash.
 func (d *decoder) view() View {
 	v := View{Epoch: d.uint(), Parent: d.hash(), Members: list(d, MaxMembers, d.member)}
-	v.Voters = int(min(d.uint(), MaxMembers+1)) // no length: fewer bytes may follow
+	v.Voters = int(min(d.uint(), MaxMembers+1)) // not a length: fewer bytes may follow
 	v.Reason = Reason(d.byte())
 	v.Founder = d.id()
 	v.Grants, v.Barred = d.grants(), list(d, MaxBarred, d.id)
@@ -167,7 +183,7 @@ func (d *decoder) view() View {
 	return v
 }
 
-// chain reads the last part of a Chain.
+// chain decodes the parts of a Chain.
 func (d *decoder) chain(m *Message) {
 	if d.bool() {
 		v := d.view()

@@ -1,7 +1,7 @@
 package member
 
-// electorate returns who decides the next view, and this member's knowledge of them.
-// It is made anew only if something changed, as most messages change nothing.
+// electorate returns the members that decide the next view, and this member's knowledge of them. It
+// is cached until something changes, as most messages change nothing.
 func (m *Machine) electorate() electorate {
 	if m.electing == nil {
 		e := m.newElectorate()
@@ -10,8 +10,8 @@ func (m *Machine) electorate() electorate {
 	return *m.electing
 }
 
-// newElectorate returns the voters, or all members if no voter is left and a rule can
-// do without (I10).
+// newElectorate returns the voters, or all members if no voter is left and a rule allows that
+// (I10).
 func (m *Machine) newElectorate() electorate {
 	e := m.electors(m.view.Voters)
 	if !e.sole && !e.any {
@@ -32,7 +32,8 @@ func (m *Machine) electors(n int) electorate {
 	return electorate{dead: m.marks(m.own.dead, n), silent: m.marks(m.own.suspects, n), sole: m.own.sole, any: m.cfg.Any}
 }
 
-// marks returns who of the first n members is in a set. It is not to be changed.
+// marks returns which of the first n members are in a set, by rank. The caller must not change the
+// result.
 func (m *Machine) marks(s idSet, n int) []bool {
 	var ranks []int
 	for _, id := range s {
@@ -50,12 +51,12 @@ func (m *Machine) marks(s idSet, n int) []bool {
 	return marks
 }
 
-// watchQuorum says when the quorum gets lost, again when fewer or more voters are there
-// while it is, and when it is back.
+// watchQuorum sends a notice when the quorum is lost, when the number of present voters changes
+// while it is lost, and when it is back.
 func (m *Machine) watchQuorum() {
 	e := m.electorate()
 	if m.watched == m.electing {
-		return // as before
+		return // the electorate is unchanged
 	}
 	m.watched = m.electing
 	rule, present := e.within()

@@ -1,50 +1,47 @@
 package member
 
-// Event is something that a Machine is told by Step.
+// Event is an input of a Machine, passed to Step.
 type Event interface{ event() }
 
 // The events.
 type (
-	// Received is a message that came from the member that Message.From names, which
-	// the network has authenticated.
+	// Received is a message from the member Message.From, whose ID the network has authenticated.
 	Received struct{ Message Message }
-	// Suspect says that this member cannot reach Peer: refused, reset, unanswered or
-	// silent for too long. It may be wrong; that costs progress at most. Gone says that
-	// nobody listens any more where Peer did, so that no answer is waited for.
+	// Suspect means that this member cannot reach Peer: its connection was refused or reset, or it
+	// is silent for too long. A suspicion may be wrong; the cost is at most progress. Gone means
+	// that no process listens any more at Peer's addresses, so that no answer is expected.
 	Suspect struct {
 		Peer ID
 		Gone bool
 	}
-	// Trust takes Suspect back.
+	// Trust withdraws Suspect.
 	Trust struct{ Peer ID }
-	// Dead says that Peer's process has ended: its launcher has its wait status. It
-	// must be true, and is never taken back.
+	// Dead means that Peer's process has ended: its launcher has its wait status. It must be
+	// certain, and is never withdrawn.
 	Dead struct{ Peer ID }
-	// Met says that a peer of the job was found that is not in this member's view: one
-	// of the two may have missed something, or they are of different branches. For a
-	// joiner it is one more to ask.
+	// Met reports a peer of the job that is not in this member's view: one of the two may have
+	// missed a view, or they are of different branches. For a newcomer it is an additional contact.
 	Met struct{ Peer ID }
-	// Admit lets a peer that asked (Notice Asked) in: it proved that it may, and is
-	// level. Repeating it does no harm.
+	// Admit admits a peer that asked (Notice Asked), has proved its right to join, and is level.
+	// Repeating it does no harm.
 	Admit struct{ Request Request }
-	// Issue wants a grant in the ledger, and Revoke one that lets in nobody any more.
+	// Issue requests a new grant in the ledger, and Revoke the end of a grant.
 	Issue  struct{ Grant Grant }
 	Revoke struct{ Key ID }
-	// Kick wants Peer put out and barred, whether it is a member or not.
+	// Kick requests that Peer is put out and barred, whether it is a member or not.
 	Kick struct{ Peer ID }
-	// Leave asks for a view without this member. Keep stepping the machine until it
-	// says Left and is Settled.
+	// Leave requests a view without this member. The caller continues to step the machine until the
+	// Notice Left, and until the machine is Settled.
 	Leave struct{}
-	// Renew says that the session of the view of Epoch ended with an error though its
-	// members can reach each other: a view is wanted, with the same members if need be.
-	// One for an earlier epoch is ignored.
+	// Renew means that the session of the view of Epoch ended with an error although its members
+	// can reach each other. It requests a new view, if need be with the same members. It is ignored
+	// if Epoch is not the present epoch.
 	Renew struct{ Epoch uint64 }
-	// Stable says how many steps of the job are stable. It decides which of two
-	// branches goes on.
+	// Stable reports the number of stable steps of the job. It decides which of two branches goes
+	// on.
 	Stable struct{ Steps uint64 }
-	// Sole says whether this member's launcher started every peer that was ever
-	// admitted. Before another launcher's peer is admitted every member must have
-	// been told that it is no longer so.
+	// Sole reports whether this member's launcher has started every peer that was ever admitted.
+	// Before a peer of another launcher is admitted, every member must have received Sole{false}.
 	Sole struct{ On bool }
 )
 
@@ -62,26 +59,26 @@ func (Renew) event()    {}
 func (Stable) event()   {}
 func (Sole) event()     {}
 
-// NoticeKind tells notices apart.
+// NoticeKind is the kind of a Notice.
 type NoticeKind uint8
 
 // The kinds of notices.
 const (
-	// Asked: Request wants to join. Answer with Admit, now or later, or not at all.
+	// Asked: Request wants to join. The caller answers with Admit, now or later, or not at all.
 	Asked NoticeKind = iota + 1
-	// QuorumLost: the voters that can be reached, Present, are fewer than Needed, and
-	// no rule makes up for it. No view follows until QuorumBack.
+	// QuorumLost: the number of voters that can be reached, Present, is below Needed, and no other
+	// rule applies. No view follows until QuorumBack.
 	QuorumLost
-	// QuorumBack takes QuorumLost back, by the rule in Why.
+	// QuorumBack ends QuorumLost, by the rule in Why.
 	QuorumBack
-	// Decided: this member brought a change about; Why has the reason and the rule.
+	// Decided: this member has decided a change; Why has the reason and the rule.
 	Decided
 	// Left: this member asked to leave and is out.
 	Left
-	// Fenced: this member is out without having asked for it. Its state is void: the
-	// process may join again under a new ID.
+	// Fenced: this member is out without having asked. Its state is void; the process may join
+	// again under a new ID.
 	Fenced
-	// Kicked: this member was put out on request, and is never let in again.
+	// Kicked: this member was put out on request, and is never admitted again.
 	Kicked
 )
 
@@ -94,24 +91,23 @@ func (k NoticeKind) String() string {
 	return "notice"
 }
 
-// Notice is something that a Machine tells its caller. Which fields are set follows
-// from Kind.
+// Notice is a report of a Machine to its caller. Kind determines which fields are set.
 type Notice struct {
 	Kind    NoticeKind
 	Request Request // Asked
 	Present int     // QuorumLost, QuorumBack
-	Needed  int
-	Peer    ID // Fenced: who said so
-	Why     string
+	Needed  int     // QuorumLost, QuorumBack
+	Peer    ID      // Fenced: the peer that reported it
+	Why     string  // reason, for people
 }
 
-// Ready is what a Machine wants done, in the order of its fields.
+// Ready is the output of a Machine. The caller handles the fields in order.
 type Ready struct {
 	// Messages are to be sent. Any of them may be lost.
 	Messages []Message
-	// Views are those entered since, oldest first. The last is the present one; the
-	// others were skipped: sessions of theirs must be revoked, not entered (I5).
+	// Views are the views entered since the last Ready, oldest first. The last is the present one.
+	// The others were skipped: their sessions must be revoked, not entered (I5).
 	Views []View
-	// Notices in the order in which they came up.
+	// Notices are in the order in which they arose.
 	Notices []Notice
 }

@@ -2,34 +2,34 @@ package member
 
 import "slices"
 
-// logDepth is how many past changes a member remembers. One that is further behind
-// gets a whole view instead.
+// logDepth is the number of past changes that a member remembers. A member further behind receives
+// a whole view in their place.
 const logDepth = 64
 
-// history is the last stretch of a lineage: a view and the changes since.
+// history is the recent part of a lineage: a view and the changes since (the log).
 type history struct {
 	base    View
-	entries []entry
-	last    View // where the entries lead; unset if there are none
+	entries []entry // the changes after base, oldest first
+	last    View    // the view after the last entry; unset without entries
 }
 
-// entry is a decision and the view to which it led.
+// entry is a decision and the hash of the view to which it led.
 type entry struct {
 	decision Decision
 	hash     Hash
 }
 
-// push adds the decision that led to v.
+// push appends the decision that led to v.
 func (h *history) push(d Decision, v View) {
 	h.entries, h.last = append(h.entries, entry{d, v.hash}), v
-	// Half at a time, so that the base is not made anew with every view.
+	// The log is cut by half at a time, so that the base is not computed anew with every view.
 	if len(h.entries) > logDepth {
 		h.base = h.view(logDepth / 2)
 		h.entries = slices.Clone(h.entries[logDepth/2:])
 	}
 }
 
-// view returns the view that stands i changes after base.
+// view returns the view that follows base by i changes.
 func (h *history) view(i int) View {
 	if i > 0 && i == len(h.entries) {
 		return h.last
@@ -40,13 +40,13 @@ func (h *history) view(i int) View {
 			v = known
 			continue
 		}
-		v, _ = v.follow(e.decision.Change) // it was applied before
+		v, _ = v.follow(e.decision.Change) // cannot fail, as it was applied before
 		v.hash = e.hash
 	}
 	return v
 }
 
-// index returns how many changes after base the view of a hash stands, or -1.
+// index returns the number of changes from base to the view with this hash, or -1.
 func (h *history) index(hash Hash) int {
 	if hash == h.base.hash {
 		return 0
@@ -59,8 +59,8 @@ func (h *history) index(hash Hash) int {
 	return -1
 }
 
-// since returns how many changes after base a member came in; more than there are if it is not
-// in.
+// since returns the number of changes from base to the first view with a member; more than there
+// are entries if it is in none.
 func (h *history) since(id ID) int {
 	if h.base.Rank(id) >= 0 {
 		return 0
@@ -73,7 +73,7 @@ func (h *history) since(id ID) int {
 	return len(h.entries) + 1
 }
 
-// decisions returns those from the i-th on.
+// decisions returns the decisions from index i on.
 func (h *history) decisions(i int) []Decision {
 	var all []Decision
 	for _, e := range h.entries[i:] {
@@ -82,22 +82,22 @@ func (h *history) decisions(i int) []Decision {
 	return all
 }
 
-// had reports whether id is known to have been a member at some time.
+// had reports whether id is known to have been a member.
 func (h *history) had(id ID) bool {
 	_, ok := h.member(id)
 	return ok
 }
 
-// fresh reports whether a peer may join the view v: it heard of the job within
-// memory and has not been a member since. So no ID comes back (I2), though nobody
-// remembers all of them.
+// fresh reports whether a peer may join the view v: it first heard of the job within the range of
+// the log, and has not been a member since. So no ID comes back (I2), although no member remembers
+// all IDs.
 func (h *history) fresh(v View, r Request) bool {
 	return r.At >= h.base.Epoch && v.Rank(r.Member.ID) < 0 && !h.had(r.Member.ID) &&
 		!slices.Contains(v.Barred, r.Member.ID) && (r.Member.Was == "" || h.returns(v, r.Member))
 }
 
-// returns reports whether a peer may come back under another ID: it was let in by the same
-// grant as far as the log reaches, is out, and has not come back already.
+// returns reports whether a peer may come back under another ID: as far as the log reaches, its
+// former ID was admitted by the same grant, is out, and has not come back already.
 func (h *history) returns(v View, m Member) bool {
 	before, ok := h.member(m.Was)
 	return ok && before.By == m.By && v.Rank(m.Was) < 0 && !slices.Contains(v.Barred, m.Was) && !h.succeeded(m.Was)
@@ -111,7 +111,7 @@ func (h *history) succeeded(id ID) bool {
 	})
 }
 
-// member returns a member of the past or present by its ID, as far as the log reaches.
+// member returns a past or present member by its ID, as far as the log reaches.
 func (h *history) member(id ID) (Member, bool) {
 	if rank := h.base.Rank(id); rank >= 0 {
 		return h.base.Members[rank], true
@@ -129,22 +129,22 @@ func (h *history) member(id ID) (Member, bool) {
 // nextEpoch returns the epoch of the view to which c leads.
 func nextEpoch(epoch uint64, c Change) uint64 {
 	if c.Forced {
-		// Those who are missing may have decided epoch+1 without us.
+		// The missing members may have decided epoch+1 without this part of the group.
 		return epoch + 2
 	}
 	return epoch + 1
 }
 
-// branch is how a Chain stands to the history of its receiver.
+// branch is the relation of a Chain to the history of its receiver.
 type branch struct {
-	known bool // root is there
-	root  View // the last view that both have
-	fork  bool // the history goes on after root, and otherwise
-	rest  []Decision
+	known bool       // root is in the history
+	root  View       // the last common view
+	fork  bool       // the history continues after root, with other changes
+	rest  []Decision // the Chain's decisions after root
 }
 
-// meet finds the last view that a Chain and the history have in common. Hashes are made
-// anew on the way, so none is believed.
+// meet finds the last common view of a Chain and the history. It computes all hashes from content,
+// so it trusts none in the message.
 func (h *history) meet(msg Message) branch {
 	rest := msg.Changes
 	if msg.Base == nil {
@@ -166,8 +166,8 @@ func (h *history) meet(msg Message) branch {
 	}
 }
 
-// part goes along the decisions that follow the i-th view of the history, up to where one
-// of the two ends or they differ.
+// part follows the decisions from the i-th view of the history on, until the Chain or the history
+// ends, or they differ.
 func (h *history) part(i int, rest []Decision) branch {
 	if i < 0 {
 		return branch{}
@@ -186,8 +186,8 @@ func (h *history) part(i int, rest []Decision) branch {
 	return branch{known: true, root: v, rest: rest}
 }
 
-// Returns looks among the members of the past that may come back under another ID for one that
-// matches, as far as the log reaches. The result stands as Member would: its By and Was.
+// Returns looks for a past member that may come back under another ID and whose ID matches, as far
+// as the log reaches. It returns the values for the new Member's By and Was.
 func (m *Machine) Returns(match func(ID) bool) (by, was ID, ok bool) {
 	look := func(all []Member) bool {
 		for _, o := range all {

@@ -5,48 +5,52 @@ import (
 	"slices"
 )
 
-// idSet is a small sorted set. It is a slice so that its order never depends on a map.
+// idSet is a small sorted set of IDs. It is a slice, as the order of a map is random and the
+// machine must be deterministic.
 type idSet []ID
 
+// has reports whether id is in the set.
 func (s idSet) has(id ID) bool {
 	_, found := slices.BinarySearch(s, id)
 	return found
 }
 
+// add adds id.
 func (s *idSet) add(id ID) {
 	if i, found := slices.BinarySearch(*s, id); !found {
 		*s = slices.Insert(*s, i, id)
 	}
 }
 
+// remove removes id.
 func (s *idSet) remove(id ID) {
 	if i, found := slices.BinarySearch(*s, id); found {
 		*s = slices.Delete(*s, i, i+1)
 	}
 }
 
-// own is what a member has found out itself, and what it wants.
+// own is a member's own knowledge and requests: the content of its reports.
 type own struct {
-	suspects idSet
-	gone     idSet // those of suspects where nobody listens any more
-	dead     idSet // also those that others reported: a wait status is a fact
-	leaving  bool
-	renew    bool // this view has had its time
-	sole     bool
-	joins    []Request // admitted here, not yet in a view
-	wishes   wishes
-	shown    int // how often this member has shown itself in this view, without a vote
+	suspects idSet     // members that cannot be reached from here
+	gone     idSet     // the suspects at whose addresses no process listens
+	dead     idSet     // certain deaths, including those that others reported: a wait status is a fact
+	leaving  bool      // this member asks to leave
+	renew    bool      // the session of this view broke, a new view is needed
+	sole     bool      // one launcher has started every peer ever admitted
+	joins    []Request // requests admitted here, not yet in a view
+	wishes   wishes    // requests for the ledger
+	shown    int       // number of messages of show in this view
 
-	version uint64 // of all this; the Seq of a report
-	told    uint64 // version sent last
-	toldAt  uint64 // tick of that
-	times   int    // that it was sent
-	any     bool   // it said something, so the next is sent even if it is empty
-	said    bool   // a report of this view had something in it
+	version uint64 // version of the fields above; Seq of a report
+	told    uint64 // version of the last report sent
+	toldAt  uint64 // tick of the last report sent
+	times   int    // number of times that this version was sent
+	any     bool   // the last report was not empty, so the next is sent even if it is empty
+	said    bool   // a report of this view was not empty
 }
 
-// enter drops what a new view has settled. What is known of peers that are not in a
-// view yet is kept.
+// enter drops knowledge that a new view has settled. Knowledge of peers that are not in a view yet
+// is kept.
 func (o *own) enter(v View, h *history) {
 	settled := func(id ID) bool { return v.Rank(id) < 0 && h.had(id) }
 	o.suspects = slices.DeleteFunc(o.suspects, settled)
@@ -58,20 +62,21 @@ func (o *own) enter(v View, h *history) {
 	o.said, o.shown = false, 0
 }
 
-// heard is what a member has heard from the others in the present view, by rank.
+// heard is the knowledge of a member from the others' messages in the present view, by rank.
 type heard struct {
-	reports map[int]*Report // of those that had something to say
-	here    []uint64        // a bit of each that has shown that it is in this view
-	since   uint64          // tick at which the last of them first did
+	reports map[int]*Report // reports that are not empty, or were not
+	here    []uint64        // bit set of the members that have shown that they are in this view
+	since   uint64          // tick at which the last of them did so first
 }
 
+// newHeard returns the knowledge at the beginning of a view of n members.
 func newHeard(n, self int, tick uint64) heard {
 	h := heard{reports: make(map[int]*Report), here: make([]uint64, (n+63)/64)}
 	h.present(self, tick)
 	return h
 }
 
-// present notes that a member is in this view.
+// present records that a member is in this view.
 func (h *heard) present(rank int, tick uint64) {
 	if !h.has(rank) {
 		h.here[rank/64] |= 1 << (rank % 64)
@@ -82,15 +87,16 @@ func (h *heard) present(rank int, tick uint64) {
 // has reports whether a member has shown that it is in this view.
 func (h *heard) has(rank int) bool { return h.here[rank/64]>>(rank%64)&1 != 0 }
 
-// changed notes that there is something new to act on and to report.
+// changed records new knowledge: a report is due, and the next change and the electorate are
+// recomputed.
 func (m *Machine) changed() {
 	m.own.version++
 	m.proposer.stale, m.proposer.retry = true, 0
 	m.electing = nil
 }
 
-// suspect notes whether a peer can be reached. A peer that wants to join and cannot
-// be reached any more is not asked for.
+// suspect records whether a peer can be reached. A newcomer that cannot be reached any more loses
+// its admission.
 func (m *Machine) suspect(id ID, yes bool) {
 	if yes == m.own.suspects.has(id) || id == m.cfg.Self.ID {
 		return
@@ -104,7 +110,7 @@ func (m *Machine) suspect(id ID, yes bool) {
 	m.changed()
 }
 
-// admit notes a request that is to be granted, if it still can be.
+// admit records an admitted request, if the peer may still join.
 func (m *Machine) admit(r Request) {
 	same := func(o Request) bool { return o.Member.ID == r.Member.ID }
 	if m.phase != inside || !m.history.fresh(m.view, r) || !m.view.letsIn(r.Member) || slices.ContainsFunc(m.own.joins, same) {
@@ -114,7 +120,7 @@ func (m *Machine) admit(r Request) {
 	m.changed()
 }
 
-// renew notes that a view should follow that of the epoch.
+// renew records that a new view is needed after the view of the epoch.
 func (m *Machine) renew(epoch uint64) {
 	if m.phase == inside && epoch == m.view.Epoch && !m.own.renew {
 		m.own.renew = true
@@ -122,7 +128,7 @@ func (m *Machine) renew(epoch uint64) {
 	}
 }
 
-// report returns what others should know of this member's knowledge.
+// report returns this member's report of its own knowledge for the proposer.
 func (m *Machine) report() *Report {
 	r := &Report{Seq: m.own.version, Leaving: m.own.leaving, Renew: m.own.renew, Joins: slices.Clone(m.own.joins),
 		Grants: slices.Clone(m.own.wishes.grants), Revoke: slices.Clone(m.own.wishes.revoke), Kick: slices.Clone(m.own.wishes.kick)}
@@ -135,7 +141,7 @@ func (m *Machine) report() *Report {
 	return r
 }
 
-// members returns those of a set that are in the view, in rank order.
+// members returns the members of the view in a set, in rank order.
 func (m *Machine) members(s idSet) []ID {
 	var ids []ID
 	for _, id := range s {
@@ -147,7 +153,7 @@ func (m *Machine) members(s idSet) []ID {
 	return ids
 }
 
-// takeReport keeps a member's report, unless a later one came first.
+// takeReport records a member's report, unless a later one came first.
 func (m *Machine) takeReport(rank int, r *Report) {
 	if old := m.heard.reports[rank]; r.Seq == 0 || old != nil && old.Seq >= r.Seq {
 		return
@@ -162,13 +168,13 @@ func (m *Machine) takeReport(rank int, r *Report) {
 	m.proposer.stale, m.proposer.retry = true, 0
 }
 
-// content reports whether nothing is known here from which a change could follow, so that
-// there is no need to look at every member.
+// content reports whether no change can follow from the knowledge here. It avoids a pass over all
+// members.
 func (m *Machine) content() bool {
 	return len(m.heard.reports) == 0 && m.report().empty() && (m.view.Voters == len(m.view.Members) || !m.promotable())
 }
 
-// facts gathers everything known here that bears on the next change.
+// facts collects all knowledge here from which the next change follows.
 func (m *Machine) facts() facts {
 	n := len(m.view.Members)
 	f := facts{view: m.view, here: make([]bool, n), dead: make([]bool, n), leaving: make([]bool, n), promote: m.promotable()}
@@ -190,9 +196,9 @@ func (m *Machine) facts() facts {
 	return f
 }
 
-// answered reports whether the second of a pair, which the first cannot reach, has
-// answered the ballot under way and does not say the same of the first: then it is the
-// first that hears late. Where the two are cut off from each other both say so in time.
+// answered reports whether a pair can be ignored: the second member, which the first cannot reach,
+// has answered the ballot under way, and does not report the first as unreachable. Then the first
+// receives messages late. If the two are cut off from each other both report so in time.
 func (f *facts) answered(pair [2]int) bool {
 	return f.asking && f.here[pair[1]] && !slices.Contains(f.cut, [2]int{pair[1], pair[0]})
 }
@@ -215,8 +221,8 @@ func (f *facts) add(h *history, rank int, r *Report) {
 	}
 }
 
-// promotable reports whether all members without a vote have been here for a while,
-// so that one that dies at once never counts (I11).
+// promotable reports whether all members without a vote have been present for Config.Promote ticks,
+// so that a newcomer that dies at once never counts as a voter (I11).
 func (m *Machine) promotable() bool {
 	for rank := m.view.Voters; rank < len(m.view.Members); rank++ {
 		if !m.heard.has(rank) {
@@ -226,9 +232,9 @@ func (m *Machine) promotable() bool {
 	return m.tick >= m.heard.since+m.cfg.Promote
 }
 
-// reportOn sends the report to the one that is to propose, and again while the view
-// does not change. From the third time on the others get it in turn, too: the first
-// may be stuck, and not all see that.
+// reportOn sends the report to the first proposer in line, and repeats it while the view does not
+// change. From the third time on it goes to the others in turn, too: the first may be stuck, and
+// not all members notice.
 func (m *Machine) reportOn() {
 	o := &m.own
 	if o.version == o.told && (!o.any || m.tick < o.toldAt+m.cfg.Retry<<min(o.times, 4)) {
@@ -251,7 +257,7 @@ func (m *Machine) reportOn() {
 	m.send(Message{Kind: Tell, To: to[max(0, o.times-2)%len(to)], Report: r})
 }
 
-// ahead returns the members that are to propose before this one.
+// ahead returns the members that propose before this one.
 func (m *Machine) ahead() []ID {
 	var ids []ID
 	e := m.electorate()

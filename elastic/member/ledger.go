@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// The limits of the ledger of a view.
+// The limits of a view's ledger.
 const (
-	MaxGrants = 128 // in a view
-	MaxBarred = 256 // IDs of a view
+	MaxGrants = 128 // grants of a view
+	MaxBarred = 256 // kicked IDs of a view
 	MaxRecord = 512 // bytes of a grant's Record
-	MaxKey    = 64  // bytes of the key of a grant, and of Member.Was
+	MaxKey    = 64  // bytes of a grant's key, and of Member.By and Member.Was
 )
 
-// Grant lets peers join that hold its key. Whether a peer does is the caller's to find out; how
-// many it lets in is decided here: Apply refuses a change that lets in one more.
+// Grant admits peers that hold its key. The caller verifies that a peer holds the key. The number
+// of uses is enforced here: Apply refuses a change that admits one peer too many.
 type Grant struct {
-	Key     ID     // of who signs for a newcomer
-	Issuer  ID     // the member that made it; "" for a grant of the first view, which outlives kicks
+	Key     ID     // public key that signs for a newcomer
+	Issuer  ID     // the member that issued it; "" for a grant of the first view, which kicks do not revoke
 	Made    int64  // Unix seconds
-	Expiry  int64  // Unix seconds, for the caller to compare with its clock; 0: it has no end
-	Uses    uint64 // peers that it lets in; 0: any number
-	Used    uint64
+	Expiry  int64  // Unix seconds, for the caller to compare with its clock; 0 for no expiry
+	Uses    uint64 // number of peers that it admits; 0 for any number
+	Used    uint64 // number of peers that it has admitted
 	Revoked bool
 	Record  string // carried for the caller; never read here
 }
 
-// Left reports whether the grant lets in a further peer.
+// Left reports whether the grant admits another peer.
 func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
 
 // Grant returns the grant of a key; ok is false if the view has none.
@@ -38,7 +38,8 @@ func (v View) Grant(key ID) (g Grant, ok bool) {
 	return v.Grants[i], true
 }
 
-// letsIn reports whether a peer comes by a grant that lets in a further one, or needs none.
+// letsIn reports whether the ledger admits a peer: by a grant with a use left, or because the peer
+// needs none.
 func (v View) letsIn(m Member) bool {
 	if m.By == "" || m.Was != "" {
 		return true
@@ -47,11 +48,12 @@ func (v View) letsIn(m Member) bool {
 	return ok && g.Left()
 }
 
+// grantIndex returns the index of the grant of a key, or -1.
 func grantIndex(grants []Grant, key ID) int {
 	return slices.IndexFunc(grants, func(g Grant) bool { return g.Key == key })
 }
 
-// ledger returns the grants and the barred IDs that follow those of v by c.
+// ledger returns the grants and the barred IDs after applying c to the ledger of v.
 func (v View) ledger(c Change) (grants []Grant, barred []ID, err error) {
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {
 		return v.Grants, v.Barred, nil
@@ -90,8 +92,8 @@ func (v View) ledger(c Change) (grants []Grant, barred []ID, err error) {
 	return grants, barred, nil
 }
 
-// disown revokes the grants that a peer which is kicked has made or has come with. A grant of
-// the first view stays, as the peer does not hold its key.
+// disown revokes the grants that a kicked peer has issued, and the grant by which it came. A grant
+// of the first view stays, as the peer does not hold its key.
 func (v View) disown(grants []Grant, id ID) {
 	by := ID("")
 	if rank := v.Rank(id); rank >= 0 {
@@ -104,7 +106,7 @@ func (v View) disown(grants []Grant, id ID) {
 	}
 }
 
-// addGrant adds a grant in place of those that had expired when it was made.
+// addGrant adds a grant, and removes the grants that had expired when it was made.
 func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	grants = slices.DeleteFunc(grants, func(o Grant) bool { return o.Expiry != 0 && o.Expiry < g.Made })
 	switch {
@@ -118,20 +120,20 @@ func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	return append(grants, g), nil
 }
 
-// CanGrant returns why the view cannot take a further grant, or nil.
+// CanGrant returns why the view cannot take another grant, or nil.
 func (v View) CanGrant(g Grant) error {
 	_, err := addGrant(slices.Clone(v.Grants), g)
 	return err
 }
 
-// wishes is what a member wants of the ledger.
+// wishes are a member's requests for the ledger.
 type wishes struct {
-	grants []Grant
-	revoke idSet
-	kick   idSet
+	grants []Grant // to be issued
+	revoke idSet   // keys of grants to be revoked
+	kick   idSet   // IDs to be put out and barred
 }
 
-// settle drops what v has, and what cannot be had any more.
+// settle drops the requests that v has fulfilled, and those that cannot be fulfilled any more.
 func (w *wishes) settle(v View) {
 	w.grants = slices.DeleteFunc(w.grants, func(g Grant) bool { return grantIndex(v.Grants, g.Key) >= 0 || v.CanGrant(g) != nil })
 	w.revoke = slices.DeleteFunc(w.revoke, func(key ID) bool {
@@ -141,7 +143,7 @@ func (w *wishes) settle(v View) {
 	w.kick = slices.DeleteFunc(w.kick, func(id ID) bool { return slices.Contains(v.Barred, id) })
 }
 
-// add takes in those of a report.
+// add adds the requests of a report.
 func (w *wishes) add(r *Report) {
 	for _, g := range r.Grants {
 		if grantIndex(w.grants, g.Key) < 0 {
@@ -156,7 +158,7 @@ func (w *wishes) add(r *Report) {
 	}
 }
 
-// wish notes what the caller wants of the ledger.
+// wish records a request of the caller for the ledger.
 func (m *Machine) wish(change func(w *wishes)) {
 	if m.phase != inside {
 		return
@@ -166,8 +168,8 @@ func (m *Machine) wish(change func(w *wishes)) {
 	m.changed()
 }
 
-// kicks returns those that are to be put out, by rank and, if they are no members, by ID. One
-// member at least stays that keeps.
+// kicks returns the peers to be put out: members by rank, and others by ID. out marks the members
+// that are gone in any case. At least one member stays.
 func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	ranks = make([]bool, len(f.view.Members))
 	left := 0
@@ -197,10 +199,10 @@ func (f facts) kicks(out []bool) (ranks []bool, others []ID) {
 	return ranks, others
 }
 
-// spare is more than grants and lengths may add to a view.
+// spare is an upper bound, in bytes, of the growth of a view by grants and lengths.
 const spare = 256 << 10
 
-// ledger adds to a change what is wanted of the ledger and can be had, and those who join.
+// ledger adds to a change the requests for the ledger that can be fulfilled, and the newcomers.
 func (f facts) ledger(c *Change) (why []string) {
 	w := f.wishes
 	w.settle(f.view)

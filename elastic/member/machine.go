@@ -5,37 +5,38 @@ import (
 	"slices"
 )
 
-// Config says who a machine is and how patient. Durations are in ticks; a zero means
-// the default. Ticks should be about as long as a message takes at worst on a good
-// day, 5 to 10 ms; longer ones cost time, never safety.
+// Config is the identity and the timing of a machine. Durations are in ticks; zero means the
+// default. A tick should be about the longest delay of a message in good conditions, 5 to 10 ms.
+// Longer ticks cost time, never safety.
 type Config struct {
 	Self Member
 	// Any lets any survivors go on (--quorum any).
 	Any bool
-	// Contacts are members that a joiner asks in turn, and the only ones it believes.
+	// Contacts are members that a newcomer asks in turn. It believes no other peers.
 	Contacts []ID
-	// Grants are those of the first view, the same at all members.
+	// Grants are the grants of the first view, the same at all members.
 	Grants []Grant
-	// Keys signs and verifies what members of a view decide. Without it decisions reach
-	// members only from members of their own view.
+	// Keys signs and verifies the decisions of a view's members. Without Keys a member accepts
+	// decisions only from members of its own view.
 	Keys Keys
-	// Views keeps one copy of what several machines of a process have in common; nil: each
-	// has its own.
+	// Views holds one copy of the views that several machines of a process have in common. If it is
+	// nil each machine has its own.
 	Views *Views
 
-	Retry    uint64 // until an unanswered message is sent again; 4
-	Grace    uint64 // to wait for the last promises once there are enough; 3
-	Patience uint64 // per place, until the next in line proposes; 16
-	Beat     uint64 // between two Status messages; 10
-	Promote  uint64 // from the last joiner's first word to its vote; 20
+	Retry    uint64 // until an unanswered message is sent again; default 4
+	Grace    uint64 // wait for the last promises once there are enough; default 3
+	Patience uint64 // per place in line, until the next member proposes; default 16
+	Beat     uint64 // between two Status messages; default 10
+	Promote  uint64 // from the first message of the last newcomer to its vote; default 20
 
-	// Direct is how many members a group may have for each to deal with all others: beyond
-	// it messages go along trees (Spread), proofs and views to those who ask; 64.
+	// Direct is the number of members up to which each member exchanges messages with all others;
+	// default 64. In larger groups messages go along trees (Spread), and proofs and whole views are
+	// sent on request.
 	Direct int
-	Fan    int // branches of a tree; 16
+	Fan    int // fan-out of a tree; default 16
 }
 
-// withDefaults fills in what is zero.
+// withDefaults returns c with defaults in place of zeros.
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		field *uint64
@@ -57,45 +58,45 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// phase is where a machine is in its life. It only goes forward.
+// phase is the stage of a machine's life. It only increases.
 type phase uint8
 
 const (
-	joining phase = iota // waits for a view that has it
+	joining phase = iota // waits for a view that contains it
 	inside               // in a view
-	outside              // was in one, and is no more
+	outside              // was in a view and is out, or can never be in one
 )
 
-// Machine is one peer's part in deciding the views. It is not safe for concurrent
-// use: one goroutine owns it.
+// Machine is one peer's part in the agreement on views. It is deterministic and not safe for
+// concurrent use: one goroutine owns it.
 type Machine struct {
 	cfg   Config
 	phase phase
-	tick  uint64
-	out   Ready
+	tick  uint64 // number of ticks so far
+	out   Ready  // output since the last Ready
 
-	view    View
-	rank    int // in view; -1 outside
-	history history
+	view    View    // the present view
+	rank    int     // in view; -1 while not inside
+	history history // recent part of the lineage, up to view
 
-	electing *electorate // nil if it must be made anew
-	watched  *electorate // that for which the quorum was last looked at
-	acceptor acceptor
-	proposer proposer
-	own      own
-	heard    heard
-	telling  telling
-	joiner   joiner
-	rivalry  rivalry
-	relaying relaying
-	beats    uint64          // Status messages sent by the clock
-	asked    [senders]uint64 // tick from which on the next Ask may be sent to such a peer
-	lost     bool            // QuorumLost was said last
-	present  int             // and how many voters were present
+	electing *electorate     // cached; nil if it must be computed anew
+	watched  *electorate     // the electorate for which the quorum was last checked
+	acceptor acceptor        // as a voter
+	proposer proposer        // as a proposer
+	own      own             // its own knowledge and requests
+	heard    heard           // knowledge from others in this view
+	telling  telling         // dissemination of the view that it decided
+	joiner   joiner          // before its first view
+	rivalry  rivalry         // for a meeting with another branch
+	relaying relaying        // its part in trees
+	beats    uint64          // number of Status messages sent by beat
+	asked    [senders]uint64 // by class of peer, the tick from which on the next Ask may be sent
+	lost     bool            // the last notice of the quorum was QuorumLost
+	present  int             // number of voters present at that notice
 }
 
-// New returns the machine of a member of the first view. An error says that it is not
-// in it, or that nobody could be.
+// New returns the machine of a member of the first view. It returns an error if cfg.Self is not in
+// the view, or if the view is invalid.
 func New(cfg Config, first []Member) (*Machine, error) {
 	v, err := First(first, cfg.Grants...)
 	if err != nil {
@@ -104,7 +105,7 @@ func New(cfg Config, first []Member) (*Machine, error) {
 	return NewIn(cfg, v)
 }
 
-// NewIn is New with the view that First has made of the members and Config.Grants.
+// NewIn is like New, but takes the view that First has made of the members and Config.Grants.
 func NewIn(cfg Config, v View) (*Machine, error) {
 	m := &Machine{cfg: cfg.withDefaults(), phase: inside}
 	v = m.cfg.Views.whole(v)
@@ -116,25 +117,24 @@ func NewIn(cfg Config, v View) (*Machine, error) {
 	return m, nil
 }
 
-// NewJoiner returns the machine of a peer that asks Contacts to be let in.
+// NewJoiner returns the machine of a newcomer, which asks Contacts for admission.
 func NewJoiner(cfg Config) *Machine {
 	return &Machine{cfg: cfg.withDefaults(), phase: joining,
 		rank: -1, joiner: joiner{contacts: slices.Clone(cfg.Contacts)}}
 }
 
-// View returns the present view; that of a joiner has epoch 0. A machine that is out
-// has the first view without it.
+// View returns the present view. Before the first view it has epoch 0. A machine that is out
+// returns the first view without itself.
 func (m *Machine) View() View { return m.view }
 
-// Out reports whether the machine was a member and is no more, or never can be.
+// Out reports whether the machine was a member and is no more, or can never be one.
 func (m *Machine) Out() bool { return m.phase == outside }
 
-// Settled reports whether every member that this machine has to tell of the present
-// view has acknowledged it, or has had its chances. A member that leaves should stay
-// until then.
+// Settled reports whether all members to which this machine must send the present view have
+// acknowledged it, or have had all repetitions. A member that leaves should run until then.
 func (m *Machine) Settled() bool { return len(m.telling.open)+len(m.relaying.open) == 0 }
 
-// Step takes an event in.
+// Step handles an event.
 func (m *Machine) Step(e Event) {
 	switch e := e.(type) {
 	case Received:
@@ -174,7 +174,7 @@ func (m *Machine) Step(e Event) {
 	m.advance()
 }
 
-// Tick says that one unit of time has passed.
+// Tick advances the time by one tick.
 func (m *Machine) Tick() {
 	m.tick++
 	m.answerUp()
@@ -189,15 +189,15 @@ func (m *Machine) Tick() {
 	}
 }
 
-// Ready returns what came up since the last call. The caller owns it.
+// Ready returns the output since the last call. The caller owns it.
 func (m *Machine) Ready() Ready {
 	r := m.out
 	m.out = Ready{}
 	return r
 }
 
-// advance does what has become due: it says that the quorum was lost or is back,
-// carries a proposal on, or begins one.
+// advance carries out all that is due: notices of the quorum, the next stage of a proposal or a new
+// one, and the report.
 func (m *Machine) advance() {
 	if m.phase != inside {
 		return
@@ -214,7 +214,7 @@ func (m *Machine) advance() {
 	}
 }
 
-// receive takes a message in, as far as its sender is believed (sender.go).
+// receive handles a message, as far as its sender is believed (sender.go).
 func (m *Machine) receive(msg Message) {
 	t, _ := treatmentOf(msg.Kind, m.sender(msg.From))
 	switch {
@@ -238,11 +238,11 @@ func (m *Machine) receive(msg Message) {
 		m.telling.acknowledged(msg.From)
 		if t == believed {
 			m.receivePresent(msg)
-		} // any other has learned from this view that it is out
+		} // an outsider's message shows that it is in this view, and so has learned that it is out
 	}
 }
 
-// receivePresent takes in a message of a member of the present view about that view.
+// receivePresent handles a message of a member of the present view about that view.
 func (m *Machine) receivePresent(msg Message) {
 	rank := m.view.Rank(msg.From)
 	m.heard.present(rank, m.tick)
@@ -265,7 +265,7 @@ func (m *Machine) receivePresent(msg Message) {
 	}
 }
 
-// send queues a message of the present view.
+// send queues a message with this member's view.
 func (m *Machine) send(msg Message) {
 	msg.From, msg.Epoch, msg.View = m.cfg.Self.ID, m.view.Epoch, m.view.hash
 	m.out.Messages = append(m.out.Messages, msg)
@@ -274,8 +274,8 @@ func (m *Machine) send(msg Message) {
 // notice queues a notice.
 func (m *Machine) notice(n Notice) { m.out.Notices = append(m.out.Notices, n) }
 
-// enter makes v the present view, in which this member stands. Ballots, reports and
-// proposals belong to one view and end with it.
+// enter makes v, which contains this member, the present view. Ballots, reports and proposals
+// belong to one view and end with it.
 func (m *Machine) enter(v View) {
 	m.view, m.rank, m.phase = v, v.Rank(m.cfg.Self.ID), inside
 	m.acceptor = acceptor{}
@@ -286,7 +286,8 @@ func (m *Machine) enter(v View) {
 	m.changed()
 }
 
-// move follows the present view by d, which was decided and leads to v.
+// move enters the view v, to which the decision d leads from the present view, or leaves the group
+// if this member is not in v.
 func (m *Machine) move(d Decision, v View) {
 	c := d.Change
 	m.history.push(d, v)
@@ -305,7 +306,7 @@ func (m *Machine) move(d Decision, v View) {
 	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("%v leads to %v", c, v)})
 }
 
-// leave ends the membership.
+// leave ends the membership with a notice.
 func (m *Machine) leave(n Notice) {
 	m.phase, m.rank = outside, -1
 	m.proposer = proposer{}

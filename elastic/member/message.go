@@ -2,36 +2,36 @@ package member
 
 import "fmt"
 
-// Kind tells messages apart.
+// Kind is the kind of a message.
 type Kind uint8
 
 // The kinds of messages. The values are part of the encoding.
 const (
-	// Status says which view its sender is in. It acknowledges a Chain.
+	// Status reports the sender's view. It acknowledges a Chain.
 	Status Kind = iota + 1
-	// Ask wants to be told what comes after the sender's view (I9). With no view it
-	// comes from a peer that wants to join, and carries Request.
+	// Ask requests the changes after the sender's view (I9). From a newcomer, which has no view, it
+	// carries Request.
 	Ask
-	// Tell carries what a member knows to the one that is to propose a change.
+	// Tell carries a member's report to the proposer.
 	Tell
-	// Prepare opens a ballot (Paxos 1a).
+	// Prepare opens a ballot (Paxos phase 1a).
 	Prepare
-	// Promise answers it with the change accepted before, if any, and a report (1b).
+	// Promise answers a Prepare with the change accepted before, if any, and a report (1b).
 	Promise
-	// Reject answers a Prepare or Accept below Seen, which was promised.
+	// Reject answers a Prepare or an Accept whose ballot is below Seen, the promised ballot.
 	Reject
 	// Accept asks to accept Change (2a).
 	Accept
-	// Accepted says that it was (2b).
+	// Accepted confirms the acceptance, with a signature (2b).
 	Accepted
-	// Chain carries decided changes that follow the view After, or Base. Where it fits
-	// no view of the receiver, the two are of different branches, and Key decides.
+	// Chain carries decided changes that follow the view After, or Base. If it fits no view of the
+	// receiver, the two are of different branches, and Key decides which one goes on.
 	Chain
-	// Fence says to a peer that its ID has been a member, or asked too long ago.
+	// Fence refuses a newcomer: its ID has been a member, or its request is too old.
 	Fence
-	// Branch carries a message to the members of a part of a view, see Spread.
+	// Branch carries a message to a subset of the members of a view, see Spread.
 	Branch
-	// Gather carries back their answers.
+	// Gather carries the answers of the subset back.
 	Gather
 )
 
@@ -44,64 +44,64 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Ballot numbers a proposer's attempts at the change of one view. The zero Ballot is
-// below all that are used.
+// Ballot numbers the attempts of all proposers at the change of one view. The zero Ballot is lower
+// than all ballots in use.
 type Ballot struct {
 	Round uint64 // from 1
-	Rank  uint32 // of the proposer in the view, so that no two share a ballot
+	Rank  uint32 // rank of the proposer in the view, so that no two proposers share a ballot
 }
 
-// Less reports whether b comes before o.
+// Less reports whether b is lower than o.
 func (b Ballot) Less(o Ballot) bool {
 	return b.Round < o.Round || b.Round == o.Round && b.Rank < o.Rank
 }
 
-// String shows round and rank.
+// String returns round and rank.
 func (b Ballot) String() string { return fmt.Sprintf("%d.%d", b.Round, b.Rank) }
 
-// Request is a peer's wish to join.
+// Request is a peer's request to join.
 type Request struct {
 	Member Member
-	// At is the first epoch that the peer heard of. It had not been a member up to
-	// then, so a look at the changes since tells whether its ID is still fresh.
+	// At is the first epoch that the peer heard of. It had not been a member before, so the changes
+	// since then show whether its ID is fresh.
 	At uint64
 }
 
-// Report is what one member knows and the one that proposes should.
+// Report is a member's knowledge and requests, for the proposer.
 type Report struct {
-	Seq         uint64 // a later report of the same member and view has a higher one; 0: nothing to say up to now
-	Unreachable []ID   // members that it cannot reach, in rank order
-	Dead        []ID   // members whose death is certain (I10), in rank order
-	Leaving     bool
-	Renew       bool // this view has had its time
-	Joins       []Request
-	Grants      []Grant // to be made
-	Revoke      []ID    // keys of grants
-	Kick        []ID
+	Seq         uint64    // increases within a view; 0 if the member has had nothing to report in the view
+	Unreachable []ID      // members that it cannot reach, in rank order
+	Dead        []ID      // members whose death is certain (I10), in rank order
+	Leaving     bool      // the member asks to leave
+	Renew       bool      // the session of this view broke
+	Joins       []Request // requests that the member has admitted
+	Grants      []Grant   // to be issued
+	Revoke      []ID      // keys of grants to be revoked
+	Kick        []ID      // IDs to be put out and barred
 }
 
-// empty reports whether there is nothing to act on.
+// empty reports whether no change follows from the report.
 func (r Report) empty() bool {
 	return len(r.Unreachable) == 0 && len(r.Dead) == 0 && !r.Leaving && !r.Renew &&
 		len(r.Joins)+len(r.Grants)+len(r.Revoke)+len(r.Kick) == 0
 }
 
-// Message is what machines send each other. Which fields are set follows from Kind.
-// Receivers share what it points to and must not change it.
+// Message is a message between machines. Kind determines which fields are set. Receivers share the
+// data that it points to and must not change it.
 type Message struct {
 	From, To ID // not encoded: the network knows them
 
 	Kind  Kind
-	Epoch uint64 // of the sender's view
-	View  Hash   // the sender's view; zero for a peer that joins
+	Epoch uint64 // epoch of the sender's view
+	View  Hash   // the sender's view; zero for a newcomer
 
-	Ballot  Ballot     // Prepare to Accepted
-	Seen    Ballot     // Promise: that of Change; Reject: the one promised
-	Change  *Change    // Promise: accepted before, or nil; Accept: the proposed
+	Ballot  Ballot     // Prepare, Promise, Reject, Accept, Accepted
+	Seen    Ballot     // Promise: the ballot of Change; Reject: the promised ballot
+	Change  *Change    // Promise: the change accepted before, or nil; Accept: the proposed change
 	Report  *Report    // Tell, Promise
 	After   Hash       // Chain without Base: the view that the first change follows
-	Base    *View      // Chain
-	Changes []Decision // Chain
+	Base    *View      // Chain: the whole view that the first change follows, or nil
+	Changes []Decision // Chain: decided changes, in order
 	Request *Request   // Ask
 	Key     Key        // Chain with Base
 

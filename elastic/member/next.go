@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// facts is all from which the next change follows. Its slices are by rank of view.
+// facts are the inputs of next. Slices are by rank of view.
 type facts struct {
 	view    View
-	cut     [][2]int // pairs of ranks of which one cannot reach the other
-	here    []bool   // has answered, or at least is not silent
-	asking  bool     // a ballot is under way: here says who has answered it
-	dead    []bool
-	leaving []bool
-	joins   []Member // fresh and not in view
-	renew   bool     // a view is wanted in any case
-	promote bool     // the members without a vote have shown that they are there
-	wishes  wishes
+	cut     [][2]int // pairs of ranks; the first cannot reach the second
+	here    []bool   // the member has answered the ballot; without a ballot, it is not suspected here
+	asking  bool     // a ballot is under way, and here shows the answers to it
+	dead    []bool   // certain deaths
+	leaving []bool   // members that ask to leave
+	joins   []Member // admitted newcomers with fresh IDs
+	renew   bool     // the session broke, and a new view is needed
+	promote bool     // the members without a vote have been present for long enough
+	wishes  wishes   // requests for the ledger
 }
 
-// next returns the change that should follow, and why; an empty reason says that
-// none is due. Members that are kicked, dead or cut off go, those that asked for it leave,
-// those that asked for it join, all in one change. Where all that stay want to leave,
-// the first of them waits: someone must be there to be asked.
+// next returns the change that is due, and the reason; an empty reason if none is due. It is a pure
+// function. One change removes members that are kicked, dead or cut off and members that asked to
+// leave, and adds the newcomers. If all remaining members want to leave the first of them stays for
+// now, as somebody must be there to be asked.
 func next(f facts) (Change, string) {
 	var c Change
 	var why []string
@@ -61,7 +61,7 @@ func next(f facts) (Change, string) {
 	return c, strings.Join(why, ", ")
 }
 
-// holdBack lets the first leaver stay if nobody else would.
+// holdBack keeps the first member that wants to leave, if no other member would stay.
 func (f facts) holdBack(keep []bool) {
 	first := -1
 	for i, k := range keep {
@@ -77,12 +77,12 @@ func (f facts) holdBack(keep []bool) {
 	}
 }
 
-// kept marks the members that stay on account of I13: of the sets of members that
-// are here and can all reach each other a largest, and of those the one with the
-// lowest ranks. Members of whom nothing was heard come second: they stay if nobody
-// misses them. Together they may be more than those that are here, and all dead.
-// A member counts as here, however late its answer, if nobody says that it cannot be
-// reached: it may well be the only one that has noticed the death of another.
+// kept marks the members that stay by I13: of the sets of members that are present and can all
+// reach each other a largest one, and of several the one with the lowest ranks. Members without a
+// message in this ballot come second, and stay if no kept member is cut off from them: together
+// they may outnumber the present members, and all be dead. A member counts as present, however late
+// its answer, if no member reports it unreachable: it may be the only one that has noticed the
+// death of another member.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)
 	for i := range gone {
@@ -111,11 +111,11 @@ func (f facts) kept(kicked []bool) []bool {
 	return keep
 }
 
-// acrossFrom names the kept members that i cannot reach, three at most.
+// acrossFrom returns the kept members that i cannot reach, at most three by name.
 func (f facts) acrossFrom(i int, keep []bool) string {
 	var names []string
 	for _, c := range f.cut {
-		o := c[0] + c[1] - i // the other end, if i is one
+		o := c[0] + c[1] - i // the other end, if i is one end
 		if (c[0] != i && c[1] != i) || !keep[o] {
 			continue
 		}

@@ -2,50 +2,51 @@ package member
 
 import "fmt"
 
-// stage is how far a proposal has come.
+// stage is the progress of a proposal.
 type stage uint8
 
 const (
-	idle      stage = iota
-	preparing       // collects promises
-	accepting       // collects acceptances
+	idle      stage = iota // no ballot
+	preparing              // collects promises
+	accepting              // collects acceptances
 )
 
-// proposer is one member's attempt at the change of the present view.
+// proposer is one member's attempt at the change of the present view (single-decree Paxos: Lamport,
+// Paxos Made Simple, 2001).
 //
 //	idle --begin--> preparing --choose--> accepting --decide--> next view
 //	  ^                |                     |
 //	  +---- yield, rejected, nothing due ----+
 //
-// A ballot is sent again and again until it is answered; a new one is begun only
-// when another proposer's is in the way.
+// A ballot is repeated until it is answered. A new ballot is opened only when another proposer's
+// ballot is in the way.
 type proposer struct {
-	stale bool   // want and why must be computed again
-	want  Change // due according to what is known here
-	why   string // "" if nothing is due
+	stale bool   // want and why must be recomputed
+	want  Change // the change that is due, as far as is known here
+	why   string // reason of want; "" if none is due
 
-	due   bool   // something is due, since tick
+	due   bool   // a change is due, since the tick since
 	since uint64 // tick
-	wait  uint64 // no ballot is begun before this tick
-	retry uint64 // nor before this one, unless something new is known: answers have refuted why
-	tries int    // ballots that were rejected
-	round uint64 // highest that was used or heard of here
+	wait  uint64 // no ballot is opened before this tick
+	retry uint64 // nor before this tick, unless there is new knowledge: answers have refuted why
+	tries int    // number of rejected ballots
+	round uint64 // highest round used here or seen
 
 	stage  stage
-	ballot Ballot
-	votes  []bool // of this stage, by rank
-	best   Ballot // that of change, while preparing
-	change *Change
-	reason string
-	// signatures under the acceptances of ballot, by rank
+	ballot Ballot  // the present ballot
+	votes  []bool  // answers in this stage, by rank
+	best   Ballot  // while preparing: the highest ballot in promises, in which change was accepted
+	change *Change // the change to propose; nil if none was taken over or chosen yet
+	reason string  // of change, for the notice
+	// signatures of the acceptances of ballot, by rank
 	signatures [][]byte
-	enough     bool   // there are enough promises, since tick
+	enough     bool   // there are enough promises, since the tick full
 	full       uint64 // tick
 	sent       uint64 // tick of the last sending
-	times      int    // sendings of this stage
+	times      int    // number of sendings in this stage
 }
 
-// refresh computes what is due.
+// refresh recomputes the change that is due.
 func (m *Machine) refresh() {
 	p := &m.proposer
 	if !p.stale {
@@ -61,9 +62,9 @@ func (m *Machine) refresh() {
 	}
 }
 
-// begin opens a ballot if something is due and it is this member's turn. The first
-// of the electorate that can be reached begins at once, the others in their order
-// when nothing has come of it, so that as a rule only one proposes.
+// begin opens a ballot if a change is due and it is this member's turn. The first reachable member
+// of the electorate proposes at once, and each further one Patience ticks later, so that usually
+// only one proposes.
 func (m *Machine) begin() {
 	p := &m.proposer
 	if p.stage != idle || m.lost {
@@ -74,8 +75,8 @@ func (m *Machine) begin() {
 		m.tick < p.since+uint64(len(m.ahead()))*m.cfg.Patience {
 		return
 	}
-	// The counter alone numbers the ballots, not what this member has promised: a
-	// retry may come before it has heard its own Prepare (I12).
+	// Ballots are numbered by the proposer's own counter, not only by the promised round: a retry
+	// may come before this member has handled its own Prepare (I12).
 	p.round = max(p.round, m.acceptor.promised.Round) + 1
 	p.ballot = Ballot{Round: p.round, Rank: uint32(m.rank)}
 	m.acceptor.promise(p.ballot)
@@ -85,7 +86,7 @@ func (m *Machine) begin() {
 	m.carryOn()
 }
 
-// stageBegins enters a stage with this member's own vote and asks for the others'.
+// stageBegins enters a stage with this member's own vote, and requests the others' votes.
 func (m *Machine) stageBegins(s stage) {
 	p := &m.proposer
 	p.stage = s
@@ -95,8 +96,8 @@ func (m *Machine) stageBegins(s stage) {
 	m.solicit()
 }
 
-// solicit sends the message of the present stage to all that have not answered it.
-// Those without a vote are asked for promises, too, for the reports in them.
+// solicit sends the message of the present stage to all members that have not answered it. Members
+// without a vote are asked for promises, too, because of their reports.
 func (m *Machine) solicit() {
 	p := &m.proposer
 	p.sent = m.tick
@@ -115,7 +116,7 @@ func (m *Machine) solicit() {
 	m.sendAll(msg, m.view, ranks)
 }
 
-// proposalTick sends again what was not answered, ever less often.
+// proposalTick repeats the message of the stage, with exponential backoff.
 func (m *Machine) proposalTick() {
 	p := &m.proposer
 	if p.stage != idle && m.tick >= p.sent+m.cfg.Retry<<min(p.times-1, 4)+m.spreadTime(len(p.votes)) {
@@ -123,8 +124,8 @@ func (m *Machine) proposalTick() {
 	}
 }
 
-// promised counts a promise. One that comes after Accept went out changes nothing:
-// the change was chosen from those that were there (I12).
+// promised counts a promise. A promise after the Accept was sent changes nothing, as the change has
+// been chosen from the earlier promises (I12).
 func (m *Machine) promised(rank int, msg Message) {
 	p := &m.proposer
 	if p.stage != preparing || msg.Ballot != p.ballot {
@@ -144,8 +145,8 @@ func (m *Machine) accepted(rank int, msg Message) {
 	}
 }
 
-// rejected gives a ballot up that another's is in the way of, for a time that grows
-// and differs from member to member, so that two do not go on like this for ever.
+// rejected gives up a ballot that lies below another proposer's. The next ballot waits for a
+// randomized exponential backoff, so that two proposers do not obstruct each other for ever.
 func (m *Machine) rejected(msg Message) {
 	p := &m.proposer
 	if p.stage == idle || msg.Ballot != p.ballot {
@@ -157,7 +158,7 @@ func (m *Machine) rejected(msg Message) {
 	p.wait = m.tick + m.backOff(p.tries)
 }
 
-// yield leaves the field to another proposer's higher ballot for a while.
+// yield gives way to another proposer's higher ballot for a while.
 func (m *Machine) yield(b Ballot) {
 	p := &m.proposer
 	p.round = max(p.round, b.Round)
@@ -167,13 +168,13 @@ func (m *Machine) yield(b Ballot) {
 	}
 }
 
-// backOff returns a number of ticks that doubles with n, plus up to as many again.
+// backOff returns a number of ticks that doubles with n, plus a jitter below that number.
 func (m *Machine) backOff(n int) uint64 {
 	base := m.cfg.Retry << min(n, 5)
 	return base + jitter(m.cfg.Self.ID, m.proposer.round)%base
 }
 
-// jitter scatters numbers: FNV-1a over the ID and the round. It differs between
+// jitter returns a pseudo-random number: FNV-1a over the ID and the round. It differs between
 // members and rounds, and is the same in every replay.
 func jitter(id ID, round uint64) uint64 {
 	h := uint64(14695981039346656037)
@@ -187,7 +188,7 @@ func jitter(id ID, round uint64) uint64 {
 	return h ^ h>>32
 }
 
-// carryOn goes on to the next stage when the votes are enough.
+// carryOn enters the next stage if the votes suffice.
 func (m *Machine) carryOn() {
 	p := &m.proposer
 	if p.stage == idle {
@@ -198,7 +199,7 @@ func (m *Machine) carryOn() {
 	switch {
 	case rule == TooFew:
 	case p.stage == accepting && rule.forced() && !p.change.Forced:
-		p.stage = idle // a majority is gone meanwhile: the next ballot marks the change
+		p.stage = idle // the majority has been lost meanwhile: the next ballot marks the change as forced
 	case p.stage == accepting:
 		m.decide(rule)
 	case m.readyToChoose():
@@ -206,9 +207,9 @@ func (m *Machine) carryOn() {
 	}
 }
 
-// readyToChoose reports whether it is time to choose the change, given enough
-// promises: at once if one must be taken over, otherwise when all that are to stay
-// have promised and so reported, or have had their time.
+// readyToChoose reports whether to choose the change now, given enough promises: at once if a
+// change must be taken over; otherwise when all members that are to stay have sent promises, and
+// with them reports, or after Config.Grace.
 func (m *Machine) readyToChoose() bool {
 	p := &m.proposer
 	if !p.enough {
@@ -226,13 +227,13 @@ func (m *Machine) readyToChoose() bool {
 	return true
 }
 
-// choose proposes the change that was accepted in the highest ballot promised away,
-// or if there is none what is due.
+// choose proposes the change that was accepted in the highest ballot among the promises, or,
+// without one, the change that is due.
 func (m *Machine) choose(rule Rule) {
 	p := &m.proposer
 	p.reason = fmt.Sprintf("taken over from ballot %v", p.best)
 	if p.change == nil {
-		p.stale = true // by now it is known who is here
+		p.stale = true // the promises show which members are present
 		m.refresh()
 		if !p.due {
 			m.refuted()
@@ -242,13 +243,13 @@ func (m *Machine) choose(rule Rule) {
 		p.change, p.reason = &c, p.why
 	}
 	if rule.forced() && !p.change.Forced {
-		c := *p.change // which others may have
+		c := *p.change // a copy, as other members may share it
 		c.Forced = true
 		p.change = &c
 	}
 	after, err := m.view.Apply(*p.change)
 	if err != nil || !m.acceptor.accept(p.ballot, p.change) {
-		p.stage = idle // promised to another in the meantime
+		p.stage = idle // promised to another proposer meanwhile
 		return
 	}
 	p.signatures = make([][]byte, len(m.view.Members))
@@ -257,8 +258,8 @@ func (m *Machine) choose(rule Rule) {
 	m.carryOn()
 }
 
-// refuted gives a ballot up as the answers to it have taken back what it was begun for.
-// Until something new is known none is begun for the same reason, for a time that doubles.
+// refuted gives up a ballot because the answers to it have removed its reason. Without new
+// knowledge the next ballot waits for an exponential backoff.
 func (m *Machine) refuted() {
 	p := &m.proposer
 	p.stage, p.stale = idle, true
@@ -266,13 +267,13 @@ func (m *Machine) refuted() {
 	p.retry = m.tick + m.backOff(p.tries)
 }
 
-// decide ends the present view: the change is chosen, whoever else knows of it.
+// decide ends the present view: the change is decided, whichever other members know it already.
 func (m *Machine) decide(rule Rule) {
 	c, why := *m.proposer.change, m.proposer.reason
 	before := m.view
 	after, err := before.Apply(c)
 	if err != nil {
-		m.proposer.stage = idle // cannot be: acceptors refuse such a change
+		m.proposer.stage = idle // cannot happen: acceptors refuse such a change
 		return
 	}
 	m.notice(Notice{Kind: Decided, Why: fmt.Sprintf("%v: %s (%v)", c, why, rule)})

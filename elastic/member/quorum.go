@@ -1,21 +1,22 @@
 package member
 
-// Rule names the reason why votes are enough. The zero Rule says that they are not.
+// Rule is the reason why votes suffice. The zero Rule means that they do not.
 type Rule uint8
 
-// The rules, from the strictest on.
+// The rules, the strictest first.
 const (
-	// TooFew: not enough votes under any rule.
+	// TooFew: not enough votes by any rule.
 	TooFew Rule = iota
 	// ByMajority: more than half of the electorate voted.
 	ByMajority
-	// ByCertain: every survivor voted, and fewer than a majority are certainly dead.
-	// Any two sets that satisfy ByMajority or ByCertain share a live voter (doc.go, I10).
+	// ByCertain: every survivor voted, and fewer than a majority are certainly dead. Any two sets
+	// that satisfy ByMajority or ByCertain share a live voter (doc.go, I10).
 	ByCertain
-	// BySole: every survivor voted, and the launcher that started every peer ever
-	// admitted says that all others are dead.
+	// BySole: every survivor voted, and the launcher that started every peer ever admitted reports
+	// that all others are dead.
 	BySole
-	// ByAnyone: everybody who is not thought gone voted. Two halves may both have that.
+	// ByAnyone: every member that is not suspected voted. Both halves of a partitioned group can
+	// satisfy it.
 	ByAnyone
 )
 
@@ -34,26 +35,26 @@ func (r Rule) String() string {
 	return "too few"
 }
 
-// forced reports whether the rule lets two views follow one.
+// forced reports whether the rule allows that two views follow one.
 func (r Rule) forced() bool { return r == BySole || r == ByAnyone }
 
-// electorate is who decides, as one member knows them. Its slices are by rank and
-// equally long.
+// electorate is the set of members that decide, with one member's knowledge of them. Its slices are
+// by rank and equally long.
 type electorate struct {
-	dead   []bool // certainly
-	silent []bool // cannot be reached from here; need not be dead
-	sole   bool   // this member's launcher started every peer ever admitted
+	dead   []bool // certainly dead
+	silent []bool // unreachable from here, but not necessarily dead
+	sole   bool   // this member's launcher has started every peer ever admitted
 	any    bool   // --quorum any
-	beyond bool   // has members without a vote, as no voter is left
+	beyond bool   // includes members without a vote, as no voter is left
 }
 
-// needed returns how many votes are a majority.
+// needed returns the number of votes of a majority.
 func (e electorate) needed() int { return len(e.dead)/2 + 1 }
 
-// rule returns the strictest rule by which the votes are enough.
+// rule returns the strictest rule by which the votes suffice.
 func (e electorate) rule(voted []bool) Rule {
 	votes, dead := 0, 0
-	living, reachable := true, true // all of them voted
+	living, reachable := true, true // all members that are not dead have voted; all that are not silent have
 	for i, v := range voted {
 		switch {
 		case v:
@@ -81,8 +82,8 @@ func (e electorate) rule(voted []bool) Rule {
 	return TooFew
 }
 
-// within returns the strictest rule that can be satisfied by those who are neither
-// dead nor silent, and how many they are.
+// within returns the strictest rule that the members that are neither dead nor silent can satisfy,
+// and their number.
 func (e electorate) within() (r Rule, present int) {
 	voted := make([]bool, len(e.dead))
 	for i := range voted {

@@ -1,17 +1,17 @@
 package member
 
-// Key orders branches of one history that went different ways.
+// Key orders the branches of one history.
 type Key struct {
-	Stable  uint64 // steps that are stable
-	Founder ID     // View.Founder
-	Epoch   uint64
-	ID      ID // of the sender
+	Stable  uint64 // number of stable steps
+	Founder ID     // View.Founder of the branch's last view
+	Epoch   uint64 // epoch of the branch's last view
+	ID      ID     // the sender
 }
 
-// Beats reports whether the member with k goes on when it meets the one with o.
-// Where no view was ever forced there is one history, and the later view is right.
-// Otherwise more stable steps win, then the branch that was not forced or that with
-// the lower founder, then the later view, then the lower ID.
+// Beats reports whether the member with key k goes on when it meets the member with key o. If no
+// view was ever forced there is one history, and the later view is right. Otherwise more stable
+// steps win; then the branch without a forced view, or with the lower founder; then the later view;
+// then the lower ID.
 func (k Key) Beats(o Key) bool {
 	forced := k.Founder != "" || o.Founder != ""
 	switch {
@@ -25,27 +25,27 @@ func (k Key) Beats(o Key) bool {
 	return k.ID < o.ID
 }
 
-// rivalry is what a member needs for the case that it meets another branch.
+// rivalry is a member's state for a meeting with another branch.
 type rivalry struct {
-	stable uint64 // steps
-	key    Key    // frozen while a rival is about
-	until  uint64 // tick
-	seek   int    // next of the lost members to look for
+	stable uint64 // number of stable steps
+	key    Key    // frozen while a rival is near
+	until  uint64 // tick until which key is frozen
+	seek   int    // index of the lost member to contact next
 }
 
-// freezeBeats is for how many beats a key is kept: much longer than a message is on
-// its way.
+// freezeBeats is the number of beats for which a key stays frozen: much longer than the delay of
+// any message.
 const freezeBeats = 64
 
-// key returns how this member stands now.
+// key returns this member's present key.
 func (m *Machine) key() Key {
 	return Key{Stable: m.rivalry.stable, Founder: m.view.Founder, Epoch: m.view.Epoch, ID: m.cfg.Self.ID}
 }
 
-// frozenKey returns what this member pits against a rival. It stays the same while
-// messages about it are under way: if it grew, each side could find itself ahead of
-// what it last heard of the other, or both behind. As each member's key is one value,
-// and keys are ordered, the member with the highest key never gives way.
+// frozenKey returns the key that this member compares with a rival's. It stays the same while
+// messages with it are under way. If it grew, each side could find itself ahead of the last key
+// that it received, or both could find themselves behind. As each member's key is one value, and
+// keys are totally ordered, the member with the highest key never gives way.
 func (m *Machine) frozenKey() Key {
 	if m.tick >= m.rivalry.until {
 		m.rivalry.key = m.key()
@@ -54,19 +54,19 @@ func (m *Machine) frozenKey() Key {
 	return m.rivalry.key
 }
 
-// meet settles which goes on, this member or the sender of a whole Chain that went
-// another way. An outsider has to prove that way. One that cannot gets no answer, or two
-// such would answer each other for ever.
+// meet decides which of the two goes on: this member, or the sender of a whole Chain of another
+// branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
+// such members would answer each other for ever.
 func (m *Machine) meet(msg Message, b branch, t treatment) {
 	if t != believed && !m.rival(&msg, b) {
 		return
 	}
 	if !msg.Key.Beats(m.frozenKey()) {
-		m.sendBase(msg.From, m.frozenKey()) // it will see the same
+		m.sendBase(msg.From, m.frozenKey()) // it will come to the same decision
 		return
 	}
 	if msg.Key.Founder == "" && m.view.Founder == "" {
-		// One history, and this member is further behind than any log reaches.
+		// There is one history, and this member lags behind by more than any log.
 		m.adopt(msg)
 		if m.view.hash == msg.View {
 			return
@@ -75,10 +75,10 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a branch that is ahead"})
 }
 
-// rival reports whether an outsider's Chain is another branch of this history: it begins
-// with a view that is known here, its voters have signed each step from there, one of the
-// branches was forced, as a majority has one history, and its sender is in the last
-// view. Of Key only the stable steps are the sender's word; the rest is made anew.
+// rival reports whether an outsider's Chain is another branch of this history: it starts at a view
+// that is known here, the voters have signed each step from there, one of the branches was forced
+// (majorities have one history), and the sender is in the last view. Of Key only the stable steps
+// are taken from the sender; the other fields are recomputed.
 func (m *Machine) rival(msg *Message, b branch) bool {
 	if !b.known || !m.forces() {
 		return false
@@ -89,8 +89,8 @@ func (m *Machine) rival(msg *Message, b branch) bool {
 		(last.Founder != "" || m.view.Founder != "")
 }
 
-// seekRivals looks for those who were given up without a quorum: they may live, and
-// think the same of us.
+// seekRivals contacts members that were given up without a quorum, one at a time: they may live,
+// and have given up this branch.
 func (m *Machine) seekRivals() {
 	var given []ID
 	for _, e := range m.history.entries {

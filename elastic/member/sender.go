@@ -2,18 +2,18 @@ package member
 
 import "slices"
 
-// sender is what the author of a message is to this machine.
+// sender is the relation of the author of a message to this machine.
 type sender uint8
 
 const (
-	// ofView: a member of the present view. All that was decided rests on these.
+	// ofView: a member of the present view. All decisions rest on these.
 	ofView sender = iota
-	// outsider: anybody else: a peer that wants to join, a member that was put out, one of
-	// a later view or of another branch, or whoever else has a right to join.
+	// outsider: any other peer: a newcomer, a member that was put out, a member of a later view or
+	// of another branch, or any other peer with a right to join.
 	outsider
-	// contact: to a peer that joins, one whom its owner named as a member.
+	// contact: for a newcomer, a peer that its caller named as a member.
 	contact
-	// unknown: to a peer that joins, anybody else.
+	// unknown: for a newcomer, any other peer.
 	unknown
 	senders
 )
@@ -31,22 +31,23 @@ func (m *Machine) sender(id ID) sender {
 	return outsider
 }
 
-// treatment is how far a message counts.
+// treatment is the effect that a message may have.
 type treatment uint8
 
 const (
-	// refused: nothing happens.
+	// refused: the message is dropped.
 	refused treatment = iota
-	// answered: its sender may be told what it lacks, or be asked; here nothing changes.
+	// answered: the sender may be sent what it lacks, or be asked; nothing changes here.
 	answered
-	// certified: it counts as far as its certificates go, from a view that is known here.
+	// certified: the message counts as far as its certificates prove it, from a view that is known
+	// here.
 	certified
-	// believed: it counts.
+	// believed: the message takes effect.
 	believed
 )
 
-// treatmentOf is the table of the package comment, "Who is believed". An unknown kind has
-// no row; ok is false.
+// treatmentOf returns the treatment by the table of the package comment, "Who is believed". ok is
+// false for an unknown kind.
 func treatmentOf(k Kind, from sender) (t treatment, ok bool) {
 	rows := [...][senders]treatment{
 		//        ofView    outsider   contact   unknown

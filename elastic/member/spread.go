@@ -2,29 +2,29 @@ package member
 
 import "slices"
 
-// Spread is how a message gets to many members of a view, and their answers back, though
-// nobody sends to more than a few: along a tree. Whoever gets it splits the ranks that it is
-// still to reach into parts, and hands each part to one of its members. Answers gather on the
-// way back, and equal ones become one.
+// Spread carries a message to many members of a view, and their answers back, along a tree, so that
+// no member sends to more than a few. A receiver splits the ranks that it has to reach into parts,
+// and passes each part to one of its members. Answers are collected on the way back, and equal
+// answers are merged.
 //
-//	author --Branch--> relay --Branch--> ... ; each takes in the message that is within
-//	author <--Gather-- relay <--Gather-- ... ; at the latest when it has had its time
+//	author --Branch--> relay --Branch--> ... ; each handles the message within
+//	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
-// Nothing rests on it that did not rest on single messages: what is lost with a relay is
-// asked for again, by another tree, and who is in doubt is sent to directly. A relay is a
-// member of the present view, and so believed.
+// The tree adds no assumption to single messages. Messages that are lost with a relay are requested
+// again along another tree, and members in doubt are sent to directly. A relay is a member of the
+// present view, and so believed.
 type Spread struct {
-	Author ID     // sends, and gets the answers
-	Seq    uint64 // of the author's
-	In     Hash   // the view by whose ranks it goes
+	Author ID     // sends the message, and receives the answers
+	Seq    uint64 // number of the spread at the author
+	In     Hash   // the view to which the ranks refer
 
-	Inner *Message // of a Branch: what the author says
-	Ranks []uint32 // of a Branch: those that the receiver is to hand it to
+	Inner *Message // in a Branch: the author's message
+	Ranks []uint32 // in a Branch: the ranks that the receiver has to reach
 
-	Answers []Answer // of a Gather
+	Answers []Answer // in a Gather: the answers so far
 }
 
-// Answer is what some members say to the author.
+// Answer is the equal answer of some members to the author.
 type Answer struct {
 	Ranks   []uint32
 	Message *Message
@@ -32,24 +32,24 @@ type Answer struct {
 
 // relaying is a machine's part in trees.
 type relaying struct {
-	seq  uint64 // of its own
-	open []*gathering
+	seq  uint64       // of its last own spread
+	open []*gathering // trees below this relay that have not answered completely, oldest first
 }
 
-// gathering is a tree below a relay that has not answered yet.
+// gathering is a tree below a relay that has not answered completely.
 type gathering struct {
-	spread  Spread // Author, Seq and In
-	parent  ID
-	below   []ID // that have not answered
-	answers []Answer
-	due     uint64 // tick
+	spread  Spread   // only Author, Seq and In
+	parent  ID       // sender of the Branch, receiver of the Gather
+	below   []ID     // members that have not answered
+	answers []Answer // answers so far, merged
+	due     uint64   // tick at which the answers are sent even if some are missing
 }
 
 // maxGatherings bounds the trees in which a machine takes part at a time.
 const maxGatherings = 64
 
-// sendAll sends a message to members of a view, by their ranks: to each, or if they are many
-// along a tree.
+// sendAll sends a message to members of a view, by rank: directly, or along a tree if they are more
+// than Config.Direct.
 func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
 	direct := func(rank uint32) bool { return m.inDoubt(v.Members[rank].ID) }
 	if len(ranks) <= m.cfg.Direct {
@@ -72,7 +72,7 @@ func (m *Machine) sendAll(msg Message, v View, ranks []uint32) {
 	m.branch(v, Spread{Author: m.cfg.Self.ID, Seq: m.relaying.seq, In: v.hash, Inner: &msg}, rest)
 }
 
-// inDoubt reports whether a member is no relay: it may be gone, or goes.
+// inDoubt reports whether a member must not be a relay: it may be gone, or be about to go.
 func (m *Machine) inDoubt(id ID) bool {
 	if m.own.suspects.has(id) || m.own.dead.has(id) || m.view.Rank(id) < 0 {
 		return true
@@ -85,11 +85,12 @@ func (m *Machine) inDoubt(id ID) bool {
 	return false
 }
 
-// branch hands a spread to members of v, and returns to whom.
+// branch passes a spread to members of v, one for each part of the ranks, and returns these
+// members.
 func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
 	for i, parts := 0, min(m.cfg.Fan, len(ranks)); i < parts; i++ {
 		part := ranks[i*len(ranks)/parts : (i+1)*len(ranks)/parts]
-		// Another member of the part in each of the author's spreads.
+		// Each spread of an author takes another member of the part.
 		at := int(s.Seq % uint64(len(part)))
 		for tries := 1; tries < len(part) && m.own.suspects.has(v.Members[part[at]].ID); tries++ {
 			at = (at + 1) % len(part)
@@ -102,8 +103,8 @@ func (m *Machine) branch(v View, s Spread, ranks []uint32) (below []ID) {
 	return below
 }
 
-// spreadTime is how long the answers of n members may take longer than that of one: a relay
-// waits two ticks for each level below it.
+// spreadTime returns the number of ticks by which the answers of n members may take longer than the
+// answer of one.
 func (m *Machine) spreadTime(n int) uint64 {
 	if n <= m.cfg.Direct {
 		return 0
@@ -111,7 +112,8 @@ func (m *Machine) spreadTime(n int) uint64 {
 	return m.waitBelow(n)
 }
 
-// waitBelow is how long a relay waits for n members below it.
+// waitBelow returns the number of ticks that a relay waits for n members below it: two for each
+// level of the tree.
 func (m *Machine) waitBelow(n int) uint64 {
 	levels := uint64(0)
 	for ; n > 0; n /= m.cfg.Fan {
@@ -120,7 +122,7 @@ func (m *Machine) waitBelow(n int) uint64 {
 	return 2 * levels
 }
 
-// pass hands a spread on, takes in the message, and gathers the answers.
+// pass passes a spread on, handles the message within, and collects the answers.
 func (m *Machine) pass(msg Message) {
 	s := *msg.Spread
 	inner := *s.Inner
@@ -129,15 +131,15 @@ func (m *Machine) pass(msg Message) {
 	case m.sender(s.Author) != ofView || s.Author == m.cfg.Self.ID:
 		return
 	case s.In != m.view.hash && m.history.index(s.In) < 0:
-		m.ask(msg.From) // who is nearer than the author
+		m.ask(msg.From) // which is closer than the author
 		return
 	case s.In != m.view.hash:
-		m.receive(inner) // the ranks say nothing here; the author reaches the others in time
+		m.receive(inner) // the ranks are of another view; the author repeats the message to the others later
 		return
 	}
 	for _, rank := range s.Ranks {
 		if int(rank) >= len(m.view.Members) || int(rank) == m.rank {
-			return // no member sends that
+			return // no member sends such ranks
 		}
 	}
 	g := &gathering{spread: Spread{Author: s.Author, Seq: s.Seq, In: s.In}, parent: msg.From, due: m.tick + m.waitBelow(len(s.Ranks))}
@@ -158,7 +160,7 @@ func (m *Machine) pass(msg Message) {
 	m.answerUp()
 }
 
-// gather takes in what came back along a tree.
+// gather handles a Gather.
 func (m *Machine) gather(msg Message) {
 	s := msg.Spread
 	if s.Author == m.cfg.Self.ID {
@@ -169,7 +171,7 @@ func (m *Machine) gather(msg Message) {
 		return g.spread.Author == s.Author && g.spread.Seq == s.Seq
 	})
 	if i < 0 {
-		// It comes too late to be gathered.
+		// The gathering is over already.
 		m.send(Message{Kind: Gather, To: s.Author, Spread: s})
 		return
 	}
@@ -181,17 +183,17 @@ func (m *Machine) gather(msg Message) {
 	m.answerUp()
 }
 
-// takeAnswers takes in the answers to a spread of this member.
+// takeAnswers handles the answers to a spread of this member.
 func (m *Machine) takeAnswers(s *Spread) {
 	v := m.view
 	if s.In != v.hash {
 		v = m.telling.before
 	}
 	if s.In != v.hash {
-		return // of a view that is over
+		return // of an earlier view
 	}
 	for _, a := range s.Answers {
-		// Votes that come after the decision: their authors are being told already.
+		// Votes that arrive after the decision: their authors are being sent the new view already.
 		late := a.Message.View != m.view.hash && a.Message.View == m.telling.before.hash
 		for _, rank := range a.Ranks {
 			if !late && int(rank) < len(v.Members) {
@@ -203,7 +205,7 @@ func (m *Machine) takeAnswers(s *Spread) {
 	}
 }
 
-// answerUp sends on what was gathered where that is complete or has had its time.
+// answerUp sends the collected answers of each tree that is complete or due.
 func (m *Machine) answerUp() {
 	m.relaying.open = slices.DeleteFunc(m.relaying.open, func(g *gathering) bool {
 		if len(g.below) > 0 && m.tick < g.due {
@@ -219,7 +221,7 @@ func (m *Machine) answerUp() {
 	})
 }
 
-// add adds an answer to an equal one, or by itself.
+// add merges an answer with an equal one, or appends it.
 func (g *gathering) add(a Answer) {
 	for i := range g.answers {
 		if o := &g.answers[i]; plain(a.Message) && plain(o.Message) && o.Message.Kind == a.Message.Kind && o.Message.View == a.Message.View &&
@@ -233,8 +235,8 @@ func (g *gathering) add(a Answer) {
 	g.answers = append(g.answers, a)
 }
 
-// plain reports whether nothing tells an answer from those of others but its Kind, View and
-// ballots.
+// plain reports whether an answer differs from other answers only in Kind, View and ballots, so
+// that equal ones can be merged.
 func plain(m *Message) bool {
 	return m.Change == nil && len(m.Signature) == 0 && m.Request == nil && m.Base == nil && len(m.Changes) == 0 &&
 		(m.Report == nil || m.Report.Seq == 0) && (m.Kind == Status || m.Kind == Promise || m.Kind == Reject || m.Kind == Accepted)

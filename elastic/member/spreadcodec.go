@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// appendSpread writes what a Branch or a Gather has. The message within leaves out the view
-// if it is that of m.
+// appendSpread appends the fields of a Branch or a Gather. The message within omits its view if
+// that equals the view of m.
 func appendSpread(b []byte, m Message, parts part) []byte {
 	s := m.Spread
 	if s == nil || parts&partBranch != 0 && s.Inner == nil {
@@ -25,7 +25,7 @@ func appendSpread(b []byte, m Message, parts part) []byte {
 	return b
 }
 
-// appendInner writes a message within outer.
+// appendInner appends a message within outer.
 func appendInner(b []byte, outer, m Message) []byte {
 	b = append(b, byte(m.Kind))
 	other := m.Epoch != outer.Epoch || m.View != outer.View
@@ -37,7 +37,8 @@ func appendInner(b []byte, outer, m Message) []byte {
 	return appendParts(b, m, parts)
 }
 
-// appendRanks writes ascending ranks as runs: how many are left out, and how many follow.
+// appendRanks appends ascending ranks as runs: the number of ranks skipped, and the number of ranks
+// that follow.
 func appendRanks(b []byte, ranks []uint32) []byte {
 	var runs []uint64
 	next := uint32(0)
@@ -55,7 +56,7 @@ func appendRanks(b []byte, ranks []uint32) []byte {
 	return b
 }
 
-// ranks reads what appendRanks wrote.
+// ranks decodes the output of appendRanks.
 func (d *decoder) ranks() []uint32 {
 	var ranks []uint32
 	next := uint64(0)
@@ -80,7 +81,7 @@ func (d *decoder) ranks() []uint32 {
 	return ranks
 }
 
-// inner reads a message within outer.
+// inner decodes a message within outer.
 func (d *decoder) inner(outer *Message) *Message {
 	m := &Message{Kind: Kind(d.byte()), Epoch: outer.Epoch, View: outer.View}
 	if d.bool() {
@@ -98,7 +99,7 @@ func (d *decoder) inner(outer *Message) *Message {
 	return m
 }
 
-// spread reads what a Branch or a Gather has.
+// spread decodes the fields of a Branch or a Gather.
 func (d *decoder) spread(m *Message, parts part) {
 	s := &Spread{Author: d.id(), Seq: d.uint(), In: d.hash()}
 	m.Spread = s

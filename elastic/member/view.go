@@ -7,78 +7,78 @@ import (
 	"slices"
 )
 
-// ID names one process start. It is never used again by another process (I2).
+// ID is the identity of one process start. No other process ever uses it again (I2).
 type ID string
 
 // Hash identifies a view and, through its parents, its whole lineage.
 type Hash [sha256.Size]byte
 
-// The limits of what a view and a message may hold.
+// The limits of views and messages.
 const (
 	MaxMembers = 16384 // members of a view
 	MaxID      = 128   // bytes of an ID
 	MaxInfo    = 512   // bytes of a member's Info
-	// MaxView is how long a view may be, encoded: a newcomer gets it in one message.
+	// MaxView is the longest encoded view, in bytes: a newcomer gets it in one message.
 	MaxView = MaxMessage - 64<<10
 )
 
-// ErrChange: a change that cannot follow the view it was applied to.
+// ErrChange means that a change does not fit the view to which it was applied.
 var ErrChange = errors.New("change does not fit the view")
 
 // Member is one peer of a view.
 type Member struct {
 	ID   ID
 	Info string // carried for the caller, addresses for example; never read here
-	By   ID     // key of the Grant that let it in; "" if none did
-	Was  ID     // its ID before, if it comes back; it uses up no grant then
+	By   ID     // key of the Grant that admitted it; "" if none did
+	Was  ID     // its former ID, if it comes back; then the grant counts no further use
 }
 
-// View is the membership of one epoch. It is immutable. The first Voters members
-// decide the next view; those behind them joined with this view (I11).
+// View is the membership of one epoch. It is immutable. The first Voters members decide the next
+// view; the members behind them joined with this view (I11).
 type View struct {
 	Epoch   uint64
-	Parent  Hash     // of the view before; zero for the first
+	Parent  Hash     // Hash of the view before; zero for the first view
 	Members []Member // in rank order
 	Voters  int
 	Reason  Reason
-	Founder ID // the lowest ID of the first forced view of the lineage; "" if none was forced
+	Founder ID // lowest ID of the first forced view of the lineage; "" if none was forced
 
-	Grants []Grant // who may join, the oldest first
-	Barred []ID    // were kicked, and are never let in again
+	Grants []Grant // the grants by which peers join, the oldest first
+	Barred []ID    // IDs that were kicked, and are never admitted again
 
 	hash   Hash
-	size   int     // encoded
-	lookup *lookup // nil for few members
-	views  *Views  // where the next ones are kept, or nil
+	size   int     // of the encoded view, in bytes
+	lookup *lookup // ranks by ID; nil for few members
+	views  *Views  // cache of the views that follow, or nil
 }
 
-// Change leads from a view to the next. It is what voters agree on.
+// Change leads from a view to the next. It is the value on which voters agree.
 type Change struct {
 	Lost   []ID     // members that are gone, in rank order
 	Left   []ID     // members that asked to leave, in rank order
-	Join   []Member // new members, in the order in which they get ranks
-	Forced bool     // decided by fewer than a quorum (I10)
-	Renew  bool     // a new view though nobody comes or goes
-	Kick   []ID     // are put out and barred, members or not
-	Grants []Grant  // new ones
-	Revoke []ID     // keys of grants that let in nobody from now on
+	Join   []Member // new members, in the order of their ranks
+	Forced bool     // decided without a quorum (I10)
+	Renew  bool     // a new view although the membership may stay the same
+	Kick   []ID     // IDs to be put out and barred, members or not
+	Grants []Grant  // new grants
+	Revoke []ID     // keys of grants that admit no further peers
 }
 
-// Reason says why a view followed the one before.
+// Reason is the reason why a view followed the one before.
 type Reason uint8
 
-// The reasons. A change that has several is named by the first that applies of
-// ForForced, ForKick, ForLost, ForLeave, ForJoin, ForRenew, ForGrant, ForVote.
+// The reasons. A change with several reasons is named by the first that applies of ForForced,
+// ForKick, ForLost, ForLeave, ForJoin, ForRenew, ForGrant, ForVote.
 const (
 	ForStart  Reason = iota // the first view
 	ForJoin                 // members joined
 	ForLeave                // members left
 	ForLost                 // members were lost
 	ForForced               // without a quorum
-	ForVote                 // nobody came or went; members that had no vote got one
-	ForRenew                // nobody came or went; the session before ended with an error
+	ForVote                 // same members; those without a vote got one
+	ForRenew                // same members; the session before ended with an error
 	ForKick                 // members were put out on request
-	ForGrant                // nobody came or went; grants were made or revoked
+	ForGrant                // same members; grants were issued or revoked
 )
 
 // String returns the word of the event log.
@@ -90,8 +90,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// First makes the view of epoch 1, in which all members vote and the grants hold. Its error says which
-// member cannot stand there.
+// First returns the view of epoch 1, in which all members vote and the grants are valid. An error
+// names a member or a grant that is invalid.
 func First(members []Member, grants ...Grant) (View, error) {
 	v := View{Epoch: 1, Members: slices.Clone(members), Voters: len(members), Reason: ForStart, lookup: newLookup(members)}
 	err := v.check()
@@ -104,11 +104,11 @@ func First(members []Member, grants ...Grant) (View, error) {
 	return v.sealed()
 }
 
-// Hash returns the view's lineage. It covers everything in the view and in those
-// before it, as each view is hashed together with its parent's hash.
+// Hash returns the view's lineage. It covers the content of the view and of all views before it, as
+// each view is hashed together with its parent's hash.
 func (v View) Hash() Hash { return v.hash }
 
-// Rank returns the index of id, or -1.
+// Rank returns the rank of the member id, or -1.
 func (v View) Rank(id ID) int {
 	if v.lookup != nil {
 		if rank, ok := v.lookup.ranks[id]; ok {
@@ -128,7 +128,7 @@ func (v View) IDs() []ID {
 	return ids
 }
 
-// String shows the epoch, the voters, and behind a bar those without a vote.
+// String returns the epoch, the voters, and after a bar the members without a vote.
 func (v View) String() string {
 	s := fmt.Sprintf("epoch %d:", v.Epoch)
 	for i, m := range v.Members {
@@ -140,12 +140,12 @@ func (v View) String() string {
 	return s
 }
 
-// Apply makes the view that follows v by c. Survivors keep their order and all have
-// a vote; joiners stand behind them without one (I3, I11). It is the only way by
-// which a view comes about, so all that agree on v and c agree on the next view.
+// Apply returns the view that follows v by c. Survivors keep their order and all have a vote; new
+// members stand behind them without one (I3, I11). All views after the first are made by Apply, so
+// members that agree on v and c agree on the next view. An error wraps ErrChange.
 func (v View) Apply(c Change) (View, error) { return v.views.make(v, c) }
 
-// apply is Apply where the view is not there yet.
+// apply is Apply without the cache.
 func (v View) apply(c Change) (View, error) {
 	next, err := v.follow(c)
 	if err != nil {
@@ -154,7 +154,7 @@ func (v View) apply(c Change) (View, error) {
 	return next.sealed()
 }
 
-// sealed returns v with its hash, unless it is too long.
+// sealed returns v with its hash, or an error if it is longer than MaxView.
 func (v View) sealed() (View, error) {
 	v.hash, v.size = v.contentHash()
 	if v.size > MaxView {
@@ -163,7 +163,7 @@ func (v View) sealed() (View, error) {
 	return v, nil
 }
 
-// follow makes the view that follows v by c, but for its hash.
+// follow returns the view that follows v by c, without its hash.
 func (v View) follow(c Change) (View, error) {
 	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder, views: v.views}
 	kept, err := v.without(c)
@@ -208,8 +208,8 @@ func (v View) without(c Change) ([]Member, error) {
 	return kept, nil
 }
 
-// check refuses what no change may lead to: a view without voters, too many
-// members, or an ID that is empty, too long or there twice.
+// check returns an error for a view that no change may lead to: without voters, with too many
+// members, or with an ID that is empty, too long or not unique.
 func (v View) check() error {
 	if v.Voters < 1 || len(v.Members) > MaxMembers {
 		return fmt.Errorf("member: epoch %d: %d members, %d voters: %w", v.Epoch, len(v.Members), v.Voters, ErrChange)
@@ -228,7 +228,7 @@ func (v View) check() error {
 	return nil
 }
 
-// reason names a change.
+// reason returns the reason of a change.
 func (c Change) reason() Reason {
 	switch {
 	case c.Forced:
@@ -249,8 +249,8 @@ func (c Change) reason() Reason {
 	return ForVote
 }
 
-// String lists who is kicked (x), goes (-), leaves (<) and comes (+), and what is granted and
-// revoked.
+// String lists the IDs that are kicked (x), lost (-), leaving (<) and joining (+), and the grants
+// and revocations.
 func (c Change) String() string {
 	s := c.reason().String()
 	for _, id := range c.Kick {
@@ -274,7 +274,7 @@ func (c Change) String() string {
 	return s
 }
 
-// lowest returns the lowest ID.
+// lowest returns the lowest ID of the members.
 func lowest(members []Member) ID {
 	low := members[0].ID
 	for _, m := range members {
@@ -283,11 +283,13 @@ func lowest(members []Member) ID {
 	return low
 }
 
-// contentHash returns the hash of all that is in a view, the parent's hash among it. A
-// receiver makes it anew, so nobody gives a view the hash of another.
+// contentHash returns the hash of the encoded view, which includes the parent's hash, and the
+// length of the encoding in bytes. A receiver computes it anew, so no sender can give a view a
+// false hash.
 func (v View) contentHash() (hash Hash, size int) {
 	text := appendView([]byte(hashed), v)
 	return sha256.Sum256(text), len(text) - len(hashed)
 }
 
+// hashed is the prefix of the hashed text, which separates it from other hashes.
 const hashed = "elrun view "

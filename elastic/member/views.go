@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// lookedUp is from how many members on a view has a table of ranks: below, looking through
-// them is as fast.
+// lookedUp is the number of members from which on a view has a table of ranks. With fewer members a
+// linear search is as fast.
 const lookedUp = 32
 
-// lookup finds members of one view. All copies of the view share it.
+// lookup finds members of one view by ID. All copies of the view share it.
 type lookup struct {
 	ranks map[ID]int32
-	none  []bool // of each member, false
+	none  []bool // false for each member; shared, never changed
 }
 
-// newLookup makes the table of some members; the first of equal IDs counts.
+// newLookup returns the table of members, or nil for few. Of equal IDs the first counts.
 func newLookup(members []Member) *lookup {
 	if len(members) < lookedUp {
 		return nil
@@ -29,32 +29,34 @@ func newLookup(members []Member) *lookup {
 	return l
 }
 
-// ownViews is how many views a machine keeps that has not been given a Views: that of a
-// change which it accepts is the one that it enters.
+// ownViews is the number of views that a machine keeps without Config.Views. It suffices to enter a
+// view without recomputing it after its change was accepted.
 const ownViews = 2
 
-// Views keeps views that were made of late, so that they are made once: to make one and its
-// hash takes time and memory that grow with the members. All machines of one process may
-// share one (Config.Views). Its methods are safe for concurrent use.
+// Views is a cache of recent views. Computing a view and its hash costs time and memory in
+// proportion to the members. All machines of one process may share one cache (Config.Views). Its
+// methods are safe for concurrent use.
 type Views struct {
 	mu   sync.Mutex
-	keep int
-	next map[step]View
-	line []step // keys of next, the oldest first
+	keep int           // capacity, in views
+	next map[step]View // by step, and by hash alone
+	line []step        // keys of next, the oldest first
 }
 
-// step names the view to which a change leads.
+// step is the key of the view to which a change leads. Without a change it is the key of the view
+// from itself.
 type step struct {
 	from   Hash
 	change Hash
 }
 
-// NewViews keeps so many views.
+// NewViews returns a cache of keep views.
 func NewViews(keep int) *Views {
 	return &Views{keep: keep, next: make(map[step]View)}
 }
 
-// make returns the view that follows v by c, and makes it unless it is there.
+// make returns the view that follows v by c, from the cache if it is there. A nil cache computes
+// it.
 func (s *Views) make(v View, c Change) (View, error) {
 	if s == nil {
 		return v.apply(c)
@@ -72,7 +74,7 @@ func (s *Views) make(v View, c Change) (View, error) {
 	return next, err
 }
 
-// known returns the view of a hash.
+// known returns the cached view with a hash.
 func (s *Views) known(hash Hash) (v View, ok bool) {
 	if s == nil {
 		return View{}, false
@@ -83,7 +85,7 @@ func (s *Views) known(hash Hash) (v View, ok bool) {
 	return v, ok
 }
 
-// whole returns a view that was received whole, or the one that is there in its place.
+// whole adds a view that was received whole, or returns the cached view with its hash.
 func (s *Views) whole(v View) View {
 	key := step{from: v.hash}
 	s.mu.Lock()
@@ -96,7 +98,7 @@ func (s *Views) whole(v View) View {
 	return v
 }
 
-// add keeps a view under its step, and by itself.
+// add adds a view under its step and under its hash. Beyond the capacity it removes the oldest.
 func (s *Views) add(key step, v View) {
 	for _, k := range []step{key, {from: v.hash}} {
 		if _, known := s.next[k]; known {
