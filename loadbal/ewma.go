@@ -106,6 +106,7 @@ type ewmaForecaster struct {
 	levels []int64        // the forecast, by rank
 }
 
+// begin implements forecaster.
 func (p *ewmaForecaster) begin(paces []int64) {
 	p.ranks, p.levels = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
 	for r, pace := range paces {
@@ -113,6 +114,7 @@ func (p *ewmaForecaster) begin(paces []int64) {
 	}
 }
 
+// observe implements forecaster. Every rank uses the noise of a typical rank.
 func (p *ewmaForecaster) observe(paces []int64) (jumped bool) {
 	noise := max(p.noise(), p.initialNoise(paces))
 	for r, pace := range paces {
@@ -135,6 +137,7 @@ func (p *ewmaForecaster) initialNoise(paces []int64) int64 {
 	return median(all)
 }
 
+// next implements forecaster by the smoothed paces.
 func (p *ewmaForecaster) next() []int64 {
 	for r := range p.ranks {
 		p.levels[r] = p.ranks[r].level
@@ -142,6 +145,7 @@ func (p *ewmaForecaster) next() []int64 {
 	return p.levels
 }
 
+// noise implements forecaster by the median over the ranks.
 func (p *ewmaForecaster) noise() int64 {
 	all := make([]int64, len(p.ranks))
 	for r := range p.ranks {
@@ -150,6 +154,7 @@ func (p *ewmaForecaster) noise() int64 {
 	return median(all)
 }
 
+// rescale implements forecaster.
 func (p *ewmaForecaster) rescale(rank int, num, den int64) {
 	s := &p.ranks[rank]
 	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)

@@ -27,7 +27,7 @@ const (
 	advantageFloor = -unit / 8
 )
 
-// begin starts a session of so many ranks.
+// begin starts a session with the given number of ranks.
 func (t *forecastScore) begin(ranks int) { *t = forecastScore{means: make([]int64, ranks)} }
 
 // observe records the paces of a step, 0 for a rank without a measurement, and compares the two

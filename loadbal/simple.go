@@ -4,6 +4,7 @@ package loadbal
 // It measures costs all the same, for Forecast, Costs and the reason of a change.
 type equal struct{ table }
 
+// Next implements Policy.
 func (e *equal) Next(reports []Report, microbatches int) ([]int, string) {
 	e.setBounds(reports)
 	for r, report := range reports {
@@ -26,11 +27,13 @@ type proportional struct {
 	medians []medianFilter
 }
 
+// Begin implements Policy.
 func (p *proportional) Begin(speeds []int64) {
 	p.table.Begin(speeds)
 	p.medians = make([]medianFilter, len(speeds))
 }
 
+// Next implements Policy.
 func (p *proportional) Next(reports []Report, microbatches int) ([]int, string) {
 	p.setBounds(reports)
 	for r, report := range reports {
