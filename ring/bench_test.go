@@ -31,6 +31,7 @@ func allocations(t *testing.T, n int) float64 {
 	})
 }
 
+// All-reduce over links in memory, by number of ranks and bytes of a vector.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, size := range []int{2, 4, 8} {
 		for _, n := range []int{1 << 8, 1 << 14, 1 << 20, 1 << 24} {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 )
 
+// errInjected is the error of a faulty link.
 var errInjected = errors.New("injected")
 
 // faulty is a Link that fails at its k-th Send or Recv, counted from 0; -1 stands for never.

@@ -20,10 +20,12 @@ type wire struct {
 	taken    chan struct{} // for depth 0: the receiver has copied the message
 }
 
+// newWire returns a wire with the given number of buffers.
 func newWire(depth int) *wire {
 	return &wire{depth: depth, messages: make(chan []byte, depth), taken: make(chan struct{})}
 }
 
+// send is Link.Send of the rank at the beginning of the wire.
 func (w *wire) send(ctx context.Context, buf []byte) error {
 	message := buf
 	if w.depth > 0 {
@@ -40,6 +42,7 @@ func (w *wire) send(ctx context.Context, buf []byte) error {
 	return nil
 }
 
+// recv is Link.Recv of the rank at the end of the wire. A message of another length is an error.
 func (w *wire) recv(ctx context.Context, buf []byte) error {
 	select {
 	case message := <-w.messages:

@@ -36,6 +36,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// Conversions to 16-bit floats and back lose little. Package dtype tests them in detail.
 func TestHalves(t *testing.T) {
 	if f := ToFloat16(0.1).Float32(); math.Abs(float64(f)-0.1) > 1e-4 {
 		t.Errorf("0.1 is %v as float16", f)

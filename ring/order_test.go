@@ -160,6 +160,7 @@ func matrix(n int, cost func(from, to int) int64) [][]int64 {
 // alone returns hosts with one rank each.
 func alone(n int) []int { return ring.Chunks(n, n)[:n] }
 
+// Special cases: few ranks, unknown and impossible links, hosts, sites and different directions.
 func TestOrderCases(t *testing.T) {
 	unknown := func(int, int) int64 { return 0 }
 	tests := map[string]struct {
@@ -255,6 +256,7 @@ func ExampleOrder() {
 	// Output: [0 2 1 3] 5
 }
 
+// Order for different numbers of ranks.
 func BenchmarkOrder(b *testing.B) {
 	for _, n := range []int{8, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

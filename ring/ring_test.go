@@ -153,6 +153,7 @@ func TestTypesAndOperations(t *testing.T) {
 	})
 }
 
+// testNumbers checks the calls and operations that all types have.
 func testNumbers[T Number](t *testing.T, rings []Ring, n int) {
 	all, bounds := inputs[T](len(rings), n), Chunks(n, len(rings))
 	greatest := NewOp("greatest", true, func(dst, a, b []T) { kernel.Max(dst, a, b) })
@@ -170,6 +171,7 @@ func testNumbers[T Number](t *testing.T, rings []Ring, n int) {
 	testBroadcast[T](t, rings, n, 0)
 }
 
+// testIntegers also checks the bitwise operations.
 func testIntegers[T Integer](t *testing.T, rings []Ring, n int) {
 	testNumbers[T](t, rings, n)
 	for _, op := range []Op[T]{BitAnd[T], BitOr[T], BitXor[T]} {

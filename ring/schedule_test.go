@@ -153,6 +153,7 @@ func TestScheduleReplayed(t *testing.T) {
 	})
 }
 
+// check checks the elements that a rank has at the end against the expected result.
 func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	for c := range len(s.bounds) - 1 {
 		whole := p.whole
