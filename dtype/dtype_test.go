@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// Types are numbered from 1 in wire order, and ParseType is the inverse of String.
 func TestTypes(t *testing.T) {
 	for i, ty := range Types() {
 		if int(ty) != i+1 {

@@ -14,6 +14,7 @@ type format struct {
 	greatest int // exponent of the greatest number
 }
 
+// halfFormat and brainFormat are the parameters of float16 and bfloat16.
 func halfFormat() format  { return format{fraction: 10, least: -14, greatest: 15} }
 func brainFormat() format { return format{fraction: 7, least: -126, greatest: 127} }
 
@@ -46,6 +47,7 @@ func (f format) round(x float64) float64 {
 	return y
 }
 
+// isNaN reports whether a bit pattern is a NaN: greater than infinity, apart from the sign.
 func (f format) isNaN(h uint16) bool { return h&0x7fff > uint16((1<<(15-f.fraction)-1)<<f.fraction) }
 
 // half is one of the two types under test.
@@ -57,6 +59,7 @@ type half struct {
 	quieted uint16 // the quiet bit
 }
 
+// halves returns the types under test.
 func halves() []half {
 	return []half{
 		{"float16", halfFormat(), func(h uint16) float32 { return Float16(h).Float32() },
@@ -66,6 +69,7 @@ func halves() []half {
 	}
 }
 
+// sameFloat reports whether two numbers have the same bits, so it distinguishes 0 and -0.
 func sameFloat(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
 // Every bit pattern converts to its value, and back to itself.
@@ -99,6 +103,7 @@ func checkNaN(t *testing.T, ty half, h uint16, f float32) {
 	}
 }
 
+// checkRound compares the rounding of f with the slow twin.
 func (ty half) checkRound(t rapid.TB, f float32) {
 	t.Helper()
 	got, want := ty.format.value(ty.narrow(f)), ty.format.round(float64(f))
@@ -126,6 +131,7 @@ func TestHalfEveryTie(t *testing.T) {
 	}
 }
 
+// Random float32 bit patterns are rounded as by the slow twin, and a NaN stays a NaN.
 func TestHalfAnyFloat32(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bits := rapid.Uint32().Draw(t, "bits")
@@ -140,6 +146,8 @@ func TestHalfAnyFloat32(t *testing.T) {
 	})
 }
 
+// Zeros, infinities, NaNs, ties and the greatest and least values have the bit patterns of the
+// standard.
 func TestHalfSpecialValues(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, c := range []struct {
