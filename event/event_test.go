@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// ptr returns a pointer to x.
 func ptr(x float64) *float64 { return &x }
 
 // bodies returns a body of each kind, with every field set.
@@ -69,6 +70,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// An event of an unknown kind is kept and written again byte for byte.
 func TestUnknownEvent(t *testing.T) {
 	const line = `{"time":"1970-01-01T00:00:01Z","event":"later","peer":"p","index":0,"extra":[1]}`
 	var e Event
@@ -85,12 +87,14 @@ func TestUnknownEvent(t *testing.T) {
 	}
 }
 
+// An event without a body cannot be written.
 func TestNoBody(t *testing.T) {
 	if _, err := json.Marshal(Event{}); err == nil {
 		t.Error("an event without a body was written")
 	}
 }
 
+// The last line of a job has accuracy and loss only if they were reported.
 func TestDoneLine(t *testing.T) {
 	for _, c := range []struct {
 		done Done
@@ -106,6 +110,7 @@ func TestDoneLine(t *testing.T) {
 	}
 }
 
+// Any step is one line of the log, and reads back the same up to invalid UTF-8.
 func TestStepRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := Step{Loss: rapid.Float64Range(-1e9, 1e9).Draw(t, "loss"), Samples: rapid.Int().Draw(t, "samples"),
@@ -129,6 +134,7 @@ func TestStepRoundTripProperty(t *testing.T) {
 	})
 }
 
+// Every line that can be read can be written again, unless its year is out of the range of JSON.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range bodies() {
 		b, err := json.Marshal(Event{Body: body})
