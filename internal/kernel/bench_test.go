@@ -38,6 +38,7 @@ func eachLevel(b *testing.B, f func(b *testing.B, l level, bytes int)) {
 	}
 }
 
+// benchmarkFold measures an operation on two vectors of one type.
 func benchmarkFold[T dtype.Number](b *testing.B, op operation) {
 	b.Run(dtype.TypeOf[T]().String(), func(b *testing.B) {
 		eachLevel(b, func(b *testing.B, l level, bytes int) {
@@ -71,6 +72,7 @@ func BenchmarkMax(b *testing.B) {
 	benchmarkFold[dtype.BFloat16](b, opMax)
 }
 
+// The built-in copy, as a bound for the kernels.
 func BenchmarkCopy(b *testing.B) {
 	for _, bytes := range benchmarkSizes() {
 		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
@@ -83,6 +85,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
+// Sums of several vectors, by ordinary stores and by non-temporal stores.
 func BenchmarkAddAll(b *testing.B) {
 	for _, count := range []int{2, 4, 8} {
 		for past := range 2 {

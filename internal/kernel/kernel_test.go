@@ -7,6 +7,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
+// testType checks the name, size, memory and conversions of a type.
 func testType[T dtype.Number](t *testing.T, name string, size int) {
 	t.Helper()
 	if got := dtype.TypeOf[T]().String(); got != name {
@@ -36,6 +37,7 @@ func testType[T dtype.Number](t *testing.T, name string, size int) {
 	}
 }
 
+// The basic functions are right for all types.
 func TestTypeOf(t *testing.T) {
 	testType[int8](t, "int8", 1)
 	testType[int32](t, "int32", 4)
@@ -49,6 +51,7 @@ func TestTypeOf(t *testing.T) {
 	testType[dtype.BFloat16](t, "bfloat16", 2)
 }
 
+// Bytes is little-endian, and nil for an empty vector.
 func TestBytes(t *testing.T) {
 	if b := Bytes([]float64{}); b != nil {
 		t.Errorf("bytes of an empty vector: %v", b)
@@ -59,6 +62,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// View panics if the elements do not fit.
 func TestViewTooLong(t *testing.T) {
 	if panicOf(func() { View[int32](make([]uint64, 1), 3) }) == "" {
 		t.Error("no panic")
@@ -73,6 +77,7 @@ func TestNoAllocation(t *testing.T) {
 	testNoAllocation[int8](t)
 }
 
+// testNoAllocation checks some kernels of one type.
 func testNoAllocation[T dtype.Number](t *testing.T) {
 	t.Helper()
 	v := make([]T, 1000)

@@ -28,14 +28,17 @@ func levels() []level {
 	return all
 }
 
+// at returns an operation at a chosen level.
 func at[T dtype.Number](op operation) func(l level, dst, a, b []T) {
 	return func(l level, dst, a, b []T) { fold(l, op, dst, a, b) }
 }
 
+// bitsAt is at for the bitwise operations.
 func bitsAt[T dtype.Integer](op operation) func(l level, dst, a, b []T) {
 	return func(l level, dst, a, b []T) { foldBits(l, op, dst, a, b) }
 }
 
+// boolean converts a bool to 1 or 0.
 func boolean(b bool) float64 {
 	if b {
 		return 1
@@ -70,6 +73,7 @@ func logicKernels[T dtype.Number]() []kernel[T] {
 	}
 }
 
+// floatKernels returns the kernels of the floating-point types, with twins in float64.
 func floatKernels[T dtype.Number]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
 		{"add", Add[T], at[T](opAdd), viaFloat[T](func(a, b float64) float64 { return a + b })},
@@ -79,6 +83,7 @@ func floatKernels[T dtype.Number]() []kernel[T] {
 	}...)
 }
 
+// integerKernels returns the kernels of an integer type.
 func integerKernels[T dtype.Integer]() []kernel[T] {
 	return append(logicKernels[T](), []kernel[T]{
 		// The low bits of a sum or product do not depend on the signs.
@@ -152,11 +157,12 @@ func elements[T dtype.Number](n int) *rapid.Generator[[]T] {
 	})
 }
 
+// testKernel compares a kernel with its twin on all pairs of edges and on random vectors.
 func testKernel[T dtype.Number](t *testing.T, k kernel[T]) {
 	t.Run(k.name, func(t *testing.T) {
 		e := edges[T]()
 		var a, b []T
-		for _, x := range e { // all pairs of edges
+		for _, x := range e { // each edge with each edge
 			for _, y := range e {
 				a, b = append(a, x), append(b, y)
 			}
@@ -194,6 +200,7 @@ func (k kernel[T]) checkFold(t rapid.TB, how string, fold func(dst, a, b []T), a
 	}
 }
 
+// testIntegers tests all kernels of an integer type.
 func testIntegers[T dtype.Integer](t *testing.T) {
 	t.Run(dtype.TypeOf[T]().String(), func(t *testing.T) {
 		for _, k := range integerKernels[T]() {
@@ -203,6 +210,7 @@ func testIntegers[T dtype.Integer](t *testing.T) {
 	})
 }
 
+// testFloats tests all kernels of a floating-point type.
 func testFloats[T dtype.Number](t *testing.T) {
 	t.Run(dtype.TypeOf[T]().String(), func(t *testing.T) {
 		for _, k := range floatKernels[T]() {
@@ -212,6 +220,7 @@ func testFloats[T dtype.Number](t *testing.T) {
 	})
 }
 
+// Every kernel of every type has the results of its twin at every level.
 func TestKernels(t *testing.T) {
 	testIntegers[int8](t)
 	testIntegers[int32](t)
@@ -247,6 +256,7 @@ func testLengths[T dtype.Number](t *testing.T) {
 	}
 }
 
+// Different lengths and divisors that are not positive panic.
 func TestLengthsDiffer(t *testing.T) {
 	v := make([]float32, 3)
 	w := make([]dtype.Float16, 3)
@@ -272,6 +282,7 @@ func TestLengthsDiffer(t *testing.T) {
 	}
 }
 
+// panicOf returns the message with which f panics, "" without a panic.
 func panicOf(f func()) (message string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -282,10 +293,11 @@ func panicOf(f func()) (message string) {
 	return ""
 }
 
+// Integer quotients truncate towards zero, also for divisors that the type cannot hold.
 func TestDivideBy(t *testing.T) {
 	testDivide(t, []int8{7, -7, -128, 127}, 2, []int8{3, -3, -64, 63})
 	testDivide(t, []int8{7, -7, -128, 127}, 128, []int8{0, 0, -1, 0})
-	testDivide(t, []int8{7, -7, -128, 127}, 257, []int8{0, 0, 0, 0}) // int8(257) is 1
+	testDivide(t, []int8{7, -7, -128, 127}, 257, []int8{0, 0, 0, 0}) // as an int8, 257 would be 1
 	testDivide(t, []uint8{255, 254, 3}, 255, []uint8{1, 0, 0})
 	testDivide(t, []int32{math.MinInt32, 9}, 3, []int32{-715827882, 3})
 	testDivide(t, []uint32{math.MaxUint32, 9}, 2, []uint32{math.MaxInt32, 4})
@@ -297,6 +309,7 @@ func TestDivideBy(t *testing.T) {
 	testDivide(t, []dtype.BFloat16{dtype.ToBFloat16(1)}, 3, []dtype.BFloat16{dtype.ToBFloat16(1.0 / 3)})
 }
 
+// testDivide checks the quotients of one vector.
 func testDivide[T dtype.Number](t *testing.T, v []T, n int, want []T) {
 	t.Helper()
 	got := append([]T(nil), v...)

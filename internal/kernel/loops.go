@@ -10,6 +10,7 @@ type native interface {
 	dtype.Integer | float32 | float64
 }
 
+// add is Add without the check of the lengths, and so on for the following loops.
 func add[T dtype.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {

@@ -52,6 +52,7 @@ type pool[T dtype.Number] struct {
 	values []T
 }
 
+// newPool returns a pool that depends only on seed and type.
 func newPool[T dtype.Number](seed uint64) pool[T] {
 	p := pool[T]{rand.New(rand.NewPCG(seed, uint64(dtype.TypeOf[T]()))), make([]T, 6000)}
 	e := edges[T]()
@@ -149,6 +150,7 @@ type perType struct {
 	b16 func(t *testing.T)
 }
 
+// run runs the test of each type as a subtest.
 func (p perType) run(t *testing.T) {
 	for i, f := range []func(t *testing.T){p.i8, p.i32, p.i64, p.u8, p.u32, p.u64, p.f32, p.f64, p.f16, p.b16} {
 		t.Run(dtype.Types()[i].String(), f)
@@ -164,6 +166,7 @@ func TestFoldLengths(t *testing.T) {
 	}.run(t)
 }
 
+// foldLengths is TestFoldLengths for one type.
 func foldLengths[T dtype.Number](t *testing.T) {
 	p := newPool[T](1)
 	line := cacheLine / Size[T]()
@@ -186,6 +189,7 @@ func TestFoldAlignments(t *testing.T) {
 	}.run(t)
 }
 
+// foldAlignments is TestFoldAlignments for one type.
 func foldAlignments[T dtype.Number](t *testing.T) {
 	p := newPool[T](2)
 	line := cacheLine / Size[T]()
@@ -222,6 +226,7 @@ func foldCases() []func(t *rapid.T) {
 	}
 }
 
+// Assembly is right for random layouts, operations and levels.
 func TestFoldAnywhere(t *testing.T) {
 	for i, f := range foldCases() {
 		t.Run(dtype.Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
@@ -257,6 +262,7 @@ func divideCase[T dtype.Number](t *rapid.T) {
 	}
 }
 
+// Quotients by assembly are right for random lengths, places and divisors.
 func TestDivideAnywhere(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { rapid.Check(t, divideCase[float32]) })
 	t.Run("float64", func(t *testing.T) { rapid.Check(t, divideCase[float64]) })

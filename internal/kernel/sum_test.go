@@ -79,6 +79,7 @@ func slowSum[T dtype.Number](from [][]T, n int) []T {
 	return sum
 }
 
+// sumCases returns sumCase for all types, in wire order.
 func sumCases() []func(t *rapid.T) {
 	return []func(t *rapid.T){
 		sumCase[int8], sumCase[int32], sumCase[int64], sumCase[uint8], sumCase[uint32],
@@ -86,6 +87,7 @@ func sumCases() []func(t *rapid.T) {
 	}
 }
 
+// AddAll has the results of its twin at every level, and writes nothing but its destinations.
 func TestAddAll(t *testing.T) {
 	for i, f := range sumCases() {
 		t.Run(dtype.Types()[i].String(), func(t *testing.T) { rapid.Check(t, f) })
@@ -124,6 +126,7 @@ func TestAddAllRoundsOnce(t *testing.T) {
 	}
 }
 
+// AddAll panics without vectors, and if lengths differ.
 func TestAddAllMisuse(t *testing.T) {
 	v := make([]float32, 3)
 	for i, f := range []func(){
@@ -139,12 +142,14 @@ func TestAddAllMisuse(t *testing.T) {
 	}
 }
 
+// AddAll does not allocate.
 func TestAddAllNoAllocation(t *testing.T) {
 	sumsWithoutAllocation[float32](t)
 	sumsWithoutAllocation[dtype.BFloat16](t)
 	sumsWithoutAllocation[int64](t)
 }
 
+// sumsWithoutAllocation checks one type at every level.
 func sumsWithoutAllocation[T dtype.Number](t *testing.T) {
 	t.Helper()
 	from := [][]T{make([]T, 1000), make([]T, 1000), make([]T, 1000)}
