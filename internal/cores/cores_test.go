@@ -18,6 +18,8 @@ func tree(groups, mounts string, files map[string]string) fstest.MapFS {
 	return t
 }
 
+// Lines of mountinfo: a mounted hierarchy of version 2, of version 1 with the CPU controller, and
+// of version 1 without it.
 const (
 	second = "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	first  = "32 22 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"
