@@ -7,34 +7,33 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // before what failed is tried again; it doubles
+	firstPause = 50 * time.Millisecond // before a failed request is repeated; it doubles up to longPause
 	longPause  = 2 * time.Second
 )
 
-// promise is a snapshot that donors have, or will make.
+// promise is a snapshot that donors hold or will make.
 type promise struct {
-	step    int64
+	step    int64 // donors that have promised it
 	donors  []string
-	replays bool // updates will follow
+	replays bool // the donors keep the updates after step
 }
 
-// chooser finds a snapshot that as many donors as possible can give.
+// chooser chooses a snapshot that as many donors as possible can provide.
 type chooser struct {
 	client
-	odd      map[string]bool // donors that are not to be asked
-	forged   map[string]bool // donors that sent a chunk that the majority does not have
-	distance int64           // steps between the furthest donor and the snapshot
+	odd      map[string]bool // donors that are not used
+	forged   map[string]bool // donors that sent a chunk whose hash is not in the majority's manifest
+	distance int64           // steps from the furthest donor to the snapshot; doubles after a miss
 	missed   bool            // the last choice came too late
 	full     bool            // donors have no memory for another snapshot
 }
 
-// choose asks until donors have promised a snapshot, or ctx ends. Each round costs two
-// round trips. A joiner has one lease at a donor, so that asking for another step
-// takes the demand for the one before back.
+// choose asks until donors have promised a snapshot, or ctx ends. Each round costs two round trips.
+// A newcomer has one lease per donor, so a request for another step withdraws the earlier one.
 func (c *chooser) choose(ctx context.Context) (promise, error) {
 	for wait := firstPause; ; wait = min(2*wait, longPause) {
 		p, again := c.round(ctx)
-		for again && ctx.Err() == nil { // too late: at once, but further ahead
+		for again && ctx.Err() == nil { // too late: try at once, further ahead
 			p, again = c.round(ctx)
 		}
 		if len(p.donors) > 0 {
@@ -46,7 +45,7 @@ func (c *chooser) choose(ctx context.Context) (promise, error) {
 	}
 }
 
-// round asks once. again says that the step was passed at some donor.
+// round makes one attempt. again reports that a donor had already passed the chosen step.
 func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	names := slices.DeleteFunc(slices.Clone(c.o.Donors()), func(n string) bool { return c.odd[n] })
 	names = names[:min(len(names), c.o.MaxDonors)]
@@ -75,8 +74,8 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	return p, false
 }
 
-// target chooses the step, and the donors that are to be asked for it: one that most
-// donors hold already, or one a little ahead of all.
+// target chooses the step, and the donors to ask for it: a step that most donors hold already, or
+// one a little ahead of all. ahead reports the latter.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
 	highest := int64(0)
 	var resting []string
@@ -86,11 +85,11 @@ func (c *chooser) target(names []string, where map[string]header) (step int64, d
 			resting = append(resting, n)
 		}
 	}
-	if len(resting) == len(names) { // nobody will come to a later step
+	if len(resting) == len(names) { // no donor will come to a later step
 		return highest, names, false
 	}
 	resting = slices.DeleteFunc(resting, func(n string) bool { return where[n].At < highest })
-	if len(resting) > 0 { // as the others wait for them, nobody comes to a later step soon
+	if len(resting) > 0 { // the others wait for the resting donors, so none comes to a later step soon
 		return highest, resting, false
 	}
 	if step, donors := c.shared(names, where); len(donors) > 0 {
@@ -99,9 +98,9 @@ func (c *chooser) target(names []string, where map[string]header) (step int64, d
 	return highest + c.distance, names, true
 }
 
-// shared returns the newest snapshot that at least half of the donors hold, and that is
-// so recent that replaying the updates since costs much less than copying it. When
-// donors have no memory for another one, any will do. After a miss none is looked for.
+// shared returns the newest snapshot that at least half of the donors hold and that is recent
+// enough: replaying the updates since must cost much less than copying. If donors have no memory
+// for another snapshot its age does not matter. After a miss shared returns none.
 func (c *chooser) shared(names []string, where map[string]header) (best int64, donors []string) {
 	if c.missed {
 		return 0, nil

@@ -9,65 +9,69 @@ import (
 )
 
 const (
-	maxFails = 4 // requests of a donor that fail in a row, until it is left alone
-	maxWrong = 3 // chunks with a wrong hash, likewise
+	maxFails = 4 // failed requests of a donor in a row, after which it is not used
+	maxWrong = 3 // chunks with a wrong hash, after which a donor is not used
 )
 
+// errOdd means that a donor's manifest is not the majority's.
 var errOdd = errors.New("differs from the other donors")
 
-// copying is one snapshot on its way. It is shared by a worker per donor; mu is not
-// held during requests.
+// copying is the copy of one snapshot in progress, shared by one worker per donor. mu is not held
+// during requests.
 type copying struct {
 	*chooser
 	promise promise
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change
-	hands   map[string]*hand
-	working int       // workers that have not ended
-	elected *manifest // that of most donors; nil until enough have answered
-	plan    *plan     // from then on
-	chunks  [][]byte
-	wasted  int64
+	changed chan struct{}    // closed at the next change, and then replaced
+	hands   map[string]*hand // donors by name
+	working int              // number of workers that have not ended
+	elected *manifest        // the majority's manifest; nil until enough donors have answered
+	plan    *plan            // nil until a manifest is elected
+	chunks  [][]byte         // received chunks by index
+	wasted  int64            // bytes that arrived twice
 }
 
-// hand is a donor at work.
+// hand is the state of a donor's worker.
 type hand struct {
 	name  string
-	rank  int       // order in which donors were named, which decides ties
-	vote  *manifest // written by its own worker
-	fails int       // in a row
-	wrong int
-	ended bool
-	bytes int64 // contributed
+	rank  int       // order in which donors were added; breaks ties
+	vote  *manifest // its manifest; written by its own worker
+	fails int       // failed requests in a row
+	wrong int       // chunks with a wrong hash
+	ended bool      // the worker has ended
+	bytes int64     // bytes of chunks that were kept
 }
 
+// newCopying returns a copy of the promised snapshot, without workers.
 func newCopying(ch *chooser, p promise) *copying {
 	return &copying{chooser: ch, promise: p, changed: make(chan struct{}), hands: map[string]*hand{}}
 }
 
-// wakeLocked tells all who wait that something has changed.
+// wakeLocked wakes all goroutines that wait for a change.
 func (c *copying) wakeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// state returns how things stand, and a channel that is closed when they change.
+// state reports whether the copy is complete and how many workers run, and returns a channel that
+// is closed at the next change.
 func (c *copying) state() (done bool, working int, changes <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.elected != nil && c.plan.left == 0, c.working, c.changed
 }
 
-// hand returns a donor at work.
+// hand returns the state of a donor's worker, or nil.
 func (c *copying) hand(name string) *hand {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hands[name]
 }
 
-// next returns the range to ask a donor for, or a count of 0 and what to wait for.
+// next returns the range of chunks to request from a donor. A count of 0 means that there is none
+// at present; changes is closed at the next change.
 func (c *copying) next(h *hand) (first, count int, changes <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +81,7 @@ func (c *copying) next(h *hand) (first, count int, changes <-chan struct{}) {
 	return first, count, c.changed
 }
 
-// giveBack takes a range back from a donor.
+// giveBack ends a donor's claim to a range.
 func (c *copying) giveBack(h *hand, first, count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +96,7 @@ func (c *copying) needs(first, count int) bool {
 	return c.plan.needs(first, count)
 }
 
-// deliver checks and keeps a chunk, unless another donor was faster.
+// deliver verifies a chunk and keeps it, unless another donor was faster. A kept chunk owns data.
 func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 	wrong := sumOf(data) != h.vote.hashes[i] // its vote is the elected one
 	c.mu.Lock()
@@ -115,8 +119,8 @@ func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 	return true, nil
 }
 
-// note counts what goes wrong with a donor, and returns maxFails if it is to be left
-// alone.
+// note counts the failed requests of a donor. It returns maxFails if the donor must not be used any
+// more.
 func (c *copying) note(h *hand, err error) (fails int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,14 +133,14 @@ func (c *copying) note(h *hand, err error) (fails int) {
 		c.odd[h.name] = true
 		return maxFails
 	}
-	c.electLocked() // without waiting for this one
+	c.electLocked() // without waiting for this donor's manifest
 	if errors.Is(err, errLost) {
 		return maxFails
 	}
 	return h.fails
 }
 
-// leave says that the worker of a donor ends.
+// leave records that a donor's worker ends.
 func (c *copying) leave(h *hand) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +150,7 @@ func (c *copying) leave(h *hand) {
 	c.wakeLocked()
 }
 
-// elect takes the manifest of a donor.
+// elect records the manifest of a donor.
 func (c *copying) elect(h *hand, m *manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,16 +159,16 @@ func (c *copying) elect(h *hand, m *manifest) {
 	c.wakeLocked()
 }
 
-// differs reports whether the manifest of a donor is not the elected one.
+// differs reports whether the donor's manifest is not the elected one.
 func (c *copying) differs(h *hand) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.elected != nil && h.vote.sum != c.elected.sum
 }
 
-// electLocked decides which manifest is right: that of more than half of the donors that
-// have one or may still send one; when no more are to come that of the most, and among
-// equals that of the donor named first.
+// electLocked elects a manifest: the one of more than half of the donors that have sent one or may
+// still do so. If no further manifests can come the most common one wins, and of equally common
+// ones the manifest of the donor added first.
 func (c *copying) electLocked() {
 	if c.elected != nil {
 		return
@@ -200,7 +204,7 @@ func (c *copying) electLocked() {
 	c.wakeLocked()
 }
 
-// account adds what came of this snapshot to the statistics.
+// account adds the traffic of this snapshot to the statistics.
 func (c *copying) account(s *Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +216,7 @@ func (c *copying) account(s *Stats) {
 	s.Wasted += c.wasted
 }
 
-// snapshot returns what has arrived.
+// snapshot returns the complete copy.
 func (c *copying) snapshot(stats Stats) *Snapshot {
 	return &Snapshot{
 		Step: c.promise.step, Bytes: c.elected.bytes, Replays: c.promise.replays,

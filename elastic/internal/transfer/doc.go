@@ -1,9 +1,9 @@
-// Package transfer brings the state of a training job to a peer that joins while
-// training goes on: a snapshot, copied from several donors at once, and then the
-// updates that were committed meanwhile. It knows no network: a joiner asks through a
-// Source, and a member answers by Donor.Serve.
+// Package transfer brings the state of a training job to a newcomer while training continues. The
+// newcomer copies a snapshot from several donors at once, and then applies the updates that were
+// committed meanwhile. The package contains no network code: a newcomer (joiner) sends requests
+// through a Source, and a member answers by Donor.Serve.
 //
-// A member tells its Donor of each step, and gives what joiners wait for:
+// A member reports each step to its Donor, and gives it what newcomers wait for:
 //
 //	if donor.Wanted(step) {
 //		err = donor.Snapshot(step, state.Save)
@@ -12,7 +12,7 @@
 //		err = donor.Update(step, state.Update)
 //	}
 //
-// A joiner copies, loads, and follows until it is let in:
+// A newcomer copies, loads, and follows until it is admitted:
 //
 //	snap, err := transfer.Fetch(ctx, source, options)
 //	err = transfer.Keep(ctx, source, options, snap.Step, func() error {
@@ -21,14 +21,14 @@
 //	err = transfer.Follow(untilLetIn, source, options, transfer.Following{
 //		After: snap.Step,
 //		Apply: func(step int64, update []byte) error { ... },
-//		Level: func(at int64, level bool) { ... }, // now ask to be let in
+//		Level: func(at int64, level bool) { ... }, // now ask for admission
 //	})
 //
 // # Protocol
 //
-// All members that have committed the same step hold the same bytes, so a snapshot is
-// named by its step. A request is a line of JSON; the answer is a line of JSON, followed
-// by as many raw bytes as it says.
+// All members that have committed the same step hold the same bytes, so the step identifies a
+// snapshot. A request is a line of JSON. The answer is a line of JSON, followed by the number of
+// raw bytes that it gives.
 //
 //	joiner                                 every donor
 //	   | where                                |
@@ -51,25 +51,26 @@
 //	   | updates after S+k                    |
 //	   |------------------------------------->|   waits for the next one: level
 //
-// Chunks are verified one by one as they arrive, by BLAKE3. The manifest that counts is that
-// of most donors, and nothing is fetched before it is known; a donor whose manifest differs
-// is named in the result and not used, and one that sends a chunk with another hash is named,
-// too. So as long as most of the donors are honest the others cannot forge a state. Where as
-// many tell one manifest as another, that of the donor named first counts: of two nobody can
-// tell which is honest. A donor that fails loses only what
-// it had not sent. When nothing is left to ask for, idle donors are asked for what slow
-// ones still owe, so that the slowest does not decide when the copy is complete.
+// Each chunk is verified when it arrives, by its BLAKE3 hash in the manifest. The majority's
+// manifest counts, and no chunk is fetched before it is known. A donor with another manifest is
+// named in the result and not used; a donor that sends a chunk with another hash is named, too. So
+// as long as most donors are honest the others cannot forge a state. If two manifests are equally
+// common the one of the donor named first counts, as nothing shows which one is honest.
 //
-// An update comes from one donor and has an xxhash64, which finds broken memory and broken
-// links, and no forgery. Who may be a donor is decided by the network below.
+// A donor that fails loses only the chunks that it had not sent. When all chunks are requested,
+// idle donors steal chunks from slow ones (work stealing), so that the slowest donor does not
+// determine the time of the copy.
 //
-// What a donor keeps for a joiner it keeps for the time of a lease, which each request
-// renews: the snapshot, and the updates after it, of which the oldest go first when
-// there are too many bytes. Memory of a joiner that died is free after one lease.
+// An update comes from one donor and has an xxHash64, which detects broken memory and links, but no
+// forgery. The network below decides which peers may be donors.
 //
-// A joiner that finds a fresh snapshot made for another one shares it. A state that
-// rests, as between two sessions, gives a snapshot of the step it is at (Donor.Rest):
-// so a joiner that cannot catch up with a running job does so in a pause of it.
+// A donor keeps memory for a newcomer under a lease, which each request renews: the snapshot, and
+// the updates after it. If the updates take too many bytes the oldest are dropped. The memory of a
+// newcomer that died is free after one lease.
+//
+// A newcomer shares a fresh snapshot that was made for another one. While the state rests, as
+// between two sessions, a donor provides a snapshot of the present step (Donor.Rest). So a newcomer
+// that cannot catch up with a running job does so in one of its pauses.
 //
 // # Costs
 //
@@ -84,5 +85,5 @@
 //	joiner, snapshot       2 or more round trips + a few steps + S/(D B)
 //	joiner, memory         S + 3 U
 //	joiner, level          if a step takes longer than U/B, and than applying an update;
-//	                       else ErrNeverLevel says both rates
+//	                       else ErrNeverLevel with both rates
 package transfer

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Config says how much a donor gives. The zero value is usable.
+// Config bounds the memory and the bandwidth of a donor. The zero value is usable.
 type Config struct {
-	// Chunk is the size of the pieces of a snapshot that are hashed and sent one by one,
-	// in bytes; 0 means 1 MiB, and 64 MiB is the most. It must be the same at all donors.
+	// Chunk is the size of the chunks in which a snapshot is hashed and sent, in bytes; 0 means 1
+	// MiB, the maximum is 64 MiB. It must be the same at all donors.
 	Chunk int
-	// LogBytes bounds the memory for updates; 0 means 32 times that of the state, but at
-	// least 16 MiB and at most 256 MiB. It should hold some steps' updates at least, or
-	// nobody can be brought up to date by them.
+	// LogBytes bounds the memory for updates, in bytes; 0 means 32 times the size of the state, but
+	// at least 16 MiB and at most 256 MiB. It should hold the updates of several steps, or no
+	// newcomer can catch up by them.
 	LogBytes int64
-	// Rate is how many bytes a second are handed out at most; 0 means no limit.
+	// Rate bounds the sent bytes per second; 0 means no limit.
 	Rate int64
-	// Lease is how long memory is kept for a joiner that is not heard of; 0 means 15 s.
+	// Lease is the time for which memory is kept for a newcomer without a request; 0 means 15 s.
 	Lease time.Duration
-	// Snapshots bounds how many are held at once; 0 means 2, and 16 is the most.
+	// Snapshots bounds the number of snapshots held at once; 0 means 2, the maximum is 16.
 	Snapshots int
-	// StateBytes is about how long a snapshot will be, if that is known: its memory is
-	// made ready before the step at which it is taken.
+	// StateBytes is the approximate length of a snapshot, if known. Memory is then prepared before
+	// the step of the snapshot.
 	StateBytes int64
-	// Replays says that the owner calls Update when Logging returns true.
+	// Replays means that the owner calls Update when Logging returns true.
 	Replays bool
 }
 
-// withDefaults fills in what is zero.
+// withDefaults returns c with defaults in place of zeros, and within the limits.
 func (c Config) withDefaults() Config {
 	if c.Chunk <= 0 {
 		c.Chunk = 1 << 20
@@ -47,15 +47,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Bounds of the memory for updates where Config does not say it. A joiner that lacks more
-// steps than these hold is sooner level by another copy of the state.
+// The default bounds of the memory for updates. A newcomer that lacks more steps than fit into it
+// is level sooner by another copy of the state.
 const (
-	logStates = 32
-	logLeast  = 16 << 20
-	logMost   = 256 << 20
+	logStates = 32        // multiple of the state's size
+	logLeast  = 16 << 20  // lower bound, in bytes
+	logMost   = 256 << 20 // upper bound, in bytes
 )
 
-// logBytes returns the bound for a state of so many bytes.
+// logBytes returns the bound for a state of that many bytes.
 func (c Config) logBytes(state int64) int64 {
 	if c.LogBytes > 0 {
 		return c.LogBytes
@@ -66,34 +66,34 @@ func (c Config) logBytes(state int64) int64 {
 // never is a step that does not come.
 const never = math.MaxInt64
 
-// Donor is a member's side: it holds what joiners are to get. Wanted, Snapshot, Logging,
-// Update, Rest and Reset are for the goroutine that owns the state; Serve, Release and
-// Close may be called from any.
+// Donor is the member's side of transfers: it holds the data for newcomers. Wanted, Snapshot,
+// Logging, Update, Rest and Reset belong to the goroutine that owns the state. Serve, Release,
+// Close and the other methods are safe for concurrent use.
 type Donor struct {
 	cfg    Config
-	bucket *bucket
-	asked  chan struct{}
+	bucket *bucket       // limits the rate
+	asked  chan struct{} // the channel of Asked
 
-	// What the owner looks at after each step. Each side writes its own and then reads
-	// the other's, so that at least one of them notices.
+	// Read by the owner after each step, without mu. Each side writes its own value and then reads
+	// the other's, so that at least one of them notices (as in Dekker's algorithm).
 	at      atomic.Int64 // committed step
 	next    atomic.Int64 // lowest step at which a snapshot is wanted
 	logging atomic.Bool
 
 	mu        sync.Mutex
-	leases    map[string]*lease
-	snapshots map[int64]*snapshot
-	log       updateLog
-	resting   bool
+	leases    map[string]*lease   // by name of the newcomer
+	snapshots map[int64]*snapshot // by step
+	log       updateLog           // updates of recent steps
+	resting   bool                // set by Rest
 	closed    bool
-	stateSize int64
+	stateSize int64         // bytes of the newest snapshot, or a guess
 	logSize   int           // bytes of the newest update
-	changed   chan struct{} // closed at the next change; nil if nobody waits for one
-	expiry    *time.Timer   // runs expire when the first lease may have ended
+	changed   chan struct{} // closed at the next change; nil if no goroutine waits
+	expiry    *time.Timer   // calls expire when the first lease may have ended
 }
 
-// NewDonor returns a donor whose state is that after a step, 0 at the start of a job.
-// The caller closes it.
+// NewDonor returns a donor whose state is the state after step, 0 at the start of a job. The caller
+// closes it.
 func NewDonor(step int64, cfg Config) *Donor {
 	cfg = cfg.withDefaults()
 	d := &Donor{
@@ -106,9 +106,9 @@ func NewDonor(step int64, cfg Config) *Donor {
 	return d
 }
 
-// Wanted says that a step is committed, and returns whether a snapshot of the state
-// after it is to be put in by Snapshot before the state changes. It costs two atomic
-// operations unless a joiner has asked for this step or one before.
+// Wanted reports that a step is committed, and returns whether the owner must call Snapshot before
+// the state changes. It costs two atomic operations, unless a newcomer has requested this step or
+// an earlier one.
 func (d *Donor) Wanted(step int64) bool {
 	d.at.Store(step)
 	if step < d.next.Load() {
@@ -116,13 +116,13 @@ func (d *Donor) Wanted(step int64) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.refreshLocked() // drops those whose step was passed
+	d.refreshLocked() // drops requests whose step has passed
 	s := d.snapshots[step]
 	return s != nil && s.phase == wanted
 }
 
-// Snapshot lets save write the state after a step, if it is still wanted. The bytes
-// are copied; hashing them is left to the requests. An error is that of save.
+// Snapshot has save write the state after a step, if it is still wanted. The bytes are copied;
+// requests hash them later. It returns the error of save.
 func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.mu.Lock()
 	s := d.snapshots[step]
@@ -153,15 +153,13 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	return nil
 }
 
-// Logging reports whether the updates of the steps from now on are wanted. It costs one
-// atomic operation.
+// Logging reports whether the updates of future steps are wanted. It costs one atomic operation.
 func (d *Donor) Logging() bool { return d.logging.Load() }
 
-// Update lets write put in what leads from the state after step-1 to that after step,
-// if somebody may want it. Steps come in order; one left out voids the log before it,
-// and one that was put in before is not written again.
-// It follows Wanted of the same step, or comes while the state rests. An error is that
-// of write.
+// Update has write write the difference between the state after step-1 and the state after step, if
+// a newcomer may need it. Steps come in order. A gap voids the log before it; a step that is in the
+// log already is not written again. Update is called after Wanted of the same step, or while the
+// state rests. It returns the error of write.
 func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	first := max(d.logSize, 4<<10)
@@ -178,17 +176,17 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.logSize = int(min(u.bytes, int64(d.cfg.Chunk)))
-	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // nobody may have asked for the state yet
+	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // no newcomer may have asked for the state yet
 	d.log.append(step, u)
 	d.refreshLocked()
 	d.wakeLocked()
 	return nil
 }
 
-// Rest says whether the state stays as it is until further notice, as between two
-// sessions. While it rests joiners may have a snapshot of the committed step itself:
-// whenever Asked has a value, the owner looks at Wanted again; and updates are kept for
-// members that are behind, though none has asked yet.
+// Rest reports whether the state stays unchanged until further notice, as between two sessions.
+// While it rests newcomers may get a snapshot of the committed step itself: whenever Asked has a
+// value, the owner calls Wanted again. Updates are kept, too, for members that lag behind, even
+// before one has asked.
 func (d *Donor) Rest(resting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,22 +195,22 @@ func (d *Donor) Rest(resting bool) {
 	d.signalLocked()
 }
 
-// Asked has a value when a snapshot of the committed step is wanted while the state
-// rests.
+// Asked returns a channel that has a value when a snapshot of the committed step is wanted while
+// the state rests.
 func (d *Donor) Asked() <-chan struct{} { return d.asked }
 
-// signalLocked fills Asked where it is due.
+// signalLocked sends to the channel of Asked if a snapshot is wanted now.
 func (d *Donor) signalLocked() {
 	if s := d.snapshots[d.at.Load()]; d.resting && s != nil && s.phase == wanted {
 		select {
 		case d.asked <- struct{}{}:
-		default: // it is full
+		default: // a value is waiting already
 		}
 	}
 }
 
-// Reset drops all snapshots and updates, because the state was replaced by one of
-// another history, and says which step it is at now.
+// Reset drops all snapshots and updates, because the state was replaced by a state of another
+// history, and sets the present step.
 func (d *Donor) Reset(step int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,8 +218,8 @@ func (d *Donor) Reset(step int64) {
 	d.clearLocked()
 }
 
-// Close drops everything and refuses all further requests. It does not wait for those
-// that are being answered: their contexts end them.
+// Close drops all data and refuses further requests. It does not wait for requests in progress,
+// which end with their contexts.
 func (d *Donor) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,22 +230,22 @@ func (d *Donor) Close() {
 	}
 }
 
-// clearLocked ends all leases, and what was kept for them.
+// clearLocked ends all leases and drops their data.
 func (d *Donor) clearLocked() {
 	clear(d.leases)
-	d.snapshots = map[int64]*snapshot{} // one that is being written finds itself missing
+	d.snapshots = map[int64]*snapshot{} // Snapshot drops a snapshot that it does not find here any more
 	d.log = newUpdateLog(d.cfg.logBytes(d.stateSize))
 	d.refreshLocked()
 	d.wakeLocked()
 }
 
-// Memory returns how many bytes are kept for joiners at present.
+// Memory returns the number of bytes that are kept for newcomers.
 func (d *Donor) Memory() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	total := d.log.bytes
 	for _, s := range d.snapshots {
-		if s.phase == ready { // until then it is the owner's
+		if s.phase == ready { // before, the data belongs to the owner's goroutine
 			total += s.data.memory()
 		}
 	}

@@ -9,28 +9,27 @@ import (
 	"time"
 )
 
-// feed reads the updates ahead of the goroutine that applies them, so that the time of
-// a step is the longer one of the two, and not their sum. At most three updates are in
-// memory.
+// feed prefetches updates for the goroutine that applies them, so that a step takes the longer one
+// of the two times, not their sum. At most three updates are in memory.
 type feed struct {
 	client
-	items   chan item
-	free    chan []byte // memory of updates that were applied
+	items   chan item   // for the goroutine of Follow
+	free    chan []byte // buffers of applied updates, to be used again
 	running sync.WaitGroup
 
-	received atomic.Int64 // step of the last update read
+	received atomic.Int64 // step of the last received update
 	tired    atomic.Bool  // another donor may be faster
-	turn     int          // how often that was so
+	turn     int          // number of donors to skip, so that another one is first
 }
 
-// item is the beginning of a batch of updates, or one of them, or the news that there
-// are none any more.
+// item is the beginning of a batch of updates, one update, or the report that the needed updates
+// are gone.
 type item struct {
-	at   int64   // committed step of the donor; of the beginning, and of gone
-	step int64   // of data
-	data *[]byte // nil at the beginning of a batch
-	last bool    // of the batch
-	gone bool
+	at   int64   // committed step of the donor; in a beginning, and if gone
+	step int64   // step of data
+	data *[]byte // the update; nil at the beginning of a batch
+	last bool    // the last item of the batch
+	gone bool    // no donor has the needed updates
 }
 
 var (
@@ -38,21 +37,22 @@ var (
 	errOther = errors.New("try another donor")
 )
 
+// newFeed returns a feed of the updates after a step.
 func newFeed(c client, after int64) *feed {
 	f := &feed{client: c, items: make(chan item), free: make(chan []byte, 3)}
 	f.received.Store(after)
 	return f
 }
 
-// start begins to read, and to renew the leases. Both end with ctx; the caller waits for
-// running.
+// start begins to read updates and to renew leases. Both goroutines end with ctx; the caller waits
+// for running.
 func (f *feed) start(ctx context.Context) {
 	f.running.Go(func() { f.read(ctx) })
 	f.running.Go(func() { f.renew(ctx, f.received.Load) })
 }
 
-// renew keeps the leases of a joiner at its donors, until ctx ends: those that do not
-// serve it at present are those to which it changes when the other dies.
+// renew renews the leases of a newcomer at all its donors until ctx ends. The donors that do not
+// serve it now take over when the present one dies.
 func (c client) renew(ctx context.Context, after func() int64) {
 	for {
 		c.gather(ctx, c.o.names(), request{Do: opKeep, Step: after()})
@@ -62,9 +62,9 @@ func (c client) renew(ctx context.Context, after func() int64) {
 	}
 }
 
-// Keep runs f in the caller's goroutine, and lets the donors keep the updates after a
-// step meanwhile: for what takes long between Fetch and Follow, as loading the snapshot.
-// It returns the error of f.
+// Keep runs f in the caller's goroutine, and meanwhile has the donors keep the updates after a
+// step. It is for long work between Fetch and Follow, such as loading the snapshot. It returns the
+// error of f.
 func Keep(ctx context.Context, src Source, o Options, after int64, f func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := client{src, o.withDefaults()}
@@ -75,8 +75,7 @@ func Keep(ctx context.Context, src Source, o Options, after int64, f func() erro
 	return f()
 }
 
-// read asks one donor after the other for what comes next, until ctx ends or no donor
-// has it.
+// read reads updates from one donor after another, until ctx ends or no donor has the next one.
 func (f *feed) read(ctx context.Context) {
 	wait := firstPause
 	for goneRounds := 0; ctx.Err() == nil; {
@@ -100,8 +99,8 @@ func (f *feed) read(ctx context.Context) {
 	}
 }
 
-// round reads from each donor as long as it serves. gone says that at least one answered
-// that it lacks what is needed, and that it is at step at.
+// round reads from each donor as long as it serves. gone reports that at least one donor lacks the
+// needed updates; at is its committed step.
 func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 	names := f.o.names()
 	for i := range names {
@@ -122,7 +121,7 @@ func (f *feed) round(ctx context.Context) (gone bool, at int64) {
 	return gone, at
 }
 
-// batch asks a donor once, and passes on what comes.
+// batch sends a request for updates to a donor, and passes the answer on.
 func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	after := f.received.Load()
 	wait := int(f.o.wait() / time.Millisecond)
@@ -152,7 +151,7 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 	return a.header, nil
 }
 
-// update reads one update and passes it on.
+// update receives one update and passes it on.
 func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) error {
 	var buf []byte
 	select {
@@ -173,7 +172,7 @@ func (f *feed) update(ctx context.Context, a *answer, step int64, last bool) err
 	return nil
 }
 
-// send passes an item on, unless ctx ends.
+// send passes an item to the goroutine of Follow, unless ctx ends.
 func (f *feed) send(ctx context.Context, it item) error {
 	select {
 	case f.items <- it:
@@ -183,7 +182,7 @@ func (f *feed) send(ctx context.Context, it item) error {
 	}
 }
 
-// recycle takes the memory of an update back.
+// recycle returns the buffer of an applied update.
 func (f *feed) recycle(data []byte) {
 	select {
 	case f.free <- data:

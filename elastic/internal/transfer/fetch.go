@@ -9,38 +9,37 @@ import (
 	"time"
 )
 
-// Snapshot is the state after a step, as it came from the donors.
+// Snapshot is the state after a step, received from the donors.
 type Snapshot struct {
 	Step    int64
 	Bytes   int64
-	Replays bool // the donors keep the updates after Step: Follow can go on from there
-	// Odd names donors that were not used any more because their snapshot differed from that
-	// of most, or because they sent wrong chunks again and again.
+	Replays bool // the donors keep the updates after Step, so Follow can continue from it
+	// Odd names donors that were not used any more, because their manifest was not the majority's,
+	// or because they sent wrong chunks repeatedly.
 	Odd []string
-	// Forged names donors that sent a chunk that does not have the hash that most told: such
-	// a chunk was refused, and came from another donor.
+	// Forged names donors that sent a chunk whose hash is not in the majority's manifest. Such a
+	// chunk was refused, and came from another donor.
 	Forged []string
 	Stats  Stats
 
-	chunks [][]byte
+	chunks [][]byte // the bytes of the state, in order
 }
 
-// Stats tell how a snapshot came.
+// Stats are the statistics of a copy.
 type Stats struct {
-	From     map[string]int64 // bytes that each donor contributed
-	Wasted   int64            // bytes that came twice
+	From     map[string]int64 // bytes of the kept chunks, by donor
+	Wasted   int64            // bytes that arrived twice
 	Attempts int              // snapshots begun: 1, and one more for each that all donors lost
-	Elapsed  time.Duration
+	Elapsed  time.Duration    // time of Fetch
 }
 
-// Reader returns a reader over the bytes of the state. It does not copy them; each
-// Reader begins anew.
+// Reader returns a reader of the bytes of the state. It does not copy them. Each Reader begins at
+// the start.
 func (s *Snapshot) Reader() *Reader { return &Reader{pieces: s.chunks} }
 
-// Fetch copies a snapshot of the state from several donors at once. It goes on, with
-// other donors and other snapshots, until it has one or ctx ends; its error wraps the
-// cause of that. The donors keep the updates after the snapshot, if they can, for the
-// time of a lease; see Keep and Follow.
+// Fetch copies a snapshot of the state from several donors at once. It continues, with other donors
+// and other snapshots, until it has one or ctx ends; its error wraps the cause of ctx. The donors
+// keep the updates after the snapshot, if they can, for the time of a lease; see Keep and Follow.
 func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 	start := time.Now()
 	o = o.withDefaults()
@@ -52,7 +51,7 @@ func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 			stats.Attempts++
 			c := newCopying(ch, p)
 			err = c.run(ctx)
-			c.account(&stats) // also what a snapshot has cost that was lost
+			c.account(&stats) // includes the traffic of lost snapshots
 			if err == nil {
 				stats.Elapsed = time.Since(start)
 				c.thank(ctx)
@@ -65,7 +64,8 @@ func Fetch(ctx context.Context, src Source, o Options) (*Snapshot, error) {
 	}
 }
 
-// run copies the snapshot with one worker per donor, and hires those that come later.
+// run copies the snapshot with one worker per donor, and adds workers for donors that become known
+// later. errLost means that no donor is left.
 func (c *copying) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.workers.Wait()
@@ -91,8 +91,7 @@ func (c *copying) run(ctx context.Context) error {
 	}
 }
 
-// hire begins work with donors that are not known yet, and reports whether there are
-// any.
+// hire starts workers for donors without one, and reports whether there were any.
 func (c *copying) hire(ctx context.Context, donors []string) bool {
 	var fresh []string
 	c.mu.Lock()
@@ -110,8 +109,7 @@ func (c *copying) hire(ctx context.Context, donors []string) bool {
 	return len(fresh) > 0
 }
 
-// work makes one request after the other until the donor has no more to give. It ends
-// with ctx.
+// work sends requests to a donor until it has nothing more to give, fails too often, or ctx ends.
 func (c *copying) work(ctx context.Context, h *hand) {
 	defer c.leave(h)
 	for ctx.Err() == nil {
@@ -125,8 +123,8 @@ func (c *copying) work(ctx context.Context, h *hand) {
 	}
 }
 
-// turn does the next thing with a donor: its manifest, or a range of chunks, or waiting
-// for something to do.
+// turn sends the next request to a donor, for its manifest or a range of chunks, or waits until
+// there is one to send.
 func (c *copying) turn(ctx context.Context, h *hand) error {
 	first, count, changes := c.next(h)
 	switch {
@@ -144,7 +142,7 @@ func (c *copying) turn(ctx context.Context, h *hand) error {
 	return nil
 }
 
-// fetchManifest asks for the hashes, which come when the snapshot is there.
+// fetchManifest requests the hashes of the snapshot. The donor answers when the snapshot exists.
 func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	wait := int(c.o.wait() / time.Millisecond)
 	a, err := c.ask(ctx, h.name, request{Do: opManifest, Step: c.promise.step, WaitMS: wait})
@@ -155,7 +153,7 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	switch {
 	case a.Code == codePending && (!a.Resting || a.At == c.promise.step):
 		return nil
-	case a.Code != codeOK: // or it rests before the step, which may never come
+	case a.Code != codeOK: // or the donor rests before the step, which may never come
 		return errLost
 	}
 	m, err := readManifest(a.Reader, c.promise.step, a.header)
@@ -166,7 +164,7 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	return nil
 }
 
-// fetchRange asks for chunks, and breaks off when others have sent the rest.
+// fetchRange requests chunks. It stops early when other donors have sent the rest.
 func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) error {
 	defer c.giveBack(h, first, count)
 	a, err := c.ask(ctx, h.name, request{Do: opChunks, Step: c.promise.step, First: first, Count: count})
@@ -196,8 +194,8 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 	return nil
 }
 
-// thank tells the donors to forget the snapshot, but to keep the updates after it. One
-// that does not hear it forgets both after its lease.
+// thank tells the donors that the snapshot is no longer needed, but the updates after it are. A
+// donor that misses the message drops both after the lease.
 func (c *copying) thank(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience/8)
 	defer cancel()

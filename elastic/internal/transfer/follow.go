@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// ErrNeverLevel says that a joiner cannot be brought up to date while steps go on; the
-// error is a *NeverLevelError. The remedy is a pause: a snapshot while the state rests.
+// ErrNeverLevel means that a newcomer cannot catch up while steps go on; the error is a
+// *NeverLevelError. The remedy is a snapshot while the state rests.
 var ErrNeverLevel = errors.New("cannot catch up while training goes on")
 
-// NeverLevelError says how far a joiner is from catching up. The rates are 0 where the
-// updates were gone before any was received.
+// NeverLevelError contains the rates of a newcomer that cannot catch up. They are 0 if the updates
+// were gone before any was received.
 type NeverLevelError struct {
-	Needed   float64 // bytes of updates a second that the job makes
-	Measured float64 // bytes of updates a second that this joiner received and applied
-	Behind   int64   // steps that it lacks
+	Needed   float64 // rate at which the job makes updates, in bytes a second
+	Measured float64 // rate at which this newcomer received and applied updates, in bytes a second
+	Behind   int64   // number of steps that it lacks
 	Gone     bool    // no donor has the updates that it needs next
 }
 
-// Error names the figures.
+// Error returns the rates and the distance.
 func (e *NeverLevelError) Error() string {
 	why := "the distance grows"
 	if e.Gone {
@@ -33,25 +33,24 @@ func (e *NeverLevelError) Error() string {
 // Unwrap returns ErrNeverLevel.
 func (e *NeverLevelError) Unwrap() error { return ErrNeverLevel }
 
-// Following says what Follow is to do with the updates. All is called in the goroutine
-// of Follow.
+// Following is the state and the callbacks of Follow. All callbacks run in the goroutine of Follow.
 type Following struct {
-	// After is the step of the joiner's state.
+	// After is the step of the newcomer's state.
 	After int64
-	// Apply brings the state from step-1 to step. update is valid during the call only.
-	// An error ends Follow.
+	// Apply brings the state from step-1 to step. update is valid only during the call. An error
+	// ends Follow.
 	Apply func(step int64, update []byte) error
-	// Level, if set, is called when the joiner becomes level, and when it is not any more;
-	// at is the step of its state. Level means: at most one step behind, or so few that
-	// they take no longer than Options.Slack.
+	// Level, if set, is called when the newcomer becomes level, and when it is no longer level; at
+	// is the step of its state. Level means at most one step behind, or so few steps that they take
+	// no longer than Options.Slack.
 	Level func(at int64, level bool)
 }
 
-// Follow applies the updates after a snapshot in order, and goes on with those that are
-// committed meanwhile, so that the joiner stays level until it is let in. It changes the
-// donor when one dies. It returns only with an error: when ctx ends one that wraps its
-// cause, after Apply of a started update has returned; an error of Apply; or a
-// *NeverLevelError. The state is then that after the last step that was applied.
+// Follow applies the updates after a snapshot in order, and continues with the updates that are
+// committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies it
+// uses another one. Follow returns only with an error: the cause of ctx, wrapped, after a started
+// Apply has returned; an error of Apply; or a *NeverLevelError. The state is then the state after
+// the last applied step.
 func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	o = o.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -72,22 +71,22 @@ func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	}
 }
 
-// follower is what Follow knows of the joiner's state.
+// follower is the state of Follow.
 type follower struct {
 	Following
 	fd      *feed
 	slack   time.Duration
-	applied int64 // step of the state
-	level   bool
+	applied int64 // last step of the newcomer's state
+	level   bool  // what Level was told last
 	gauge   gauge
 
-	// The batch of updates that is under way.
-	at     int64     // step at which the donor was when it put it together
-	behind int64     // steps that the joiner lacked then
-	begun  time.Time // when its header was taken
+	// The present batch of updates.
+	at     int64     // committed step of the donor when it made the batch
+	behind int64     // steps that the newcomer lacked then
+	begun  time.Time // when its header was handled
 }
 
-// take does what an item of the feed asks for.
+// take handles an item of the feed.
 func (f *follower) take(it item) error {
 	switch {
 	case it.gone:
@@ -115,8 +114,8 @@ func (f *follower) take(it item) error {
 	return nil
 }
 
-// judge decides at the end of a batch whether the joiner is level. Where steps are short
-// it is always some behind; what counts then is that the next batch is short, too.
+// judge decides at the end of a batch whether the newcomer is level. If steps are short it is
+// always some steps behind, so a batch that takes at most Slack counts as level, too.
 func (f *follower) judge() {
 	level := f.at-f.applied <= 1 && (f.behind <= 1 || time.Since(f.begun) <= f.slack)
 	if level != f.level && f.Level != nil {
@@ -125,28 +124,28 @@ func (f *follower) judge() {
 	f.level = level
 }
 
-// gauge watches whether the distance to the donors grows.
+// gauge detects that the distance to the donors does not shrink, over windows of time.
 type gauge struct {
 	window time.Duration
 
 	// Since the beginning of the window.
 	begun       time.Time
-	at, applied int64 // steps then
-	updates     int64 // applied since
-	bytes       int64
-	strikes     int // windows in a row in which the distance did not shrink
+	at, applied int64 // committed step of the donor, and step of the newcomer, at the beginning
+	updates     int64 // number of updates applied
+	bytes       int64 // of these updates
+	strikes     int   // windows in a row in which the distance did not shrink
 
-	needed, measured float64 // of the last full window
+	needed, measured float64 // rates in bytes a second, see NeverLevelError
 }
 
-// add counts an update that was applied.
+// add counts an applied update.
 func (g *gauge) add(bytes int64) {
 	g.updates++
 	g.bytes += bytes
 }
 
-// strike takes a new distance. If it ends a window in which the distance did not shrink
-// it returns how many of these there were in a row, and otherwise 0.
+// strike records a new distance. If it ends a window in which the distance did not shrink it
+// returns the number of such windows in a row, and otherwise 0.
 func (g *gauge) strike(at, applied int64, level bool) int {
 	now := time.Now()
 	elapsed := now.Sub(g.begun)
@@ -169,7 +168,7 @@ func (g *gauge) strike(at, applied int64, level bool) int {
 	return g.strikes
 }
 
-// rates measures what the window has seen so far.
+// rates computes the rates of the present window so far.
 func (g *gauge) rates(at int64, elapsed time.Duration) {
 	if elapsed <= 0 || g.updates == 0 {
 		return
@@ -184,7 +183,7 @@ func (g *gauge) restart(now time.Time, at, applied int64) {
 	g.begun, g.at, g.applied, g.updates, g.bytes = now, at, applied, 0, 0
 }
 
-// verdict makes the error.
+// verdict returns the error with the rates.
 func (g *gauge) verdict(behind int64, gone bool) error {
 	return &NeverLevelError{Needed: g.needed, Measured: g.measured, Behind: behind, Gone: gone}
 }

@@ -2,8 +2,8 @@ package transfer
 
 import "bytes"
 
-// Kept returns the updates that are kept of the steps after one up to the committed
-// step, or nil if one of them is missing. They are copies.
+// Kept returns copies of the updates of all steps after the given one, up to the committed step;
+// nil if one of them is not kept.
 func (d *Donor) Kept(after int64) [][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -18,8 +18,8 @@ func (d *Donor) Kept(after int64) [][]byte {
 	return out
 }
 
-// KeptAfter returns the lowest step after which all updates are kept; the committed
-// step if there are none.
+// KeptAfter returns the lowest step after which all updates are kept; the committed step if none
+// are.
 func (d *Donor) KeptAfter() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

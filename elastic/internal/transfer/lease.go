@@ -2,30 +2,30 @@ package transfer
 
 import "time"
 
-// maxLeases bounds the joiners of one donor.
+// maxLeases bounds the number of newcomers of one donor.
 const maxLeases = 256
 
-// none is the snapshot of a lease that needs none.
+// none is the value of lease.snapshot for a newcomer that needs no snapshot.
 const none = -1
 
-// lease is what a donor keeps for one joiner.
+// lease is a newcomer's claim to a donor's memory. It expires unless a request renews it.
 type lease struct {
-	snapshot int64     // step of the snapshot it needs, or none
-	after    int64     // it needs the updates after this step
-	until    time.Time // end, unless it is heard of before
+	snapshot int64     // step of the needed snapshot, or none
+	after    int64     // the updates after this step are needed
+	until    time.Time // end, unless renewed
 }
 
-// phase tells how far a snapshot is.
+// phase is the stage of a snapshot.
 type phase uint8
 
 const (
 	wanted  phase = iota // its step has not come yet
-	writing              // the owner writes it
-	ready
-	void // saving it failed, or it was dropped meanwhile
+	writing              // the owner writes the state into it
+	ready                // complete
+	void                 // saving failed, or it was dropped meanwhile
 )
 
-// snapshot is the state after one step. From the phase ready on data does not change.
+// snapshot is the state after one step. From the phase ready on data is immutable.
 type snapshot struct {
 	step     int64
 	phase    phase
@@ -33,8 +33,7 @@ type snapshot struct {
 	manifest func() *manifest // hashes data once, in the goroutine of a request
 }
 
-// leaseLocked returns the lease of a joiner, made or renewed, or nil if there are too
-// many.
+// leaseLocked makes or renews the lease of a newcomer. It returns nil if there are too many.
 func (d *Donor) leaseLocked(who string) *lease {
 	l := d.leases[who]
 	if l == nil {
@@ -53,7 +52,7 @@ func (d *Donor) leaseLocked(who string) *lease {
 	return l
 }
 
-// touch renews a lease, if it is still there.
+// touch renews a lease, if it still exists.
 func (d *Donor) touch(who string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,8 +61,7 @@ func (d *Donor) touch(who string) {
 	}
 }
 
-// expire ends the leases whose time is over. It runs in the timer's goroutine and does
-// not block.
+// expire ends the leases whose time is over. It runs in the timer's goroutine and does not block.
 func (d *Donor) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,8 +84,8 @@ func (d *Donor) expire() {
 	d.wakeLocked()
 }
 
-// Release drops at once what is kept for a joiner that needs nothing more: it was let
-// in, or it is known to be dead.
+// Release drops the data for a newcomer that needs nothing more: it was admitted, or is known to be
+// dead.
 func (d *Donor) Release(who string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,8 +93,8 @@ func (d *Donor) Release(who string) {
 	d.refreshLocked()
 }
 
-// wantLocked finds or orders the snapshot of a step for a joiner. Without one it
-// returns why.
+// wantLocked returns the snapshot of a step for a newcomer, and orders it if it does not exist yet.
+// Without a snapshot the code is the reason.
 func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	d.refreshLocked()
 	s := d.snapshots[step]
@@ -118,9 +116,9 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 		s = &snapshot{step: step, data: slabs{size: d.cfg.Chunk}}
 		d.snapshots[step] = s
 	}
-	// The state may have moved on since it was looked at. The owner has seen the order
-	// if it came in time, and else this finds that it was too late. Where it is exactly
-	// at the step both may be; then the next step tells.
+	// The state may have moved on meanwhile. Either the owner has seen the order in time, or this
+	// refresh finds the step passed. If the state is exactly at the step either may be true; the
+	// next step decides.
 	d.refreshLocked()
 	if d.snapshots[step] == nil {
 		return nil, codePast
@@ -129,8 +127,8 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	return s, codeOK
 }
 
-// refreshLocked brings everything in line with the leases and the committed step. All
-// that changes one of them calls it.
+// refreshLocked derives all other fields from the leases and the committed step. It is called after
+// each change of one of them.
 func (d *Donor) refreshLocked() {
 	needed := map[int64]bool{}
 	for _, l := range d.leases {
@@ -155,7 +153,7 @@ func (d *Donor) refreshLocked() {
 	d.refreshLogLocked()
 }
 
-// refreshLogLocked switches the log on or off, and drops what nobody wants.
+// refreshLogLocked switches the log on or off, and drops updates that no newcomer needs.
 func (d *Donor) refreshLogLocked() {
 	on := d.cfg.Replays && !d.closed && (d.resting || d.floorLocked() < never)
 	if !on {
@@ -166,8 +164,8 @@ func (d *Donor) refreshLogLocked() {
 	d.logging.Store(on)
 }
 
-// floorLocked returns the step up to which nobody wants updates: none at all, never,
-// if there are no leases; -1 while the state rests, as somebody may come.
+// floorLocked returns the step up to which no updates are needed: never if there are no leases, and
+// none (-1) while the state rests, as a newcomer may still come.
 func (d *Donor) floorLocked() int64 {
 	if d.resting {
 		return none

@@ -2,13 +2,13 @@ package transfer
 
 import "sort"
 
-// updateLog holds the updates of successive steps, bounded in bytes. It is not safe
-// for concurrent use; what it returns is never changed again.
+// updateLog holds the updates of successive steps, bounded in bytes. It is not safe for concurrent
+// use. The returned updates are immutable.
 type updateLog struct {
-	max     int64 // bytes of memory
-	bytes   int64
-	base    int64 // updates up to this step are not there; -1: nothing is known to be missing
-	entries []*slabs
+	max     int64    // bound of bytes
+	bytes   int64    // memory of the updates
+	base    int64    // updates up to this step are missing; -1 if none is known to be missing
+	entries []*slabs // updates from base+1 on
 }
 
 // newUpdateLog returns an empty log of at most max bytes.
@@ -17,9 +17,9 @@ func newUpdateLog(max int64) updateLog { return updateLog{max: max, base: -1} }
 // last returns the step of the newest update, or base.
 func (l *updateLog) last() int64 { return l.base + int64(len(l.entries)) }
 
-// append adds the update of a step. Where it does not follow the one before, those
-// before are of no use any more. The oldest make room for the new one; one that is
-// larger than the log is not kept either.
+// append appends the update of a step. If it does not follow the last update the log is cleared
+// first, as a gap makes earlier updates useless. The oldest updates make room for the new one; an
+// update larger than the log is not kept.
 func (l *updateLog) append(step int64, u *slabs) {
 	if step != l.last()+1 {
 		l.entries, l.bytes, l.base = nil, 0, step-1
@@ -31,7 +31,7 @@ func (l *updateLog) append(step int64, u *slabs) {
 	}
 }
 
-// dropOldest forgets one update.
+// dropOldest removes the oldest update.
 func (l *updateLog) dropOldest() {
 	l.bytes -= l.entries[0].memory()
 	l.entries[0] = nil
@@ -39,22 +39,22 @@ func (l *updateLog) dropOldest() {
 	l.base++
 }
 
-// trim forgets the updates up to a step, which nobody wants.
+// trim removes the updates up to a step, which no newcomer needs.
 func (l *updateLog) trim(step int64) {
 	for len(l.entries) > 0 && l.base < step {
 		l.dropOldest()
 	}
 }
 
-// covers reports whether a peer in the state after a step can be brought to the
-// committed step at with what is there. The update of at itself may still be on its
-// way: it is put in after the step has been declared committed.
+// covers reports whether the log brings a peer from the state after one step to the committed step
+// at. The update of at itself may still be missing: it is appended after the step was reported as
+// committed.
 func (l *updateLog) covers(after, at int64) bool {
 	return after >= l.base && (after < l.last() || after >= at-1)
 }
 
-// after returns the updates after a step, at most count of them and about bytes long,
-// but at least one if there is one.
+// after returns the updates after a step: at most count, and about bytes long together, but at
+// least one if there is one.
 func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
 	from := int(max(0, step-l.base))
 	if from >= len(l.entries) {
@@ -70,7 +70,7 @@ func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
 	return append([]*slabs(nil), list...)
 }
 
-// since returns the bytes of the updates after a step.
+// since returns the length, in bytes, of the updates after a step.
 func (l *updateLog) since(step int64) int64 {
 	from := sort.Search(len(l.entries), func(i int) bool { return l.base+int64(i)+1 > step })
 	var sum int64

@@ -1,32 +1,32 @@
 package transfer
 
-// maxRange is the most chunks that a donor is asked for at once. Between two requests
-// a donor idles for a round trip; a range is long enough to make that small.
+// maxRange bounds the chunks of one request. Between two requests a donor idles for a round trip; a
+// range of this length makes that negligible.
 const maxRange = 16
 
-// plan decides who fetches which chunks. It is pure, and not safe for concurrent use.
+// plan assigns chunks to donors, with work stealing at the end. It is pure, and not safe for
+// concurrent use.
 type plan struct {
 	chunks []chunkState
-	left   int // chunks not done
-	open   int // chunks not done that nobody fetches
-	cursor int // below it no chunk is open
+	left   int // number of chunks not received
+	open   int // number of those that no donor was asked for
+	cursor int // no chunk below it is open
 }
 
-// chunkState is where one chunk stands.
+// chunkState is the progress of one chunk.
 type chunkState struct {
-	done    bool
+	done    bool     // received
 	holders []string // donors that are asked for it at present
 }
 
+// newPlan returns a plan in which all chunks are open.
 func newPlan(chunks int) *plan {
 	return &plan{chunks: make([]chunkState, chunks), left: chunks, open: chunks}
 }
 
-// next returns the range that a donor, one of so many, is to be asked for. While there
-// are open chunks it is a run of them, shorter towards the end, so that all finish at
-// about the same time. Then it is a chunk that others have been asked for and have not
-// sent, from the back, where a slow one gets to last. count is 0 if there is nothing
-// useful to do at present.
+// next returns the range to request from a donor, one of that many. While there are open chunks it
+// returns a run of them, shorter towards the end, so that all donors finish at about the same time.
+// Then it steals. count is 0 if there is nothing useful to request at present.
 func (p *plan) next(donor string, donors int) (first, count int) {
 	if p.open == 0 {
 		return p.steal(donor)
@@ -44,7 +44,8 @@ func (p *plan) next(donor string, donors int) (first, count int) {
 	return first, count
 }
 
-// steal chooses a chunk that others fetch: the one that the fewest do.
+// steal returns a chunk that is requested from others and has not arrived: the one with the fewest
+// donors, and of these the last, which a slow donor would send last.
 func (p *plan) steal(donor string) (first, count int) {
 	best := -1
 	for i := len(p.chunks) - 1; i >= 0; i-- {
@@ -60,7 +61,7 @@ func (p *plan) steal(donor string) (first, count int) {
 	return best, 1
 }
 
-// finish marks a chunk as done, and reports whether it is new.
+// finish marks a chunk as received, and reports whether it is new.
 func (p *plan) finish(i int) bool {
 	c := &p.chunks[i]
 	if c.done {
@@ -74,7 +75,7 @@ func (p *plan) finish(i int) bool {
 	return true
 }
 
-// release takes a range back from a donor, whether it sent it or not.
+// release ends a donor's claim to a range, whether it has sent the chunks or not.
 func (p *plan) release(donor string, first, count int) {
 	for i := first; i < first+count; i++ {
 		c := &p.chunks[i]
@@ -91,7 +92,7 @@ func (p *plan) release(donor string, first, count int) {
 	}
 }
 
-// needs reports whether any chunk of a range is not done.
+// needs reports whether any chunk of a range has not been received.
 func (p *plan) needs(first, count int) bool {
 	for i := first; i < first+count; i++ {
 		if !p.chunks[i].done {
@@ -101,10 +102,10 @@ func (p *plan) needs(first, count int) bool {
 	return false
 }
 
-// open reports whether nobody has sent the chunk and nobody is asked for it.
+// open reports whether the chunk has neither been received nor requested.
 func (c *chunkState) open() bool { return !c.done && len(c.holders) == 0 }
 
-// heldBy reports whether a donor is asked for the chunk.
+// heldBy reports whether the chunk is requested from a donor.
 func (c *chunkState) heldBy(donor string) bool {
 	for _, h := range c.holders {
 		if h == donor {

@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// piece is how much is written at once at most: between two pieces other requests get their
-	// turn, and leases are renewed.
+	// piece bounds the bytes of one write: between two pieces other requests proceed, and leases
+	// are renewed.
 	piece = 64 << 10
-	// burst is how much time may be made up for after timers that fired late.
+	// burst bounds the time for which a late timer is compensated.
 	burst = 20 * time.Millisecond
 )
 
-// bucket limits the bytes a second over all its users. They are served in the order in
-// which they come.
+// bucket is a token bucket: it limits the bytes per second of all its users together. They are
+// served in order of arrival.
 type bucket struct {
 	rate int64 // bytes a second; 0: no limit
 
 	mu   sync.Mutex
-	next time.Time // when the next piece may go
+	next time.Time // when the next piece may be sent
 }
 
-// piece returns how many bytes go at once: at low rates so few that no joiner waits long
-// for the next.
+// piece returns the number of bytes to send at once. It is small at low rates, so that no newcomer
+// waits long for its turn.
 func (b *bucket) piece() int {
 	if b.rate <= 0 {
 		return piece
@@ -33,7 +33,7 @@ func (b *bucket) piece() int {
 	return int(min(piece, max(1<<10, b.rate/16)))
 }
 
-// take waits until n bytes may go, or for ctx's end.
+// take waits until n bytes may be sent, or until ctx ends.
 func (b *bucket) take(ctx context.Context, n int) error {
 	if b.rate <= 0 {
 		return ctx.Err()
@@ -41,7 +41,7 @@ func (b *bucket) take(ctx context.Context, n int) error {
 	return pause(ctx, b.reserve(n))
 }
 
-// reserve returns how long to wait before n bytes may go.
+// reserve reserves the sending of n bytes, and returns the time to wait before.
 func (b *bucket) reserve(n int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +54,7 @@ func (b *bucket) reserve(n int) time.Duration {
 	return wait
 }
 
-// pause waits for a time or for ctx's end, of which it returns the error.
+// pause waits for the duration d, or until ctx ends and then returns its error.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -69,12 +69,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pacedWriter hands bytes on at the pace of a bucket.
+// pacedWriter writes at the rate of a bucket.
 type pacedWriter struct {
 	ctx    context.Context // of the request that is answered
 	w      io.Writer
 	bucket *bucket
-	sent   func() // after each piece
+	sent   func() // called after each piece
 }
 
 // Write implements io.Writer.

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// batchBytes is about how many bytes of updates go into one answer.
+// batchBytes bounds the updates in one answer, approximately, in bytes.
 const batchBytes = 64 << 20
 
+// errClosed is the error of a request to a closed donor.
 var errClosed = errors.New("donor is closed")
 
-// Serve answers one request of a joiner. It returns when all is written, or with an
-// error that means that the answer is not complete: the caller breaks the stream off
-// then, so that the joiner does not take it for the end. It ends with ctx.
+// Serve answers one request of a newcomer. It returns when the answer is written completely. After
+// an error the answer is incomplete, and the caller must break the stream off, so that the newcomer
+// does not read a regular end. It ends with ctx.
 func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	r, err := decodeRequest(req)
 	if err != nil {
@@ -35,7 +36,7 @@ func (d *Donor) Serve(ctx context.Context, req []byte, w io.Writer) error {
 	return nil
 }
 
-// answer sends each request where it belongs.
+// answer dispatches a request.
 func (d *Donor) answer(ctx context.Context, r request, w io.Writer) error {
 	switch r.Do {
 	case opWhere:
@@ -57,18 +58,20 @@ func (d *Donor) answer(ctx context.Context, r request, w io.Writer) error {
 	return fmt.Errorf("%w: no such request", errWire)
 }
 
-// headerOf begins an answer.
+// headerOf returns the header of an answer.
 func (d *Donor) headerOf(c code) header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.headerLocked(c)
 }
 
+// headerLocked returns the header of an answer, with the present step of the donor.
 func (d *Donor) headerLocked(c code) header {
 	return header{Code: c, At: d.at.Load(), Resting: d.resting, Replays: d.cfg.Replays, Bytes: d.stateSize}
 }
 
-// where describes the donor.
+// where returns the committed step and the snapshots of the donor. It lists only snapshots whose
+// later updates are kept.
 func (d *Donor) where() header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,8 +85,7 @@ func (d *Donor) where() header {
 	return h
 }
 
-// serveTake orders a snapshot, and gets the memory for it ready after the joiner has its
-// answer.
+// serveTake orders a snapshot. It prepares memory for it after the newcomer has its answer.
 func (d *Donor) serveTake(r request, w io.Writer) error {
 	d.mu.Lock()
 	s, c := d.wantLocked(r.Who, r.Step)
@@ -99,7 +101,7 @@ func (d *Donor) serveTake(r request, w io.Writer) error {
 	return nil
 }
 
-// prepare gives a snapshot that has not begun the memory for a number of bytes.
+// prepare allocates memory of that many bytes for a snapshot that the owner has not begun to write.
 func (d *Donor) prepare(s *snapshot, bytes int64) {
 	start := func() bool { return s.phase == wanted && s.data.spare == nil }
 	d.mu.Lock()
@@ -142,7 +144,7 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 	return err
 }
 
-// manifest hashes a snapshot that is ready, once.
+// manifest hashes a complete snapshot, once.
 func (d *Donor) manifest(s *snapshot) *manifest {
 	d.mu.Lock()
 	if s.manifest == nil {
@@ -154,7 +156,7 @@ func (d *Donor) manifest(s *snapshot) *manifest {
 	return s.manifest()
 }
 
-// serveChunks sends chunks of a snapshot that is ready.
+// serveChunks sends chunks of a complete snapshot.
 func (d *Donor) serveChunks(r request, w io.Writer) error {
 	d.mu.Lock()
 	s := d.snapshots[r.Step]
@@ -182,8 +184,8 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 	return nil
 }
 
-// keep renews the lease of a joiner that has its snapshot. It may be overtaken by a
-// request for updates, and must not set the joiner back then.
+// keep renews the lease of a newcomer that has its snapshot. A later request for updates may
+// overtake it, so it must not move the newcomer back.
 func (d *Donor) keep(r request) header {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,7 +195,8 @@ func (d *Donor) keep(r request) header {
 	return d.headerLocked(d.keepLocked(r))
 }
 
-// keepLocked does what all do who need no snapshot any more. It returns whether the updates after r.Step are, or will be, there.
+// keepLocked makes or renews the lease of a newcomer that needs no snapshot any more. It returns
+// whether the updates after r.Step are, or will be, in the log.
 func (d *Donor) keepLocked(r request) code {
 	if !d.cfg.Replays {
 		return codeGone
@@ -203,18 +206,18 @@ func (d *Donor) keepLocked(r request) code {
 		return codeFull
 	}
 	l.snapshot, l.after = none, r.Step
-	// The log is on before the committed step is looked at: an update that is neither in
-	// the log nor on its way is then seen to be missing.
+	// The log is switched on before the committed step is read. So an update that is neither in the
+	// log nor about to be appended is found missing.
 	d.refreshLocked()
 	if d.log.covers(r.Step, d.at.Load()) {
 		return codeOK
 	}
-	delete(d.leases, r.Who) // nothing that comes now could help it
+	delete(d.leases, r.Who) // later updates cannot help it
 	d.refreshLocked()
 	return codeGone
 }
 
-// serveUpdates sends the updates after a step, and waits a while for the first.
+// serveUpdates sends the updates after a step. It waits up to r.WaitMS for the first.
 func (d *Donor) serveUpdates(ctx context.Context, r request, w io.Writer) error {
 	var c code
 	var list []*slabs
@@ -254,8 +257,8 @@ func sendUpdate(w io.Writer, step int64, u *slabs) error {
 	return nil
 }
 
-// await waits until done returns true, at most ms milliseconds. done is called with the
-// donor locked. Only ctx's end and Close are errors.
+// await waits until done returns true, for at most ms milliseconds. done is called with the donor
+// locked. It returns an error only if ctx ends or the donor is closed.
 func (d *Donor) await(ctx context.Context, ms int, done func() bool) error {
 	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
 	defer timer.Stop()

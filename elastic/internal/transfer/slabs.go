@@ -7,17 +7,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// slabs is a writer into pieces of memory that never move: what was written is not
-// copied again when more comes.
+// slabs is a writer into pieces of memory that never move, so growing does not copy the data
+// written before.
 type slabs struct {
 	size   int      // bytes of a piece
 	first  int      // bytes of the first piece, if not 0 and less than size
-	pieces [][]byte // all full but for the last
-	spare  [][]byte // of size bytes each, to be used before new memory
-	bytes  int64
+	pieces [][]byte // all full except the last
+	spare  [][]byte // of size bytes each, used before new memory
+	bytes  int64    // bytes written
 }
 
-// Write copies p.
+// Write appends a copy of p.
 func (s *slabs) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		last := len(s.pieces) - 1
@@ -47,9 +47,8 @@ func (s *slabs) grow() {
 	s.pieces = append(s.pieces, make([]byte, 0, size))
 }
 
-// fit gives memory back that nothing was written to, where that is much of the whole: what
-// follows a small state in its piece would be many times its size. Nothing is written
-// afterwards.
+// fit frees unused memory if that is a large part of the whole: the rest of its piece would be many
+// times the size of a small state. No write may follow.
 func (s *slabs) fit() {
 	s.spare = nil
 	last := len(s.pieces) - 1
@@ -58,7 +57,7 @@ func (s *slabs) fit() {
 	}
 }
 
-// memory returns the bytes that the pieces occupy.
+// memory returns the capacity of the pieces, in bytes.
 func (s *slabs) memory() int64 {
 	var n int64
 	for _, p := range s.pieces {
@@ -67,7 +66,7 @@ func (s *slabs) memory() int64 {
 	return n
 }
 
-// sum returns the xxhash64 over all bytes.
+// sum returns the xxHash64 of all bytes.
 func (s *slabs) sum() uint64 {
 	d := xxhash.New()
 	for _, p := range s.pieces {
@@ -85,9 +84,8 @@ func (s *slabs) hashes() []sum {
 	return out
 }
 
-// touched returns pieces of memory for the given bytes, each page of which has been
-// written once. Whoever fills them later does not wait for the kernel to find and
-// clear pages.
+// touched returns memory for the given number of bytes in which each page has been written once
+// (pre-faulted), so that filling it later does not wait for page faults.
 func touched(bytes int64, size int) [][]byte {
 	const page = 4 << 10
 	var out [][]byte
@@ -101,11 +99,11 @@ func touched(bytes int64, size int) [][]byte {
 	return out
 }
 
-// Reader reads the bytes of a snapshot from where they arrived. It is not safe for
-// concurrent use.
+// Reader reads the bytes of a snapshot, without copying the whole. It is not safe for concurrent
+// use.
 type Reader struct {
 	pieces [][]byte
-	at     int // bytes read of the first piece
+	at     int // bytes already read from the first piece
 }
 
 // Read implements io.Reader.
@@ -124,7 +122,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo: w gets the pieces themselves, and must not keep or
+// WriteTo implements io.WriterTo. It passes the pieces themselves to w, which must not keep or
 // change them.
 func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	var total int64

@@ -11,40 +11,39 @@ import (
 	"time"
 )
 
-// Source is the way to the donors.
+// Source is the access to the donors.
 type Source interface {
-	// Request asks a donor and returns its answer as a stream, which the caller closes,
-	// early if it wants no more. ctx bounds the whole answer. An answer that the donor
-	// broke off ends with an error other than io.EOF.
+	// Request sends a request to a donor and returns the answer as a stream. The caller closes the
+	// stream, early to cancel the rest. ctx bounds the whole answer. An answer that the donor broke
+	// off ends with an error other than io.EOF.
 	Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error)
 }
 
-// Options say whom a joiner asks, and how patiently.
+// Options are the donors and the timeouts of a newcomer.
 type Options struct {
-	// Self names this joiner, unlike any other, in at most 256 bytes.
+	// Self is the unique name of this newcomer, at most 256 bytes.
 	Self string
-	// Donors returns those that may be asked, the preferred ones first. It is called
-	// again and again, from several goroutines; the caller does not change the slice
-	// afterwards.
+	// Donors returns the available donors, preferred ones first. It is called repeatedly, from
+	// several goroutines; the caller must not change the slice afterwards.
 	Donors func() []string
-	// MaxDonors bounds those in use at once; 0 means 8. Each costs its group a copy of
-	// the state.
+	// MaxDonors bounds the donors in use at once; 0 means 8. Each costs the group a copy of the
+	// state.
 	MaxDonors int
-	// Patience is how long a donor may send nothing before it counts as dead; 0 means 4 s.
-	// It should be less than half of the donors' Lease.
+	// Patience is the time without data after which a donor counts as dead; 0 means 4 s. It should
+	// be less than half of the donors' Lease.
 	Patience time.Duration
-	// MaxBytes bounds a snapshot, and an update; 0 means 1 TiB. Memory is taken only as
-	// the bytes arrive.
+	// MaxBytes bounds a snapshot, and an update, in bytes; 0 means 1 TiB. Memory is allocated only
+	// as the bytes arrive.
 	MaxBytes int64
-	// Window is how long Follow watches the distance before it decides that it grows; 0
-	// means 5 s. It takes two windows in a row.
+	// Window is the time over which Follow observes whether the distance shrinks; 0 means 5 s.
+	// After two such windows in a row without success Follow gives up.
 	Window time.Duration
-	// Slack is how long catching up may take for a joiner that counts as level, though it
-	// is more than one step behind because steps are short; 0 means 50 ms.
+	// Slack is the time that catching up may take for a newcomer that counts as level although it
+	// is more than one step behind, because steps are short; 0 means 50 ms.
 	Slack time.Duration
 }
 
-// withDefaults fills in what is zero.
+// withDefaults returns o with defaults in place of zeros.
 func (o Options) withDefaults() Options {
 	if o.MaxDonors <= 0 {
 		o.MaxDonors = 8
@@ -64,7 +63,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// wait is how long an answer may wait for news: well below Patience.
+// wait returns the time for which a donor may delay an answer until there is data: well below
+// Patience.
 func (o Options) wait() time.Duration { return o.Patience / 4 }
 
 // names returns the donors to use at once.
@@ -78,21 +78,21 @@ var (
 	errLost   = errors.New("no donor has the snapshot any more")
 )
 
-// client makes requests of one joiner.
+// client sends the requests of one newcomer.
 type client struct {
 	src Source
 	o   Options
 }
 
-// answer is a donor's answer after its header. The caller closes it.
+// answer is a donor's answer, read up to the end of its header. The caller must call stop.
 type answer struct {
 	header
 	*bufio.Reader
-	stop func()
+	stop func() // cancels the request and closes the stream
 }
 
-// ask sends a request and reads the header of the answer. A donor that sends nothing
-// for Patience makes it, and reading the rest, fail.
+// ask sends a request and reads the header of the answer. If the donor sends nothing for Patience,
+// ask, or the read of the rest, fails with errSilent.
 func (c client) ask(ctx context.Context, donor string, r request) (*answer, error) {
 	r.Who = c.o.Self
 	line, err := json.Marshal(r)
@@ -117,7 +117,7 @@ func (c client) ask(ctx context.Context, donor string, r request) (*answer, erro
 	return a, nil
 }
 
-// header is ask where no more than the header is wanted.
+// header is like ask, for requests whose answer is only a header.
 func (c client) header(ctx context.Context, donor string, r request) (header, error) {
 	a, err := c.ask(ctx, donor, r)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c client) header(ctx context.Context, donor string, r request) (header, er
 	return a.header, nil
 }
 
-// silence names the cause if err came of a donor that sends nothing.
+// silence adds errSilent to err if a silent donor was the cause.
 func silence(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -135,11 +135,11 @@ func silence(ctx context.Context, err error) error {
 	return err
 }
 
-// watched cancels a request during which a single read takes longer than patience. Time
-// that the reader spends elsewhere does not count.
+// watched cancels a request if a single read takes longer than patience. Time between reads does
+// not count.
 type watched struct {
-	r        io.Reader
-	ctx      context.Context
+	r        io.Reader       // of the request
+	ctx      context.Context // cancels the request
 	alarm    *time.Timer
 	patience time.Duration
 }
@@ -155,9 +155,9 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gather sends a request to all donors at once, and returns the headers of the answers.
-// When half of them are there it waits for the rest only as long again, and a little:
-// one that hangs must not hold up the others, whose steps go on.
+// gather sends a request to all donors at once, and returns the headers of the answers, by donor.
+// When half of them have answered it waits for the rest only as long again, and a little: a donor
+// that hangs must not delay the others, whose steps go on.
 func (c client) gather(ctx context.Context, donors []string, r request) map[string]header {
 	type result struct {
 		donor string

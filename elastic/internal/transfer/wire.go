@@ -13,8 +13,8 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// Limits of what a decoder believes. Memory for what is longer than a line is taken
-// as the bytes arrive, so a header that lies costs nothing.
+// The limits that a decoder enforces. Memory for more than a line is allocated as the bytes arrive,
+// so a false header costs nothing.
 const (
 	maxLine      = 4 << 10  // bytes of a request or of a header, with the newline
 	maxName      = 256      // bytes of a joiner's name
@@ -22,32 +22,32 @@ const (
 	maxChunks    = 1 << 24  // chunks of a snapshot
 	maxHeld      = 16       // snapshots that a donor may hold
 	maxBatch     = 1 << 16  // updates in one answer
-	maxWaitMS    = 60_000
-	defaultBytes = 1 << 40 // bytes of a snapshot or of an update, unless Options say less
+	maxWaitMS    = 60_000   // of WaitMS, in milliseconds
+	defaultBytes = 1 << 40  // default of Options.MaxBytes
 )
 
-// op says what a request wants.
+// op is the kind of a request.
 type op string
 
-// The requests.
+// The kinds of requests.
 const (
-	opWhere    op = "where"    // where the donor is, and what it holds
-	opTake     op = "take"     // make a snapshot at Step
-	opManifest op = "manifest" // the hashes of the snapshot of Step, as soon as it is there
-	opChunks   op = "chunks"   // Count chunks of the snapshot of Step from First on
-	opKeep     op = "keep"     // no snapshot any more, but the updates after Step
+	opWhere    op = "where"    // the donor's step, and the snapshots that it holds
+	opTake     op = "take"     // order a snapshot of Step
+	opManifest op = "manifest" // the hashes of the snapshot of Step, as soon as it exists
+	opChunks   op = "chunks"   // Count chunks of the snapshot of Step, from First on
+	opKeep     op = "keep"     // the snapshot is no longer needed, but the updates after Step are
 	opUpdates  op = "updates"  // the updates after Step
-	opEnd      op = "end"      // nothing any more
+	opEnd      op = "end"      // nothing is needed any more
 )
 
-// request is the one line of a request.
+// request is a request, encoded as one line.
 type request struct {
 	Do     op     `json:"do"`
-	Who    string `json:"who"` // joiner, whose lease is renewed
+	Who    string `json:"who"` // the newcomer, whose lease is renewed
 	Step   int64  `json:"step,omitempty"`
 	First  int    `json:"first,omitempty"`
 	Count  int    `json:"count,omitempty"`
-	WaitMS int    `json:"wait_ms,omitempty"` // how long the answer may wait for news
+	WaitMS int    `json:"wait_ms,omitempty"` // how long the answer may wait for data, in milliseconds
 }
 
 // code is the outcome of a request.
@@ -57,9 +57,9 @@ type code string
 const (
 	codeOK      code = "ok"
 	codePending code = "pending" // the step of the snapshot has not come yet
-	codePast    code = "past"    // there is no such snapshot, and its step is over
-	codeFull    code = "full"    // no memory for a further snapshot or joiner
-	codeGone    code = "gone"    // the updates are not all there
+	codePast    code = "past"    // there is no such snapshot, and its step has passed
+	codeFull    code = "full"    // no memory for another snapshot or newcomer
+	codeGone    code = "gone"    // some of the updates are missing
 )
 
 // header is the first line of an answer.
@@ -68,29 +68,30 @@ type header struct {
 	At      int64  `json:"at"` // the donor's committed step
 	Resting bool   `json:"resting,omitempty"`
 	Replays bool   `json:"replays,omitempty"`
-	Held    []held `json:"held,omitempty"`  // of where
-	Bytes   int64  `json:"bytes,omitempty"` // of the state, as far as is known; of a manifest's snapshot
+	Held    []held `json:"held,omitempty"`  // in the answer to where
+	Bytes   int64  `json:"bytes,omitempty"` // of the state, as far as known; in a manifest, of the snapshot
 	Chunk   int    `json:"chunk,omitempty"` // bytes of a chunk
-	Count   int    `json:"count,omitempty"` // hashes, chunks or updates that follow
-	Sum     sum    `json:"sum,omitzero"`    // of a manifest
+	Count   int    `json:"count,omitempty"` // number of hashes, chunks or updates that follow
+	Sum     sum    `json:"sum,omitzero"`    // in a manifest
 }
 
-// held is a snapshot that a donor has, or has promised to make.
+// held is a snapshot that a donor holds, or has promised to make.
 type held struct {
 	Step   int64 `json:"step"`
 	Behind int64 `json:"behind,omitempty"` // bytes of the updates since
 }
 
-// frame precedes the bytes of one update.
+// frame is the line before the bytes of one update.
 type frame struct {
 	Step  int64  `json:"step"`
 	Bytes int64  `json:"bytes"`
-	Sum   uint64 `json:"sum"` // xxhash64 of the bytes
+	Sum   uint64 `json:"sum"` // xxHash64 of the bytes
 }
 
+// errWire means that a message is malformed.
 var errWire = errors.New("malformed message")
 
-// decodeRequest reads a request; what it returns is within the limits.
+// decodeRequest decodes a request and checks that it is within the limits.
 func decodeRequest(line []byte) (request, error) {
 	var r request
 	if len(line) > maxLine {
@@ -108,7 +109,7 @@ func decodeRequest(line []byte) (request, error) {
 	return r, nil
 }
 
-// check bounds what a header says.
+// check returns an error for a header beyond the limits.
 func (h header) check(maxBytes int64) error {
 	ok := h.At >= 0 && h.Bytes >= 0 && h.Bytes <= maxBytes && h.Chunk >= 0 && h.Chunk <= maxChunk &&
 		h.Count >= 0 && h.Count <= maxChunks && len(h.Held) <= maxHeld
@@ -131,10 +132,10 @@ func writeLine(w io.Writer, v any) error {
 	return err
 }
 
-// newLines returns a reader for lines and the raw bytes between them.
+// newLines returns a reader for lines and for the raw bytes between them.
 func newLines(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, maxLine) }
 
-// readLine reads a line of JSON, at most maxLine bytes, into v.
+// readLine decodes a line of JSON, at most maxLine bytes long, into v.
 func readLine(r *bufio.Reader, v any) error {
 	line, err := r.ReadSlice('\n')
 	if err == io.EOF {
@@ -149,7 +150,7 @@ func readLine(r *bufio.Reader, v any) error {
 	return nil
 }
 
-// readHeader reads the header of an answer and bounds it.
+// readHeader reads the header of an answer and checks it.
 func readHeader(r *bufio.Reader, maxBytes int64) (header, error) {
 	var h header
 	if err := readLine(r, &h); err != nil {
@@ -158,8 +159,8 @@ func readHeader(r *bufio.Reader, maxBytes int64) (header, error) {
 	return h, h.check(maxBytes)
 }
 
-// readFrame reads one update, at most maxBytes long, into the memory of buf if it
-// is enough.
+// readFrame reads one update, at most maxBytes long, and verifies its hash. It uses the memory of
+// buf if that suffices.
 func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, error) {
 	var f frame
 	if err := readLine(r, &f); err != nil {
@@ -178,7 +179,7 @@ func readFrame(r *bufio.Reader, buf []byte, maxBytes int64) (frame, []byte, erro
 	return f, data, nil
 }
 
-// readN reads n bytes into the memory of buf, and into more as they arrive.
+// readN reads n bytes. It uses the memory of buf, and allocates more as the bytes arrive.
 func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
 	const step = 1 << 20
 	buf = buf[:0]
@@ -200,13 +201,14 @@ func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
 	return buf, nil
 }
 
-// sum is a BLAKE3 hash of 256 bits: nobody finds other bytes that have it.
+// sum is a BLAKE3 hash of 256 bits. It is collision resistant: other bytes with the same hash
+// cannot be found.
 type sum [32]byte
 
 // sumOf returns the hash of b.
 func sumOf(b []byte) sum { return blake3.Sum256(b) }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler, as hexadecimal digits.
 func (s sum) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -218,17 +220,17 @@ func (s *sum) UnmarshalText(text []byte) error {
 	return err
 }
 
-// manifest describes a snapshot. Manifests with one sum describe the same bytes, so that who
-// knows the sum knows a forged chunk.
+// manifest describes a snapshot by the hashes of its chunks. Manifests with equal sums describe
+// equal bytes, so the sum suffices to detect a forged chunk.
 type manifest struct {
 	step   int64
 	bytes  int64
-	chunk  int
-	hashes []sum // of each chunk
-	sum    sum   // over all of the above
+	chunk  int   // bytes of a chunk, except the last
+	hashes []sum // of the chunks, in order
+	sum    sum   // hash over all fields above
 }
 
-// newManifest computes the sum.
+// newManifest returns a manifest with its sum.
 func newManifest(step, bytes int64, chunk int, hashes []sum) *manifest {
 	m := &manifest{step: step, bytes: bytes, chunk: chunk, hashes: hashes}
 	b := binary.LittleEndian.AppendUint64(nil, uint64(step))
@@ -247,12 +249,12 @@ func (m *manifest) encode() []byte {
 	return b
 }
 
-// length returns the bytes of chunk i.
+// length returns the length of chunk i, in bytes.
 func (m *manifest) length(i int) int {
 	return int(min(int64(m.chunk), m.bytes-int64(i)*int64(m.chunk)))
 }
 
-// readManifest reads the hashes that follow h and checks that all fits together.
+// readManifest reads the hashes that follow the header h, and checks their number and the sum.
 func readManifest(r io.Reader, step int64, h header) (*manifest, error) {
 	if h.Chunk <= 0 || int64(h.Count) != (h.Bytes+int64(h.Chunk)-1)/int64(h.Chunk) {
 		return nil, fmt.Errorf("%w: %d bytes in %d chunks of %d", errWire, h.Bytes, h.Count, h.Chunk)
