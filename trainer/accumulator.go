@@ -178,6 +178,8 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	last := groups - 1
 	q.begin(groups)
 	var early error
+	// taken adds a part of a gradient to the sums. The part is final when the last group has
+	// added it, so only the last group's calls reach ready.
 	taken := func(k, i, from int) {
 		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // otherwise ready reports the model's mistake
 		if known {
@@ -185,6 +187,7 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 		}
 		switch {
 		case k != last:
+		// An earlier group would still change a gradient that is about to be reduced.
 		case known && q.lacks(i, from):
 			early = fmt.Errorf("the model was done with parameter %d in the last group before that in others", i)
 		default:
@@ -195,6 +198,7 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 		if early != nil {
 			return early
 		}
+		// A gradient of the last group that was not declared complete is complete now.
 		for i := range q.views {
 			q.take(last, i, 0, false)
 		}

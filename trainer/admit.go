@@ -27,10 +27,10 @@ const (
 // other, and each rank sends and receives 2(n-1)/n of the gradients (Thakur, Rabenseifner and
 // Gropp: Optimization of collective communication operations in MPICH, 2005). Latency and flow
 // are scaled from the measured step in these proportions.
-type stepModel struct { // by rank
-	members      []elastic.ID // of load balancing
-	policy       string       // of a full step
-	microbatches int
+type stepModel struct {
+	members      []elastic.ID   // by rank
+	policy       string         // of load balancing
+	microbatches int            // of a full step
 	costs        []loadbal.Cost // by rank, in nanoseconds
 	bytes        int64          // of gradients per step
 	timing       stepTiming     // median of the last steps

@@ -76,6 +76,7 @@ func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 		return nil
 	}
 	var seed [32]byte
+	// The seed is unpredictable outside of tests, so a member cannot know when it is audited.
 	cryptorand.Read(seed[:]) // never fails
 	if cfg.auditSeed != 0 {
 		seed = [32]byte{}
@@ -128,6 +129,7 @@ func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, sh
 	if a == nil || len(s.View.Members) < 2 {
 		return
 	}
+	// The record takes over the parameter buffers of the oldest record.
 	r := &a.kept[p.step%keptSteps]
 	*r = record{plan: p, epoch: s.View.Epoch, attempt: c.attempt, scale: c.scale, members: s.View.Members, shares: shares, params: r.params}
 	for i, param := range a.params {
@@ -137,6 +139,7 @@ func (a *audits) contributed(s *elastic.Session, p stepPlan, c *contribution, sh
 	if a.dice.Float64() >= a.rate {
 		return
 	}
+	// Choose uniformly among the other ranks.
 	victim := a.dice.IntN(len(s.View.Members) - 1)
 	if victim >= s.Rank {
 		victim++
@@ -226,10 +229,13 @@ func (a *audits) learn(s *elastic.Session, step int64, reports []rankReport) (to
 	if w.step != step || a.accusing.step > 0 {
 		return nil
 	}
+	// A difference is only announced here; the vote in the next session decides who is wrong.
 	if r.prints[w.victim] != w.computed {
 		a.accusing = accusation{step, nameOf(r.members[w.victim].ID), w.computed}
 		return nil
 	}
+	// The audited fingerprint is right, but all fingerprints do not add up to the sums of the
+	// step: some part of the sums is not the published one.
 	if audit.Sum(r.prints) != w.sums {
 		return event.Audit{Who: []string{}, Reason: "the sums of the step are not those of what the members have contributed"}
 	}
@@ -248,6 +254,7 @@ func (a *audits) vote(step int64, accused elastic.ID, most int, broken func() er
 	if rank < 0 {
 		return none
 	}
+	// The model computes in place, so the saved parameters are swapped in for the computation.
 	for i, p := range a.params {
 		swapped(p.Data, r.params[i])
 	}

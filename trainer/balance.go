@@ -170,7 +170,7 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 	if !isReporter(s) {
 		return
 	}
-	if old == nil { // the log has an empty list, not null
+	if old == nil {
 		old = []int{} // the log has an empty list, not null
 	}
 	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})

@@ -58,6 +58,7 @@ func newLayout(params []Param, limit int) layout {
 // buckets of the next divide.
 func (l *layout) completeIn(order []Piece) error {
 	var pieces []piece
+	// from[i] is the first element of parameter i that the order has covered so far.
 	from := make([]int, len(l.params))
 	for i, p := range l.params {
 		from[i] = len(p.Data)
@@ -97,6 +98,8 @@ func (l *layout) divide(limit, least int) {
 		l.buckets = append(l.buckets, bucket{lo: lo, hi: hi, firstParam: l.paramAt(lo), endParam: l.paramAt(hi-1) + 1})
 		hi = lo
 	}
+	// Calls are made in the order of completion, which equals the order of cutting only for
+	// models that complete their parameters from the last to the first.
 	slices.SortStableFunc(l.buckets, func(a, b bucket) int { return l.completes(a) - l.completes(b) })
 	for k := range l.buckets {
 		l.buckets[k].number, l.buckets[k].last = k, k == len(l.buckets)-1
@@ -184,9 +187,9 @@ type pending interface {
 // complete gradients.
 type reduction struct {
 	layout  layout
-	start   func(bucket) pending // lets calls under way make progress
-	yield   func()               // by parameter: the gradient is complete from this element on
-	from    []int                // by parameter: from there on its gradient is complete
+	start   func(bucket) pending // starts the reduction of a bucket
+	yield   func()               // lets calls under way make progress
+	from    []int                // by parameter: the gradient is complete from this element on
 	started []pending            // by bucket
 	err     error                // the model's mistake
 }

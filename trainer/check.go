@@ -102,6 +102,8 @@ func (c *checker) bits() error {
 	if !finite(c.want.loss) {
 		return fmt.Errorf("the loss of samples %v is %v: give it samples with a finite one", c.first, c.want.loss)
 	}
+	// First compute the same samples again at another address, then once more after other
+	// samples.
 	for _, before := range [][]int{nil, c.second} {
 		if before != nil {
 			if _, err := c.compute(before, 0); err != nil {
@@ -137,6 +139,8 @@ func (c *checker) adds() error {
 	const begin = 1
 	_, grad := exact.Views(c.sizes)
 	var done [][]float32
+	// left[i] is the length of the prefix of gradient i that is not done; done has copies of the
+	// parts that are.
 	left := slices.Clone(c.sizes)
 	for _, g := range grad {
 		fill(g, begin)
@@ -221,6 +225,8 @@ func (c *checker) groups() error {
 		_, got[k].grad = exact.Views(c.sizes)
 		left[k] = slices.Clone(c.sizes)
 	}
+	// The gate separates the groups as exact mode does: it copies each finished part, and leaves
+	// zeros for the next group.
 	b := NewBatch([][]int{c.first, c.second}, Gate{
 		Grad: func(i int) []float32 { return shared[i] },
 		Loss: func(k int, sum float64) { got[k].loss += sum },

@@ -84,6 +84,7 @@ func decodeHeader(r io.Reader, magic string) (header, error) {
 	if n > maxHeader {
 		return header{}, fmt.Errorf("a header of %d bytes, at most %d", n, maxHeader)
 	}
+	// A growing buffer, because the claimed length is not trusted.
 	var text bytes.Buffer
 	if _, err := io.CopyN(&text, r, int64(n)); err != nil {
 		return header{}, fmt.Errorf("read the header: %w", whole(err))

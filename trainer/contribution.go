@@ -66,6 +66,8 @@ func (c *contribution) take(l *call, err error) error {
 		c.held.Add(k)
 		c.samples += len(l.samples[i])
 	}
+	// A loss that is not finite is a fault of the contribution; the commit record carries it to
+	// all ranks.
 	for _, loss := range l.losses {
 		if !finite(loss) {
 			c.lossFault = true

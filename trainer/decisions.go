@@ -24,11 +24,11 @@ import (
 // A session may end anywhere in between. A concluded point at one rank proves that all ranks had
 // decided.
 type decisions struct {
-	group  *elastic.Group    // model's memory
-	params [][]float32       // steps of the whole job
-	of     int64             // steps between two points; 0 for no points
-	every  int64             // shows a point to the program; false if the program leaves its loop
-	show   func(*Point) bool // shows a point to the program, which returns whether it goes on
+	group  *elastic.Group
+	params [][]float32       // the model's memory
+	of     int64             // steps of the whole job
+	every  int64             // steps between two points; 0 for no points
+	show   func(*Point) bool // shows a point to the program; false if the program leaves its loop
 
 	point   point       // the current one
 	epoch   uint64      // in which all ranks have gathered the point
@@ -153,11 +153,15 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 	if err != nil {
 		return err
 	}
+	// was is true if this rank concluded the point in an earlier session. Then it has also
+	// carried out the decision.
 	was := d.point.concluded
 	d.point, d.epoch = d.point.merge(all), s.View.Epoch
 	if err := d.shareKept(ctx, s, all); err != nil {
 		return err
 	}
+	// The point is already decided if a session broke after the program's decision, or if another
+	// rank has concluded it.
 	if !d.point.decided {
 		if err := d.showPoint(ctx, s); err != nil {
 			return err
@@ -167,6 +171,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 		if all, err = d.exchangePoints(ctx, s); err != nil {
 			return err
 		}
+		// Every rank has all decisions, so every rank picks the same one.
 		counts := decision(all)
 		d.point.stop, d.point.keep, d.point.concluded = counts.stop, counts.keep, true
 	}
@@ -218,6 +223,7 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 		return d.leftLoop(s)
 	}
 	p := &Point{Step: d.point.step, Of: d.of, decisions: d, ctx: ctx, session: s, idle: d.busy(s)}
+	// A panic in the program must not leave the others waiting.
 	returned := false
 	defer func() {
 		if p.idle(); !returned && s != nil {
@@ -232,6 +238,7 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 			s.Comm.Revoke(p.failed)
 		}
 		return p.failed
+	// Leaving the loop is allowed only after Stop, at a point whose sums have succeeded.
 	case d.left && (p.broken != nil || !p.stop):
 		return d.leftLoop(s)
 	case p.broken != nil:

@@ -13,12 +13,12 @@ import (
 	"github.com/elrun/elrun/trainer/internal/audit"
 )
 
-// ErrAudit: most members have computed this peer's part of a step, or what it said of another
-// peer's, and come to something else. Its machine has bad memory, or its program is another.
+// ErrAudit: most members have computed another result than this peer, for its own part of a step
+// or for a part that it audited. The machine has bad memory, or the program is a different one.
 var ErrAudit = errors.New("put out by an audit")
 
-// errAccused ends a session in which a member accuses another. It is the next session that
-// finds out who is wrong, as it begins when no call of a model is under way.
+// errAccused ends a session in which a member accuses another. The next session finds out who is
+// wrong, because no call of a model is under way when it begins.
 var errAccused = errors.New("a member accuses another in the audit of a step")
 
 // accused ends the session if a rank accuses another in a commit record.
@@ -30,8 +30,8 @@ func (j *job) accused(s *elastic.Session, reports []rankReport) error {
 	return fmt.Errorf("%w: %w", errNextSession, errAccused)
 }
 
-// resolve finds out who is wrong, if a rank has entered the session with an accusation. Those
-// who are wrong are put out, and the others leave for the next session.
+// resolve settles an accusation with which a rank has entered the session: all ranks vote, and
+// audit.Judge names the wrong ones. These are put out, and the others leave for the next session.
 func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeReport) error {
 	a := j.step.audits
 	if a == nil {
@@ -60,10 +60,10 @@ func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeRepor
 	return j.execute(ctx, s, step, c, audit.Judge(c, votes))
 }
 
-// kickPatience is how long a member waits for a view without those who are kicked.
+// kickPatience bounds the wait for a view without the ranks that were put out.
 const kickPatience = 5 * time.Second
 
-// kick puts out ranks of a view for good. All members want the same.
+// kick puts ranks of a view out for good. All members kick the same ranks.
 func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 	ctx, cancel := context.WithTimeout(ctx, kickPatience)
 	defer cancel()
@@ -74,20 +74,20 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 	}
 }
 
-// verdictPatience is how long a member waits until the others have the verdict, too.
+// verdictPatience bounds the wait until the other members have the verdict.
 const verdictPatience = 2 * time.Second
 
-// awaitOthers waits until all have the verdict. Who is put out before that would not know why, and
-// join again under another ID.
+// awaitOthers waits until all members have the verdict. A member that was put out before that
+// would not know why, and would join again under another ID.
 func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
 	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
 	defer cancel()
-	// An error says no more than that somebody did not wait.
+	// An error only means that some member did not wait.
 	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
 }
 
-// claims returns the accusation of the lowest rank that has one; accused is below 0 if there
-// is none against a member of the view.
+// claims returns the accusation of the lowest rank that has one against another member of the
+// view; accused is negative if there is none.
 func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, step int64) {
 	for rank, e := range all {
 		if e.accusing.step == 0 {
@@ -101,7 +101,8 @@ func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, st
 	return audit.Claims{}, -1, 0
 }
 
-// execute does what the verdict about a step wants.
+// execute carries out the verdict about a step. Without a majority it only logs the accused and
+// the auditor.
 func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
 	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
 	if !told.Out {
@@ -122,7 +123,7 @@ func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c aud
 		return err
 	}
 	s.Comm.Revoke(err)
-	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // else they can only leave by themselves
+	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // otherwise they leave only by themselves
 		j.kick(ctx, s.View, wrong)
 	}
 	return fmt.Errorf("%w: %w", errNextSession, err)

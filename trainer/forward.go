@@ -72,6 +72,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 		return
 	}
 	p, next := o.state.pipeline, o.plan.step(t.plan.step+1)
+	// A newly opened step holds no microbatches, so the whole expected share is missing.
 	missing := o.balance.sharesAhead(next.microbatches)[s.Rank].Without(ledger.NewSet(next.microbatches))
 	apply, mean, err := o.state.rules.due(t.plan.step, o.state.grads)
 	if len(missing) == 0 || err != nil {
@@ -81,11 +82,14 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	f := forward{pipeline: p, sums: t.sums, values: mean, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err, apply: apply}
 	l := newCall(o.model, next, callsOf(missing, o.together())[0], o.own.sums)
 	l.broken = s.Comm.Err
+	// With a delay the gradient to apply is complete; without one the call waits for each sum.
 	if o.cfg.Delay {
 		p.advance(mean, apply)
 	} else {
 		l.coming = func(i, from int) error { return f.need(ctx, i, from) }
 	}
+	// At the first gradient the open step is finished. If that fails, or the share turns out to
+	// be another, the call continues into scratch memory and is dropped.
 	l.opening = func() {
 		t.following = time.Since(l.begun) - f.waited
 		if err := o.follow(ctx, s, t, l, finish); err != nil {
@@ -108,6 +112,7 @@ func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *ca
 		return l.useless
 	}
 	o.next = o.begin(ctx, s)
+	// The early call counts only if it is the first call of the share as finally decided.
 	calls := o.own.calls(o.balance.shares[s.Rank], o.together())
 	if o.next.failed != nil || o.next.plan.step != l.step || len(calls) == 0 || !slices.Equal(calls[0], l.micros) {
 		return errAnother

@@ -57,6 +57,8 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	if j.step, err = newOpenStep(cfg, j.guard.of(model)); err != nil {
 		return nil, err
 	}
+	// Connect the parts, which do not know each other: events go to the group, transitions of the
+	// state to the job.
 	j.step.balance.emit, j.step.reducer.emit, j.step.reducer.poll = group.Emit, group.Emit, j.guard.poll
 	j.state = j.step.state
 	j.state.observer = j
@@ -82,6 +84,7 @@ func (j *job) run(ctx context.Context) (err error) {
 	if err := j.saver.resume(j.state, j.group.Busy); err != nil {
 		return err
 	}
+	// From here on elastic may read and replace the state, on the goroutine of Run.
 	j.group.Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
 	j.group.OnQuorumLost(func() { j.saver.now(j.state) })
 	defer func() { _ = j.step.reducer.leave() }() // memory that was not freed goes with the process

@@ -83,6 +83,7 @@ func (l *linkMonitor) enter(s *elastic.Session, rows [][]linkCost) {
 		l.ids = append(l.ids, m.ID)
 		l.known[from] = make([]linkCost, n)
 	}
+	// All ranks have the same rows, so all have the same costs.
 	measured := false
 	for to, row := range rows {
 		for from, p := range row {
@@ -141,6 +142,7 @@ func (l *linkMonitor) costs() [][]int64 {
 			}
 		}
 	}
+	// Second pass: fill the gaps with the best known cost between the same two hosts.
 	for i, row := range cost {
 		for j, c := range row {
 			switch {
@@ -293,6 +295,7 @@ func (l *linkMonitor) probe() {
 	if l.meter == nil {
 		return
 	}
+	// Each step earns a budget of 1/probeShare of the bytes that a ring sends, up to a limit.
 	if l.probeBudget < maxFirstProbes*firstProbe {
 		l.probeBudget += 2 * l.bytes / probeShare
 	}
@@ -302,6 +305,8 @@ func (l *linkMonitor) probe() {
 		to := (l.self + l.probeDistance) % n
 		p := l.known[l.self][to]
 		size := probeLength(p)
+		// Skip links within the host. As long as there are unmeasured links skip measured ones;
+		// after that skip only the link that the ring measures.
 		if l.host[to] == l.host[l.self] || p != 0 && (l.unknown() > 0 || to == l.next()) {
 			continue
 		}

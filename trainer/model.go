@@ -88,7 +88,7 @@ type Model struct {
 
 // Param is one parameter of a model: a named vector with a shape.
 type Param struct {
-	Name  string    // unique within the model
+	Name  string    // as errors and checkpoints show it
 	Shape []int     // row-major; the product is len(Data)
 	Data  []float32 // the model's own memory
 }

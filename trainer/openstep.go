@@ -53,6 +53,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	var coded *compressedAccumulator
 	var grads *gradients
 	var scale exact.Scale
+	// The accumulator defines the mode; everything else is common to all modes.
 	switch {
 	case coding != nil:
 		coded, grads = newCompressedAccumulator(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
@@ -108,6 +109,7 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	}
 	o.reducer.links.enter(s, rows)
 	leader, shares, kept := resumePlan(all, o.balance.wanted, o.microbatches())
+	// A contribution to a lower attempt, or one that overlaps another rank's, is dropped.
 	if !kept[s.Rank] {
 		scale, err := o.plan.scale(all[leader].exponents)
 		if err != nil {
@@ -232,15 +234,18 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
+	// A sanity check of the ledger: every sample has been contributed exactly once.
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
 	next, fits := o.own.sums.mean(samples, o.state.unmeant)
+	// The peaks are reduced, so all ranks find the same overflow and begin the same attempt.
 	if !fits {
 		o.own.reset(p.step, o.own.attempt+1, next, p.microbatches)
 		o.balance.assignShares(s, p.step)
 		return false, nil
 	}
+	// The fingerprints need the sums, which the commit clears.
 	o.audits.concluded(p.step, reports)
 	norm := math.NaN() // of the mean gradient; NaN where neither clipping nor the noise scale needs it
 	switch mean := o.state.grads.staging.views; {

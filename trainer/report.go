@@ -134,6 +134,7 @@ func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 		Microbatches: mine.Microbatches, ShareSamples: p.plan.step(o.Step).samplesIn(mine.Microbatches),
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}
+	// Measurements exist only for the last step that this peer has contributed to.
 	if own.step == o.Step && mine.Peer != "" {
 		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.total
 		rep.Predicted = own.predicted

@@ -7,11 +7,11 @@ import (
 
 // resumeReport is a rank's entry into a session: what the others need to know in order to go on
 // with the open step.
-type resumeReport struct { // committed step and digest of the state
-	state     fingerprint // at the open step
-	attempt   int64       // scale of the attempt; none without exact mode
-	exponents []int8      // microbatches of the open step in the contribution
-	held      ledger.Set  // microbatches of the open step
+type resumeReport struct {
+	state     fingerprint // committed step and digest of the state
+	attempt   int64       // at the open step
+	exponents []int8      // scale of the attempt; none without exact mode
+	held      ledger.Set  // microbatches of the open step in the contribution
 	speed     int64       // as loadbal.Speed; 0 if unknown
 	most      int         // bound on the rank's share, in microbatches; 0 for none
 	links     []linkCost  // known costs of the links to this rank, by sending rank

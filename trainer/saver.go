@@ -68,8 +68,8 @@ func (v *saver) stable(s *state, mine, final bool) {
 		return
 	}
 	if final {
-		v.writing.Wait() // there is no later step to make up for it
-	} // no later step would make up for this one
+		v.writing.Wait() // no later step would make up for this one
+	}
 	select {
 	case <-v.idle:
 	default:
@@ -145,6 +145,7 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 		return nil
 	}
 	defer busy("loading a checkpoint")()
+	// other is the first reason why a checkpoint belongs to another job; nil if none does.
 	var other error
 	c, problems, err := checkpoint.Latest(dir, func(h checkpoint.Header) error {
 		err := v.fits(h)

@@ -58,6 +58,7 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 		e := decodeResumeReport(w, len(mine.exponents), len(mine.links))
 		all, states = append(all, e), append(states, e.state)
 	}
+	// Equal states first; then a pending accusation; then the assignment of the open step.
 	if err := j.agree(s, states); err != nil {
 		return err
 	}
@@ -82,6 +83,7 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 	if err != nil {
 		return fmt.Errorf("step %d: %w", t.plan.step, err)
 	}
+	// The report is made before the next step can begin, which reuses the contribution.
 	mine := j.step.report()
 	if !j.step.reducer.between() {
 		return j.commit(s, t, t.exchange(ctx, s, mine, &j.step.reducer))
@@ -94,6 +96,7 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 		exchange.Wait()
 		return j.commit(s, t, got)
 	})
+	// Programs decide at a point before the next step begins.
 	if !j.decisions.due(t.plan.step) {
 		j.step.lookAhead(ctx, s, t, finish)
 	}
@@ -118,6 +121,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	if !committed {
 		return nil
 	}
+	// The time for the early call of the next step counts for that step, not for this one.
 	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
 	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
 	if err := j.group.Committed(j.state.committed()); err != nil {
@@ -126,6 +130,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	if err := j.accused(s, got.reports); err != nil {
 		return err
 	}
+	// A later view waits: all ranks leave together, at this step boundary.
 	if anyStale(got.reports) {
 		return errNextSession
 	}
@@ -173,6 +178,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	}
 	err := fmt.Errorf("%w: %s; the others have %v", ErrDiverged, strings.Join(list, ", "), right)
 	s.Comm.Revoke(err)
+	// Every rank reports the same difference, and leaves; only the wrong ones drop their state.
 	if !slices.Contains(wrong, s.Rank) {
 		return fmt.Errorf("%w: %w", errNextSession, err)
 	}

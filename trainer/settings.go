@@ -47,6 +47,7 @@ func settingsOf(c Config, p plan, l layout) []elastic.Setting {
 		{Name: settingBalance, Value: c.Balance},
 		{Name: settingCompress, Value: c.Compression},
 	}
+	// Only in exact mode the arithmetic of all peers must agree to the bit.
 	if c.Exact {
 		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Audit)})
 		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "that of " + runtime.GOARCH})

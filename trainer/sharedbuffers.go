@@ -59,6 +59,7 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 			there[i] = v
 			continue
 		}
+		// A vector that the present memory already holds keeps its allocation.
 		if k := find(h.previous, &v[0]); k >= 0 && collective.IsShared(comm, v) {
 			h.allocations, there[i] = append(h.allocations, h.previous[k]), v
 			continue

@@ -83,12 +83,14 @@ func (s *state) Load(from io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
+	// The observer still sees the old state; after this the old state is overwritten.
 	s.observer.superseded(h.Outcome.Step, true)
 	s.invalidate() // until all vectors are read
 	if err := decodeVectors(from, s.vectors()); err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
 	}
 	s.digested = 0
+	// The digest detects a copy that was corrupted on its way.
 	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("trainer: load the state after step %d: the parameters have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
@@ -122,6 +124,7 @@ func (s *state) Apply(from io.Reader) error {
 	if h.Outcome.Step != s.committed()+1 {
 		return fmt.Errorf("trainer: apply an update: it is of step %d, the state after step %d", h.Outcome.Step, s.committed())
 	}
+	// No reduction is under way while elastic applies an update, so the staging buffer is free.
 	if err := decodeVectors(from, s.grads.staging.views); err != nil {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
@@ -145,6 +148,7 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 	if err != nil {
 		return err
 	}
+	// A part of each parameter may have been updated early; apply the rest.
 	for i, v := range mean {
 		param, slots := s.pipeline.remaining(i)
 		apply(param, v[:len(param)], slots)

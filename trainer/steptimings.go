@@ -38,11 +38,13 @@ func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange tim
 	}
 	slowest := time.Duration(0)
 	for _, o := range reports {
-		if o.micros == 0 { // not computed in one go
-			return // it was not computed in one go
+		if o.micros == 0 {
+			return // not computed in one go
 		}
 		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
 	}
+	// Split the time beyond the slowest rank's computing: first the fixed part, then latency,
+	// then flow.
 	rest := max(0, own.total-slowest)
 	now := stepTiming{slowest: slowest, fixed: min(rest, max(0, own.total-own.compute-own.comm))}
 	now.latency = min(rest-now.fixed, reductions*exchange)

@@ -21,8 +21,8 @@ const (
 
 // trial measures the speed of this peer before it joins.
 type trial struct {
-	step   *openStep // the peer is admitted at any speed
-	always bool      // it is let in however fast it is
+	step   *openStep // the step whose microbatches the trial computes
+	always bool      // the peer is admitted at any speed
 }
 
 // Trial computes some microbatches of the open step, discards them, and returns the measured
@@ -81,6 +81,7 @@ func (t trial) rehearse(ctx context.Context) ([]time.Duration, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Very slow microbatches are measured only once.
 	least := trialLeast
 	if warm > trialLong {
 		least = 1

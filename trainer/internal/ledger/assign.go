@@ -30,6 +30,7 @@ func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bo
 	shares, kept = make([]Set, len(held)), make([]bool, len(held))
 	taken := NewSet(microbatches)
 	totals := make([]int, len(held))
+	// First pass: ranks keep what they hold, unless a lower rank holds a part of it.
 	for r, h := range held {
 		shares[r] = NewSet(microbatches)
 		kept[r] = h.within(microbatches) && !h.overlaps(taken)
@@ -41,6 +42,7 @@ func Assign(held []Set, wanted []int, microbatches int) (shares []Set, kept []bo
 		}
 		totals[r] = h.Len()
 	}
+	// Second pass: fill the shares up with the free microbatches, in ascending order.
 	next := 0
 	for r, n := range apportion.Fill(totals, weights(wanted, len(held)), microbatches-taken.Len()) {
 		for ; n > 0; next++ {

@@ -67,6 +67,6 @@ func (f *File) faulted(p any) error {
 
 // readAhead advises the system to read a range that begins at a page boundary. Pages in the cache
 // cost only a lookup.
-func (f *File) readAhead(r [2]int64) { // advice: errors do not matter
-	_ = unix.Madvise(f.data[r[0]:r[1]], unix.MADV_WILLNEED) // advice only
+func (f *File) readAhead(r [2]int64) {
+	_ = unix.Madvise(f.data[r[0]:r[1]], unix.MADV_WILLNEED) // advice: errors do not matter
 }
