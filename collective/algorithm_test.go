@@ -34,7 +34,8 @@ func drawNeed(t *rapid.T) need {
 	}
 }
 
-// Auto takes a way that can do the call, at the lowest price of all that can.
+// Auto chooses an algorithm that can carry out the call, at the lowest price of all that
+// can.
 func TestChooseAuto(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNeed(t)
@@ -56,7 +57,7 @@ func TestChooseAuto(t *testing.T) {
 	})
 }
 
-// A choice of the user's is taken or refused, never replaced.
+// A user's choice is accepted or refused, never replaced.
 func TestChooseUsers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNeed(t)
@@ -72,8 +73,8 @@ func TestChooseUsers(t *testing.T) {
 	})
 }
 
-// Of two that do the call in the same number of steps the one with fewer messages wins
-// where messages add to each other's price, and only there.
+// If two algorithms need the same number of steps, the one with fewer messages wins when
+// concurrent messages slow each other down, and only then.
 func TestChooseWhereCoresAreShared(t *testing.T) {
 	n := need{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
@@ -86,7 +87,8 @@ func TestChooseWhereCoresAreShared(t *testing.T) {
 	}
 }
 
-// For a vector that may be half of the memory no second one is needed, whatever is cheap.
+// A vector that may fill half of the memory gets an algorithm without a second vector, even
+// if another one is cheaper.
 func TestChooseFrugal(t *testing.T) {
 	for _, bytes := range []float64{frugalFrom, 1 << 40} {
 		n := need{kind: transport.KindAllReduce, ranks: 2, bytes: bytes, commutative: true}
@@ -96,7 +98,7 @@ func TestChooseFrugal(t *testing.T) {
 	}
 }
 
-// Prices are finite, not negative, and do not fall as vectors grow.
+// Prices are finite and not negative, and do not fall as vectors grow.
 func TestPredictSane(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNeed(t)
@@ -111,8 +113,8 @@ func TestPredictSane(t *testing.T) {
 	})
 }
 
-// Short vectors want few messages, long ones few bytes. A ring has few messages as long as
-// it is short itself.
+// Short vectors need few messages, long vectors few bytes. A ring has few messages if it
+// has few ranks.
 func TestChooseBySize(t *testing.T) {
 	for ranks := 5; ranks <= 64; ranks++ {
 		for _, kind := range []transport.Kind{transport.KindAllReduce, transport.KindReduceScatter, transport.KindBroadcast, transport.KindReduce} {

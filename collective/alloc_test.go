@@ -17,17 +17,19 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// racing says that the tests run under the race detector. It lets pools forget at
-// random, so what they spare is measured without it.
+// racing says that the tests run under the race detector. The detector drops pooled memory
+// at random, so allocations are measured without it.
 const racing = false
 
-// usage is what one call at all ranks takes from the heap.
+// usage is the number of objects and bytes that one call at all ranks allocates on the
+// heap.
 type usage struct{ objects, bytes float64 }
 
-// steady measures reps calls at n ranks, after as many to fill the pools, and takes the
-// least of a few such rounds. In virtual time the watch, which allocates as time goes
-// by, rests while a call moves. The ranks meet before and after a round; what that
-// takes is little and the same at all lengths.
+// steady measures reps calls at n ranks, after the same number of calls to fill the pools,
+// and returns the minimum of a few such rounds. The calls run in virtual time, so the
+// watch, which allocates as time passes, is idle while a call makes progress. The ranks
+// meet before and after a round; the allocations of the meeting are few and do not depend
+// on the length.
 func steady(t *testing.T, n, reps int, w way, length int) usage {
 	const rounds = 3
 	var state [rounds + 1]runtime.MemStats
@@ -56,7 +58,7 @@ func steady(t *testing.T, n, reps int, w way, length int) usage {
 	return least
 }
 
-// meet reads the state of the heap at rank 0, while the others wait.
+// meet reads the state of the heap at rank 0, while the other ranks wait.
 func meet(ctx context.Context, c *collective.Comm, m *runtime.MemStats) error {
 	if err := collective.Barrier(ctx, c); err != nil {
 		return err
@@ -82,9 +84,9 @@ func reduceOnce(ctx context.Context, c *collective.Comm, kind string, dst, src [
 	return fmt.Errorf("unknown kind %q", kind)
 }
 
-// In steady state a call allocates as much for a long vector as for a short one: its
-// memory comes from pools, but for a segment per rank of a ring. The garbage collector
-// is off, as it empties pools.
+// In steady state a call allocates no more for a long vector than for a short one: its
+// memory comes from pools, except one segment per rank of a ring. The garbage collector is
+// off, as it empties pools.
 func TestAllocationsDoNotGrow(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, r := range reducing()[:4] {
@@ -105,8 +107,9 @@ func TestAllocationsDoNotGrow(t *testing.T) {
 	}
 }
 
-// In shared memory a call leaves nothing behind but the two functions of its reduction:
-// garbage costs a short call more than its work does, at the slowest rank of all.
+// In shared memory a call leaves no garbage except the two functions of its reduction:
+// garbage costs a short call more time than its work, and the slowest rank sets the time of
+// all.
 func TestNoGarbageInMemory(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const ranks, reps = 2, 1000
@@ -133,7 +136,8 @@ func TestNoGarbageInMemory(t *testing.T) {
 				if c.Rank() != 0 {
 					return nil
 				}
-				// The watch allocates now and then, which makes more for a call the longer calls take.
+				// The watch allocates at intervals, so a call is charged more of it the
+				// longer it takes.
 				watch := time.Since(begun).Seconds() * watching
 				if all := float64(after.Mallocs - before.Mallocs); all > 2.5*reps*ranks+watch {
 					t.Errorf("%d bytes, shared %v: a call takes %.2f objects", bytes, shared, all/reps/ranks)

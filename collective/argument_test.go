@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// What New refuses.
+// New refuses bad arguments.
 func TestNewArguments(t *testing.T) {
 	tests := []struct {
 		rank, size, segment int
@@ -81,7 +81,7 @@ func mistakes() []mistake {
 	}
 }
 
-// Arguments that do not fit are an ErrArgument at the rank that gave them, and end the
+// Arguments that do not fit are an ErrArgument at the rank that passed them, and end the
 // call at all ranks.
 func TestArguments(t *testing.T) {
 	for _, m := range mistakes() {

@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// All ranks end with the same costs, also where some share memory; and ranks that bring
-// the same ones keep them.
+// All ranks get the same costs, even if some of them share memory; ranks that start with
+// equal costs keep them.
 func TestCalibrate(t *testing.T) {
 	for _, perHost := range [][]int{{1, 1}, {1, 1, 1}, {2, 1}, {2, 1, 2}} {
 		first := calibrated(t, perHost, collective.Options{})
@@ -29,7 +29,7 @@ func TestCalibrateInMemory(t *testing.T) {
 	}
 }
 
-// calibrated returns the costs that all ranks have found.
+// calibrated returns the costs that all ranks have measured.
 func calibrated(t *testing.T, perHost []int, o collective.Options) collective.Cost {
 	t.Helper()
 	ts := sharing(t, perHost...)

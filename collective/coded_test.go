@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// halves is a coding in multiples of one half, from -64 to 63.5, a byte each.
+// halves is a coding in multiples of one half, from -64 to 63.5, in one byte each.
 type halves struct{ name string }
 
 func (h halves) Name() string { return "halves" + h.name }
@@ -40,7 +40,7 @@ func (halves) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// first is a sparse coding: the first element that is not zero, and its place.
+// first is a sparse coding: the first non-zero element and its index.
 type first struct{}
 
 var errCode = errors.New("no such place")
@@ -67,7 +67,8 @@ func (first) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// coded is the vector of a rank: quarters, so that sums are exact and halves lose some.
+// coded returns the vector of a rank: multiples of a quarter, so that sums are exact and
+// halves loses some of them.
 func coded(rank, n int) []float32 {
 	v := make([]float32, n)
 	for i := range v {
@@ -76,8 +77,8 @@ func coded(rank, n int) []float32 {
 	return v
 }
 
-// reduceCoded runs the call at all ranks and returns their results, and what they are left
-// with.
+// reduceCoded runs the call at all ranks and returns the results and the remaining errors
+// of all ranks.
 func reduceCoded(t testing.TB, ranks, n int, coding collective.Coding, change func(c *collective.Comm) *collective.Comm) (sums, rests [][]float32) {
 	sums, rests = make([][]float32, ranks), make([][]float32, ranks)
 	cluster.Run(t, ranks, func(ctx context.Context, c *collective.Comm) error {
@@ -92,8 +93,9 @@ func reduceCoded(t testing.TB, ranks, n int, coding collective.Coding, change fu
 	return sums, rests
 }
 
-// The twin does in one place what the ranks do together: every element is coded at each
-// rank but the one of its chunk, and the sum once more there.
+// twinOfHalves is the slow twin: it computes in one place what the ranks compute together.
+// Every element is encoded at each rank except the owner of its chunk; there the sum is
+// encoded once more.
 func twinOfHalves(ranks, n int) (sum []float32, rests [][]float32) {
 	round := func(x float32) float32 { return float32(math.Round(float64(2*x))) / 2 }
 	sum, rests = make([]float32, n), make([][]float32, ranks)
@@ -132,7 +134,7 @@ func TestCodedIsItsTwin(t *testing.T) {
 	}
 }
 
-// One rank loses nothing, whatever the coding.
+// A single rank loses nothing, whatever the coding.
 func TestCodedAlone(t *testing.T) {
 	sums, rests := reduceCoded(t, 1, 9, first{}, nil)
 	if !slices.Equal(sums[0], coded(0, 9)) || !slices.Equal(rests[0], make([]float32, 9)) {
@@ -140,8 +142,8 @@ func TestCodedAlone(t *testing.T) {
 	}
 }
 
-// Nothing is lost for good, with either kind of coding and whatever the order of the ring:
-// what all have got and what is left add up to what was there.
+// Error feedback conserves the sum, with either kind of coding and any order of the ring:
+// the results and the remaining errors add up to the original vectors.
 func TestCodedConserves(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks, n := rapid.IntRange(1, 6).Draw(rt, "ranks"), rapid.IntRange(1, 50).Draw(rt, "n")
@@ -173,7 +175,7 @@ func upTo(n int) func(yield func(int) bool) {
 	}
 }
 
-// Several are under way at once, also beside other calls.
+// Several coded calls may be in progress at once, also beside other calls.
 func TestCodedInProgress(t *testing.T) {
 	const ranks, n = 3, 100
 	sum, _ := twinOfHalves(ranks, n)
@@ -197,7 +199,7 @@ func TestCodedInProgress(t *testing.T) {
 	})
 }
 
-// Ranks with different codings, or lengths, find out.
+// Different codings or lengths at two ranks are a mismatch.
 func TestCodedMismatch(t *testing.T) {
 	for what, call := range map[string]func(rank int) (int, halves){
 		"codings": func(rank int) (int, halves) { return 5, halves{fmt.Sprint(rank)} },
@@ -249,7 +251,7 @@ func (t tapped) Send(ctx context.Context, to int, e transport.Envelope, buf []by
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// What CodedBytes says is what goes over the transport.
+// CodedBytes returns the number of bytes that really go over the transport.
 func TestCodedBytes(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 4} {
 		for _, coding := range []collective.Coding{halves{}, first{}} {
@@ -280,7 +282,7 @@ func TestCodedBytes(t *testing.T) {
 	}
 }
 
-// What memory the ranks share makes no difference to the sums.
+// Shared memory between ranks does not change the sums.
 func TestCodedOverSharedMemory(t *testing.T) {
 	const n = 5000
 	for _, perHost := range [][]int{{3}, {2, 2}, {3, 1}} {

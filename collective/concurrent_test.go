@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// intruders are calls that must not begin while an AllReduce of the same communicator is
-// going on.
+// intruders are calls that must not begin while an AllReduce of the same communicator is in
+// progress.
 func intruders() map[string]func(ctx context.Context, c *collective.Comm) error {
 	v := func() []int64 { return make([]int64, 6) }
 	return map[string]func(ctx context.Context, c *collective.Comm) error{
@@ -35,8 +35,8 @@ func intruders() map[string]func(ctx context.Context, c *collective.Comm) error 
 	}
 }
 
-// A call that begins while its communicator is in a blocking one is refused, and says so, as
-// do all ranks: they might have taken the two in another order.
+// A call that begins while its communicator is in a blocking call is refused with an error
+// that all ranks get: they might have begun the two in different orders.
 func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -48,7 +48,8 @@ func TestConcurrentCalls(t *testing.T) {
 						return reduceHeld(ctx, c, nil)
 					}
 					return reduceHeld(ctx, c, func() {
-						// A refusal waits for nobody. A call that begins waits for those that wait for it.
+						// A refused call does not wait. A call that begins waits for the
+						// other ranks, which wait for it.
 						ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 						defer cancel()
 						refused = intrude(ctx, c)
@@ -70,7 +71,8 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
-// reduceHeld makes a call, and another goroutine one in the middle of it.
+// reduceHeld makes a call, and meanwhile runs in another goroutine while the call is in the
+// middle.
 func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error {
 	op := collective.NewOp("held", true, func(dst, a, _ []int64) {
 		if meanwhile != nil {
@@ -88,8 +90,8 @@ func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error
 	return collective.Barrier(ctx, c) // the call may have ended before the other was refused
 }
 
-// What may go on beside a blocking call does: another communicator's, Sends and Recvs, and
-// calls that were started before.
+// Calls that are allowed beside a blocking call succeed: calls of another communicator,
+// Sends and Recvs, and calls that were started before.
 func TestBesideBlockingCall(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -122,7 +124,8 @@ func TestBesideBlockingCall(t *testing.T) {
 	}
 }
 
-// everywhere returns what makes transports of n ranks, of each kind that needs no processes.
+// everywhere returns constructors of transports for n ranks, one for each kind that needs
+// no processes.
 func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 	t.Helper()
 	hosts := cluster.NewHosts(t, n)
@@ -137,7 +140,8 @@ func everywhere(t *testing.T, n int) map[string]func() []transport.Transport {
 	return all
 }
 
-// Close of a communicator from Split or Dup ends that one and those made from it.
+// Close of a communicator from Split or Dup ends that communicator and those made from it,
+// and no other.
 func TestCloseOfPart(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -171,8 +175,8 @@ func TestCloseOfPart(t *testing.T) {
 	}
 }
 
-// Who waits in a call for a rank that has closed the communicator is told so, and a call that
-// was in progress at Close goes on.
+// A rank that waits in a call for a rank that has closed the communicator gets an error. A
+// call that was in progress at Close continues.
 func TestCallAfterCloseOfPart(t *testing.T) {
 	t.Parallel()
 	places := everywhere(t, 3)
@@ -195,7 +199,7 @@ func TestCallAfterCloseOfPart(t *testing.T) {
 	}
 }
 
-// closeBeforeCall closes a communicator at rank 0 in which the others make a call.
+// closeBeforeCall closes a communicator at rank 0 while the other ranks make a call on it.
 func closeBeforeCall(ctx context.Context, c *collective.Comm, call func(context.Context, *collective.Comm) error) error {
 	dup, err := collective.Dup(ctx, c)
 	if err != nil {

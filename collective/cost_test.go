@@ -10,11 +10,12 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// step is some messages of one size that go at the same time, and what each receiver folds.
+// step is a number of concurrent messages of one size, and the bytes that each receiver
+// reduces.
 type step struct{ messages, bytes, folded float64 }
 
-// stepsOf plays an allreduce of a power of two of ranks; shown is the part of hidden folds
-// that takes time: those of all pieces but the last.
+// stepsOf simulates an allreduce of a power of two of ranks. shown is the fraction of an
+// overlapped reduction that takes time; all pieces but the last are overlapped.
 func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 	var all []step
 	folds := func(bytes float64) float64 {
@@ -44,7 +45,7 @@ func stepsOf(a Algorithm, ranks, bytes, piece, shown float64) []step {
 	return all
 }
 
-// The loads of allreduce give the prices that playing it step by step gives.
+// The prices from the loads of allreduce are the prices of a simulation step by step.
 func TestPriceByPlaying(t *testing.T) {
 	cost := Cost{Alpha: 3e6, Beta: 5, Gamma: 2, OtherAlpha: 1e6, OtherBeta: 0.5}
 	for _, ranks := range []int{2, 4, 8, 16} {
@@ -61,7 +62,7 @@ func TestPriceByPlaying(t *testing.T) {
 	}
 }
 
-// No call has fewer messages in all than one after the other, and the same of bytes.
+// No call has fewer messages in total than in sequence, nor fewer bytes.
 func TestLoadsAreWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNeed(t)
@@ -74,8 +75,8 @@ func TestLoadsAreWhole(t *testing.T) {
 	})
 }
 
-// Of each series the fastest call counts, whichever round that was in, and rounds that a
-// shorter series has no call in do not.
+// The fastest call of each series counts, whichever its round. Rounds in which a shorter
+// series has no call are ignored.
 func TestFastest(t *testing.T) {
 	never := math.Inf(1)
 	times := []float64{
@@ -89,7 +90,7 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// From what calls take under some costs fit finds these.
+// fit recovers the costs from the times that calls take under these costs.
 func TestFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(2, 40).Draw(t, "ranks")
@@ -118,7 +119,7 @@ func TestFit(t *testing.T) {
 	})
 }
 
-// Whatever the times are, costs can be reckoned with.
+// Whatever the measured times, the costs are valid inputs of a price.
 func TestFitOfNoise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(2, 600).Draw(t, "ranks")

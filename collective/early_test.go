@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// No rank returns from a collective call before all have entered it, also where it
-// wants nothing of the last one: empty vectors, parts and chunks.
+// No rank returns from a collective call before all ranks have entered it, even if it needs
+// no data from the last one: with empty vectors, parts and chunks.
 func TestNoneReturnsEarly(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		sum := typed[int32]{integers[int32]()}.prepare("sum", n, n*(n+1))

@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// A communicator is made over a transport; alone a rank needs nobody else. It is told of calls
-// that wait for long.
+// A communicator is made over a transport; a single rank needs no other. OnStall is called
+// for calls that wait unusually long.
 func ExampleNew() {
 	c, err := collective.New(mem.New(1)[0], 0, 1, collective.Options{
 		OnStall: func(s collective.Stall) { fmt.Println(s) },
@@ -28,7 +28,7 @@ func ExampleNew() {
 	// Output: rank 0 of 1
 }
 
-// Ranks of one host make a communicator of their own.
+// The ranks of one host make a communicator of their own.
 func ExampleSplit() {
 	group(4, func(ctx context.Context, c *collective.Comm) (any, error) {
 		host := c.Rank() / 2
@@ -47,8 +47,8 @@ func ExampleSplit() {
 	// rank 3: 1 of 2, sum 5
 }
 
-// A second goroutine needs a communicator of its own: the two may take their calls in different
-// orders at different ranks.
+// A second goroutine needs its own communicator: the order of the two goroutines' calls may
+// differ between ranks.
 func ExampleDup() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		d, err := collective.Dup(ctx, c)
@@ -68,9 +68,9 @@ func ExampleDup() {
 	// rank 1: [2] [1]
 }
 
-// Calls may be carried out in another way without a sequence of their own: here round a ring of
-// another order, before the messages of others, and with a name for reports of stalls. A
-// communicator that many calls use is kept.
+// Calls may be carried out with other options but in the same sequence: here around a ring
+// of another order, with priority over other messages, and with a name for reports of
+// stalls. Programs keep a communicator that many calls use.
 func ExampleComm_With() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		urgent := c.With(collective.CallOptions{
@@ -92,8 +92,8 @@ func ExampleComm_With() {
 	// rank 2: [3 6 9]
 }
 
-// What Auto takes depends on the sizes and on what messages cost, which Calibrate measures. A
-// user may choose by name.
+// The choice of Auto depends on the sizes and on the costs of messages, which Calibrate
+// measures. A user may choose by name.
 func ExampleParseAlgorithm() {
 	ring, err := collective.ParseAlgorithm("ring")
 	if err != nil {
@@ -118,8 +118,8 @@ func ExampleParseAlgorithm() {
 	// Output: rank 0: recursive-doubling, ring, true
 }
 
-// The costs that are reckoned with before anything was measured: seconds for a message, for a
-// byte of it, and for adding a byte.
+// The costs before any measurement: seconds per message, per byte of a message, and per
+// byte of a sum.
 func ExampleDefaultCost() {
 	cost := collective.DefaultCost()
 	const bytes = 1 << 20
@@ -128,7 +128,7 @@ func ExampleDefaultCost() {
 	// Output: a message of 1 MiB takes 1.61ms
 }
 
-// Where a chunk of 10 elements begins and ends at each of four ranks.
+// The bounds of the chunks of 10 elements at four ranks.
 func ExampleChunk() {
 	for rank := range 4 {
 		first, end := collective.Chunk(10, 4, rank)
@@ -141,8 +141,8 @@ func ExampleChunk() {
 	// 8 10
 }
 
-// Ranks that make different calls get an error that names two of them. It is a mistake of the
-// program, which comes again on any other communicator.
+// Ranks that make different calls get an error that names two of them. It is a bug of the
+// program, so it would recur on any other communicator.
 func ExampleMismatchError() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		v := make([]int32, 1+c.Rank())
@@ -159,7 +159,7 @@ func ExampleMismatchError() {
 	// rank 1: allreduce of 1 and of 2 elements, true
 }
 
-// A rank that gives up ends the calls of all, and tells them why.
+// A rank that gives up ends the calls of all ranks, and its cause reaches all of them.
 func ExampleComm_Revoke() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		if c.Rank() == 0 {
@@ -176,8 +176,8 @@ func ExampleComm_Revoke() {
 	// Output: rank 1: revoked by rank 0: the disk is full
 }
 
-// Vectors in memory that the ranks of a host share are reduced where they lie. Where there is no
-// such memory, as here, Alloc returns a slice like any other.
+// Vectors in memory that the ranks of a host share are reduced in place, without a copy. If
+// there is no such memory, as here, Alloc returns an ordinary slice.
 func ExampleAlloc() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		v, err := collective.Alloc[float32](c, 1000)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Each rank has a vector, and all get them all, one after the other.
+// Each rank has a vector, and all ranks get all vectors in the order of ranks.
 func ExampleAllGather() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		mine := []int32{int32(c.Rank()), int32(c.Rank() * c.Rank())}
@@ -36,7 +36,7 @@ func ExampleAllGatherV() {
 	// rank 2: [7 7 8]
 }
 
-// One rank gets the vectors of all.
+// One rank gets the vectors of all ranks.
 func ExampleGather() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const root = 1
@@ -51,7 +51,7 @@ func ExampleGather() {
 	// Output: rank 1: [0 0.5 1]
 }
 
-// One rank gets vectors of different lengths: results of as many samples as each rank had.
+// One rank gets vectors of different lengths: a result for each sample of each rank.
 func ExampleGatherV() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const root = 0
@@ -88,7 +88,7 @@ func ExampleScatter() {
 	// rank 2: [5 6]
 }
 
-// The parts may have different lengths; where those of Chunk are meant, they differ by at most
+// The parts may have different lengths: here the lengths of Chunk, which differ by at most
 // one.
 func ExampleScatterV() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
@@ -112,8 +112,8 @@ func ExampleScatterV() {
 	// rank 2: [5]
 }
 
-// Rank i gets the i-th part of every rank's vector: the transpose of a matrix with a row at
-// each rank.
+// Rank i gets part i of every rank's vector: the transpose of a matrix with one row per
+// rank.
 func ExampleAllToAll() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		row := []int32{0, 1, 2}
@@ -130,7 +130,7 @@ func ExampleAllToAll() {
 	// rank 2: [2 12 22]
 }
 
-// Parts of different lengths travel beside other calls.
+// Parts of different lengths travel while other calls are in progress.
 func ExampleIGatherV() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		counts := []int{1, 2}

@@ -22,8 +22,7 @@ func ExampleReduce() {
 	// Output: rank 2: [303]
 }
 
-// Each rank gets its Chunk of the result, as an optimizer does that keeps a part of its memory at
-// each rank.
+// Each rank gets its Chunk of the result, as an optimizer with sharded state needs it.
 func ExampleReduceScatter() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		gradient := []float32{1, 2, 3, 4, 5}
@@ -51,8 +50,8 @@ func ExampleScan() {
 	// rank 2: [6]
 }
 
-// Rank i gets the sum of the ranks before it: where its records begin in a file that all write.
-// At rank 0 the vector stays as it was.
+// Rank i gets the sum of the ranks below it: the offset of its records in a file that all
+// ranks write. At rank 0 the vector does not change.
 func ExampleExScan() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		records := []int64{int64(10 * (c.Rank() + 1))}
@@ -66,7 +65,7 @@ func ExampleExScan() {
 	// rank 2: [30]
 }
 
-// The operations that are there. Logical ones take what is not zero for true.
+// The predefined operations. Logical operations treat every non-zero value as true.
 func ExampleOp() {
 	operations := []struct {
 		name string
@@ -111,8 +110,7 @@ func ExampleOp() {
 	// bits in one [5 2]
 }
 
-// A reduction of one's own that does not commute: it writes one number behind the
-// other.
+// A user's own reduction that does not commute: it concatenates the digits of two numbers.
 func ExampleNewOp() {
 	concat := collective.NewOp("concat", false, func(dst, a, b []int64) {
 		for i := range dst {
@@ -135,8 +133,9 @@ func ExampleNewOp() {
 	// rank 3: [1234]
 }
 
-// Vectors travel in a coding of half the bytes, which rounds. What a sum lacks of a rank's vector
-// stays there and goes into the next one, so nothing is lost for good.
+// Vectors travel in a coding of half the size, which rounds. The rounding error of a rank's
+// vector stays at the rank and is added to its next vector (error feedback), so nothing is
+// lost permanently.
 func ExampleAllReduceCoded() {
 	coding, err := compress.Parse("bf16")
 	if err != nil {
@@ -162,7 +161,7 @@ func ExampleAllReduceCoded() {
 	// rank 1: 6.015625, and -0.00390625 is lacking of 6.01171875
 }
 
-// The call in a coding goes on while its caller computes, as others do.
+// A coded call runs while its caller computes, like every started call.
 func ExampleIAllReduceCoded() {
 	coding, err := compress.Parse("fp16")
 	if err != nil {

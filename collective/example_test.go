@@ -9,9 +9,9 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// group calls f at n ranks, each with a communicator in memory, and prints what they return in
-// the order of ranks; nil is left out. In a program the communicator comes from a session of an
-// elastic group, in a test from testing/cluster.
+// group calls f at n ranks, each with a communicator in memory, and prints the results in
+// the order of ranks, without nil. A program gets its communicator from the session of an
+// elastic group, a test from testing/cluster.
 func group(n int, f func(ctx context.Context, c *collective.Comm) (any, error)) {
 	results := make([]any, n)
 	var all sync.WaitGroup
@@ -35,7 +35,7 @@ func group(n int, f func(ctx context.Context, c *collective.Comm) (any, error)) 
 	}
 }
 
-// Every rank gets the sum of all. dst and src may be one slice.
+// Every rank gets the sum of all vectors. dst and src may be one slice.
 func ExampleAllReduce() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		v := []float32{float32(c.Rank()), 10}
@@ -48,7 +48,7 @@ func ExampleAllReduce() {
 	// rank 2: [3 30]
 }
 
-// A call goes on while its caller computes.
+// A started call runs while its caller computes.
 func ExampleIAllReduce() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		bucket := []int64{1, 2, 3}
@@ -62,7 +62,7 @@ func ExampleIAllReduce() {
 	// rank 1: 42 [2 4 6]
 }
 
-// The ranks that do not lead get the settings of the one that does.
+// All ranks get the settings of the root.
 func ExampleBroadcast() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		settings := make([]float64, 2)
@@ -78,7 +78,7 @@ func ExampleBroadcast() {
 	// rank 2: [0.1 64]
 }
 
-// Nobody reads a file before rank 0 has written it.
+// No rank reads a file before rank 0 has written it.
 func ExampleBarrier() {
 	var file string
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
@@ -94,8 +94,8 @@ func ExampleBarrier() {
 	// rank 2: written
 }
 
-// A message goes from each rank to the next. Who sends first and then receives does not wait
-// for ever, as the message is received meanwhile.
+// Each rank sends a message to the next one. Each rank posts its receive before it sends,
+// so the ring of Sends cannot deadlock.
 func ExampleSend() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const tag = 1
@@ -114,8 +114,8 @@ func ExampleSend() {
 	// rank 2: [1]
 }
 
-// A rank deals out work and answers meanwhile; messages of one tag arrive in the order in which
-// they were sent.
+// A rank distributes work and answers meanwhile; messages of one tag arrive in the order in
+// which they were sent.
 func ExampleRecv() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		const tag = 7
@@ -137,8 +137,8 @@ func ExampleRecv() {
 	// Output: rank 1: [1 2] [3]
 }
 
-// Every call has a form that begins with I. Several may be in progress; they take their places
-// in the order in which they were started, which is the same at all ranks.
+// Every call has a form that begins with I. Several may be in progress; they take their
+// places in the order in which they were started, which is the same at all ranks.
 func ExampleHandle() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
 		mine := []int64{int64(c.Rank() + 1), int64(10 * (c.Rank() + 1))} // 1 10 and 2 20

@@ -8,20 +8,20 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// gates is a transport in memory on which some messages of rank 0 are slow and, if lose
-// is set, signals are lost for which it returns true.
+// gates is a transport in memory on which some messages of rank 0 are slow. If lose is set,
+// signals for which it returns true are lost.
 type gates struct {
 	ends []*mem.Transport
 	slow func(e transport.Envelope) bool
 	lose func(from, to int) bool
 }
 
-// slowness is how long a slow message takes: many times as long as it takes the watch
-// to become suspicious.
+// slowness is the duration of a slow message: many times the wait after which the watch
+// asks.
 const slowness = 5 * time.Second
 
-// newGates returns endpoints of n ranks at which Sends of users, not those of
-// collective calls, are slow.
+// newGates returns endpoints of n ranks on which the messages of Send are slow, but not
+// those of collective calls.
 func newGates(n int) *gates {
 	return &gates{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// Many calls in progress at once, of which each rank waits for another one first.
+// Many calls are in progress at once, and each rank waits for another one first.
 func TestManyInProgress(t *testing.T) {
 	const n, calls = 4, 60
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -43,7 +43,7 @@ func TestManyInProgress(t *testing.T) {
 	})
 }
 
-// Wait gives up with its own context, and the call goes on.
+// Wait ends with its own context, and the call continues.
 func TestWaitGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
@@ -71,7 +71,7 @@ func TestWaitGivesUp(t *testing.T) {
 	})
 }
 
-// A call started with a context that ends is ended by it, and all ranks with it.
+// The end of the context of a started call ends the call at all ranks.
 func TestStartedCallEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// drawCall draws any call, also one that no rank could make.
+// drawCall draws any call, including calls that no rank could make.
 func drawCall(t *rapid.T) transport.Call {
 	c, err := transport.DecodeCall(rapid.SliceOfN(rapid.Byte(), transport.CallSize, transport.CallSize).Draw(t, "call"))
 	if err != nil {
@@ -18,7 +18,7 @@ func drawCall(t *rapid.T) transport.Call {
 	return c
 }
 
-// What a rank packs into the header of a call in memory the others unpack.
+// envelopeOf is the inverse of pack.
 func TestHeaderRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := transport.Envelope{Comm: rapid.Uint64().Draw(t, "comm"), Seq: rapid.Uint32().Draw(t, "seq"), Call: drawCall(t)}

@@ -11,8 +11,9 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// OnBegin hears of every call, and OnError of those that failed on the communicator itself
-// before their callers do. A mistake of one rank is one for all.
+// OnBegin is called for every call. OnError is called for the failed calls of the
+// communicator itself, before their callers get the error. A bug of one rank's program is
+// ErrMistake for all ranks.
 func TestHooks(t *testing.T) {
 	var mu sync.Mutex
 	begun, failed := 0, []error{}

@@ -8,18 +8,18 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// reduction is an operation under test: inputs at which it is exact, and a slow twin.
+// reduction is an operation under test, with inputs for which it is exact and a slow twin.
 type reduction[T collective.Number] struct {
 	name    string
-	ordered bool // does not commute
+	ordered bool // it does not commute
 	op      collective.Op[T]
 	input   func(rank, index int) T
-	fold    func(a, b T) T // of one element, a from lower ranks
-	finish  func(T, int) T // of a result of so many ranks, or nil
+	fold    func(a, b T) T // reduces two elements, a from the lower ranks
+	finish  func(T, int) T // final function for a result of that number of ranks, or nil
 }
 
-// integers returns the reductions of an integer type. Inputs take the whole range of
-// the type and wrap; of a type of 32 bits or more no two are equal.
+// integers returns the reductions of an integer type. Inputs cover the whole range of the
+// type, so sums wrap; for types of 32 bits or more no two inputs are equal.
 func integers[T collective.Integer]() []reduction[T] {
 	wide := func(rank, index int) T { return T(int64(rank)*0x5deece66d*3 + int64(index)*0x2545f491 + 77) }
 	truth := func(zero bool, index int) T {
@@ -61,7 +61,7 @@ func integers[T collective.Integer]() []reduction[T] {
 	}
 }
 
-// user makes a reduction of a function of one element, as a user would.
+// user returns a reduction for a function of one element, as users define them.
 func user[T collective.Number](name string, ordered bool, input func(rank, index int) T, fold func(a, b T) T) reduction[T] {
 	op := collective.NewOp(name, !ordered, func(dst, a, b []T) {
 		for i := range dst {
@@ -71,12 +71,12 @@ func user[T collective.Number](name string, ordered bool, input func(rank, index
 	return reduction[T]{name: name, ordered: ordered, op: op, input: input, fold: fold}
 }
 
-// width is half the bits of T.
+// width returns half the number of bits of T.
 func width[T collective.Number]() int { return kernel.Size[T]() * 4 }
 
-// compose is associative and does not commute: its elements are the maps x -> f*x + g
-// modulo 2^width, with f in the upper half of the bits and g in the lower; a comes
-// first.
+// compose is associative and does not commute. Its elements are the maps x -> f*x + g
+// modulo 2^width, with f in the upper half of the bits and g in the lower half; a is
+// applied first.
 func compose[T collective.Integer](a, b T) T {
 	w := width[T]()
 	mask := uint64(1)<<w - 1
@@ -85,9 +85,9 @@ func compose[T collective.Integer](a, b T) T {
 	return T(f1*f2&mask<<w | (g1*f2+g2)&mask)
 }
 
-// real is how the tests compute with a type of floating-point numbers: in float64,
-// which holds every element, every product and, for numbers up to limit, every sum
-// of nine exactly.
+// real describes how the tests compute with a floating-point type: in float64, which
+// represents every element, every product and, for numbers up to limit, every sum of nine
+// exactly.
 type real[T collective.Number] struct {
 	from  func(float64) T
 	to    func(T) float64
@@ -115,7 +115,7 @@ func bfloat16s() real[ring.BFloat16] {
 
 // floats returns the reductions of a floating-point type.
 func floats[T collective.Number](r real[T]) []reduction[T] {
-	// The sums run from -limit to limit, and wrap at another length at each type.
+	// The sums run from -limit to limit, and wrap at a length that differs between types.
 	wide := func(rank, index int) T {
 		period := 2*r.limit + 1
 		return r.from(float64((rank*(period/9|1)+index)%period - r.limit))
@@ -152,8 +152,8 @@ func asFloat(b bool) float64 {
 	return 0
 }
 
-// power returns plus or minus a half, one or two: products of nine are exact in every
-// type.
+// power returns plus or minus a half, one or two: products of nine such numbers are exact
+// in every type.
 func power(k int) float64 {
 	x := []float64{0.5, 1, 2, 1, -2, -0.5, 1}[k%7]
 	if bits.OnesCount(uint(k))%2 == 1 {

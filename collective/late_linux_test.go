@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// A rank that goes on with a call that has failed at the others writes to nothing of theirs:
-// their dst has left the shared memory, and what they take anew is elsewhere.
+// A rank that continues a call that has failed at the other ranks does not write to their
+// memory: their dst has left the shared memory, and new allocations are elsewhere.
 func TestLateInMemory(t *testing.T) {
 	t.Parallel()
 	const ranks, length = 3, 10_000
@@ -74,14 +74,14 @@ func TestLateInMemory(t *testing.T) {
 	}
 }
 
-// mark fills v with -1, which no sum of the test is.
+// mark fills v with -1, which is no sum of the test.
 func mark(v []int64) {
 	for i := range v {
 		v[i] = -1
 	}
 }
 
-// untouched says where v, called name, was written to since mark.
+// untouched returns an error if v, called name, was written to since mark.
 func untouched(name string, v []int64) error {
 	if i := slices.IndexFunc(v, func(x int64) bool { return x != -1 }); i >= 0 {
 		return fmt.Errorf("element %d of %s was written to", i, name)
@@ -89,7 +89,7 @@ func untouched(name string, v []int64) error {
 	return nil
 }
 
-// waiting is an operation that calls wait before it does anything.
+// waiting returns an operation that calls wait before its first reduction.
 func waiting(wait func()) collective.Op[int64] {
 	return collective.NewOp("late", true, func(dst, a, b []int64) {
 		wait()

@@ -14,17 +14,17 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// levelPieces are options with which vectors cross in pieces of four pages. Nobody measures
-// costs with them.
+// levelPieces returns options with which vectors cross between groups in pieces of four
+// pages, and which Calibrate keeps.
 func levelPieces() collective.Options {
 	o := slowLinks()
 	o.Segment = 4 << 10
 	return o
 }
 
-// Vectors cross between hosts in more pieces than can be on their way, in place and not,
-// wherever they lie: ordinary slices are sent to the other ranks of a host, which read in
-// others but for the pages that those have in part.
+// Long vectors cross between hosts in more pieces than the in-flight window has, in place
+// and not, in shared memory and elsewhere. Ordinary slices are sent to the other ranks of a
+// host; shared ones are read, except their incomplete pages.
 func TestLongOfHosts(t *testing.T) {
 	t.Parallel()
 	const most = 60_001
@@ -58,7 +58,7 @@ func TestLongOfHosts(t *testing.T) {
 	}, cluster.Over(sharing(t, 2, 3)), cluster.WithOptions(levelPieces()))
 }
 
-// average combines vectors of five ranks and looks at the result.
+// average reduces vectors of five ranks and checks the result.
 func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 	for i := range src {
 		src[i] = int64(5*i + c.Rank())
@@ -74,7 +74,7 @@ func average(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 	return nil
 }
 
-// watched is a transport at which somebody takes part in what is sent and received.
+// watched is a transport with hooks for sending and receiving.
 type watched struct {
 	noted
 	send func(to int, e transport.Envelope) error
@@ -94,7 +94,7 @@ func (t watched) Recv(ctx context.Context, from int, e transport.Envelope, buf [
 	return err
 }
 
-// watch returns the transports with what watched wants, by rank.
+// watch returns the transports with hooks, which get the rank.
 func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelope) error, recv func(rank int, e transport.Envelope, buf []byte)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {
@@ -106,8 +106,8 @@ func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelop
 
 func ignore(int, transport.Envelope, []byte) {}
 
-// A call whose messages between the hosts wait does not hold up those after it, which end
-// before it does.
+// A call whose messages between hosts are delayed does not hold up later calls, which end
+// before it.
 func TestOvertakingOfHosts(t *testing.T) {
 	t.Parallel()
 	const slow, fast = 3000, 2000 // elements of the calls
@@ -147,8 +147,8 @@ func TestOvertakingOfHosts(t *testing.T) {
 	}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 }
 
-// Calls that are under way at the same time, of any lengths and priorities, do not get in each
-// other's way, and it does not matter for which of them a rank waits first.
+// Calls of any lengths and priorities that are in progress at the same time do not disturb
+// each other, and a rank may wait for them in any order.
 func TestManyOfHosts(t *testing.T) {
 	t.Parallel()
 	const calls = 24
@@ -186,7 +186,7 @@ func TestManyOfHosts(t *testing.T) {
 
 func ones(n int) []int64 { return slices.Repeat([]int64{1}, n) }
 
-// Whichever message cannot be sent: all ranks end, with an error or the right result.
+// Whichever message cannot be sent, all ranks return an error or the right result.
 func TestFaultsOfHosts(t *testing.T) {
 	t.Parallel()
 	const ranks, length = 4, 40_000 // more pieces than can be on their way
@@ -221,7 +221,7 @@ func TestFaultsOfHosts(t *testing.T) {
 
 var errInjected = errors.New("injected")
 
-// summed sums vectors that lie in the shared memory, and some that do not.
+// summed sums vectors, some of which lie in shared memory.
 func summed(ctx context.Context, c *collective.Comm, length int) error {
 	dst, src, err := allocated(c, length, true)
 	if err != nil {
@@ -238,8 +238,8 @@ func summed(ctx context.Context, c *collective.Comm, length int) error {
 	return errors.Join(err, collective.Free(c, dst), collective.Free(c, src))
 }
 
-// A rank that is slow to read the result, and reads it when the call has failed at the leader
-// of its host, does not see what that has done with its dst since.
+// A rank that reads the result late, after the call has failed at the leader of its host,
+// does not see later contents of the leader's dst.
 func TestLateReaderOfHosts(t *testing.T) {
 	t.Parallel()
 	const length, leader, late = 3000, 0, 1
@@ -292,8 +292,8 @@ func TestLateReaderOfHosts(t *testing.T) {
 	}, cluster.Over(ts), cluster.WithOptions(slowLinks()))
 }
 
-// Whichever rank is not in a call, a leader or not: the others find it, also those that wait
-// for a rank that waits for it in the memory of its host.
+// Whichever rank is not in a call, a leader or not, the other ranks find it. So do ranks
+// that wait in the memory of their host for a rank that waits for the absent one.
 func TestStallOfHosts(t *testing.T) {
 	t.Parallel()
 	const ranks = 4

@@ -15,31 +15,29 @@ import (
 type call struct {
 	kind      string
 	algorithm collective.Algorithm
-	// length is the number of elements of the vector that is reduced or broadcast,
-	// of a rank's part elsewhere.
+	// length is the number of elements of the vector that is reduced or broadcast; for
+	// other calls, of a rank's part.
 	length  int
 	root    int
 	inPlace bool // dst and src share memory, where the call allows it
 	async   bool // by the form that returns a Handle
 }
 
-// suite hides the type of the elements that it tests.
+// suite is a set of loads; it hides the type of their elements.
 type suite interface {
 	typeName() string
 	opNames() []string
-	// prepare makes what the calls of n ranks with one operation need: inputs of
-	// length elements per rank, and the results of reducing them. For calls that only
-	// move data, op is moving.
+	// prepare returns the inputs of n ranks for one operation, of length elements per rank,
+	// and the expected reductions. For calls that only move data, op is moving.
 	prepare(op string, n, length int) load
 }
 
-// moving is the name of the operation where nothing is reduced.
+// moving is the name of the operation of calls without a reduction.
 const moving = "moving"
 
-// load carries out calls at one rank after another, or at all of them at once.
+// load carries out calls at each rank.
 type load interface {
-	// run carries out k at the rank of c and compares every element with what the
-	// twin says.
+	// run carries out k at the rank of c and compares every element with the twin.
 	run(ctx context.Context, c *collective.Comm, k call) error
 	ordered() bool
 }
@@ -84,14 +82,15 @@ func (s typed[T]) prepare(op string, n, length int) load {
 	return l
 }
 
-// vectors is the load of one type and operation. It is not changed by run.
+// vectors is the load of one type and operation. run does not change it.
 type vectors[T collective.Number] struct {
 	reduction[T]
 	in  [][]T // by rank
 	out [][]T // by rank: the finished reduction of the ranks up to it
 }
 
-// foldIn folds the input of rank into sum and returns the finished result.
+// foldIn reduces the input of rank into sum and returns the result after the final
+// function.
 func (l *vectors[T]) foldIn(sum, in []T, rank int) []T {
 	for i := range sum {
 		if rank == 0 {
@@ -141,7 +140,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 	return nil
 }
 
-// do carries out one of the two forms of a call.
+// do carries out a call in its blocking or its started form.
 func (k call) do(ctx context.Context, blocking func() error, start func() *collective.Handle) error {
 	if !k.async {
 		return blocking()
@@ -229,8 +228,8 @@ func (l *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) 
 	return same("result", buf, want)
 }
 
-// counts returns the lengths of the ranks' parts: equal ones, or for the calls that
-// allow it different ones, some of them zero.
+// counts returns the lengths of the ranks' parts: equal ones or, for calls that allow it,
+// different ones, of which some are zero.
 func (k call) counts(n int) []int {
 	counts := make([]int, n)
 	for rank := range counts {
@@ -244,8 +243,8 @@ func (k call) counts(n int) []int {
 
 func (k call) varied() bool { return k.kind[len(k.kind)-1] == 'v' && k.kind != "sendrecv" }
 
-// parts returns the first counts[rank] elements of every rank's input, one after the
-// other, and where the part of rank stands.
+// parts returns the concatenation of the first counts[rank] elements of every rank's input,
+// and the bounds of the part of rank.
 func (l *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
 	sum := 0
 	for _, n := range counts {
@@ -261,7 +260,7 @@ func (l *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
 	return all, first, end
 }
 
-// gather tests the gathers to one rank and to all.
+// gather tests the gathers to one rank and to all ranks.
 func (l *vectors[T]) gather(ctx context.Context, c *collective.Comm, k call) error {
 	counts := k.counts(c.Size())
 	want, first, end := l.parts(counts, c.Rank())
@@ -347,8 +346,8 @@ func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) e
 	return err
 }
 
-// sendRecv sends to the rank root places up and receives from as many places down,
-// which may be the caller itself.
+// sendRecv sends to the rank root above and receives from the rank root below, which may be
+// the caller itself.
 func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
 	to, from := (rank+k.root)%n, (rank-k.root+n)%n
@@ -368,7 +367,7 @@ func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) e
 	return err
 }
 
-// garbage returns a vector that holds no result.
+// garbage returns a vector of values that are no result.
 func (l *vectors[T]) garbage(n int) []T {
 	v := make([]T, n)
 	for i := range v {

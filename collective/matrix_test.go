@@ -12,13 +12,13 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// way is a kind of call and how it is carried out.
+// way is a kind of call together with its algorithm.
 type way struct {
 	kind      string
 	algorithm collective.Algorithm
 }
 
-// row is a kind of call with the algorithms that can carry it out.
+// row is a kind of call with the algorithms that support it.
 type row struct {
 	kind       string
 	algorithms []collective.Algorithm
@@ -36,7 +36,7 @@ func reducing() []row {
 	}
 }
 
-// carrying lists the calls that only move data, or nothing.
+// carrying lists the calls without a reduction.
 func carrying() []row {
 	const auto, ring, tree, doubling = collective.Auto, collective.Ring, collective.Tree, collective.RecursiveDoubling
 	return []row{
@@ -53,7 +53,7 @@ func carrying() []row {
 	}
 }
 
-// ways lists the ways of rows, without the ring for an operation that is ordered.
+// ways lists the ways of rows, without the ring for an operation that does not commute.
 func ways(rows []row, ordered bool) []way {
 	var all []way
 	for _, r := range rows {
@@ -66,8 +66,8 @@ func ways(rows []row, ordered bool) []way {
 	return all
 }
 
-// calls lists the calls of the matrix for n ranks: every way and length, with the
-// root, the aliasing and the form of the call taken in turns.
+// calls lists the calls of the matrix for n ranks: every way and length; root, aliasing and
+// form of the call vary in turn.
 func calls(ways []way, n int, lengths []int) []call {
 	var all []call
 	for _, w := range ways {
@@ -80,7 +80,7 @@ func calls(ways []way, n int, lengths []int) []call {
 	return all
 }
 
-// lengths returns those at which a vector falls apart differently among n ranks.
+// lengths returns vector lengths that split differently among n ranks.
 func lengths(n int, long ...int) []int {
 	all := append([]int{0, 1, n - 1, n, n + 1}, long...)
 	slices.Sort(all)
@@ -117,7 +117,8 @@ func messages(n int) []transport.Transport {
 	return ts
 }
 
-// sharing returns transports of hosts with so many ranks each, which share memory.
+// sharing returns transports of hosts with the given numbers of ranks; the ranks of a host
+// share memory.
 func sharing(t *testing.T, perHost ...int) []transport.Transport {
 	t.Helper()
 	all, err := mem.NewShared(perHost...)
@@ -161,8 +162,8 @@ func (j job) run(ctx context.Context, c *collective.Comm) error {
 	return nil
 }
 
-// ranks lists the numbers of ranks of the matrix. The race detector makes calls ten
-// times as slow, and finds nothing more at other numbers.
+// ranks lists the numbers of ranks in the matrix. The race detector makes calls ten times
+// slower and finds nothing more with the other numbers, so it gets fewer.
 func ranks() []int {
 	if racing {
 		return []int{1, 2, 3, 5}
@@ -170,8 +171,8 @@ func ranks() []int {
 	return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
 }
 
-// Every kind of call, operation, type, algorithm and number of ranks gives what the
-// definition says, to the bit.
+// Every kind of call, operation, type, algorithm and number of ranks gives the result of
+// the definition, to the bit.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for _, n := range ranks() {
@@ -181,7 +182,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// Short segments bring the pipelines about that long vectors have otherwise.
+// Short segments exercise the pipelines that otherwise need long vectors.
 func TestMatrixOfSegments(t *testing.T) {
 	t.Parallel()
 	for n, segment := range []int{2: 8, 3: 64, 4: 16, 5: 8, 7: 16, 8: 64} {

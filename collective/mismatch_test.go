@@ -13,13 +13,13 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// act is what one rank does.
+// act is the action of one rank.
 type act struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm) error
 }
 
-// args are the arguments of a call of which two ranks may have different ones.
+// args are the arguments of a call that may differ between two ranks.
 type args struct {
 	length, root int
 	algorithm    collective.Algorithm
@@ -34,7 +34,7 @@ func kinds() []string {
 		"scatter", "alltoall", "scan", "exscan", "barrier", "split"}
 }
 
-// making returns the act of calling kind with elements of int32.
+// making returns the act of a call of kind with elements of int32.
 func making(kind string, a args) act {
 	return act{kind, func(ctx context.Context, c *collective.Comm) error { return callInt32(ctx, c, kind, a) }}
 }
@@ -74,10 +74,10 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 	return fmt.Errorf("unknown kind %q", kind)
 }
 
-// hang bounds what must not hang, in virtual or in real time.
+// hang bounds the duration of operations that must not hang, in virtual or real time.
 const hang = 4 * time.Minute
 
-// positions calls f for every number of ranks from 2 to 5 and every odd one of them.
+// positions calls f for every number of ranks from 2 to 5 and every choice of the odd rank.
 func positions(f func(n, odd int)) {
 	for n := 2; n <= 5; n++ {
 		for odd := range n {
@@ -86,7 +86,7 @@ func positions(f func(n, odd int)) {
 	}
 }
 
-// differ lets rank odd of n do other and the rest do common, in virtual time. Every
+// differ lets rank odd of n do other and the other ranks do common, in virtual time. Every
 // rank must get a mismatch of the two within a second.
 func differ(t *testing.T, n, odd int, common, other act) {
 	t.Helper()
@@ -117,7 +117,7 @@ func oneOf(ctx context.Context, c *collective.Comm, odd int, common, other act) 
 	return common.do(ctx, c)
 }
 
-// checkMismatch wants err to be a mismatch that names two different calls, whose kinds
+// checkMismatch fails unless err is a mismatch that names two different calls, whose kinds
 // are the first words of a and b.
 func checkMismatch(t *testing.T, where string, err error, a, b string) {
 	t.Helper()
@@ -137,8 +137,8 @@ func checkMismatch(t *testing.T, where string, err error, a, b string) {
 	}
 }
 
-// Every two kinds of collective calls, and every place of the rank that makes the
-// other one.
+// All pairs of kinds of collective calls, with every choice of the rank that makes the
+// other call.
 func TestMismatchOfKinds(t *testing.T) {
 	for _, common := range kinds() {
 		for _, other := range kinds() {
@@ -155,7 +155,7 @@ func TestMismatchOfKinds(t *testing.T) {
 // variation is one call with two different arguments.
 type variation struct{ common, other act }
 
-// variations lists calls of one kind that differ in one thing.
+// variations lists pairs of calls of one kind that differ in one argument.
 func variations() []variation {
 	var all []variation
 	add := func(kind, what string, common, other args) {
@@ -193,8 +193,8 @@ func variations() []variation {
 	return append(all, variedCounts()...)
 }
 
-// ofFloats is making with the usual arguments, but with elements of another type that
-// has the same size.
+// ofFloats is making with the usual arguments and elements of another type of the same
+// size.
 func ofFloats(kind string) act {
 	return act{kind + " of another type", func(ctx context.Context, c *collective.Comm) error {
 		n := c.Size()
@@ -224,7 +224,7 @@ func ofFloats(kind string) act {
 	}}
 }
 
-// variedCounts lists calls with other counts of the same sum.
+// variedCounts lists calls with different counts of the same sum.
 func variedCounts() []variation {
 	counts := func(n, first int) []int {
 		all := make([]int, n)
@@ -257,7 +257,7 @@ func TestMismatchOfArguments(t *testing.T) {
 	}
 }
 
-// Two calls in another order at one rank: it is the first of them that differs.
+// Two calls are swapped at one rank: the first of them is the mismatch.
 func TestMismatchOfOrder(t *testing.T) {
 	both := func(a, b string) act {
 		return act{a, func(ctx context.Context, c *collective.Comm) error {
@@ -270,7 +270,7 @@ func TestMismatchOfOrder(t *testing.T) {
 	}
 }
 
-// A call too few at one rank shows at its next one.
+// A missing call at one rank is found at its next call.
 func TestMismatchOfOneTooFew(t *testing.T) {
 	two := act{"scan", func(ctx context.Context, c *collective.Comm) error {
 		if err := collective.Barrier(ctx, c); err != nil {
@@ -284,7 +284,7 @@ func TestMismatchOfOneTooFew(t *testing.T) {
 	positions(func(n, odd int) { differ(t, n, odd, two, one) })
 }
 
-// A rank that waits in Recv for one that waits in a collective call for it.
+// A rank waits in Recv for a rank that waits in a collective call for it.
 func TestMismatchOfRecvAndCollective(t *testing.T) {
 	for _, kind := range kinds() {
 		positions(func(n, odd int) {
@@ -296,7 +296,7 @@ func TestMismatchOfRecvAndCollective(t *testing.T) {
 	}
 }
 
-// In real time, on the scheduler that programs have, the same happens.
+// Mismatches are found in real time as well, on the ordinary scheduler.
 func TestMismatchInRealTime(t *testing.T) {
 	cases := []variation{
 		{making("allreduce", usual()), making("barrier", usual())},

@@ -14,19 +14,19 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// misuse is a wrong call by all ranks, or by the one that is to make it while the others make
-// another.
+// misuse is a wrong call by all ranks, or by one rank while the others make another call.
 type misuse struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, v []int64) error // v has 12 elements for each rank
 }
 
-// nothing is a communicator that New did not make.
+// nothing returns communicators that New did not make.
 func nothing() map[string]*collective.Comm {
 	return map[string]*collective.Comm{"nil": nil, "zero": {}, "form of nil": (*collective.Comm)(nil).With(collective.CallOptions{For: "x"})}
 }
 
-// everyCall makes each call with right arguments of n elements, but for what is given.
+// everyCall makes each call with the given operation and n elements; all other arguments
+// are right.
 func everyCall(n int, op collective.Op[int64]) []misuse {
 	type comm = *collective.Comm
 	type v = []int64
@@ -80,7 +80,7 @@ func everyCall(n int, op collective.Op[int64]) []misuse {
 	}
 }
 
-// started makes calls by the forms that return a Handle.
+// started makes each call in the form that returns a Handle.
 func started(op collective.Op[int64]) []misuse {
 	type comm = *collective.Comm
 	type v = []int64
@@ -132,7 +132,8 @@ func started(op collective.Op[int64]) []misuse {
 	}
 }
 
-// A communicator that is none is an error of every call and no panic, and so are its methods.
+// Every call and every method on a nil or zero communicator returns an error and does not
+// panic.
 func TestNoCommunicator(t *testing.T) {
 	t.Parallel()
 	for name, c := range nothing() {
@@ -150,7 +151,7 @@ func TestNoCommunicator(t *testing.T) {
 	}
 }
 
-// methodsOf calls every method of a communicator that is none.
+// methodsOf calls every method of a nil or zero communicator.
 func methodsOf(ctx context.Context, c *collective.Comm) error {
 	_, errAlloc := collective.Alloc[int64](c, 4)
 	_, errChoice := c.Choice(transport.KindAllReduce, 8, true)
@@ -176,7 +177,7 @@ func methodsOf(ctx context.Context, c *collective.Comm) error {
 	return errors.Join(c.Close(), collective.Free(c, make([]int64, 1)))
 }
 
-// A handle that no call has returned waits for nothing.
+// A nil or zero Handle waits for nothing.
 func TestNoHandle(t *testing.T) {
 	t.Parallel()
 	for _, h := range []*collective.Handle{nil, {}} {
@@ -187,7 +188,7 @@ func TestNoHandle(t *testing.T) {
 	}
 }
 
-// wrongCalls are calls with arguments that are wrong at every rank, whatever else they are.
+// wrongCalls are calls whose arguments are wrong at every rank.
 func wrongCalls() []misuse {
 	type comm = *collective.Comm
 	type v = []int64
@@ -245,8 +246,8 @@ func wrongCalls() []misuse {
 	return all
 }
 
-// Wrong arguments are an ErrArgument with a sentence at all ranks, or the sentence of the rank
-// that was first.
+// Wrong arguments are an ErrArgument with an explanation at all ranks: their own, or that
+// of the rank that failed first.
 func TestWrongCalls(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
@@ -268,15 +269,15 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// wrongRank is what one rank does while the others make a call, and the words of which each
-// rank's error has one.
+// wrongRank is the action of one rank while the others make a call, and words of which each
+// rank's error must have one.
 type wrongRank struct {
 	name  string
 	do    func(ctx context.Context, c *collective.Comm, v []int64) error
 	words []string
 }
 
-// differing returns what a rank can do in place of call i of everyCall.
+// differing returns actions that a rank can take in place of call i of everyCall.
 func differing(i int) []wrongRank {
 	type comm = *collective.Comm
 	type v = []int64
@@ -294,8 +295,8 @@ func differing(i int) []wrongRank {
 	}
 }
 
-// Calls that differ between ranks, or come too late, are an error at each that names the
-// mistake.
+// Calls that differ between ranks, or come too late, are an error at each rank that names
+// the mistake.
 func TestCallsThatDiffer(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -321,7 +322,7 @@ func TestCallsThatDiffer(t *testing.T) {
 	}
 }
 
-// A vector from Alloc that was freed is refused by each call.
+// Each call refuses a vector from Alloc that was freed.
 func TestFreedVector(t *testing.T) {
 	t.Parallel()
 	for _, perHost := range [][]int{{3}, {2, 2}} {
@@ -349,8 +350,8 @@ func TestFreedVector(t *testing.T) {
 	}
 }
 
-// A call takes a vector that another rank allocated, or one allocated on a communicator that was
-// closed, as it takes any other vector.
+// A call accepts a vector that another rank allocated, or that was allocated on a
+// communicator closed since, like any other vector.
 func TestForeignVector(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {
@@ -389,7 +390,7 @@ func TestForeignVector(t *testing.T) {
 	}
 }
 
-// Alloc of a communicator that was closed says so.
+// Alloc on a closed communicator returns ErrClosed.
 func TestAllocAfterClose(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 1) {

@@ -17,8 +17,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// ringCalls carries out each call that a ring can do and returns all results, one after
-// the other. The inputs are integers, whose sums do not depend on an order.
+// ringCalls carries out each call that a ring supports and returns all results in sequence.
+// The inputs are integers, whose sums do not depend on the order.
 func ringCalls(ctx context.Context, c *collective.Comm, length, root int) ([]int64, error) {
 	n, rank := c.Size(), c.Rank()
 	src := make([]int64, length)
@@ -53,15 +53,16 @@ func ringCalls(ctx context.Context, c *collective.Comm, length, root int) ([]int
 	return slices.Concat(sum, scattered, gathered, varied, copied, reduced), err
 }
 
-// Every call has the same result for every order of the ring, also for calls of both
-// kinds in one sequence.
+// Every call has the same result for every order of the ring, also if calls with and
+// without an order alternate in one sequence.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "n")
 		order := rapid.Permutation(ranksOf(n)).Draw(rt, "order")
 		length, root := rapid.IntRange(0, 40).Draw(rt, "length"), rapid.IntRange(0, n-1).Draw(rt, "root")
 		cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
-			// The algorithm may differ from call to call: broadcasts by tree have no order.
+			// The algorithm may differ from call to call; a broadcast by tree would ignore
+			// the order.
 			c = c.With(collective.CallOptions{Algorithm: collective.Ring})
 			want, err := ringCalls(ctx, c, length, root)
 			if err != nil {
@@ -86,7 +87,7 @@ func ranksOf(n int) []int {
 	return ranks
 }
 
-// Sums that round have the same bits at all ranks in any order.
+// Sums that round have the same bits at all ranks for any order.
 func TestOrderSameBits(t *testing.T) {
 	const n, length = 5, 1000
 	sums := make([][]float32, n)
@@ -106,8 +107,8 @@ func TestOrderSameBits(t *testing.T) {
 	}
 }
 
-// Ranks that go round in different orders find a mismatch; where an order begins makes no
-// difference, nor does one for calls that do not go round.
+// Different orders at two ranks are a mismatch. Rotations of one order are not, nor are
+// different orders for calls that use no ring.
 func TestOrdersMustAgree(t *testing.T) {
 	tests := map[string]struct {
 		at       func(rank int) []int
@@ -155,7 +156,8 @@ func TestOrdersMustAgree(t *testing.T) {
 	}
 }
 
-// With an order that is none every call is a bad argument, also one that goes round no ring.
+// With an order that is no permutation every call is a bad argument, also a call that uses
+// no ring.
 func TestBadOrders(t *testing.T) {
 	for _, order := range [][]int{{}, {0, 1}, {0, 1, 1}, {0, 1, 3}, {-1, 0, 1}, {0, 1, 2, 0}} {
 		errs := cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
@@ -173,8 +175,8 @@ func TestBadOrders(t *testing.T) {
 	}
 }
 
-// An order that is none harms only calls with it: not others of the communicator, and not those
-// with another order in its place.
+// A bad order fails only calls that use it: not other calls of the communicator, and not
+// calls with another order in its place.
 func TestBadOrderNotUsed(t *testing.T) {
 	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		bad := c.With(collective.CallOptions{Order: []int{0, 1, 1}})
@@ -187,7 +189,7 @@ func TestBadOrderNotUsed(t *testing.T) {
 	})
 }
 
-// A communicator split off has an order of its own, and the transport in memory has no
+// A communicator from Split does not inherit the order, and the transport in memory has no
 // meter.
 func TestSplitFromOrder(t *testing.T) {
 	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {

@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// How long 1,000 calls take, one after the other and all outstanding at once.
+// BenchmarkOutstanding measures the time of 1,000 calls, in sequence and all outstanding at
+// once.
 func BenchmarkOutstanding(b *testing.B) {
 	for _, where := range []string{"shm", "mem"} {
 		for _, ranks := range []int{2, 3} {

@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// manyCalls is how many calls are outstanding at once in these tests.
+// manyCalls is the number of calls that these tests have outstanding at once.
 const manyCalls = 200
 
-// All calls of a communicator that are outstanding in shared memory have one goroutine at
-// each rank, which needs none to wake another.
+// All outstanding calls of a communicator in shared memory share one goroutine at each
+// rank, so no goroutine needs to wake another.
 func TestOutstandingInMemory(t *testing.T) { // alone, as it counts goroutines
 	const n = 2
 	open := make(chan struct{})
@@ -57,7 +57,7 @@ func TestOutstandingInMemory(t *testing.T) { // alone, as it counts goroutines
 }
 
 // A call that waits for its turn in shared memory ends with its context, however long the
-// one before it takes.
+// call before takes.
 func TestCancelOutstandingInMemory(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
@@ -79,7 +79,7 @@ func TestCancelOutstandingInMemory(t *testing.T) {
 	}
 }
 
-// A user's reduction that ends its goroutine ends its call and those after it.
+// A user's reduction that ends its goroutine ends its call and the calls after it.
 func TestGoexitInOutstanding(t *testing.T) {
 	t.Parallel()
 	for name, ts := range map[string][]transport.Transport{"memory": overMemory(2), "shared": sharing(t, 2)} {
@@ -108,8 +108,8 @@ func overMemory(n int) []transport.Transport {
 	return ts
 }
 
-// The end of a context has no bearing on calls that were made with another one, once those
-// that were made with it have ended.
+// The end of a context does not affect calls with another context, once all calls with the
+// former have ended.
 func TestContextOfEndedCallInMemory(t *testing.T) {
 	t.Parallel()
 	canceled := make(chan struct{})
@@ -150,7 +150,7 @@ func TestOutstandingWithoutContext(t *testing.T) {
 	}
 }
 
-// asking counts the signals of a rank.
+// asking is a transport that counts the signals of a rank.
 type asking struct {
 	*mem.Transport
 	signals *atomic.Int32
@@ -161,7 +161,8 @@ func (a asking) Signal(to int, msg []byte) {
 	a.Transport.Signal(to, msg)
 }
 
-// However many calls wait behind one that is held up, ranks ask for that one.
+// However many calls wait behind a call that is held up, the ranks ask only about that
+// call.
 func TestAsksOfOutstanding(t *testing.T) {
 	t.Parallel()
 	var signals atomic.Int32

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// What a call costs besides the work: a group of one.
+// BenchmarkCallOfOne measures the overhead of a call: a group of one rank.
 func BenchmarkCallOfOne(b *testing.B) {
 	c, err := collective.New(mem.New(1)[0], 0, 1, collective.Options{})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// choice is one row of a selection: a call in which every two factors (kind,
-// algorithm, operation, type, ranks) meet as in few other rows.
+// choice is one row of a pairwise (all-pairs) test plan, whose factors are kind, algorithm,
+// operation, type and ranks.
 type choice struct {
 	way
 	op    string
@@ -20,12 +20,12 @@ type choice struct {
 	ranks int
 }
 
-// factors returns the factors by name, so that those of two choices can be compared.
+// factors returns the factors by name, so that the factors of two choices can be compared.
 func (c choice) factors() [5]string {
 	return [5]string{c.kind, "by " + c.algorithm.String(), c.op, c.suite.typeName(), fmt.Sprint(c.ranks, " ranks")}
 }
 
-// pair is two factors that meet.
+// pair is two factors that occur in one choice.
 type pair [2]string
 
 func (c choice) pairs() []pair {
@@ -39,7 +39,7 @@ func (c choice) pairs() []pair {
 	return all
 }
 
-// everything lists all choices there are for up to most ranks, Auto apart.
+// everything lists all possible choices for up to most ranks, without Auto.
 func everything(most int) []choice {
 	var all []choice
 	add := func(s suite, op string, ws []way) {
@@ -60,8 +60,8 @@ func everything(most int) []choice {
 	return all
 }
 
-// selection returns choices in which every two factors that can meet do, each time
-// the one that adds most. It is the same at each call.
+// selection returns choices that cover every possible pair of factors. It is greedy: each
+// choice adds the most uncovered pairs. The result is deterministic.
 func selection(most int) []choice {
 	all := everything(most)
 	ids := make(map[pair]int)
@@ -102,7 +102,7 @@ func selection(most int) []choice {
 	}
 }
 
-// job returns the choice as a call with vectors of length elements in all.
+// job returns the choice as a call with vectors of length elements in total.
 func (c choice) job(i, length int) job {
 	k := call{kind: c.kind, algorithm: c.algorithm, length: length,
 		root: i * 5 % c.ranks, inPlace: i/2%2 == 1, async: i%2 == 1}
@@ -130,8 +130,8 @@ func TestSelection(t *testing.T) {
 	t.Logf("%d calls for %d pairs", len(chosen), len(met))
 }
 
-// long is the length of vectors with many segments and beyond all caches; the race
-// detector makes do with less.
+// long returns the length of vectors with many segments that exceed all caches; under the
+// race detector it is shorter.
 func long() int {
 	if racing {
 		return 100_000

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Chunk against its twin: elements are dealt out one by one, round and round.
+// Chunk against its twin: elements are dealt out one by one, round robin.
 func TestChunk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length, size := rapid.IntRange(0, 300).Draw(t, "length"), rapid.IntRange(1, 40).Draw(t, "size")
@@ -36,7 +36,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Different counts have different layouts, also where their sums agree.
+// Different counts have different layouts, even if their sums agree.
 func TestLayout(t *testing.T) {
 	if layout(nil) != 0 {
 		t.Error("a layout without counts")
@@ -62,8 +62,8 @@ func TestTotal(t *testing.T) {
 	}
 }
 
-// Communicators made from one parent by different calls, or for different colors,
-// have different identities, and none that of the first.
+// Communicators made from one parent by different calls, or for different colors, have
+// different IDs, and none has the ID of the parent.
 func TestChildIDs(t *testing.T) {
 	seen := map[uint64]bool{0: true}
 	for _, parent := range []uint64{0, 1, 1 << 63} {
@@ -79,8 +79,8 @@ func TestChildIDs(t *testing.T) {
 	}
 }
 
-// The members of the subgroup stand in the order of the ranks, and each stands for
-// itself and the left neighbour that is not a member.
+// The members of the subgroup are in the order of the ranks. Each represents itself and, if
+// its left neighbour is no member, that neighbour.
 func TestSubgroup(t *testing.T) {
 	for n := 1; n <= 70; n++ {
 		g := subgroup{size: 1}
@@ -102,7 +102,7 @@ func TestSubgroup(t *testing.T) {
 	}
 }
 
-// The blocks of a blockTree are made of the root's block and those of its children,
+// A block of a blockTree consists of the root of the block and the blocks of its children,
 // down to single ranks: every rank is in the tree once, below its parent.
 func TestBlockTree(t *testing.T) {
 	for n := 1; n <= 33; n++ {
@@ -151,7 +151,7 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// pieces returns the size of the pieces of interruptible calls and of others.
+// pieces returns the maximum message size of interruptible calls and of others.
 func pieces(segment int, beta float64) (short, usual int) {
 	c := &Comm{world: &world{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}}
 	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).pieces(), c.pieces()
@@ -183,7 +183,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Pieces are whole words, no smaller than need be, and fast enough or as small as may be.
+// Pieces are whole words. They are no smaller than necessary, and either short enough in
+// time or of the minimum size.
 func TestPiecesOfAnySegment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		segment := 8 * rapid.IntRange(1, maxSegment/8).Draw(t, "words")

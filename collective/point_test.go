@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// Messages of one tag arrive in the order of the Sends; the receiver may take tags in
+// Messages of one tag arrive in the order of the Sends; the receiver may receive tags in
 // any order.
 func TestSendOrder(t *testing.T) {
 	const tags, each = 5, 40
@@ -37,8 +37,8 @@ func TestSendOrder(t *testing.T) {
 	})
 }
 
-// Messages with the smallest and the greatest tags wait while collective calls of the
-// same ranks go by.
+// Messages with the smallest and the largest tag wait while the same ranks make collective
+// calls.
 func TestSendAmongCollectives(t *testing.T) {
 	tags := []int{0, 1, 2, 3, collective.MaxTag - 1, collective.MaxTag}
 	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
@@ -66,7 +66,7 @@ func TestSendAmongCollectives(t *testing.T) {
 	})
 }
 
-// All ranks send to all, themselves included, far more than any buffer holds.
+// All ranks send to all, themselves included, more data than any buffer holds.
 func TestSendLargeBothWays(t *testing.T) {
 	const n, length = 3, 1 << 20
 	cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
@@ -96,7 +96,8 @@ func TestSendLargeBothWays(t *testing.T) {
 	})
 }
 
-// A Recv of another length or type than was sent, and the sender's next call, fail.
+// A Recv with another length or type than its Send fails, and so does the sender's next
+// call.
 func TestMismatchOfMessages(t *testing.T) {
 	receives := map[string]func(ctx context.Context, c *collective.Comm) error{
 		"longer": func(ctx context.Context, c *collective.Comm) error {
@@ -132,8 +133,8 @@ func TestMismatchOfMessages(t *testing.T) {
 	}
 }
 
-// A slow message between two ranks is no reason to take a Recv for mismatched because
-// its sender already waits in the next call.
+// A slow message between two ranks does not make a Recv a mismatch, although its sender
+// already waits in the next call.
 func TestRecvOfSlowISend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newGates(2)
@@ -147,8 +148,8 @@ func TestRecvOfSlowISend(t *testing.T) {
 	})
 }
 
-// Messages of one tag that are longer than a segment stay whole and in order, though several
-// are sent and received at once.
+// Messages of one tag that are longer than a segment stay whole and in order, even if
+// several are sent and received at once.
 func TestOutstandingMessages(t *testing.T) {
 	t.Parallel()
 	const messages, length = 8, 300

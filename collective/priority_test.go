@@ -14,16 +14,16 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// slowLinks are options of a network on which an interruptible call takes the smallest
-// pieces, slowPiece bytes.
+// slowLinks returns options of a slow network, on which an interruptible call uses the
+// smallest pieces, slowPiece bytes.
 func slowLinks() collective.Options {
 	return collective.Options{Cost: collective.Cost{Alpha: 1e-3, Beta: 1e-6}}
 }
 
 const slowPiece = 16 << 10
 
-// withPriority lets i decide whether a call has a priority, and which. Those that have one are
-// interruptible, too.
+// withPriority returns c with or without a priority, as i decides. Calls with a priority
+// are also interruptible.
 func withPriority(c *collective.Comm, i int) *collective.Comm {
 	if i%3 == 0 {
 		return c
@@ -31,8 +31,8 @@ func withPriority(c *collective.Comm, i int) *collective.Comm {
 	return c.With(collective.CallOptions{Priority: int32(i%5 - 2), Interruptible: true})
 }
 
-// Calls with priorities and without give what the definition says, also while others are
-// under way.
+// Calls with and without priorities give the result of the definition, also while other
+// calls are in progress.
 func TestPriority(t *testing.T) {
 	for _, ts := range [][]transport.Transport{messages(1), messages(2), messages(3), messages(5), sharing(t, 3), sharing(t, 2, 1)} {
 		n, s := len(ts), typed[int64]{integers[int64]()}
@@ -47,7 +47,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// besideOthers carries out the calls of a job, each while another one is under way.
+// besideOthers carries out the calls of a job, each while another call is in progress.
 func besideOthers(ctx context.Context, c *collective.Comm, j job) error {
 	n := int64(c.Size())
 	for i, k := range j.calls {
@@ -63,7 +63,7 @@ func besideOthers(ctx context.Context, c *collective.Comm, j job) error {
 	return nil
 }
 
-// noted is a transport whose messages somebody looks at.
+// noted is a transport with a hook that gets each message.
 type noted struct {
 	transport.Transport
 	look func(e transport.Envelope, bytes int)
@@ -81,8 +81,8 @@ func (t noted) Send(ctx context.Context, to int, e transport.Envelope, buf []byt
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// The transport sees the priority of each message, which is as small as its call says. A call
-// tells here by its length what its priority is.
+// The transport gets the priority of each message, and each message is as short as its call
+// requires. In this test the length of a call encodes its priority.
 func TestPriorityOfMessages(t *testing.T) {
 	const n, none = 3, 50_000 // elements of a call without a priority
 	var full atomic.Int64
@@ -143,8 +143,8 @@ func everyWayToSend(ctx context.Context, c *collective.Comm, v []int64) error {
 	return errors.Join(errs...)
 }
 
-// Where one rank makes a call that is interruptible and others one that is not, which has other
-// pieces on a slow network, all get a mismatch.
+// A call that is interruptible at one rank only has different pieces on a slow network: all
+// ranks get a mismatch.
 func TestMismatchOfPieces(t *testing.T) {
 	for _, kind := range kinds() {
 		common := making(kind, usual())

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A queue finds the calls that are in it, and no others, however often its memory was used.
+// A queue finds exactly the calls that are in it, however often its memory was reused.
 func TestQueueFinds(t *testing.T) {
 	var q queue
 	begun, ended := uint32(0), uint32(0)
@@ -31,7 +31,7 @@ func TestQueueFinds(t *testing.T) {
 	}
 }
 
-// Calls one after the other that have one context share a guard until the last has ended.
+// Consecutive calls with one context share a guard until the last of them has ended.
 func TestGuardIsShared(t *testing.T) {
 	var q queue
 	ctx, cancel := context.WithCancel(t.Context())

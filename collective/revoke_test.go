@@ -13,13 +13,12 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// stop ends the communicators of all ranks, in one of the ways there are, at the rank
-// of c, whose endpoint is e. It returns the error of the call in which it happened.
+// stop is one of the ways to end the communicators of all ranks, at the rank of c, whose
+// endpoint is e. It returns the error of the call in which the end happened.
 type stop struct {
 	name string
 	do   func(ctx context.Context, c *collective.Comm, e *mem.Transport) error
-	// own and others say whether an error is the right one at the rank itself, or at
-	// another.
+	// own and others check the error at the rank itself, and at another rank.
 	own, others func(err error, odd int) bool
 }
 
@@ -79,7 +78,7 @@ func stops() []stop {
 
 var errTired = errors.New("tired")
 
-// inMemory is cluster.Run with the endpoints in the hands of f.
+// inMemory is cluster.Run that also passes the endpoints to f.
 func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm, e *mem.Transport) error) []error {
 	t.Helper()
 	ends := mem.New(n)
@@ -90,8 +89,8 @@ func inMemory(t *testing.T, n int, f func(ctx context.Context, c *collective.Com
 	}, cluster.Over(ends), cluster.MayFail())
 }
 
-// Whatever ends one communicator at one rank ends all calls in progress of all
-// communicators at all ranks, and all later ones, with an error that says what it was.
+// Whatever ends one communicator at one rank ends all calls in progress, and all later
+// ones, of all communicators at all ranks, with an error that names the cause.
 func TestRevocationReachesAll(t *testing.T) {
 	const n = 4
 	for _, s := range stops() {
@@ -111,8 +110,8 @@ func TestRevocationReachesAll(t *testing.T) {
 	}
 }
 
-// stopped is one rank's part of TestRevocationReachesAll. It returns nil if all went as
-// it should.
+// stopped is one rank's part of TestRevocationReachesAll. It returns nil if the rank
+// behaved as expected.
 func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, odd int) error {
 	dup, err := collective.Dup(ctx, c)
 	if err != nil {
@@ -151,7 +150,7 @@ func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, 
 	return nil
 }
 
-// orNone turns a missing error into one.
+// orNone turns a nil error into an error.
 func orNone(err error) error {
 	if err == nil {
 		return errors.New("no error")
@@ -159,8 +158,8 @@ func orNone(err error) error {
 	return err
 }
 
-// Close ends what is in progress, waits for it, and can be called again; nothing goes
-// on afterwards.
+// Close ends all calls in progress, waits for them, and can be called again; nothing runs
+// afterwards.
 func TestClose(t *testing.T) {
 	for range 50 { // that the handle of a call is the last to know of its end shows once in a hundred times
 		synctest.Test(t, testClose)
@@ -203,7 +202,7 @@ func isClosed(ctx context.Context, c *collective.Comm) error {
 	return nil
 }
 
-// A rank that has done its part may close while others still read what it sent.
+// A rank that has completed its part may close while other ranks still read its messages.
 func TestCloseDisturbsNobody(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -218,7 +217,7 @@ func TestCloseDisturbsNobody(t *testing.T) {
 	}
 }
 
-// A panic in a user's reduction leaves its rank and ends the call at all others.
+// A panic in a user's reduction propagates at its rank and ends the call at all others.
 func TestPanicInReduction(t *testing.T) {
 	for _, r := range reducing() {
 		for _, a := range r.algorithms[1:] {
@@ -231,7 +230,7 @@ func TestPanicInReduction(t *testing.T) {
 	}
 }
 
-// panicInReduction lets the last rank panic, if there is something to fold for it.
+// panicInReduction lets the last rank panic, if it has something to reduce.
 func panicInReduction(t *testing.T, n int, w way) {
 	panicked := false
 	errs := inMemory(t, n, func(ctx context.Context, c *collective.Comm, _ *mem.Transport) error {

@@ -26,7 +26,7 @@ func TestMatrixInMemory(t *testing.T) {
 	}
 }
 
-// So do two levels, where hosts have several ranks each.
+// The whole matrix gives the same bits with two levels, on hosts with several ranks each.
 func TestMatrixOfHosts(t *testing.T) {
 	t.Parallel()
 	for _, perHost := range [][]int{{2, 2}, {3, 1}, {1, 1, 2}, {4, 3, 2}} {
@@ -49,7 +49,7 @@ func overShared(t *testing.T, n int, f func(ctx context.Context, c *collective.C
 	cluster.Run(t, n, f, cluster.Over(sharing(t, n)))
 }
 
-// allocated returns vectors that are in the shared memory, or not.
+// allocated returns vectors in the shared memory or on the heap.
 func allocated(c *collective.Comm, n int, shared bool) (dst, src []int64, err error) {
 	if !shared {
 		return make([]int64, n), make([]int64, n), nil
@@ -61,8 +61,8 @@ func allocated(c *collective.Comm, n int, shared bool) (dst, src []int64, err er
 	return dst, src, err
 }
 
-// Vectors of many blocks come out right wherever they lie, also where only some ranks
-// have theirs in the shared memory, in place, and for reductions that do not commute.
+// Vectors of many blocks give the right result, in shared memory, elsewhere and mixed
+// between ranks, in place, and for reductions that do not commute.
 func TestLongInMemory(t *testing.T) {
 	t.Parallel()
 	const most = 200_003
@@ -90,8 +90,8 @@ func TestLongInMemory(t *testing.T) {
 	}
 }
 
-// reduceLong combines vectors by an operation that does not commute, and looks at all of
-// the result.
+// reduceLong reduces vectors by an operation that does not commute, and checks the whole
+// result.
 func reduceLong(ctx context.Context, c *collective.Comm, dst, src []int64) error {
 	affine := collective.NewOp("affine", false, func(dst, a, b []int64) {
 		for i := range dst {
@@ -117,8 +117,8 @@ func reduceLong(ctx context.Context, c *collective.Comm, dst, src []int64) error
 	return nil
 }
 
-// Calls that are started together on one communicator and on its children take their
-// turns in the memory, also where ranks start them at different times.
+// Calls that are started together on one communicator and on its children take turns in the
+// memory, also if ranks start them at different times.
 func TestManyInMemory(t *testing.T) {
 	t.Parallel()
 	overShared(t, 4, func(ctx context.Context, c *collective.Comm) error {
@@ -159,7 +159,7 @@ func TestManyInMemory(t *testing.T) {
 	})
 }
 
-// Different calls in the memory are an error at once at every rank, which names both.
+// Different calls in shared memory are an immediate error at every rank, which names both.
 func TestMismatchInMemory(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(ctx context.Context, c *collective.Comm, v []int64) error{
@@ -196,7 +196,7 @@ func TestMismatchInMemory(t *testing.T) {
 	}
 }
 
-// Whatever ends a rank ends the calls of the others that wait for it in the memory.
+// Whatever ends a rank also ends the calls of the ranks that wait for it in shared memory.
 func TestEndInMemory(t *testing.T) {
 	t.Parallel()
 	ends := map[string]struct {
@@ -233,7 +233,7 @@ func TestEndInMemory(t *testing.T) {
 	}
 }
 
-// A call after Revoke fails, also if all ranks make it.
+// A call after Revoke fails, even if all ranks make it.
 func TestRevokedInMemory(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{5, 50_000} {
@@ -253,7 +253,7 @@ func TestRevokedInMemory(t *testing.T) {
 	}
 }
 
-// A call in the memory ends with its context, and at the other ranks too.
+// A call in shared memory ends with its context, at all ranks.
 func TestCancelInMemory(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
@@ -281,8 +281,8 @@ func TestCancelInMemory(t *testing.T) {
 	}
 }
 
-// Close waits for a call in the memory, also for one on which no books are kept: it uses
-// what Close gives back.
+// Close waits for a call in shared memory, also for an untracked one: the call uses memory
+// that Close gives back.
 func TestCloseInMemory(t *testing.T) {
 	t.Parallel()
 	ts := sharing(t, 2)
@@ -300,9 +300,9 @@ func TestCloseInMemory(t *testing.T) {
 	}
 }
 
-// closesUnder closes the communicator of rank 0 and reports whether that is done while its
-// caller goes on. There is nothing that Close would tell when it waits: it gets as many
-// chances to return as it may need.
+// closesUnder closes the communicator of rank 0 and reports whether Close returns while the
+// caller continues. A wait of Close cannot be observed directly, so Close gets enough
+// chances to return.
 func closesUnder(ctx context.Context, c *collective.Comm, t transport.Transport) bool {
 	var closed atomic.Bool
 	go func() {
@@ -321,8 +321,8 @@ func closesUnder(ctx context.Context, c *collective.Comm, t transport.Transport)
 	return false
 }
 
-// A short call in the memory on which no books are kept until it waits for long is a stall
-// like any other, after many that were none.
+// A short call in shared memory that is untracked until it waits for long is a stall like
+// any other, also after many calls that were no stalls.
 func TestStallInMemory(t *testing.T) {
 	t.Parallel()
 	stalled := make(chan collective.Stall, 2)

@@ -15,14 +15,14 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// at is options for ranks at these sites.
+// at returns options for ranks at the given sites.
 func at(o collective.Options, sites ...int) collective.Options {
 	o.Sites = sites
 	return o
 }
 
-// layouts are groups by host and by site from which AllReduce makes levels: sites alone, sites and
-// hosts, sites and hosts of one rank each, and a host with ranks of two sites.
+// layouts are groups by host and by site from which AllReduce makes levels: sites alone,
+// sites and hosts, sites and hosts of one rank each, and a host with ranks of two sites.
 func layouts() map[string]layout {
 	return map[string]layout{
 		"two sites":          {[]int{1, 1, 1, 1}, []int{0, 0, 1, 1}},
@@ -34,10 +34,10 @@ func layouts() map[string]layout {
 	}
 }
 
-// layout is how many ranks each host has, and the sites of all.
+// layout is the number of ranks of each host, and the site of each rank.
 type layout struct{ hosts, sites []int }
 
-// sitesOf is the slow twin of how a communicator is divided: by rank, the site of the first
+// sitesOf is the slow twin of the division by site: for each rank, the site of the first
 // rank of its host.
 func sitesOf(hosts, sites []int) []int {
 	var out []int
@@ -50,7 +50,7 @@ func sitesOf(hosts, sites []int) []int {
 	return out
 }
 
-// ownSites counts sites, and those among them that have several hosts.
+// ownSites counts sites, and the sites with several hosts.
 func ownSites(hosts, sites []int) (all, several int) {
 	count, rank := make(map[int]int), 0
 	for _, n := range hosts {
@@ -65,8 +65,8 @@ func ownSites(hosts, sites []int) (all, several int) {
 	return len(count), several
 }
 
-// Whatever hosts and sites there are, a sum is right, and crosses between k sites as a ring of
-// one rank each would send it: 2(k-1) times the vector in all.
+// For any hosts and sites a sum is right. Between k sites it sends as many bytes as a ring
+// with one rank per site: 2(k-1) times the vector in total.
 func TestSitesTwin(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		most := rapid.IntRange(1, 3).Draw(r, "most") // of one host; a rank each is a case of its own
@@ -94,7 +94,7 @@ func TestSitesTwin(t *testing.T) {
 	})
 }
 
-// combined sums vectors and looks at the result.
+// combined sums vectors and checks the result.
 func combined(ctx context.Context, c *collective.Comm, length int) error {
 	v, n := make([]int64, length), int64(c.Size())
 	for i := range v {
@@ -111,7 +111,7 @@ func combined(ctx context.Context, c *collective.Comm, length int) error {
 	return nil
 }
 
-// counting is a transport at which somebody counts the bytes that are sent.
+// counting is a transport with a hook that gets the number of bytes of each message.
 type counting struct {
 	noted
 	sent func(to int, e transport.Envelope, bytes int)
@@ -122,7 +122,7 @@ func (t counting) Send(ctx context.Context, to int, e transport.Envelope, buf []
 	return t.Transport.Send(ctx, to, e, buf)
 }
 
-// watchBytes returns the transports with somebody who counts what each rank sends.
+// watchBytes returns the transports with a hook that gets the bytes that each rank sends.
 func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.Envelope, bytes int)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {
@@ -131,8 +131,8 @@ func watchBytes(ts []transport.Transport, sent func(rank, to int, e transport.En
 	return all
 }
 
-// Many calls of vectors in several pieces, short ones and some with priorities, are under way at
-// the same time.
+// Many calls are in progress at the same time, long ones in several pieces, short ones, and
+// some with priorities.
 func TestManyOfSites(t *testing.T) {
 	t.Parallel()
 	const calls = 12
@@ -165,7 +165,8 @@ func TestManyOfSites(t *testing.T) {
 	}
 }
 
-// All ranks have the same bits of a sum of floating-point numbers, in any order of the ring.
+// A sum of floating-point numbers has the same bits at all ranks, for any order of the
+// ring.
 func TestBitsOfSites(t *testing.T) {
 	t.Parallel()
 	for name, l := range layouts() {
@@ -193,7 +194,7 @@ func TestBitsOfSites(t *testing.T) {
 	}
 }
 
-// alone lists the ranks.
+// alone returns the ranks from 0 to n-1, as sites of their own.
 func alone(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -202,7 +203,7 @@ func alone(n int) []int {
 	return all
 }
 
-// Whichever message cannot be sent: all ranks end, with an error or the right result.
+// Whichever message cannot be sent, all ranks return an error or the right result.
 func TestFaultsOfSites(t *testing.T) {
 	t.Parallel()
 	l, step := layouts()["memory"], 5
@@ -234,7 +235,7 @@ func TestFaultsOfSites(t *testing.T) {
 	}
 }
 
-// Whichever rank is not in a call, the others find it.
+// Whichever rank is not in a call, the other ranks find it.
 func TestStallOfSites(t *testing.T) {
 	t.Parallel()
 	for name, l := range layouts() {
@@ -265,7 +266,7 @@ func TestStallOfSites(t *testing.T) {
 	}
 }
 
-// What is no list of sites for all ranks is refused.
+// New refuses a list of sites of the wrong length.
 func TestSitesArgument(t *testing.T) {
 	ts := sharing(t, 1, 1)
 	if _, err := collective.New(ts[0], 0, 2, at(slowLinks(), 1)); !errors.Is(err, collective.ErrArgument) {

@@ -15,16 +15,16 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// members returns the ranks in c, in c's order, of those who call it, as they are in
-// the communicator where their ranks are own.
+// members returns the ranks of the callers, in the order of c. own is the caller's rank in
+// another communicator.
 func members(ctx context.Context, c *collective.Comm, own int) ([]int64, error) {
 	all := make([]int64, c.Size())
 	err := collective.AllGather(ctx, c, all, []int64{int64(own)})
 	return all, err
 }
 
-// Split against its twin, for any colors and keys: each new communicator has the ranks
-// of one color in the order of keys, then ranks, and works.
+// Split against its twin, for any colors and keys: each new communicator has the ranks of
+// one color, in the order of keys, then ranks, and works.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 7).Draw(rt, "n")
@@ -52,7 +52,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// twin lists the ranks of a color, for each key in turn.
+// twin lists the ranks of a color, key by key.
 func twin(colors, keys []int, color int) []int64 {
 	var all []int64
 	for key := -2; key <= 2; key++ {
@@ -94,8 +94,8 @@ func TestSplitNested(t *testing.T) {
 	})
 }
 
-// Two goroutines per rank call independently of each other on duplicates, at their
-// own speeds: their calls must not meet.
+// Two goroutines per rank call independently on duplicates, at their own speeds: their
+// calls must not match each other.
 func TestDupIndependent(t *testing.T) {
 	cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
 		var errs [3]error
@@ -130,8 +130,8 @@ func manySums(ctx context.Context, c *collective.Comm, mark int) error {
 	return nil
 }
 
-// Ranks that have split may call each other's part before all have returned from Split:
-// messages wait for their communicator.
+// Ranks that have returned from Split may make calls on the new communicator before other
+// ranks have returned: messages wait for their communicator.
 func TestSplitRunsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
@@ -147,7 +147,7 @@ func TestSplitRunsAhead(t *testing.T) {
 	})
 }
 
-// A mismatch on a part ends the whole world, named by the ranks of the world.
+// A mismatch on a part ends all communicators; the error names ranks of the transport.
 func TestMismatchOnPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := cluster.Run(t, 6, func(ctx context.Context, c *collective.Comm) error {
@@ -173,7 +173,7 @@ func TestMismatchOnPart(t *testing.T) {
 	})
 }
 
-// With changes how calls are carried out, not their sequence.
+// With changes the options of calls, not their sequence.
 func TestWithSharesSequence(t *testing.T) {
 	cluster.Run(t, 3, func(ctx context.Context, c *collective.Comm) error {
 		for _, a := range []collective.Algorithm{collective.Ring, collective.Tree, collective.Auto} {

@@ -34,8 +34,8 @@ func (g *gates) stalls(t *testing.T, f func(ctx context.Context, c *collective.C
 // after waits for d in virtual time.
 func after(d time.Duration) { <-time.After(d) }
 
-// A rank that does not call is named by all who wait for it, again and again at growing
-// intervals, until it comes.
+// A rank that does not call is named by all ranks that wait for it, repeatedly, at growing
+// intervals, until it calls.
 func TestStallNamesMissingRank(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, kind := range kinds() {
@@ -62,7 +62,7 @@ func TestStallNamesMissingRank(t *testing.T) {
 	}
 }
 
-// A rank whose watch does not answer is told apart from one that does not call.
+// A rank whose watch does not answer is distinguished from a rank that does not call.
 func TestStallWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates(3)
@@ -84,7 +84,7 @@ func TestStallWithoutAnswer(t *testing.T) {
 	})
 }
 
-// Where all are in the call, the one is named from which a message is wanted.
+// If all ranks are in the call, the sender of the awaited message is named.
 func TestStallOfSlowMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGates(3)
@@ -105,7 +105,7 @@ func TestStallOfSlowMessage(t *testing.T) {
 	})
 }
 
-// A Recv in vain names the rank that does not send.
+// A Recv without a Send names the rank that does not send.
 func TestStallOfRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newGates(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
@@ -129,7 +129,7 @@ func TestStallOfRecv(t *testing.T) {
 	})
 }
 
-// A rank of which signals are lost now and then is not silent.
+// A rank is not silent if only some of its signals are lost.
 func TestStallWithLostSignals(t *testing.T) {
 	for first := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestStallWithLostSignals(t *testing.T) {
 	}
 }
 
-// Rank 0 is not in the call because it waits for rank 2 in another communicator, of
-// which rank 1 is no member: rank 2 is to blame.
+// Rank 0 is not in the call because it waits for rank 2 in another communicator, of which
+// rank 1 is no member: rank 2 is blamed.
 func TestStallInAnotherCommunicator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newGates(4).stalls(t, func(ctx context.Context, c *collective.Comm) error {
@@ -192,7 +192,7 @@ func TestStallInAnotherCommunicator(t *testing.T) {
 	})
 }
 
-// Where several calls wait for the same rank, one report is enough.
+// If several calls wait for the same rank, there is one report.
 func TestStallOfManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newGates(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {
@@ -222,7 +222,8 @@ func TestStallOfManyCalls(t *testing.T) {
 	})
 }
 
-// Calls that each take less than the limit are a stall if they make a step too long.
+// Calls that each take less than the limit are a stall if together they make a step too
+// long.
 func TestStallOfStep(t *testing.T) {
 	for _, steps := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -268,7 +269,7 @@ func TestStallOfStep(t *testing.T) {
 	}
 }
 
-// Waits that come again and again are taken for usual, after a while.
+// Waits that recur become usual after a while.
 func TestStallLimitLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newGates(2).stalls(t, func(ctx context.Context, c *collective.Comm) error {
@@ -288,8 +289,8 @@ func TestStallLimitLearns(t *testing.T) {
 	})
 }
 
-// Ranks that wait for each other in calls that differ are named as a deadlock, in the order of
-// their waits: Recvs in a round, or Recvs and a barrier of another communicator.
+// Ranks that wait for each other in different calls are named as a deadlock, in the order
+// of their waits: Recvs in a cycle, or Recvs and a barrier of another communicator.
 func TestStallOfDeadlock(t *testing.T) {
 	recv := func(ctx context.Context, c *collective.Comm) error {
 		return collective.Recv(ctx, c, (c.Rank()+1)%c.Size(), 3, make([]int8, 1))

@@ -13,7 +13,8 @@ import (
 	"github.com/elrun/elrun/testing/cluster"
 )
 
-// Where sending takes longer than receiving, in place, no piece is folded before it has gone.
+// If sending is slower than receiving, an in-place swap reduces no piece before it was
+// sent.
 func TestSwapWaitsForSend(t *testing.T) {
 	const length = 100
 	synctest.Test(t, func(t *testing.T) {
@@ -38,8 +39,9 @@ func TestSwapWaitsForSend(t *testing.T) {
 	})
 }
 
-// A reduction that panics between two pieces ends the call at its rank, and at those that have
-// not had all of it yet. No goroutine is left behind, for which the bubble would wait.
+// A reduction that panics between two pieces ends the call at its rank and at the ranks
+// that have not received everything. No goroutine stays behind, for which the bubble would
+// wait.
 func TestPanicBetweenPieces(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		synctest.Test(t, func(t *testing.T) {

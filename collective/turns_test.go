@@ -5,13 +5,13 @@ import (
 	"testing/synctest"
 )
 
-// Calls go through in the order of their tickets, and each wakes the next one only.
+// Calls proceed in the order of their tickets, and each wakes only the next one.
 func TestTurnsWakeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		turns := new(turns)
 		turns.drawn = n
-		var order []uint32 // its turn is who appends
+		var order []uint32 // needs no lock: only the call that has its turn appends
 		for ticket := uint32(1); ticket < n; ticket++ {
 			go func() {
 				o := &operation{turns: turns, ticket: ticket}
@@ -37,7 +37,7 @@ func TestTurnsWakeOne(t *testing.T) {
 	})
 }
 
-// A call that fails lets all others go, to fail as well.
+// A call that fails releases all waiters, and all of them fail.
 func TestTurnsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := new(turns)

@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// watched returns a world of one rank with one call, which has been waiting for a minute.
+// watched returns a world of one rank with one call that has been waiting for a minute.
 func watched(told func(Stall)) (*world, *operation) {
 	w := &world{started: time.Now().Add(-time.Minute), ranks: 1, calls: make(map[*operation]struct{})}
 	w.opts.OnStall = told
@@ -17,7 +17,7 @@ func watched(told func(Stall)) (*world, *operation) {
 	return w, o
 }
 
-// A process that was stopped does not blame the others for the time it lost.
+// A process that was stopped does not blame other ranks for the lost time.
 func TestExcuse(t *testing.T) {
 	told := 0
 	w, o := watched(func(Stall) { told++ })
@@ -34,7 +34,8 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
-// Whom a call waits for: to receive, to send, or the other end of a message.
+// A call waits for the rank from which it receives, for the rank to which it sends, or for
+// the other end of a message.
 func TestWaits(t *testing.T) {
 	for _, test := range []struct {
 		peer             int
@@ -51,8 +52,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A rank that is in another call says which one holds it up, unless its program does not wait
-// in that.
+// A rank in another call reports the call that holds it up, unless its program does not
+// wait for that call.
 func TestPlace(t *testing.T) {
 	asked := transport.Envelope{Seq: 7}
 	for name, test := range map[string]struct {
@@ -81,7 +82,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// isPast counts modulo 1<<31: it holds across the wrap of the sequence.
+// isPast compares modulo 1<<31, so it holds across the wrap of the sequence.
 func TestIsPast(t *testing.T) {
 	w := &world{seqs: make(map[uint64]*sequence)}
 	s := w.sequence(7, nil)

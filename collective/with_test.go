@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Options that are zero leave a communicator as it is, the others stay when more are added, and
-// the communicator that With is called on never changes.
+// Zero options leave a communicator unchanged, earlier options stay when more are added,
+// and the communicator on which With is called never changes.
 func TestWith(t *testing.T) {
 	base := Comm{world: &world{opts: Options{Segment: 1 << 20, Cost: Cost{Beta: 1e-6}}}, size: 3}
 	steps := []CallOptions{

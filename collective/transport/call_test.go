@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// drawCall draws any call, also one that no rank could make.
+// drawCall draws any call, including calls that no rank could make.
 func drawCall(t *rapid.T) Call {
 	c := Call{
 		Kind:      Kind(rapid.Byte().Draw(t, "kind")),
@@ -42,7 +42,7 @@ func TestCallRoundTrip(t *testing.T) {
 	})
 }
 
-// Append appends: what stands before stays.
+// Append keeps the bytes before the call.
 func TestCallAppend(t *testing.T) {
 	c := Call{Kind: KindScan, Root: -1}
 	if b := c.Append([]byte("before")); !bytes.Equal(b[:6], []byte("before")) || len(b) != 6+CallSize {
@@ -71,7 +71,7 @@ func TestCallString(t *testing.T) {
 	}
 }
 
-// Every kind has a name of its own.
+// Every kind has a distinct name.
 func TestKindString(t *testing.T) {
 	seen := make(map[string]Kind)
 	for k := KindAllReduce; k <= KindPoint; k++ {

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawCause draws one of the errors that are passed on between ranks, with texts of
-// up to limit bytes.
+// drawCause draws one of the errors that ranks pass on, with texts of up to limit bytes.
 func drawCause(t *rapid.T, limit int) error {
 	text := func(label string) string { return rapid.StringN(0, -1, limit).Draw(t, label) }
 	rank := func(label string) int { return int(rapid.Int32().Draw(t, label)) }
@@ -45,7 +44,7 @@ func checkUnreadable(t *rapid.T, b []byte) {
 	}
 }
 
-// However long the texts, a cause fits into a signal and can be read.
+// However long its texts, an encoded cause fits into a signal and can be decoded.
 func TestCauseFits(t *testing.T) {
 	for _, length := range []int{0, 1, maxText - 1, maxText, maxText + 1, 255, 256, 257, 1000} {
 		text := strings.Repeat("x", length)
@@ -64,7 +63,8 @@ func TestCauseFits(t *testing.T) {
 	}
 }
 
-// The cut of a long text may fall into the middle of a character.
+// The truncation of a long text may fall into the middle of a character; the result is
+// valid UTF-8.
 func TestCauseCutsAtCharacters(t *testing.T) {
 	got := DecodeCause(0, EncodeCause(0, &AbortError{Cause: "x" + strings.Repeat("ä", 200)}))
 	if want := "x" + strings.Repeat("ä", 99); got.(*AbortError).Cause != want {
@@ -72,7 +72,7 @@ func TestCauseCutsAtCharacters(t *testing.T) {
 	}
 }
 
-// An error of any other type, and -1 at all, become an AbortError of the caller.
+// An error of any other type, and a nil error, become an AbortError of the caller.
 func TestCauseOfOtherErrors(t *testing.T) {
 	got := DecodeCause(1, EncodeCause(4, errors.New("disk full")))
 	if want := (&AbortError{Rank: 4, Cause: "disk full"}); !reflect.DeepEqual(got, want) {
@@ -97,7 +97,7 @@ func FuzzDecodeCause(f *testing.F) {
 		if len(again) > MaxSignal {
 			t.Fatalf("%d bytes", len(again))
 		}
-		// Texts longer than maxText are cut once, and then stay.
+		// Texts longer than maxText are truncated once, and then stay the same.
 		once := DecodeCause(from, again)
 		if twice := DecodeCause(from, EncodeCause(from, once)); !reflect.DeepEqual(once, twice) {
 			t.Fatalf("%#v became %#v", once, twice)

@@ -30,7 +30,7 @@ func TestErrorsIs(t *testing.T) {
 	}
 }
 
-// The texts name what a reader needs: ranks, peers, calls.
+// The texts name the facts that a reader needs: ranks, peers, calls.
 func TestErrorTexts(t *testing.T) {
 	barrier := Call{Kind: KindBarrier, Root: -1}
 	scan := Call{Kind: KindScan, Root: -1}

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// A message goes to the Recv with the same sender, communicator and number. Whoever posts its
-// receive first gets the bytes without a copy.
+// A message goes to the Recv with the same sender, communicator and number. If the receive
+// is posted first, the bytes are not copied.
 func ExampleTransport() {
 	ctx := context.Background()
 	ts := mem.New(2)
@@ -31,7 +31,7 @@ func ExampleTransport() {
 	// Output: hello
 }
 
-// The receiver compares what the sender believes the call to be with its own, and revokes where
+// The receiver compares the sender's description of the call with its own, and revokes if
 // they differ.
 func ExampleMismatchError() {
 	ctx := context.Background()
@@ -48,8 +48,8 @@ func ExampleMismatchError() {
 	// Output: true true
 }
 
-// The cause of a revocation travels to the other ranks, whatever it was at the first one: an
-// error with a rank in it as it is, any other as the text of an AbortError.
+// The cause of a revocation travels to the other ranks: an error that names ranks as it is,
+// any other error as the text of an AbortError.
 func ExampleEncodeCause() {
 	for _, cause := range []error{
 		&transport.PeerError{Rank: 3, Peer: "12D3Koo", Cause: "connection reset"},
@@ -63,7 +63,7 @@ func ExampleEncodeCause() {
 	// true revoked by rank 1: save: the disk is full
 }
 
-// The rank that revokes has the same cause as those that hear of it.
+// The rank that revokes and the other ranks have the same cause.
 func ExampleCauseOf() {
 	lost := &transport.PeerError{Rank: 2, Cause: "silent"}
 	fmt.Println(transport.CauseOf(0, fmt.Errorf("send: %w", lost)))
@@ -73,8 +73,8 @@ func ExampleCauseOf() {
 	// revoked by rank 0: context canceled
 }
 
-// A call is a header of CallSize bytes. Any bytes decode; a call that no rank can make differs
-// from every real one.
+// An encoded call has CallSize bytes. Any bytes decode; a call that no rank can make
+// differs from every real call.
 func ExampleDecodeCall() {
 	sent := transport.Call{Kind: transport.KindAllReduce, Type: dtype.F32, Algorithm: transport.Ring, Root: -1, Count: 1000}
 	copy(sent.Op[:], "sum")

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// trickle is a stream of which each piece takes a time.
+// trickle is a stream in which each piece takes a given time.
 type trickle struct {
 	piece int
 	pause time.Duration
@@ -36,8 +36,8 @@ func (s *trickle) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A long payload counts without its lead, a shorter one as a whole, a short one not at
-// all; thrown away or not.
+// A long payload is measured without its lead, a shorter one as a whole, and a short one
+// not at all, whether it is used or discarded.
 func TestGauge(t *testing.T) {
 	const piece, pause = 4 << 10, time.Millisecond
 	tests := map[string]struct {
@@ -80,7 +80,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Several payloads add up; one that breaks off does not count.
+// The measurements of several payloads are added; an incomplete payload does not count.
 func TestGaugeAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g mailbox.Gauge

@@ -15,7 +15,7 @@ import (
 
 const limit = 1 << 10
 
-// newBox returns the box of rank 0 of 3 that fails as a transport makes it fail.
+// newBox returns the box of rank 0 of 3, with a revoke that calls Fail as transports do.
 func newBox() *Box {
 	var b *Box
 	b = New(0, 3, limit, func(err error) { b.Fail(err) })
@@ -26,7 +26,7 @@ func env(seq uint32) transport.Envelope {
 	return transport.Envelope{Comm: 7, Seq: seq, Call: transport.Call{Kind: transport.KindBarrier, Root: -1}}
 }
 
-// pending is a Recv in a goroutine of its own.
+// pending is a Recv in its own goroutine.
 type pending struct {
 	buf  []byte
 	done chan error
@@ -38,10 +38,10 @@ func recv(ctx context.Context, b *Box, from int, e transport.Envelope, size int)
 	return p
 }
 
-// ended reports whether the Recv has returned. Only for use after synctest.Wait.
+// ended reports whether the Recv has returned. Use it only after synctest.Wait.
 func (p *pending) ended() bool { return len(p.done) == 1 }
 
-// arrive brings one message completely.
+// arrive delivers one complete message.
 func arrive(t *testing.T, b *Box, from int, e transport.Envelope, payload string) {
 	t.Helper()
 	m, err := b.Accept(from, e, len(payload))
@@ -215,8 +215,8 @@ func TestCancelUnmatched(t *testing.T) {
 	})
 }
 
-// The buffer of a Recv may be reused as soon as it returns, so it must not return
-// while a message is being read into it.
+// The buffer of a Recv may be reused as soon as Recv returns, so Recv must not return while
+// a message is being read into the buffer.
 func TestCancelWhileFilling(t *testing.T) {
 	for name, let := range map[string]func(*Message){"done": (*Message).Done, "abort": (*Message).Abort} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestCancelWhileFilling(t *testing.T) {
 	}
 }
 
-// After Abort the cause is the transport's to find.
+// After Abort the transport determines the cause.
 func TestAbortWaitsForCause(t *testing.T) {
 	lost := &transport.PeerError{Rank: 1, Cause: "reset"}
 	for name, first := range map[string]bool{"receive first": true, "message first": false} {

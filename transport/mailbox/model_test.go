@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/race"
 )
 
-// model is the slow twin of a source. The i-th receive under a key gets the i-th
-// message, as soon as that is complete: nothing else matters.
+// model is the slow twin of a source. Receive i under a key gets message i as soon as that
+// message is complete; nothing else matters.
 type model struct {
 	box      *Box
 	sent     [3][]*modelMessage
@@ -37,8 +37,8 @@ func (o *model) accept(t *rapid.T, k, size int) {
 	o.sent[k] = append(o.sent[k], &modelMessage{m, text})
 }
 
-// receive asks for the next message under k; size is guessed where it has not come,
-// and then every message under k must have it.
+// receive asks for the next message under k. If no message has come its size is a guess,
+// which all messages under k must then have.
 func (o *model) receive(k, size int) {
 	n := len(fmt.Sprintf("%d.%d%*s", k, len(o.received[k]), size, ""))
 	o.received[k] = append(o.received[k], recv(context.Background(), o.box, 1, env(uint32(k)), n))
@@ -93,7 +93,7 @@ func (o *model) check(t *rapid.T) {
 
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// rapid would ask a *testing.T for its deadline, which bubbles forbid.
+		// rapid would ask a *testing.T for its deadline, which is forbidden in a bubble.
 		rapid.Check(struct{ *testing.T }{t}, func(t *rapid.T) {
 			o := &model{box: newBox()}
 			size := rapid.SampledFrom([]int{0, 300, 3000}).Draw(t, "size")
@@ -115,7 +115,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// finish fails the box with messages in all states and expects all receives back.
+// finish fails the box with messages in all states and expects all receives to return.
 func (o *model) finish(t *rapid.T) {
 	o.box.Fail(transport.ErrClosed)
 	synctest.Wait()
@@ -139,7 +139,8 @@ func (o *model) finish(t *rapid.T) {
 	}
 }
 
-// Several bringers, several receivers, and room for little: with -race.
+// Several senders and several receivers run concurrently with little room, for the race
+// detector.
 func TestStress(t *testing.T) {
 	const keys, each = 6, 300
 	b := newBox()
@@ -204,7 +205,7 @@ func TestAllocations(t *testing.T) {
 		}
 		b.receives.Put(r)
 	})
-	// The race detector makes pools forget at random.
+	// The race detector drops pooled memory at random.
 	if !race.Enabled && (unasked != 0 || asked != 0) {
 		t.Errorf("%v allocations unasked for, %v asked for", unasked, asked)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// sleepers starts n readers that wait for room and returns the channel that tells of
-// each when it goes on.
+// sleepers starts n readers that wait for room, and returns a channel that gets the result
+// of each WaitRoom.
 func sleepers(b *Box, from, n int, stop <-chan struct{}) chan error {
 	out := make(chan error, n)
 	for range n {
@@ -18,7 +18,7 @@ func sleepers(b *Box, from, n int, stop <-chan struct{}) chan error {
 	return out
 }
 
-// full makes a box that holds more from rank 1 than the limit.
+// full returns a box that holds more bytes of rank 1 than the limit.
 func full(t *testing.T) *Box {
 	b := newBox()
 	for range 5 {
@@ -80,7 +80,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// A message that nobody asks for must not keep another, asked-for one from being read.
+// A message without a receive must not keep the reader from a message that a receive waits
+// for (head-of-line blocking).
 func TestUnaskedMessageBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := full(t)

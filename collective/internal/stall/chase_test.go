@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// net is some ranks, each of which is in one call or computes, and the signals between them.
+// net is a simulation: a number of ranks, each of which is in one call or computes, and the
+// signals between them.
 type net struct {
 	random *rand.Rand
 	now    time.Duration
@@ -27,7 +28,7 @@ type flying struct {
 	data     []byte
 }
 
-// node is a rank.
+// node is one rank of the simulation.
 type node struct {
 	*net
 	chase   Chase
@@ -50,7 +51,7 @@ func newNet(seed uint64, n int) *net {
 	return w
 }
 
-// waits lets a rank wait in a call for others, or compute if there are none.
+// waits lets a rank wait in a call for other ranks, or compute if there are none.
 func (w *net) waits(rank int, call uint32, others ...int) {
 	x := &w.nodes[rank].wait
 	x.Forget()
@@ -68,7 +69,7 @@ func (nd *node) place(e transport.Envelope) Place {
 	return Place{State: NotYet, Busy: true, Wait: &nd.wait}
 }
 
-// run lets time pass.
+// run lets virtual time pass.
 func (w *net) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	const tick = 10 * time.Millisecond
@@ -89,7 +90,7 @@ func (w *net) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// deliver hands over what has come by now, and reports whether there was any.
+// deliver delivers the signals that are due, and reports whether there were any.
 func (w *net) deliver(t *testing.T) bool {
 	t.Helper()
 	due := slices.Clone(w.flying)
@@ -118,8 +119,8 @@ func (w *net) deliver(t *testing.T) bool {
 	return len(due) > 0
 }
 
-// twin is who can be blamed by a rank, as one sees who sees all: those without a wait to whom
-// waits lead, or, if there are none, what rounds do.
+// twin holds the ranks that a rank may blame, computed with global knowledge: the silent
+// ranks, and the ranks without a wait, that its waits reach.
 type twin struct{ silent, absent []int }
 
 func (w *net) twin(rank int) (out twin) {
@@ -149,8 +150,8 @@ func (w *net) twin(rank int) (out twin) {
 	return out
 }
 
-// round returns the round of waits to which the first waits of a rank lead, and whether they
-// are in calls that differ.
+// round returns the cycle that the first waits of a rank reach, and whether its calls
+// differ.
 func (w *net) round(rank int) (ring []int, mixed bool) {
 	for range w.nodes {
 		rank = w.nodes[rank].wait.For[0]
@@ -167,7 +168,7 @@ func (w *net) round(rank int) (ring []int, mixed bool) {
 	return append(slices.Clone(ring[least:]), ring[:least]...), mixed
 }
 
-// check compares whom each rank blames with the twin.
+// check compares the ranks that each rank blames with the twin.
 func (w *net) check(single bool) error {
 	for rank, nd := range w.nodes {
 		if nd.stopped || !nd.wait.Waits() {
@@ -193,7 +194,7 @@ func (w *net) check(single bool) error {
 		case mixed:
 			ok = why == Deadlock && slices.Equal(got, ring)
 		default:
-			ok = why == Inside || why == Slow // as signals were lost before
+			ok = why == Inside || why == Slow // signals were lost before
 		}
 		if !ok {
 			return fmt.Errorf("at %v rank %d blames %v (%d), end %+v; want %+v, round %v, mixed %v", w.now, rank, got, why, nd.chase.End(&nd.wait, w.now), want, ring, mixed)
@@ -222,8 +223,8 @@ func (w *net) change(ways int) {
 	}
 }
 
-// Whatever waits for whatever, and however signals are lost and late: soon after they are not,
-// each rank knows who holds it up, as the twin does who sees all ranks.
+// For any waits, and any loss and delay of signals: soon after signals are reliable again,
+// each rank finds the ranks that hold it up, as the twin does with global knowledge.
 func TestChase(t *testing.T) {
 	for _, ways := range []int{1, 2} {
 		for seed := range uint64(150) {
@@ -242,8 +243,8 @@ func TestChase(t *testing.T) {
 	}
 }
 
-// A rank asks as often as it waits, however many ranks there are, and the end of the longest
-// chain is known to all after one ask.
+// The number of asks of a rank depends on its waits and not on the number of ranks. The end
+// of the longest chain reaches all ranks after one ask each.
 func TestChaseCostsLittle(t *testing.T) {
 	const n = 200
 	w := newNet(1, n)
@@ -264,7 +265,7 @@ func TestChaseCostsLittle(t *testing.T) {
 	}
 }
 
-// In a round within one call nobody is blamed, and it is quiet there soon.
+// In a cycle within one call no rank is blamed, and the signals soon cease.
 func TestRound(t *testing.T) {
 	const n = 3 * newsPath
 	w := newNet(1, n)
@@ -282,7 +283,7 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// What has gone round more often than there are ranks has lost its origin.
+// Information that has made more hops than there are ranks has no origin and is dropped.
 func TestLostOrigin(t *testing.T) {
 	w := newNet(1, 4)
 	w.waits(0, 1, 1)
@@ -298,7 +299,7 @@ func TestLostOrigin(t *testing.T) {
 	}
 }
 
-// What one rank says of another does not count where that one answers itself.
+// A rank's report that another rank is silent does not count if that rank answers this one.
 func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	w := newNet(1, 4)
 	for rank := range 3 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What was asked and not answered is known, whatever is lost of asks and answers.
+// The oldest unanswered ask is known, whichever asks and answers are lost.
 func TestPending(t *testing.T) {
 	ms := time.Millisecond
 	for name, test := range map[string]struct {
@@ -33,8 +33,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// A rank is silent after three asks and a while, and what another has said of it is confirmed
-// after two.
+// A rank is silent after three asks and SilentAfter. The silence that another rank has
+// reported is confirmed after two.
 func TestSilent(t *testing.T) {
 	var c contact
 	for i, at := range []time.Duration{200, 400, 410, 600} {

@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// routine lets a limit live through calls.
+// routine drives a limit through a sequence of calls in virtual time.
 type routine struct {
 	l   Limit
 	now time.Duration
 }
 
-// call makes one call, in which there is one wait.
+// call makes one call with one wait, after a pause.
 func (r *routine) call(pause, wait time.Duration) {
 	r.now += pause
 	r.l.Begin(r.now)
@@ -22,7 +22,7 @@ func (r *routine) call(pause, wait time.Duration) {
 	r.l.End(r.now)
 }
 
-// The limit follows what is usual, within its bounds.
+// The limit adapts to usual waits and pauses, within its bounds.
 func TestLimit(t *testing.T) {
 	for name, test := range map[string]struct {
 		pause, wait time.Duration
@@ -48,8 +48,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// One evaluation that takes minutes does not make the watch blind, and neither does a
-// long pause of this rank's own.
+// One evaluation of minutes does not blind the watch, nor does one long pause of this rank.
 func TestOneLongTimeTeachesLittle(t *testing.T) {
 	for name, long := range map[string]func(r *routine){
 		"wait":  func(r *routine) { r.call(0, 5*time.Minute) },
@@ -71,8 +70,8 @@ func TestOneLongTimeTeachesLittle(t *testing.T) {
 	}
 }
 
-// What is part of a stall does not count before the stall is reported, not even where
-// something was learned just before.
+// The waits within a stall do not count before the stall is reported, even if a duration
+// was recorded shortly before.
 func TestStallTeachesNothingAtOnce(t *testing.T) {
 	for gap := time.Duration(0); gap <= learnAfter; gap += learnAfter / 10 {
 		r := new(routine)
@@ -91,7 +90,8 @@ func TestStallTeachesNothingAtOnce(t *testing.T) {
 	}
 }
 
-// What is learned keeps between the least limit and what comes in, and is forgotten.
+// The decaying maximum stays between its lower bound and the recorded durations, and
+// decays.
 func TestLimitIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Limit
@@ -112,7 +112,7 @@ func TestLimitIsBounded(t *testing.T) {
 	})
 }
 
-// The time of a step is that spent in calls, overlapping ones once.
+// The time of a step is its time in calls; overlapping calls count once.
 func TestStepTime(t *testing.T) {
 	r := new(routine)
 	tick := func(d time.Duration) time.Duration { r.now += d; return r.now }
