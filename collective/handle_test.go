@@ -66,7 +66,7 @@ func TestWaitGivesUp(t *testing.T) {
 				return err
 			}
 			<-h.Done()
-			return h.Wait(short) // what is done is done, whatever the context
+			return h.Wait(short) // the error of an ended call, whatever the context
 		})
 	})
 }

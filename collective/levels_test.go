@@ -276,7 +276,7 @@ func TestLateReaderOfHosts(t *testing.T) {
 		err = collective.AllReduce(ctx, c, dst, src, collective.Sum[int64])
 		switch c.Rank() {
 		case leader:
-			if !shared { // where there is no such memory nobody reads in it
+			if !shared { // without shared memory the result is sent and not read
 				return nil
 			}
 			if !errors.Is(err, context.Canceled) || collective.IsShared(c, dst) || !collective.IsShared(c, src) {

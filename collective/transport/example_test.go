@@ -39,7 +39,7 @@ func ExampleMismatchError() {
 	barrier := transport.Envelope{Seq: 1, Call: transport.Call{Kind: transport.KindBarrier, Root: -1}}
 	scan := transport.Envelope{Seq: 1, Call: transport.Call{Kind: transport.KindScan, Root: -1}}
 	posted := ts[1].Post(0, scan, nil)
-	_ = ts[0].Send(ctx, 1, barrier, nil) // the receiver tells what has gone wrong
+	_ = ts[0].Send(ctx, 1, barrier, nil) // the receiver reports the mismatch
 	err := posted.Wait(ctx)
 	fmt.Println(errors.Is(err, transport.ErrMismatch), errors.Is(err, transport.ErrRevoked))
 	for _, t := range ts {
