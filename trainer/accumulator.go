@@ -187,8 +187,8 @@ func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 		}
 		switch {
 		case k != last:
-		// An earlier group would still change a gradient that is about to be reduced.
 		case known && q.lacks(i, from):
+			// An earlier group would still change a gradient that is about to be reduced.
 			early = fmt.Errorf("the model was done with parameter %d in the last group before that in others", i)
 		default:
 			ready(i, from)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// callsOf divides the microbatches that a peer computes into the fewest calls of the model, of at
-// most most microbatches each. The last call hides the most communication, so it is as long as
-// possible; so is the first call if there are others between them.
+// callsOf divides the microbatches that a peer computes into the fewest calls of the model; most
+// bounds the microbatches of a call. The last call hides the most communication, so it is as long
+// as possible; so is the first call if there are others between them.
 func callsOf(micros []int, most int) (calls [][]int) {
 	for len(micros) > 0 {
 		n := min(most, len(micros))
