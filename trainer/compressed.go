@@ -17,9 +17,9 @@ type compressedAccumulator struct {
 	coding collective.Coding
 	open   func() stepPlan // returns the plan of the open step
 
-	// lacked is the accumulated coding error up to the last committed step, as a part of a sum
-	// over of samples. A reduction reads lacked and writes next, so that a failed step can be
-	// reduced again.
+	// lacked is the accumulated coding error up to the last committed step, as a part of that
+	// step's sum. A reduction reads lacked and writes next, so that a failed step can be reduced
+	// again.
 	lacked, next vector
 	of           int64 // samples of the step that lacked belongs to; 0 for no error
 	staged       bool  // next holds the coding error of the open step
