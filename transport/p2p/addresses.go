@@ -18,48 +18,49 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A view names the addresses at which a member listened when it came. A host that begins to
-// listen at more of them later tells the other members, and newcomers ask:
+// A view has the addresses at which each member listened when it joined. A host that later listens
+// at further addresses announces them to the other members, and newcomers ask for them:
 //
 //	asks                                      answers
-//	its addresses, open?                ->    takes them; opens itself if it is asked to
-//	                                    <-    the addresses of all that it knows, itself included
+//	its addresses, open?                ->    records them; opens itself if asked to
+//	                                    <-    the addresses of all peers that it knows, and its own
 //
-// Addresses are hints: whoever is dialled there has to prove its ID. Of other hosts than
-// themselves only answers speak, which come from whom this host has asked.
+// Addresses are hints: a peer that is dialled at one has to prove its ID. A question carries the
+// addresses of its sender only. An answer also carries those of others, and only a peer that this
+// host has asked can send an answer.
 
 const (
-	// maxBook is how many bytes a message about addresses may have: those of thousands of
-	// members.
+	// maxBook is the longest message about addresses, in bytes: enough for thousands of members.
 	maxBook = 4 << 20
-	// maxBookAddrs is how many addresses of one host are kept.
+	// maxBookAddrs is the number of addresses of one host that are kept.
 	maxBookAddrs = 64
-	// maxBookError is how many bytes of the other side's reason are told.
+	// maxBookError is the number of bytes of the other side's error that are reported.
 	maxBookError = 200
-	// bookTime is how long the exchange may take for a member that opens itself.
+	// bookTime is the limit for an exchange, in which the answering member may have to open itself.
+	// tellAddrs and acceptPing use it, too.
 	bookTime = 5 * time.Second
 )
 
-// book is a message about addresses.
+// book is a message about addresses, in JSON.
 type book struct {
 	// Open asks the other side to listen on the network, too.
 	Open bool `json:"open,omitempty"`
-	// Error says why the other side does not.
+	// Error says why the other side did not open itself.
 	Error string `json:"error,omitempty"`
-	// Addrs are multiaddrs by ID.
+	// Addrs has the multiaddrs of hosts, by ID.
 	Addrs map[elastic.ID][]string `json:"addrs"`
 }
 
-// Exchange tells a member where this host listens, and remembers what the member knows of
-// others. With open it asks the member to listen on the network, and returns an error if
-// it does not. changed says that something new was learned of the member itself.
+// Exchange sends a member the addresses of this host, and records the addresses of others that the
+// member answers with. With open it asks the member to listen on the network, and returns an error
+// if the member does not. changed reports whether the member itself has new addresses.
 func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
 	changed, _, err = h.exchange(ctx, to, open)
 	return changed, err
 }
 
-// Contacts is Exchange, without open, with a member that has let this host in. It returns
-// whom the member knows, itself included: most of them are members.
+// Contacts makes an Exchange, without open, with a member that has admitted this host. It returns
+// the peers that the member knows, the member included; most of them are members.
 func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error) {
 	_, answer, err := h.exchange(ctx, of, false)
 	var out []elastic.Member
@@ -71,7 +72,7 @@ func (h *Host) Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, e
 	return out, err
 }
 
-// exchange is Exchange, and returns the answer.
+// exchange does the work of Exchange and Contacts. It also returns the answer.
 func (h *Host) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
 	id, err := idOf(string(to))
 	if err != nil {
@@ -115,7 +116,7 @@ func (h *Host) askAddrs(ctx context.Context, id peer.ID, b book) (book, error) {
 	return readBook(s)
 }
 
-// acceptAddrs handles the stream of a member that asks.
+// acceptAddrs handles the stream of a member that asks for addresses.
 func (h *Host) acceptAddrs(s network.Stream) {
 	defer s.Reset()
 	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
@@ -133,11 +134,11 @@ func (h *Host) acceptAddrs(s network.Stream) {
 	}
 	answer.Addrs = h.book()
 	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
-		_, _ = s.Read(make([]byte, 1)) // the other side resets it when it has read the answer
+		_, _ = s.Read(make([]byte, 1)) // the other side resets the stream when it has read the answer
 	}
 }
 
-// openAsked opens this host for a member and returns why that is not possible, or "".
+// openAsked opens this host at the request of a member. It returns "" or the reason against it.
 func (h *Host) openAsked() string {
 	if h.onOpen == nil {
 		return "it is not to be opened"
@@ -148,7 +149,7 @@ func (h *Host) openAsked() string {
 	return ""
 }
 
-// writeBook writes a message.
+// writeBook writes a message as JSON.
 func writeBook(w io.Writer, b book) error {
 	text, err := json.Marshal(b)
 	if err == nil {
@@ -157,7 +158,7 @@ func writeBook(w io.Writer, b book) error {
 	return err
 }
 
-// readBook reads a message, which ends with the stream.
+// readBook reads a message, which ends with the stream. At most maxBook+1 bytes are read.
 func readBook(r io.Reader) (book, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxBook+1))
 	if err != nil {
@@ -166,7 +167,8 @@ func readBook(r io.Reader) (book, error) {
 	return decodeBook(text)
 }
 
-// decodeBook checks the bounds of a message.
+// decodeBook decodes a message. It fails beyond maxBook bytes, and cuts the error and the lists of
+// addresses to their limits.
 func decodeBook(text []byte) (book, error) {
 	var b book
 	if len(text) > maxBook {
@@ -182,7 +184,7 @@ func decodeBook(text []byte) (book, error) {
 	return b, nil
 }
 
-// book returns where this host and those that it knows can be reached.
+// book returns the addresses of this host and of all peers that it knows, by ID.
 func (h *Host) book() map[elastic.ID][]string {
 	all := map[elastic.ID][]string{h.id: h.Addrs()}
 	for _, id := range h.gate.all() {
@@ -193,7 +195,8 @@ func (h *Host) book() map[elastic.ID][]string {
 	return all
 }
 
-// known returns the addresses of a host itself that this one remembers.
+// known returns the recorded addresses at which the host id itself listens, sorted; not those of
+// relays.
 func (h *Host) known(id peer.ID) []string {
 	var out []string
 	for _, a := range h.host.Peerstore().Addrs(id) {
@@ -205,7 +208,8 @@ func (h *Host) known(id peer.ID) []string {
 	return out
 }
 
-// learn remembers addresses of a host, up to maxBookAddrs of them. What is none is left out.
+// learn records addresses of a host, up to maxBookAddrs of them. Texts that are no multiaddrs are
+// skipped. Addresses of this host and of banned peers are not recorded.
 func (h *Host) learn(who elastic.ID, addrs []string) {
 	id, err := idOf(string(who))
 	if err != nil || who == h.id || h.gate.isBanned(id) {
@@ -225,15 +229,15 @@ func (h *Host) learn(who elastic.ID, addrs []string) {
 	h.host.Peerstore().AddAddrs(id, fresh, peerstore.PermanentAddrTTL)
 }
 
-// Learn remembers the addresses of members without letting them in.
+// Learn records the addresses of members without admitting them.
 func (h *Host) Learn(members []elastic.Member) {
 	for _, m := range members {
 		h.learn(m.ID, m.Addrs)
 	}
 }
 
-// Complete returns the members with all addresses of them that this host knows now, besides
-// those that they came with.
+// Complete returns a copy of members in which each member has, besides its own addresses, all
+// others that this host knows now, up to maxBookAddrs.
 func (h *Host) Complete(members []elastic.Member) []elastic.Member {
 	out := slices.Clone(members)
 	for i, m := range out {

@@ -36,7 +36,7 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// The protocols of the streams.
+// Protocol IDs of the streams.
 const (
 	controlProtocol protocol.ID = "/elrun/control/1"
 	dataProtocol    protocol.ID = "/elrun/data/3"
@@ -49,10 +49,10 @@ const (
 	pingProtocol    protocol.ID = "/elrun/ping/1"
 )
 
-// build puts libp2p together from its parts: a swarm with one transport, and the host
-// that negotiates protocols per stream. The usual constructor would add identify, AutoNAT, DCUtR
-// and metrics: docs/design.md ("Through routers") tells what takes their place in a closed
-// group. What was built before an error is Close's to release.
+// build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a
+// protocol per stream. libp2p's usual constructor would add identify, AutoNAT, DCUtR and metrics;
+// docs/design.md ("Through routers") names their replacements in a closed group. After an error
+// Close releases the parts that were made before it.
 func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	store, err := h.store(key)
 	if err != nil {
@@ -69,7 +69,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		swarm.WithConnectionGater(h.gate),
 		swarm.WithResourceManager(limits),
 		swarm.WithDialRanker(nearFirst),
-		// Few dials fail in a group, but those that do are retried until they succeed.
+		// No black-hole detection: few dials fail in a group, and those that do are retried until
+		// they succeed.
 		swarm.WithUDPBlackHoleSuccessCounter(nil),
 		swarm.WithIPv6BlackHoleSuccessCounter(nil))
 	if err != nil {
@@ -100,8 +101,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// setHandlers says what is done with the streams of members and of strangers. It comes before the
-// host listens, so that nobody finds it without them.
+// setHandlers sets the handlers for the streams of members and of strangers. It runs before the
+// host listens, so that no stream arrives without a handler.
 func (h *Host) setHandlers() {
 	for k := range mesh.Kinds {
 		h.host.SetStreamHandler(protocolOf(k), h.handle(h.accept(k)))
@@ -122,7 +123,7 @@ func (h *Host) setHandlers() {
 	h.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
 }
 
-// store makes the peerstore, where libp2p looks for its own key and the addresses to dial.
+// store makes the peerstore, which holds libp2p's own key and the addresses to dial.
 func (h *Host) store(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	store, err := pstoremem.NewPeerstore()
 	if err != nil {
@@ -138,8 +139,7 @@ func (h *Host) store(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	return store, nil
 }
 
-// addTransports adds the TCP or QUIC transport that cfg asks for, and circuits if it allows
-// them.
+// addTransports adds the TCP or QUIC transport of cfg, and circuits if cfg allows relays.
 func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.ResourceManager) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
 	if err != nil {
@@ -152,7 +152,7 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	var t transport.Transport
 	switch cfg.Transport {
 	case "", "tcp":
-		// A dial from the port that listens could collide with a dial the other way.
+		// A dial from the listening port could collide with a dial in the opposite direction.
 		var plain *tcp.TcpTransport
 		plain, err = tcp.NewTCPTransport(meteredUpgrader{up, h.throttle}, limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(h.routes.dialer))
 		t = scoped{plain}
@@ -170,14 +170,14 @@ func (h *Host) addTransports(cfg Config, key crypto.PrivKey, limits network.Reso
 	if relay == neverRelay {
 		return nil
 	}
-	if cfg.Transport != "quic" { // which has a socket of its own
+	if cfg.Transport != "quic" { // QUIC has a socket of its own
 		h.punch = newPuncher(h, key, limits, cfg.punch)
 	}
 	return h.openRelay(up, cfg.loopback)
 }
 
-// upgrader makes what turns TCP connections and circuits into streams: a security protocol
-// and yamux.
+// upgrader makes the part that turns TCP connections and circuits into streams: a security protocol
+// and the multiplexer yamux.
 func (h *Host) upgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager) (transport.Upgrader, error) {
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
 	security, err := secure(cfg.Security, key, muxers)
@@ -191,19 +191,20 @@ func (h *Host) upgrader(cfg Config, key crypto.PrivKey, limits network.ResourceM
 	return up, nil
 }
 
-// handshakeTime is how long whoever has connected may take until it is known who it is.
+// handshakeTime is how long the security handshake of a connection may take, after which the peer
+// ID is known.
 const handshakeTime = 5 * time.Second
 
-// muxer is yamux with windows that are large from the start: on a local network the
-// round trip is too short for them to grow.
+// muxer returns yamux with windows that are large from the start. On a local network the round trip
+// is too short for yamux's windows to grow.
 func muxer() *yamux.Transport {
 	m := *yamux.DefaultTransport
 	m.InitialStreamWindowSize = 4 << 20
 	return &m
 }
 
-// secure returns the security protocols of that name, in order of preference: TLS comes
-// first as the standard library does AES in hardware.
+// secure returns the security protocols of that name, in order of preference. TLS comes first, as
+// the standard library uses the processor's AES instructions.
 func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]sec.SecureTransport, error) {
 	var all []sec.SecureTransport
 	if name == "" || name == "tls" {
@@ -226,7 +227,7 @@ func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]s
 	return all, nil
 }
 
-// quic makes the QUIC transport, which brings its own security and streams.
+// quic makes the QUIC transport, which has its own security and streams.
 func (h *Host) quic(key crypto.PrivKey, limits network.ResourceManager) (transport.Transport, error) {
 	var reset, token [32]byte
 	for _, b := range [][]byte{reset[:], token[:]} {
@@ -242,9 +243,9 @@ func (h *Host) quic(key crypto.PrivKey, limits network.ResourceManager) (transpo
 	return libp2pquic.NewTransport(key, manager, nil, h.gate, limits)
 }
 
-// resources limits what a peer can take: few connections and streams each. The defaults
-// would allow 8 connections per address, and so 8 peers per host. Connections that come
-// in and are not known yet cannot take all the room of those that go out.
+// resources limits the connections and streams of each peer. libp2p's defaults would allow 8
+// connections per address, and so 8 peers per host. Unauthenticated inbound connections have a
+// limit of their own, so that they cannot use up the capacity for outbound ones.
 func resources() (network.ResourceManager, error) {
 	const peers, perPeer, streams = 1024, 8, 128
 	partial := rcmgr.PartialLimitConfig{
@@ -264,8 +265,8 @@ func resources() (network.ResourceManager, error) {
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
 }
 
-// quiet keeps libp2p from writing its log to standard error, unless the user has asked
-// for it by libp2p's own variable: what matters comes back as an error.
+// quiet discards libp2p's log, unless the user has set libp2p's variable GOLOG_LOG_LEVEL. Errors
+// that matter are returned to the caller.
 func quiet() {
 	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
 		gologshim.SetDefaultHandler(slog.DiscardHandler)

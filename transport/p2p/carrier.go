@@ -19,10 +19,10 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// carrier is a Host as what carries the streams of its mesh.
+// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host.
 type carrier struct{ h *Host }
 
-// protocolOf returns the protocol of streams of a kind.
+// protocolOf returns the protocol ID for streams of a kind.
 func protocolOf(k mesh.Kind) protocol.ID {
 	return [mesh.Kinds]protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol}[k]
 }
@@ -55,14 +55,15 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 		case refused(err) || ctx.Err() != nil || !c.h.gate.moved(id):
 			return nil, err
 		}
-		// What failed was to try one address of several.
+		// One address was tried, the one that worked last. Now all are tried.
 	}
 }
 
-// openOnce opens a stream of a kind by libp2p. Of Control the peer must have taken it: one that
-// does not know this host yet resets it, and a message would be lost.
+// openOnce opens a stream of a kind by libp2p. For Control it waits until the peer has accepted the
+// stream: a peer that does not know this host yet resets it, and a message sent before would be
+// lost.
 func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stream, error) {
-	h.swarm.Backoff().Clear(id) // whoever calls has pauses of its own
+	h.swarm.Backoff().Clear(id) // the caller has a backoff of its own
 	raw, err := h.open(h.patience(ctx, h.failedDials(id)), id, protocolOf(k))
 	if err != nil {
 		return nil, err
@@ -82,11 +83,12 @@ func (h *Host) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stre
 	return s, nil
 }
 
-// unansweredTime is how long a peer may take to answer on a connection when a caller gives
-// up: after that the connection is given up, too.
+// unansweredTime is the age of an unanswered stream from which a caller that gives up also closes
+// the connection.
 const unansweredTime = 5 * time.Second
 
-// negotiate waits until the other side has taken a stream, which it resets on error.
+// negotiate waits until the other side has accepted the stream's protocol. It resets the stream on
+// error, and closes the connection after unansweredTime without an answer.
 func (h *Host) negotiate(ctx context.Context, s *lazyStream) error {
 	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
@@ -104,7 +106,7 @@ func (h *Host) negotiate(ctx context.Context, s *lazyStream) error {
 	return err
 }
 
-// accept returns what handles the libp2p streams of a kind that others open.
+// accept returns the handler for libp2p streams of a kind that others open.
 func (h *Host) accept(k mesh.Kind) func(network.Stream) {
 	return func(raw network.Stream) {
 		s := &stream{lazyStream: &lazyStream{Stream: raw, written: true, agreed: true}, h: h}
@@ -138,7 +140,7 @@ func (c carrier) HangUp(to elastic.ID) {
 // Close implements mesh.Carrier.
 func (c carrier) Close() error { return c.h.close() }
 
-// Entering implements mesh.Viewer.
+// Entering implements mesh.Viewer. It fails if the view has a banned peer.
 func (c carrier) Entering(v elastic.View) error {
 	for rank, m := range v.Members {
 		if id, err := idOf(string(m.ID)); err == nil && c.h.gate.isBanned(id) {
@@ -160,7 +162,7 @@ func (c carrier) Entered(v elastic.View) {
 	}
 }
 
-// Took implements mesh.Throttler.
+// Took implements mesh.Throttler: a control message from an outsider costs messageTokens.
 func (c carrier) Took(from elastic.ID) {
 	if id, err := idOf(string(from)); err == nil {
 		c.h.throttle.spend(id, messageTokens)
@@ -185,7 +187,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return n, told(err)
 }
 
-// told makes libp2p's reset that of mesh.
+// told wraps libp2p's network.ErrReset in mesh.ErrReset.
 func told(err error) error {
 	if err != nil && errors.Is(err, network.ErrReset) {
 		return fmt.Errorf("%w: %w", mesh.ErrReset, err)
@@ -206,11 +208,11 @@ func (s *stream) Path() event.Path {
 	return event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}
 }
 
-// stayed is a libp2p stream for which there was nothing better, because of why.
+// stayed is a libp2p stream that serves as the fallback, since no direct connection was made.
 type stayed struct {
 	*stream
-	why   string
-	given atomic.Pointer[error] // why this side has given it up; nil if it has not
+	why   string                // why there is no direct connection; "" if none was wanted
+	given atomic.Pointer[error] // why this side gave the stream up; nil if it did not
 }
 
 // Path implements mesh.Stream.
@@ -232,7 +234,7 @@ func (s *stayed) Write(b []byte) (int, error) {
 	return n, s.explain(err)
 }
 
-// explain returns why the stream was given up in place of the effect that had on a call.
+// explain replaces err, the effect of giveUp on a call, by the reason given to giveUp.
 func (s *stayed) explain(err error) error {
 	if err != nil {
 		if given := s.given.Load(); given != nil {
@@ -242,7 +244,7 @@ func (s *stayed) explain(err error) error {
 	return err
 }
 
-// giveUp resets the stream: from now on reads and writes of this side return why.
+// giveUp resets the stream. From then on reads and writes on this side return why.
 func (s *stayed) giveUp(why error) {
 	if s.given.CompareAndSwap(nil, &why) {
 		_ = s.Reset()
@@ -261,7 +263,7 @@ func (s *stayed) Close() error {
 	return s.stream.Close()
 }
 
-// conn is what a direct.Conn does, whatever it is made of.
+// conn is the set of methods of direct.Conn that a socket needs.
 type conn interface {
 	io.ReadWriteCloser
 	mesh.TwoWriter
@@ -271,7 +273,7 @@ type conn interface {
 	SetWriteDeadline(t time.Time) error
 }
 
-// socket is a connection of its own as a mesh.Stream.
+// socket is a direct connection as a mesh.Stream.
 type socket struct {
 	conn
 	peer elastic.ID
@@ -284,14 +286,14 @@ func (s socket) Peer() elastic.ID { return s.peer }
 // Path implements mesh.Stream.
 func (s socket) Path() event.Path { return s.path }
 
-// unixSocket is a socket that passes files.
+// unixSocket is a socket that also passes open files.
 type unixSocket struct {
 	socket
 	mesh.FilePasser
 }
 
-// socketOf returns the stream over a connection with a peer. There is nothing better because
-// of why.
+// socketOf returns the mesh.Stream over a direct connection with a peer. why says why no better
+// path was taken; "" if this is the best one.
 func socketOf(c *direct.Conn, peer elastic.ID, why string) mesh.Stream {
 	s := socket{c, peer, event.Path{Kind: c.Kind(), Addr: c.Addr(), Encrypted: c.Encrypted(), Why: why}}
 	if c.Kind() == "unix" {

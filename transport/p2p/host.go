@@ -26,97 +26,105 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// Config says how a Host listens. Only Job is required.
+// Config is the configuration of a Host. Only Job is required.
 type Config struct {
-	// Job is compared when data connections are made; at most mesh.MaxJob bytes.
+	// Job is the name of the job. Both ends of a data connection compare it. It has at most
+	// mesh.MaxJob bytes.
 	Job string
-	// Security is "tls", "noise" or "" for both, TLS preferred. QUIC has its own TLS.
+	// Security is the security protocol over TCP: "tls", "noise", or "" for both with TLS
+	// preferred. QUIC has its own TLS.
 	Security string
 	// Transport is "tcp" (also "") or "quic".
 	Transport string
-	// ListenAddrs are multiaddrs, as in /ip4/127.0.0.1/tcp/0. With a range of ports, as in
-	// /ip4/192.0.2.1/tcp/7000-7019, a host takes free ones of these: one for libp2p and, but for
-	// Path p2p, one for direct connections. Empty means all IPv4 interfaces and any port.
+	// ListenAddrs are the multiaddrs to listen at, such as /ip4/127.0.0.1/tcp/0. An address may
+	// have a range of ports, such as /ip4/192.0.2.1/tcp/7000-7019. The host then takes free ports
+	// of the range: one for libp2p and, unless Path is p2p, one for direct connections. Empty means
+	// all IPv4 interfaces and any port.
 	ListenAddrs []string
-	// OnOpen is called when a member says that the job was opened to the network: it is to
-	// call Open, if that is wanted. It may be called by several goroutines at once; nil
-	// refuses.
+	// OnOpen is called when a member reports that the job was opened to the network. It calls Open
+	// if the user allows that, and otherwise returns an error. Several goroutines may call it at
+	// once. Nil refuses.
 	OnOpen func() error
-	// Path is how data travels: "auto" (also ""), the best way there is to each of the
-	// others; "shm", an error unless all of a view are on one host and share memory; "unix",
-	// Unix sockets on one host and direct connections between hosts; "direct", a connection
-	// of its own; "p2p", streams of libp2p. But for shm, libp2p's streams stand in where the
-	// others fail.
+	// Path is the kind of connection that carries data:
+	//
+	//   - "auto" (also ""): the best kind that exists for each peer;
+	//   - "shm": shared memory; an error unless all members of the view are on one host and share memory;
+	//   - "unix": Unix sockets within a host, and direct connections between hosts;
+	//   - "direct": direct connections, apart from libp2p's;
+	//   - "p2p": streams of libp2p.
+	//
+	// Except for "shm", a libp2p stream is the fallback where the wanted kind fails.
 	Path string
-	// Encrypt is whether direct connections are encrypted: "auto" (also "") and "always",
-	// or "never", if both sides say so. What stays within a host's kernel never is, and
-	// libp2p's streams always are.
+	// Encrypt says whether direct connections are encrypted: "auto" (also "") and "always" encrypt,
+	// "never" does not if both sides have it. Bytes that stay within a host's kernel are never
+	// encrypted, and libp2p's streams always are.
 	Encrypt string
-	// Relay is whether this host and another member that cannot connect reach each other by
-	// way of a third, and may be such a way: "never" (also ""), or "members", if all three
-	// say so. Those two also look for a direct way through the routers between them.
+	// Relay says whether members relay for each other: "never" (also "") or "members". With
+	// "members" this host reaches a member that it cannot connect with through a third one, and
+	// relays for others, if all three have it. The two ends also try hole punching through their
+	// routers.
 	Relay string
-	// Door says which newcomers are let in. Without it only those that were introduced are;
+	// Door is the admission policy for newcomers. Without it only introduced members are admitted.
 	// SetDoor sets it later.
 	Door Door
 
-	// HostKey is what this host and others of its kernel share, of HostKeySize bytes: they reach
-	// each other by Unix sockets alone (UseHostKey sets it later).
+	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
+	// same key reach each other by Unix sockets alone. UseHostKey sets it later.
 	HostKey []byte
 
-	handshake time.Duration                          // in place of handshakeTime in tests; 0 for none
-	gateway   func(context.Context) (gateway, error) // in place of discoverGateway in tests
-	loopback  bool                                   // in tests: loopback counts as a network, on which relays are of use
-	punch     bool                                   // in tests: ways through routers are looked for on loopback, too
+	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
+	gateway   func(context.Context) (gateway, error) // tests: replaces discoverGateway
+	loopback  bool                                   // tests: loopback counts as a network between hosts, for relays
+	punch     bool                                   // tests: hole punching is tried on loopback, too
 }
 
-// Host is this process on the network of its job. It is its own elastic.Network.
-// All methods are safe for concurrent use.
+// Host is this process in the network of its job. It implements elastic.Network. All methods are
+// safe for concurrent use.
 type Host struct {
 	*mesh.Mesh // the session protocol, over the streams of this host
 
-	take     func(k mesh.Kind, s mesh.Stream) // of mesh: the streams that others open
+	take     func(k mesh.Kind, s mesh.Stream) // the mesh's handler for streams that others open
 	job      string
 	id       elastic.ID
 	keys     keys
 	host     *blankhost.BlankHost
 	swarm    *swarm.Swarm
-	below    []io.Closer // what libp2p is made of, closed after it in order
+	below    []io.Closer // parts of libp2p that close closes after the swarm, in this order
 	gate     *gate
 	throttle *throttle
 	lobby    *lobby
 	port     *direct.Port // nil if only libp2p is wanted
-	local    *local       // nil where there are no such sockets, or other ways are wanted
+	local    *local       // nil where the system lacks such sockets, or Config.Path excludes them
 	onOpen   func() error // Config.OnOpen
 	path     mesh.Path
 	encrypt  byte                // code of Config.Encrypt
-	identity *libp2ptls.Identity // for direct connections, and Identify
-	relay    *circuit.Relay      // nil unless the user allows it
-	reserved reservations        // at others
-	punch    *puncher            // nil where relay is, and for QUIC
+	identity *libp2ptls.Identity // for direct connections and Identify
+	relay    *circuit.Relay      // nil unless Config.Relay allows it
+	reserved reservations        // at the relays of this host
+	punch    *puncher            // nil if relay is nil, and for QUIC
 	ports    *portMap
 	routes   *routes
 	watch    *watch
 
-	members   protocol.Switch // who handles the streams of members, and of all others
+	members   protocol.Switch // handlers for the streams of members and of strangers
 	strangers protocol.Switch
 
-	firstDials chan struct{} // a place per first connection that is being made
+	firstDials chan struct{} // semaphore: one element per first connection that is being made
 
 	done    chan struct{}   // closed by Close
-	life    context.Context // ended by Close, with end
+	life    context.Context // cancelled by Close, through end
 	end     context.CancelFunc
-	working sync.WaitGroup // handlers and readers of streams
+	working sync.WaitGroup // handlers, and goroutines that read streams
 
 	mu     sync.Mutex
 	closed bool
-	door   Door                        // nil lets in nobody
-	dials  map[peer.ID]*dial           // attempts to connect
-	failed map[peer.ID]int             // those that have failed since the last that did not
-	silent map[direct.Target]time.Time // did not answer at that time
+	door   Door                        // nil admits nobody
+	dials  map[peer.ID]*dial           // attempts in progress to connect
+	failed map[peer.ID]int             // failed attempts since the last success
+	silent map[direct.Target]time.Time // unresponsive targets, and the time of the last attempt
 }
 
-// Listen makes an identity and starts to listen. ctx bounds only the start.
+// Listen makes an identity and starts to listen. ctx limits only the start.
 func Listen(ctx context.Context, cfg Config) (*Host, error) {
 	h, err := listen(ctx, cfg)
 	if err != nil {
@@ -125,7 +133,8 @@ func Listen(ctx context.Context, cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// listen makes the host in steps; Close releases what the steps before an error made.
+// listen makes the host in steps. After an error it calls Close or close, which release what the
+// completed steps have made.
 func listen(ctx context.Context, cfg Config) (*Host, error) {
 	if len(cfg.Job) > mesh.MaxJob {
 		return nil, fmt.Errorf("job name of %d bytes, at most %d", len(cfg.Job), mesh.MaxJob)
@@ -165,8 +174,8 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Endpoint returns the host as what elastic needs of a network. self says how others
-// see this process; its ID and addresses are the host's, whatever it says.
+// Endpoint returns the host in the form that elastic needs of a network. self describes this
+// process to others; its ID and Addrs are replaced by the host's.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
 	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Close: h.Close}
@@ -175,8 +184,8 @@ func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 // ID returns the text form of the libp2p peer ID.
 func (h *Host) ID() elastic.ID { return h.id }
 
-// Addrs returns the multiaddrs under which others may reach the host: its own, those of its router
-// (MapPorts), and those of loopback last.
+// Addrs returns the multiaddrs under which others may reach the host: its own, then the addresses
+// at its router (MapPorts), then those of loopback.
 func (h *Host) Addrs() []string {
 	var near, far []string
 	for _, a := range h.places() {
@@ -192,9 +201,9 @@ func (h *Host) Addrs() []string {
 	return slices.Concat(far, near)
 }
 
-// places returns the addresses at which the host listens itself.
+// places returns the addresses at which the host itself listens, one for each interface.
 func (h *Host) places() []multiaddr.Multiaddr {
-	// What libp2p says of its interfaces may be a minute old.
+	// libp2p's list of interfaces may be a minute old.
 	all := h.swarm.ListenAddresses()
 	if own, err := manet.InterfaceMultiaddrs(); err == nil {
 		if resolved, err := manet.ResolveUnspecifiedAddresses(all, own); err == nil {
@@ -204,13 +213,14 @@ func (h *Host) places() []multiaddr.Multiaddr {
 	return multiaddr.FilterAddrs(all, h.isPlace)
 }
 
-// isPlace reports whether others may dial an address at which this host, or another one, can be
-// found: those that only a puncher makes use of are told by it alone.
+// isPlace reports whether a may be advertised as an address of a host. Relayed addresses may not,
+// nor the UDP addresses of hole punching, which only the puncher sends.
 func (h *Host) isPlace(a multiaddr.Multiaddr) bool {
 	return !isRelayed(a) && (h.punch == nil || !udpOf(a).IsValid())
 }
 
-// handle lets f handle the streams that peers open for protocol p, until Close.
+// handle returns a stream handler that calls f, and resets the stream once the host is closed.
+// Close waits for f.
 func (h *Host) handle(f func(network.Stream)) network.StreamHandler {
 	return func(s network.Stream) {
 		if !h.begin() {
@@ -222,7 +232,8 @@ func (h *Host) handle(f func(network.Stream)) network.StreamHandler {
 	}
 }
 
-// begin counts a goroutine for which Close waits, unless the host is closed.
+// begin counts a goroutine for which Close waits; false if the host is closed. After true the
+// caller owes h.working.Done.
 func (h *Host) begin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -233,8 +244,8 @@ func (h *Host) begin() bool {
 	return true
 }
 
-// close ends all connections at once and waits for the host's goroutines. Close, the mesh's,
-// calls it.
+// close ends all connections at once and waits for the host's goroutines. The mesh calls it in
+// Close.
 func (h *Host) close() error {
 	h.mu.Lock()
 	h.closed = true
