@@ -7,29 +7,31 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// conv slides kernels over the input, without padding, one place at a time. The
-// patches under the kernel are laid out as the columns of a matrix (im2col), one
-// column per place and sample, so that
+// conv is a convolution without padding, with stride 1. The patches of input under the kernel
+// become the columns of a matrix (im2col: Chellapilla, Puri and Simard, High performance
+// convolutional neural networks for document processing, 2006), one column per kernel position
+// and sample. The convolution is then one matrix product
 //
 //	outputs [filters, n*places] = W [filters, patch] * columns [patch, n*places]
 //
-// is a product with long rows, the form in which gonum is fastest. The sides are
-// then exchanged, as other layers want samples outermost. There is such a product for
-// each block of samples, whose columns stay in the cache.
+// with long rows, which gonum multiplies fastest. Afterwards filters and samples are exchanged,
+// because other layers store samples outermost. The samples are cut into blocks whose columns fit
+// the cache; each block has a product of its own.
 type conv struct {
 	*worker
 	in, out Shape
 	kernel  int
 	w, b    trainer.Param
 	n       int
-	columns []float32 // of the last forward: by block [patch, samples*places]
-	rows    []float32 // by block [filters, samples*places]: outputs, or, if turned, their gradient
+	columns []float32 // of the last forward, by block: [patch, samples*places]
+	rows    []float32 // by block: [filters, samples*places], the outputs, or their gradient if turned is set
 	turned  bool
 	y, dx   []float32
-	dcolumn []float32 // of a block
+	dcolumn []float32 // gradient of the columns of one block
 }
 
-// Conv is a layer of so many filters of kernel x kernel.
+// Conv is a convolutional layer with the given number of filters of kernel x kernel. It has no
+// padding and a stride of 1: its outputs have kernel-1 rows and columns fewer than its inputs.
 func Conv(filters, kernel int) Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		if filters < 1 || kernel < 1 || kernel > b.in.H || kernel > b.in.W {
@@ -58,17 +60,18 @@ func (l *conv) places() int { return l.out.H * l.out.W }
 // patch is the number of inputs under the kernel.
 func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
 
-// blockSize is how many elements the columns of a block have, unless one sample has more.
+// blockSize limits the columns of a block, in elements. A block has one sample at least, even if
+// that exceeds the limit.
 const blockSize = 64 << 10
 
-// block is some samples of the last forward, and their columns and rows.
+// block is a range of the samples of the last forward pass, with views of their columns and rows.
 type block struct {
-	first, n      int // samples
-	wide          int // places of all of them
+	first, n      int // the samples [first, first+n)
+	wide          int // kernel positions of all samples of the block
 	columns, rows []float32
 }
 
-// blocks cuts n samples into blocks.
+// blocks iterates over the l.n samples in blocks of at most blockSize elements.
 func (l *conv) blocks(yield func(b block) bool) {
 	most := max(1, blockSize/(l.patch()*l.places()))
 	for first := 0; first < l.n; first += most {
@@ -83,7 +86,7 @@ func (l *conv) blocks(yield func(b block) bool) {
 	}
 }
 
-// of returns the part of a vector of all samples that is the block's; size is that of one.
+// of returns the block's part of v, a vector over all samples with size elements for each.
 func (b block) of(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
 func (l *conv) forward(x []float32, n int, from source) []float32 {
@@ -105,7 +108,7 @@ func (l *conv) forward(x []float32, n int, from source) []float32 {
 	return l.y
 }
 
-// turn puts dy into the rows, unless it is there.
+// turn copies dy into the rows, with filters outermost, unless the rows hold it already.
 func (l *conv) turn(dy []float32) {
 	if l.turned {
 		return
@@ -116,16 +119,18 @@ func (l *conv) turn(dy []float32) {
 	l.turned = true
 }
 
-// split puts off all: the gradient of a few weights takes long.
+// split defers all rows: even a few weights' gradient takes a product over all places and
+// samples.
 func (l *conv) split() int { return l.out.C }
 
-// begin has nothing to add that is not put off.
+// begin computes no gradient, because split defers all of it. It only saves dy in the rows, so
+// that backward and finish can use it.
 func (l *conv) begin(dy []float32, _ [][]float32, _ listener) { l.turn(dy) }
 
-// finish is accumulate.
+// finish computes the deferred gradient, which is the whole one.
 func (l *conv) finish(dy []float32, grad [][]float32, told listener) { l.accumulate(dy, grad, told) }
 
-// accumulate reuses the columns of forward.
+// accumulate multiplies the gradient of the outputs with the columns that forward has stored.
 func (l *conv) accumulate(dy []float32, grad [][]float32, told listener) {
 	l.turn(dy)
 	for b := range l.blocks {
@@ -151,15 +156,16 @@ func (l *conv) backward(dy []float32) []float32 {
 	return l.dx
 }
 
-// im2col copies every element of x to each column whose patch it is in. A line of
-// places reads a line of x, so whole lines are copied.
+// im2col copies each element of x into every column whose patch contains it. A row of kernel
+// positions reads contiguous elements of x, so the copies are of whole rows.
 func (l *conv) im2col(b block, x []float32) {
 	l.eachLine(b.n, func(image, column int) {
 		copy(b.columns[column:column+l.out.W], x[image:image+l.out.W])
 	})
 }
 
-// col2im is the transpose of im2col: it adds what im2col would copy from.
+// col2im is the transpose of im2col: it adds each element of the columns' gradient to the input
+// element that im2col copied.
 func (l *conv) col2im(b block, dx []float32) {
 	l.eachLine(b.n, func(image, column int) {
 		to := dx[image : image+l.out.W]
@@ -169,8 +175,9 @@ func (l *conv) col2im(b block, dx []float32) {
 	})
 }
 
-// eachLine calls f for every element of the kernel, sample of n and line of places with
-// where the line starts in the input and in the columns.
+// eachLine calls f for each element of the kernel, each of n samples and each row of kernel
+// positions, with the offsets at which that row begins in the input (image) and in the columns
+// (column).
 func (l *conv) eachLine(n int, f func(image, column int)) {
 	column := 0
 	for p := range l.patch() {
@@ -184,8 +191,8 @@ func (l *conv) eachLine(n int, f func(image, column int)) {
 	}
 }
 
-// exchange copies blocks of size elements from src [inner, outer] to dst [outer,
-// inner].
+// exchange transposes a matrix whose elements are vectors of size elements: from src [inner,
+// outer] to dst [outer, inner].
 func exchange(dst, src []float32, outer, inner, size int) {
 	for o := range outer {
 		for i := range inner {
@@ -196,16 +203,17 @@ func exchange(dst, src []float32, outer, inner, size int) {
 	}
 }
 
-// pool takes the largest of each 2 x 2 elements; an odd last row or column is
-// left out.
+// pool is max pooling over squares of 2 x 2 elements, without overlap. An odd last row or column
+// is ignored.
 type pool struct {
 	in, out Shape
-	from    []int32 // where each output came from
+	from    []int32 // index in x of each output's maximum
 	y, dx   []float32
 	n       int
 }
 
-// Pool halves rows and columns, keeping the largest of each 2 x 2 elements.
+// Pool is a layer of max pooling: it halves rows and columns and keeps the largest of each 2 x 2
+// elements. An odd last row or column is ignored.
 func Pool() Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		out := Shape{b.in.C, b.in.H / 2, b.in.W / 2}
@@ -241,9 +249,8 @@ func (l *pool) forward(x []float32, n int, _ source) []float32 {
 	return l.y
 }
 
-// largest returns which of the four elements at first and in the next row is the
-// largest; the first of equals. A NaN that comes first stays, and any other is
-// taken, so that it reaches the loss.
+// largest returns the index of the largest of four elements: two at first and two in the row
+// below. Of equal elements the first wins. A NaN always wins, so that it reaches the loss.
 func largest(x []float32, first, width int) int {
 	best, v := first, x[first]
 	for _, i := range [3]int{first + 1, first + width, first + width + 1} {
@@ -254,8 +261,8 @@ func largest(x []float32, first, width int) int {
 	return best
 }
 
-// backward gives each gradient to the input that was the largest; no input is in
-// two squares, so nothing has to be added.
+// backward passes each gradient to the input that was the largest. The squares do not overlap, so
+// no input receives two gradients.
 func (l *pool) backward(dy []float32) []float32 {
 	l.dx = grow(l.dx, l.n*l.in.Size())
 	clear(l.dx)

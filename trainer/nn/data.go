@@ -7,18 +7,20 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Prefetcher is Data that can have samples read ahead: the model of its Network passes on what
-// trainer.Model.Prefetch is told.
+// Prefetcher is Data that can read samples ahead of their use. The Model of a Network has
+// Prefetch called as trainer.Model.Prefetch describes.
 type Prefetcher interface {
 	Prefetch(ctx context.Context, samples []int)
 }
 
-// Data is a set of labelled samples, each a vector of one length. It may be a Prefetcher.
+// Data is a set of labelled samples, whose inputs are vectors of one length. It may be a
+// Prefetcher.
 type Data interface {
 	// Len returns the number of samples.
 	Len() int
-	// Sample writes the inputs of sample i to dst and returns its class. Data that can
-	// fail returns a class below 0, and has a method Err() error that says why.
+	// Sample writes the inputs of sample i to dst, which the caller owns, and returns its class.
+	// Data that can fail returns a class below 0 and has a method Err() error that returns the
+	// cause.
 	Sample(dst []float32, i int) (class int)
 }
 
@@ -37,13 +39,14 @@ func (t Table) Sample(dst []float32, i int) int {
 	return t.Classes[i]
 }
 
-// batch holds some samples in the order in which they were asked for.
+// batch holds the inputs and classes of samples in the order in which load got them.
 type batch struct {
-	inputs  []float32 // len(classes) vectors
+	inputs  []float32 // len(classes) vectors, one after the other
 	classes []int
 }
 
-// load fills the batch with the given samples of d, each of size inputs.
+// load replaces the batch by the given samples of d. Each sample has size inputs; a class of the
+// model's number of classes or above is an error.
 func (b *batch) load(d Data, samples []int, size, classes int) error {
 	b.inputs = grow(b.inputs, len(samples)*size)
 	b.classes = b.classes[:0]
@@ -63,9 +66,9 @@ func (b *batch) load(d Data, samples []int, size, classes int) error {
 	return nil
 }
 
-// grow returns a vector of n elements, in the memory of buf if it is large enough.
-// The contents are undefined. It starts at an aligned address, as every vector does
-// that kernels read: their sums would have other bits elsewhere.
+// grow returns a vector of n elements, in the memory of buf if that is large enough. Its contents
+// are undefined. It starts at an aligned address, as all operands of vector kernels must: at
+// other addresses kernels add in another order, and sums have other bits.
 func grow(buf []float32, n int) []float32 {
 	if cap(buf) < n {
 		return exact.Aligned(n)

@@ -7,72 +7,76 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// Shape is the form of one sample between two layers: channels of rows and
-// columns. A plain vector is Shape{C: n, H: 1, W: 1}.
+// Shape is the shape of one sample between two layers: C channels of H rows and W columns. A
+// plain vector of n elements is Shape{C: n, H: 1, W: 1}.
 type Shape struct{ C, H, W int }
 
 // Size returns the number of elements.
 func (s Shape) Size() int { return s.C * s.H * s.W }
 
-// String returns the sides, as in 8x12x12.
+// String returns the dimensions, as in 8x12x12.
 func (s Shape) String() string { return fmt.Sprintf("%dx%dx%d", s.C, s.H, s.W) }
 
-// Layer describes a layer of New: made by Dense, Conv, Pool or ReLU.
+// Layer describes a layer for New. Dense, Conv, Pool and ReLU return one; the zero value is
+// invalid.
 type Layer struct {
 	make func(b builder) (layer, Shape, error)
 }
 
-// builder is what a Layer is made from.
+// builder has the inputs for the construction of a layer.
 type builder struct {
-	in   Shape  // of one sample
+	in   Shape  // shape of one sample's inputs
 	name string // prefix of the parameters' names
 	rng  *random
 	work *worker
 }
 
-// layer is a layer with its parameters and its work space. It is not safe for
-// concurrent use.
+// layer is a layer of a network, with its parameters and its work space. It is not safe for
+// concurrent use. The calls for a batch are forward, accumulate, backward, in this order.
 type layer interface {
 	params() []trainer.Param
 	// twin returns a layer with the same parameters and a work space of its own.
 	twin() layer
-	// size returns how many elements it keeps of a sample.
+	// size returns the number of elements of work space for each sample.
 	size() int
-	// forward returns the outputs of n samples. They, and x, are used again by
-	// backward, and may be changed by the layer after. It waits for its parameters before
-	// it reads them.
+	// forward returns the outputs of n samples with the inputs x. The layer owns the outputs. It
+	// keeps x and the outputs for backward; the layer after it may overwrite the outputs. It
+	// calls from.wait for each parameter before it reads that parameter.
 	forward(x []float32, n int, from source) []float32
-	// accumulate takes d loss / d outputs of the last forward, and adds to grad[i] the
-	// gradient of params()[i], of which it tells as trainer.Batch.Done says, the last first.
+	// accumulate adds the gradient of params()[i] to grad[i], computed from dy, the gradient of
+	// the loss with respect to the outputs of the last forward. It reports finished parts to
+	// told, the last parameter first and each from its end, as trainer.Batch.Done requires.
 	accumulate(dy []float32, grad [][]float32, told listener)
-	// backward comes after accumulate, with the same dy, and returns d loss / d x. It may
-	// change dy and may return it.
+	// backward returns the gradient of the loss with respect to x. It is called after accumulate,
+	// with the same dy, and may overwrite dy and return it.
 	backward(dy []float32) []float32
 }
 
-// halved is a layer that can put off a part of accumulate until after backward, which
-// then leaves dy as it is. The two parts have the bits of accumulate together.
+// halved is a layer that can defer a part of accumulate until after backward: begin, backward and
+// finish then replace accumulate and backward, and backward leaves dy as it is. begin and finish
+// together produce the same bits as accumulate.
 type halved interface {
 	layer
-	// split returns how many rows of params()[0] are put off, from the first on: all of
-	// them if the other parameters are, too.
+	// split returns the number of rows of params()[0], from the first on, whose gradient is
+	// deferred to finish. If it returns all rows, the gradients of the other parameters are
+	// deferred too.
 	split() (rows int)
 	begin(dy []float32, grad [][]float32, told listener)
 	finish(dy []float32, grad [][]float32, told listener)
 }
 
-// dense is y = x W + b with W of inputs rows and outputs columns, so that zeros
-// in x, of which images and ReLU have many, are skipped by the product.
+// dense computes y = x W + b. W is stored as [inputs, outputs], so that the product skips the
+// zeros in x, which are frequent in images and after ReLU.
 type dense struct {
 	*worker
 	in, out int
 	w, b    trainer.Param
-	x       []float32 // of the last forward; not owned
+	x       []float32 // inputs of the last forward; owned by the layer before
 	y, dx   []float32
 	n       int
 }
 
-// Dense is a fully connected layer of so many outputs.
+// Dense is a fully connected layer with the given number of outputs.
 func Dense(outputs int) Layer {
 	return Layer{func(b builder) (layer, Shape, error) {
 		if outputs < 1 {
@@ -93,8 +97,8 @@ func (l *dense) twin() layer { return &dense{worker: l.worker, in: l.in, out: l.
 
 func (l *dense) size() int { return l.in + l.out }
 
-// forward takes some rows of W after the other, and the bias last: in that order their sums
-// come in.
+// forward multiplies by W in blocks of rows, from the last to the first, and adds the bias at the
+// end. The updated parameters arrive in this order.
 func (l *dense) forward(x []float32, n int, from source) []float32 {
 	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
 	clear(l.y)
@@ -112,27 +116,29 @@ func (l *dense) forward(x []float32, n int, from source) []float32 {
 	return l.y
 }
 
-// pieceSize is the least number of elements of large weights that are asked for, and of their
-// gradient that are told of, together.
+// pieceSize is the granularity of a large weight matrix, in elements: at least so many are waited
+// for in forward, and reported as finished in accumulate, together.
 const pieceSize = 16 << 10
 
-// pieceBefore returns the first row of the piece of W that ends before a row. Pieces are whole
-// tiles: the product for their gradient has the same bits as that for all.
+// pieceBefore returns the first row of the piece of W that ends before row end. A piece is a
+// whole number of tiles, so the gradient computed piece by piece has the same bits as in one
+// product.
 func (l *dense) pieceBefore(end int) (first int) {
 	rows := (pieceSize/l.out/tileRows + 1) * tileRows
 	return (end - 1) / rows * rows
 }
 
-// accumulate: db = sum of dy over the samples, dW = x^T dy, some rows after the other.
+// accumulate adds db = sum of dy over the samples and dW = x^T dy, the latter piece by piece.
 func (l *dense) accumulate(dy []float32, grad [][]float32, told listener) {
 	l.begin(dy, grad, told)
 	l.finish(dy, grad, told)
 }
 
-// split puts off half of W: with a third of it, and with two, steps take some hundredths longer.
+// split defers about half of the rows of W. Steps are a few per cent slower with a third or two
+// thirds.
 func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 2) }
 
-// begin adds the bias and the rows of W that are not put off.
+// begin adds the gradients of the bias and of the rows of W that are not deferred.
 func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
 	for i := range l.n {
 		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
@@ -141,12 +147,12 @@ func (l *dense) begin(dy []float32, grad [][]float32, told listener) {
 	l.addRows(dy, grad[0], told, l.in, l.split())
 }
 
-// finish adds the rest.
+// finish adds the gradient of the deferred rows of W.
 func (l *dense) finish(dy []float32, grad [][]float32, told listener) {
 	l.addRows(dy, grad[0], told, l.split(), 0)
 }
 
-// addRows adds the gradient of the rows of W that lie between two, some after the other.
+// addRows adds the gradient of the rows [stop, end) of W, piece by piece from the end.
 func (l *dense) addRows(dy, grad []float32, told listener, end, stop int) {
 	dw, x, delta := matrix(grad, l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
 	for end > stop {
@@ -157,7 +163,7 @@ func (l *dense) addRows(dy, grad []float32, told listener, end, stop int) {
 	}
 }
 
-// backward: dx = dy W^T.
+// backward returns dx = dy W^T.
 func (l *dense) backward(dy []float32) []float32 {
 	l.dx = grow(l.dx, l.n*l.in)
 	clear(l.dx)
@@ -165,10 +171,10 @@ func (l *dense) backward(dy []float32) []float32 {
 	return l.dx
 }
 
-// relu is y = max(x, 0), in place.
+// relu computes y = max(x, 0) in place.
 type relu struct{ y []float32 }
 
-// ReLU is the rectifier, max(x, 0).
+// ReLU is a layer that applies the rectifier max(x, 0) to each element.
 func ReLU() Layer {
 	return Layer{func(b builder) (layer, Shape, error) { return &relu{}, b.in, nil }}
 }
@@ -181,8 +187,8 @@ func (l *relu) size() int { return 0 }
 
 func (l *relu) accumulate([]float32, [][]float32, listener) {}
 
-// forward keeps NaN, which must be seen by the loss. Here as in backward half of all elements
-// go either way: a jump for each would cost more than all the rest.
+// forward keeps a NaN, so that it reaches the loss. The loop has no branch, here and in backward:
+// signs are hard to predict, and mispredictions would cost more than the rest of the loop.
 func (l *relu) forward(x []float32, _ int, _ source) []float32 {
 	for i, v := range x {
 		x[i] = max(v, 0)
@@ -191,8 +197,8 @@ func (l *relu) forward(x []float32, _ int, _ source) []float32 {
 	return x
 }
 
-// backward stops the gradient where the output was cut off. At exactly zero the
-// derivative is taken as 0.
+// backward zeroes the gradient where the output is zero. The derivative at an input of exactly
+// zero is thus 0.
 func (l *relu) backward(dy []float32) []float32 {
 	for i, y := range l.y[:len(dy)] {
 		d := math.Float32bits(dy[i])

@@ -2,10 +2,10 @@ package nn
 
 import "math"
 
-// crossEntropy returns the summed loss of the samples' logits, log(sum exp) minus
-// the logit of the right class, and how many samples have that logit as their
-// largest. It replaces the logits by the gradient, softmax minus 1 at the class.
-// The largest logit is taken off before exp, so that nothing overflows.
+// crossEntropy returns the loss, summed over the samples: log(sum exp(logits)) minus the logit of
+// the right class. correct is the number of samples whose right class has the largest logit. The
+// logits are overwritten by their gradient, softmax(logits) minus 1 at the right class. The
+// largest logit is subtracted before exp, so that nothing overflows.
 func crossEntropy(logits []float32, classes []int) (loss float64, correct int) {
 	if len(classes) == 0 {
 		return 0, 0
@@ -22,8 +22,8 @@ func crossEntropy(logits []float32, classes []int) (loss float64, correct int) {
 	return loss, correct
 }
 
-// sampleLoss is crossEntropy of one sample; best is the class with the largest
-// logit, the first of equals.
+// sampleLoss is crossEntropy for the logits of one sample. best is the class with the largest
+// logit, the first of equal ones.
 func sampleLoss(row []float32, class int) (loss float64, best int) {
 	for j, v := range row {
 		if v > row[best] {

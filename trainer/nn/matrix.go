@@ -6,18 +6,19 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 )
 
-// matrix views v as rows x cols, row-major.
+// matrix returns a view of v as a row-major matrix of rows x cols.
 func matrix(v []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: v}
 }
 
-// worker does the products of a network, and pauses between parts of them: a part takes some
-// milliseconds at most.
+// worker computes the matrix products of a network in parts of a few milliseconds at most, and
+// yields the processor between them, so that communication makes progress. Its layers share it.
 type worker struct {
-	batch   *trainer.Batch // of the gradient under way; nil where it need not pause
-	scratch []float32      // a transposed matrix
+	batch   *trainer.Batch // the batch whose gradient is being computed; nil where there is nobody to yield to
+	scratch []float32      // the result of transposed
 }
 
+// pause yields the processor between two parts of a computation.
 func (w *worker) pause() {
 	if w.batch != nil {
 		w.batch.Yield()
@@ -53,15 +54,15 @@ func (w *worker) addMulTrans(c, a, b blas32.General) {
 	w.gemm(blas.NoTrans, blas.Trans, c, a, b)
 }
 
-// narrow reports whether the rows of m are so short that gonum's loops over them do little but
-// begin and end, as those of the weights of a few classes. Products with its transpose take a
-// half to a ninth as long, and what it takes to transpose it.
+// narrow reports whether the rows of m are so short that gonum's inner loops are mostly overhead,
+// as with the weights of a layer of ten classes. A product with the transpose takes a half to a
+// ninth of the time, plus the transposition.
 func narrow(m blas32.General) bool {
 	const most = 16
 	return m.Cols <= most && m.Cols < m.Rows
 }
 
-// transposed returns the transpose of m, up to the next call.
+// transposed returns the transpose of m in w.scratch. It is valid until the next call.
 func (w *worker) transposed(m blas32.General) blas32.General {
 	w.scratch = grow(w.scratch, m.Rows*m.Cols)
 	t := matrix(w.scratch, m.Cols, m.Rows)
@@ -69,7 +70,7 @@ func (w *worker) transposed(m blas32.General) blas32.General {
 	return t
 }
 
-// transpose makes t the transpose of m.
+// transpose writes the transpose of m to t.
 func transpose(t, m blas32.General) {
 	for i := range m.Rows {
 		for j, x := range m.Data[i*m.Stride:][:m.Cols] {
@@ -78,22 +79,22 @@ func transpose(t, m blas32.General) {
 	}
 }
 
-// Tiles of a product, in rows and columns. gonum gives one whose result has four
-// blocks of 64 x 64 or more to several goroutines, which costs allocations, and
-// copies blocks as if they did not fit the caches. A peer computes on one thread:
-// tiles of three blocks stay below that and are 1.2 to 2.5 times as fast.
+// The size of a tile of the result of a product, in rows and columns. gonum splits a product
+// whose result has four or more blocks of 64 x 64 among goroutines, which costs allocations, and
+// copies blocks. A peer computes on one thread. A tile has three such blocks, so gonum computes
+// it directly, 1.2 to 2.5 times as fast.
 const (
 	tileRows = 64
 	tileCols = 192
 )
 
-// tileArea is how many elements of a and b go into a tile of c at a time, so that they
-// stay in the second cache while they are read again and again. The products over all
-// places of all samples would come from the third, where there are other peers, and
-// messages: with two peers on two cores they are twice as fast so.
+// tileArea is the number of elements of a and b that are multiplied into a tile of c at a time.
+// They are read repeatedly and stay in the L2 cache. Without the limit, products over all places
+// of all samples would read from the L3 cache, which peers and messages share: with two peers on
+// two cores they would take twice as long.
 const tileArea = 128 << 10
 
-// gemm adds op(a) * op(b) to c, tile by tile.
+// gemm adds op(a) * op(b) to c, tile by tile, and yields after each product.
 func (w *worker) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	terms := a.Cols
 	if opA == blas.Trans {
@@ -114,7 +115,7 @@ func (w *worker) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	}
 }
 
-// tile views the part of m that is rows x cols elements of op(m) from row i and column j on.
+// tile returns the view of m that holds rows x cols elements of op(m) from row i and column j on.
 func tile(op blas.Transpose, m blas32.General, i, j, rows, cols int) blas32.General {
 	if op == blas.Trans {
 		return part(m, j, i, cols, rows)
@@ -122,7 +123,7 @@ func tile(op blas.Transpose, m blas32.General, i, j, rows, cols int) blas32.Gene
 	return part(m, i, j, rows, cols)
 }
 
-// part views rows x cols elements of m from row i and column j on.
+// part returns a view of rows x cols elements of m from row i and column j on.
 func part(m blas32.General, i, j, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: m.Stride, Data: m.Data[i*m.Stride+j:]}
 }
@@ -139,7 +140,8 @@ func fill(v []float32, x float32) {
 	}
 }
 
-// sum adds in four lanes, whose order is fixed.
+// sum returns the sum of v in four interleaved partial sums. Their order is fixed, so the bits
+// are the same on every machine.
 func sum(v []float32) float32 {
 	var s [4]float32
 	for len(v) >= 4 {

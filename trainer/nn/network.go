@@ -15,29 +15,28 @@ type Network struct {
 	data    Data
 	in      Shape
 	classes int
-	first   []int // index of each layer's first parameter; one more at the end
-	late    []int // layers that put off a part of their own gradient until that of the first is complete
+	first   []int // index of each layer's first parameter, and the number of parameters at the end
+	late    []int // layers that defer a part of their own gradient until the first layer's gradient is complete
 	params  []trainer.Param
 	work    *worker
-	lanes   []*lane // one at least; one for each group of a gradient
-	scores  *lane   // of evaluations, which may come in the middle of a gradient; nil before the first
+	lanes   []*lane // work space for each group of a batch; at least one
+	scores  *lane   // work space of evaluations, which may run in the middle of a gradient; nil before the first
 	grad    [][]float32
 }
 
-// lane is the work space of samples that are computed together.
+// lane is the work space for a group of samples that are computed together.
 type lane struct {
 	layers []layer
 	batch  batch
-	delta  []float32   // after a forward pass the logits, then their gradient, and so on down
-	late   [][]float32 // delta of each of Network.late
-	told   listener    // of the gradients
+	delta  []float32   // the logits after a forward pass; then the gradient of the activations, layer by layer
+	late   [][]float32 // the delta at each layer of Network.late, for finish
+	told   listener    // gets reports of finished gradients
 	loss   float64
 }
 
-// New builds a network for the samples of data, whose inputs have the shape in.
-// The weights depend on the seed alone, biases are zero. The size of the last
-// layer is the number of classes. Names of parameters begin with the number of
-// their layer, from 0.
+// New returns a network for the samples of data, whose inputs have the shape in. The last layer
+// has one output for each class. Weights depend only on the seed; biases are zero. Parameter
+// names begin with the index of their layer, from 0.
 func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	if len(layers) == 0 || in.C < 1 || in.H < 1 || in.W < 1 {
 		return nil, fmt.Errorf("nn: new network: %d layers on inputs of %v", len(layers), in)
@@ -48,7 +47,8 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 		if described.make == nil {
 			return nil, fmt.Errorf("nn: new network: layer %d was made by none of Dense, Conv, Pool and ReLU", i)
 		}
-		// Each layer has a generator of its own, so that it does not depend on others.
+		// Each layer has a random generator of its own, so its weights do not depend on other
+		// layers.
 		rng := &random{state: seed ^ uint64(i)<<56}
 		rng.state = rng.next()
 		l, out, err := described.make(builder{in: shape, name: fmt.Sprintf("layer%d", i), rng: rng, work: n.work})
@@ -63,11 +63,11 @@ func New(data Data, in Shape, seed uint64, layers ...Layer) (*Network, error) {
 	return n, nil
 }
 
-// last returns the layers that can put off a part of their own gradient, if what they read last
-// in the next forward pass may be complete last. That pass needs the parameters of the first
-// layer before: so their gradient is computed earlier, and on its way to the others meanwhile
-// (out-of-order backpropagation, Oh and others, EuroSys 2022). What is put off is that of the
-// second layer, and of dense ones after it.
+// last returns the layers that defer a part of their own gradient (out-of-order backpropagation,
+// Oh and others, EuroSys 2022). The next forward pass needs the first layer's parameters first.
+// With the deferral their gradient is complete earlier, and is summed over the peers while the
+// deferred parts are computed. The second layer with parameters defers, and so do dense layers
+// after it.
 func (n *Network) last() (late []int) {
 	found := 0
 	for i, l := range n.lanes[0].layers {
@@ -84,7 +84,8 @@ func (n *Network) last() (late []int) {
 	return late
 }
 
-// order is that of trainer.Model. Until it is called nothing is put off.
+// order implements trainer.Model.Order: the order in which gradients are finished. If ahead is
+// set, layers defer a part of their gradient; before the first call none does.
 func (n *Network) order(ahead bool) (order []trainer.Piece) {
 	n.late = nil
 	if ahead {
@@ -101,7 +102,7 @@ func (n *Network) order(ahead bool) (order []trainer.Piece) {
 	return order
 }
 
-// split returns how many rows of a layer's weights are put off.
+// split returns the number of rows of a layer's weights whose gradient is deferred.
 func (n *Network) split(layer int) int {
 	if !slices.Contains(n.late, layer) {
 		return 0
@@ -109,11 +110,12 @@ func (n *Network) split(layer int) int {
 	return n.lanes[0].layers[layer].(halved).split()
 }
 
-// rows returns how many the weights of a layer have.
+// rows returns the number of rows of a layer's weights.
 func (n *Network) rows(layer int) int { return n.params[n.first[layer]].Shape[0] }
 
-// pieces returns the order for the rows of a layer's weights from one on, up to another, and
-// for its other parameters, which are told of before the last row.
+// pieces returns the pieces of a layer's gradient, in the order in which they are finished, for
+// the rows [from, end) of its weights. The other parameters are finished before the last row, and
+// listed with it.
 func (n *Network) pieces(layer, end, from int) (order []trainer.Piece) {
 	first, rows := n.first[layer], n.rows(layer)
 	if end == rows && from < end {
@@ -147,8 +149,9 @@ func MLP(data Data, in Shape, hidden []int, classes int, seed uint64) (*Network,
 	return New(data, in, seed, append(layers, Dense(classes))...)
 }
 
-// CNN is a convolutional network after LeNet: for each element of filters a layer
-// of so many 5 x 5 kernels, pooling and ReLU; then a hidden and a last dense layer.
+// CNN is a convolutional network like LeNet (LeCun and others 1998): for each element f of
+// filters a layer of f kernels of 5 x 5, pooling and ReLU; then a hidden dense layer with ReLU,
+// and a dense layer for the classes.
 func CNN(data Data, in Shape, filters []int, hidden, classes int, seed uint64) (*Network, error) {
 	var layers []Layer
 	for _, f := range filters {
@@ -157,12 +160,13 @@ func CNN(data Data, in Shape, filters []int, hidden, classes int, seed uint64) (
 	return New(data, in, seed, append(layers, Dense(hidden), ReLU(), Dense(classes))...)
 }
 
-// Params returns the parameters, weight and bias of each layer in order.
+// Params returns the parameters: weight and bias of each layer, in the order of layers. The
+// network owns their memory.
 func (n *Network) Params() []trainer.Param { return n.params }
 
-// Model returns what trainer.Run is given. It waits for parameters piece by piece, computes as
-// many samples at once as it has memory for, and groups each as if alone. It has samples read
-// ahead if the data can do that.
+// Model returns the network as a model for trainer.Run. It waits for updated parameters piece by
+// piece, computes as many samples at once as its work space allows, and computes each group of
+// samples as if alone. If the data is a Prefetcher it reads samples ahead.
 func (n *Network) Model() trainer.Model {
 	m := trainer.Model{Params: n.params, Gradient: n.Gradient, Waits: true, MaxSamples: n.maxSamples(), Grouped: true, Order: n.order}
 	if p, ok := n.data.(Prefetcher); ok {
@@ -171,8 +175,9 @@ func (n *Network) Model() trainer.Model {
 	return m
 }
 
-// Gradient adds the gradients of a batch, as trainer.Model says. It fails, before they are
-// touched, if the index of a sample is out of range or a class unknown.
+// Gradient adds the gradient of a batch and returns its summed loss, as trainer.Model.Gradient
+// requires. It fails, before it touches the gradients, if the index of a sample is out of range
+// or its class is unknown.
 func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
 	n.work.batch = b
 	defer func() { n.work.batch = nil }()
@@ -202,30 +207,29 @@ func (n *Network) Gradient(b *trainer.Batch) (float64, error) {
 	return lanes[last].loss, nil
 }
 
-// listener is told what is complete of the gradients of some parameters.
+// listener reports finished parts of the gradients of one layer to the batch.
 type listener struct {
-	first int // of the parameters
+	first int // index of the layer's first parameter
 	batch *trainer.Batch
 }
 
-// done tells that the gradient of parameter i, counted from the first, is complete from an
-// element on.
+// done reports that the gradient of the layer's parameter i is complete from element from on.
 func (l listener) done(i, from int) { l.batch.Done(l.first+i, from) }
 
-// source is waited for before parameters are read.
+// source provides the parameters of one layer, which may still be in the middle of an update.
 type source struct {
-	first int            // of the parameters
-	batch *trainer.Batch // nil if they are there
+	first int            // index of the layer's first parameter
+	batch *trainer.Batch // nil if all parameters are up to date
 }
 
-// wait waits for parameter i, counted from the first, from an element on.
+// wait blocks until the layer's parameter i is up to date from element from on.
 func (s source) wait(i, from int) {
 	if s.batch != nil {
 		s.batch.Wait(s.first+i, from)
 	}
 }
 
-// twin returns a lane of the same layers with a work space of its own.
+// twin returns a lane with the same layers and a work space of its own.
 func (l *lane) twin() *lane {
 	t := &lane{}
 	for _, one := range l.layers {
@@ -234,12 +238,14 @@ func (l *lane) twin() *lane {
 	return t
 }
 
-// descend goes back from the logits of the last forward passes, and leaves the losses.
+// descend computes the gradients of the last forward passes, from the logits back to the first
+// layer with parameters, and stores the loss of each lane.
 func (n *Network) descend(lanes []*lane, grad [][]float32) {
 	for _, l := range lanes {
 		l.loss, _ = crossEntropy(l.delta, l.batch.classes)
 	}
-	// What a layer adds is on its way to the others before its inputs have their gradient.
+	// A layer's own gradient comes before the gradient of its inputs, so that peers can sum it
+	// early.
 	for i := len(n.first) - 2; i >= 0; i-- {
 		own := grad[n.first[i]:n.first[i+1]]
 		for _, l := range lanes {
@@ -247,7 +253,7 @@ func (n *Network) descend(lanes []*lane, grad [][]float32) {
 			l.accumulate(i, slices.Index(n.late, i), own)
 		}
 		if n.first[i] == 0 {
-			break // layers before the first parameter need none
+			break // nothing before this layer has parameters
 		}
 		for _, l := range lanes {
 			l.delta = l.layers[i].backward(l.delta)
@@ -261,8 +267,8 @@ func (n *Network) descend(lanes []*lane, grad [][]float32) {
 	}
 }
 
-// accumulate adds the gradient of a layer's parameters, or as much as is not put off if the
-// layer is number at of those that put off some.
+// accumulate adds the gradient of a layer's parameters. at is the layer's index in Network.late;
+// such a layer adds only the part that it does not defer. at is negative for other layers.
 func (l *lane) accumulate(layer, at int, grad [][]float32) {
 	if at < 0 {
 		l.layers[layer].accumulate(l.delta, grad, l.told)
@@ -275,11 +281,12 @@ func (l *lane) accumulate(layer, at int, grad [][]float32) {
 	l.layers[layer].(halved).begin(l.delta, grad, l.told)
 }
 
-// callBytes is how much memory layers keep of the samples of a call. More of them come from
-// ever farther away: those of a convolution then take a tenth longer.
+// callBytes limits the work space for the samples of one call. Larger work spaces are cached
+// worse: convolutions take a tenth longer.
 const callBytes = 64 << 20
 
-// maxSamples is that of trainer.Model.
+// maxSamples returns trainer.Model.MaxSamples: the samples whose work space fits callBytes, at
+// least one.
 func (n *Network) maxSamples() int {
 	size := n.in.Size()
 	for _, l := range n.lanes[0].layers {
@@ -288,8 +295,9 @@ func (n *Network) maxSamples() int {
 	return max(1, callBytes/4/size)
 }
 
-// forward leaves the logits of samples of d in l. If they are those of a batch, it waits for
-// each parameter before it reads it, and ends where the batch is of no use any more.
+// forward computes the logits of samples of d and leaves them in l.delta. With a batch b it waits
+// for each parameter before it reads that, and returns early with b.Err if the batch is
+// cancelled.
 func (n *Network) forward(l *lane, d Data, samples []int, b *trainer.Batch) error {
 	if len(samples) == 0 { // gonum takes no matrices without rows
 		return errors.New("nn: no samples to compute with")
@@ -310,7 +318,7 @@ func (n *Network) forward(l *lane, d Data, samples []int, b *trainer.Batch) erro
 	return nil
 }
 
-// apart returns the lane of evaluations.
+// apart returns the lane of evaluations, and allocates it for the first one.
 func (n *Network) apart() *lane {
 	if n.scores == nil {
 		n.scores = n.lanes[0].twin()
@@ -318,12 +326,12 @@ func (n *Network) apart() *lane {
 	return n.scores
 }
 
-// evalBatch is how many samples Evaluate computes together.
+// evalBatch is the number of samples that Evaluate computes together.
 const evalBatch = 32
 
-// Evaluate returns the score on the samples [first, end) of d, which may be other
-// data than that of New, of the same form. It may be called where trainer.Run reports, in the
-// middle of a Gradient.
+// Evaluate returns the score on the samples [first, end) of d. d may be other data than New got,
+// with inputs of the same shape. Evaluate may be called in the middle of a Gradient, from a
+// report of trainer.Run. If ctx ends, the error wraps its cause.
 func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer.Score, error) {
 	score, own := trainer.Score{}, n.apart()
 	samples := make([]int, 0, evalBatch)
@@ -346,7 +354,8 @@ func (n *Network) Evaluate(ctx context.Context, d Data, first, end int) (trainer
 	return score, nil
 }
 
-// Predict returns the most likely class of one sample's inputs. They are copied.
+// Predict returns the most likely class of a sample with the given inputs, which stay as they
+// are.
 func (n *Network) Predict(inputs []float32) (int, error) {
 	if len(inputs) != n.in.Size() {
 		return 0, fmt.Errorf("nn: predict: %d inputs, want %d", len(inputs), n.in.Size())

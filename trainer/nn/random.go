@@ -7,9 +7,8 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// random is the generator SplitMix64 (Steele, Lea, Flood: Fast splittable
-// pseudorandom number generators, 2014). It gives the same numbers on every
-// machine and in every version of Go.
+// random is the generator SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+// generators, 2014). Its numbers are the same on every machine and with every version of Go.
 type random struct{ state uint64 }
 
 // next returns the next 64 bits.
@@ -21,13 +20,13 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// symmetric returns a number evenly spread over [-1, 1).
+// symmetric returns a number that is uniformly distributed over [-1, 1).
 func (r *random) symmetric() float64 { return float64(int64(r.next())>>11) / (1 << 52) }
 
-// weights returns a parameter with He's initialisation in its uniform form: the
-// variance 2/fanIn keeps activations of one size from layer to layer under ReLU.
-// Nothing but exact operations and square roots is used, which every processor
-// rounds alike.
+// weights returns a parameter with He's uniform initialisation (He, Zhang, Ren and Sun, Delving
+// deep into rectifiers, 2015). The variance 2/fanIn keeps the scale of activations from layer to
+// layer under ReLU. All operations are exact or correctly rounded, so every processor computes
+// the same weights.
 func (r *random) weights(name string, fanIn int, shape ...int) trainer.Param {
 	size := 1
 	for _, side := range shape {
