@@ -13,22 +13,23 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// dial is an attempt to connect with a peer, for all that wait for it. It ends with the
-// first connection, whoever has made it: one that comes in does not have to wait until
-// packets that vanish on the way out are given up.
+// dial is one attempt to connect with a peer, which all callers of reach share. It ends with the
+// first connection of the peer in either direction, so that a connection from the peer does not
+// have to wait for a dial whose packets are dropped on the way.
 type dial struct {
 	ended   chan struct{} // closed when there is a connection, or err is set
 	err     error
-	waiting int // callers of reach
+	waiting int // number of callers of reach
 	stop    context.CancelFunc
 }
 
-// firstPatience is how long the first of several attempts to reach a peer may take where
-// ways by others are tried, too; the next may take twice as long. libp2p does not try an
-// address again in an attempt, and who is between may have had no place for the peer yet.
+// firstPatience is the limit of the first attempt to reach a peer where relays are tried, too. Each
+// later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p tries
+// each address once in an attempt, and a relay may have had no reservation of the peer yet.
 const firstPatience = 2 * time.Second
 
-// patience bounds attempt number n, from 0, to reach a peer.
+// patience returns ctx with the limit of attempt number n, counted from 0, to reach a peer. Without
+// relays it returns ctx.
 func (h *Host) patience(ctx context.Context, n int) context.Context {
 	if h.relay == nil || !h.reserved.wide.Load() {
 		return ctx
@@ -36,8 +37,8 @@ func (h *Host) patience(ctx context.Context, n int) context.Context {
 	return network.WithDialPeerTimeout(ctx, firstPatience<<min(n, 4))
 }
 
-// reach returns when there is a connection with a peer. All that call it for a peer share
-// one attempt, which is given up when nobody waits for it any more.
+// reach returns nil when there is a connection with a peer. All callers for one peer share one
+// attempt, which is given up when no caller waits for it any more.
 func (h *Host) reach(ctx context.Context, id peer.ID) error {
 	if h.swarm.Connectedness(id) == network.Connected {
 		return nil
@@ -55,14 +56,14 @@ func (h *Host) reach(ctx context.Context, id peer.ID) error {
 	}
 }
 
-// failedDials returns how often a peer was dialled in vain since it was reached last.
+// failedDials returns the number of failed attempts to connect with a peer since the last success.
 func (h *Host) failedDials(id peer.ID) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failed[id]
 }
 
-// joinDial returns the attempt in progress, or begins one.
+// joinDial returns the attempt in progress with a peer, or begins one. The caller owes leaveDial.
 func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,7 +73,7 @@ func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	d := h.dials[id]
 	if d == nil {
 		d = &dial{ended: make(chan struct{})}
-		// Of the caller's ctx the attempt has the time that it may take, not the end.
+		// The attempt takes its dial timeout from the caller's ctx, and not its cancellation.
 		within, stop := context.WithCancel(network.WithDialPeerTimeout(h.life, network.GetDialPeerTimeout(ctx)))
 		d.stop = stop
 		h.dials[id] = d
@@ -88,17 +89,17 @@ func (h *Host) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 }
 
 const (
-	// maxFirstDials is how many first connections a host makes at a time. All peers of a job
-	// connect at its start, and handshakes that all run at once all take as long as all of
-	// them together, beyond their time limits.
+	// maxFirstDials is the number of first connections that a host makes at a time. All peers of a
+	// job connect at its start. If all handshakes ran at once, each would take as long as all of
+	// them together, and exceed its time limit.
 	maxFirstDials = 8
-	// firstDialTime is how long a dial may hold its place: one that takes longer waits for the
-	// network rather than for a processor.
+	// firstDialTime is how long a dial may hold its slot of firstDials. A dial that takes longer
+	// waits for the network rather than for a processor.
 	firstDialTime = time.Second
 )
 
-// dialPeer makes a connection. The first one with a peer waits for a place; a peer that was
-// reached before is dialled at once, as that is how its death is found.
+// dialPeer makes a connection. The first dial to a peer waits for a slot of firstDials. A peer that
+// was reached before is dialled at once, as a failing dial is how its death is found.
 func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
 	if !h.gate.hasMet(id) {
 		select {
@@ -116,7 +117,7 @@ func (h *Host) dialPeer(ctx context.Context, id peer.ID) error {
 	return err
 }
 
-// leaveDial ends an attempt for which nobody waits any more.
+// leaveDial takes a caller off an attempt, and cancels the attempt after the last one.
 func (h *Host) leaveDial(id peer.ID, d *dial) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,14 +126,15 @@ func (h *Host) leaveDial(id peer.ID, d *dial) {
 	}
 }
 
-// endDial ends an attempt, unless it has ended.
+// endDial ends an attempt with err, unless it has ended.
 func (h *Host) endDial(id peer.ID, d *dial, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.endDialLocked(id, d, err)
 }
 
-// endDialLocked is endDial for callers that hold the lock.
+// endDialLocked is endDial for callers that hold h.mu. It counts failures in h.failed, but not
+// cancellations.
 func (h *Host) endDialLocked(id peer.ID, d *dial, err error) {
 	if h.dials[id] != d {
 		return
@@ -149,7 +151,7 @@ func (h *Host) endDialLocked(id peer.ID, d *dial, err error) {
 	close(d.ended)
 }
 
-// reached ends the attempt to connect with a peer with which there is a connection.
+// reached ends the attempt with a peer that has a connection by now.
 func (h *Host) reached(id peer.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,9 +160,9 @@ func (h *Host) reached(id peer.ID) {
 	}
 }
 
-// newStream opens a stream, and a connection where there is none.
+// newStream opens a stream to a peer, and connects first if there is no connection.
 func (h *Host) newStream(ctx context.Context, id peer.ID) (network.Stream, error) {
-	// A connection may end just after it was found.
+	// A connection may end between reach and NewStream, so this is tried twice.
 	for last := false; ; last = true {
 		if err := h.reach(ctx, id); err != nil {
 			return nil, err

@@ -19,20 +19,20 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// ErrNoNetwork: this host listens on loopback only, where there is nobody to discover.
+// ErrNoNetwork means that this host listens on loopback only, where it can discover no other host.
 var ErrNoNetwork = errors.New("no interface but loopback")
 
-// maxHintAddrs is how many addresses of a found peer are passed on.
+// maxHintAddrs is the number of addresses of a discovered peer that are passed on.
 const maxHintAddrs = 16
 
-// Discover tells others on the local network, by multicast DNS, where this host listens,
-// and calls found with those that do the same under the same job name, until ctx ends
-// or the host closes; it returns why it ended. It returns ErrNoNetwork at once where
-// there is no other network than loopback. Without it a host advertises nothing.
+// Discover advertises the addresses of this host on the local network by multicast DNS (RFC 6762),
+// and calls found with the peers that do the same under the same job name. It runs until ctx ends
+// or the host closes, and returns the reason. It returns ErrNoNetwork at once where there is no
+// network but loopback. A host that never calls Discover advertises nothing.
 //
-// What is found is a hint that anybody on the network can make up: it becomes a member
-// only by Prove. found is called one at a time, also again for the same peer, and must
-// not block for long.
+// A discovered peer is a hint that anybody on the network can forge; only Prove makes it a member.
+// found is called by one goroutine at a time, possibly again for the same peer, and must not block
+// for long.
 func (h *Host) Discover(ctx context.Context, found func(elastic.Member)) error {
 	if len(h.farAddrs()) == 0 {
 		return fmt.Errorf("p2p: discover: %w", ErrNoNetwork)
@@ -53,20 +53,20 @@ func (h *Host) Discover(ctx context.Context, found func(elastic.Member)) error {
 	return fmt.Errorf("p2p: discover: %w", errors.Join(why, s.Close()))
 }
 
-// serviceName is the DNS-SD name of a job. The job's name is not to be read from it, and
-// it is as long as such names may be.
+// serviceName returns the DNS-SD service name of a job (RFC 6763). It is made of a hash, so that it
+// does not reveal the job's name, and has the greatest length that such a name may have.
 func serviceName(job string) string {
 	sum := sha256.Sum256([]byte("elrun discovery\x00" + job))
 	text := base32.StdEncoding.EncodeToString(sum[:])
 	return "_elr-" + strings.ToLower(text[:11]) + "._udp"
 }
 
-// farAddrs returns the addresses that are not of loopback.
+// farAddrs returns the addresses of this host that are not on loopback.
 func (h *Host) farAddrs() []multiaddr.Multiaddr {
 	return multiaddr.FilterAddrs(h.places(), func(a multiaddr.Multiaddr) bool { return !manet.IsIPLoopback(a) })
 }
 
-// advertised is the host as it is advertised: without the addresses of loopback.
+// advertised is the host as it is advertised: without its loopback addresses.
 type advertised struct {
 	host.Host
 	h *Host
@@ -75,7 +75,7 @@ type advertised struct {
 // Network implements host.Host.
 func (a advertised) Network() network.Network { return farNetwork{a.Host.Network(), a.h} }
 
-// farNetwork is the part of advertised that lists the addresses.
+// farNetwork is the network of advertised. It lists the addresses that are not on loopback.
 type farNetwork struct {
 	network.Network
 	h *Host
@@ -86,7 +86,7 @@ func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
 	return n.h.farAddrs(), nil
 }
 
-// hints passes on what mDNS finds.
+// hints receives the results of multicast DNS and passes them on to found.
 type hints struct {
 	host *Host
 
@@ -94,8 +94,8 @@ type hints struct {
 	found func(elastic.Member) // nil after stop
 }
 
-// HandlePeerFound implements mdns.Notifee. It is called in goroutines that nobody waits
-// for, so it may come after the end.
+// HandlePeerFound implements mdns.Notifee. mDNS calls it in goroutines that nobody waits for, so a
+// call may come after Discover has returned.
 func (n *hints) HandlePeerFound(info peer.AddrInfo) {
 	m := elastic.Member{ID: elastic.ID(info.ID.String())}
 	for _, a := range info.Addrs[:min(len(info.Addrs), maxHintAddrs)] {

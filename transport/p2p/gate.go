@@ -18,11 +18,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Introduce implements elastic.Network: it lets in the given members and remembers their
-// addresses, in addition to those it knows. It does nothing for those that Forget was
-// called with. Whoever was not introduced is refused right after the security
-// handshake, or, where the host has a door, unless it shows a right to join; a member that
-// comes too early tries again.
+// Introduce implements elastic.Network. It admits the given members and records their addresses, in
+// addition to those that are known. It has no effect for peers that Forget has banned. A peer that
+// was not introduced is refused right after the security handshake, or, if the host has a Door,
+// unless it proves a right to join. A member that connects before it was introduced here retries.
 func (h *Host) Introduce(members []elastic.Member) error {
 	for _, m := range members {
 		if m.ID == h.id {
@@ -39,7 +38,8 @@ func (h *Host) Introduce(members []elastic.Member) error {
 	return nil
 }
 
-// contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled.
+// contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled
+// (onLinks).
 func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
 	id, err := idOf(string(m.ID))
 	if err != nil {
@@ -58,9 +58,9 @@ func contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
 	return id, addrs, nil
 }
 
-// Forget closes all connections with a peer and refuses it from now on, whatever else
-// is said of it. It is for members that were put out: one that is still there comes
-// back under a new ID. It does not wait for the connections to end.
+// Forget closes all connections with a peer and bans it, whatever is later learned of it. It is for
+// members that were put out; one that still runs comes back under a new ID. Forget does not wait
+// for the connections to end.
 func (h *Host) Forget(id elastic.ID) {
 	peerID, err := idOf(string(id))
 	if err != nil {
@@ -74,38 +74,40 @@ func (h *Host) Forget(id elastic.ID) {
 	}
 }
 
-// gate is libp2p's connection gater: who may connect, in either direction.
+// gate is libp2p's connection gater: it decides which peers may connect, in either direction. It
+// also records where each member was found last. A peer is in known or in banned, never in both.
+// All methods are safe for concurrent use.
 type gate struct {
 	self peer.ID
 
 	mu     sync.RWMutex
-	open   bool                 // strangers may come as far as the lobby
+	open   bool                 // strangers are admitted to the lobby
 	known  map[peer.ID]*friend  // the members
-	banned map[peer.ID]struct{} // never again
-	asked  map[peer.ID]int      // Proves in progress, which may dial
+	banned map[peer.ID]struct{} // refused for good
+	asked  map[peer.ID]int      // number of calls of Prove in progress, for which dials are allowed
 }
 
 // friend is what the gate knows of a member.
 type friend struct {
-	since time.Time // of its introduction
-	met   bool      // it has been connected with, or in a view that all entered
-	at    net.IP    // where it was found last, nil if nowhere or not there any more
+	since time.Time // time of its introduction
+	met   bool      // it has had a connection, or was in a view that all members entered
+	at    net.IP    // where it was found last; nil if nowhere, or if it did not answer there
 }
 
-// newGate returns a gate that lets in nobody yet.
+// newGate returns a gate that admits nobody yet.
 func newGate(self peer.ID) *gate {
 	return &gate{self: self, known: make(map[peer.ID]*friend),
 		banned: make(map[peer.ID]struct{}), asked: make(map[peer.ID]int)}
 }
 
-// unlock lets strangers come as far as the lobby.
+// unlock admits strangers to the lobby from now on.
 func (g *gate) unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = true
 }
 
-// add lets id in from now on, and reports whether it is in.
+// add admits id from now on. It returns false for a banned peer.
 func (g *gate) add(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,21 +136,21 @@ func (g *gate) isBanned(id peer.ID) bool {
 	return bad
 }
 
-// has reports whether id is let in.
+// has reports whether id is admitted.
 func (g *gate) has(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.known[id] != nil
 }
 
-// all returns those that are let in.
+// all returns the admitted peers, in no order.
 func (g *gate) all() []peer.ID {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return slices.Collect(maps.Keys(g.known))
 }
 
-// ask allows dials to id until the function that it returns is called.
+// ask allows dials to id until done is called.
 func (g *gate) ask(id peer.ID) (done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,8 +164,8 @@ func (g *gate) ask(id peer.ID) (done func()) {
 	}
 }
 
-// meet notes that id has a connection with the given address, or takes part in a
-// view, if addr is nil.
+// meet records that id answers: it has a connection at addr, or, with a nil addr, it is in a view
+// or was heard by another way. A relayed addr leaves the recorded address as it is.
 func (g *gate) meet(id peer.ID, addr multiaddr.Multiaddr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -180,8 +182,8 @@ func (g *gate) meet(id peer.ID, addr multiaddr.Multiaddr) {
 	}
 }
 
-// moved notes that id was not to be reached where it was found last, so that the next
-// dials try all its addresses. It reports whether there was such a place.
+// moved removes the recorded address of id, after a dial to it failed, so that the next dials try
+// all addresses. It reports whether there was one.
 func (g *gate) moved(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,7 +195,7 @@ func (g *gate) moved(id peer.ID) bool {
 	return true
 }
 
-// hasMet reports whether id has been connected with.
+// hasMet reports whether id has been reached before (meet).
 func (g *gate) hasMet(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -201,12 +203,13 @@ func (g *gate) hasMet(id peer.ID) bool {
 	return f != nil && f.met
 }
 
-// settlingTime is how long a member may be unknown to the others, or not listen yet,
-// after it was introduced here: all peers of a job start at about the same time.
+// settlingTime is the grace period after the introduction of a member, in which it may refuse
+// connections: all peers of a job start at about the same time, so a member may not listen yet, or
+// not know the others.
 const settlingTime = time.Second
 
-// settling returns how long it may still take until id can be expected to answer; 0 if
-// it has answered before.
+// settling returns the rest of the grace period of id; 0 if id has been reached before, or is
+// unknown.
 func (g *gate) settling(id peer.ID) time.Duration {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -217,15 +220,17 @@ func (g *gate) settling(id peer.ID) time.Duration {
 	return max(0, settlingTime-time.Since(f.since))
 }
 
-// InterceptPeerDial allows dials to members, and to those that Prove asks.
+// InterceptPeerDial implements connmgr.ConnectionGater. It allows dials to members, and to the
+// peers of calls of Prove in progress.
 func (g *gate) InterceptPeerDial(id peer.ID) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.known[id] != nil || g.asked[id] > 0
 }
 
-// InterceptAddrDial allows only the address where a member was found last, if that is
-// known: nothing else tells as soon and as surely whether it is still there.
+// InterceptAddrDial implements connmgr.ConnectionGater. If the gate has a recorded address of the
+// member it allows only that one: a dial to it is the fastest and surest test of whether the member
+// is still there.
 func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -236,11 +241,12 @@ func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	return f.at.Equal(placeOf(addr))
 }
 
-// InterceptAccept allows all addresses: who is there shows after the handshake.
+// InterceptAccept implements connmgr.ConnectionGater. It allows all addresses, as the peer is not
+// known before the handshake.
 func (g *gate) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
-// InterceptSecured allows members, those that this host dialled, and strangers if they
-// may prove themselves.
+// InterceptSecured implements connmgr.ConnectionGater. It allows members, peers of calls of Prove
+// in progress, and inbound strangers if the gate is open. It refuses banned peers.
 func (g *gate) InterceptSecured(d network.Direction, id peer.ID, _ network.ConnMultiaddrs) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -250,15 +256,15 @@ func (g *gate) InterceptSecured(d network.Direction, id peer.ID, _ network.ConnM
 	return g.known[id] != nil || g.asked[id] > 0 || g.open && d == network.DirInbound
 }
 
-// InterceptUpgraded allows what InterceptSecured did.
+// InterceptUpgraded implements connmgr.ConnectionGater. InterceptSecured has decided already.
 func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) { return true, 0 }
 
-// nearFirst is the order of dialling: loopback first, which on one host is the cheapest
-// way, all others at once a moment later, or as soon as loopback has failed, and in the end
-// the ways by others. Of two loopback addresses that of IPv4 alone comes first: whoever
-// listens at both would do the work of two handshakes.
+// nearFirst is libp2p's dial ranker. Loopback is dialled first, as the cheapest path within a host.
+// All other addresses follow together after a moment, or as soon as loopback has failed, and relays
+// last. Of two loopback addresses the IPv4 one comes first: a peer that listens at both would do
+// the work of two handshakes.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host takes its time to answer itself
+	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host is slow to answer even itself
 	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
 	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
 	anyNear4 := slices.ContainsFunc(addrs, isNear4)

@@ -21,20 +21,21 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Greeting is what somebody who is no member finds out about a member at an address. Later
-// fields are zero where it came no further.
+// Greeting is the result of Greet: what a process that is no member learns of a member at an
+// address. The fields are filled in order; after an error the later ones are zero.
 type Greeting struct {
-	Addr      string        // of the connection
-	Connect   time.Duration // that the TCP connection took, a round trip
-	ID        elastic.ID    // who has proven by the handshake to hold the key of this ID
-	Handshake time.Duration // that this took
-	// Open says that newcomers may prove themselves there, by the protocol of this version.
+	Addr      string        // remote address of the connection
+	Connect   time.Duration // time to connect by TCP, which is a round trip
+	ID        elastic.ID    // the handshake has proven that the member holds the key of this ID
+	Handshake time.Duration // time of the security handshake
+	// Open says that newcomers may prove their right to join there, by this version's protocol.
 	Open bool
 }
 
 // Greet connects to a member at HOST:PORT or at a multiaddr, over TCP and TLS, and asks whether
-// newcomers may prove themselves there. It proves nothing itself, so that the member
-// closes the connection after a while. An error tells why it came no further.
+// newcomers may prove their right to join there. Greet proves no right itself, so the member would
+// close the connection after a while. The error says which part failed; the fields of g before it
+// are valid.
 func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	network, address := "tcp", addr
 	if strings.HasPrefix(addr, "/") {
@@ -60,7 +61,7 @@ func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	return g, g.shake(ctx, conn)
 }
 
-// dialArgs returns the network and the address of a multiaddr.
+// dialArgs returns the network and the address of a multiaddr, in the form that net.Dial takes.
 func dialArgs(text string) (network, address string, err error) {
 	a, err := multiaddr.NewMultiaddr(text)
 	if err != nil {
@@ -76,7 +77,7 @@ func dialArgs(text string) (network, address string, err error) {
 	return network, address, nil
 }
 
-// shake makes the handshake on a connection and asks for the protocol of newcomers.
+// shake makes the security handshake on a connection and negotiates the protocol of newcomers.
 func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -91,7 +92,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	if _, err := multistream.SelectOneOf([]protocol.ID{libp2ptls.ID}, conn); err != nil {
 		return fmt.Errorf("what listens there does not speak libp2p: %w", err)
 	}
-	secured, err := t.SecureOutbound(ctx, conn, "") // whoever it is
+	secured, err := t.SecureOutbound(ctx, conn, "") // "" accepts any peer ID
 	if err != nil {
 		return fmt.Errorf("TLS handshake: %w", err)
 	}

@@ -10,30 +10,32 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// Whoever connects takes one of a bounded number of places until the handshake tells who it
-// is, or its time is up. One that only connects holds a place for all of that time. So
-// each address has a bound of its own, far below the number of places: those of one cannot
-// keep out the others.
+// An inbound connection holds one of maxHalfOpen slots until the security handshake shows its peer
+// ID, or until the handshake times out. A client that connects and sends nothing holds a slot for
+// all of that time. So each source address has a limit of its own, far below the number of slots:
+// one address cannot keep out the others.
 
 const (
-	// maxHalfOpen is how many connections that came in may be in the handshake.
+	// maxHalfOpen is the number of inbound connections that may be in the handshake.
 	maxHalfOpen = 512
-	// maxHalfOpenPerAddr is how many of them may come from one IPv4 address, or one /64 of
-	// IPv6, which is what a single host has. Several peers of one host dial at once.
+	// maxHalfOpenPerAddr is the number of them that may come from one IPv4 address, or from one
+	// IPv6 /64, which is what a single host has. Several peers of one host dial at once.
 	maxHalfOpenPerAddr = 64
-	// maxHalfOpenLocal is how many may come over loopback, from all peers of this host.
+	// maxHalfOpenLocal is the number of them that may come over loopback, from all peers of this
+	// host.
 	maxHalfOpenLocal = 256
 )
 
-// halfOpen bounds the connections in the handshake by address.
+// halfOpen is a resource manager that also limits, per source address, the inbound connections in
+// the handshake. It is safe for concurrent use.
 type halfOpen struct {
 	network.ResourceManager
 
 	mu     sync.Mutex
-	counts map[netip.Prefix]int
+	counts map[netip.Prefix]int // connections in the handshake by source; no zeros
 }
 
-// newHalfOpen puts the bound before the limits of m.
+// newHalfOpen returns m with the limit per source in front of it.
 func newHalfOpen(m network.ResourceManager) *halfOpen {
 	return &halfOpen{ResourceManager: m, counts: make(map[netip.Prefix]int)}
 }
@@ -55,7 +57,7 @@ func (h *halfOpen) OpenConnection(d network.Direction, usesFD bool, from multiad
 	return &halfOpenScope{ConnManagementScope: scope, leave: sync.OnceFunc(func() { h.leave(source) })}, nil
 }
 
-// enter takes a place for a source, and reports whether there is one.
+// enter takes a slot for a source; false if the source has reached its limit.
 func (h *halfOpen) enter(source netip.Prefix) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +72,7 @@ func (h *halfOpen) enter(source netip.Prefix) bool {
 	return true
 }
 
-// leave gives the place back.
+// leave frees a slot of a source.
 func (h *halfOpen) leave(source netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +81,9 @@ func (h *halfOpen) leave(source netip.Prefix) {
 	}
 }
 
-// sourceOf returns the addresses that count as one with that of a connection; false if it
-// has no IP address of its own.
+// sourceOf returns the prefix under which an address is counted: the IPv4 address, the IPv6 /64, or
+// ::1 for all of loopback. It is false for an address without an IP address of its own, such as a
+// relayed one.
 func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 	if isRelayed(from) {
 		return netip.Prefix{}, false
@@ -100,8 +103,8 @@ func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// halfOpenScope is the account of one connection, which leaves its place when it is known who
-// is there, or with its end.
+// halfOpenScope is the resource scope of one connection. It frees the slot when the peer ID is
+// known, or when the connection ends.
 type halfOpenScope struct {
 	network.ConnManagementScope
 	leave func()

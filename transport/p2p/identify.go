@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Identify asks who listens at an address of TCP, by a TLS handshake and no more. Whoever it is
-// proves that the ID is its own, which makes it no member yet: Prove finds out. An address
-// that ends in an ID needs no asking.
+// Identify returns the member that listens at a TCP multiaddr, by a TLS handshake and nothing more.
+// The handshake proves that the peer holds the key of its ID, and not that it is a member; Prove
+// checks that. For an address that ends in an ID nothing is dialled.
 func (h *Host) Identify(ctx context.Context, addr string) (elastic.Member, error) {
 	m, err := h.identify(ctx, addr)
 	if err != nil {
@@ -26,6 +26,7 @@ func (h *Host) Identify(ctx context.Context, addr string) (elastic.Member, error
 	return m, nil
 }
 
+// identify does the work of Identify.
 func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error) {
 	a, err := multiaddr.NewMultiaddr(addr)
 	if err != nil {
@@ -47,11 +48,11 @@ func (h *Host) identify(ctx context.Context, addr string) (elastic.Member, error
 	return elastic.Member{}, err
 }
 
-// ErrStranger: what answers at an address is no elrun.
+// ErrStranger means that the process at an address does not speak this protocol.
 var ErrStranger = errors.New("it is no elrun")
 
-// greet makes a connection to an address as onLinks has it, and ends it when it has shown who
-// is there.
+// greet connects to an address in the form of onLinks, makes the TLS handshake, closes the
+// connection and returns the peer ID.
 func (h *Host) greet(ctx context.Context, a multiaddr.Multiaddr) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()

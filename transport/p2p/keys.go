@@ -6,15 +6,17 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// keys are those of a host: its ID is its public key, so that of everybody is known.
+// keys implements elastic.Keys. The ID of a host is its public key, so every ID can verify
+// signatures.
 type keys struct{ private crypto.PrivKey }
 
-// Sign implements elastic.Keys. libp2p puts prefixes of its own before what it signs in
-// handshakes and records, so a text that begins otherwise is never taken for these.
+// Sign implements elastic.Keys. It does not confuse domains: libp2p puts prefixes of its own before
+// the texts that it signs in handshakes and records, so a text with another beginning is never
+// valid there.
 func (k keys) Sign(text []byte) []byte {
 	signature, err := k.private.Sign(text)
 	if err != nil {
-		return nil // ed25519 does not fail; nil verifies nowhere
+		return nil // ed25519 does not fail; a nil signature is valid nowhere
 	}
 	return signature
 }

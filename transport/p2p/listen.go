@@ -19,16 +19,16 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// LoopbackAddrs returns multiaddrs for Config.ListenAddrs by which only this host can reach
-// this process, over IPv4 and IPv6 as far as the host has them.
+// LoopbackAddrs returns multiaddrs for Config.ListenAddrs at which only this host can reach this
+// process, over IPv4 and IPv6 as far as the host has them.
 func LoopbackAddrs() []string { return available("127.0.0.1", "::1") }
 
-// NetworkAddrs returns multiaddrs for Config.ListenAddrs and Open that stand for all
-// interfaces, of IPv4 and IPv6 as far as the host has them.
+// NetworkAddrs returns multiaddrs for Config.ListenAddrs and Open that stand for all interfaces,
+// over IPv4 and IPv6 as far as the host has them.
 func NetworkAddrs() []string { return available("0.0.0.0", "::") }
 
-// available returns the multiaddrs of those addresses that can be listened at. Where
-// neither can, it returns the first: to listen there then tells why.
+// available returns the multiaddrs of those of the two addresses at which this process can listen.
+// If it can listen at neither it returns the first, so that listening there reports the error.
 func available(ip4, ip6 string) []string {
 	at4, at6 := "/ip4/"+ip4+"/tcp/0", "/ip6/"+ip6+"/tcp/0"
 	if !canListen("tcp6", ip6) {
@@ -50,7 +50,7 @@ func canListen(network, ip string) bool {
 	return true
 }
 
-// defaultAddrs are the addresses of a Config that names none.
+// defaultAddrs returns the listen addresses of a Config that has none.
 func defaultAddrs(transport string) []string {
 	if transport == "quic" {
 		return []string{"/ip4/0.0.0.0/udp/0/quic-v1"}
@@ -58,14 +58,14 @@ func defaultAddrs(transport string) []string {
 	return []string{"/ip4/0.0.0.0/tcp/0"}
 }
 
-// listenPlace is one of Config.ListenAddrs: a multiaddr, and a range that is zero unless its
-// port was given as one.
+// listenPlace is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports. The
+// range is zero if the element has a single port.
 type listenPlace struct {
 	addr  multiaddr.Multiaddr // with the first port of the range
 	ports direct.Range
 }
 
-// parsePlace reads one of Config.ListenAddrs.
+// parsePlace parses an element of Config.ListenAddrs.
 func parsePlace(text string) (listenPlace, error) {
 	var p listenPlace
 	parts := strings.Split(text, "/")
@@ -90,13 +90,13 @@ func parsePlace(text string) (listenPlace, error) {
 	return p, nil
 }
 
-// CheckAddr reports whether text can be one of Config.ListenAddrs.
+// CheckAddr returns nil if text is valid in Config.ListenAddrs.
 func CheckAddr(text string) error {
 	_, err := parsePlace(text)
 	return err
 }
 
-// Open makes the host listen at further addresses, as in Config.ListenAddrs. After an
+// Open makes the host listen at further addresses, in the form of Config.ListenAddrs. After an
 // error it may listen at some of them.
 func (h *Host) Open(addrs []string) error {
 	if !h.begin() {
@@ -111,10 +111,10 @@ func (h *Host) Open(addrs []string) error {
 	return nil
 }
 
-// listenAt lets libp2p and the direct port listen at the same addresses, each at a port
-// of its own.
+// listenAt makes libp2p and the direct port listen at the same addresses, each at a port of its
+// own.
 func (h *Host) listenAt(addrs []string) error {
-	var ips []netip.Addr // with a door already: a host may have several addresses of libp2p on one
+	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
 	for _, text := range addrs {
 		p, err := parsePlace(text)
 		if err != nil {
@@ -138,7 +138,7 @@ func (h *Host) listenAt(addrs []string) error {
 	return nil
 }
 
-// listenSwarm lets libp2p listen at the first free port of a place.
+// listenSwarm makes libp2p listen at the first free port of p.
 func (h *Host) listenSwarm(p listenPlace) error {
 	if p.ports.First == 0 {
 		return h.swarm.AddListenAddr(p.addr)
@@ -151,7 +151,7 @@ func (h *Host) listenSwarm(p listenPlace) error {
 	}
 }
 
-// withPort returns a multiaddr whose port first is replaced.
+// withPort returns a with the port number port in place of first.
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
 	for _, c := range a {
@@ -168,8 +168,8 @@ func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	return out
 }
 
-// openPort opens what connections of their own come in at. It listens at no address yet,
-// but on its Unix socket.
+// openPort checks Config.Path and Config.Encrypt, makes the TLS identity and opens the port of
+// direct connections. The port listens at its Unix socket only; listenAt adds the addresses.
 func (h *Host) openPort(cfg Config, key crypto.PrivKey) error {
 	var errs [2]error
 	var path byte

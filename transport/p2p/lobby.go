@@ -10,24 +10,25 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// What strangers may take. Whoever comes when the lobby is full takes the place of the
-// one that has been there longest: a newcomer that holds a ticket shows it at once, so a
-// crowd that only waits does not keep it out.
+// The lobby limits what strangers can use. When it is full, a new connection evicts the one that
+// has waited longest. A newcomer with a ticket sends its request at once, so a crowd that only
+// waits does not keep it out.
 const (
-	// lobbyTime is how long a stranger may take to prove itself.
+	// lobbyTime is how long a stranger may take to prove its right to join.
 	lobbyTime = 3 * time.Second
-	// maxStrangers is how many there may be at a time.
+	// maxStrangers is the number of connections of strangers at a time.
 	maxStrangers = 256
-	// maxPerIP is how many of them may come from one address that is not loopback.
+	// maxPerIP is the number of them that may come from one address that is not loopback.
 	maxPerIP = 64
 )
 
-// lobby holds the connections of those that have not proven themselves.
+// lobby holds the unauthenticated connections: the peer ID is proven, the right to join is not. All
+// methods are safe for concurrent use.
 type lobby struct {
-	expel func(network.Conn) // closes the connection if it is still a stranger's
+	expel func(network.Conn) // closes the connection unless its peer was admitted meanwhile
 
 	mu     sync.Mutex
-	guests []*guest // longest first
+	guests []*guest // oldest first
 	closed bool
 }
 
@@ -35,15 +36,15 @@ type lobby struct {
 type guest struct {
 	conn  network.Conn
 	ip    net.IP      // nil if on loopback or unknown
-	leave *time.Timer // runs out in a goroutine of its own, which ends the stay
-	spoke bool        // it has opened a stream, and has no other
+	leave *time.Timer // its goroutine removes the guest and closes the connection
+	spoke bool        // it has opened its one stream
 }
 
-// enter takes in a connection.
+// enter puts a connection into the lobby, and evicts an older one if there is no room.
 func (l *lobby) enter(c network.Conn) {
 	g := &guest{conn: c}
 	if a := c.RemoteMultiaddr(); !manet.IsIPLoopback(a) {
-		g.ip, _ = manet.ToIP(a) // nil, and not told apart, if it is no IP address
+		g.ip, _ = manet.ToIP(a) // nil, without a limit per address, if it is no IP address
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +64,8 @@ func (l *lobby) enter(c network.Conn) {
 	l.guests = append(l.guests, g)
 }
 
-// tooManyLocked returns who must go for g to come in, or nil.
+// tooManyLocked returns the connection to evict for g, or nil: the oldest of g's address if that
+// has reached maxPerIP, or the oldest of all if the lobby is full.
 func (l *lobby) tooManyLocked(g *guest) *guest {
 	var same []*guest
 	for _, o := range l.guests {
@@ -80,12 +82,12 @@ func (l *lobby) tooManyLocked(g *guest) *guest {
 	return nil
 }
 
-// removeLocked takes g out, if it is in.
+// removeLocked removes g, if it is in the lobby.
 func (l *lobby) removeLocked(g *guest) {
 	l.guests = slices.DeleteFunc(l.guests, func(o *guest) bool { return o == g })
 }
 
-// speak reports whether c may have a stream: the first one only.
+// speak reports whether c may open a stream: only the first one of a connection in the lobby may.
 func (l *lobby) speak(c network.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +101,7 @@ func (l *lobby) speak(c network.Conn) bool {
 	return false
 }
 
-// close stops the timers. The connections are closed with the host.
+// close stops the timers. The host closes the connections.
 func (l *lobby) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,44 +14,44 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// HostKeySize is the length in bytes of what the peers of a launcher share (UseHostKey).
+// HostKeySize is the length in bytes of the key that the peers of a launcher share (UseHostKey).
 const HostKeySize = colocated.KeySize
 
-// Codes by which a host refuses streams of its own host.
+// Codes by which a host refuses streams within its own host.
 const (
-	unknownCode colocated.Code = 1 + iota // it was not told of that peer, or not yet
-	bannedCode                            // it has put that peer out
+	unknownCode colocated.Code = 1 + iota // the peer was not introduced, or not yet
+	bannedCode                            // the peer was put out
 )
 
 var (
-	// errElsewhere: the peer is not of this host and launcher, as far as can be told.
+	// errElsewhere means that the peer is not of this host and launcher, as far as is known.
 	errElsewhere = errors.New("not to be reached within this host")
-	// errUnknown: the peer does not know this host yet.
+	// errUnknown means that the peer does not know this host yet.
 	errUnknown = errors.New("it does not know this peer yet")
 )
 
-// local makes streams to other processes of this host and launcher. None of them costs a
-// connection of libp2p. Whether a peer is one of them shows when it is dialled first: its
-// socket is there before anybody hears of it, and is found nowhere else.
+// local makes streams to other processes of this host and launcher, without libp2p connections. The
+// first dial shows whether a peer is local: a process has its socket before any other peer learns
+// its ID, and the socket exists in no other network namespace. A nil local finds no peer.
 type local struct {
 	socket *colocated.Socket
 	gate   *gate
 
 	mu    sync.Mutex
-	peers map[elastic.ID]place // of those that were dialled
+	peers map[elastic.ID]place // the dialled peers, and those that dialled
 }
 
-// place is where a peer is, as far as this host knows.
+// place says whether a peer is local, as far as this host knows.
 type place byte
 
 const (
-	anywhere place = iota
-	here           // it has accepted a stream within the host
+	anywhere place = iota // not known yet
+	here                  // it has accepted or opened a stream within the host
 	elsewhere
 )
 
-// listenLocal opens the socket of this process. Where the system has no such sockets, and
-// where the user wants other ways, there is none: nil.
+// listenLocal opens the Unix socket of this process. h.local stays nil where the system has no such
+// sockets, and where Config.Path excludes them.
 func (h *Host) listenLocal() error {
 	if h.path == mesh.DirectPath || h.path == mesh.StreamPath {
 		return nil
@@ -67,10 +67,10 @@ func (h *Host) listenLocal() error {
 	return nil
 }
 
-// UseHostKey lets this host and others of its kernel that have the same key reach each other by
-// Unix sockets alone. The key is what all peers of one launcher share, and nobody else. Those
-// of the first view are introduced before. Without a key, or with one of another length,
-// libp2p is used.
+// UseHostKey makes this host and others of its kernel with the same key reach each other by Unix
+// sockets alone. All peers of one launcher share the key, and nobody else has it. The members of
+// the first view must be introduced before. Without a key, or with a key of another length, libp2p
+// is used.
 func (h *Host) UseHostKey(key []byte) {
 	if h.local == nil || len(key) != HostKeySize {
 		return
@@ -78,10 +78,10 @@ func (h *Host) UseHostKey(key []byte) {
 	h.local.socket.Serve(colocated.Key(key), colocated.Taker{Admit: h.local.admit, Take: h.takeLocal})
 }
 
-// takeLocal hands a stream that another process of this host has opened to the mesh.
+// takeLocal passes a stream that another process of this host has opened to the mesh.
 func (h *Host) takeLocal(s *colocated.Stream) { h.take(mesh.Kind(s.Kind()), newLocalStream(s)) }
 
-// admit says whether a stream of a peer is wanted.
+// admit returns 0 if a stream of the peer is accepted, or else the code of the refusal.
 func (l *local) admit(from string, _ byte) colocated.Code {
 	id, err := idOf(from)
 	switch {
@@ -95,14 +95,14 @@ func (l *local) admit(from string, _ byte) colocated.Code {
 	return 0
 }
 
-// open opens a stream to a peer. An error that is errElsewhere says that libp2p is to be asked.
+// open opens a stream to a peer within the host. After errElsewhere the caller uses libp2p.
 func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	if l == nil || l.placeOf(to) == elsewhere {
 		return nil, errElsewhere
 	}
 	s, err := l.socket.Dial(ctx, string(to), byte(k))
 	if err == nil && (k == mesh.Control || l.placeOf(to) != here) {
-		// A peer that shares no key has to be found out before anything is asked of it.
+		// A peer without the key has to be detected before any request is sent to it.
 		if err = confirm(ctx, s); err != nil {
 			_ = s.Close()
 		}
@@ -114,7 +114,7 @@ func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stre
 	return newLocalStream(s), nil
 }
 
-// confirm waits for the other side to accept a stream.
+// confirm waits until the other side accepts a stream, or ctx ends.
 func confirm(ctx context.Context, s *colocated.Stream) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	err := s.Confirm()
@@ -124,7 +124,8 @@ func confirm(ctx context.Context, s *colocated.Stream) error {
 	return err
 }
 
-// failed returns what a failure to open a stream means for the caller.
+// failed maps the error of a dial to the caller's: elastic.ErrGone for a local peer whose socket is
+// gone, errElsewhere for a peer that is to be reached by libp2p, errUnknown for a refusal.
 func (l *local) failed(to elastic.ID, err error) error {
 	var refused *colocated.RefusedError
 	switch {
@@ -142,14 +143,14 @@ func (l *local) failed(to elastic.ID, err error) error {
 	return err
 }
 
-// placeOf returns where a peer is.
+// placeOf returns whether a peer is local.
 func (l *local) placeOf(id elastic.ID) place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.peers[id]
 }
 
-// note notes where a peer is. Who was here has not gone elsewhere.
+// note records whether a peer is local. A peer that was found here stays here.
 func (l *local) note(id elastic.ID, where place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +159,8 @@ func (l *local) note(id elastic.ID, where place) {
 	}
 }
 
-// hangUp ends the streams with a peer but those of data, in which nothing gets stuck that
-// others wait for.
+// hangUp ends the streams with a peer except for data streams, on which no call of others can get
+// stuck.
 func (l *local) hangUp(id elastic.ID) {
 	if l != nil {
 		l.socket.HangUp(string(id), func(k byte) bool { return k != byte(mesh.Data) })
@@ -173,7 +174,7 @@ func (l *local) forget(id elastic.ID) {
 	}
 }
 
-// close ends all.
+// close closes the socket and ends all streams.
 func (l *local) close() error {
 	if l == nil {
 		return nil
@@ -181,7 +182,7 @@ func (l *local) close() error {
 	return l.socket.Close()
 }
 
-// localStream is a stream within the host.
+// localStream is a stream within the host, as a mesh.Stream.
 type localStream struct{ *colocated.Stream }
 
 // Peer implements mesh.Stream.
@@ -193,14 +194,14 @@ func (s localStream) Path() event.Path { return event.Path{Kind: "unix"} }
 // Reset implements mesh.Stream.
 func (s localStream) Reset() error { return s.Close() }
 
-// localData is a localStream that carries data.
+// localData is a localStream of kind Data. Its bytes go through conn, which also passes files.
 type localData struct {
 	localStream
 	conn      *direct.Conn
-	confirmed bool // the reader's
+	confirmed bool // the peer has accepted the stream; only the reader uses it
 }
 
-// newLocalStream wraps a stream as its kind wants it.
+// newLocalStream returns the mesh.Stream for a stream of any kind.
 func newLocalStream(s *colocated.Stream) mesh.Stream {
 	l := localStream{s}
 	if mesh.Kind(s.Kind()) != mesh.Data {

@@ -11,10 +11,10 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// The throttle is applied below libp2p, to TCP connections as a whole, as also frames that
-// no stream is there for cost their reading. QUIC and circuits have it on their streams only.
+// The throttle is applied below libp2p, to whole TCP connections, as reading costs work even for
+// frames that belong to no stream. Over QUIC and circuits only streams and messages are throttled.
 
-// meteredUpgrader is libp2p's upgrader of TCP connections, with the throttle on each.
+// meteredUpgrader is libp2p's upgrader with the throttle on each TCP connection.
 type meteredUpgrader struct {
 	transport.Upgrader
 	throttle *throttle
@@ -36,7 +36,7 @@ func (u meteredUpgrader) Upgrade(ctx context.Context, t transport.Transport, raw
 	return up, err
 }
 
-// meteredListener accepts metered connections.
+// meteredListener is a listener whose connections are throttled.
 type meteredListener struct {
 	transport.GatedMaListener
 	throttle *throttle
@@ -52,7 +52,8 @@ func (l meteredListener) Accept() (manet.Conn, network.ConnManagementScope, erro
 	return c, meteredScope{scope, c}, nil
 }
 
-// meteredScope is the account of a connection that came in, which learns who is there.
+// meteredScope is the resource scope of an inbound connection. It passes the peer ID on to the
+// connection as soon as it is known.
 type meteredScope struct {
 	network.ConnManagementScope
 	conn *meteredConn
@@ -64,26 +65,28 @@ func (s meteredScope) SetPeer(id peer.ID) error {
 	return s.ConnManagementScope.SetPeer(id)
 }
 
-// meteredConn is a connection whose reader waits while the peer is in debt. Before it is
-// known who is there the bounds of the handshake hold.
+// meteredConn is a connection whose reads wait while the peer's bucket is in debt. Before the peer
+// ID is known only the limits of the handshake hold.
 type meteredConn struct {
 	manet.Conn
 	throttle *throttle
-	peer     atomic.Pointer[peer.ID]
-	closed   chan struct{}
+	peer     atomic.Pointer[peer.ID] // nil before identify
+	closed   chan struct{}           // closed by close, which ends waits
 	close    func()
 }
 
+// newMeteredConn returns raw with throttled reads.
 func newMeteredConn(raw manet.Conn, t *throttle) *meteredConn {
 	c := &meteredConn{Conn: raw, throttle: t, closed: make(chan struct{})}
 	c.close = sync.OnceFunc(func() { close(c.closed) })
 	return c
 }
 
-// identify says who is there.
+// identify sets the peer whose bucket pays.
 func (c *meteredConn) identify(id peer.ID) { c.peer.Store(&id) }
 
-// Read implements net.Conn.
+// Read implements net.Conn. It waits while the peer is in debt, and then charges the bytes and
+// readTokens.
 func (c *meteredConn) Read(b []byte) (int, error) {
 	id := c.peer.Load()
 	if id == nil {
@@ -95,7 +98,7 @@ func (c *meteredConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. The bytes earn tokens for the peer.
 func (c *meteredConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if id := c.peer.Load(); id != nil {
@@ -104,7 +107,7 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn. A reader that waits finds the connection closed.
+// Close implements net.Conn. A reader that waits for tokens finds the connection closed.
 func (c *meteredConn) Close() error {
 	defer c.close()
 	return c.Conn.Close()
