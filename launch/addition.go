@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// additions are hosts that are being connected while the job runs. The launcher's loop owns
-// them, as it owns the hostList.
+// additions connects hosts that are added while the job runs. The launcher's loop owns it, as it
+// owns the hostList; each connection attempt has a goroutine of its own, which ends with ctx.
 type additions struct {
 	plan    hostPlan
 	orphans *orphanage
@@ -19,27 +19,30 @@ type additions struct {
 	pending map[string]*addition // by name of the host
 }
 
-// addition is a host that a user has asked for, and how the attempt to connect it ended.
+// addition is a host that a user asked for, and the result of the attempt to connect to it.
 type addition struct {
 	host  *remoteHost
 	order scaleOrder
-	from  int // index of the peer that has passed on the order
+	from  int // index of the peer that passed on the order
 	err   error
 
 	begun    time.Time
-	answered bool // the order has an answer
+	answered bool // the user has got an answer
 }
 
-// additionPatience is how long an order waits for its host before it is answered.
+// additionPatience is the longest wait of an order for its host before the user gets an answer.
+// The attempt goes on after it.
 const additionPatience = 5 * time.Second
 
+// newAdditions returns additions without a pending host. The caller ends it with stop.
 func newAdditions(p hostPlan, orphans *orphanage) *additions {
 	a := &additions{plan: p, orphans: orphans, arrival: make(chan addition), pending: make(map[string]*addition)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// add begins to connect the host of an order. The result comes on arrival.
+// add begins to connect to the host of an order that the peer with index from passed on. The
+// result is sent on arrival. A host that is being connected already is an error.
 func (a *additions) add(o scaleOrder, from int) error {
 	if _, err := addHost(nil, Host{Name: o.Host}); err != nil {
 		return err
@@ -63,7 +66,8 @@ func (a *additions) add(o scaleOrder, from int) error {
 	return nil
 }
 
-// late returns the orders that have waited long enough for their hosts.
+// late returns the orders that have waited for their host for longer than additionPatience and
+// have no answer yet, and marks them as answered.
 func (a *additions) late(now time.Time) []addition {
 	var out []addition
 	for _, d := range a.pending {
@@ -75,8 +79,8 @@ func (a *additions) late(now time.Time) []addition {
 	return out
 }
 
-// stop ends the attempts and waits for them. A nil receiver has none: nothing is added to the
-// hosts of DoctorHosts.
+// stop cancels the attempts and waits for them. It accepts a nil receiver, which has no attempts:
+// DoctorHosts adds no hosts.
 func (a *additions) stop() {
 	if a == nil {
 		return

@@ -17,64 +17,65 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// ErrLauncher: the launcher died or told this peer to give up.
+// ErrLauncher reports that the launcher died or told this peer to give up.
 var ErrLauncher = errors.New("launcher ended the job")
 
 const (
-	mostAnswers = 4 // that wait: the answer to hello and orders after it
-	// emitPatience is how long Emit lets the writer go first, where the launcher keeps up.
+	mostAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
+	// emitPatience is the longest wait of Emit for the writer, where the launcher keeps up.
 	emitPatience = 10 * time.Millisecond
-	// orphanPeriod is what a program has to end after its launcher died. With the time to
-	// notice it stays below two seconds.
+	// orphanPeriod is the time that a program has to end after the death of its launcher. Together
+	// with the time to detect the death it stays below two seconds.
 	orphanPeriod = 1500 * time.Millisecond
 )
 
-// agent is a peer's connection with its launcher: the Sink of its events and the
-// watch for the launcher's death. Two goroutines:
+// agent is a peer's connection to its launcher: it sends events (it is a Sink) and detects the
+// launcher's death. It has two goroutines:
 //
-//	read    the launcher's answer to hello, then certain deaths and answers to scale,
-//	        until the launcher dies, which ends gone and arms the exit. It lives as long
-//	        as the process: a program that closes its group after an error and then hangs
-//	        must end, too
-//	write   the messages of the outbox, until Close and as long as the launcher lives
+//	read    receives the launcher's answer to hello, then certain deaths and answers to scale.
+//	        When the launcher dies it ends the context gone and arms the exit. It lives as long
+//	        as the process: a program that closes its group after an error and then hangs has
+//	        to end as well
+//	write   sends the messages of the outbox, until Close and while the launcher lives
 //
-// Only the end of the socket says that the launcher is dead. One that does not read, since
-// it is stopped or its own output is stuck, holds up nobody: its messages wait in the
-// outbox, which drops and counts some when there are too many. Close does wait for such a
-// launcher, as the job's result is what is written last.
+// Only the end of the socket means that the launcher is dead. A launcher that does not read,
+// because it is stopped or its own output is stuck, blocks nobody: its messages wait in the
+// outbox, which drops and counts some of them when it is full (backpressure). Only Close waits for
+// such a launcher, because the job's result is written last.
 //
-// Emit never writes itself. But it lets the writer go first: an event that the launcher's
-// socket has outlives this process, and on its only processor the writer's turn could come
-// many steps later.
+// Emit never writes by itself, but it lets the writer run first. An event in the launcher's socket
+// outlives this process, and on a single processor the writer might otherwise run only many steps
+// later.
 type agent struct {
 	pipe *pipe
-	exit func(int) // os.Exit, but for tests
+	exit func(int) // os.Exit, replaced in tests
 
-	answer chan message // the launcher's answer to hello, and orders until watchOrders
+	answer chan message // the answer to hello, and orders that arrive before watchOrders
 	out    *outbox
 	gone   context.Context    // ends when the launcher is gone
 	lose   context.CancelFunc // ends gone
-	work   sync.WaitGroup     // the writer
+	work   sync.WaitGroup     // owns the writer
 
-	scaling chan struct{} // has a place for the one scale request that waits
+	scaling chan struct{} // capacity 1: one scale request waits at a time
 	scaled  chan scaleResult
 
-	// mu guards what Emit and the reader change, and the control socket reads.
-	mu          sync.Mutex
-	reducer     *reducer // nil until the peer knows itself
-	seq         int      // of the latest scale request
+	// mu guards the fields that Emit and the reader change and the control socket reads.
+	mu      sync.Mutex
+	reducer *reducer // nil before hello
+	seq     int      // sequence number of the latest scale request
+	// dead holds deaths that arrived before watchDead.
 	dead        []elastic.ID
-	onDead      func(elastic.ID)      // nil until there is a group to be told
-	onOrder     func(message)         // the same
-	onDirectory func(directoryUpdate) // nil unless the process is one of a Program
+	onDead      func(elastic.ID)      // nil until there is a group to inform
+	onOrder     func(message)         // nil until there is a group to inform
+	onDirectory func(directoryUpdate) // nil unless the process belongs to a Program
 	onFound     func(elastic.Member)  // nil in tests
 }
 
-// openAgent takes over descriptor fd, which children of this process do not
-// inherit from then on.
+// openAgent takes ownership of descriptor fd, the socket to the launcher. Child processes of this
+// process do not inherit it any more.
 func openAgent(fd int) (*agent, error) {
-	// Looked at before it is touched: where it is not ours it belongs to somebody else in
-	// this process.
+	// Check the descriptor before any change to it: if it is no launcher's socket, another part of
+	// this process owns it.
 	if addr, err := syscall.Getsockname(fd); err != nil || !isUnix(addr) {
 		return nil, fmt.Errorf("launch: %s=%d is not a socket to a launcher (Init called twice, or by a child of a peer?): %w",
 			envFD, fd, cmp.Or(err, error(syscall.ENOTSOCK)))
@@ -88,11 +89,13 @@ func openAgent(fd int) (*agent, error) {
 	return newAgent(conn, os.Exit), nil
 }
 
+// isUnix reports whether addr is the address of a Unix socket.
 func isUnix(addr syscall.Sockaddr) bool {
 	_, ok := addr.(*syscall.SockaddrUnix)
 	return ok
 }
 
+// newAgent returns an agent on conn, which it owns, and starts its two goroutines.
 func newAgent(conn net.Conn, exit func(int)) *agent {
 	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, mostAnswers),
 		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1)}
@@ -103,9 +106,11 @@ func newAgent(conn net.Conn, exit func(int)) *agent {
 	return a
 }
 
-// hello tells the launcher who this peer is and waits until it says how to join.
+// hello registers this peer with the launcher and waits for the order how to join. An abort is an
+// error that wraps ErrLauncher.
 func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (startOrder, error) {
-	// The events of elastic.Join, the first view among them, come after this.
+	// Set before the message, because the events of elastic.Join, the first view among them,
+	// follow the answer.
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
@@ -126,7 +131,7 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 	}
 }
 
-// renew tells the launcher that this peer has become self.
+// renew tells the launcher the new identity of this peer.
 func (a *agent) renew(self elastic.Member) {
 	a.mu.Lock()
 	if a.reducer != nil {
@@ -136,15 +141,16 @@ func (a *agent) renew(self elastic.Member) {
 	a.post(message{Renew: &self}, result)
 }
 
-// suspect tells the launcher of a member that has been silent. It does not block.
+// suspect reports a silent member to the launcher. It does not block, and the message may be
+// dropped.
 func (a *agent) suspect(id elastic.ID) {
 	if line, err := (message{Suspect: id}).encode(); err == nil {
 		a.out.add(line, transient)
 	}
 }
 
-// scale asks the launcher for so many peers on a host, or in all if it has no name, and
-// returns what it does about that.
+// scale asks the launcher for h.Slots peers on a host, or in the whole job if h has no name, and
+// returns a description of the launcher's action.
 func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	select {
 	case a.scaling <- struct{}{}:
@@ -164,7 +170,7 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 		select {
 		case r := <-a.scaled:
 			switch {
-			case r.Seq != order.Seq: // of somebody who did not wait for it
+			case r.Seq != order.Seq: // the answer to an earlier request, which gave up
 			case r.Error != "":
 				return "", errors.New(r.Error)
 			default:
@@ -178,10 +184,10 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	}
 }
 
-// errNoLauncher: there is nobody to start or to stop peers.
+// errNoLauncher reports that no launcher is left to start or stop peers.
 var errNoLauncher = errors.New("the elrun that started these peers has ended; it takes one to start others (elrun join)")
 
-// watchDead lets f know of all certain deaths, those of the past first.
+// watchDead calls f for every certain death, past deaths first.
 func (a *agent) watchDead(f func(elastic.ID)) {
 	a.mu.Lock()
 	past := a.dead
@@ -192,7 +198,8 @@ func (a *agent) watchDead(f func(elastic.ID)) {
 	}
 }
 
-// describe tells the launcher which program this process is of, and lets learn know of its services.
+// describe tells the launcher the Program of this process, and registers learn for updates about
+// its services.
 func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.mu.Lock()
 	a.onDirectory = learn
@@ -200,22 +207,22 @@ func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.post(message{Program: &info}, result)
 }
 
-// watchFound lets f know of those who are found by the launcher from now on.
+// watchFound registers f for members that the launcher finds from now on.
 func (a *agent) watchFound(f func(elastic.Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onFound = f
 }
 
-// isDead reports whether the launcher has told of that death while nobody watched.
+// isDead reports whether the launcher reported this death before watchDead was called.
 func (a *agent) isDead(id elastic.ID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Contains(a.dead, id)
 }
 
-// read takes what the launcher says and, when it says nothing more because it died,
-// gives the program a moment to end.
+// read receives the launcher's messages until the launcher dies. Then the program has orphanPeriod
+// to end.
 func (a *agent) read() {
 	for {
 		m, err := a.pipe.receive()
@@ -228,14 +235,14 @@ func (a *agent) read() {
 	a.lose()
 }
 
-// hear handles one message of the launcher.
+// hear handles one message from the launcher.
 func (a *agent) hear(m message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:
 		a.order(m)
 	case m.Scaled != nil:
 		select {
-		case <-a.scaled: // nobody has waited for it
+		case <-a.scaled: // an answer that no request waited for
 		default:
 		}
 		a.scaled <- *m.Scaled
@@ -268,7 +275,7 @@ func (a *agent) hear(m message) {
 	}
 }
 
-// Emit implements event.Sink.
+// Emit implements event.Sink. It does not block on a launcher that does not read.
 func (a *agent) Emit(e event.Event) {
 	a.mu.Lock()
 	if a.reducer != nil {
@@ -277,12 +284,13 @@ func (a *agent) Emit(e event.Event) {
 	a.mu.Unlock()
 	b, err := json.Marshal(e)
 	if err != nil {
-		return // a number that JSON does not know
+		return // a number that JSON cannot represent
 	}
 	a.post(message{Event: b}, classOf(e.Body))
 }
 
-// classOf says which events may be dropped while the launcher does not read.
+// classOf returns the class of an event, which decides whether the outbox may drop it while the
+// launcher does not read.
 func classOf(b event.Body) class {
 	switch b.(type) {
 	case event.Step, event.Stall, event.Path, event.Shares, event.Order:
@@ -293,7 +301,7 @@ func classOf(b event.Body) class {
 	return history
 }
 
-// dropped is the line about events that the launcher did not read in time.
+// dropped returns the event that reports how many events the outbox has dropped.
 func (a *agent) dropped(events int) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -305,12 +313,12 @@ func (a *agent) dropped(events int) []byte {
 	if err != nil {
 		return nil
 	}
-	line, _ := message{Event: b}.encode() // a short one
+	line, _ := message{Event: b}.encode() // no error: the message is short
 	return line
 }
 
-// post sends a message by the outbox. It returns when the socket has it, or soon where the
-// launcher does not keep up.
+// post sends a message through the outbox. It returns when the socket has the message, or after
+// emitPatience where the launcher does not keep up.
 func (a *agent) post(m message, c class) {
 	line, err := m.encode()
 	if err != nil {
@@ -330,7 +338,7 @@ func (a *agent) post(m message, c class) {
 	}
 }
 
-// status is what the control socket reports.
+// status returns the Status that the control socket reports; it is zero before hello.
 func (a *agent) status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,8 +348,8 @@ func (a *agent) status() Status {
 	return a.reducer.report()
 }
 
-// Close sends what waits, for as long as the launcher lives. Later events are dropped. The
-// connection stays open for the watch.
+// Close sends the queued messages, for as long as the launcher lives, and drops later events. The
+// connection stays open, because its end reports the launcher's death.
 func (a *agent) Close() error {
 	a.out.close()
 	a.work.Wait()

@@ -6,26 +6,26 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// When no process lives that has been a member, those that want to join wait for nobody.
-// The launcher knows that for certain, as it has started all peers: it lets those that wait
-// form the first view anew, from what their programs hold, a checkpoint if they have loaded
-// one. Where the members have finished the job those that wait are told that, but for
-// peers that run a further program, as the command of a shell does that runs two.
+// When no process is left that was a member, the newcomers would wait for ever. A launcher that
+// has started all peers of the job knows this for certain. It lets the waiting peers form the
+// first view again, from the state that their programs hold (a checkpoint, if they have loaded
+// one). If the members have finished the job, the waiting peers are told so instead. The exception
+// is a peer that runs a further program: a shell command may run two programs one after the other.
 
-// again notes that peer i runs a further program, which is about to say hello: the one
-// before has ended. It returns what to send now.
+// again records that the program of peer i has ended and that a further program of the same
+// command is about to say hello. It returns the messages to send now.
 func (m *meeting) again(i int) []letter {
 	g := m.guests[i]
 	if !m.started || len(g.ids) == 0 {
 		return nil
 	}
-	g.told = false // nobody is there to be told
+	g.told = false // the process that would receive messages has ended
 	letters := m.tellDead(g)
 	m.guests[i] = &guest{further: true}
 	return letters
 }
 
-// viewed notes the members of a view by their short IDs, as a peer has told them.
+// viewed records the members of a view, by the short IDs in a peer's report.
 func (m *meeting) viewed(members []string) {
 	for _, id := range members {
 		i, ours := m.names[id]
@@ -39,19 +39,20 @@ func (m *meeting) viewed(members []string) {
 	}
 }
 
-// complete notes that peer i has ended well, or has the result: if it was a member the job
-// is finished.
+// complete records that peer i ended with status 0 or reported the result. If it was a member, the
+// job is finished.
 func (m *meeting) complete(i int) { m.finished = m.finished || m.guests[i].member }
 
-// deserted reports whether it is certain that no member lives.
+// deserted reports whether it is certain that no member lives. With peers of other launchers it
+// never is.
 func (m *meeting) deserted() bool {
 	return m.started && len(m.order.Secret) > 0 && !m.foreign && !m.strangers() &&
 		!slices.ContainsFunc(m.indices(), func(i int) bool { return m.guests[i].member && !m.guests[i].ended })
 }
 
-// anew does what is due when no member lives, and returns what to send: that the job is
-// finished, or the first view of those that are to form it. They are also returned, nil
-// where there is no view yet.
+// anew decides what happens when no member lives. It returns the messages to send, either that the
+// job is finished or the first view of the peers that form it, and the indices of these peers; the
+// indices are nil if no view can be formed yet.
 func (m *meeting) anew() (letters []letter, begin []int) {
 	m.gather = m.deserted()
 	if !m.gather {
@@ -87,7 +88,7 @@ func (m *meeting) anew() (letters []letter, begin []int) {
 	return letters, begin
 }
 
-// beginAnew does what is due when no member lives.
+// beginAnew carries out the decision of meeting.anew, and tells people.
 func (r *runner) beginAnew() {
 	if r.out.signal != 0 {
 		return
@@ -107,8 +108,8 @@ func (r *runner) beginAnew() {
 	r.deliver(letters)
 }
 
-// nextProgram puts the result of a program away, as the peers run a further one, whose
-// result will be that of the job.
+// nextProgram reports the result of the program that has ended and forgets it: the peers run a
+// further program, whose result becomes the result of the job.
 func (r *runner) nextProgram() {
 	r.say("the peers have finished and run a further program, together again")
 	for _, c := range r.children {
@@ -120,8 +121,7 @@ func (r *runner) nextProgram() {
 	r.out.dones = nil
 }
 
-// anew forgets the views of a group that is gone, and returns the lines that are left to
-// be said about it.
+// anew forgets the views of a group that has ended, and returns the remaining lines about it.
 func (c *changes) anew() []string {
 	lines := c.end()
 	c.epoch, c.members, c.newcomers, c.done, c.waiting = 0, nil, nil, false, false
@@ -129,8 +129,9 @@ func (c *changes) anew() []string {
 	return lines
 }
 
-// watchOrders lets f know of what the launcher says after its answer to hello: the first
-// view of those that begin anew, or that the job is finished. f must not block.
+// watchOrders registers f for the launcher's orders after its answer to hello: the first view of
+// peers that begin anew, or the end of the job. Orders that have arrived before are passed to f
+// first. f must not block.
 func (a *agent) watchOrders(f func(message)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,7 +141,8 @@ func (a *agent) watchOrders(f func(message)) {
 	}
 }
 
-// order hands on what the launcher says after its answer to hello.
+// order passes a launcher's order to the registered function, or keeps it for hello or
+// watchOrders.
 func (a *agent) order(m message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,12 +151,12 @@ func (a *agent) order(m message) {
 		return
 	}
 	select {
-	case a.answer <- m: // the answer, or for watchOrders
-	default: // a launcher's mistake; the first one holds
+	case a.answer <- m: // for hello or watchOrders
+	default: // more orders than a correct launcher sends: keep the first ones
 	}
 }
 
-// ordered does what the launcher says after its answer to hello.
+// ordered carries out a launcher's order after its answer to hello.
 func (p *peer) ordered(g *elastic.Group, m message) {
 	switch {
 	case m.Pass != nil:
@@ -166,7 +168,7 @@ func (p *peer) ordered(g *elastic.Group, m message) {
 		id := p.id
 		p.latest = known{Members: m.Start.Peers}
 		p.mu.Unlock()
-		_ = id.belong(m.Start.Peers) // an address that cannot be read is its member's mistake
+		_ = id.belong(m.Start.Peers) // an unreadable address is an error of its member alone
 		g.Begin(m.Start.Peers)
 	}
 }

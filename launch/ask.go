@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// ask makes one request to one peer. An answer that reports an error is an error.
+// ask makes one request to the peer at a control socket. An answer that reports an error is
+// returned as an error.
 func ask(ctx context.Context, at socketName, what request) (reply, error) {
 	conn, r, err := open(ctx, at, what)
 	if err == nil {
@@ -21,7 +22,7 @@ func ask(ctx context.Context, at socketName, what request) (reply, error) {
 	return r, err
 }
 
-// open makes a request as ask does and leaves the connection open, for the caller to close.
+// open makes a request like ask and keeps the connection open. The caller closes it.
 func open(ctx context.Context, at socketName, what request) (net.Conn, reply, error) {
 	conn, err := dialControl(ctx, at)
 	if err != nil {
@@ -35,7 +36,8 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 	return conn, r, nil
 }
 
-// exchange sends a request and reads the line that comes back.
+// exchange sends a request and reads the line of the answer. It fails after controlPeriod, or
+// scalePeriod more where other peers take part in the answer.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
 	if what.Request != "status" && what.Request != "stop" {
@@ -58,7 +60,7 @@ func exchange(conn net.Conn, what request) (reply, error) {
 	return decodeReply(b)
 }
 
-// decodeReply reads the answer to a request. One with nothing in it is an error, too.
+// decodeReply decodes the answer to a request. An empty answer is an error.
 func decodeReply(b []byte) (reply, error) {
 	var r reply
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -73,9 +75,10 @@ func decodeReply(b []byte) (reply, error) {
 	return r, nil
 }
 
-// splitIDs and join turn a comma-separated list into its parts and back.
+// splitIDs splits a list at commas and spaces, and drops empty parts.
 func splitIDs(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
+// join is the inverse of splitIDs.
 func join(parts []string) string { return strings.Join(parts, ",") }

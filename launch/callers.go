@@ -11,9 +11,10 @@ import (
 	"github.com/elrun/elrun/launch/internal/rpc"
 )
 
-// callers makes the calls of a node: it keeps one connection to each service that is called.
+// callers makes the calls of a node to services, over one connection for each service. It is safe
+// for concurrent use.
 type callers struct {
-	program string // digest
+	program string // digest of the program's graph
 	dial    func(ctx context.Context, service string) (net.Conn, error)
 
 	mu     sync.Mutex
@@ -23,21 +24,21 @@ type callers struct {
 
 // serviceConn is the connection to a service.
 type serviceConn struct {
-	dialing chan struct{} // holds a token while somebody connects
+	dialing chan struct{} // a semaphore of capacity 1, held by the call that connects
 
 	mu   sync.Mutex
-	conn *rpc.Conn // nil if there is none
+	conn *rpc.Conn // nil without a connection
 }
 
-// newCallers returns callers that reach services by dial, which waits for one that is down.
+// newCallers returns callers that reach services by dial. dial waits for a service that is down.
 func newCallers(program string, dial func(ctx context.Context, service string) (net.Conn, error)) *callers {
 	return &callers{program: program, dial: dial, links: make(map[string]*serviceConn)}
 }
 
-// greeting is what both ends of a connection to a service have to agree in.
+// greeting returns the text that both ends of a connection to a service must agree on.
 func greeting(program, service string) string { return program + "/" + service }
 
-// call calls a method of a service.
+// call calls a method of a service and returns the answer.
 func (c *callers) call(ctx context.Context, service string, method int, request []byte) ([]byte, error) {
 	conn, err := c.conn(ctx, service)
 	if err != nil {
@@ -54,7 +55,8 @@ func (c *callers) call(ctx context.Context, service string, method int, request 
 	return answer, err
 }
 
-// conn returns a connection to a service, which several calls share.
+// conn returns the connection to a service, which concurrent calls share; it connects if there is
+// none.
 func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	l, err := c.link(service)
 	if err != nil {
@@ -91,15 +93,16 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 }
 
 const (
-	// The pause before a service is dialled again that has not answered, doubled each time.
+	// Pause before a service that did not answer is dialled again: it doubles from firstRedial to
+	// longRedial (exponential backoff).
 	firstRedial = 5 * time.Millisecond
 	longRedial  = 250 * time.Millisecond
 )
 
-// errGone: a service will not come back.
+// errGone reports that a service has ended for good.
 var errGone = errors.New("it has ended")
 
-// connect makes a connection to a service.
+// connect opens a new connection to a service.
 func (c *callers) connect(ctx context.Context, service string) (*rpc.Conn, error) {
 	stream, err := c.dial(ctx, service)
 	if err != nil {
@@ -108,7 +111,7 @@ func (c *callers) connect(ctx context.Context, service string) (*rpc.Conn, error
 	return rpc.Dial(ctx, stream, greeting(c.program, service))
 }
 
-// link returns the link to a service.
+// link returns the entry of a service. After close it is an error.
 func (c *callers) link(service string) (*serviceConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +124,7 @@ func (c *callers) link(service string) (*serviceConn, error) {
 	return c.links[service], nil
 }
 
-// open returns the connection if it has not ended.
+// open returns the connection of the entry, or nil if there is none or it has ended.
 func (l *serviceConn) open() *rpc.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +139,7 @@ func (l *serviceConn) open() *rpc.Conn {
 	return l.conn
 }
 
-// use makes a new connection that of the link.
+// use stores a new connection in the entry. After close it closes conn and returns an error.
 func (c *callers) use(l *serviceConn, conn *rpc.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +153,7 @@ func (c *callers) use(l *serviceConn, conn *rpc.Conn) error {
 	return nil
 }
 
-// close ends all connections and the calls on them.
+// close closes all connections, which ends the calls on them.
 func (c *callers) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,68 +12,69 @@ import (
 )
 
 const (
-	// costPeriod is how long a change of membership waits for the first step after it,
-	// which tells what the change cost.
+	// costPeriod is the longest wait of a membership change for the first step after it, which
+	// shows the cost of the change.
 	costPeriod = time.Second
-	// gatherPeriod is how long the reports of other peers about that step may take.
+	// gatherPeriod is the longest wait for the reports of further peers about the same thing.
 	gatherPeriod = 100 * time.Millisecond
-	// waitingPause is the least time between two lines about one quorum that is awaited.
+	// waitingPause is the least time between two lines about the same missing quorum.
 	waitingPause = 30 * time.Second
-	// longestLine is how many bytes a line for people has at most. Lists are in the event log.
+	// longestLine is the maximum length of a line for people, in bytes. Longer lists are in the
+	// event log.
 	longestLine = 200
-	// roomOfLine is what there is of it behind the program's name.
+	// roomOfLine is the part of longestLine after the program's name.
 	roomOfLine = longestLine - len(noted)
-	// maxSaid bounds the memory of what has been said.
+	// maxSaid bounds the number of remembered lines and reasons.
 	maxSaid = 1000
 )
 
-// changes turns what the peers and the launcher report about the membership into lines
-// for people: one for each change, though every peer reports it. It is pure and not
-// safe for concurrent use.
+// changes turns the reports of the peers and the launcher about the membership into lines for
+// people: one line for each change, though every peer reports it. It does no I/O, reads no clock,
+// and is not safe for concurrent use.
 //
 //	lost, leave, join, end of a child --> remembered as reasons
-//	view                              --> the members that it adds or lacks are a change
-//	step, end of a child              --> tells the cost, and why; then the change is worded
+//	view                              --> a change: the members that it adds or lacks
+//	step, end of a child              --> cost and reasons of the change; then its line is written
 //
-// A change whose cost is not known in time is worded without it.
+// A change whose cost is not known within costPeriod is reported without it.
 type changes struct {
-	who func(short string) string // words a member
-	own func(short string) bool   // the launcher has started it
-	// fewest is how many members the launcher's peers want before they go on.
+	who func(short string) string // describes a member for people
+	own func(short string) bool   // reports whether this launcher started the member
+	// fewest is the number of members that the launcher's peers need to go on.
 	fewest int
-	// load says that this host is overloaded, on which all its peers run, or ""; nil where they
-	// run elsewhere.
+	// load describes the overload of this host, "" without overload. It is nil where peers run on
+	// other hosts.
 	load       func() string
-	overloaded string // what load said since the last change
+	overloaded string // result of load since the last change
 	crowds     []*crowd
 
 	epoch   uint64
 	members []string // short IDs of the latest view
 	reasons map[string]*reason
 	pending *change
-	deaths  []death              // of children, not yet seen in a view
-	said    map[string]time.Time // lines of other events, by what they say
-	waiting bool                 // people were told that there are too few peers
-	// newcomers joined with the latest view that added members.
+	deaths  []death              // ends of members' processes, not yet seen in a view
+	said    map[string]time.Time // time of the last line of other events, by their text
+	waiting bool                 // people know that there are too few peers
+	// newcomers is the set of members that joined with the latest view that added members.
 	newcomers map[string]bool
-	done      bool // a peer has finished: that others leave is no news
+	done      bool // a peer has finished: further leaves are not reported
 }
 
-// reason is why a member is gone or there.
+// reason says why a member is gone, or how it came.
 type reason struct {
 	end      string // how its process ended
-	cause    string // of the lost event that ranks highest
+	cause    string // highest-ranking cause of its lost events
 	detectMS float64
 	limitMS  float64
 	left     bool
-	out      bool   // it was put out while it runs
-	why      string // it left, came or was put out
+	out      bool   // it was put out of the view while its process runs
+	why      string // why it left, came or was put out
 	bytes    int64
 	ms       float64
 }
 
-// lost takes one member's account of a loss. Its cause holds if it ranks higher than that
-// of others: who only saw a connection break knows less than who has waited for a word.
+// lost adds one member's report of a loss. The highest-ranking cause wins: a member that only saw
+// a connection break knows less than a member whose wait timed out.
 func (r *reason) lost(l event.Lost) {
 	if r.detectMS == 0 || l.DetectMS < r.detectMS {
 		r.detectMS = l.DetectMS
@@ -83,32 +84,34 @@ func (r *reason) lost(l event.Lost) {
 	}
 }
 
-// causeRank orders the causes of losses by how much they say.
+// causeRank ranks the causes of a loss by their certainty; a higher rank is more certain.
 func causeRank(cause string) int {
 	return slices.Index([]string{"", "reset", "stalled", "unreachable", "silent", "exit"}, cause)
 }
 
-// change is the step from one view to the next.
+// change is the difference between two consecutive views.
 type change struct {
 	epoch      uint64
 	gone, came []string
-	peers      int // after it
+	peers      int // members after the change
 	due        time.Time
 	recomputed int
-	counted    bool // recomputed is known
+	counted    bool // a step has reported recomputed
 }
 
-// death is the end of a child that was a member.
+// death is the end of a member's process that this launcher started.
 type death struct {
 	id, how string
 	due     time.Time
 }
 
+// newChanges returns changes for a job that needs fewest members. who describes a member, given
+// its short ID, and own reports whether this launcher started it.
 func newChanges(fewest int, who func(string) string, own func(string) bool) *changes {
 	return &changes{who: who, own: own, fewest: fewest, reasons: make(map[string]*reason), said: make(map[string]time.Time)}
 }
 
-// reason returns the entry of a member.
+// reason returns the entry of a member and makes one if there is none.
 func (c *changes) reason(id string) *reason {
 	if c.reasons[id] == nil {
 		if len(c.reasons) > maxSaid {
@@ -119,9 +122,9 @@ func (c *changes) reason(id string) *reason {
 	return c.reasons[id]
 }
 
-// ended notes that a child which said hello as id has failed, how as in "exited with
-// status 3", and returns the lines to be said now. That of a member waits for the view
-// without it; if none comes soon, due says so.
+// ended records that the process of member id has failed, with how in the form "exited with status
+// 3". It returns the lines to print now. For a member of the view the line waits for the next
+// view; if none comes soon, due returns the line.
 func (c *changes) ended(id, how string, now time.Time) []string {
 	c.reason(id).end = how
 	switch {
@@ -136,7 +139,7 @@ func (c *changes) ended(id, how string, now time.Time) []string {
 	return []string{c.who(id) + " " + how}
 }
 
-// event takes the next event of any peer and returns the lines to be said now.
+// event adds an event of any peer and returns the lines to print now.
 func (c *changes) event(e event.Event, now time.Time) []string {
 	switch b := e.Body.(type) {
 	case event.View:
@@ -170,17 +173,17 @@ func (c *changes) event(e event.Event, now time.Time) []string {
 	return nil
 }
 
-// view compares the view of a new epoch with the one before.
+// view compares the view of a new epoch with the previous view.
 func (c *changes) view(epoch uint64, v event.View, now time.Time) []string {
 	if epoch <= c.epoch {
-		return nil // another peer has told it
+		return nil // another peer has reported it
 	}
 	lines := c.flush()
 	n := &change{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}
 	switch {
 	case c.epoch > 0:
 		n.gone, n.came = without(c.members, v.Members), without(v.Members, c.members)
-	case v.Reason != "start": // a launcher whose peers join
+	case v.Reason != "start": // the peers of this launcher join a running job
 		n.came = slices.DeleteFunc(slices.Clone(v.Members), func(id string) bool { return !c.own(id) })
 	}
 	if len(n.came) > 0 {
@@ -198,8 +201,7 @@ func (c *changes) view(epoch uint64, v event.View, now time.Time) []string {
 	return lines
 }
 
-// step takes a peer's account of a step; that of the first one after a change is what
-// the change cost.
+// step adds a peer's report of a step. The first step after a change shows the cost of the change.
 func (c *changes) step(e event.Event, s event.Step, now time.Time) {
 	p := c.pending
 	if p == nil || e.Epoch < p.epoch {
@@ -212,8 +214,8 @@ func (c *changes) step(e event.Event, s event.Step, now time.Time) {
 	p.recomputed += s.Recomputed
 }
 
-// hasten lets the pending change be worded soon if all is known about it: its cost, and
-// how those of its own processes ended that are lost.
+// hasten lets the pending change be reported within gatherPeriod if all is known: its cost, and
+// how the processes of lost members of this launcher ended.
 func (c *changes) hasten(now time.Time) {
 	p := c.pending
 	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
@@ -225,7 +227,7 @@ func (c *changes) hasten(now time.Time) {
 	}
 }
 
-// due returns the lines whose time has come.
+// due returns the lines that are due at now.
 func (c *changes) due(now time.Time) []string {
 	var lines []string
 	if c.pending != nil && !now.Before(c.pending.due) {
@@ -237,7 +239,7 @@ func (c *changes) due(now time.Time) []string {
 	return append(lines, c.disperse(now)...)
 }
 
-// wordDeaths says how children ended, and forgets them.
+// wordDeaths describes the recorded deaths in one line, and forgets them.
 func (c *changes) wordDeaths() string {
 	line := c.who(c.deaths[0].id) + " " + c.deaths[0].how
 	if more := len(c.deaths) - 1; more > 0 {
@@ -247,8 +249,8 @@ func (c *changes) wordDeaths() string {
 	return line
 }
 
-// end returns the lines that are left when all peers have ended. That peers left at the
-// end is no news.
+// end returns the remaining lines after all peers have ended. Members that left at the end are not
+// reported.
 func (c *changes) end() []string {
 	if p := c.pending; p != nil && len(p.came) == 0 &&
 		!slices.ContainsFunc(p.gone, func(id string) bool { return !c.reason(id).left }) {
@@ -261,7 +263,8 @@ func (c *changes) end() []string {
 	return append(lines, c.disperse(time.Time{})...)
 }
 
-// flush words the pending change.
+// flush returns the line about the pending change, if there is one. It shortens a line that is too
+// long: counts in place of members, first by cause, then in all.
 func (c *changes) flush() []string {
 	p := c.pending
 	c.pending = nil
@@ -283,12 +286,13 @@ func (c *changes) flush() []string {
 	return []string{line}
 }
 
-// word returns the line about a change. parts say who is gone and who came.
+// word returns the line about a change. parts describe the members that are gone and that came.
 func (c *changes) word(p *change, parts []string) string {
 	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), c.wordNext(p.peers))
 }
 
-// cost says what a change cost, as far as that is known.
+// cost describes the known costs of a change with losses: detection time and recomputed
+// microbatches.
 func (c *changes) cost(p *change) (parts []string) {
 	lost, detect := false, 0.0
 	for _, id := range p.gone {
@@ -305,7 +309,7 @@ func (c *changes) cost(p *change) (parts []string) {
 	return parts
 }
 
-// each says of each member that is gone or came how that was.
+// each describes each member that is gone or came.
 func (c *changes) each(p *change) []string {
 	var parts []string
 	for _, id := range p.gone {
@@ -317,8 +321,8 @@ func (c *changes) each(p *change) []string {
 	return parts
 }
 
-// summary counts the members that are gone or came, in detail by causes. The event log has all of
-// them.
+// summary counts the members that are gone or came; with detail it counts the losses by cause. The
+// event log has the members.
 func (c *changes) summary(p *change, detail bool) []string {
 	left, lost, sudden := 0, make(map[string]int), false // by cause
 	for _, id := range p.gone {
@@ -362,7 +366,7 @@ func (c *changes) summary(p *change, detail bool) []string {
 	return parts
 }
 
-// wordCauses is wordCause for several members, in few words.
+// wordCauses is a short form of wordCause, for several members.
 func wordCauses(cause string) string {
 	switch cause {
 	case "exit":
@@ -377,8 +381,8 @@ func wordCauses(cause string) string {
 	return cause
 }
 
-// wordNext says what so many members do now. They may let others in, and lose some, while
-// they are too few.
+// wordNext describes whether a view with this number of peers goes on or waits for a quorum. While
+// there are too few, members may still join and be lost.
 func (c *changes) wordNext(peers int) string {
 	if peers >= c.fewest {
 		return plural(peers, "peer goes", "peers go") + " on"
@@ -387,7 +391,7 @@ func (c *changes) wordNext(peers int) string {
 	return plural(peers, "peer "+of+" waits", "peers "+of+" wait") + " for more"
 }
 
-// wordGone says who is not in the view any more, and why.
+// wordGone describes a member that is gone, and the reason.
 func (c *changes) wordGone(id string, r *reason) string {
 	switch {
 	case r.left:
@@ -402,7 +406,7 @@ func (c *changes) wordGone(id string, r *reason) string {
 	return c.who(id) + " is lost: " + wordCause(r.cause) + wordLimit(r.limitMS)
 }
 
-// wordCame says who is new in the view.
+// wordCame describes a new member.
 func (c *changes) wordCame(id string, r *reason) string {
 	s := c.who(id) + " has joined"
 	if r.bytes > 0 {
@@ -411,7 +415,7 @@ func (c *changes) wordCame(id string, r *reason) string {
 	return s
 }
 
-// wordCause explains the cause of a lost event.
+// wordCause explains the cause of a lost event to people.
 func wordCause(cause string) string {
 	switch cause {
 	case "exit":
@@ -430,7 +434,7 @@ func wordCause(cause string) string {
 	return cause
 }
 
-// wordLimit says how long something was waited for, if that is known.
+// wordLimit describes a timeout of ms milliseconds, "" for 0 (unknown).
 func wordLimit(ms float64) string {
 	if ms == 0 {
 		return ""
@@ -438,7 +442,7 @@ func wordLimit(ms float64) string {
 	return fmt.Sprintf(" for %.1f s", ms/1000)
 }
 
-// wordLeave explains the reason of a leave event.
+// wordLeave explains the reason of a leave event to people.
 func wordLeave(reason string) string {
 	if reason == "stalled" {
 		return "stalled: it made no progress and held up the others, and said no Busy"
@@ -446,12 +450,12 @@ func wordLeave(reason string) string {
 	return reason
 }
 
-// without returns the elements of a that are not in b.
+// without returns the elements of a that are not in b. It changes neither.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
-// inBrackets returns s as an addition in brackets, if there is one.
+// inBrackets returns s in brackets after a space, or "" for "".
 func inBrackets(s string) string {
 	if s == "" {
 		return ""
@@ -459,7 +463,7 @@ func inBrackets(s string) string {
 	return " (" + s + ")"
 }
 
-// plural counts in words.
+// plural returns n with the matching noun.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -467,7 +471,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// size words a number of bytes.
+// size formats a number of bytes in binary units.
 func size(n int64) string {
 	switch {
 	case n >= 1<<20:

@@ -10,14 +10,14 @@ import (
 // Level says how much a Check matters.
 type Level string
 
-// The levels.
+// The levels of a Check.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn" // jobs run, but not as well as they could
 	Fail Level = "fail" // jobs cannot run
 )
 
-// Check is what Doctor found out about one thing.
+// Check is one finding of Doctor.
 type Check struct {
 	Level  Level
 	Name   string
@@ -25,7 +25,7 @@ type Check struct {
 	Advice string // empty if there is nothing to do
 }
 
-// String returns the check as a line: "ok    cores: 2".
+// String returns the check as one line, such as "ok    cores: 2".
 func (c Check) String() string {
 	s := fmt.Sprintf("%-4s  %s: %s", c.Level, c.Name, c.Found)
 	if c.Advice != "" {
@@ -34,16 +34,16 @@ func (c Check) String() string {
 	return s
 }
 
-// The functions below judge what doctor.go has read. They are pure.
+// The functions below judge the values that doctor.go has read. They do no I/O.
 
 const (
-	fewDescriptors = 1024    // fewer are a warning
-	littleMemory   = 1 << 28 // bytes; less is a warning
-	shownAddresses = 4       // of those besides loopback
+	fewDescriptors = 1024    // fewer file descriptors are a warning
+	littleMemory   = 1 << 28 // bytes; less memory is a warning
+	shownAddresses = 4       // the most addresses besides loopback in a finding
 )
 
-// checkCores judges the number of cores, and of those that the system lets this process
-// use at a time; set is the variable GOMAXPROCS.
+// checkCores judges the number of cores and the number of them that the system lets this process
+// use at a time. set is the value of the variable GOMAXPROCS.
 func checkCores(cores, usable int, set string) Check {
 	c := Check{Level: OK, Name: "cores",
 		Found: fmt.Sprintf("%d; -n N gives each of N peers GOMAXPROCS = max(1, %d/N)", cores, cores)}
@@ -58,7 +58,7 @@ func checkCores(cores, usable int, set string) Check {
 	return c
 }
 
-// checkMemory judges the bytes that programs can still get.
+// checkMemory judges the number of bytes that programs can still allocate.
 func checkMemory(available uint64) Check {
 	c := Check{Level: OK, Name: "memory", Found: fmt.Sprintf("%d MiB available", available>>20)}
 	if available < littleMemory {
@@ -67,7 +67,7 @@ func checkMemory(available uint64) Check {
 	return c
 }
 
-// parseAvailable finds MemAvailable in the text of /proc/meminfo and returns it in bytes.
+// parseAvailable returns MemAvailable of the text of /proc/meminfo, in bytes.
 func parseAvailable(meminfo string) (bytes uint64, ok bool) {
 	for line := range strings.Lines(meminfo) {
 		f := strings.Fields(line)
@@ -80,7 +80,7 @@ func parseAvailable(meminfo string) (bytes uint64, ok bool) {
 	return 0, false
 }
 
-// checkDescriptors judges the limit of open files of one process.
+// checkDescriptors judges the limit of open files per process.
 func checkDescriptors(limit uint64) Check {
 	c := Check{Level: OK, Name: "file descriptors", Found: fmt.Sprintf("%d for a process", limit)}
 	if limit < fewDescriptors {
@@ -89,7 +89,7 @@ func checkDescriptors(limit uint64) Check {
 	return c
 }
 
-// address is an IP address of this host.
+// address is an IP address of this host and the name of its interface.
 type address struct{ ip, on string }
 
 // loopback is the address at which the peers of a host reach each other.
@@ -120,7 +120,8 @@ func checkNetwork(all []address) Check {
 	return Check{Level: OK, Name: "network", Found: used + "; " + rest}
 }
 
-// checkControl judges a control socket that was opened and asked; running are the jobs.
+// checkControl judges the test of a control socket, whose error is err. running has the names of
+// the running jobs.
 func checkControl(running []string, err error) Check {
 	if err != nil {
 		return Check{Fail, "control sockets", err.Error(), "no peer can join a job without one"}
@@ -132,14 +133,14 @@ func checkControl(running []string, err error) Check {
 	return Check{Level: OK, Name: "control sockets", Found: found}
 }
 
-// link is the outcome of two hosts talking to each other.
+// link is the result of a test connection between two libp2p hosts.
 type link struct {
-	connect time.Duration // until the first answer
-	trip    time.Duration // of a message there and back, once connected
+	connect time.Duration // time to the first answer
+	trip    time.Duration // round-trip time of a message once connected
 	err     error
 }
 
-// checkTCP judges libp2p over TCP, by which peers reach each other.
+// checkTCP judges libp2p over TCP, which connects the peers of a job.
 func checkTCP(l link) Check {
 	c := checkLink("libp2p over TCP and TLS", l)
 	if l.err != nil {
@@ -148,8 +149,7 @@ func checkTCP(l link) Check {
 	return c
 }
 
-// checkQUIC judges libp2p over QUIC, which jobs can do without: elrun connects peers
-// over TCP.
+// checkQUIC judges libp2p over QUIC. A failure is only a warning: elrun connects peers over TCP.
 func checkQUIC(l link) Check {
 	c := checkLink("libp2p over QUIC", l)
 	if l.err != nil {
@@ -158,7 +158,7 @@ func checkQUIC(l link) Check {
 	return c
 }
 
-// checkLink says what was found.
+// checkLink returns the finding about a link, without a level if the test failed.
 func checkLink(name string, l link) Check {
 	if l.err != nil {
 		return Check{Name: name, Found: l.err.Error()}

@@ -13,24 +13,24 @@ import (
 	"github.com/elrun/elrun/internal/private"
 )
 
-// Exit says how a peer's process ended.
+// Exit is the end of a peer's process.
 type Exit struct {
 	Index  int            // local index
 	PID    int            // of the process
 	Code   int            // exit status, -1 if a signal ended it
-	Signal syscall.Signal // 0 if none did
+	Signal syscall.Signal // 0 if no signal ended it
 	Asked  bool           // the launcher had asked it to leave
-	Lost   bool           // the connection to its host was lost: it may run on for a moment
+	Lost   bool           // the connection to its host broke: it may run on for a moment
 	kicked bool           // it was put out of the job on request
-	result bool           // it had reported the result before
-	by     syscall.Signal // to its agent, which asked it to leave
+	result bool           // it had reported the result before its end
+	by     syscall.Signal // the signal to its agent, which asked it to leave
 	at     time.Time      // when the launcher learned of it
 }
 
 // failed reports whether the process did not end with status 0.
 func (e Exit) failed() bool { return e.Code != 0 }
 
-// String says how, as in "exited with status 3".
+// String describes the end, as in "exited with status 3".
 func (e Exit) String() string {
 	if e.Lost {
 		return "was lost with the connection to its host"
@@ -41,9 +41,9 @@ func (e Exit) String() string {
 	return fmt.Sprintf("exited with status %d", e.Code)
 }
 
-// compareCause orders exits so that the likely cause of the others comes first: deaths
-// by a signal, then by time. A killed process's sockets close before its parent can
-// wait for it, so that its group may well be gone by then.
+// compareCause orders exits so that the likely cause of the other exits comes first: deaths by a
+// signal first, then by time. The kernel closes the sockets of a killed process before its parent
+// can wait for it, so the other peers may have ended before the launcher learns of the death.
 func compareCause(a, b Exit) int {
 	bySignal := func(e Exit) int {
 		if e.Signal != 0 {
@@ -54,67 +54,69 @@ func compareCause(a, b Exit) int {
 	return cmp.Or(cmp.Compare(bySignal(a), bySignal(b)), a.at.Compare(b.at))
 }
 
-// notice is what a child's goroutines tell the launcher's loop; one of msg, err, halted and
-// exit is set.
+// notice is a message from a child's goroutines to the launcher's loop. Exactly one of msg, err,
+// halted and exit is set.
 type notice struct {
 	from int
 	msg  *message
-	pid  int   // of the process that sent msg, or is stopped; 0 if that is not known
-	err  error // the child does not keep to the protocol
-	// halted: the process pid was stopped and is being killed.
+	pid  int   // the process that sent msg, or is stopped; 0 if unknown
+	err  error // a violation of the protocol by the child
+	// halted: process pid was stopped (state T) and is being killed.
 	halted bool
-	exit   *Exit // the last notice of a child
+	exit   *Exit // always the last notice of a child
 }
 
-// process is a peer's process, on this host or by way of an agent on another.
+// process is a peer's process, on this host or through an agent on another host.
 //
-// It may be a shell, or another wrapper, behind which the peer itself runs.
+// It may be a shell or another wrapper with the peer as its child.
 type process interface {
-	// watch hands on all that the process says, and its end, and returns when its output has
-	// ended, too.
+	// watch passes everything from the process to its receiver, its end included, and returns when
+	// its output has ended as well.
 	watch()
-	// send hands a message to the writer. It does not wait: a peer that is stopped reads later.
+	// send queues a message for the writer. It does not block on a peer that does not read, for
+	// example because it is stopped.
 	send(m message)
-	// signal sends sig to the process group; one that has ended has none.
+	// signal sends sig to the process group. After the end of the process it does nothing.
 	signal(sig syscall.Signal)
-	// ask sends sig to the peer alone, which may run behind a shell that is to go on after it;
-	// to the whole group where the peer is not known or has ended. A stopped process wakes, for
-	// it could not see the signal.
+	// ask sends sig to the peer alone, which may run below a shell that has to go on after it. If
+	// the peer is unknown or has ended, the whole process group gets sig. A stopped process is
+	// continued, because it could not handle the signal.
 	ask(sig syscall.Signal)
-	// met notes which process the peer is.
+	// met records the process ID of the peer.
 	met(pid int)
-	// pid returns the process of the peer, as far as that is known.
+	// pid returns the process ID of the peer, as far as it is known.
 	pid() int
-	// suspect ends the process if it is stopped, and says so: at once, or on another host to
-	// its receiver.
+	// suspect kills the process if it is stopped. On this host it returns this at once; on another
+	// host the receiver gets halted later.
 	suspect() (pid int, halted bool)
 }
 
-// receiver takes what a process says. Each output stream, the messages and the end come from
-// one goroutine each; the end comes after all messages, and the output may come later still.
+// receiver gets the output, the messages and the end of a process. Each output stream, the
+// messages and the end come from one goroutine each. The end comes after all messages; output may
+// still come after the end.
 type receiver interface {
-	output(t target, part []byte) // part belongs to the sender
+	output(t target, part []byte) // the sender owns part
 	outputEnd(t target)
 	message(m message, pid int) // pid is 0 if the sender is not known
-	mistake(err error)          // the process does not keep to the protocol
-	halted(pid int)             // it was stopped, and is being killed
+	mistake(err error)          // the process violates the protocol
+	halted(pid int)             // process pid was stopped and is being killed
 	ended(e Exit)
 }
 
-// child is a peer's process from the launcher's side. The launcher's loop alone uses it.
+// child is the launcher's side of a peer's process. Only the launcher's loop uses it.
 type child struct {
 	process
 	index   int
-	host    string // where it runs; "" for here
+	host    string // where it runs; "" for this host
 	begun   time.Time
 	result  bool      // it has reported the result
-	asked   time.Time // when the launcher asked it to leave; zero if it has not
-	program bool      // it wants to know about the services of its program
+	asked   time.Time // when the launcher asked it to leave; zero if not yet
+	program bool      // it wants updates about the services of its program
 	kicked  bool      // it was put out of the job on request
 }
 
-// feed is the receiver of a launcher: it passes on output to the console and the log of the
-// peer, and the rest to the launcher's loop.
+// feed is the receiver in a launcher: it passes output to the console and to the peer's log, and
+// everything else to the launcher's loop.
 type feed struct {
 	index   int
 	con     *console
@@ -123,14 +125,15 @@ type feed struct {
 	logFile io.Closer       // nil without --log-dir
 }
 
-// outputStream is one output of a process on its way to the console and the log.
+// outputStream passes one output stream of a process to the console and to the log.
 type outputStream struct {
 	shown, logged splitter
 	log           *lineWriter // nil without --log-dir
-	err           error       // of the log
+	err           error       // first error of the log
 }
 
-// newFeed returns the feed of a peer whose lines get a prefix. It owns log, which may be nil.
+// newFeed returns the feed of a peer. prefix begins each of its lines on the console. The feed
+// owns log, which may be nil.
 func newFeed(index int, prefix string, con *console, notices chan<- notice, log *os.File) *feed {
 	f := &feed{index: index, con: con, notices: notices}
 	var w *lineWriter
@@ -143,8 +146,8 @@ func newFeed(index int, prefix string, con *console, notices chan<- notice, log 
 	return f
 }
 
-// output implements receiver. The log gets lines without a prefix. Both streams share the
-// file; blocks of whole lines appended by one write each do not mix.
+// output implements receiver. Lines in the log have no prefix. Both streams append to the same
+// file; each write has whole lines only, so that lines do not mix.
 func (f *feed) output(t target, part []byte) {
 	s := &f.streams[t]
 	var logged []byte
@@ -163,7 +166,7 @@ func (f *feed) outputEnd(t target) {
 	}
 }
 
-// emit passes on whole lines.
+// emit passes on whole lines. A nil slice is skipped.
 func (f *feed) emit(t target, shown, logged []byte) {
 	s := &f.streams[t]
 	if len(logged) > 0 {
@@ -183,7 +186,7 @@ func (f *feed) message(m message, pid int) {
 	f.notices <- notice{from: f.index, msg: &m, pid: pid}
 }
 
-// event passes on a line for the event log.
+// event passes a line to the event log. It copies the line.
 func (f *feed) event(line []byte) { f.con.send(block{append(bytes.Clone(line), '\n'), toEvents}) }
 
 // mistake implements receiver.
@@ -195,15 +198,15 @@ func (f *feed) halted(pid int) { f.notices <- notice{from: f.index, halted: true
 // ended implements receiver.
 func (f *feed) ended(e Exit) { f.notices <- notice{from: f.index, exit: &e} }
 
-// close closes the log.
+// close closes the log file.
 func (f *feed) close() {
 	if f.logFile != nil {
 		_ = f.logFile.Close()
 	}
 }
 
-// openLog opens the log of a peer, nil without a directory. The log of a peer that is
-// started again goes on.
+// openLog opens the log of a peer, nil without a directory. With again, for a restarted peer, it
+// appends to the file.
 func openLog(dir, name string, again bool) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// agentScript is the command that finds elrun on a host and starts its agent there. It goes
-// through the user's shell, whatever that is.
+// agentScript returns the command that finds elrun on a host and starts its agent. It works in any
+// login shell of the user, because that shell only runs sh.
 func agentScript(self string, copied *copiedFile) string {
 	script := fmt.Sprintf(`p=$(command -v elrun) || p=%s; [ -x "$p" ] || { echo "%snone"; exit 1; }; exec "$p" agent`, quote(self), agentMark)
 	if copied != nil {
@@ -25,16 +25,16 @@ func agentScript(self string, copied *copiedFile) string {
 	return "exec sh -c " + quote(script)
 }
 
-// quote makes one word of s for a shell, csh and fish among them.
+// quote quotes s as one word for a shell; csh and fish understand it as well.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// copiedFile is a file of this host that hosts get a copy of.
+// copiedFile is a file of this host that other hosts get a copy of.
 type copiedFile struct {
 	path, sha256 string
 	size         int64
 }
 
-// newCopied reads what has to be known of a file before it is copied.
+// newCopied hashes a file and reads its size, before it is copied.
 func newCopied(path string) (*copiedFile, error) {
 	sum, err := hashFile(path)
 	if err != nil {
@@ -47,17 +47,17 @@ func newCopied(path string) (*copiedFile, error) {
 	return &copiedFile{path, sum, info.Size()}, nil
 }
 
-// hostPlan is what all hosts are told alike.
+// hostPlan is the part of the connection set-up that is the same for all hosts.
 type hostPlan struct {
 	starter starter
 	timeout time.Duration
-	self    string // this elrun
+	self    string // path of this elrun
 	copied  *copiedFile
 	begin   beginOrder
-	program string // to be copied, if begin says so
+	program string // path of the program, copied if begin says so
 }
 
-// plan makes the plan of the options. path is that of the program here, "" if there is none.
+// plan returns the hostPlan of the options. path is the program on this host, "" if there is none.
 func (o *Options) plan(path string) (hostPlan, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -70,7 +70,8 @@ func (o *Options) plan(path string) (hostPlan, error) {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
 		}
 	}
-	// A program that is found in PATH may differ between hosts, as interpreters do.
+	// The hash is checked only for a program with a path: a program that is found in PATH, such as
+	// an interpreter, may differ between hosts.
 	if o.Program != "" && !o.Self && (o.Copy || path != "" && strings.Contains(o.Program, "/")) {
 		if p.begin.SHA256, err = hashFile(path); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
@@ -79,8 +80,8 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	return p, nil
 }
 
-// connect starts an agent on a host and gets it ready. Its error names the host, the cause and
-// the remedy.
+// connect starts an agent on a host and prepares it to start peers. The error names the host, the
+// cause and the remedy.
 func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	h.timeout, h.job, h.starter = p.timeout, p.begin.Job, p.starter
 	if h.Name == "localhost" {
@@ -89,7 +90,8 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 		h.cmd = p.starter.command(h.Name, agentScript(p.self, p.copied), p.timeout)
 	}
 	h.stderr = &lastWords{}
-	// A terminal's Ctrl-C is for elrun. Its own death ssh learns by the end of its input.
+	// ssh has its own process group, so that Ctrl-C at the terminal reaches only elrun. If elrun
+	// dies, ssh sees the end of its input.
 	h.cmd.Stderr, h.cmd.SysProcAttr = h.stderr, &syscall.SysProcAttr{Setpgid: true}
 	h.cmd.WaitDelay = hangUpPeriod
 	var err error
@@ -112,7 +114,7 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 		_ = h.stdin.Close()
 		var told *hostError
 		if errors.As(err, &told) {
-			h.cutOff() // nothing has been started
+			h.cutOff() // no peer has been started
 		}
 		ended := h.wait()
 		if ctx.Err() != nil {
@@ -132,17 +134,18 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	return nil
 }
 
-// hostError is what a host says of itself, for people.
+// hostError is an error that the host reports, in words for people.
 type hostError struct{ text string }
 
 // Error implements error.
 func (e *hostError) Error() string { return e.text }
 
-// mostGreeting bounds the lines that shells write before the agent does.
+// mostGreeting bounds the number of lines before the agent's first line: shells may write
+// greetings.
 const mostGreeting = 10_000
 
-// greet talks to the agent until it is ready to start peers. limit is restarted while a file
-// is being copied.
+// greet runs the protocol with the agent up to the point where it can start peers. It restarts
+// limit while a file is being copied.
 func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	if err := h.findAgent(p, limit); err != nil {
 		return err
@@ -179,8 +182,8 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	}
 }
 
-// findAgent reads what comes before the first frame, and sends elrun itself where it is
-// missing.
+// findAgent reads the lines before the first frame, and sends elrun itself if the host has no
+// copy.
 func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 	for range mostGreeting {
 		line, err := h.in.line()
@@ -189,7 +192,7 @@ func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 		}
 		word, ok := strings.CutPrefix(string(line), agentMark)
 		switch {
-		case !ok: // a greeting
+		case !ok: // a shell's greeting
 		case word == "ready":
 			return nil
 		case word == "none":
@@ -209,7 +212,7 @@ func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 	return &hostError{"its shell writes without end when somebody logs in: keep .bashrc silent where there is no terminal"}
 }
 
-// sendFile sends the program.
+// sendFile sends the program in frames of at most maxPart bytes, and restarts limit at each.
 func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -229,7 +232,7 @@ func (h *remoteHost) sendFile(w *frameWriter, path string, limit *time.Timer) er
 	}
 }
 
-// resetWriter restarts a limit at each write, so that a slow copy is not taken for a hang.
+// resetWriter restarts a timer at each write, so that a slow copy is not taken for a hang.
 type resetWriter struct {
 	w       io.Writer
 	limit   *time.Timer
@@ -242,7 +245,7 @@ func (p *resetWriter) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// reachable has the host try to connect to others, and returns what it finds.
+// reachable asks the host to connect to other hosts, and returns the result.
 func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 	f, err := h.request(frame{Probe: others}, func(f frame) bool { return f.Probed != nil })
 	if err != nil {
@@ -251,7 +254,8 @@ func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 	return *f.Probed, nil
 }
 
-// request sends a frame and returns the answer, before run is called.
+// request sends a frame and returns the first frame for which answers is true. It must be called
+// before run, which reads all frames. It kills the connection's process after the timeout.
 func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	limit := time.AfterFunc(max(h.timeout, doctorPeriod), func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()
@@ -267,16 +271,17 @@ func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	}
 }
 
-// lastWords keeps the end of what a command says on standard error.
+// lastWords is a writer that keeps the end of a command's standard error. It is safe for
+// concurrent use.
 type lastWords struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// mostWords is how many bytes are kept.
+// mostWords is the number of bytes that lastWords keeps.
 const mostWords = 8 << 10
 
-// Write implements io.Writer.
+// Write implements io.Writer. It never fails.
 func (l *lastWords) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,14 +290,14 @@ func (l *lastWords) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what is kept.
+// String returns the kept text.
 func (l *lastWords) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.text)
 }
 
-// last returns the last line that is not empty.
+// last returns the last line that is not empty, without spaces at its ends.
 func (l *lastWords) last() string {
 	said := ""
 	for line := range strings.Lines(l.String()) {

@@ -12,26 +12,26 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 )
 
-// console is where the output of all peers comes together. A printer writes each file, in
-// blocks of whole lines, so that lines never mix:
+// console merges the output of all peers. A printer writes each file, in blocks of whole lines, so
+// that lines never mix:
 //
 //	peer 0 stdout --block--\
 //	peer 0 stderr --block---+--> printer of the screen    --> standard output and error
 //	launcher ------- notes -+
 //	peer 0 events --block------> printer of the event log --> file
 //
-// Standard output and standard error share a printer where they are one file, a terminal
-// say, and so does the event log where it is one of them. Otherwise one that is stuck
-// (a pager, a slow disk) does not hold up the others.
+// Standard output and standard error share a printer if they are the same file, for example a
+// terminal; so does the event log if it is the same file as one of them. Otherwise each has its
+// own printer, so that a stuck stream (a pager, a slow disk) does not block the others.
 type console struct {
 	printers [targets]*printer // by target; nil where there is no event log
 	live     bool              // standard error is a terminal that shows a progress line
-	broken   chan error        // the first write that failed since nobody reads
+	broken   chan error        // the first write error that means that nobody reads
 	once     sync.Once         // for giveUp
-	given    chan struct{}     // closed when senders shall not wait any more
+	given    chan struct{}     // closed when senders shall stop waiting
 }
 
-// target is where a block goes.
+// target is the destination of a block.
 type target int
 
 const (
@@ -52,7 +52,7 @@ type block struct {
 	to   target
 }
 
-// newConsole starts a console; close ends it. events may be nil.
+// newConsole starts a console and its printers; close ends them. events may be nil.
 func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 	c := &console{live: live, broken: make(chan error, 1), given: make(chan struct{})}
 	streams := [targets]io.Writer{stdout, stderr, events}
@@ -76,8 +76,8 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 	return c
 }
 
-// oneFile reports whether two streams share a printer. Of writers that are no files only
-// the event log has its own.
+// oneFile reports whether two streams share a printer. Writers that are no files share one; only
+// the event log then has its own.
 func oneFile(a, b io.Writer, of target) bool {
 	fa, okA := a.(*os.File)
 	fb, okB := b.(*os.File)
@@ -89,7 +89,8 @@ func oneFile(a, b io.Writer, of target) bool {
 	return errA == nil && errB == nil && os.SameFile(ia, ib)
 }
 
-// distinct returns each printer once, that of standard error last: it tells how the others fare.
+// distinct returns each printer once. The printer of standard error is last, because it prints the
+// failures of the others.
 func (c *console) distinct() []*printer {
 	var out []*printer
 	for _, t := range []target{toStdout, toEvents} {
@@ -100,37 +101,39 @@ func (c *console) distinct() []*printer {
 	return append(out, c.printers[toStderr])
 }
 
-// send hands a block to its printer. It waits while that is slow, not while it is stuck.
+// send passes a block to its printer. It waits for a slow printer (backpressure), but not for a
+// stuck one.
 func (c *console) send(b block) {
 	if p := c.printers[b.to]; p != nil {
 		p.send(b)
 	}
 }
 
-// giveUp lets senders go, soon, though a printer may be stuck: what has not been written by
-// then is lost.
+// giveUp releases waiting senders after one second, even if a printer is stuck. Blocks that are
+// not written by then are lost.
 func (c *console) giveUp() {
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.given) }) })
 }
 
-// say prints a line of the launcher's own on standard error. It never waits. What peers
-// and strangers have said may be part of the line; it cannot control the terminal, and what is too
-// long for a line that people read is cut off.
+// say prints a line of the launcher on standard error. It never waits. The line may contain text
+// of peers and strangers: control characters are made harmless, and a long line is cut to
+// roomOfLine bytes.
 func (c *console) say(line string) { c.sayWhole(clip(line, roomOfLine)) }
 
-// sayWhole is say for a line that people need as it is.
+// sayWhole is say without the limit of length, for lines that people need in full, such as
+// tickets.
 func (c *console) sayWhole(line string) {
 	c.printers[toStderr].add(entry{block: note(line), always: true})
 }
 
-// noted begins each line of the launcher's own.
+// noted is the prefix of the launcher's own lines.
 const noted = "elrun: "
 
-// note is a line of the launcher's own.
+// note returns a line of the launcher as a block.
 func note(s string) block { return block{[]byte(noted + printable.Line(s) + "\n"), toStderr} }
 
-// progress shows s as the progress line of a terminal, "" for none, or as a note
-// elsewhere.
+// progress shows s as the progress line of a terminal, where "" removes it. On other outputs it
+// prints s as a note.
 func (c *console) progress(s string) {
 	if !c.live {
 		c.say(s)
@@ -139,7 +142,8 @@ func (c *console) progress(s string) {
 	c.printers[toStderr].show(printable.Line(s))
 }
 
-// failed tells people of the first failure of a stream, and the launcher where nobody reads.
+// failed reports a failure of a stream to people, and to the launcher if nobody reads the stream
+// any more.
 func (c *console) failed(t target, err error, final bool) {
 	switch {
 	case !final:
@@ -155,7 +159,7 @@ func (c *console) failed(t target, err error, final bool) {
 	}
 }
 
-// cause returns an error of a file without its name, which people know.
+// cause returns the cause of a file's error without the file name, which the message has already.
 func cause(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -164,10 +168,9 @@ func cause(err error) error {
 	return err
 }
 
-// close writes last, if any, to standard output after everything else and ends the console.
-// No sender may be left. It waits for streams that are stuck until ctx ends; the goroutine
-// of one that is stuck then stays until its write returns. An error says why last was not
-// written.
+// close writes last, unless it is empty, to standard output after everything else, and ends the
+// console. No sender may be left. It waits for stuck streams until ctx ends; the goroutine of a
+// stuck stream then remains until its write returns. The error says why last was not written.
 func (c *console) close(ctx context.Context, last string) error {
 	var err error
 	if last != "" {

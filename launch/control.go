@@ -14,46 +14,46 @@ import (
 )
 
 const (
-	maxRequest    = 4 << 10         // bytes of a request line
-	maxReply      = 16 << 20        // bytes of an answer
-	maxControls   = 16              // requests served at a time
-	controlPeriod = 2 * time.Second // for one request and its answer
-	scalePeriod   = 8 * time.Second // for answers that need others, who may be busy
-	// The lives that a ticket may have.
+	maxRequest    = 4 << 10         // maximum length of a request line in bytes
+	maxReply      = 16 << 20        // maximum length of an answer in bytes
+	maxControls   = 16              // requests served at the same time
+	controlPeriod = 2 * time.Second // time limit of a request and its answer
+	scalePeriod   = 8 * time.Second // additional time for answers that need other members, which may be busy
+	// The range of a ticket's validity.
 	minValid, maxValid = time.Second, 10 * 365 * 24 * time.Hour
 )
 
-// request is what may be asked on a control socket.
+// request is a request on a control socket.
 type request struct {
 	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke or kick
-	// Peers is how many peers scale asks for: in all, or on Host.
+	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
-	// ValidMS is how long a ticket holds, in milliseconds.
+	// ValidMS is the validity of a new ticket, in milliseconds.
 	ValidMS int64 `json:"valid_ms,omitempty"`
-	// Uses is how many peers a ticket lets in, 0 for any number.
+	// Uses is the number of peers that a ticket admits, 0 for any number.
 	Uses uint64 `json:"uses,omitempty"`
-	// Ticket is the text of the one to refresh, or the text or ID of the one to revoke.
+	// Ticket is the text of the ticket to refresh, or the text or ID of the ticket to revoke.
 	Ticket string `json:"ticket,omitempty"`
-	// Peer is the one to kick.
+	// Peer is the peer to kick.
 	Peer string `json:"peer,omitempty"`
-	// Paths says that status has the paths of the peer.
+	// Paths asks for the paths of the peer in status.
 	Paths bool `json:"paths,omitempty"`
-	// Local says that only this host uses the ticket: the job stays closed to others.
+	// Local restricts a ticket to this host: the job stays closed to other hosts.
 	Local bool `json:"local,omitempty"`
 }
 
-// reply is the answer; one field is set.
+// reply is the answer to a request. Exactly one field is set.
 type reply struct {
 	Status   *Status `json:"status,omitempty"`
 	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
-	Scaling  string  `json:"scaling,omitempty"`  // what the launcher does
+	Scaling  string  `json:"scaling,omitempty"`  // description of the launcher's action
 	Ticket   *Ticket `json:"ticket,omitempty"`
-	Done     string  `json:"done,omitempty"` // what revoke or kick did
+	Done     string  `json:"done,omitempty"` // description of what revoke or kick did
 	Error    string  `json:"error,omitempty"`
 }
 
-// decodeRequest reads one line and checks the values that belong to the request.
+// decodeRequest decodes a request line and checks the values that the request uses.
 func decodeRequest(line []byte) (request, error) {
 	var r request
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -68,12 +68,12 @@ func decodeRequest(line []byte) (request, error) {
 	return r, nil
 }
 
-// services are what a peer does on request. They are called from several goroutines at
-// once.
+// services are the functions of a peer behind its control socket. They must be safe for concurrent
+// use.
 type services struct {
 	status       func() Status
-	stop         func()                                            // is to end the peer
-	scale        func(ctx context.Context, h Host) (string, error) // h.Name is "" for all hosts
+	stop         func()                                            // makes the peer end
+	scale        func(ctx context.Context, h Host) (string, error) // an empty h.Name means all hosts
 	ticket       func(ctx context.Context, r request) (Ticket, error)
 	refresh      func(text string) (Ticket, error)
 	revoke, kick func(ctx context.Context, name string) (string, error)
@@ -115,7 +115,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
 }
 
-// ticketReply is the answer that is a ticket.
+// ticketReply returns the reply with a ticket or an error.
 func ticketReply(t Ticket, err error) reply {
 	if err != nil {
 		return reply{Error: err.Error()}
@@ -123,7 +123,7 @@ func ticketReply(t Ticket, err error) reply {
 	return reply{Ticket: &t}
 }
 
-// doneReply is the answer that says what was done.
+// doneReply returns the reply with a description or an error.
 func doneReply(text string, err error) reply {
 	if err != nil {
 		return reply{Error: err.Error()}
@@ -131,23 +131,22 @@ func doneReply(text string, err error) reply {
 	return reply{Done: text}
 }
 
-// responder answers what is asked on a control socket. It is called from several goroutines at
-// once.
+// responder answers requests on a control socket. It must be safe for concurrent use.
 type responder interface {
 	// answer returns the reply to a request line.
 	answer(ctx context.Context, line []byte) reply
-	// end ends the peer, after whoever has asked for it had the reply.
+	// end ends the peer. It is called after the reply to stop has been sent.
 	end()
 }
 
 // end implements responder.
 func (s services) end() { s.stop() }
 
-// control serves a peer's control socket. Close ends it.
+// control serves a peer's control socket until Close.
 //
-// One goroutine accepts, one serves each connection; there are at most maxControls of
-// these at a time, each ends after controlPeriod, and further ones wait in the
-// kernel's queue. So whoever is let in cannot make a peer hold much.
+// One goroutine accepts, and each connection has its own. At most maxControls connections are
+// served at the same time, each for about controlPeriod, and further ones wait in the kernel's
+// queue. This bounds the resources that clients can hold.
 type control struct {
 	listener net.Listener
 	by       responder
@@ -156,7 +155,7 @@ type control struct {
 	work     sync.WaitGroup
 }
 
-// serveControl opens the socket of a peer and answers on it until Close.
+// serveControl opens the control socket of a peer and serves it until Close.
 func serveControl(at socketName, by responder) (*control, error) {
 	l, err := listenControl(at)
 	if err != nil {
@@ -168,7 +167,7 @@ func serveControl(at socketName, by responder) (*control, error) {
 	return c, nil
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (c *control) accept() {
 	slots := make(chan struct{}, maxControls)
 	for {
@@ -177,7 +176,7 @@ func (c *control) accept() {
 			return
 		}
 		if err != nil {
-			select { // out of descriptors, say: the job matters more
+			select { // such as a lack of descriptors: the job goes on, so pause and retry
 			case <-time.After(controlPeriod):
 				continue
 			case <-c.ctx.Done():
@@ -196,7 +195,7 @@ func (c *control) accept() {
 	}
 }
 
-// serve answers one request. What goes wrong here concerns only the one who asked.
+// serve answers one request. Errors concern only the client and are dropped.
 func (c *control) serve(conn net.Conn) {
 	release := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	defer release()
@@ -215,11 +214,11 @@ func (c *control) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Now().Add(controlPeriod)) // the answer may have taken its time
+	_ = conn.SetDeadline(time.Now().Add(controlPeriod)) // the answer may have taken long
 	_, _ = conn.Write(append(b, '\n'))
 	if r.Stopping {
-		// Whoever asked hangs up when all peers have answered. One that ended earlier would
-		// look like a loss to those that do not know yet.
+		// The client hangs up once all peers have answered. A peer that ended earlier would look
+		// like a loss to peers that do not know of the stop yet.
 		_, _ = conn.Read(make([]byte, 1))
 		c.by.end()
 	}
@@ -233,15 +232,14 @@ func (c *control) Close() error {
 	return err
 }
 
-// socketName is what is in the address of a control socket.
+// socketName identifies a control socket; it is part of the socket's address.
 type socketName struct {
 	job   string
 	index int
 	pid   int
 }
 
-// String is the last part of the address: job/index.pid with a separator that no
-// job name contains.
+// String returns job/index.pid, the last part of the address. No job name contains the separator.
 func (n socketName) String() string { return fmt.Sprintf("%s/%d.%d", n.job, n.index, n.pid) }
 
 // parseSocketName is the inverse of String.

@@ -7,17 +7,16 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// crowd is several members of which the same is told, each in an event of its own: that makes one
-// line.
+// crowd collects events that report the same about several members, so that they become one line.
 type crowd struct {
 	kind, reason string
 	who          []string // short IDs
-	one          string   // the line if it is a single member
+	one          string   // the line if there is a single member
 	due          time.Time
 }
 
-// crowdOf returns what e tells of a single member and other events may tell of others, nil if
-// it is no such event.
+// crowdOf returns a crowd with the single member of e, or nil if events of its kind are not
+// collected. line is the line about e alone.
 func crowdOf(e event.Event, line string, now time.Time) *crowd {
 	c := &crowd{kind: e.Body.Name(), one: line, due: now.Add(gatherPeriod)}
 	switch b := e.Body.(type) {
@@ -30,15 +29,15 @@ func crowdOf(e event.Event, line string, now time.Time) *crowd {
 		c.reason, c.who = b.Reason, []string{b.Who}
 	case event.Fenced:
 		c.reason, c.who = b.Reason, []string{b.Who}
-		c.due = now.Add(costPeriod) // the view without it tells of it, if it comes
+		c.due = now.Add(costPeriod) // the next view may report it first
 	default:
 		return nil
 	}
 	return c
 }
 
-// gather keeps what is told of a member for a moment, in which the same may be told of others. It
-// returns the lines of other events.
+// gather keeps the line about e for a moment if the same may be reported of other members. It
+// returns lines that do not wait.
 func (c *changes) gather(e event.Event, line string, now time.Time) []string {
 	next := crowdOf(e, line, now)
 	if next == nil {
@@ -54,7 +53,7 @@ func (c *changes) gather(e event.Event, line string, now time.Time) []string {
 	return nil
 }
 
-// disperse returns the lines about crowds whose time has come, all of them if now is zero.
+// disperse returns the lines of the crowds that are due at now, or of all crowds if now is zero.
 func (c *changes) disperse(now time.Time) []string {
 	var lines []string
 	var later []*crowd
@@ -70,7 +69,7 @@ func (c *changes) disperse(now time.Time) []string {
 	return lines
 }
 
-// tell says that what was to be told of a member that was put out stands in another line.
+// tell removes a member that was put out from the waiting crowds, because another line reports it.
 func (c *changes) tell(id string) {
 	for _, w := range c.crowds {
 		if w.kind == (event.Fenced{}).Name() {
@@ -97,15 +96,15 @@ func (c *changes) wordCrowd(w *crowd) string {
 	return fmt.Sprintf("%d peers were put out of the group while they still run%s; they join again under new IDs", n, inBrackets(why))
 }
 
-// sample looks whether this host is overloaded, when something is told that may come of that.
+// sample records the overload of this host when an event that it may have caused arrives.
 func (c *changes) sample() {
 	if c.overloaded == "" && c.load != nil {
 		c.overloaded = c.load()
 	}
 }
 
-// sudden reports whether a member may have gone because its host was too slow: nothing was heard
-// of it, and it did not end.
+// sudden reports whether a member may be gone because its host was too slow: it was silent, and
+// its process did not end.
 func (r *reason) sudden() bool {
 	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable" || r.cause == "stalled")
 }

@@ -9,36 +9,38 @@ import (
 	"time"
 )
 
-// directory is what a launcher tells the processes of a program: at first about all services, then
-// about each that changes.
+// directoryUpdate is the launcher's message about services to the processes of a program: first
+// about all services, then about each change.
 type directoryUpdate struct {
-	// Refused says why this process is none of the program; nothing else is set then.
+	// Refused is the reason why this process does not belong to the program. No other field is set
+	// with it.
 	Refused string `json:"refused,omitempty"`
-	// Host is the host of the process, "" for that of the launcher, and Secret that of the
-	// program's connections between hosts. They come first.
+	// Host is the host of the process, "" for the launcher's host. Secret is the shared secret of
+	// the program's connections between hosts. Both are set in the first update.
 	Host   string `json:"host,omitempty"`
 	Secret []byte `json:"secret,omitempty"`
-	// Wide: the program runs on several hosts, so services listen at their addresses, too.
+	// Wide reports that the program runs on several hosts, so that services listen on TCP as well.
 	Wide     bool           `json:"wide,omitempty"`
 	Services []serviceEntry `json:"services,omitempty"`
 }
 
-// serviceEntry says where a service is. One that has neither Socket nor Ended is about to come.
+// serviceEntry is the location of a service. Without Socket and Ended the service is about to
+// start.
 type serviceEntry struct {
 	Name   string   `json:"name"`
 	Host   string   `json:"host,omitempty"`
-	Socket string   `json:"socket,omitempty"` // a Unix socket there
-	Addrs  []string `json:"addrs,omitempty"`  // HOST:PORT, of TCP
+	Socket string   `json:"socket,omitempty"` // path of a Unix socket on Host
+	Addrs  []string `json:"addrs,omitempty"`  // HOST:PORT of TCP listeners
 	Ended  string   `json:"ended,omitempty"`  // why it will not come back
 }
 
-// servingNode tells the launcher where a service listens.
+// servingNode is a service's message to the launcher: the addresses on which it listens.
 type servingNode struct {
 	Socket string   `json:"socket"`
 	Addrs  []string `json:"addrs,omitempty"`
 }
 
-// check refuses what no launcher would send.
+// check returns an error for an update beyond the limits, which no correct launcher sends.
 func (u directoryUpdate) check() error {
 	if len(u.Services) > maxNodes || len(u.Secret) != 0 && len(u.Secret) != secretSize {
 		return fmt.Errorf("directory of %d services, secret of %d bytes", len(u.Services), len(u.Secret))
@@ -51,7 +53,7 @@ func (u directoryUpdate) check() error {
 	return nil
 }
 
-// check refuses what no node would send.
+// check returns an error for a message beyond the limits, which no correct node sends.
 func (s servingNode) check() error {
 	if len(s.Socket) > maxSocketPath || len(s.Addrs) > maxAddrs {
 		return fmt.Errorf("socket path of %d bytes, %d addresses", len(s.Socket), len(s.Addrs))
@@ -59,23 +61,25 @@ func (s servingNode) check() error {
 	return nil
 }
 
-// directory is what a process of a program knows of its services.
+// directory holds the services of a program, as one of its processes knows them. It is safe for
+// concurrent use.
 type directory struct {
 	mu       sync.Mutex
 	host     string
 	secret   []byte
 	wide     bool
 	refused  string
-	begun    chan struct{} // closed when the first update has come
-	changed  chan struct{} // closed at the next change
+	begun    chan struct{} // closed at the first update
+	changed  chan struct{} // closed and replaced at each update
 	services map[string]serviceEntry
 }
 
+// newDirectory returns an empty directory.
 func newDirectory() *directory {
 	return &directory{begun: make(chan struct{}), changed: make(chan struct{}), services: make(map[string]serviceEntry)}
 }
 
-// learn takes what the launcher says.
+// learn applies an update from the launcher.
 func (d *directory) learn(u directoryUpdate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +96,7 @@ func (d *directory) learn(u directoryUpdate) {
 	d.changed = make(chan struct{})
 }
 
-// wait waits for the first update.
+// wait waits for the first update, the death of the launcher (gone) or the end of ctx.
 func (d *directory) wait(ctx context.Context, gone context.Context) error {
 	select {
 	case <-d.begun:
@@ -107,7 +111,8 @@ func (d *directory) wait(ctx context.Context, gone context.Context) error {
 	return nil
 }
 
-// find waits until a service listens, and returns where.
+// find waits until a service listens, and returns its entry. A service that has ended for good is
+// errGone.
 func (d *directory) find(ctx context.Context, name string) (serviceEntry, error) {
 	for {
 		d.mu.Lock()
@@ -127,10 +132,10 @@ func (d *directory) find(ctx context.Context, name string) (serviceEntry, error)
 	}
 }
 
-// dialPeriod is how long a connection to one address may take.
+// dialPeriod is the time limit of a connection attempt to one address.
 const dialPeriod = 2 * time.Second
 
-// dial connects to a service: on this host by its socket, elsewhere by TLS.
+// dial connects to a service: through its Unix socket on the same host, by TLS on other hosts.
 func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 	entry, err := d.find(ctx, name)
 	if err != nil {

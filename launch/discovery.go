@@ -12,47 +12,48 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 )
 
-// Discovery is where a job is announced, outside of it, so that newcomers find members that their
-// ticket does not name. It is asked by key: the public half of a ticket's, which only members and
-// holders of the ticket know. What is found is a hint; newcomers and members prove themselves to
-// each other when they connect.
+// Discovery announces a job outside of it, so that newcomers find members that their ticket does
+// not name. Jobs are looked up by a key, the public half of the ticket's key, which only members
+// and holders of the ticket know. A result is a hint only; newcomers and members authenticate each
+// other when they connect.
 //
-// The launchers of a job announce it, if it is open to the network and has tickets, whenever its
-// members or tickets change, and twice a minute; the end of the job as a job without members.
-// Launchers that join by a ticket look its key up until one of their peers is a member.
+// The launchers of a job announce it if it is open to the network and has tickets: at each change
+// of its members or tickets, and every 30 seconds. The end of the job is announced as a job
+// without members. Launchers whose peers join by a ticket look up its key until one of these peers
+// is a member.
 type Discovery interface {
-	// Announce lets those who know one of the keys find the members, for some minutes.
+	// Announce makes the members known under each of the keys, for some minutes.
 	Announce(ctx context.Context, keys []string, members []elastic.Member) error
-	// Find returns those who were announced under a key last; none is no error.
+	// Find returns the members that were last announced under a key. No result is no error.
 	Find(ctx context.Context, key string) ([]elastic.Member, error)
 }
 
 const (
-	// announcePeriod is how often a job is announced of which nothing changes.
+	// announcePeriod is the interval of announcements of an unchanged job.
 	announcePeriod = 30 * time.Second
-	// announceRetry is the pause after an announcement that has failed, and announceGap the
-	// shortest one between two.
+	// announceRetry is the pause after a failed announcement. announceGap is the shortest pause
+	// between two announcements.
 	announceRetry = 2 * time.Second
 	announceGap   = 500 * time.Millisecond
-	// withdrawPeriod is how long the end of a job may wait to be announced.
+	// withdrawPeriod is the time limit of the announcement that a job has ended.
 	withdrawPeriod = 2 * time.Second
-	// maxAnnounced is how many members are announced, and maxTickets under how many keys.
+	// maxAnnounced bounds the members in an announcement, and maxTickets the keys.
 	maxAnnounced = 8
 	maxTickets   = 128
-	// seekPause is the pause before the second question; it doubles up to seekMost.
+	// seekPause is the pause before the second lookup; it doubles up to seekMost.
 	seekPause = 250 * time.Millisecond
 	seekMost  = 5 * time.Second
-	// seekNews is how long nobody was found until people are told.
+	// seekNews is the time without a result after which people are told.
 	seekNews = 5 * time.Second
 )
 
-// openTicket is a ticket by which peers may join, as long as it holds.
+// openTicket is a ticket that still admits peers.
 type openTicket struct {
 	Key    string `json:"key"`
 	Expiry int64  `json:"expiry"` // Unix seconds
 }
 
-// ticketsOf returns the tickets of a view that let somebody in.
+// ticketsOf returns the tickets of a view that still admit peers.
 func ticketsOf(v elastic.View) []openTicket {
 	var out []openTicket
 	for _, g := range v.Grants {
@@ -63,13 +64,14 @@ func ticketsOf(v elastic.View) []openTicket {
 	return out
 }
 
-// announcement is what newcomers are to find.
+// announcement is what a Discovery publishes of a job: members, under keys.
 type announcement struct {
 	keys    []string
 	members []elastic.Member
 }
 
-// announcementOf returns what is announced of a job at a time; nothing if there are no keys.
+// announcementOf returns the announcement of a job at a time. It is empty if the job is closed or
+// has no valid ticket.
 func announcementOf(k known, now time.Time) (a announcement) {
 	if !k.Open {
 		return a
@@ -79,7 +81,8 @@ func announcementOf(k known, now time.Time) (a announcement) {
 			a.keys = append(a.keys, t.Key)
 		}
 	}
-	// The same at all launchers, and of many hosts, so that it lasts.
+	// Choose the same members at all launchers, and from as many hosts as possible, so that the
+	// announcement survives the loss of a host.
 	hosts := make(map[string]bool)
 	for _, sameHost := range []bool{false, true} {
 		for _, m := range k.Members {
@@ -95,30 +98,32 @@ func announcementOf(k known, now time.Time) (a announcement) {
 	return a
 }
 
-// announcer tells a Discovery of the job. One goroutine, run, owns what is not a channel.
+// announcer publishes the job in a Discovery. The goroutine of run owns every field except the
+// channel.
 type announcer struct {
 	to   Discovery
 	say  func(string)
-	news chan known // the latest one
+	news chan known // capacity 1: the latest news
 
 	failed bool
 }
 
-// newAnnouncer makes one that has nothing to announce yet.
+// newAnnouncer returns an announcer with nothing to announce yet.
 func newAnnouncer(to Discovery, say func(string)) *announcer {
 	return &announcer{to: to, say: say, news: make(chan known, 1)}
 }
 
-// tell hands over what is known of the job.
+// tell passes the latest known state of the job to run. It replaces news that run has not read
+// yet. Only one goroutine may call it.
 func (a *announcer) tell(k known) {
 	select {
 	case <-a.news:
 	default:
 	}
-	a.news <- k // nobody else sends
+	a.news <- k // never blocks: there is no other sender
 }
 
-// run announces until ctx ends, and returns what was known last.
+// run announces until ctx ends, and returns the last known state.
 func (a *announcer) run(ctx context.Context) (latest known) {
 	timer := time.NewTimer(announcePeriod)
 	defer timer.Stop()
@@ -136,7 +141,7 @@ func (a *announcer) run(ctx context.Context) (latest known) {
 	}
 }
 
-// announce announces once, and returns the pause after it.
+// announce publishes once, and returns the pause before the next announcement.
 func (a *announcer) announce(ctx context.Context, what announcement) time.Duration {
 	if len(what.keys) == 0 {
 		return announcePeriod
@@ -155,21 +160,21 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 	return announcePeriod
 }
 
-// wordDiscovery says what does not work, why, and what to do, in one line.
+// wordDiscovery describes the failed action, the cause and the remedy in one line.
 func wordDiscovery(what string, err error) string {
 	why := strings.TrimPrefix(err.Error(), "discovery: ")
 	return clipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying on", what, printable.Line(why)))
 }
 
-// seeker looks up the key of a ticket, in a goroutine of its own, that of run.
+// seeker looks up the key of a ticket. Its only goroutine is run.
 type seeker struct {
 	from  Discovery
 	key   string
 	say   func(string)
-	found func([]elastic.Member) // is told who was found; must not block
+	found func([]elastic.Member) // gets each result; must not block
 }
 
-// run looks until ctx ends.
+// run looks up the key until ctx ends, with a growing pause (exponential backoff).
 func (s *seeker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -198,18 +203,19 @@ func (s *seeker) run(ctx context.Context) {
 	}
 }
 
-// discoveries are what a launcher has to do with a Discovery.
+// discoveries is a launcher's part in a Discovery.
 type discoveries struct {
-	announcer *announcer            // nil without one
-	found     chan []elastic.Member // by the seeker; the latest counts
+	announcer *announcer            // nil without a Discovery
+	found     chan []elastic.Member // results of the seeker; the latest one counts
 	latest    []elastic.Member
-	seeking   context.CancelFunc // ends the seeker; nil if there is none
+	seeking   context.CancelFunc // ends the seeker; nil without one
 	stop      context.CancelFunc
 	work      sync.WaitGroup
-	known     known // that the announcer had last, after work
+	known     known // the announcer's last state; valid once work is done
 }
 
-// discover begins to announce the job, and to look for it if the peers are to join it.
+// discover begins to announce the job. If the peers are to join by the ticket with this key, it
+// looks up the key as well.
 func (r *runner) discover(ctx context.Context, key string) {
 	d := &r.discoveries
 	if r.o.Discovery == nil {
@@ -234,7 +240,8 @@ func (r *runner) discover(ctx context.Context, key string) {
 	d.work.Go(func() { s.run(seeking) })
 }
 
-// announce tells the announcer what is known of the job. A peer that is in knows its members.
+// announce passes the known state of the job to the announcer. Once a peer of this launcher is a
+// member, the lookup ends, because the peer knows the members.
 func (r *runner) announce() {
 	d := &r.discoveries
 	if d.announcer == nil {
@@ -246,7 +253,7 @@ func (r *runner) announce() {
 	}
 }
 
-// discovered tells all peers who was found.
+// discovered passes found members to all peers.
 func (r *runner) discovered(members []elastic.Member) {
 	r.discoveries.latest = members
 	for _, c := range r.children {
@@ -254,7 +261,7 @@ func (r *runner) discovered(members []elastic.Member) {
 	}
 }
 
-// undiscover ends what discover has begun. If the job has finished that is announced, so that
+// undiscover ends announcements and lookups. If the job has finished it announces the end, so that
 // nobody looks for its members.
 func (r *runner) undiscover() {
 	d := &r.discoveries
@@ -266,6 +273,6 @@ func (r *runner) undiscover() {
 	if a := announcementOf(d.known, time.Now()); r.changes.done && len(a.keys) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), withdrawPeriod)
 		defer cancel()
-		_ = d.announcer.to.Announce(ctx, a.keys, nil) // or else it is forgotten in a while
+		_ = d.announcer.to.Announce(ctx, a.keys, nil) // an error is ignored: the announcement expires by itself
 	}
 }
