@@ -7,17 +7,17 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// block is how many elements have one scale: few enough that a large value spoils the
-// precision of no more than its neighbours, and many enough that scales cost nothing.
+// block is the number of elements that share a scale: few, because a large value costs its whole
+// block precision; many enough that the bytes of scales are negligible.
 const block = 1024
 
-// blocks returns how many blocks n elements have.
+// blocks returns the number of blocks of n elements.
 func blocks(n int) int { return (n + block - 1) / block }
 
-// BFloat16 is the coding in the upper halves of float32: the range stays, and 8 bits of
-// each value.
+// BFloat16 codes each value as bfloat16, the upper half of a float32 after rounding: it keeps the
+// range, and 8 significant bits.
 //
-// The code of n elements: n times 2 bytes.
+// The code of n elements is 2n bytes: the values, little-endian.
 type BFloat16 struct{}
 
 // Name returns "bf16".
@@ -26,7 +26,7 @@ func (BFloat16) Name() string { return "bf16" }
 // Sparse returns false.
 func (BFloat16) Sparse() bool { return false }
 
-// Size returns 2n.
+// Size returns the bytes of the code of n elements: 2n.
 func (BFloat16) Size(n int) int { return 2 * n }
 
 // Encode implements collective.Coding.
@@ -46,12 +46,12 @@ func (BFloat16) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// Float16 is the coding in IEEE binary16. Its range is small, so each block is multiplied
-// by the power of two that puts its largest value just below 2^15: nothing overflows, and
-// values down to 2^-29 of the largest keep 11 bits.
+// Float16 codes each value as IEEE binary16. To fit its small range each block is scaled by the
+// power of two that puts the largest magnitude just below 2^15: nothing overflows, and values
+// down to 2^-29 of the largest keep 11 significant bits.
 //
-// The code of n elements: a byte for each block, the exponent of its power as an int8, and
-// n times 2 bytes.
+// The code of n elements: one int8 for each block, the exponent of its power of two; then 2n
+// bytes, the values, little-endian.
 type Float16 struct{}
 
 // Name returns "fp16".
@@ -60,7 +60,7 @@ func (Float16) Name() string { return "fp16" }
 // Sparse returns false.
 func (Float16) Sparse() bool { return false }
 
-// Size returns 2n and a byte for each block.
+// Size returns the bytes of the code of n elements: 2n, and one for each block.
 func (Float16) Size(n int) int { return blocks(n) + 2*n }
 
 // Encode implements collective.Coding.
@@ -94,8 +94,8 @@ func (Float16) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// exponentOf returns e such that m * 2^-e is just below 2^15, as far as 2^e and 2^-e are
-// normal numbers; 0 for 0 and for infinity.
+// exponentOf returns e such that m * 2^-e is just below 2^15, limited so that 2^e and 2^-e are
+// normal numbers. It returns 0 for 0 and for infinity.
 func exponentOf(m float32) int {
 	if m == 0 || math.IsInf(float64(m), 0) {
 		return 0
@@ -104,10 +104,11 @@ func exponentOf(m float32) int {
 	return min(max(x-15, -126), 126)
 }
 
-// power returns 2^e for the exponents of exponentOf, and others as near as can be.
+// power returns 2^e as a float32. For e outside the results of exponentOf, as in a corrupt code,
+// it is the nearest value there is.
 func power(e int) float32 { return float32(math.Ldexp(1, e)) }
 
-// largest returns the largest magnitude in v. It passes over what is no number.
+// largest returns the largest magnitude in v. It ignores NaN.
 func largest(v []float32) float32 {
 	m := float32(0)
 	for _, x := range v {
@@ -116,8 +117,7 @@ func largest(v []float32) float32 {
 	return m
 }
 
-// max32 is max without its care for NaN, of which a loop over gradients would feel the
-// price.
+// max32 is max without the handling of NaN, which slows down loops over gradients.
 func max32(m, x float32) float32 {
 	if x > m {
 		return x

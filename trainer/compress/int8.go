@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// Int8 is the coding in 255 values from the negative to the positive largest magnitude of
-// each block, at equal distances.
+// Int8 codes each value as one of 255 equidistant levels between minus and plus the largest
+// magnitude of its block (linear quantization).
 //
-// The code of n elements: for each block the distance as a float32, then n int8.
+// The code of n elements: for each block the distance of levels as a float32; then n int8.
 type Int8 struct{}
 
-// levels is how many distances the largest magnitude has.
+// levels is the number of the positive levels: the largest magnitude is levels distances.
 const levels = 127
 
 // Name returns "int8".
@@ -20,11 +20,11 @@ func (Int8) Name() string { return "int8" }
 // Sparse returns false.
 func (Int8) Sparse() bool { return false }
 
-// Size returns n and 4 bytes for each block.
+// Size returns the bytes of the code of n elements: n, and 4 for each block.
 func (Int8) Size(n int) int { return 4*blocks(n) + n }
 
-// Encode implements collective.Coding. Blocks of the smallest numbers there are, of which
-// the distance would be zero or almost, are left out as a whole.
+// Encode implements collective.Coding. Blocks of tiny values, whose distance would be zero or
+// almost zero, are coded as zeros and stay in v as a whole.
 func (Int8) Encode(code []byte, v []float32) {
 	scales, values := code[:4*blocks(len(v))], code[4*blocks(len(v)):]
 	for ; len(v) > 0; scales = scales[4:] {
@@ -47,7 +47,7 @@ func (Int8) Add(dst []float32, code []byte) error {
 		part := dst[:min(block, len(dst))]
 		scale := math.Float32frombits(binary.LittleEndian.Uint32(scales))
 		for i, q := range values[:len(part)] {
-			// The conversion keeps processors from rounding once where others round twice.
+			// The conversion prevents fused multiply-add, which rounds once instead of twice.
 			part[i] += float32(float32(int8(q)) * scale)
 		}
 		dst, values = dst[len(part):], values[len(part):]
@@ -55,9 +55,9 @@ func (Int8) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// distance returns the distance of values in a block, and its inverse: zeros if it is too
-// small to have one, NaN and zero if the block is not finite, so that all of it becomes
-// NaN.
+// distance returns the distance of levels in a block, and its inverse. Both are zero if the
+// distance would be too small. If the block is not finite they are NaN and zero, so that all of
+// the block is decoded to NaN.
 func distance(v []float32) (scale, inverse float32) {
 	spoiled := float32(0)
 	for _, x := range v {
@@ -74,9 +74,8 @@ func distance(v []float32) (scale, inverse float32) {
 	return scale, inverse
 }
 
-// nearest rounds x, which is at most a little more than levels, to the nearest integer, ties
-// to even: the sum has no room for a fraction. What is no number becomes whatever it
-// becomes.
+// nearest rounds x to the nearest integer, ties to even. x is at most slightly above levels: then
+// the sum with magic has no bits for a fraction. The result for NaN is arbitrary.
 func nearest(x float32) int8 {
 	const magic = 3 << 22
 	q := int32(math.Float32bits(x+magic)) - int32(math.Float32bits(magic))

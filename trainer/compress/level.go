@@ -7,27 +7,29 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// Values of 2 bits are cut into chunks. Those of a chunk are split at their mean magnitude, and then
-// again and again in the middle between the means of both parts, which come near to the two
-// magnitudes of least squared error (Lloyd 1957).
+// Values of 2 bits are grouped into chunks with two magnitudes each. To find these, the kept
+// values of a chunk are split at their mean magnitude, and then repeatedly at the midpoint of the
+// means of both parts (Lloyd's algorithm: Least squares quantization in PCM, 1957), which comes
+// near to the least squared error.
 const (
 	splits     = 8
 	chunkRuns  = 16
-	chunk      = chunkRuns * run // elements
-	levelBytes = 4               // of a chunk
+	chunk      = chunkRuns * run // elements of a chunk
+	levelBytes = 4               // bytes of a chunk's two magnitudes
 )
 
-// chunks returns how many chunks n elements have.
+// chunks returns the number of chunks of n elements.
 func chunks(n int) int { return (n + chunk - 1) / chunk }
 
-// levelPair are the magnitudes of a chunk.
+// levelPair is the two magnitudes of a chunk, the smaller one first.
 type levelPair [2]float32
 
-// levelsOf returns those of values, rounded to bfloat16, and from which magnitude on the second one
-// counts. A value that is not finite makes the second one not finite.
+// levelsOf returns the two magnitudes for values, rounded to bfloat16, and the threshold from:
+// values of this magnitude and above get the second one. A value that is not finite makes the
+// second magnitude not finite.
 func levelsOf(values []float32) (pair levelPair, from float64) {
 	var mean [2]float64
-	for range 1 + splits { // in the first round all are in the second part
+	for range 1 + splits { // in the first iteration all values are in the second part
 		var sum, count [2]float64
 		for _, x := range values {
 			side := sideOf(x, from)
@@ -47,7 +49,7 @@ func levelsOf(values []float32) (pair levelPair, from float64) {
 	return levelPair{dtype.ToBFloat16(float32(mean[0])).Float32(), dtype.ToBFloat16(float32(mean[1])).Float32()}, from
 }
 
-// sideOf is 1 for magnitudes from one on, and for what is no number.
+// sideOf returns 0 for magnitudes below from, and 1 for others and for NaN.
 func sideOf(x float32, from float64) int {
 	if math.Abs(float64(x)) < from {
 		return 0
@@ -55,12 +57,12 @@ func sideOf(x float32, from float64) int {
 	return 1
 }
 
-// encodeLevels codes the elements of v at the places that are kept, of which counts has the
-// numbers by run, and leaves what that takes away.
+// encodeLevels codes the kept elements of v into values, and subtracts the coded values from v.
+// counts has the number of kept elements by run, places their positions.
 func encodeLevels(values, counts, places []byte, v []float32) {
 	levels, bits := values[:levelBytes*chunks(len(v))], values[levelBytes*chunks(len(v)):]
 	clear(bits)
-	k := 0 // elements before
+	k := 0 // index of the next kept element
 	for c := range chunks(len(v)) {
 		var kept [chunk]float32
 		at, n := gather(&kept, counts[c*chunkRuns:min((c+1)*chunkRuns, len(counts))], places, v[c*chunk:])
@@ -82,8 +84,8 @@ func encodeLevels(values, counts, places []byte, v []float32) {
 	}
 }
 
-// gather copies the elements of a chunk at the places that are kept, and returns where in the chunk
-// they are, and how many.
+// gather copies the kept elements of one chunk, which begins at v[0], to kept. It returns their
+// offsets in the chunk and their number.
 func gather(kept *[chunk]float32, counts, places []byte, v []float32) (at [chunk]uint16, n int) {
 	for r, count := range counts {
 		for _, place := range places[n : n+int(count)] {
@@ -95,7 +97,7 @@ func gather(kept *[chunk]float32, counts, places []byte, v []float32) (at [chunk
 	return at, n
 }
 
-// addLevels adds what encodeLevels has coded to dst, at places that are good.
+// addLevels decodes values and adds them to dst. counts and places have passed TopK.check.
 func addLevels(dst []float32, values, counts, places []byte) {
 	levels, bits := values[:levelBytes*chunks(len(dst))], values[levelBytes*chunks(len(dst)):]
 	k := 0
@@ -111,5 +113,5 @@ func addLevels(dst []float32, values, counts, places []byte) {
 	}
 }
 
-// float reads a bfloat16.
+// float decodes a little-endian bfloat16.
 func float(b []byte) float32 { return dtype.BFloat16(binary.LittleEndian.Uint16(b)).Float32() }

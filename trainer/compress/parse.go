@@ -8,14 +8,14 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// None is the name for no compression at all.
+// None is the name that stands for no compression.
 const None = "none"
 
-// DefaultFraction is how much of the values "topk" keeps, where no fraction is given.
+// DefaultFraction is the fraction of the values that "topk" keeps without a given fraction.
 const DefaultFraction = 0.01
 
-// Parse returns the coding of that name: fp16, bf16, int8, topk, or topk:F with a fraction
-// F above 0 and up to 0.5, or topk:F:2bit. It is nil for none and for an empty name.
+// Parse returns the coding of a name: fp16, bf16, int8, topk, topk:F or topk:F:2bit, with a
+// fraction 0 < F <= 0.5. It returns nil for none and for the empty name.
 func Parse(name string) (collective.Coding, error) {
 	kind, rest, given := strings.Cut(name, ":")
 	switch {
@@ -35,7 +35,7 @@ func Parse(name string) (collective.Coding, error) {
 	return nil, fmt.Errorf("compression %q: want none, fp16, bf16, int8, topk, topk:F or topk:F:2bit", name)
 }
 
-// parseTopK is for a name of a TopK, of which the rest is after the first colon.
+// parseTopK parses the name of a TopK with a fraction; rest is the part after the first colon.
 func parseTopK(name, rest string) (collective.Coding, error) {
 	fraction, width, given := strings.Cut(rest, ":")
 	f, err := strconv.ParseFloat(fraction, 64)
@@ -54,7 +54,7 @@ func parseTopK(name, rest string) (collective.Coding, error) {
 	return c.In2Bits(), nil
 }
 
-// Name returns the name of a coding that Parse has returned, in one spelling: None for nil.
+// Name returns the canonical name of a coding, which Parse understands; None for nil.
 func Name(c collective.Coding) string {
 	if c == nil {
 		return None

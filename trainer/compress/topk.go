@@ -10,39 +10,40 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// TopK is the coding in a fraction of the elements: those of the largest magnitude, each
-// rounded to bfloat16, or to 2 bits. The others wait in what Encode leaves, and so does what
-// rounding takes away. At says how a training begins.
+// TopK keeps a fraction of the elements, those of the largest magnitude, and rounds each to
+// bfloat16 or to 2 bits (top-k sparsification). Encode leaves the other elements in its argument,
+// and so the rounding errors of those kept. At increases the fraction in the first steps of a
+// training.
 //
-// The code of n elements, of which it keeps k: for each run of 255 elements a byte, how
-// many are kept of it; k bytes, their places in the run, ascending; and k times 2 bytes,
-// their values. With 2 bits the values are (level.go): for each chunk of 16 runs two
-// magnitudes, the smaller one first, as bfloat16; then k times 2 bits, from the lowest of each
-// byte on, of which the first is the sign and the second tells the larger magnitude.
+// The code of n elements, of which k are kept: for each run of 255 elements a byte, the number of
+// elements kept in it; k bytes, their positions in the run, ascending; k times 2 bytes, their
+// values. With values of 2 bits the last part has for each chunk of 16 runs two bfloat16
+// magnitudes, the smaller one first; then k times 2 bits, from the low bits of each byte up: bit
+// 0 is the sign, bit 1 is set for the larger magnitude (level.go).
 type TopK struct {
 	fraction float64
 	twoBit   bool
 }
 
-// leastKept is how many elements a code has at least, or all: the last layer and the biases
-// have few, of which each counts, and they cost little.
+// leastKept is the least number of elements that a code keeps; a shorter vector is kept whole. It
+// covers biases and the last layer, which have few but important elements.
 const leastKept = 256
 
-// run is how many elements' places fit one byte, and so does their number.
+// run is the number of elements whose positions, and whose count, fit one byte.
 const run = 255
 
-// A training begins with more: with the fraction early of all elements, half of that after
-// earlySteps, and so on. What is not sent comes late, after 1 over the fraction steps if all
-// elements take turns, and in its first steps a model changes fastest. That costs at most
-// as many elements as earlySteps/4 steps have.
+// A training begins with a larger fraction: early in the first earlySteps steps, then half of
+// that, and so on. Elements that are not kept are delayed by about 1/fraction steps if all take
+// turns, and a model changes fastest in its first steps. The extra cost is at most the elements
+// of earlySteps/4 full steps.
 const (
 	early      = 0.125
 	earlySteps = 32
 )
 
-// At returns the coding for a step of a training, from 1, whose coding is c: in the first
-// steps a TopK with a larger fraction (the warm-up of Lin and others 2018), else c itself.
-// Fractions are halved, which is exact, so that peers of all architectures agree on them.
+// At returns the coding for a step, from 1, of a training with the coding c: a TopK with a larger
+// fraction in the first steps (the warm-up of Lin and others 2018), else c itself. Fractions are
+// halved, which is exact, so peers on all architectures agree on the size of codes.
 func At(c collective.Coding, step int64) collective.Coding {
 	k, ok := c.(TopK)
 	if !ok {
@@ -56,8 +57,8 @@ func At(c collective.Coding, step int64) collective.Coding {
 	return k
 }
 
-// NewTopK returns the coding that keeps a fraction of the elements, above 0 and up to
-// 0.5, and at least 256 or all of them, as bfloat16.
+// NewTopK returns a TopK that keeps a fraction of the elements, 0 < fraction <= 0.5, but at least
+// 256 elements or all of them. Values are bfloat16.
 func NewTopK(fraction float64) (TopK, error) {
 	if !(fraction > 0 && fraction <= 0.5) {
 		return TopK{}, fmt.Errorf("compression topk: a fraction of %v, want above 0 and up to 0.5", fraction)
@@ -65,14 +66,14 @@ func NewTopK(fraction float64) (TopK, error) {
 	return TopK{fraction: fraction}, nil
 }
 
-// In2Bits returns the coding of the same elements with values of 2 bits: a sign, and one of two
-// magnitudes of their chunk (SparseLoCo: Sarfi and others, arXiv 2508.15706).
+// In2Bits returns a TopK of the same elements with values of 2 bits: a sign, and one of two
+// magnitudes of the chunk (SparseLoCo: Sarfi and others, arXiv 2508.15706).
 func (c TopK) In2Bits() TopK {
 	c.twoBit = true
 	return c
 }
 
-// Name returns "topk:" and the fraction, and ":2bit" for values of 2 bits.
+// Name returns "topk:" and the fraction, followed by ":2bit" for values of 2 bits.
 func (c TopK) Name() string {
 	name := "topk:" + strconv.FormatFloat(c.fraction, 'g', -1, 64)
 	if c.twoBit {
@@ -81,17 +82,17 @@ func (c TopK) Name() string {
 	return name
 }
 
-// twoBit is how Parse and Name spell values of 2 bits.
+// twoBit is the suffix of names for values of 2 bits.
 const twoBit = "2bit"
 
 // Sparse returns true.
 func (TopK) Sparse() bool { return true }
 
-// Size returns a byte for each run, and 3 for each element that is kept; with values of 2 bits
-// 1 and a quarter, and 4 for each chunk.
+// Size returns the bytes of the code of n elements: one for each run and 3 for each kept element.
+// With values of 2 bits a kept element has 1.25 bytes, and each chunk 4.
 func (c TopK) Size(n int) int { return runs(n) + c.keeps(n) + c.valueBytes(n) }
 
-// valueBytes is how many bytes the values of n elements have.
+// valueBytes returns the bytes of the values in the code of n elements.
 func (c TopK) valueBytes(n int) int {
 	if c.twoBit {
 		return levelBytes*chunks(n) + (c.keeps(n)+3)/4
@@ -99,15 +100,15 @@ func (c TopK) valueBytes(n int) int {
 	return 2 * c.keeps(n)
 }
 
-// keeps returns how many of n elements the code has.
+// keeps returns how many of n elements are kept.
 func (c TopK) keeps(n int) int {
 	return min(n, max(leastKept, int(math.Ceil(c.fraction*float64(n)))))
 }
 
-// runs returns how many runs n elements have.
+// runs returns the number of runs of n elements.
 func runs(n int) int { return (n + run - 1) / run }
 
-// parts cuts a code for n elements.
+// parts splits a code of n elements into its parts.
 func (c TopK) parts(code []byte, n int) (counts, places, values []byte) {
 	r, k := runs(n), c.keeps(n)
 	return code[:r], code[r : r+k], code[r+k : c.Size(n)]
@@ -132,7 +133,8 @@ func (c TopK) Encode(code []byte, v []float32) {
 	}
 }
 
-// pick notes the places of the elements that are kept, as many as places has.
+// pick selects the len(places) largest elements of v. It writes the number of selected elements
+// in each run to counts, and their positions to places.
 func pick(counts, places []byte, v []float32) {
 	least, equal := threshold(v, len(places))
 	for r := range counts {
@@ -154,7 +156,8 @@ func pick(counts, places []byte, v []float32) {
 	}
 }
 
-// Add implements collective.Coding.
+// Add implements collective.Coding. It fails, and leaves dst as it is, if the positions in the
+// code are invalid.
 func (c TopK) Add(dst []float32, code []byte) error {
 	counts, places, values := c.parts(code, len(dst))
 	if err := c.check(counts, places, len(dst)); err != nil {
@@ -174,7 +177,7 @@ func (c TopK) Add(dst []float32, code []byte) error {
 	return nil
 }
 
-// check wants places that are those of n elements.
+// check returns an error unless counts and places are valid for n elements.
 func (c TopK) check(counts, places []byte, n int) error {
 	for r, count := range counts {
 		size, kept := min(run, n-r*run), int(count)
@@ -194,14 +197,15 @@ func (c TopK) check(counts, places []byte, n int) error {
 	return nil
 }
 
-// magnitude is the absolute value as a number that sorts like it: NaN is above all.
+// magnitude returns the absolute value of x as an integer of the same order. NaN is above all
+// others.
 func magnitude(x float32) uint32 { return math.Float32bits(x) &^ (1 << 31) }
 
-// threshold returns the magnitude of the k-th largest element, and how many elements of
-// just that magnitude are among the k. It fixes 8 bits at a time, from the top: 4 passes,
-// and no memory.
+// threshold returns the magnitude of the k-th largest element of v, and how many elements of
+// exactly that magnitude are among the k largest. It is a radix selection of 8 bits at a time
+// from the top: 4 passes over v without extra memory.
 func threshold(v []float32, k int) (least uint32, equal int) {
-	mask := uint32(0) // of the bits that are fixed
+	mask := uint32(0) // bits of least that are known
 	for shift := 24; shift >= 0; shift -= 8 {
 		var count [256]int
 		for _, x := range v {

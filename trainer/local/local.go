@@ -1,6 +1,7 @@
-// Package local trains with local steps: peers take many steps of an optimizer each on its
-// own samples before they sum anything, so a sample costs a small part of the bytes and of
-// the waiting. It is for links that are slow beside the model.
+// Package local trains with local steps (local SGD): each peer takes many optimizer steps on its
+// own samples before the peers sum anything. That divides communication and waiting per sample by
+// the number of local steps. It is for networks that are slow in relation to the size of the
+// model.
 //
 //	cfg := trainer.Config{
 //		Samples: 60000, GlobalBatch: 512, Passes: 10,
@@ -12,59 +13,58 @@
 //	}
 //	err = trainer.Run(ctx, group, model, cfg)
 //
-// Wrap takes a model and the configuration of ordinary training, and returns both for
-// training in rounds of Config.Steps local steps. A round is a step of the trainer. Each
-// microbatch of the round is a path: from the parameters that all peers have in common, the
-// inner optimizer (that of the configuration) takes a step for every microbatch of ordinary
-// training. The path's gradient is how far it came, before minus after, times its samples.
-// The trainer sums these as any gradients, and the outer optimizer (Config.Outer) applies
-// their mean:
+// Wrap takes a model and the configuration of ordinary training. It returns both for training in
+// rounds of Config.Steps local steps. A round is one step of the trainer. Each microbatch of a
+// round is a path: the inner optimizer, which is the optimizer of the configuration, starts from
+// the parameters that all peers share and makes one step for each microbatch of ordinary
+// training. The gradient of a path is its displacement, parameters before minus parameters after,
+// times its number of samples. The trainer sums these gradients over all paths as usual, and the
+// outer optimizer (Config.Outer) applies the mean:
 //
 //	Outer                               Rate  name
 //	SGD{}                               1     local SGD (Stich, arXiv 1805.09767), FedAvg (McMahan
 //	                                          and others, arXiv 1602.05629)
 //	SGD{Momentum: 0.9, Nesterov: true}  0.7   DiLoCo (Douillard and others, arXiv 2311.08105)
 //
-// A round has as many paths as a step of ordinary training has microbatches, whatever the
-// number of peers: GlobalBatch / Microbatch. One peer computes all of them, one after the
-// other; as many peers as paths compute one each. So the result does not depend on the peers
-// but for the rounding of sums, and in exact mode not at all. Peers may come, go and die as
-// ever: paths that are complete stay in the sum, and the weights are those of samples.
-// Everything else of the trainer works as well: shares by speed, in whole paths; compression;
-// checkpoints, after whole rounds; evaluation. A local step has a microbatch's samples, and wants
-// a rate that suits a batch of that size.
+// A round has as many paths as a step of ordinary training has microbatches, GlobalBatch /
+// Microbatch, whatever the number of peers. A single peer computes them one after the other; with
+// one peer for each path they run in parallel. So the result does not depend on the peers, except
+// for rounding in sums; in exact mode not at all. Peers may join, leave and die as in ordinary
+// training: completed paths stay in the sum, and each sample has the same weight. The other
+// features of the trainer work too: balancing, in units of whole paths; compression; checkpoints,
+// after whole rounds; evaluation. A local step uses the samples of one microbatch, so the
+// learning rate should suit a batch of that size.
 //
 // # Peers of different speeds
 //
-// Shares of whole paths follow speeds better the more paths there are for each peer; peers beyond
-// the number of paths have nothing to compute. With Config.BySpeed each peer has one path through
-// its whole share, so that it takes as many local steps as its speed allows, and nobody waits. The
-// local steps of all peers are together as many as otherwise, and the peers' differences have the
-// weights of their samples. The result depends on who computes what then, and is only as
-// reproducible as the speeds are.
+// Balancing assigns whole paths, so it is finer with more paths for each peer. Peers in excess of
+// the number of paths are idle. With Config.BySpeed each peer has one path through its whole
+// share and takes as many local steps as its speed allows, so that nobody waits. The total number
+// of local steps stays the same, and displacements are weighted by samples. The result then
+// depends on the assignment of samples to peers, and so on their speeds.
 //
 // # Slow networks
 //
-// With Config.Delay the mean of a round is applied at the end of the round after it. So a round is
-// computed while the sums of the one before are on their way, and takes about as long as the
-// longer of both. What is outstanding is part of the state (trainer.Config.Delay). Sums that come
-// a round late want a smaller outer rate, or less momentum.
+// With Config.Delay the mean of a round is applied at the end of the next round (a staleness of
+// one). So sums are computed while the next round runs, and a round takes about as long as the
+// longer of the two. The outstanding mean is part of the state (trainer.Config.Delay). Stale sums
+// want a smaller outer learning rate, or less momentum.
 //
 // # What differs from ordinary training
 //
-// The inner optimizer begins each path with a state of zeros, and counts its steps from 1.
-// (DiLoCo keeps that state at each peer, which makes the result depend on the peers.) Losses
-// are those of the parameters along the paths. The noise scale in reports is one of paths,
-// and tells nothing of batches. Config.Clip limits the gradients of local steps, each by
-// itself. Model.Order, MaxSamples, Grouped and Waits have no effect, as a path is computed by
-// itself and has its gradient when it ends: nothing of a sum is hidden behind computing.
-// A peer leaves or notices that a session has ended between two calls, which have a path each, or
-// with Delay or BySpeed all of its share. trainer.CheckModel is for the model that Wrap is given: a
-// path is not the sum of its halves.
+// The inner optimizer starts each path with zero state and step number 1. (DiLoCo keeps the inner
+// state at each peer, which makes the result depend on the peers.) Losses are measured along the
+// paths. The gradient noise scale in reports is that of paths and says nothing about batch sizes.
+// Config.Clip limits the gradient of each local step. Model.Order, MaxSamples, Grouped and Waits
+// have no effect: a path is computed alone and its gradient is complete only at its end, so
+// communication does not overlap with computation. A peer leaves, or notices the end of a
+// session, between two calls of the model; a call computes one path, or with Delay or BySpeed the
+// whole share. trainer.CheckModel applies to the model before Wrap: the gradient of a path is not
+// the sum of the gradients of its halves.
 //
-// A model takes the memory of three more copies of its parameters, and of one for each slot of
-// the inner optimizer. With Delay in exact mode it is one copy more for each further path of a
-// peer's share.
+// The wrapped model needs memory for three more copies of the parameters, and one more for each
+// slot of the inner optimizer. With Delay in exact mode it needs one more copy for each further
+// path of a peer's share.
 package local
 
 import (
@@ -78,42 +78,43 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// Config says how a round differs from a step of ordinary training. It must be the same at
-// every peer; peers that differ are refused with a word about it.
+// Config describes the rounds. It must be the same at every peer; a peer whose Config differs is
+// refused with an error that names the difference.
 type Config struct {
-	// Steps is how many local steps a path has, 1 at least; the last ones of a pass may have
-	// fewer. With 1 all peers sum after every step, as in ordinary training.
+	// Steps is the number of local steps of a path, 1 or more. The last round of a pass may have
+	// fewer. With 1 peers sum after every step, as in ordinary training.
 	Steps int
-	// Outer applies the mean of the differences; nil stands for optim.SGD{}.
+	// Outer applies the mean displacement of the paths; nil stands for optim.SGD{}.
 	Outer optim.Optimizer
-	// Rate is the rate of Outer by rounds, from 1; nil stands for optim.Constant(1). With
-	// optim.SGD{} and a rate of 1 the new parameters are the mean of where the paths ended.
+	// Rate is the learning-rate schedule of Outer, by rounds from 1; nil stands for
+	// optim.Constant(1). With optim.SGD{} and a rate of 1 the new parameters are the mean of the
+	// ends of the paths.
 	Rate optim.Schedule
-	// Delay applies the mean of a round at the end of the round after it, and that of the last
-	// one when training ends, so that no peer waits for sums as long as computing a round takes
-	// longer.
+	// Delay applies the mean of a round at the end of the next round, and the mean of the last
+	// round when training ends. Peers then wait for sums only if those take longer than computing
+	// a round.
 	Delay bool
-	// BySpeed gives each peer one path through its whole share, which follows its speed. It does
-	// not go with exact mode, in which all paths have equally many steps, whoever computes them.
+	// BySpeed gives each peer one path through its whole share, with more local steps at faster
+	// peers. It excludes exact mode, where the length of a path must not depend on the peer.
 	BySpeed bool
 }
 
-// Wrap returns the model and the configuration for training with local steps, made from those
-// of ordinary training. Of m it replaces Gradient, and what that makes useless; of cfg
+// Wrap converts the model and the configuration of ordinary training to training with local
+// steps. In the result m.Gradient computes paths, and the fields of m that do not apply to paths
+// are reset. In cfg
 //
-//   - Microbatch and GlobalBatch become c.Steps times as much, so that samples, paths and
-//     passes are those of ordinary training; with c.BySpeed Microbatch stays, as shares are
-//     counted in local steps;
-//   - Steps, if it is set, becomes the number of rounds that have the samples of so many
-//     steps, rounded up;
-//   - Optimizer, Schedule and Clip are those of local steps from now on, and c.Outer and c.Rate
-//     take their place. Schedule is asked for the number of the step of ordinary training that
-//     would be as far in the pass;
-//   - Delay is that of c;
-//   - Settings get what c says.
+//   - Microbatch and GlobalBatch are multiplied by c.Steps, so that samples, the number of paths and
+//     passes correspond to ordinary training; with c.BySpeed Microbatch stays, because shares
+//     are counted in local steps;
+//   - Steps, if it is set, becomes the number of rounds with at least as many samples;
+//   - c.Outer and c.Rate replace Optimizer and Schedule, which apply to local steps from now on, as
+//     does Clip. Schedule gets the number of the step of ordinary training at the same position in
+//     the pass;
+//   - Delay is c.Delay;
+//   - Settings also has the fields of c.
 //
-// m and cfg stay as they are. An error says which field makes no sense; what Wrap does not need
-// trainer.Run checks. Only one Run at a time may use the model.
+// The arguments are not modified. An error names the field that is invalid; Wrap checks only what
+// it uses, trainer.Run checks the rest. Only one Run at a time may use the model.
 func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer.Config, error) {
 	if cfg.Microbatch == 0 {
 		cfg.Microbatch = trainer.DefaultMicrobatch
@@ -138,13 +139,13 @@ func Wrap(m trainer.Model, cfg trainer.Config, c Config) (trainer.Model, trainer
 
 	m.Gradient = p.gradient
 	m.Waits, m.MaxSamples, m.Grouped, m.Order, m.Whole = false, 0, false, nil, c.BySpeed
-	if c.Delay { // what is computed while sums are on their way has to be all of the share
+	if c.Delay { // with Delay one call has to compute the whole share, while the sums of the previous round arrive
 		m.MaxSamples, m.Grouped = cfg.GlobalBatch, true
 	}
 	return m, cfg, nil
 }
 
-// check says what Wrap cannot work with.
+// check returns an error for arguments with which Wrap cannot work.
 func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	switch {
 	case m.Gradient == nil:
@@ -175,8 +176,8 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	return nil
 }
 
-// settings lists what peers compare beside what the trainer does: it has the sizes and what
-// is of the outer optimizer.
+// settings lists the settings that peers compare in addition to the trainer's own, which cover
+// the sizes and the outer optimizer.
 func settings(cfg trainer.Config, c Config) []elastic.Setting {
 	last := cfg.TotalSteps()
 	rates := fnv.New64a()
@@ -193,30 +194,31 @@ func settings(cfg trainer.Config, c Config) []elastic.Setting {
 	}
 }
 
-// place turns rounds into the steps of ordinary training that have the same samples.
+// place converts rounds to steps of ordinary training with the same samples.
 type place struct {
-	steps   int64 // of a round
-	perPass int64 // steps of ordinary training in a pass; the last round of each may be short
+	steps   int64 // local steps of a round
+	perPass int64 // steps of ordinary training in a pass; its last round may be shorter
 }
 
-// newPlace is for the configuration of ordinary training.
+// newPlace returns the place for a configuration of ordinary training and rounds of steps local
+// steps.
 func newPlace(cfg trainer.Config, steps int) place {
 	return place{steps: int64(steps), perPass: ceilDiv(int64(cfg.Samples), int64(cfg.GlobalBatch))}
 }
 
-// rounds returns how many rounds have the samples of so many first steps, at least.
+// rounds returns the least number of rounds that cover the first steps of ordinary training.
 func (p place) rounds(steps int64) int64 {
 	return steps/p.perPass*ceilDiv(p.perPass, p.steps) + ceilDiv(steps%p.perPass, p.steps)
 }
 
-// step returns which step of ordinary training local step k of a round stands for; both count
-// from 1. A path of a short round may have more steps than the pass has left; they all stand
-// for the last one.
+// step returns the number of the step of ordinary training that corresponds to local step k of a
+// round; all count from 1. A path of a short last round may have more local steps than the pass
+// has steps left; the excess ones correspond to the last step of the pass.
 func (p place) step(round, k int64) int64 {
 	perPass := ceilDiv(p.perPass, p.steps) // rounds
 	pass, within := (round-1)/perPass, (round-1)%perPass
 	return pass*p.perPass + min(within*p.steps+k, p.perPass)
 }
 
-// ceilDiv divides and rounds up; a >= 0, b > 0.
+// ceilDiv returns a / b, rounded up; a >= 0, b > 0.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -10,28 +10,28 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// path computes what a Batch asks for by local steps. It is the model's memory between calls,
-// none of which depends on the one before.
+// path computes paths: it is the implementation of the wrapped Model.Gradient, and owns its work
+// space. No result depends on an earlier call.
 type path struct {
-	model    trainer.Model // of ordinary training
+	model    trainer.Model // the model of ordinary training
 	batch    int           // samples of a local step
 	most     int           // samples of a path
-	bySpeed  bool          // a path has a round's samples, in any number of steps
+	bySpeed  bool          // a path has up to a round's samples, in any number of steps
 	rule     optim.Optimizer
 	schedule optim.Schedule
 	clip     float64
 	place    place
 
-	start [][]float32 // the parameters at the beginning of a path
-	// grad is of one local step. In exact mode it has to be aligned as the trainer's is, and
-	// costs nothing to be so otherwise.
+	start [][]float32 // parameters at the beginning of a path
+	// grad is the gradient of one local step, as views of flat. Exact mode requires the
+	// alignment; it costs nothing otherwise.
 	flat  []float32
 	grad  [][]float32
-	slots [][][]float32 // of each parameter, those of the rule
-	moved [][][]float32 // of each group of a Batch: how far its paths came, times their samples
+	slots [][][]float32 // state of rule, by parameter
+	moved [][][]float32 // by group and parameter: the sum of the displacements of the group's paths, times their samples
 }
 
-// newPath takes the memory; cfg is of ordinary training.
+// newPath allocates the work space; cfg is the configuration of ordinary training.
 func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 	p := &path{model: m, batch: cfg.Microbatch, most: cfg.Microbatch * c.Steps, bySpeed: c.BySpeed,
 		rule: cfg.Optimizer, schedule: cfg.Schedule, clip: cfg.Clip, place: newPlace(cfg, c.Steps)}
@@ -50,7 +50,7 @@ func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 	return p
 }
 
-// reserve takes the memory that so many groups need, and sets it to zero.
+// reserve zeroes the sums of the given number of groups, and allocates those that are missing.
 func (p *path) reserve(groups int) {
 	for len(p.moved) < groups {
 		var one [][]float32
@@ -66,9 +66,9 @@ func (p *path) reserve(groups int) {
 	}
 }
 
-// gradient is Model.Gradient. It asks for a place for gradients when all paths are computed, as
-// the sums of the round before may be on their way until then. The parameters are as they were
-// when it returns, also with an error or by a panic.
+// gradient implements Model.Gradient. It calls Grad only after all paths are computed, because
+// with Delay the memory of gradients is in use until the sums of the previous round have arrived.
+// It restores the parameters before it returns, also after an error or a panic.
 func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 	groups := b.Groups()
 	p.reserve(len(groups))
@@ -85,7 +85,7 @@ func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 			g.Loss(loss)
 		}
 	}
-	for i := range slices.Backward(p.model.Params) { // from the last one on, as the trainer expects it
+	for i := range slices.Backward(p.model.Params) { // last parameter first, as the trainer expects
 		for k, g := range groups {
 			add(g.Grad(i), p.moved[k][i])
 			g.Done(i, 0)
@@ -94,8 +94,8 @@ func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 	return 0, nil
 }
 
-// walk takes the local steps of a path, adds how far it came to moved, and goes back. It returns
-// the sum of the losses of all samples.
+// walk makes the local steps of one path, adds the displacement times the number of samples to
+// moved, and restores the parameters. It returns the sum of the losses of all samples.
 func (p *path) walk(b *trainer.Batch, samples []int, moved [][]float32) (loss float64, err error) {
 	defer func() {
 		for i, param := range p.model.Params {
@@ -126,9 +126,10 @@ func (p *path) walk(b *trainer.Batch, samples []int, moved [][]float32) (loss fl
 	return loss, nil
 }
 
-// rate returns the learning rate of local step k of so many, from 1.
+// rate returns the learning rate of local step k of steps, from 1, or an error if that is not
+// finite.
 func (p *path) rate(round, k, steps int64) (float64, error) {
-	if p.bySpeed { // all paths go through the round at once
+	if p.bySpeed { // paths of all lengths span the whole round
 		k = 1 + (k-1)*p.place.steps/steps
 	}
 	at := p.place.step(max(1, round), k)
@@ -139,7 +140,8 @@ func (p *path) rate(round, k, steps int64) (float64, error) {
 	return rate, nil
 }
 
-// step takes local step k of so many, from 1, and returns the sum of the losses before it.
+// step makes local step k of steps, from 1, and returns the sum of the samples' losses before the
+// step.
 func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float64, err error) {
 	rate, err := p.rate(b.Step(), k, steps)
 	if err != nil {
@@ -172,9 +174,9 @@ func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float
 	return loss + rest, nil
 }
 
-// addDifference adds samples * (before - after) to moved; all have one length. The conversion
-// keeps compilers of other machines from fusing multiplication and addition, which would
-// round differently.
+// addDifference adds samples * (before - after) to moved; all have one length. The float32
+// conversion prevents fused multiply-add, which rounds differently and which compilers emit only
+// for some processors.
 func addDifference(moved, before, after []float32, samples int) {
 	n := float32(samples)
 	before, after = before[:len(moved)], after[:len(moved)]
@@ -183,7 +185,7 @@ func addDifference(moved, before, after []float32, samples int) {
 	}
 }
 
-// add adds v to grad, which has its length.
+// add adds v to grad; both have one length.
 func add(grad, v []float32) {
 	v = v[:len(grad)]
 	for i := range grad {

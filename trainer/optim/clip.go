@@ -2,12 +2,13 @@ package optim
 
 import "math"
 
-// Norm returns the Euclidean norm of all vectors taken as one, summed in float64 in
-// their order. It is NaN or infinite if an element is.
+// Norm returns the Euclidean norm of the concatenation of all vectors. It sums in float64 in a
+// fixed order, so the result is the same on every machine. It is NaN or infinite if an element
+// is.
 func Norm(vectors [][]float32) float64 {
 	total := 0.0
 	for _, v := range vectors {
-		// Four sums let the processor overlap the additions; their order is fixed.
+		// Four partial sums let the processor overlap the additions; their order is fixed.
 		var s [4]float64
 		for len(v) >= 4 {
 			a, b, c, d := float64(v[0]), float64(v[1]), float64(v[2]), float64(v[3])
@@ -25,9 +26,9 @@ func Norm(vectors [][]float32) float64 {
 	return math.Sqrt(total)
 }
 
-// Clip scales all vectors by one factor so that their Norm is at most limit, and
-// returns the Norm they had. Shorter gradients, and those whose norm is not
-// finite, are left alone. It panics unless limit > 0.
+// Clip scales all vectors in place by one factor so that their Norm is at most limit (gradient
+// clipping by norm: Pascanu, Mikolov and Bengio 2013), and returns the Norm they had before. It
+// changes nothing if the Norm is within the limit or not finite. It panics unless limit > 0.
 func Clip(vectors [][]float32, limit float64) float64 {
 	if !(limit > 0) {
 		panic("optim: Clip needs a limit above zero")

@@ -1,10 +1,9 @@
-// Package optim holds the rules that turn a gradient into new parameters,
-// learning-rate schedules, and gradient clipping.
+// Package optim has optimizers, learning-rate schedules and gradient clipping.
 //
-// Everything is a pure function of its arguments: a rule keeps its memory in
-// vectors that the caller owns, and a schedule depends on the step number alone.
-// So peers that start alike stay alike to the bit, and a checkpoint is complete
-// with the parameters, the state and the step:
+// Everything is a pure function of its arguments: an optimizer keeps its state in vectors that
+// the caller owns, and a schedule depends only on the step number. So peers that start with the
+// same bits keep the same bits, and a checkpoint of parameters, state and step number is
+// complete:
 //
 //	rule := optim.SGD{Momentum: 0.9, Nesterov: true}
 //	rate := optim.Warmup(50, optim.Cosine(0.1, 0.001, 1000))
@@ -20,20 +19,20 @@ import (
 	"math"
 )
 
-// Optimizer is a rule that updates parameters. It treats every element alike and
-// on its own, so a vector may be updated in parts, each with its part of the state.
+// Optimizer updates parameters by their gradient. It treats each element alike and independently
+// of the others, so a vector may be updated in parts, each with its part of the state.
 type Optimizer interface {
-	// Slots is the number of state vectors, each as long as the parameters.
+	// Slots returns the number of state vectors, each as long as the parameters.
 	Slots() int
-	// Check reports a setting that makes no sense.
+	// Check returns an error for a setting outside its range.
 	Check() error
-	// Update makes step, counted from 1, with the learning rate given. param, grad
-	// and every element of state have one length; grad is left alone. State starts
-	// as zeros. It panics if lengths differ.
+	// Update makes step number step, from 1, with the learning rate rate. It changes param and
+	// state, all of one length with grad, which it only reads. state is zero before the first
+	// step. It panics if lengths differ.
 	Update(step int64, rate float64, param, grad []float32, state [][]float32)
 }
 
-// NewState returns zeroed state vectors of rule for n parameters.
+// NewState returns zeroed state vectors of an optimizer for n parameters. The caller owns them.
 func NewState(rule Optimizer, n int) [][]float32 {
 	state := make([][]float32, rule.Slots())
 	for i := range state {
@@ -42,20 +41,21 @@ func NewState(rule Optimizer, n int) [][]float32 {
 	return state
 }
 
-// SGD is stochastic gradient descent:
+// SGD is stochastic gradient descent, with momentum if Momentum is not zero (Nesterov's variant
+// as in Sutskever, Martens, Dahl and Hinton 2013):
 //
 //	g = grad + WeightDecay * param
 //	v = Momentum * v + g
 //	param -= rate * v                     or, with Nesterov, rate * (g + Momentum * v)
 //
-// It keeps v only if Momentum is not zero.
+// v is the state; there is none without momentum.
 type SGD struct {
 	Momentum    float64
 	Nesterov    bool
-	WeightDecay float64 // L2, added to the gradient
+	WeightDecay float64 // L2 regularisation, added to the gradient
 }
 
-// Slots is 1 with momentum and 0 without.
+// Slots returns 1 with momentum and 0 without.
 func (o SGD) Slots() int {
 	if o.Momentum == 0 {
 		return 0
@@ -63,7 +63,8 @@ func (o SGD) Slots() int {
 	return 1
 }
 
-// Check wants a momentum in [0, 1), and one that is not zero for Nesterov.
+// Check requires a momentum in [0, 1), above 0 for Nesterov, and a finite weight decay of 0 or
+// more.
 func (o SGD) Check() error {
 	if err := below1("momentum", o.Momentum); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (o SGD) Check() error {
 	return notNegative("weight decay", o.WeightDecay)
 }
 
-// Update makes one step. The step number does not matter to SGD.
+// Update implements Optimizer. SGD does not use the step number.
 func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]float32) {
 	checkLengths(o, param, grad, state)
 	lr, decay, mu := float32(rate), float32(o.WeightDecay), float32(o.Momentum)
@@ -84,7 +85,7 @@ func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]floa
 		}
 		return
 	}
-	velocity := state[0][:len(grad)] // so that the compiler knows their lengths
+	velocity := state[0][:len(grad)] // lets the compiler drop bounds checks
 	param = param[:len(grad)]
 	for i, g := range grad {
 		g += float32(decay * param[i])
@@ -97,8 +98,9 @@ func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]floa
 	}
 }
 
-// Adam is the rule of Kingma and Ba, with WeightDecay as L2, that is as a part of
-// the gradient. Zero fields stand for 0.9, 0.999 and 1e-8.
+// Adam is the optimizer of Kingma and Ba (arXiv 1412.6980). WeightDecay is L2 regularisation: it
+// is added to the gradient. Zero values of Beta1, Beta2 and Epsilon stand for 0.9, 0.999 and
+// 1e-8.
 type Adam struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
@@ -116,9 +118,9 @@ func (o Adam) Update(step int64, rate float64, param, grad []float32, state [][]
 	newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon).update(param, grad, state, float32(o.WeightDecay), 0)
 }
 
-// AdamW is the rule of Loshchilov and Hutter: Adam with a weight decay that acts
-// on the parameters themselves, rate * WeightDecay * param a step. Zero fields but
-// WeightDecay stand for 0.9, 0.999 and 1e-8.
+// AdamW is the optimizer of Loshchilov and Hutter (arXiv 1711.05101): Adam with decoupled weight
+// decay, which subtracts rate * WeightDecay * param in each step. Zero values of Beta1, Beta2 and
+// Epsilon stand for 0.9, 0.999 and 1e-8.
 type AdamW struct {
 	Beta1, Beta2, Epsilon float64
 	WeightDecay           float64
@@ -137,15 +139,15 @@ func (o AdamW) Update(step int64, rate float64, param, grad []float32, state [][
 	m.update(param, grad, state, 0, float32(rate*o.WeightDecay))
 }
 
-// moments holds the constants of one step of Adam, with both bias corrections
-// folded into the rate and epsilon as in section 2 of the paper:
+// moments has the constants of one step of Adam. Both bias corrections are part of lr and eps, as
+// in section 2 of the paper:
 //
 //	rate * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)  =  lr * m / (sqrt(v) + eps)
 type moments struct {
 	b1, b2, lr, eps float32
 }
 
-// newMoments fills in the defaults and computes the constants of a step.
+// newMoments returns the constants of a step, with defaults in place of zeros.
 func newMoments(step int64, rate, b1, b2, eps float64) moments {
 	b1, b2, eps = or(b1, 0.9), or(b2, 0.999), or(eps, 1e-8)
 	root := math.Sqrt(1 - math.Pow(b2, float64(step)))
@@ -156,8 +158,9 @@ func newMoments(step int64, rate, b1, b2, eps float64) moments {
 	}
 }
 
-// update applies the rule. The conversions keep compilers of other machines from
-// fusing multiplication and addition, which would round differently.
+// update makes one step. l2 is the weight decay of Adam, shrink the rate times the weight decay
+// of AdamW; one of both is zero. The float32 conversions prevent fused multiply-add, which rounds
+// differently and which compilers emit only for some processors.
 func (c moments) update(param, grad []float32, state [][]float32, l2, shrink float32) {
 	mean, square := state[0], state[1][:len(state[0])]
 	for i, m := range mean {
@@ -171,10 +174,10 @@ func (c moments) update(param, grad []float32, state [][]float32, l2, shrink flo
 	}
 }
 
-// sqrt is exact to the last bit on every machine.
+// sqrt returns the correctly rounded square root, the same on every machine.
 func sqrt(v float32) float32 { return float32(math.Sqrt(float64(v))) }
 
-// or returns v, or what a zero stands for.
+// or returns v, or the default zero if v is 0.
 func or(v, zero float64) float64 {
 	if v == 0 {
 		return zero
@@ -182,7 +185,7 @@ func or(v, zero float64) float64 {
 	return v
 }
 
-// checkMoments checks the settings that Adam and AdamW share.
+// checkMoments returns an error if a setting of Adam or AdamW is outside its range.
 func checkMoments(b1, b2, eps, decay float64) error {
 	if err := below1("beta1", b1); err != nil {
 		return err
@@ -196,7 +199,7 @@ func checkMoments(b1, b2, eps, decay float64) error {
 	return notNegative("weight decay", decay)
 }
 
-// below1 wants v in [0, 1); NaN is not.
+// below1 requires v in [0, 1), which excludes NaN.
 func below1(name string, v float64) error {
 	if !(v >= 0 && v < 1) {
 		return fmt.Errorf("optim: %s %v is not in [0, 1)", name, v)
@@ -204,7 +207,7 @@ func below1(name string, v float64) error {
 	return nil
 }
 
-// notNegative wants a finite v of 0 or more.
+// notNegative requires a finite v of 0 or more.
 func notNegative(name string, v float64) error {
 	if !(v >= 0) || math.IsInf(v, 1) {
 		return fmt.Errorf("optim: %s %v is negative or not finite", name, v)
@@ -212,7 +215,8 @@ func notNegative(name string, v float64) error {
 	return nil
 }
 
-// checkLengths panics on the mistakes of callers that would corrupt state.
+// checkLengths panics if lengths or the number of state vectors are wrong: going on would corrupt
+// the state.
 func checkLengths(rule Optimizer, param, grad []float32, state [][]float32) {
 	if len(param) != len(grad) || len(state) != rule.Slots() {
 		panic(fmt.Sprintf("optim: %d parameters, %d gradients, %d of %d state vectors",

@@ -2,17 +2,17 @@ package optim
 
 import "math"
 
-// Schedule gives the learning rate of a step. Steps count from 1. It is a pure
-// function: nothing of it needs to be saved or sent to a peer.
+// Schedule returns the learning rate of a step, counted from 1. It is a pure function: it has no
+// state to save or to send to a peer.
 type Schedule func(step int64) float64
 
-// Constant is always rate.
+// Constant returns a schedule whose learning rate is always rate.
 func Constant(rate float64) Schedule {
 	return func(int64) float64 { return rate }
 }
 
-// Steps starts at rate and multiplies it by factor after every so many steps. It
-// panics if every < 1.
+// Steps returns a schedule that starts at rate and is multiplied by factor each time that every
+// steps have passed (step decay). It panics if every < 1.
 func Steps(rate, factor float64, every int64) Schedule {
 	if every < 1 {
 		panic("optim: Steps needs at least one step between changes")
@@ -22,8 +22,8 @@ func Steps(rate, factor float64, every int64) Schedule {
 	}
 }
 
-// Cosine falls from rate at step 1 to final at step last along half a cosine,
-// and stays there.
+// Cosine returns a schedule that falls from rate at step 1 to final at step last along half a
+// cosine, and stays at final (cosine annealing: Loshchilov and Hutter, arXiv 1608.03983).
 func Cosine(rate, final float64, last int64) Schedule {
 	return func(step int64) float64 {
 		if step >= last {
@@ -34,8 +34,9 @@ func Cosine(rate, final float64, last int64) Schedule {
 	}
 }
 
-// Warmup climbs in equal steps to the first rate of then, which it reaches at step
-// steps+1 and follows from there, with steps counted from the end of the warm-up.
+// Warmup returns a schedule that rises linearly for the given number of steps, and then follows
+// the schedule then, which sees steps counted from the end of the warm-up. The rise ends one
+// increment below then(1).
 func Warmup(steps int64, then Schedule) Schedule {
 	return func(step int64) float64 {
 		if step > steps {

@@ -1,15 +1,15 @@
-// Package tensors trains parameters that are tensors of gorgonia.org/tensor. The trainer
-// sees vectors; this package makes one of the other, in both directions, without a copy:
-// training changes the tensor, and arithmetic of the tensor library changes what is
-// trained.
+// Package tensors connects the trainer with gorgonia.org/tensor. The trainer has parameters and
+// gradients as vectors; this package converts between vectors and tensors without a copy.
+// Training changes the tensor, and operations of the tensor library change the trained
+// parameters.
 //
 //	weights := tensor.New(tensor.WithShape(784, 10), tensor.Of(tensor.Float32))
 //	p, err := tensors.Param("weights", weights)        // for the model's Params
 //	gradient, err := tensors.View(grad[0], 784, 10)    // in the model's gradient
 //	_, err = tensor.MatMul(inputs, errors, tensor.WithIncr(gradient))
 //
-// examples/tensors is a whole program. Only programs that import this package have the
-// tensor library in them, with the dozen modules that it needs.
+// examples/tensors is a complete program. The tensor library and its dozen dependencies are
+// linked only into programs that import this package.
 package tensors
 
 import (
@@ -19,9 +19,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Param makes a parameter of a dense float32 tensor, whose memory it shares. The tensor
-// must be contiguous and row-major, so it cannot be a view of a part, nor transposed, and
-// have a dimension at least, as a scalar holds its value instead of memory.
+// Param returns a parameter that shares the memory of a dense float32 tensor. The tensor must be
+// contiguous and row-major, so neither a view of a part nor transposed. It must have at least one
+// dimension, because a scalar has no memory to share.
 func Param(name string, t *tensor.Dense) (trainer.Param, error) {
 	if t == nil {
 		return trainer.Param{}, fmt.Errorf("tensors: parameter %s: the tensor is nil", name)
@@ -40,9 +40,8 @@ func Param(name string, t *tensor.Dense) (trainer.Param, error) {
 	return trainer.Param{Name: name, Shape: t.Shape().Clone(), Data: data}, nil
 }
 
-// View makes a dense tensor of row-major data, whose memory it shares: of a parameter or
-// a gradient, or of rows of a data set. Every dimension must be positive, and their product
-// is len(data).
+// View returns a dense tensor that shares the memory of row-major data: a parameter, a gradient,
+// or rows of a data set. Each dimension must be positive, and their product len(data).
 func View(data []float32, shape ...int) (*tensor.Dense, error) {
 	rest := len(data)
 	for _, n := range shape {
