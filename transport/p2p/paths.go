@@ -18,13 +18,13 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// Names of Config.Encrypt, in the order of their codes in an offer.
+// encryptNames returns the values of Config.Encrypt. The index of each is its code in an offer.
 func encryptNames() []string { return []string{"auto", "always", "never"} }
 
 // neverEncrypt is the code of "never".
 const neverEncrypt = 2
 
-// code returns the place of name in names, of which "" means the first.
+// code returns the index of name in names; 0 for "". what names the option in the error.
 func code(what, name string, names []string) (byte, error) {
 	if name == "" {
 		return 0, nil
@@ -36,14 +36,15 @@ func code(what, name string, names []string) (byte, error) {
 	return byte(i), nil
 }
 
-// offer is the payload of an Offer frame: what a host wants, and where it can be reached.
+// offer is the payload of an Offer frame: the wishes of a host and the addresses of its direct
+// port.
 type offer struct {
 	path    mesh.Path
 	encrypt byte
 	direct.Offer
 }
 
-// appendOffer appends the frame to b.
+// appendOffer appends an Offer frame to b.
 func appendOffer(b []byte, o *offer) []byte {
 	body := o.Offer.Append([]byte{byte(o.path), o.encrypt})
 	return wire.AppendFrame(b, wire.Offer, body)
@@ -58,7 +59,7 @@ func readOffer(r io.Reader) (offer, error) {
 	return decodeOffer(b)
 }
 
-// decodeOffer reads the payload of an Offer frame.
+// decodeOffer decodes the payload of an Offer frame.
 func decodeOffer(b []byte) (offer, error) {
 	if len(b) < 2 || int(b[0]) >= len(mesh.Paths()) || int(b[1]) >= len(encryptNames()) {
 		return offer{}, fmt.Errorf("read offer: %d bytes: %w", len(b), wire.ErrFormat)
@@ -67,7 +68,7 @@ func decodeOffer(b []byte) (offer, error) {
 	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
 }
 
-// offer returns what this host tells the holder of a ticket.
+// offer returns this host's offer with ticket t. With the zero ticket the receiver cannot dial.
 func (h *Host) offer(t direct.Ticket) *offer {
 	o := &offer{path: h.path, encrypt: h.encrypt}
 	if h.port != nil {
@@ -77,36 +78,39 @@ func (h *Host) offer(t direct.Ticket) *offer {
 	return o
 }
 
-// sameSite reports whether two hosts may share a kernel, and want to make use of it.
+// sameSite reports whether two hosts have the same site ID, so that they may share a kernel, and
+// both allow Unix sockets.
 func sameSite(a, b *offer) bool {
 	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
 	return local(a) && local(b) && a.Site == b.Site && a.Site != [32]byte{}
 }
 
-// encryption returns the TLS configuration for connections with a peer, or nil if both
-// sides want none. libp2p's identities are what it checks.
+// encryption returns the TLS configuration for direct connections with a peer, or nil if both sides
+// have Encrypt "never". TLS checks the peers' libp2p identities.
 func (h *Host) encryption(id peer.ID, theirs *offer) *tls.Config {
 	if h.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
 	}
-	cfg, _ := h.identity.ConfigForPeer(id) // the key that it returns is in the ID
-	cfg.DynamicRecordSizingDisabled = true // small first records are for web pages
+	cfg, _ := h.identity.ConfigForPeer(id) // the channel of the key is not needed: the key is in the ID
+	cfg.DynamicRecordSizingDisabled = true // small first records serve web pages
 	return cfg
 }
 
-// wayTime is how long the attempt to reach a peer in a better way may take. Where packets
-// are dropped silently the peer is not tried in this way again for closedTime. Within a host
-// nothing is dropped, but processes may wait long for their turn: nearTime.
+// Timeouts of a dial for a direct connection. A TCP target that does not answer within wayTime, as
+// where a firewall drops packets, is not tried again for closedTime. A Unix socket has nearTime:
+// nothing is dropped within a host, but a loaded host may schedule the peer late.
 const (
 	wayTime    = 2 * time.Second
 	nearTime   = 30 * time.Second
 	closedTime = time.Minute
 )
 
-// errClosedWay: there was no answer a short time ago.
+// errClosedWay means that the target did not answer in the last closedTime.
 var errClosedWay = errors.New("no answer a moment ago")
 
-// chosen returns the stream over c if there is one, and s otherwise.
+// chosen ends the upgrade of a data stream. With a connection it closes s, starts to watch c, and
+// returns the stream over c. Without one it returns s as the fallback, and has the watch retry
+// where a direct connection was wanted. why is the reason for the choice.
 func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
 		st := &stayed{stream: s, why: why}
@@ -120,8 +124,8 @@ func chosen(s *stream, c *direct.Conn, why string) mesh.Stream {
 	return socketOf(c, s.Peer(), why)
 }
 
-// betterConn dials a connection of its own, and says why there is no better one. It returns
-// nothing where none is wanted.
+// betterConn dials the best direct connection that both sides want. why says why c is nil, or why c
+// is not the best kind. Both are zero if no direct connection is wanted.
 func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
 	unix, tcp := h.ways(s, theirs)
 	if unix != nil {
@@ -143,7 +147,8 @@ func (h *Host) betterConn(ctx context.Context, s *stream, theirs *offer) (c *dir
 	return c, why
 }
 
-// firstOf dials targets in their order until one is reached, and says why it is not the first.
+// firstOf dials targets in their order until one is reached. why is the error of the first failure;
+// "" if there was none.
 func (h *Host) firstOf(ctx context.Context, s *stream, theirs *offer, all []direct.Target) (c *direct.Conn, why string) {
 	for _, to := range all {
 		c, err := h.tryWay(ctx, s.Conn().RemotePeer(), to, theirs)
@@ -157,8 +162,8 @@ func (h *Host) firstOf(ctx context.Context, s *stream, theirs *offer, all []dire
 	return nil, why
 }
 
-// ways returns the Unix socket to dial, if there is one, and whether connections over TCP are
-// wanted.
+// ways returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it may
+// dial over TCP.
 func (h *Host) ways(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := h.offer(direct.Ticket{})
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || h.punch.isPunched(s.Conn()) {
@@ -174,7 +179,7 @@ func (h *Host) ways(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	return unix, ok
 }
 
-// tryWay dials one target.
+// tryWay dials one target, and marks it as unresponsive if a TCP dial has no answer within wayTime.
 func (h *Host) tryWay(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
 	if h.isClosed(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errClosedWay)
@@ -192,7 +197,7 @@ func (h *Host) tryWay(ctx context.Context, id peer.ID, to direct.Target, theirs 
 	return c, err
 }
 
-// noteSilent remembers that a target did not answer, and forgets those of long ago.
+// noteSilent marks a target as unresponsive, and forgets old marks.
 func (h *Host) noteSilent(to direct.Target) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,14 +205,14 @@ func (h *Host) noteSilent(to direct.Target) {
 	h.silent[to] = time.Now()
 }
 
-// noteHeard takes back that a target did not answer.
+// noteHeard removes the mark of noteSilent.
 func (h *Host) noteHeard(to direct.Target) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.silent, to)
 }
 
-// isClosed reports whether a target did not answer a short time ago.
+// isClosed reports whether a target was marked as unresponsive in the last closedTime.
 func (h *Host) isClosed(to direct.Target) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

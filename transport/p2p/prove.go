@@ -15,24 +15,26 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// ErrImpostor: what answered as a member does not know the ticket.
+// ErrImpostor means that a peer answered as a member, but without a valid signature of a signer of
+// the ticket.
 var ErrImpostor = errors.New("no member of this job: it could not prove that it knows the ticket")
 
 const (
-	// proofTime is how long a newcomer may take to say by what right it comes.
+	// proofTime is how long a newcomer may take to send its request.
 	proofTime = lobbyTime
 	// answerTime is how long it may take to read the answer.
 	answerTime = time.Second
-	// protocolTime is how long a member may take to say which protocol a stream is for.
+	// protocolTime is how long a member may take to negotiate the protocol of a stream.
 	protocolTime = time.Minute
 )
 
-// Door says what becomes of a newcomer: by an answer that is ticket.In it is let in, as far as
-// outsiders are. It is called in several goroutines at once and must not block for long.
+// Door is the admission policy: it answers the request of a newcomer. With the verdict ticket.In
+// the newcomer is admitted as an outsider. Several goroutines call it at once; it must not block
+// for long.
 type Door func(newcomer elastic.ID, r ticket.Request) ticket.Answer
 
-// SetDoor lets newcomers show by what right they come, as members do. A host without a door
-// refuses whoever was not introduced.
+// SetDoor sets the admission policy, by which newcomers may prove their right to join. A host
+// without one refuses every peer that was not introduced.
 func (h *Host) SetDoor(d Door) {
 	h.mu.Lock()
 	h.door = d
@@ -40,13 +42,13 @@ func (h *Host) SetDoor(d Door) {
 	h.gate.unlock()
 }
 
-// Seal signs the record of a ticket by the key of this host.
+// Seal signs the record of a ticket with the key of this host.
 func (h *Host) Seal(r ticket.Record) ([]byte, error) { return r.Seal(h.keys.private) }
 
-// Prove shows a member, which does not know this host, by what right it comes, and checks that
-// the member is one; the two have then been introduced to each other. It tries again until ctx
-// ends while the member is not to be reached; it ends at once with an error of package ticket
-// if the member refuses, and with ErrImpostor if it is none.
+// Prove proves this host's right to join to a member that does not know it, and checks that the
+// peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends while
+// the member cannot be reached or cannot decide yet. It fails at once with an error of package
+// ticket if the member refuses, and with ErrImpostor if the peer is no member.
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := contact(m)
 	if err == nil {
@@ -67,8 +69,8 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	return nil
 }
 
-// proveOnce makes one attempt. A connection on which it failed is closed: the member
-// listens to one request only, and an impostor to none.
+// proveOnce makes one attempt. It closes the connection after a failure: a member reads only one
+// request of a stranger on a connection, and an impostor reads none.
 func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) error {
 	s, err := h.open(ctx, id, proveProtocol)
 	if err != nil {
@@ -84,17 +86,18 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 	if err == nil {
 		err = takeAnswer(ticket.DecodeAnswer(answer), c, id.String(), string(h.id))
 	}
-	_ = s.Reset() // all is said
+	_ = s.Reset() // request and answer are complete
 	if err != nil && !h.gate.has(id) {
 		h.hangUp(s.Conn())
 	}
 	return err
 }
 
-// errNotYet: the member cannot tell yet who may join.
+// errNotYet means that the member cannot decide yet; the newcomer retries.
 var errNotYet = errors.New("it cannot tell yet who may join")
 
-// takeAnswer returns nil if a member has let this host in.
+// takeAnswer returns nil if the answer is valid and admits this host. Errors after which a retry is
+// of no use are final.
 func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error {
 	switch {
 	case !a.Of(c.Signers, member, self):
@@ -108,7 +111,8 @@ func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error
 	return nil
 }
 
-// acceptProof handles the stream of a newcomer: after that it is in.
+// acceptProof handles the stream of a newcomer. After the verdict ticket.In the newcomer is an
+// outsider; after any other its connection is closed.
 func (h *Host) acceptProof(s network.Stream) {
 	err := s.SetDeadline(time.Now().Add(proofTime))
 	var words [ticket.RequestSize]byte
@@ -138,9 +142,8 @@ func (h *Host) acceptProof(s network.Stream) {
 	}
 }
 
-// finishProof writes the answer and waits until the other side resets the stream, which
-// it does when it has read the answer: a connection that is closed before would take it
-// along.
+// finishProof sends the answer and waits until the other side resets the stream, which it does when
+// it has read the answer. If the connection were closed before, the answer would be lost.
 func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 	err := s.SetDeadline(time.Now().Add(answerTime))
 	if err == nil {
@@ -152,8 +155,8 @@ func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 	_ = s.Reset()
 }
 
-// acceptStream is where all streams come in that others open. A member's go to the handler
-// of their protocol; a stranger may open one, for its proof.
+// acceptStream receives all streams that others open. A stream of a member goes to the handler of
+// its protocol, and a stranger may open one stream, for its proof.
 func (h *Host) acceptStream(s network.Stream) {
 	mux := h.members
 	if !h.gate.has(s.Conn().RemotePeer()) {

@@ -22,21 +22,21 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// final marks an error after which trying again is of no use.
+// final marks an error after which retry stops.
 type final struct{ error }
 
-// Unwrap returns the error itself.
+// Unwrap returns the marked error.
 func (f final) Unwrap() error { return f.error }
 
-// The pauses between attempts to reach a peer.
+// Bounds of the pause between attempts to reach a peer. It doubles after each attempt.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// retry calls f until it succeeds, the peer refuses for good or is gone, the host
-// closes, or ctx ends. A peer that was told of this host a little later than this host
-// of it closes the connection first, and answers the next.
+// retry calls f until it succeeds, f's error is final, the peer is gone, the host closes, or ctx
+// ends. A peer that was introduced to this host a little later than this host to it closes the
+// first connection, and accepts the next.
 func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
 	pause := firstPause
 	for n := 0; ; n++ {
@@ -50,7 +50,7 @@ func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) er
 		}
 		wait := pause
 		if h.gate.moved(id) && !refused(err) {
-			wait = 0 // what failed was to try one address of several
+			wait = 0 // one address was tried, the one that worked last; now all are tried
 		}
 		if err := h.pause(ctx, wait, err); err != nil {
 			return err
@@ -59,7 +59,8 @@ func (h *Host) retry(ctx context.Context, id peer.ID, f func(context.Context) er
 	}
 }
 
-// pause waits between two attempts, of which the first failed with last.
+// pause waits for d between two attempts. It fails if the host closes or ctx ends; last, the error
+// of the attempt before, is then added.
 func (h *Host) pause(ctx context.Context, d time.Duration, last error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -73,8 +74,8 @@ func (h *Host) pause(ctx context.Context, d time.Duration, last error) error {
 	}
 }
 
-// refused reports whether err says that nobody listens for the peer at any of the
-// addresses that were dialled.
+// refused reports whether every dialled address of the peer has refused: its port is closed, or
+// belongs to another process.
 func refused(err error) bool {
 	var dial *swarm.DialError
 	if !errors.As(err, &dial) {
@@ -84,10 +85,10 @@ func refused(err error) bool {
 	for _, e := range dial.DialErrors {
 		switch {
 		case errors.Is(e.Cause, swarm.ErrGaterDisallowedConnection):
-			// Not dialled: the gate knows where the peer was.
+			// Not dialled: the gate allows only the address where the peer was found last.
 		case errors.Is(e.Cause, syscall.ECONNREFUSED), errors.Is(e.Cause, swarm.ErrDialToSelf),
 			errors.As(e.Cause, new(sec.ErrPeerIDMismatch)):
-			n++ // the port is free, or somebody else's
+			n++ // the port is closed, or another process has it
 		default:
 			return false
 		}
@@ -95,18 +96,19 @@ func refused(err error) bool {
 	return n > 0 && dial.Skipped == 0
 }
 
-// lazyStream is a stream whose protocol is proposed along with the first bytes that are
-// written, which saves a round trip; the answer is read before the first bytes. All
-// hosts of a job know the protocols, so the answer is always the proposal itself. It is
-// for one goroutine, but for what Stream allows.
+// lazyStream is a stream that sends the proposal of its protocol along with the first bytes
+// written, and reads the answer before the first bytes read. That saves a round trip of
+// multistream-select. All hosts of a job know the same protocols, so a valid answer is the proposal
+// itself. One goroutine may use it at a time, except for the methods that network.Stream allows
+// concurrently.
 type lazyStream struct {
 	network.Stream
-	proposal        []byte
-	after           []byte // goes behind the first bytes that are written
-	written, agreed bool
+	proposal        []byte // frames of multistream-select (proposalOf)
+	after           []byte // appended to the first bytes written
+	written, agreed bool   // the proposal was sent; the answer was read
 }
 
-// Write proposes the protocol first.
+// Write implements io.Writer. The first call sends the proposal before b, and after behind b.
 func (s *lazyStream) Write(b []byte) (int, error) {
 	if s.written {
 		return s.Stream.Write(b)
@@ -116,7 +118,7 @@ func (s *lazyStream) Write(b []byte) (int, error) {
 	return min(max(0, n-len(s.proposal)), len(b)), err
 }
 
-// Read waits for the other side to take the protocol.
+// Read implements io.Reader. The first call waits until the other side has accepted the protocol.
 func (s *lazyStream) Read(b []byte) (int, error) {
 	if err := s.negotiate(); err != nil {
 		return 0, err
@@ -124,8 +126,8 @@ func (s *lazyStream) Read(b []byte) (int, error) {
 	return s.Stream.Read(b)
 }
 
-// negotiate waits for the other side to take the protocol, and proposes it if that was
-// not done.
+// negotiate sends the proposal if that was not done, and waits until the other side has accepted
+// it.
 func (s *lazyStream) negotiate() error {
 	if s.agreed {
 		return nil
@@ -146,8 +148,8 @@ func (s *lazyStream) negotiate() error {
 	return nil
 }
 
-// proposalOf returns what proposes p: multistream's own name and that of p, each as a
-// line with its length before it.
+// proposalOf returns the proposal of p: the name of multistream-select and p, each as a line with
+// its length in front.
 func proposalOf(p protocol.ID) []byte {
 	var b []byte
 	for _, line := range []string{multistream.ProtocolID + "\n", string(p) + "\n"} {
@@ -156,8 +158,8 @@ func proposalOf(p protocol.ID) []byte {
 	return b
 }
 
-// open opens a stream, and a connection where there is none. Whether the peer takes it
-// shows when it is read. When bytes have been written and read, Stream can be used by
+// open opens a stream, and connects first if there is no connection. The first read shows whether
+// the peer accepts the stream. After bytes were written and read the embedded Stream can be used by
 // itself.
 func (h *Host) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream, error) {
 	if p == dataProtocol || p == urgentProtocol || p == bulkProtocol {
@@ -176,7 +178,8 @@ func (h *Host) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream
 	return &lazyStream{Stream: s, proposal: proposalOf(p)}, nil
 }
 
-// settle makes a connection for what takes long, and gives a direct one the time that it needs.
+// settle connects with a peer before a long-lived stream is opened, and waits for the first attempt
+// to replace a relayed connection by hole punching.
 func (h *Host) settle(ctx context.Context, id peer.ID) error {
 	if h.punch == nil {
 		return nil
@@ -189,8 +192,8 @@ func (h *Host) settle(ctx context.Context, id peer.ID) error {
 	return err
 }
 
-// hangUp closes a connection in the background, as that may have to wait for bytes that
-// nobody takes. When it returns the connection is out of use.
+// hangUp closes a connection in the background, as closing may wait for bytes that the peer does
+// not read. When hangUp returns no new stream uses the connection.
 func (h *Host) hangUp(c network.Conn) {
 	if !h.begin() {
 		return // Close closes them all
@@ -201,7 +204,7 @@ func (h *Host) hangUp(c network.Conn) {
 		defer close(ended)
 		_ = c.Close()
 	}()
-	// The connection is taken out of use first, at once; only then something can wait.
+	// Close takes the connection out of use first, without waiting; only later steps can wait.
 	timer := time.NewTimer(hangUpTime)
 	defer timer.Stop()
 	select {
@@ -210,19 +213,19 @@ func (h *Host) hangUp(c network.Conn) {
 	}
 }
 
-// hangUpTime is more than enough for the part of closing that does not wait.
+// hangUpTime is more than enough for the part of Close that does not wait.
 const hangUpTime = 50 * time.Millisecond
 
-// connected notes a new connection: a member's is where it can be found, a stranger's is
-// put into the lobby. Attempts to connect with the peer have an end. It is called before the
-// peer can open streams.
+// connected is called with each new connection, before the peer can open streams. It ends the
+// attempt to connect with the peer. The address of a member is recorded, and an inbound stranger is
+// put into the lobby.
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	id := c.RemotePeer()
 	h.reached(id)
 	h.punch.reachedAs(c)
 	switch {
 	case h.gate.has(id) && h.punch.isPunched(c):
-		h.gate.meet(id, nil) // others than its router do not answer there
+		h.gate.meet(id, nil) // behind that address only this router answers
 	case h.gate.has(id):
 		h.gate.meet(id, c.RemoteMultiaddr())
 	case c.Stat().Direction == network.DirInbound:
@@ -230,13 +233,13 @@ func (h *Host) connected(_ network.Network, c network.Conn) {
 	}
 }
 
-// disconnected notes the end of a connection.
+// disconnected is called at the end of each connection.
 func (h *Host) disconnected(_ network.Network, c network.Conn) {
 	h.punch.disconnected(c)
 	h.leavePlace(c.RemotePeer())
 }
 
-// expel closes the connection of a stranger whose time is over.
+// expel closes a connection from the lobby, unless its peer was admitted meanwhile.
 func (h *Host) expel(c network.Conn) {
 	if !h.gate.has(c.RemotePeer()) {
 		h.hangUp(c)

@@ -9,48 +9,47 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Members compute while others with a ticket connect, ask and send, so the work for
-// outsiders, those in no view of this host, has a bound: a token bucket for each of them, all
-// of which together are refilled at one rate. A token is about the work of reading a byte.
-// Who has used up its tokens is not read until it has some again (backpressure): TCP stops
-// the sender. An honest newcomer needs far less than what its bucket holds at the start, so
-// it waits for nobody.
+// Members compute while outsiders connect, ask and send, so the work for outsiders is limited. Each
+// outsider, a peer in no view of this host, has a token bucket; all buckets together are refilled
+// at one rate. A token stands for the work of reading one byte. A peer whose bucket is in debt is
+// not read (backpressure), so that TCP's flow control stops the sender. An honest newcomer needs
+// far less than a full bucket holds, so it waits for nobody.
 
 const (
-	// outsiderRate is how many tokens a second all outsiders together get, in equal parts
-	// for those that have used some.
+	// outsiderRate is the rate of all outsiders together, in tokens per second. The buckets that
+	// are not full get equal parts.
 	outsiderRate = 256 << 10
-	// outsiderTokens is how many one of them holds at most, and at the start.
+	// outsiderTokens is the capacity of a bucket, which is full at first.
 	outsiderTokens = 512 << 10
-	// maxThrottled is how many outsiders have buckets of their own; others share one.
+	// maxThrottled is the number of outsiders with buckets of their own; all others share one.
 	maxThrottled = 1024
 )
 
-// What is paid, in tokens. Bytes cost one each.
+// Costs in tokens. Each byte that is read costs one more.
 const (
 	readTokens    = 128     // a read of the connection: a system call and a wake-up
 	messageTokens = 1 << 10 // a control message, with its acknowledgement
 	streamTokens  = 4 << 10 // a stream with its protocol, and one request
-	// answerBytes is how many bytes of an answer earn a token. A piece of it earns more
-	// than its acknowledgement costs, so that who copies the state is not held up.
+	// answerBytes is the number of bytes sent that earn a token. A piece of an answer earns more
+	// than reading its acknowledgement costs, so that a peer that copies the state is not held up.
 	answerBytes = 256
 )
 
-// throttle bounds the work for outsiders. All methods are safe for concurrent use.
+// throttle limits the work for outsiders by token buckets. All methods are safe for concurrent use.
 type throttle struct {
-	closed <-chan struct{} // nobody waits any more
-	rate   float64         // tokens a second of all outsiders
+	closed <-chan struct{} // closed with the host: nobody waits any more
+	rate   float64         // tokens per second of all outsiders together
 
 	mu      sync.Mutex
-	inside  map[peer.ID]bool // who is no outsider; nil before the first view, when nobody is one
-	changed chan struct{}    // closed, and made anew, when that changes
-	buckets map[peer.ID]*bucket
+	inside  map[peer.ID]bool    // members and their relays; nil before the first view, when nobody is an outsider
+	changed chan struct{}       // closed and replaced when inside changes
+	buckets map[peer.ID]*bucket // by outsider; "" is the shared one
 }
 
-// bucket is what an outsider has left. A full one is forgotten.
+// bucket is the token bucket of an outsider. A full one may be removed, as a new one is full.
 type bucket struct {
-	tokens float64 // below 0: a debt
-	at     time.Time
+	tokens float64   // negative: a debt
+	at     time.Time // time of the last refill
 }
 
 // newThrottle returns the throttle of a host that is in no view.
@@ -58,8 +57,8 @@ func newThrottle(closed <-chan struct{}) *throttle {
 	return &throttle{closed: closed, rate: outsiderRate, changed: make(chan struct{}), buckets: make(map[peer.ID]*bucket)}
 }
 
-// insiders returns the members of a view and the relays by which this host is connected with
-// them, as what a relay carries is the members'.
+// insiders returns the members of a view, and the relays by which this host is connected with them:
+// bytes that come through a relay are the members'.
 func (h *Host) insiders(v elastic.View) []peer.ID {
 	var all []peer.ID
 	for _, m := range v.Members {
@@ -77,7 +76,7 @@ func (h *Host) insiders(v elastic.View) []peer.ID {
 	return all
 }
 
-// enter makes all peers but these outsiders.
+// enter makes inside the set of peers that are no outsiders.
 func (t *throttle) enter(inside []peer.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,13 +89,13 @@ func (t *throttle) enter(inside []peer.ID) {
 	t.changed = make(chan struct{})
 }
 
-// spend takes n tokens from a peer that is an outsider, and waits until it is in no debt.
+// spend charges an outsider n tokens and waits until its bucket is not in debt.
 func (t *throttle) spend(id peer.ID, n int) {
 	t.pay(id, n)
 	t.wait(id, nil)
 }
 
-// pay takes n tokens from a peer that is an outsider, or gives it some where n is negative.
+// pay charges an outsider n tokens; a negative n earns tokens.
 func (t *throttle) pay(id peer.ID, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +106,8 @@ func (t *throttle) pay(id peer.ID, n int) {
 	b.tokens = min(b.tokens-float64(n), outsiderTokens)
 }
 
-// bucketLocked returns the bucket of an outsider with what it holds by now.
+// bucketLocked returns the bucket of an outsider, refilled up to now. It removes full buckets when
+// it makes a new one, and returns the shared bucket if there are too many.
 func (t *throttle) bucketLocked(id peer.ID, now time.Time) *bucket {
 	b := t.buckets[id]
 	if b == nil {
@@ -128,16 +128,17 @@ func (t *throttle) bucketLocked(id peer.ID, now time.Time) *bucket {
 	return b
 }
 
-// refillLocked gives a bucket its part of the rate since the last time.
+// refillLocked adds a bucket's part of the rate since its last refill.
 func (t *throttle) refillLocked(b *bucket, now time.Time) {
 	b.tokens = min(b.tokens+t.partLocked()*now.Sub(b.at).Seconds(), outsiderTokens)
 	b.at = now
 }
 
-// partLocked returns how many tokens a second each bucket gets.
+// partLocked returns the rate of each bucket, in tokens per second.
 func (t *throttle) partLocked() float64 { return t.rate / float64(max(1, len(t.buckets))) }
 
-// wait returns when a peer is in no debt, or when stop or the host is closed.
+// wait returns when the peer's bucket is not in debt, or when stop or the host is closed. stop may
+// be nil.
 func (t *throttle) wait(id peer.ID, stop <-chan struct{}) {
 	for {
 		left, changed := t.debt(id)
@@ -147,7 +148,8 @@ func (t *throttle) wait(id peer.ID, stop <-chan struct{}) {
 	}
 }
 
-// pause waits until it is worth to look again, and returns false if that is never.
+// pause waits for d or until changed, when the debt is to be computed again. It returns false if
+// stop or the host was closed.
 func (t *throttle) pause(d time.Duration, changed, stop <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -162,8 +164,8 @@ func (t *throttle) pause(d time.Duration, changed, stop <-chan struct{}) bool {
 	return true
 }
 
-// debt returns how long a peer needs to pay what it owes, and a channel that is closed when
-// it may be no outsider any more.
+// debt returns how long the refill takes to cover a peer's debt; 0 without one. The channel is
+// closed when the set of insiders changes.
 func (t *throttle) debt(id peer.ID) (time.Duration, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

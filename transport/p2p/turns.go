@@ -13,26 +13,27 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// When both sides of a data stream have told where they can be reached, one of them dials a
-// connection of its own: the one that has dialled libp2p's, as what it connects with takes in
-// connections, which may not be so the other way, behind a router. If that fails it is the
-// other's turn. The opener of the stream leads: it says who dials, and how it ended.
+// The upgrade of a data stream to a direct connection is negotiated over the stream. Both sides
+// send their offers. Then one side dials: the side that dialled libp2p's connection, since its peer
+// has accepted a connection, whereas it may itself be behind a router. If that fails the other side
+// dials. The opener of the stream is the initiator: it decides which side dials, and sends the
+// result.
 
 // choice is the payload of a Choice frame.
 type choice struct {
 	code   byte
-	ticket direct.Ticket // for yourTurn
-	why    string        // there is nothing better than what was chosen
+	ticket direct.Ticket // for yourTurn: the sender accepts a connection with it
+	why    string        // reason why no better path was taken; "" for the best one
 }
 
 // Codes of a choice.
 const (
-	stays    = iota // on the stream
-	dialled         // its sender has made a connection of its own
-	yourTurn        // its receiver is to dial, and to say whether it has
+	stays    = iota // the libp2p stream remains the data stream
+	dialled         // its sender has made a direct connection
+	yourTurn        // its receiver is to dial, and to answer with dialled or stays
 )
 
-// append appends the frame to b.
+// append appends a Choice frame to b. The reason is cut to maxWhy bytes.
 func (c choice) append(b []byte) []byte {
 	body := []byte{c.code}
 	if c.code == yourTurn {
@@ -41,7 +42,7 @@ func (c choice) append(b []byte) []byte {
 	return wire.AppendFrame(b, wire.Choice, append(body, c.why[:min(len(c.why), maxWhy)]...))
 }
 
-// decodeChoice reads the payload of a Choice frame.
+// decodeChoice decodes the payload of a Choice frame.
 func decodeChoice(b []byte) (choice, error) {
 	if len(b) == 0 || b[0] > yourTurn {
 		return choice{}, fmt.Errorf("read choice: %d bytes: %w", len(b), wire.ErrFormat)
@@ -68,7 +69,7 @@ func readChoice(s *stream) (choice, error) {
 	return decodeChoice(b)
 }
 
-// say writes a choice, and drops the connection if that fails or ctx has ended.
+// say sends a choice. If that fails, or ctx has ended, it resets c, which may be nil.
 func say(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {
@@ -80,7 +81,8 @@ func say(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	return err
 }
 
-// answered is the choice of one that has dialled c, if there is any.
+// answered returns the choice to send after an attempt to dial: dialled with a connection, or
+// stays.
 func answered(c *direct.Conn, why string) choice {
 	if c == nil {
 		return choice{code: stays, why: why}
@@ -88,7 +90,8 @@ func answered(c *direct.Conn, why string) choice {
 	return choice{code: dialled, why: why}
 }
 
-// turns says who dials, one after the other: true is the opener of the stream.
+// turns returns which sides dial, in their order: true is the opener of the stream, false the other
+// side. A side that cannot reach the other is left out.
 func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
 	unix, tcp := h.ways(s, theirs)
 	c := s.Conn()
@@ -104,10 +107,10 @@ func (h *Host) turns(s *stream, theirs *offer) (all []bool) {
 	return all
 }
 
-// upgradable is a data stream for which there may be something better.
+// upgradable is a data stream that may be replaced by a direct connection.
 type upgradable struct{ *stream }
 
-// Upgrade implements mesh.Upgrader. The offer of the opener has come with its hello.
+// Upgrade implements mesh.Upgrader. The opener's offer has come with its hello.
 func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, error) {
 	theirs, err := readOffer(s)
 	if err != nil {
@@ -119,8 +122,8 @@ func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, erro
 	return s.h.answerOffer(ctx, s.stream, theirs)
 }
 
-// better leads in finding a better way to the peer of a data stream, and returns the stream to
-// use.
+// better is the initiator's side of the negotiation. It returns the stream to use, which is s or a
+// direct connection.
 func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var reasons []string
 	for _, own := range h.turns(s, &theirs) {
@@ -154,7 +157,8 @@ func (h *Host) better(ctx context.Context, s *stream, theirs offer) (mesh.Stream
 	return chosen(s, nil, why), nil
 }
 
-// callBack has the other side dial.
+// callBack has the other side dial, and waits for its connection. c is nil, with the reason, if the
+// other side could not dial.
 func (h *Host) callBack(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string, err error) {
 	t := direct.NewTicket()
 	w := h.port.Expect(t, h.encryption(s.Conn().RemotePeer(), theirs))
@@ -174,8 +178,8 @@ func (h *Host) callBack(ctx context.Context, s *stream, theirs *offer) (c *direc
 	return c, answer.why, err
 }
 
-// answerOffer is the other side of better: it makes an offer of its own, and returns the
-// stream that was chosen.
+// answerOffer is the responder's side of the negotiation. It sends its own offer, dials when asked
+// to, and returns the stream that was chosen.
 func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.Stream, error) {
 	var t direct.Ticket
 	var w *direct.Wait
@@ -204,7 +208,7 @@ func (h *Host) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.S
 	return followed(ctx, s, w, last)
 }
 
-// followed returns the stream that the opener of the stream has chosen at last.
+// followed returns the stream of the initiator's last choice.
 func followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
 	case last.code == stays:
