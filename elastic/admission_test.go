@@ -15,13 +15,13 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// world is a toy of a job whose steps take work/(sum of speeds) + members*tax.
+// world models a job whose steps take work/(sum of speeds) + members*tax.
 type world struct {
 	work, tax float64
 	mu        sync.Mutex
 	speeds    map[elastic.ID]int64
 	trials    int
-	notYet    int // times that the judge will not say
+	notYet    int // number of requests that the judge answers with ErrNotYet
 }
 
 func (w *world) step(ids []elastic.ID, others ...elastic.Candidate) float64 {
@@ -37,7 +37,7 @@ func (w *world) step(ids []elastic.ID, others ...elastic.Candidate) float64 {
 	return w.work/float64(sum) + float64(len(ids)+len(others))*w.tax
 }
 
-// judging is a state of that job.
+// judging is a State of that job, a Judge and a Trier.
 type judging struct {
 	replayer
 	w    *world
@@ -60,14 +60,14 @@ func (j *judging) Admit(a elastic.Application) error {
 }
 
 func (j *judging) Trial(context.Context) (elastic.Candidate, error) {
-	<-time.After(30 * time.Millisecond) // some steps
+	<-time.After(30 * time.Millisecond) // the time of some steps
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	j.w.trials++
 	return elastic.Candidate{Speed: j.w.speeds[j.self]}, nil
 }
 
-// judged is a rig of n members of speed 10 with such states.
+// judged returns a rig of n members of speed 10 with such states.
 func judged(n int) (*rig, *world) {
 	r := newRig(n, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
 	w := &world{work: 1000, tax: 1, speeds: make(map[elastic.ID]int64)}
@@ -78,7 +78,7 @@ func judged(n int) (*rig, *world) {
 	return r, w
 }
 
-// come lets a peer of some speed join and count to the end.
+// come starts a newcomer of the given speed, which counts until the end.
 func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*loop, error) {
 	w.mu.Lock()
 	w.speeds[id] = speed
@@ -93,8 +93,8 @@ func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// admissions checks all joins in the log: with none of them the toy's step got longer. It
-// returns the views that let somebody in, as sizes.
+// admissions checks all admissions in the log: none of them made the model's step longer. It
+// returns the sizes of the views with a newcomer.
 func (r *rig) admissions(t *testing.T, w *world) (sizes []int) {
 	t.Helper()
 	ids := make(map[string]elastic.ID)
@@ -123,7 +123,7 @@ func (r *rig) admissions(t *testing.T, w *world) (sizes []int) {
 	return sizes
 }
 
-// parkings are the reasons with which a peer was parked.
+// parkings returns the logged reasons for parking.
 func (r *rig) parkings() (reasons []string) {
 	for _, e := range r.sink.of("parked") {
 		reasons = append(reasons, e.Body.(event.Parked).Reason)
@@ -131,11 +131,11 @@ func (r *rig) parkings() (reasons []string) {
 	return reasons
 }
 
-// A peer that makes steps shorter is let in, at once.
+// A newcomer that shortens the steps is admitted at once.
 func TestFastNewcomerIsLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(3)
-		w.notYet = 3 // that costs it some tenths of a second and no word
+		w.notYet = 3 // costs some tenths of a second and no log entry
 		r.during = func(ctx context.Context, r *rig) {
 			after(30 * oneStep)
 			if l, err := r.come(ctx, w, "newcomer", 10); err != nil || l.sizes[4] < 250 || l.state.(*judging).applies == 0 {
@@ -152,12 +152,12 @@ func TestFastNewcomerIsLetIn(t *testing.T) {
 	})
 }
 
-// A slow peer is parked and told why. It follows the job, and when a member dies it steps
-// in within a second or two, without copying anything.
+// A slow newcomer is parked, with a logged reason. It follows the job. When a member dies it is
+// admitted within two seconds, without copying the state again.
 func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(4)
-		w.tax = 0.7 // of four 27.8 ms, with the fifth 27.9; of three 35.4, with it 35.1
+		w.tax = 0.7 // step of four members 27.8 ms, with the fifth 27.9 ms; of three 35.4 ms, with the newcomer 35.1 ms
 		r.until = 4000
 		begun := r.begun
 		r.begun = func(i int, l *loop) {
@@ -184,7 +184,7 @@ func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 		if len(reasons) != 1 || !strings.Contains(reasons[0], "instead of 27.80") {
 			t.Errorf("parked for %q, want one reason", reasons)
 		}
-		// 25 s at 1, 2, 4, 8 and 15 s between, and one when the member was gone.
+		// 25 s with pauses of 1, 2, 4, 8 and 15 s, and one request when the member was gone.
 		if w.trials < 4 || w.trials > 8 {
 			t.Errorf("%d trials", w.trials)
 		}
@@ -194,11 +194,12 @@ func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	})
 }
 
-// Of several that ask at the same time each is judged with those before it.
+// Of several newcomers that ask at the same time, each is judged together with the ones admitted
+// before it.
 func TestManyNewcomersAreJudgedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(2)
-		w.work, w.tax = 200, 1.2 // best with four: 9.8 ms; five take 10.0
+		w.work, w.tax = 200, 1.2 // four members are best: 9.8 ms a step; five take 10.0 ms
 		var all sync.WaitGroup
 		r.during = func(ctx context.Context, r *rig) {
 			after(30 * oneStep)
@@ -221,7 +222,7 @@ func TestManyNewcomersAreJudgedTogether(t *testing.T) {
 	})
 }
 
-// A job that has too few members is not choosy.
+// A job with too few members admits newcomers without judging them.
 func TestNeededNewcomerIsNotJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(3)
@@ -250,7 +251,7 @@ func TestNeededNewcomerIsNotJudged(t *testing.T) {
 	})
 }
 
-// A parked peer can leave, which is no error of anybody's.
+// A parked peer can leave without an error at any peer.
 func TestParkedPeerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(2)

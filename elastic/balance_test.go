@@ -11,13 +11,13 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Speeds 1:1:1:1/4: the steps come near to what the sum of the speeds allows, and every sample
-// counts once though peers die and join.
+// With speeds 1:1:1:1/4 the step time comes close to the optimum, and every sample counts once
+// although peers die and join.
 func TestLoopBalances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const steps, each = 300, 500 * time.Microsecond // of a sample at the fast ones
+		const steps, each = 300, 500 * time.Microsecond // of a sample at the fast members
 		var begun time.Time
-		var lasted time.Duration // of the steps before anybody dies
+		var lasted time.Duration // duration of the steps before the first death
 		r := startLoops(t, 4, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
 			slow := time.Duration(1)
 			if g.Self().Index == 3 {
@@ -47,7 +47,7 @@ func TestLoopBalances(t *testing.T) {
 		late := r.Join()
 		wantLedger(t, steps, r.finish(t, 0, 2, 3, late))
 		best := 100 * samplesOfStep * each * 4 / 13
-		// What the calls take at delays of up to 2 ms is not computing.
+		// Calls with delays of up to 2 ms are not computing.
 		if computing := lasted - 100*messages(r); float64(best)/float64(computing) < 0.95 {
 			t.Errorf("100 steps took %v, %v without calls; the sum of speeds allows %v", lasted, computing, best)
 		}
@@ -57,7 +57,7 @@ func TestLoopBalances(t *testing.T) {
 	})
 }
 
-// messages is what a step took between the end of computing and the next turn, at the member
+// messages returns the time of a step between the end of computing and the next turn, at the member
 // that computed the longest.
 func messages(r *run) time.Duration {
 	type step struct{ compute, total float64 }

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// run lets every member count until a step; before may kill. Members that were killed
-// return errors, which count for nothing.
+// run has every member count until a step. before is called before each step and may kill a member.
+// Killed members return errors, which are ignored.
 func (p *peers) run(t *testing.T, until int64, dead func(i int) bool, before func(i int, step int64)) []*loop {
 	loops := make([]*loop, len(p.members))
 	errs := p.each(t, func(ctx context.Context, i int) error {
@@ -42,9 +42,8 @@ func (p *peers) run(t *testing.T, until int64, dead func(i int) bool, before fun
 	return loops
 }
 
-// Any one of the members may die at any step: the others go on and lose nothing, and
-// each of them writes that it was lost. The cause is written by whoever found the loss
-// itself; the others may hear of the new view first.
+// Any member may die at any step: the others go on without losing a step, and each logs the loss.
+// The member that detected the loss logs the cause; the others may receive the new view first.
 func TestKillOne(t *testing.T) {
 	for victim := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestKillOne(t *testing.T) {
 	}
 }
 
-// Deaths one after the other, down to the last but one that a majority allows.
+// Members die one after the other, down to the smallest number that majorities allow.
 func TestKillInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(5)
@@ -92,7 +91,7 @@ func TestKillInTurn(t *testing.T) {
 	})
 }
 
-// A launcher that knows of the deaths lets the rest go on, however many there were.
+// If a launcher knows of the deaths the remaining members go on, however many died.
 func TestCertainDeaths(t *testing.T) {
 	for _, dead := range [][]int{{0}, {1, 2}, {0, 1, 2}, {0, 1, 3}} {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
@@ -114,7 +113,7 @@ func TestCertainDeaths(t *testing.T) {
 	}
 }
 
-// launch is run with a launcher that tells the survivors of deaths a moment later.
+// launch is run with a launcher that reports deaths to the survivors shortly afterwards.
 func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead []bool, at int64) {
 	errs := p.each(t, func(ctx context.Context, i int) error {
 		g, err := elastic.Join(ctx, p.config(i, p.members))
@@ -146,8 +145,8 @@ func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead 
 	}
 }
 
-// A session that a member ends for a reason of its own is followed by one of the same
-// members, which begins where that one ended.
+// A session that a member revokes for a reason of its own is followed by a session of the same
+// members, which continues at the same step.
 func TestRevokedByMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

@@ -16,10 +16,10 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// crowd is a control network in memory for many members, in virtual time. The keepers, their
-// outboxes, letters and machines are those that elrun runs; there is no data plane.
+// crowd is a simulated control network for many members, in virtual time. The keepers, outboxes,
+// control messages and machines are the production code; there is no data plane.
 type crowd struct {
-	ports sync.Map // ID -> *port
+	ports sync.Map // *port by ID
 	rng   [64]struct {
 		sync.Mutex
 		*rand.Rand
@@ -29,18 +29,19 @@ type crowd struct {
 	bytes   atomic.Int64
 }
 
-// port is one member's place on a crowd.
+// port is the access of one member to a crowd. It implements Network.
 type port struct {
 	*crowd
 	id     ID
 	at     int
 	events chan PeerEvent
 	closed atomic.Bool
-	silent atomic.Bool  // its host is gone: nobody is told of that
-	bytes  atomic.Int64 // sent
-	peers  sync.Map     // whom it has sent to
+	silent atomic.Bool  // its host has lost its power: no error reaches the senders
+	bytes  atomic.Int64 // number of bytes sent
+	peers  sync.Map     // the IDs to which it has sent
 }
 
+// newCrowd returns a network that loses that share of the messages.
 func newCrowd(loss float64) *crowd {
 	c := &crowd{loss: loss}
 	for i := range c.rng {
@@ -49,11 +50,11 @@ func newCrowd(loss float64) *crowd {
 	return c
 }
 
-// perLetter is what a letter takes on the wire beside its bytes: the length of a frame, an
+// perLetter is the overhead of a control message on the wire, in bytes: the length of a frame, an
 // acknowledgement, TLS, TCP and IP.
 const perLetter = 4 + 22 + 40
 
-// Send implements Network: letters take 0.2 to 2 ms, and some are lost.
+// Send implements Network. Messages take 0.2 to 2 ms, and some are lost.
 func (p *port) Send(_ context.Context, to ID, msg []byte) error {
 	if p.closed.Load() {
 		return errors.New("closed")
@@ -79,7 +80,7 @@ func (p *port) Send(_ context.Context, to ID, msg []byte) error {
 	return nil
 }
 
-// luck draws what becomes of a letter.
+// luck draws the fate of a message.
 func (p *port) luck() (lost bool, delay time.Duration) {
 	r := &p.rng[p.at%len(p.rng)]
 	r.Lock()
@@ -87,14 +88,14 @@ func (p *port) luck() (lost bool, delay time.Duration) {
 	return r.Float64() < p.loss, 200*time.Microsecond + time.Duration(r.IntN(1800))*time.Microsecond
 }
 
-// deliver is the arrival of a letter.
+// deliver handles the arrival of a message.
 func (p *port) deliver(from ID, msg []byte) {
 	if p.closed.Load() {
 		return
 	}
 	select {
 	case p.events <- PeerEvent{Peer: from, Kind: PeerMessage, Data: msg}:
-	default: // as if it was lost
+	default: // a full queue loses the message
 	}
 }
 
@@ -109,7 +110,7 @@ func (p *port) Connect(context.Context, View, int) (transport.Transport, error) 
 	return nil, errors.New("no data plane here")
 }
 
-// hashKeys are as long as those of ed25519, and fast.
+// hashKeys are fast fake keys with signatures of the length of ed25519.
 type hashKeys ID
 
 func (k hashKeys) Sign(text []byte) []byte {
@@ -129,7 +130,7 @@ type swarm struct {
 	cfg     *Config
 	rng     *rand.Rand
 	next    int       // number of the next peer
-	keepers []*keeper // of members that live and stay, and of peers that join
+	keepers []*keeper // of live members that stay, and of newcomers
 	leavers sync.WaitGroup
 }
 
@@ -140,7 +141,7 @@ func newSwarm(n int) *swarm {
 	var ports []*port
 	for range n {
 		m := s.describe()
-		first, ports = append(first, m), append(ports, s.listen(m.ID)) // before the first is started: nobody is gone
+		first, ports = append(first, m), append(ports, s.listen(m.ID)) // before the first member starts, so that none gets ErrGone
 	}
 	for i, m := range first {
 		s.start(m, ports[i], first)
@@ -148,7 +149,7 @@ func newSwarm(n int) *swarm {
 	return s
 }
 
-// describe makes the next peer, described as long as a real one. There are eight on a host.
+// describe returns the next peer, with a description of realistic length. Eight peers share a host.
 func (s *swarm) describe() Member {
 	i := s.next
 	s.next++
@@ -159,14 +160,14 @@ func (s *swarm) describe() Member {
 		Addrs:   []string{fmt.Sprintf("/ip4/10.%d.%d.%d/tcp/%d", host>>16, host>>8&255, host&255, 30000+i%8)}}
 }
 
-// listen makes a place for a peer.
+// listen adds a port for a peer.
 func (s *swarm) listen(id ID) *port {
 	p := &port{crowd: s.crowd, id: id, at: s.next, events: make(chan PeerEvent, 1024)}
 	s.ports.Store(id, p)
 	return p
 }
 
-// start starts a member of the first view, or a peer that joins.
+// start starts a member of the first view, or a newcomer.
 func (s *swarm) start(self Member, p *port, first []Member) *keeper {
 	k, err := newKeeper(s.cfg, Endpoint{Self: self, Network: p, Keys: hashKeys(self.ID)}, first, func(uint64, event.Body) {})
 	if err != nil {
@@ -176,10 +177,10 @@ func (s *swarm) start(self Member, p *port, first []Member) *keeper {
 	return k
 }
 
-// port returns a keeper's place on the crowd.
+// port returns the port of a keeper.
 func (k *keeper) port() *port { return k.ep.Network.(*port) }
 
-// take takes a member that the group has agreed on out of the list of those that stay.
+// take removes and returns an agreed member from the list of members that stay.
 func (s *swarm) take() *keeper {
 	for {
 		i := s.rng.IntN(len(s.keepers))
@@ -190,13 +191,13 @@ func (s *swarm) take() *keeper {
 	}
 }
 
-// in reports whether something holds of a keeper's standing.
+// in reports whether holds is true of a keeper's standing.
 func (k *keeper) in(holds func(standing) bool) bool {
 	s, _ := k.now()
 	return holds(s)
 }
 
-// await waits until something holds of a keeper's standing, and returns how long that took.
+// await waits until holds is true of a keeper's standing, and returns the elapsed time.
 func (k *keeper) await(holds func(standing) bool) time.Duration {
 	begun := time.Now()
 	for s, changed := k.now(); !holds(s) && s.phase != closed; s, changed = k.now() {
@@ -205,14 +206,14 @@ func (k *keeper) await(holds func(standing) bool) time.Duration {
 	return time.Since(begun)
 }
 
-// kill ends a member as SIGKILL does, or with silent as a loss of its host's power.
+// kill ends a member: as SIGKILL does, or, if silent, as a loss of its host's power does.
 func (s *swarm) kill(k *keeper, silent bool) {
 	k.port().silent.Store(silent)
 	k.port().closed.Store(true)
 	k.stop()
 }
 
-// leave lets a member leave. It stays for a while, to answer those that are behind.
+// leave makes a member leave. The member stays for a while to answer members that lag behind.
 func (s *swarm) leave(k *keeper) {
 	k.leave(false)
 	s.leavers.Go(func() {
@@ -222,7 +223,7 @@ func (s *swarm) leave(k *keeper) {
 	})
 }
 
-// join starts a peer that asks four members to be let in, and again until it is.
+// join starts a newcomer that asks four members for admission, repeatedly until it is in a view.
 func (s *swarm) join() *keeper {
 	self := s.describe()
 	k := s.start(self, s.listen(self.ID), nil)
@@ -253,7 +254,7 @@ func (s *swarm) join() *keeper {
 	return k
 }
 
-// close ends all.
+// close stops all members.
 func (s *swarm) close() {
 	for _, k := range s.keepers {
 		k.port().closed.Store(true)

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// asleep is the state of a process that only waits.
+// asleep is the state of a process whose threads all wait.
 func asleep() ProcessState { return ProcessAsleep }
 
-// lateHost is a host with too little processor time: what is sent and what is done there
-// comes late by a random time, now and then by much.
+// lateHost models a host with too little processor time: messages and work are late by a random
+// time, and rarely by a long one.
 type lateHost struct {
 	rng  *rand.Rand
-	most time.Duration // a pause of which all that this process does is late
-	rare float64       // share of words that are late by up to that
+	most time.Duration // longest pause, in which all work of this process is late
+	rare float64       // share of messages that are late by up to most
 }
 
-// late returns the lag of one word.
+// late returns the delay of one message.
 func (l lateHost) late() time.Duration {
 	d := time.Duration(l.rng.ExpFloat64() * float64(20*time.Millisecond))
 	if l.rng.Float64() < l.rare {
@@ -28,13 +28,13 @@ func (l lateHost) late() time.Duration {
 	return d
 }
 
-// watch lets a member look at another one, whose process lives, for some time, and returns
-// how often it suspects it. Ticks are late as words are.
+// watch has a detector observe a live process for some time, and returns the number of suspicions.
+// Ticks are late like messages.
 func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 	t.Helper()
 	begin := time.Unix(0, 0)
 	now, ticked := begin, begin
-	word := begin // when the next word of the other one comes
+	word := begin // when the next message arrives
 	var h health
 	d := detector{silence: newSilence(begin)}
 	for now.Sub(begin) < lasting {
@@ -49,7 +49,7 @@ func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 			word = word.Add(beatTicks*tickPeriod + l.late())
 		}
 		switch d.judge(now, h.factor(now), asleep) {
-		case probe: // the answer is a word, which is as late
+		case probe: // the answer is a message, with the same delays
 			if at := now.Add(2 * time.Millisecond).Add(l.late()); at.Before(word) {
 				word = at
 			}
@@ -61,8 +61,8 @@ func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 	return suspicions
 }
 
-// On a host where processes wait for their turn for up to some seconds nobody is
-// suspected that lives.
+// On a host where processes wait for a processor for up to some seconds, no live process is
+// suspected.
 func TestLateHostIsNotSuspected(t *testing.T) {
 	total := 0
 	for seed := range uint64(40) {
@@ -81,8 +81,8 @@ func TestLateHostIsNotSuspected(t *testing.T) {
 	}
 }
 
-// A silence that is real is found within its limit, of which asking is a part; and
-// a process that waits for a processor is excused for as long as it does.
+// A real silence is detected within its limit, which includes the probes. A process that waits for
+// a processor is excused while it waits.
 func TestProcessStates(t *testing.T) {
 	for _, c := range []struct {
 		state    ProcessState
@@ -118,7 +118,7 @@ func TestProcessStates(t *testing.T) {
 	}
 }
 
-// Nothing is known of the pauses of a member that has not spoken.
+// The pauses of a member that has not spoken are unknown, so its silence does not count.
 func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := detector{silence: newSilence(now)}
@@ -130,8 +130,8 @@ func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	}
 }
 
-// One that others reach has the limit once more; one that does not hear this member owes
-// a word that says that it does.
+// A member that a helper has reached gets the limit once more. A member that does not hear this one
+// owes a message that it does.
 func TestVouchedAndDeaf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for _, c := range []struct {
@@ -164,7 +164,7 @@ func TestVouchedAndDeaf(t *testing.T) {
 	}
 }
 
-// The factor rises with each sign of lateness, to a bound, and falls with time.
+// The factor rises with each sign of lateness, up to a bound, and falls with time.
 func TestHealth(t *testing.T) {
 	now := time.Unix(0, 0)
 	var h health
@@ -189,8 +189,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// While the first session is being entered nobody is judged by silence but who is halted,
-// or on another host and silent for as long as may be.
+// While the first session is being entered silence does not count, except for a halted process, and
+// for a process of another host that is silent for longer than the largest limit.
 func TestNotJudgedWhileEntering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -223,8 +223,8 @@ func TestNotJudgedWhileEntering(t *testing.T) {
 	})
 }
 
-// A member that is asked about another one shows at once that it hears, and says so again
-// when that one has spoken. Who has asked trusts only the second.
+// A helper answers a probe request at once, which shows that it can be reached, and again when the
+// probed member has answered. Only the second answer counts for that member.
 func TestHelpers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := testKeeper(t, 7, 3)
@@ -283,13 +283,13 @@ func TestHelpers(t *testing.T) {
 	})
 }
 
-// A member that leaves since it held up the others is told from one that was asked to, also
-// where its own word comes after the view.
+// The log distinguishes a member that leaves because it held up the others from a member that asked
+// to leave, even if its own report comes after the view.
 func TestWordForLeaving(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		beat   beat
-		blamed time.Duration // ago; 0 for never
+		blamed time.Duration // how long ago; 0 for never
 		want   string
 	}{
 		{beat{Stalled: true}, 0, "stalled"},
@@ -309,8 +309,7 @@ func TestWordForLeaving(t *testing.T) {
 	}
 }
 
-// A suspected member is trusted again for words that say that it hears this one, and only
-// for those.
+// A suspicion is withdrawn only by messages which report that the sender hears this member.
 func TestDeafStaysSuspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := testKeeper(t, 3, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// simulate lets ranks with these times for a sample take steps, and returns the samples of each
-// in the last one and how long all steps took.
+// simulate has ranks with the given times per sample take steps. It returns the samples of each
+// rank in the last step, and the duration of all steps.
 func simulate(t *testing.T, b Balance, n, steps int, each []time.Duration) (parts []int, took time.Duration) {
 	t.Helper()
 	d := newDivision(b, make([]int64, len(each)))
@@ -39,8 +39,8 @@ func simulate(t *testing.T, b Balance, n, steps int, each []time.Duration) (part
 	return parts, took
 }
 
-// Parts follow speeds, for few samples and many: with speeds 1:1:1:1/4 a step comes near to
-// the sum of the speeds. Equal takes no notice of them.
+// Parts follow the speeds, for few samples and for many: with speeds 1:1:1:1/4 the step time comes
+// close to the optimum. The policy Equal ignores speeds.
 func TestPartsFollowSpeeds(t *testing.T) {
 	for _, n := range []int{64, 130, 1000, 100_000, 10_000_000} {
 		each := make([]time.Duration, 4)
@@ -61,8 +61,8 @@ func TestPartsFollowSpeeds(t *testing.T) {
 	}
 }
 
-// Whatever all ranks ask for, and in any order of numbers, parts cover each sample once, and all
-// ranks come to the same.
+// For any sequence of sample numbers, the parts cover each sample once, and all ranks compute the
+// same parts.
 func TestPartsCover(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.IntRange(1, 9).Draw(t, "ranks")
@@ -102,6 +102,7 @@ func TestPartsCover(t *testing.T) {
 	})
 }
 
+// Records survive their encoding.
 func TestRecordWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.Int64()
@@ -114,7 +115,7 @@ func TestRecordWords(t *testing.T) {
 	})
 }
 
-// Who differs from most is named, with what both do.
+// A member that differs from the majority is named, with both values.
 func TestCompareRecords(t *testing.T) {
 	same := record{loop: 1, until: 9, step: 3, samples: 64}
 	for want, change := range map[string]func(*record){
@@ -137,7 +138,7 @@ func TestCompareRecords(t *testing.T) {
 	}
 }
 
-// Digests take a hundredth of the time, whatever one takes.
+// Digests take at most a hundredth of the time, whatever a single one takes.
 func TestDigestsAreCheap(t *testing.T) {
 	now := time.Now()
 	for _, took := range []time.Duration{time.Microsecond, time.Second} {
@@ -148,7 +149,7 @@ func TestDigestsAreCheap(t *testing.T) {
 	}
 }
 
-// The log is told of shares when they change.
+// Shares are logged when they change.
 func TestChangedShares(t *testing.T) {
 	d := newDivision("", make([]int64, 2))
 	for i, want := range []string{"[5 5] the members have changed", "<nil>"} {

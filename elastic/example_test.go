@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// alone returns a group of one. Programs get theirs from launch.Init.
+// alone returns a group of one member. Programs get a group from launch.Init.
 func alone(ctx context.Context) (*elastic.Group, error) {
 	network, self := mem.NewNetwork(), elastic.Member{ID: "alone"}
 	return elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), Peers: []elastic.Member{self}})
@@ -48,8 +48,8 @@ func ExampleJoin() {
 	// Output: 2 members in view 1
 }
 
-// A whole training loop: it finds the mean of the samples 0 to 9. With more peers each has its
-// part of the samples, and peers may come, go and die.
+// A complete training loop: it finds the mean of the samples 0 to 9. With several peers each
+// computes a part of the samples, and peers may join, leave and die.
 func ExampleGroup_Steps() {
 	ctx := context.Background()
 	g, err := alone(ctx)
@@ -75,7 +75,7 @@ func ExampleGroup_Steps() {
 	// Output: 4.500 after 50 steps: <nil>
 }
 
-// A loop ends early, at the same step for all, where one peer wants it.
+// A loop ends early, at the same step at all peers, if one peer asks for it.
 func ExampleTurn_Stop() {
 	ctx := context.Background()
 	g, err := alone(ctx)
@@ -99,7 +99,7 @@ func ExampleTurn_Stop() {
 	// Output: 7 <nil>
 }
 
-// A loop whose body forgets to count its steps ends with an error that says so.
+// A loop whose body forgets to count its steps ends with an error that describes the mistake.
 func ExampleGroup_Err() {
 	ctx := context.Background()
 	g, err := alone(ctx)
@@ -116,7 +116,7 @@ func ExampleGroup_Err() {
 	// Output: elastic: a turn of the loop neither failed nor committed step 1: let the state count the step after the last call, or call Turn.Fail with the reason
 }
 
-// handOver saves a state and loads it into another, as is done for a peer that joins.
+// handOver saves a state and loads the copy into another, as for a newcomer.
 func handOver(to, from elastic.State) error {
 	var b bytes.Buffer
 	if err := from.Save(&b); err != nil {
@@ -135,7 +135,7 @@ func ExampleVectors() {
 	// Output: 7 [1 2] [3] <nil>
 }
 
-// A state of values that marshal themselves, as mat.Dense does, or a source of random numbers.
+// A state of values that marshal themselves, such as mat.Dense or a source of random numbers.
 func ExampleBinary() {
 	step, random := int64(7), rand.NewPCG(1, 2)
 	var step2 int64
@@ -145,7 +145,7 @@ func ExampleBinary() {
 	// Output: 7 true <nil>
 }
 
-// A state of any variables but maps.
+// A state of any variables without maps.
 func ExampleGob() {
 	type model struct {
 		Weights []float32
@@ -159,8 +159,8 @@ func ExampleGob() {
 	// Output: 7 {[1 2] line} <nil>
 }
 
-// The loop below Steps: sessions come one after the other, and a step that was broken off is
-// tried again in the next one.
+// The loop below Steps: sessions follow one another, and a failed step is tried again in the next
+// session.
 func ExampleGroup_Next() {
 	ctx := context.Background()
 	g, err := alone(ctx)

@@ -22,13 +22,13 @@ type rig struct {
 	members []elastic.Member
 	until   int64
 	pause   time.Duration
-	adjust  func(i int, cfg *elastic.Config)  // nil for none
-	begun   func(i int, l *loop)              // nil for none; called before its run
-	during  func(ctx context.Context, r *rig) // what happens meanwhile, in a goroutine
+	adjust  func(i int, cfg *elastic.Config)  // changes a member's Config; may be nil
+	begun   func(i int, l *loop)              // called before a member's run; may be nil
+	during  func(ctx context.Context, r *rig) // causes the faults, in a goroutine of its own
 	loops   []*loop
-	groups  []*elastic.Group // of guarded
+	groups  []*elastic.Group // guarded by mu
 	mu      sync.Mutex
-	lives   []int // identities that each member has had, guarded by mu
+	lives   []int // number of identities of each member, guarded by mu
 }
 
 func newRig(n int, c simnet.Config) *rig {
@@ -39,7 +39,7 @@ func newRig(n int, c simnet.Config) *rig {
 	return r
 }
 
-// config is that of member i, which gets a new identity when it is put out.
+// config returns the Config of member i, which gets a new identity when it is fenced.
 func (r *rig) config(i int) elastic.Config {
 	cfg := elastic.Config{Endpoint: r.net.Endpoint(r.members[i]), Peers: r.members, Sink: r.net.Sink(r.sink), RejoinTimeout: time.Minute}
 	cfg.Reopen = func(context.Context) (elastic.Endpoint, error) {
@@ -55,7 +55,7 @@ func (r *rig) config(i int) elastic.Config {
 	return cfg
 }
 
-// run counts at all members and returns their errors.
+// run has all members count, and returns their errors.
 func (r *rig) run(t *testing.T) []error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -91,8 +91,7 @@ func (r *rig) run(t *testing.T) []error {
 // after waits in virtual time.
 func after(d time.Duration) { <-time.After(d) }
 
-// outAfter returns the time from begin until every one of the others had a view
-// without the member.
+// outAfter returns the time from begin until all others had a view without the member.
 func (r *rig) outAfter(t *testing.T, id elastic.ID, begin time.Time, others int) time.Duration {
 	t.Helper()
 	out := make(map[string]time.Time)
@@ -113,8 +112,8 @@ func (r *rig) outAfter(t *testing.T, id elastic.ID, begin time.Time, others int)
 	return last
 }
 
-// A member that is stopped is out within two seconds. When it wakes up it finds itself
-// fenced, discards its state and comes back under a new ID.
+// A stopped member is put out within two seconds. When it continues it is fenced, discards its
+// state and joins again under a new ID.
 func TestStopped(t *testing.T) {
 	for victim := range 4 {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,7 +140,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// So is one that is behind a black hole, be it in both directions or in one.
+// A member behind a black hole, in both directions or in one, is put out within two seconds, too.
 func TestBlackHole(t *testing.T) {
 	for _, way := range []string{"both", "in", "out"} {
 		t.Run(way, func(t *testing.T) {
@@ -176,7 +175,7 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// A minority waits while it is cut off, and comes back by itself.
+// A partitioned minority parks, and comes back by itself when the partition heals.
 func TestPartitionHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(5, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -196,7 +195,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// Connections that break though everybody lives cost a session and nobody's place.
+// If connections break while all members live, a session is lost and no member.
 func TestResetConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -224,7 +223,7 @@ func TestResetConnection(t *testing.T) {
 	})
 }
 
-// Whatever message of the control plane a member dies at, the others finish.
+// If a member dies at any of its control messages, the others finish.
 func TestKillAtControlMessages(t *testing.T) {
 	for victim := range 3 {
 		for at := 1; at < 60; at += 3 {

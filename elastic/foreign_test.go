@@ -16,12 +16,12 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// unasked is a Network that answers nobody.
+// unasked is a Network that answers no requests.
 type unasked struct{ elastic.Network }
 
 func (unasked) Serve(func(context.Context, elastic.ID, []byte, io.Writer) error) {}
 
-// filter is a Network that loses what drop says, as a network may.
+// filter is a Network that loses the messages for which drop returns true.
 type filter struct {
 	elastic.Network
 	drop func(to elastic.ID, msg []byte) bool
@@ -34,22 +34,22 @@ func (f filter) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	return f.Network.Send(ctx, to, msg)
 }
 
-// The first bytes of control messages, as letter.go has them.
+// The first bytes of control messages, as in letter.go.
 const (
 	memberLetter  = 1
 	foreignLetter = 4
 )
 
-// vouched makes all members the peers of one launcher, which has started everybody.
+// vouched makes all members peers of one launcher, which has started all of them.
 func (p *peers) vouched(launcher string) {
 	for i := range p.members {
 		p.members[i].Launcher = launcher
 	}
 }
 
-// heirs lets members count until one of them begins step at in a session of so many. Then
-// all others die at once and it is told so; it goes on counting up to until. It returns
-// the error of that member's loop.
+// heirs has members count until one of them begins step at in a session of the given size. Then all
+// others die at once, and that member is told of the deaths. It continues to count up to until;
+// heirs returns the error of its loop.
 func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
 	g.Hold(l.state, nil)
@@ -72,8 +72,8 @@ func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int6
 	return l, l.run(ctx)
 }
 
-// A peer of another launcher is let in only when every member has noted it; from then on
-// no launcher's word replaces a vote.
+// A peer of another launcher is admitted only after every member has noted it. From then on no
+// launcher's report replaces a vote.
 func TestForeignLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -84,7 +84,7 @@ func TestForeignLauncher(t *testing.T) {
 		p.adjust = func(i int, cfg *elastic.Config) {
 			cfg.Sole, cfg.RejoinTimeout = true, 5*time.Second
 			if i == 1 {
-				cfg.Network = unasked{cfg.Network} // it hears of no offer
+				cfg.Network = unasked{cfg.Network} // it receives no offer
 				return
 			}
 			cfg.Network = filter{cfg.Network, func(to elastic.ID, msg []byte) bool {
@@ -105,7 +105,7 @@ func TestForeignLauncher(t *testing.T) {
 			if i > 0 {
 				l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
 				g.Hold(l.state, nil)
-				_ = l.run(ctx) // until it is killed
+				_ = l.run(ctx) // ends when it is killed
 				return g.Close()
 			}
 			_, err = heirs(ctx, p, g, 4, 1<<40)
@@ -122,8 +122,7 @@ func TestForeignLauncher(t *testing.T) {
 	})
 }
 
-// A late peer of the one launcher counts on it as the others do, but only if all of them
-// do.
+// A late peer of the single launcher relies on it like the others, but only if all of them do.
 func TestLatePeerOfOneLauncher(t *testing.T) {
 	for _, sole := range []bool{true, false} {
 		t.Run(fmt.Sprint(sole), func(t *testing.T) {
@@ -145,7 +144,7 @@ func TestLatePeerOfOneLauncher(t *testing.T) {
 					if i < 2 {
 						l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
 						g.Hold(l.state, nil)
-						_ = l.run(ctx) // until it is killed
+						_ = l.run(ctx) // ends when it is killed
 						return g.Close()
 					}
 					l, err := heirs(ctx, p, g, 3, 400)
@@ -162,7 +161,7 @@ func TestLatePeerOfOneLauncher(t *testing.T) {
 	}
 }
 
-// Whoever has made no offer is not let in, however often it asks.
+// A peer that has made no offer is never admitted, however often its machine asks.
 func TestUninvited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
@@ -183,7 +182,7 @@ func TestUninvited(t *testing.T) {
 	})
 }
 
-// intrude asks to be let in for three seconds, and heeds nothing else.
+// intrude sends requests for admission for three seconds, without an offer.
 func (p *peers) intrude(ctx context.Context) {
 	control := p.network.Member("intruder")
 	m := member.NewJoiner(member.Config{Self: member.Member{ID: "intruder", Info: "{}"},

@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// All members get one view, in the launcher's order, and a communicator that works.
+// All members get the same view, in the launcher's order, and a working communicator.
 func TestJoin(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestJoin(t *testing.T) {
 			views := p.sink.of("view")
 			for _, e := range views {
 				if e.Epoch != 1 {
-					continue // they leave one after the other
+					continue // the members leave one after the other
 				}
 				v := e.Body.(event.View)
 				if e.Epoch != 1 || v.Reason != "start" || len(v.Members) != n || v.Members[n-1] != p.members[n-1].ID.Short() || !slices.Equal(v.Members, v.Voters) {
@@ -51,8 +51,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Members that were told different first views end with an error that says so, and
-// soon. Those who were told rightly may go on without the others.
+// Members that were given different first views end soon with an error about it. The members with
+// the same first view may go on without the others.
 func TestJoinDisagreement(t *testing.T) {
 	swapped := func(m []elastic.Member) []elastic.Member { return append([]elastic.Member{m[1], m[0]}, m[2:]...) }
 	fewer := func(m []elastic.Member) []elastic.Member { return m[1:] }
@@ -85,7 +85,7 @@ func TestJoinDisagreement(t *testing.T) {
 	}
 }
 
-// The others go on without a member that does not come, and say so.
+// The others go on without a member that does not come, and log it.
 func TestJoinWithoutMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -115,8 +115,8 @@ func TestJoinWithoutMember(t *testing.T) {
 	})
 }
 
-// The launcher may know of a death before the first view was agreed: of two the other
-// one goes on.
+// The launcher may know of a death before the first view is agreed: then one of two members goes on
+// alone.
 func TestDeadBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
@@ -144,7 +144,7 @@ func TestDeadBeforeTheStart(t *testing.T) {
 	})
 }
 
-// First views that cannot be.
+// Invalid first views are errors.
 func TestJoinArguments(t *testing.T) {
 	p := newPeers(2)
 	a, b := p.members[0], p.members[1]
@@ -160,7 +160,7 @@ func TestJoinArguments(t *testing.T) {
 	}
 }
 
-// Next heeds its context.
+// Next ends with its context.
 func TestNextCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
@@ -175,7 +175,7 @@ func TestNextCancelled(t *testing.T) {
 	})
 }
 
-// A stall of the communicator is in the log with the IDs of those who hold it up.
+// A stall of the communicator is logged with the IDs of the members that hold it up.
 func TestStallEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -201,7 +201,7 @@ func TestStallEvents(t *testing.T) {
 	})
 }
 
-// incapable is a Network that can do nothing for any view.
+// incapable is a Network that cannot connect any view.
 type incapable struct {
 	elastic.Network
 	why error
@@ -211,7 +211,7 @@ func (c incapable) Connect(context.Context, elastic.View, int) (transport.Transp
 	return nil, c.why
 }
 
-// A way that there will never be is an error at once, and no reason for further views.
+// A connection that no view can ever make is an error at once, and does not lead to further views.
 func TestNoWayAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

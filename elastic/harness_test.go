@@ -38,7 +38,7 @@ func (r *record) Emit(e event.Event) {
 	r.all = append(r.all, e)
 }
 
-// of returns the events of a name.
+// of returns the events with a name.
 func (r *record) of(name string) []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,15 +51,15 @@ func (r *record) of(name string) []event.Event {
 	return some
 }
 
-// patience bounds what may not hang, in virtual time.
+// patience bounds operations that must not hang, in virtual time.
 const patience = 10 * time.Minute
 
-// peers are the members of a group and where they meet.
+// peers are the members of a group and their simulated network.
 type peers struct {
 	network *mem.Network
 	sink    *record
 	members []elastic.Member
-	adjust  func(i int, cfg *elastic.Config) // nil for none
+	adjust  func(i int, cfg *elastic.Config) // changes a member's Config; may be nil
 }
 
 func newPeers(n int) *peers {
@@ -70,7 +70,7 @@ func newPeers(n int) *peers {
 	return p
 }
 
-// config is what member i is told by a launcher that names the given first view.
+// config returns the Config of member i from a launcher with the given first view.
 func (p *peers) config(i int, first []elastic.Member) elastic.Config {
 	cfg := elastic.Config{Endpoint: p.network.Endpoint(p.members[i]), Peers: first, Sink: p.sink}
 	if p.adjust != nil {
@@ -79,13 +79,13 @@ func (p *peers) config(i int, first []elastic.Member) elastic.Config {
 	return cfg
 }
 
-// late is what a peer is told that joins later and knows members by their IDs.
+// late returns the Config of a newcomer that knows members by their IDs.
 func (p *peers) late(self elastic.Member, contacts ...elastic.Member) elastic.Config {
 	return elastic.Config{Endpoint: p.network.Endpoint(self), Sink: p.sink,
 		Contacts: func() []elastic.Member { return contacts }}
 }
 
-// each calls f for every member at the same time and returns the errors.
+// each calls f for every member concurrently, and returns the errors.
 func (p *peers) each(t *testing.T, f func(ctx context.Context, i int) error) []error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -101,7 +101,7 @@ func (p *peers) each(t *testing.T, f func(ctx context.Context, i int) error) []e
 	return errs
 }
 
-// joined is each with members that have joined; they leave when f has returned.
+// joined is like each, for members that have joined; they leave after f.
 func (p *peers) joined(t *testing.T, f func(ctx context.Context, g *elastic.Group, s *elastic.Session) error) []error {
 	return p.each(t, func(ctx context.Context, i int) error {
 		g, err := elastic.Join(ctx, p.config(i, p.members))
@@ -116,7 +116,7 @@ func (p *peers) joined(t *testing.T, f func(ctx context.Context, g *elastic.Grou
 	})
 }
 
-// want returns nil if err is target, and otherwise an error that says so.
+// want returns nil if err is target, and otherwise an error with both.
 func want(err, target error) error {
 	if errors.Is(err, target) {
 		return nil
@@ -124,24 +124,24 @@ func want(err, target error) error {
 	return fmt.Errorf("got %v, want %v", err, target)
 }
 
-// counter is a state: the sum over all steps of step times the square of the step, which
-// tells a step that is missing or counted twice. With pad it has more bytes.
+// counter is a State: the sum over all steps of the step times its square, which detects a step
+// that is missing or counted twice. pad enlarges the state.
 type counter struct {
 	step, sum int64
 	pad       []byte
-	loads     int // of whole states
-	applies   int // of updates
+	loads     int // number of whole states loaded
+	applies   int // number of updates applied
 }
 
 func (c *counter) Step() int64 { return c.step }
 
-// commit is what a step does.
+// commit commits one step.
 func (c *counter) commit() {
 	c.step++
 	c.sum += c.step * c.step
 }
 
-// right reports whether the sum is that of the steps.
+// right returns an error if the sum does not match the steps.
 func (c *counter) right() error {
 	n := c.step
 	if want := n * (n + 1) * (2*n + 1) / 6; c.sum != want {
@@ -170,7 +170,7 @@ func (c *counter) Load(r io.Reader) error {
 	return nil
 }
 
-// replayer is a counter that can be brought forward by updates.
+// replayer is a counter that can apply updates.
 type replayer struct{ counter }
 
 func (c *replayer) Update(w io.Writer) error {
@@ -190,8 +190,8 @@ func (c *replayer) Apply(r io.Reader) error {
 	return nil
 }
 
-// loop is a training loop that counts: every step all members add a one, so that a
-// commit is what all have taken part in.
+// loop is a training loop that counts: in every step all members add a one, so the sum shows how
+// many took part.
 type loop struct {
 	g     *elastic.Group
 	state interface {
@@ -200,12 +200,12 @@ type loop struct {
 		right() error
 	}
 	until  int64
-	pause  time.Duration                  // of a step
-	before func(step int64, epoch uint64) // nil for none; called before each step
-	sizes  map[int]int                    // steps by size of the session
+	pause  time.Duration                  // duration of a step
+	before func(step int64, epoch uint64) // called before each step; may be nil
+	sizes  map[int]int                    // number of steps by size of the session
 }
 
-// run runs until so many steps are committed.
+// run runs until the given number of steps is committed.
 func (l *loop) run(ctx context.Context) error {
 	l.sizes = make(map[int]int)
 	for epoch := uint64(0); ; {
@@ -221,7 +221,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// session counts in one session; nil means the job is done.
+// session counts in one session. After nil the job is done.
 func (l *loop) session(ctx context.Context, s *elastic.Session) error {
 	for l.state.Step() < l.until {
 		if l.before != nil {

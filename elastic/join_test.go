@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// oneStep is the time of a step.
+// oneStep is the duration of a step.
 const oneStep = 10 * time.Millisecond
 
 // newcomer joins the job of p and counts with the others.
@@ -29,7 +29,7 @@ func (p *peers) newcomer(ctx context.Context, self elastic.Member, until int64, 
 	return l, errors.Join(l.run(ctx), g.Close())
 }
 
-// A peer that joins gets the state and counts from then on; the incumbents lose no step.
+// A newcomer gets the state and counts from then on; the members lose no step.
 func TestNewcomer(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestNewcomer(t *testing.T) {
 	}
 }
 
-// A peer whose link is so slow that it is let in some steps behind gets their updates
-// before the first step that it does with the others.
+// A newcomer whose slow link leaves it some steps behind at its admission receives their updates
+// before its first common step.
 func TestNewcomerSomeStepsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -97,8 +97,8 @@ func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) 
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// The members learn of a new view at times that lie steps apart. They leave the session
-// before it together all the same, and begin no step twice.
+// The members learn of a new view at times that are steps apart. They still leave the earlier
+// session together, and begin no step twice.
 func TestNewsComeUnevenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -122,8 +122,9 @@ func TestNewsComeUnevenly(t *testing.T) {
 	})
 }
 
-// A peer that cannot reach a member is not let in, only to be put out again: it says whom,
-// and waits until it can. The members lose no session meanwhile.
+// A newcomer that cannot reach a member is not admitted, as it would be put out again. The log
+// names the member, and the newcomer waits until it can connect. The members lose no session
+// meanwhile.
 func TestNewcomerApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -160,8 +161,8 @@ func TestNewcomerApart(t *testing.T) {
 	})
 }
 
-// Two members that lose each other, and nobody else: one is put out, and comes back when it
-// can reach the other again. The rest lose one session.
+// Two members lose the connection to each other only: one is put out, and comes back when the
+// connection works again. The rest lose one session.
 func TestPairApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -173,7 +174,7 @@ func TestPairApart(t *testing.T) {
 			r.net.Cut(a, b)
 			r.net.Cut(b, a)
 			after(time.Second)
-			for _, pair := range [][2]elastic.ID{{a, "member3.1"}, {"member1.1", b}} { // with the next identity
+			for _, pair := range [][2]elastic.ID{{a, "member3.1"}, {"member1.1", b}} { // between the next identities
 				r.net.Cut(pair[0], pair[1])
 				r.net.Cut(pair[1], pair[0])
 			}
@@ -195,7 +196,7 @@ func TestPairApart(t *testing.T) {
 	})
 }
 
-// A peer with another setting is refused, and told which.
+// A newcomer with a different setting is refused, and told which one.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
@@ -214,7 +215,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A member that leaves is out at a boundary, with no step lost or repeated.
+// A member that leaves is out at a boundary; no step is lost or repeated.
 func TestLeave(t *testing.T) {
 	for leaver := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -254,8 +255,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// All members but one die at once, and the launcher cannot tell: the last one waits, and
-// gives up after the time it was given. Its state is what it was.
+// All members but one die at once, and the launcher cannot report it. The last member waits, gives
+// up after RejoinTimeout, and its state is unchanged.
 func TestQuorumLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

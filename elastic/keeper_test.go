@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wall is a Network whose Send hands on what it is given when that is taken.
+// wall is a Network whose Send blocks until the test receives the message.
 type wall struct {
 	Network
 	sent chan string
@@ -32,7 +32,7 @@ func (w wall) Events() <-chan PeerEvent { return nil }
 func (w wall) Redial(ID)                {}
 func (w wall) Introduce([]Member) error { return nil }
 
-// testKeeper is a keeper without goroutine and machine that is member of a view of n.
+// testKeeper returns a keeper without goroutine and machine, member of a view of n.
 func testKeeper(t *testing.T, n, self int) *keeper {
 	w := wall{sent: make(chan string)}
 	k := &keeper{cfg: new(Config), out: newOutboxes(w), peers: make(map[ID]*peer)}
@@ -51,8 +51,8 @@ func testKeeper(t *testing.T, n, self int) *keeper {
 	return k
 }
 
-// Each member watches those who watch it: the two before and after it, or all if they
-// are few.
+// Each member watches the members that watch it: two before and two after it, or all others in a
+// small group.
 func TestWatched(t *testing.T) {
 	sorted := func(ids []ID) []ID { return slices.Sorted(slices.Values(ids)) }
 	synctest.Test(t, func(t *testing.T) {
@@ -82,17 +82,17 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// In a large group those of one host are told rarely that a member lives, and at once what it
-// does; in a small one as often as those of other hosts.
+// In a large group members of one host get periodic heartbeats rarely, and changes of state at
+// once; in a small group they get them as often as members of other hosts.
 func TestBeatsWithinAHost(t *testing.T) {
 	for _, c := range []struct {
 		members int
 		near    bool
-		want    int // beats while a second passes
+		want    int // heartbeats in a second
 	}{{5, true, 4 * 20}, {12, true, 4 * 4}, {12, false, 4 * 20}} {
 		synctest.Test(t, func(t *testing.T) {
 			k := testKeeper(t, c.members, 0)
-			k.out.cancel() // what is sent stays in the queues
+			k.out.cancel() // messages stay in the queues
 			for _, p := range k.peers {
 				p.near = c.near
 			}
@@ -118,7 +118,7 @@ func TestBeatsWithinAHost(t *testing.T) {
 	}
 }
 
-// The time in which this process did not run is no silence of the others.
+// A time in which this process did not run does not count as silence of others.
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{tickPeriod, 2 * time.Second, time.Hour} {
@@ -137,8 +137,8 @@ func TestOwnLateness(t *testing.T) {
 	})
 }
 
-// A member makes way when another member asks for it, and only from the session that it
-// is in, and not if it has said what it does.
+// A member makes way only if another member asks, for the session that it is in, and if it has
+// reported no reason.
 func TestMakeWayConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -166,8 +166,8 @@ func TestMakeWayConditions(t *testing.T) {
 	})
 }
 
-// A member that hears of a peer of another launcher counts on its own no more, for good,
-// and says so.
+// A member that hears of a peer of another launcher never relies on a single launcher again, and
+// acknowledges.
 func TestForeignIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := testKeeper(t, 3, 0)
@@ -185,7 +185,8 @@ func TestForeignIsNoted(t *testing.T) {
 	})
 }
 
-// What waits for a member that takes nothing is bounded. The newest are kept, in order.
+// The messages that wait for a receiver that accepts none are bounded. The newest are kept, in
+// order.
 func TestOutboxKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wall{sent: make(chan string)}
@@ -202,7 +203,7 @@ func TestOutboxKeepsTheNewest(t *testing.T) {
 		})
 		send := func(i int) { o.send("to", fmt.Append(nil, i)) }
 		send(0)
-		synctest.Wait() // it is on its way
+		synctest.Wait() // the first message is being sent
 		for i := 1; i <= 10*outboxSize; i++ {
 			send(i)
 		}
@@ -224,14 +225,14 @@ func TestOutboxKeepsTheNewest(t *testing.T) {
 	})
 }
 
-// What a member says to an offer.
+// The replies of a member to offers.
 func TestConsider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := []Setting{{Name: "batch", Value: "4"}}
 		good := offer{Member: Member{ID: "new"}, State: true, Settings: settings}
 		for name, c := range map[string]struct {
 			change func(g *Group, o *offer)
-			want   string // of refusal or wait; empty: accepted
+			want   string // of Refused or Wait; empty if accepted
 		}{
 			"good":        {func(*Group, *offer) {}, ""},
 			"other name":  {func(_ *Group, o *offer) { o.Member.ID = "else" }, "calls itself else"},
@@ -257,10 +258,10 @@ func TestConsider(t *testing.T) {
 	})
 }
 
-// blank is a state without anything.
+// blank is a State whose methods must not be called.
 type blank struct{ State }
 
-// Requests that make no sense end with an error, not with an answer.
+// Malformed requests end with an error, not with an answer.
 func TestAnswerToNonsense(t *testing.T) {
 	g := new(Group)
 	for _, request := range []string{"", "x", "o", "o{", "t", "t{}"} {
@@ -271,14 +272,14 @@ func TestAnswerToNonsense(t *testing.T) {
 	}
 }
 
-// What nobody may join with is no reason to believe that somebody is gone.
+// Only an error that is ErrGone shows that the receiver is certainly gone.
 func TestGone(t *testing.T) {
 	if (failed{"a", fmt.Errorf("refused: %w", ErrGone)}).gone() != true || (failed{"a", errors.New("timeout")}).gone() {
 		t.Error("wrong about who is gone")
 	}
 }
 
-// In a large group a member greets a few others, by which all are connected.
+// In a large group each member greets few others, and these pairs connect all members.
 func TestGreetsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {

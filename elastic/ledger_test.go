@@ -16,8 +16,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// guarded is a rig whose members let in who has a grant of the name before the first "-" of its
-// ID.
+// guarded returns a rig whose members admit newcomers with a grant named by the part of their ID
+// before the first "-".
 func guarded(n int) *rig {
 	r := newRig(n, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
 	r.groups = make([]*elastic.Group, n)
@@ -39,7 +39,7 @@ func (r *rig) group(i int) *elastic.Group {
 	return r.groups[i]
 }
 
-// entry is the Entry of member i.
+// entry returns Config.Entry of member i.
 func (r *rig) entry(i int) func(elastic.ID) (elastic.Entry, error) {
 	return func(id elastic.ID) (elastic.Entry, error) {
 		key, _, _ := strings.Cut(string(id), "-")
@@ -57,8 +57,8 @@ func (r *rig) entry(i int) func(elastic.ID) (elastic.Entry, error) {
 	}
 }
 
-// Of many newcomers that come at once, asking all members, exactly as many get in as their
-// grant lets in, though the member that made it is killed meanwhile. The others are told.
+// Of many newcomers that ask all members at once, exactly the number of the grant's uses is
+// admitted, even though its issuer is killed meanwhile. The others are refused with a reason.
 func TestUsesAreCounted(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestUsesAreCounted(t *testing.T) {
 	}
 }
 
-// A grant that is revoked lets in nobody, and those that it has let in stay.
+// A revoked grant admits nobody; peers that it has admitted stay.
 func TestRevokedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guarded(3)
@@ -139,8 +139,8 @@ func TestRevokedGrant(t *testing.T) {
 	})
 }
 
-// A member that is kicked is out within two seconds, whatever its rank, and whether it answers
-// or not. It stays out, with all that come by the grants that it has made; the job goes on.
+// A kicked member is out within two seconds, whatever its rank, and whether it responds or not. It
+// stays out, with all newcomers by the grants that it issued; the job goes on.
 func TestKick(t *testing.T) {
 	for victim := range 4 {
 		for _, stopped := range []bool{false, true} {
@@ -188,7 +188,7 @@ func TestKick(t *testing.T) {
 	}
 }
 
-// A peer cannot kick itself, and one that is no member cannot kick at all.
+// A peer cannot kick itself, and a peer that is no member cannot kick at all.
 func TestKickRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guarded(2)
@@ -207,8 +207,8 @@ func TestKickRefused(t *testing.T) {
 	})
 }
 
-// A member that was put out by mistake comes back under another ID as its old one has it, once,
-// and uses up nothing.
+// A member that was put out by mistake comes back once under another ID, with its former entry, and
+// counts no further use.
 func TestComesBackAsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guarded(4)

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// worst are letters of a kind that would do harm if an outsider's counted.
+// worst returns messages of a kind that would do harm if an outsider's took effect.
 func worst(k letterKind) [][]byte {
 	switch k {
 	case letterMember:
@@ -25,7 +25,7 @@ func worst(k letterKind) [][]byte {
 	return [][]byte{{byte(k)}, {byte(k), 1, 2, 3}}
 }
 
-// effects is all of a keeper that letters may change, in words.
+// effects describes all fields of a keeper that messages may change.
 func (k *keeper) effects() string {
 	s := fmt.Sprint(k.sole, k.foreign, k.stalled, k.standing, k.approved, len(k.peers))
 	for _, m := range k.view.Members {
@@ -36,9 +36,9 @@ func (k *keeper) effects() string {
 	return s
 }
 
-// No letter of an outsider changes anything, whoever it is: one with a ticket, one that is
-// let in and in no view yet, one that was put out, or one of another branch. The table has
-// a row for each kind.
+// No message of an outsider changes anything, whichever outsider it is: a holder of a ticket, an
+// admitted newcomer in no view yet, a member that was put out, or a member of another branch. The
+// table has a row for each kind.
 func TestLettersOfOutsiders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kind := letterKind(1); kind <= letterProbed+1; kind++ {
@@ -64,7 +64,7 @@ func TestLettersOfOutsiders(t *testing.T) {
 	})
 }
 
-// The same letters count when a member sends them, so that the test above tests something.
+// The same messages take effect if a member sends them, so the test above is not vacuous.
 func TestLettersOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []letterKind{letterBeat, letterYield, letterForeign, letterForeignAck} {
@@ -80,8 +80,8 @@ func TestLettersOfMembers(t *testing.T) {
 	})
 }
 
-// A flood of letters of one outsider leaves those of others unread no sooner, and none of
-// members; many outsiders cost no more memory than some.
+// A flood of messages from one outsider does not affect the messages of other outsiders, nor those
+// of members. Memory for outsiders is bounded.
 func TestBudgetOfOutsiders(t *testing.T) {
 	var b budget
 	read := 0

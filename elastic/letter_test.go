@@ -10,6 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
+// A beat survives its encoding, with all fields.
 func TestBeatRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := beat{
@@ -28,7 +29,7 @@ func TestBeatRoundTrip(t *testing.T) {
 	})
 }
 
-// What is too long for a beat is cut.
+// A reason that is too long for a beat is truncated.
 func TestBeatOfVeryBusy(t *testing.T) {
 	b := beat{Busy: strings.Repeat("x", 300)}.append(nil)
 	if got, err := decodeBeat(b[1:]); err != nil || len(got.Busy) != maxBusy {
@@ -36,8 +37,7 @@ func TestBeatOfVeryBusy(t *testing.T) {
 	}
 }
 
-// Nothing that arrives makes a decoder fail in another way than by its error, and what
-// is accepted is encoded alike.
+// Decoders return an error for any malformed input, and accepted input has exactly one encoding.
 func FuzzLetters(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(beat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
@@ -71,7 +71,7 @@ func FuzzLetters(f *testing.F) {
 	})
 }
 
-// Answers to offers come from members, and are read with care all the same.
+// Replies come from members; still, decoding does not panic on any input.
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"refused":"x"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// After the copies all are where the foremost were, each one behind is served once by
-// one of those ahead, and updates are used only where they reach far enough.
+// After the copies all members are level. Each member that lags behind is served once, by a member
+// that is ahead, and updates are used only if they reach back far enough.
 func TestCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := make([]account, rapid.IntRange(1, 6).Draw(t, "n"))
@@ -44,14 +44,14 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// A state at some members only is an error that names two of them.
+// A state at only some of the members is an error that names two members.
 func TestCopiesOfHalfRegistered(t *testing.T) {
 	if _, err := copies([]account{{holds: true}, {}}); err == nil {
 		t.Error("no error")
 	}
 }
 
-// Members that begin with different states get the most common one, or that of the lowest
+// Members that begin with different states get the most common one, or the state of the lowest
 // rank, as a whole.
 func TestCopiesOfDifferentStates(t *testing.T) {
 	begin := func(step int64, digest uint64) account {
@@ -66,7 +66,7 @@ func TestCopiesOfDifferentStates(t *testing.T) {
 		{[]account{begin(0, 5), begin(0, 6), begin(0, 7)}, []copying{{from: 0, to: 1}, {from: 0, to: 2}}},
 		{[]account{begin(0, 5), begin(9, 6), begin(9, 6)}, []copying{{from: 1, to: 0}}},
 		{[]account{begin(0, 5), begin(9, 6), begin(9, 7)}, []copying{{from: 1, to: 0}, {from: 1, to: 2}}},
-		{[]account{begin(9, 0), begin(9, 6), begin(9, 0)}, nil}, // one of them begins, the others have been level
+		{[]account{begin(9, 0), begin(9, 6), begin(9, 0)}, nil}, // one of them begins, the others have been level before
 	} {
 		if got, err := copies(c.all); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%+v: got %+v and %v, want %+v", c.all, got, err, c.want)

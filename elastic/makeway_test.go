@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// A member whose program hangs makes way after a while, and the others go on without it,
-// whom the log names. One that has said what it does has all the time that it needs.
+// A member whose program hangs makes way after a while, and the others go on without it; the log
+// names it. A member that has reported a reason gets all the time that it needs.
 func TestMakeWay(t *testing.T) {
 	const hang = 5 * time.Minute
 	for _, busy := range []string{"", "evaluating"} {
@@ -62,7 +62,7 @@ func TestMakeWay(t *testing.T) {
 	}
 }
 
-// checkStalls wants stalls that name member 1 and nobody else, and say what it does.
+// checkStalls checks that all logged stalls name only member 1, with its reason.
 func checkStalls(t *testing.T, p *peers, busy string) {
 	t.Helper()
 	all := p.sink.of("stall")

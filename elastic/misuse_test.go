@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// A group or a session that is none, and a nil context, are errors with a sentence.
+// A nil or zero group or session, and a nil context, are errors with a clear text.
 func TestNoGroup(t *testing.T) {
 	for _, g := range []*elastic.Group{nil, {}} {
 		_, errNext := g.Next(t.Context(), 0)
@@ -42,7 +42,7 @@ func TestNoGroup(t *testing.T) {
 	}
 }
 
-// Committed wants a state, and Next and Boundary want a context.
+// Committed needs a state; Next and Boundary need a context.
 func TestWithoutStateOrContext(t *testing.T) {
 	var none context.Context
 	cluster.Start(t, 1, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// trickle answers with pieces of a size, each after a while.
+// trickle is a Source whose answers arrive in pieces of one size, each after a pause.
 type trickle struct {
 	pieces, size int
 	pause        time.Duration
@@ -24,6 +24,7 @@ func (s trickle) Request(context.Context, string, []byte) (io.ReadCloser, error)
 	return io.NopCloser(&trickling{s, nil}), nil
 }
 
+// trickling is one answer of a trickle.
 type trickling struct {
 	trickle
 	rest *bytes.Reader
@@ -41,7 +42,7 @@ func (s *trickling) Read(b []byte) (int, error) {
 	return s.rest.Read(b)
 }
 
-// Streams that run at the same time share the way; what little came tells nothing.
+// Concurrent streams share the path, and little data gives no rate.
 func TestRated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rated{Source: trickle{101, 100_000, time.Millisecond}}
@@ -68,7 +69,7 @@ func TestRated(t *testing.T) {
 		if got := r.rate(); got < 195_000_000 || got > 205_000_000 {
 			t.Errorf("two streams of 100 MB/s: %d bytes a second", got)
 		}
-		<-time.After(time.Hour) // in which nothing runs
+		<-time.After(time.Hour) // without any stream
 		read()
 		if got := r.rate(); got < 145_000_000 || got > 155_000_000 {
 			t.Errorf("two streams, and then one: %d bytes a second", got)

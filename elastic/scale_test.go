@@ -16,9 +16,9 @@ import (
 // flagged returns the value of a flag of TestMain.
 func flagged[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
 
-// A large group forms, and goes through churn: in a minute 1 % of the members come, and as many
-// go. The traffic of a member is bounded, nobody is put out who lives, and in the end all
-// agree. docs/scale.md is made of its log, by scripts/scale:
+// A large group forms and goes through churn: in a minute 1 % of the members join, and as many
+// leave or die. The traffic per member is bounded, no live member is put out, and all members agree
+// in the end. scripts/scale makes docs/scale.md from the log:
 //
 //	go test -count=1 -v -run GroupOfMany ./elastic -many=10000 -minutes=1
 func TestGroupOfMany(t *testing.T) {
@@ -37,7 +37,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	}
 	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
 	for _, k := range s.keepers {
-		k.do(k.agreed) // as a session does that all have entered
+		k.do(k.agreed) // as after a session that all members have entered
 	}
 	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
 	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
@@ -62,7 +62,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	t.Logf("many phase=memory members=%d member_bytes=%d view_bytes=%d encoded=%d", n, used, view, encoded)
 }
 
-// spoken reports whether all have heard those that they watch.
+// spoken reports whether all members have heard the members that they watch.
 func (s *swarm) spoken() bool {
 	var missing atomic.Int64
 	for _, k := range s.keepers {
@@ -78,7 +78,7 @@ func (s *swarm) spoken() bool {
 	return missing.Load() == 0
 }
 
-// agreed reports whether all that live are in one view, with a vote, and nobody else is.
+// agreed reports whether all live peers, and no others, are in one view, with a vote.
 func (s *swarm) agreed() bool {
 	first, _ := s.keepers[0].now()
 	return !slices.ContainsFunc(s.keepers, func(k *keeper) bool {
@@ -88,8 +88,8 @@ func (s *swarm) agreed() bool {
 	})
 }
 
-// churn lets members come and go, each kind at even intervals: of those that go a third each
-// leaves, is killed, and is on a host that loses its power.
+// churn makes members come and go at even intervals. Of the members that go a third each leaves, is
+// killed, and is on a host that loses its power.
 func (s *swarm) churn(n int, d time.Duration, out *delays) {
 	period := time.Duration(float64(time.Minute) / (float64(n) / 100))
 	for i, end := 0, time.Now().Add(d); time.Now().Before(end); i++ {
@@ -112,7 +112,7 @@ func (s *swarm) churn(n int, d time.Duration, out *delays) {
 	out.waits.Wait()
 }
 
-// delays are how long it took until a newcomer was in, and until a member heard of the end of
+// delays are the times until a newcomer was in a view, and until a member learned of the end of
 // another.
 type delays struct {
 	waits  sync.WaitGroup
@@ -137,11 +137,11 @@ func (d *delays) log(t *testing.T, n int) {
 	}
 }
 
-// figures are the traffic of a phase.
+// figures is the traffic in a phase.
 type figures struct {
-	letters, bytes float64 // a member and second
-	most           float64 // bytes a second of the member that sends the most
-	peers          int     // the most to which one member sends
+	letters, bytes float64 // per member and second
+	most           float64 // bytes per second of the member that sends the most
+	peers          int     // largest number of peers to which one member sends
 	views          uint64
 }
 
@@ -169,7 +169,7 @@ func (s *swarm) measure(t *testing.T, n int, phase string, f func()) figures {
 	return out
 }
 
-// epoch returns that of the latest view.
+// epoch returns the latest epoch.
 func (s *swarm) epoch() (latest uint64) {
 	for _, k := range s.keepers {
 		now, _ := k.now()
@@ -178,8 +178,8 @@ func (s *swarm) epoch() (latest uint64) {
 	return latest
 }
 
-// viewBytes returns how much memory a view takes in both its forms at a member that shares it
-// with nobody, as one in a process of its own, and how long it is for a newcomer.
+// viewBytes returns the memory of a view in both its forms, at a member in a process of its own,
+// and the length of the encoded view, both in bytes.
 func (s *swarm) viewBytes() (own, encoded int64) {
 	now, _ := s.keepers[0].now()
 	before := inUse()
@@ -204,7 +204,7 @@ func (s *swarm) viewBytes() (own, encoded int64) {
 	return own, encoded
 }
 
-// inUse returns the bytes that are in use after a collection, with the stacks of goroutines.
+// inUse returns the bytes in use after a garbage collection, with the goroutines' stacks.
 func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -2,6 +2,7 @@ package elastic
 
 import "testing"
 
+// The first setting that differs is named, with both values.
 func TestDiffer(t *testing.T) {
 	a := []Setting{{Name: "batch", Value: "4"}, {Name: "seed", Value: "1"}}
 	if why := differ(a, []Setting{a[1], a[0]}); why != "" {
@@ -18,8 +19,8 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
-// The member outside the majority is named, with what it has and what the others have, by
-// texts for people.
+// The member outside the majority is named, with its value and the value of the others, as texts
+// for people.
 func TestDisagreement(t *testing.T) {
 	rate := func(v string) []Setting { return []Setting{{Name: "--lr", Value: v}, {Name: "seed", Value: "1"}} }
 	data := func(hash, dir string) []Setting { return []Setting{{Name: "--data", Value: hash, Text: dir}} }
@@ -47,7 +48,7 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// The hash does not depend on the order, and not on texts.
+// The hash depends neither on the order of the settings nor on their texts.
 func TestSettingsHash(t *testing.T) {
 	a, b := Setting{Name: "a", Value: "1"}, Setting{Name: "b", Value: "2"}
 	h := settingsHash([]Setting{a, b})

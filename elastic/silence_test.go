@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A member that speaks regularly is suspected after the least silence, and one whose
-// words come in bursts only after much more than its longest pause.
+// A member that speaks regularly is suspected after leastSilence, and a member whose messages come
+// in bursts only after much more than its longest pause.
 func TestSilence(t *testing.T) {
 	for _, c := range []struct{ every, limit time.Duration }{
 		{50 * time.Millisecond, leastSilence},
@@ -28,8 +28,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A long pause is forgotten with time, and a time in which this process did not run
-// itself is nobody's silence.
+// A long pause decays with time, and a time in which this process did not run does not count as
+// silence.
 func TestSilenceForgetsAndExcuses(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSilence(now)
@@ -57,7 +57,7 @@ func TestSilenceForgetsAndExcuses(t *testing.T) {
 	}
 }
 
-// The limit is never outside its bounds, whatever the times.
+// The limit is always within its bounds, for any times.
 func TestSilenceBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(0, 0)

@@ -16,12 +16,12 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// tally counts what a keeper does about silent members.
+// tally counts a keeper's actions because of silent members.
 type tally struct {
 	elastic.Network
 	mu       *sync.Mutex
 	redialed map[elastic.ID]int
-	told     map[elastic.ID]int // by OnSuspect
+	told     map[elastic.ID]int // number of calls of OnSuspect
 }
 
 func (c tally) Redial(id elastic.ID) {
@@ -36,9 +36,9 @@ func (c tally) suspect(id elastic.ID) {
 	c.told[id]++
 }
 
-// Neither half of a group can go on without the other. When the two hear of each other
-// again they do so as if nothing had happened. Meanwhile each gives up its connections
-// with the other, once, and tells of it again and again.
+// Neither half of a partitioned group can go on without the other. When the partition heals they
+// continue as before. Meanwhile each half redials the other's members once, and reports them
+// repeatedly.
 func TestHalvesMeetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -62,8 +62,7 @@ func TestHalvesMeetAgain(t *testing.T) {
 	})
 }
 
-// Of larger halves some members may find the others before the rest do. All come to the
-// end all the same.
+// In larger halves some members may reconnect before the rest. All finish nevertheless.
 func TestLargerHalvesMeetAgain(t *testing.T) {
 	for _, n := range []int{4, 6} {
 		synctest.Test(t, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestLargerHalvesMeetAgain(t *testing.T) {
 	}
 }
 
-// divided returns what cuts some members off from the others for six seconds.
+// divided returns a fault that cuts some members off from the others for six seconds.
 func divided(side ...elastic.ID) func(context.Context, *rig) {
 	return func(_ context.Context, r *rig) {
 		after(time.Second)
@@ -90,10 +89,10 @@ func divided(side ...elastic.ID) func(context.Context, *rig) {
 	}
 }
 
-// With Any both parts of a divided group go on. When they meet, the one that has done more
-// steps wins, however few its members are, and the others come back to it with nothing.
+// With Any both parts of a partitioned group go on. When they meet, the branch with more steps
+// wins, even with fewer members, and the members of the other branch join it without state.
 func TestBranchesMeet(t *testing.T) {
-	for _, quick := range []int{2, 3} { // members of the side that does more
+	for _, quick := range []int{2, 3} { // size of the branch with more steps
 		t.Run(fmt.Sprint(quick), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(5, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -127,8 +126,8 @@ func TestBranchesMeet(t *testing.T) {
 	}
 }
 
-// A session whose membership is over by the time it is entered does not wait for
-// members that will never say a word.
+// A session whose view is replaced before it is entered does not wait for members that will never
+// come.
 func TestSessionOverBeforeItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -146,8 +145,8 @@ func TestSessionOverBeforeItBegan(t *testing.T) {
 	})
 }
 
-// slow is a Network that takes so long to come back from the first view that its
-// member knows of a later one.
+// slow is a Network that returns from connecting the first view only when its member knows a later
+// view.
 type slow struct {
 	elastic.Network
 	rig *rig
@@ -166,7 +165,7 @@ func (c slow) knowsMore() bool {
 	return slices.ContainsFunc(c.rig.sink.of("view"), func(e event.Event) bool { return e.Peer == c.id.Short() && e.Epoch > 1 })
 }
 
-// The others finish while one of them is stopped and never comes back.
+// The others finish while one member is stopped for good.
 func TestStoppedForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -180,8 +179,8 @@ func TestStoppedForGood(t *testing.T) {
 	})
 }
 
-// stopForGood returns what stops a member, and looks a minute later whether the
-// others have come to the end without it.
+// stopForGood returns a fault that stops a member, and checks a minute later that the others have
+// finished without it.
 func (r *rig) stopForGood(t *testing.T, victim int) func(context.Context, *rig) {
 	return func(_ context.Context, r *rig) {
 		after(50 * oneStep)

@@ -21,7 +21,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// copyState saves one state and loads another.
+// copyState saves one state and loads it into another.
 func copyState(t *testing.T, from, to elastic.State) {
 	t.Helper()
 	var b bytes.Buffer
@@ -36,6 +36,7 @@ func copyState(t *testing.T, from, to elastic.State) {
 	}
 }
 
+// A copied state of vectors equals the original, in the same memory.
 func TestVectors(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
 	w, m, h := []float32{1, -2}, []int64{3}, []collective.BFloat16{4, 5, 6}
@@ -46,7 +47,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Every prefix, and every state of other vectors, is an error and no panic.
+// Every truncated state, and every state of other vectors, is an error without a panic.
 func TestVectorsDamaged(t *testing.T) {
 	step := int64(7)
 	var b bytes.Buffer
@@ -69,7 +70,7 @@ func TestVectorsDamaged(t *testing.T) {
 	}
 }
 
-// Matrices of gonum keep their memory, and a generator its place.
+// Matrices of gonum keep their memory, and a random generator its position.
 func TestBinary(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
 	a, b := mat.NewDense(2, 2, []float64{1, 2, 3, 4}), mat.NewDense(2, 2, nil)
@@ -85,7 +86,7 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// layer is a part of a model in structs.
+// layer is a part of a model made of structs.
 type layer struct {
 	Name    string
 	Weights []float64
@@ -94,6 +95,7 @@ type layer struct {
 	Next    *layer
 }
 
+// A copied state by gob equals the original.
 func TestGob(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
 	a := layer{Name: "a", Weights: []float64{1, 0}, Dense: mat.NewDense(1, 1, []float64{5}), Next: &layer{Name: "b"}}
@@ -104,7 +106,7 @@ func TestGob(t *testing.T) {
 	}
 }
 
-// What cannot be a state is named when a loop begins.
+// A value that cannot be a State is named when a loop begins.
 func TestNoState(t *testing.T) {
 	step := int64(0)
 	var none *mat.Dense
@@ -135,7 +137,7 @@ func TestNoState(t *testing.T) {
 	}
 }
 
-// Loops over every kind of state go on when a peer dies and another one joins.
+// Loops over every kind of state go on when a peer dies and another joins.
 func TestKindsOfStates(t *testing.T) {
 	type model struct {
 		Step int64
@@ -175,7 +177,7 @@ func TestKindsOfStates(t *testing.T) {
 	}
 }
 
-// The hash of vectors is that of their bytes alone; what is reported stands beside it.
+// The hash of vectors is the hash of their bytes alone; the reported result is logged with it.
 func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 1, 1, func(ctx context.Context, g *elastic.Group, _ *ledger) error {
@@ -207,7 +209,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// Whatever another member sends as a state is loaded or an error.
+// Any bytes from another member are loaded or give an error.
 func FuzzLoad(f *testing.F) {
 	states := func() []elastic.State {
 		step := int64(0)

@@ -20,9 +20,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// ledger is what the loops of these tests train: for each step it adds up how many samples
-// were in it, and the squares of their numbers, so that one that is missing or counted twice
-// shows.
+// ledger is the State that these tests train. For each step it adds up the numbers of the samples
+// and their squares, so a sample that is missing or counted twice is detected.
 type ledger struct {
 	step int64
 	sums []int64
@@ -32,7 +31,7 @@ func newLedger() *ledger { return &ledger{sums: make([]int64, 2)} }
 
 func (l *ledger) state() elastic.State { return elastic.Vectors(&l.step, l.sums) }
 
-// part is what samples lo to hi of a step contribute.
+// part returns the contribution of the samples lo to hi of a step.
 func (l *ledger) part(lo, hi int) []int64 {
 	sum := make([]int64, 2)
 	for i := lo; i < hi; i++ {
@@ -49,7 +48,7 @@ func (l *ledger) commit(sum []int64) {
 	l.step++
 }
 
-// undisturbed is the ledger of one undisturbed peer after so many steps.
+// undisturbed returns the ledger of a single undisturbed peer after the given steps.
 func undisturbed(steps int64) *ledger {
 	l := newLedger()
 	for l.step < steps {
@@ -60,13 +59,13 @@ func undisturbed(steps int64) *ledger {
 
 const (
 	samplesOfStep = 48
-	stepTime      = 10 * time.Millisecond // of computing in a turn
+	stepTime      = 10 * time.Millisecond // time of computing in a turn
 )
 
-// wait takes its time as computing does.
+// wait takes time, as computing does.
 func wait(d time.Duration) { <-time.After(d) }
 
-// attempt tries a step, as a body does that is right.
+// attempt is the body of a correct loop.
 func (l *ledger) attempt(ctx context.Context, t *elastic.Turn) {
 	lo, hi := t.Part(samplesOfStep)
 	sum := l.part(lo, hi)
@@ -76,11 +75,11 @@ func (l *ledger) attempt(ctx context.Context, t *elastic.Turn) {
 	}
 }
 
-// ending is how a peer of a run ended.
+// ending is the result of one peer of a run.
 type ending struct {
 	ledger *ledger
 	err    error
-	took   time.Duration // from the first turn of the first peer
+	took   time.Duration // since the first turn of the first peer
 }
 
 // run is a job in virtual time.
@@ -91,7 +90,7 @@ type run struct {
 	ended map[int]ending
 }
 
-// startLoops lets n peers loop. loop returns what a program would return.
+// startLoops starts n peers. loop is their program, and returns its result.
 func startLoops(t *testing.T, n int, seed uint64, loop func(ctx context.Context, g *elastic.Group, l *ledger) error) *run {
 	r := &run{ended: make(map[int]ending)}
 	network := simnet.New(simnet.Config{Seed: seed, Link: simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}})
@@ -107,7 +106,7 @@ func startLoops(t *testing.T, n int, seed uint64, loop func(ctx context.Context,
 	return r
 }
 
-// finish waits for all peers, and returns how those with these indices ended.
+// finish waits for all peers, and returns the results of the given indices.
 func (r *run) finish(t *testing.T, indices ...int) (out []ending) {
 	t.Helper()
 	r.Wait()
@@ -121,7 +120,7 @@ func (r *run) finish(t *testing.T, indices ...int) (out []ending) {
 	return out
 }
 
-// wantLedger wants all to have ended well, with the ledger of one undisturbed peer.
+// wantLedger checks that all ended without an error, with the ledger of an undisturbed peer.
 func wantLedger(t *testing.T, steps int64, all []ending) {
 	t.Helper()
 	want := undisturbed(steps)
@@ -132,7 +131,7 @@ func wantLedger(t *testing.T, steps int64, all []ending) {
 	}
 }
 
-// straight is a loop that is right.
+// straight returns a correct loop.
 func straight(steps int64, options ...elastic.Option) func(context.Context, *elastic.Group, *ledger) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger) error {
 		for t := range g.Steps(ctx, l.state(), steps, options...) {
@@ -142,7 +141,8 @@ func straight(steps int64, options ...elastic.Option) func(context.Context, *ela
 	}
 }
 
-// Steps ends at every peer with the sums of one undisturbed peer, and its end is the job's.
+// Steps ends at every peer with the sums of a single undisturbed peer, and the end of the job is
+// logged.
 func TestSteps(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Peers die, leave and join at any time: no sample is lost or counts twice, and all that are
-// there at the end agree.
+// Peers die, leave and join at any time: no sample is lost or counted twice, and all present at the
+// end agree.
 func TestStepsChurn(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -200,7 +200,8 @@ func TestStepsChurn(t *testing.T) {
 	}
 }
 
-// A peer dies as it sends its message number k of some whole turns, with their boundaries.
+// A peer dies while it sends its message number k, for every k of some whole turns with their
+// boundaries.
 func TestStepsKillAtMessage(t *testing.T) {
 	for k := int64(1); k <= 40; k++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -227,7 +228,8 @@ func TestStepsKillAtMessage(t *testing.T) {
 	}
 }
 
-// One peer stops the loop, and another dies at any message around it: all end at one step.
+// One peer stops the loop, and another dies at any message around that moment: all end at the same
+// step.
 func TestStop(t *testing.T) {
 	for victim := range 2 {
 		for k := int64(0); k <= 12; k++ {
@@ -236,8 +238,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// stopAndKill kills the victim at its message number k after the commit of the step that peer 2
-// ends the loop with.
+// stopAndKill kills the victim at its message number k after the commit of the step with which peer
+// 2 stops the loop.
 func stopAndKill(t *testing.T, victim int, k int64) {
 	const stop = 7
 	var sent atomic.Int64
@@ -265,13 +267,13 @@ func stopAndKill(t *testing.T, victim int, k int64) {
 	close(ready)
 	all := r.finish(t, 1-victim, 2)
 	wantLedger(t, all[0].ledger.step, all)
-	if step := all[0].ledger.step; step != stop && step != stop+1 { // the one who stops it may have tried the step again
+	if step := all[0].ledger.step; step != stop && step != stop+1 { // the peer that stops the loop may have had to try the step again
 		t.Errorf("victim %d, k=%d: stopped at step %d", victim, k, step)
 	}
 }
 
-// A later loop goes on where the one before ended, in the same group, also with peers that
-// join during it, whose first loop is over at once, and where the first was stopped.
+// A later loop continues where the last one ended, in the same group, also with peers that join
+// during it, whose first loop ends at once, and after a loop that was stopped.
 func TestSecondLoop(t *testing.T) {
 	for _, stop := range []int64{0, 30} {
 		for seed := range uint64(5) {
@@ -306,7 +308,7 @@ func TestSecondLoop(t *testing.T) {
 	}
 }
 
-// A later loop has the options of the first, and a state that is as far.
+// A later loop needs the options of the first, and a state that is not behind.
 func TestWrongSecondLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 1, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
@@ -325,11 +327,11 @@ func TestWrongSecondLoop(t *testing.T) {
 	})
 }
 
-// Peers that begin with different states take the lowest rank's, and say so.
+// Peers that begin with different states get the state of the lowest rank, and log it.
 func TestForgottenSeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
-			l.sums[0] = int64(g.Self().Index) // each begins with a number of its own
+			l.sums[0] = int64(g.Self().Index) // each begins with another number
 			return straight(10)(ctx, g, l)
 		})
 		wantLedger(t, 10, r.finish(t, 0, 1, 2))
@@ -340,7 +342,7 @@ func TestForgottenSeed(t *testing.T) {
 	})
 }
 
-// Long evaluation at one peer is no reason to put it out: the body counts as busy.
+// A long evaluation at one peer does not put it out: the body counts as busy.
 func TestLongEvaluation(t *testing.T) {
 	for _, say := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -374,8 +376,8 @@ func TestLongEvaluation(t *testing.T) {
 	}
 }
 
-// A body that never comes back holds up the others for some minutes: then it is asked to make
-// way, and they go on without it.
+// A body that never returns holds up the others for some minutes. Then its peer is asked to make
+// way, and the others go on without it.
 func TestBodyNeverComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {

@@ -25,7 +25,7 @@ func TestViewRankAndString(t *testing.T) {
 	}
 }
 
-// membersOf returns members of these IDs.
+// membersOf returns members with these IDs.
 func membersOf(ids ...elastic.ID) []elastic.Member {
 	var all []elastic.Member
 	for i, id := range ids {
@@ -34,6 +34,7 @@ func membersOf(ids ...elastic.ID) []elastic.Member {
 	return all
 }
 
+// drawView draws a random view.
 func drawView(t *rapid.T, label string) elastic.View {
 	id := rapid.Map(rapid.StringOfN(rapid.RuneFrom([]rune("ab")), 1, 3, -1), func(s string) elastic.ID { return elastic.ID(s) })
 	return elastic.View{
@@ -44,8 +45,8 @@ func drawView(t *rapid.T, label string) elastic.View {
 	}
 }
 
-// Two views have one hash if they agree in epoch, parent, members and voters; what
-// else is known of the members does not matter.
+// Two views have equal hashes if they agree in epoch, parent, members and voters; other data of the
+// members does not count.
 func TestViewHash(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := drawView(t, "a"), drawView(t, "b")
@@ -73,7 +74,7 @@ func ids(members []elastic.Member) []elastic.ID {
 	return all
 }
 
-// Hosts and sites are numbered as a slow twin compares members two by two.
+// Hosts and sites are numbered as by a slow twin that compares all pairs of members.
 func TestHostsAndSitesTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var v elastic.View
@@ -102,7 +103,7 @@ func TestHostsAndSitesTwin(t *testing.T) {
 	})
 }
 
-// siteOf is the site of the first member on the same host.
+// siteOf returns the site of the first member on the same host.
 func siteOf(v elastic.View, m elastic.Member) string {
 	for _, o := range v.Members {
 		if o.ID == m.ID || o.Beside(m) {
@@ -112,7 +113,7 @@ func siteOf(v elastic.View, m elastic.Member) string {
 	return ""
 }
 
-// Hosts with one name are told apart by their machines, and one host with two names is one.
+// Hosts with equal names are distinguished by their machines, and one host with two names is one.
 func TestBeside(t *testing.T) {
 	for _, test := range []struct {
 		a, b elastic.Member

@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// A group that is smaller than MinPeers waits, and goes on when a peer has joined. That
-// one gets a snapshot though no step is committed meanwhile.
+// A group smaller than MinPeers waits, and goes on when a peer has joined. The newcomer gets a
+// snapshot although no step is committed meanwhile.
 func TestMinPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -44,8 +44,8 @@ func TestMinPeers(t *testing.T) {
 	})
 }
 
-// A group whose first view is smaller than MinPeers begins when others have joined, who get
-// the state in which it begins.
+// A group whose first view is smaller than MinPeers begins when others have joined, which get the
+// initial state.
 func TestMinPeersFromTheStart(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestMinPeersFromTheStart(t *testing.T) {
 	}
 }
 
-// A member may go while too few are left to agree to that.
+// A member may leave while too few are left to agree to it.
 func TestLeaveWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -112,8 +112,8 @@ func TestLeaveWhileWaiting(t *testing.T) {
 	})
 }
 
-// A peer that wants to join a job which does not take it yet can be told to leave, or
-// be closed, or its context may end; and the job may die meanwhile.
+// A newcomer that waits for a job can be told to leave or be closed, its context may end, and the
+// job may die meanwhile.
 func TestEndOfJoining(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(p *peers, g *elastic.Group, cancel func())
@@ -128,7 +128,7 @@ func TestEndOfJoining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPeers(1)
-				first, err := elastic.Join(t.Context(), p.config(0, p.members)) // which never calls Next
+				first, err := elastic.Join(t.Context(), p.config(0, p.members)) // it never calls Next
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,8 +157,8 @@ func TestEndOfJoining(t *testing.T) {
 	}
 }
 
-// The last member finishes its job just when it has let in another one: that one has
-// nothing to train on, and says so in place of going on alone.
+// The last member finishes its job just after it has admitted a newcomer. The newcomer has nothing
+// to train on, and returns an error rather than going on alone.
 func TestJobEndsWhileJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
@@ -193,8 +193,8 @@ func TestJobEndsWhileJoining(t *testing.T) {
 	})
 }
 
-// A loop without a state has peers join and leave as well, and nothing is copied. One
-// that has a state is refused.
+// Peers can join and leave a loop without a state; nothing is copied. A newcomer with a state is
+// refused.
 func TestWithoutState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -226,8 +226,8 @@ func TestWithoutState(t *testing.T) {
 	})
 }
 
-// countToThree goes from session to session until one has three members. None of them may
-// break: that somebody joins is no reason.
+// countToThree goes from session to session until one has three members. No session may break
+// because of a newcomer.
 func countToThree(ctx context.Context, g *elastic.Group) error {
 	for epoch := uint64(0); ; {
 		s, err := g.Next(ctx, epoch)
@@ -239,7 +239,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 		}
 		epoch = s.View.Epoch
 		for stale := false; !stale; {
-			after(7 * time.Millisecond) // the keeper's ticks come in between
+			after(7 * time.Millisecond) // lets ticks of the keeper pass in between
 			if stale, err = s.Boundary(ctx); err != nil {
 				return err
 			}
@@ -247,7 +247,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 	}
 }
 
-// After Close there is no session, and one that is left alone sees that it has left.
+// After Close there is no session, and a member left alone sees that it has left.
 func TestNextAfterCloseAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
@@ -278,8 +278,7 @@ func TestNextAfterCloseAndLeave(t *testing.T) {
 	})
 }
 
-// A member that was put out and gets no new identity ends with an error that has the
-// reason.
+// A member that was put out and gets no new identity ends with an error that contains the reason.
 func TestReopenFails(t *testing.T) {
 	errNoPort := errors.New("no port is free")
 	for name, reopen := range map[string]func(context.Context) (elastic.Endpoint, error){
@@ -311,8 +310,8 @@ func TestReopenFails(t *testing.T) {
 	}
 }
 
-// Members of the first view that have registered different settings do not begin: all end
-// with an error that names the one that differs and both values.
+// Members of the first view with different settings do not begin: all end with an error that names
+// the setting and both values.
 func TestSettingsDiffer(t *testing.T) {
 	for _, n := range []int{2, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -339,7 +338,7 @@ func TestSettingsDiffer(t *testing.T) {
 	}
 }
 
-// Members that begin with different states have that of rank 0 in the end, and say so.
+// Members that begin with different states all get the state of rank 0, and log it.
 func TestStatesDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(4)

@@ -18,11 +18,11 @@ import (
 type wrongLoop struct {
 	name string
 	loop func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error
-	want string // in the error of the peer with the mistake
-	kill bool   // another peer dies meanwhile, or else the mistake has no effect; others go on without both
+	want string // part of the error at the peer with the mistake
+	kill bool   // another peer dies meanwhile, without which the mistake has no effect; the others go on without both
 }
 
-// inBody is a loop whose body is wrong, from step 3 on. It returns false to leave the loop.
+// inBody returns a loop whose body is wrong from step 3 on. body returns false to leave the loop.
 func inBody(body func(ctx context.Context, t *elastic.Turn, l *ledger) bool) func(context.Context, *elastic.Group, *ledger, bool) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 		for t := range g.Steps(ctx, l.state(), 40) {
@@ -42,10 +42,10 @@ func reduce(ctx context.Context, t *elastic.Turn, sum []int64, op collective.Op[
 	return collective.AllReduce(ctx, t.Comm, sum, sum, op)
 }
 
-// partOf is what this peer contributes to the step of a turn.
+// partOf returns this peer's contribution to the step of a turn.
 func partOf(t *elastic.Turn, l *ledger) []int64 { return l.part(t.Part(samplesOfStep)) }
 
-// wrongCommits commit something else than the sum of the step.
+// wrongCommits commit something other than the sum of the step.
 func wrongCommits() []wrongLoop {
 	return []wrongLoop{
 		{name: "no commit", want: "neither failed nor committed step 4", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
@@ -79,7 +79,7 @@ func wrongCommits() []wrongLoop {
 	}
 }
 
-// wrongExits leave the loop.
+// wrongExits leave the loop in a wrong way.
 func wrongExits() []wrongLoop {
 	return []wrongLoop{
 		{name: "break", want: "left its loop in step 4 by break", loop: inBody(func(context.Context, *elastic.Turn, *ledger) bool { return false })},
@@ -110,7 +110,7 @@ func wrongExits() []wrongLoop {
 	}
 }
 
-// wrongCalls make other calls than the others.
+// wrongCalls make other calls than the other peers.
 func wrongCalls() []wrongLoop {
 	return []wrongLoop{
 		{name: "mean for sum", want: "int64[2] average", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
@@ -147,7 +147,7 @@ func wrongCalls() []wrongLoop {
 	}
 }
 
-// wrongArguments pass something wrong to Steps.
+// wrongArguments pass invalid arguments to Steps.
 func wrongArguments() []wrongLoop {
 	return []wrongLoop{
 		{name: "other until", want: "has steps 41, the others have 40", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
@@ -188,8 +188,8 @@ func wrongArguments() []wrongLoop {
 	}
 }
 
-// A loop with a mistake ends soon at all peers with an error, which names the mistake where it
-// was made; never with different models and no error.
+// A loop with a mistake ends soon at all peers with an error, which describes the mistake at its
+// peer; it never ends with different models and no error.
 func TestWrongLoops(t *testing.T) {
 	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
 		for _, all := range []bool{false, true} {
@@ -200,7 +200,7 @@ func TestWrongLoops(t *testing.T) {
 	}
 }
 
-// test lets three peers loop of which one is wrong, or all are.
+// test runs a loop at three peers. One of them is wrong, or all are.
 func (w wrongLoop) test(t *testing.T, all bool) {
 	r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
 		return w.loop(ctx, g, l, all || g.Self().Index == 1)
@@ -213,7 +213,7 @@ func (w wrongLoop) test(t *testing.T, all bool) {
 	}
 	ended := r.finish(t, peers...)
 	culprit := ended[1].err
-	if all && culprit == nil { // what all do alike is no mistake
+	if all && culprit == nil { // the same call at all peers is no mistake
 		for _, m := range ended {
 			if m.err != nil || !slices.Equal(m.ledger.sums, ended[0].ledger.sums) {
 				t.Errorf("%v, %v; another has %v", m.err, m.ledger.sums, ended[0].ledger.sums)
@@ -247,7 +247,7 @@ func (w wrongLoop) test(t *testing.T, all bool) {
 	}
 }
 
-// A peer that joins with another number of steps is refused, and the job goes on.
+// A newcomer with another number of steps is refused, and the job goes on.
 func TestJoinWithOtherSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 2, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
@@ -266,7 +266,7 @@ func TestJoinWithOtherSteps(t *testing.T) {
 	})
 }
 
-// Loops of groups that are none, and without a context, are errors and have no turns.
+// Loops of a nil or zero group, or without a context, are errors and have no turns.
 func TestStepsOfNoGroup(t *testing.T) {
 	var none context.Context
 	for _, g := range []*elastic.Group{nil, {}} {
