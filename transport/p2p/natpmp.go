@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// pmpTime is how long a router may take for an answer by NAT-PMP.
+	// pmpTime is how long a router may take to answer by NAT-PMP (RFC 6886).
 	pmpTime = 2 * time.Second
-	// pmpLifetime is after how long a router forgets a port that it is not asked for again, and
-	// pmpRenew after how long it is.
+	// pmpLifetime is the lifetime of a mapping, after which the router removes it, and pmpRenew the
+	// age at which a mapping is renewed.
 	pmpLifetime = time.Minute
 	pmpRenew    = pmpLifetime / 3
 )
 
-// discoverGateway finds the router of this host: by NAT-PMP at the gateway of its default route, or
-// else by UPnP. libp2p's own search for NAT-PMP does not find the route on Linux.
+// discoverGateway finds the router of this host: by NAT-PMP at the gateway of the default route, or
+// by UPnP. The first to answer wins. libp2p's own search for NAT-PMP does not find the route on
+// Linux.
 func discoverGateway(ctx context.Context) (gateway, error) {
 	type found struct {
 		g   gateway
@@ -60,23 +61,23 @@ type pmpGateway struct {
 	client *natpmp.Client
 
 	mu      sync.Mutex // held while the router is asked
-	outside netip.Addr
+	outside netip.Addr // the router's external address
 	granted map[innerPort]pmpGrant
 }
 
-// pmpGrant is a port that the router has granted.
+// pmpGrant is the router's answer for a port.
 type pmpGrant struct {
-	port  uint16 // 0: it has refused
-	asked time.Time
+	port  uint16    // the external port; 0: the router has refused
+	asked time.Time // time of the request
 }
 
-// discoverPMP asks the gateway of the default route for its address.
+// discoverPMP returns the gateway of the default route, if it answers by NAT-PMP.
 func discoverPMP() (*pmpGateway, error) {
 	router, err := netroute.New()
 	if err != nil {
 		return nil, fmt.Errorf("read routes: %w", err)
 	}
-	far := net.IPv4(192, 0, 2, 1) // of nobody (RFC 5737): nothing is sent there
+	far := net.IPv4(192, 0, 2, 1) // reserved for documentation (RFC 5737): nothing is sent there
 	_, ip, _, err := router.Route(far)
 	if err != nil || ip == nil {
 		return nil, errors.Join(errors.New("no default route by a gateway"), err)
@@ -85,7 +86,7 @@ func discoverPMP() (*pmpGateway, error) {
 	return g, g.locate()
 }
 
-// locate asks for the router's address outside.
+// locate asks for the router's external address.
 func (g *pmpGateway) locate() error {
 	a, err := g.client.GetExternalAddress()
 	if err != nil {
@@ -95,7 +96,8 @@ func (g *pmpGateway) locate() error {
 	return nil
 }
 
-// AddMapping implements gateway: it asks, also again when it is time to.
+// AddMapping implements gateway. It asks the router only if the last request is older than
+// pmpRenew.
 func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +133,7 @@ func (g *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool
 	return netip.AddrPortFrom(g.outside, at.port), at.port != 0 && !g.outside.IsUnspecified()
 }
 
-// Close gives the ports back.
+// Close removes the mappings.
 func (g *pmpGateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

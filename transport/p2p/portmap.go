@@ -17,10 +17,10 @@ import (
 	"github.com/elrun/elrun/transport/internal/direct"
 )
 
-// A router may pass on what comes to ports of its own, if a host behind it asks by NAT-PMP or UPnP
-// (RFC 6886, UPnP IGD): then others connect to the router's address as if the host were there. Each
-// port at which this host listens on the network gets one, of IPv4. The gateway asks again before
-// the router forgets; here is kept which ports there are, and others are told of them.
+// A router may forward ports of its own to a host behind it, if the host asks by NAT-PMP (RFC 6886)
+// or UPnP IGD. Others then connect to the router's address as if the host were there. Each IPv4
+// port at which this host listens on the network is mapped. The gateway renews the mappings;
+// portMap keeps them, and members are told of changes.
 
 var (
 	errNoGateway = errors.New("no router answers by NAT-PMP or UPnP")
@@ -28,44 +28,45 @@ var (
 )
 
 const (
-	// gatewayTime is how long the router may take to be found: those of UPnP answer late.
+	// gatewayTime is how long the search for a router may take; UPnP routers answer late.
 	gatewayTime = 10 * time.Second
-	// gatewayAgain is after how long it is looked for again.
+	// gatewayAgain is the pause between two searches.
 	gatewayAgain = time.Minute
-	// mappedEvery is the time between two looks at what the router grants now.
+	// mappedEvery is the period at which the mappings are checked and renewed.
 	mappedEvery = 5 * time.Second
-	// unmapTime is how long it may take to take the ports back. The client cannot be
-	// interrupted while it waits for a router that does not answer.
+	// unmapTime is how long removing the mappings may take. The client cannot be interrupted while
+	// it waits for a router that does not answer.
 	unmapTime = time.Second
 )
 
 // gateway is a router that maps ports: pmpGateway, or libp2p's nat.NAT for UPnP.
 type gateway interface {
-	// AddMapping asks for a port, and returns when the router has answered. It is called again and
-	// again for the same ports.
+	// AddMapping asks for a mapping, and returns when the router has answered. It is called
+	// repeatedly for the same ports.
 	AddMapping(ctx context.Context, protocol string, port int) error
-	// GetMapping returns where others reach a port, if the router has granted one.
+	// GetMapping returns the external address of a port; false if the router has granted none.
 	GetMapping(protocol string, port int) (netip.AddrPort, bool)
 	io.Closer
 }
 
-// innerPort is a port at which this host listens.
+// innerPort is a port at which this host listens, before any mapping.
 type innerPort struct {
 	protocol string // tcp or udp
 	port     uint16
 }
 
-// portMap is what the router passes on. All methods are safe for concurrent use.
+// portMap keeps the router's mappings. All methods are safe for concurrent use.
 type portMap struct {
 	find func(context.Context) (gateway, error)
-	wake chan struct{} // of one element: there are other ports
+	wake chan struct{} // capacity 1: the host listens at other ports
 
 	mu      sync.Mutex
-	granted map[innerPort]netip.AddrPort // by port that was asked for; zero if the router grants none
-	asking  bool                         // MapPorts runs and the router was not found to be absent
-	changed chan struct{}                // closed, and made anew, when one of these changes
+	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
+	asking  bool                         // MapPorts runs, and has not failed to find a router
+	changed chan struct{}                // closed and replaced when one of these changes
 }
 
+// newPortMap returns an empty portMap. A nil find means discoverGateway.
 func newPortMap(find func(context.Context) (gateway, error)) *portMap {
 	if find == nil {
 		find = discoverGateway
@@ -73,7 +74,7 @@ func newPortMap(find func(context.Context) (gateway, error)) *portMap {
 	return &portMap{find: find, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// set notes what the router grants now, and reports whether that is new.
+// set records the mappings, and reports whether they differ from those before.
 func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,14 +85,15 @@ func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	return is
 }
 
-// now returns what the router grants, which is not to be changed.
+// now returns the mappings, which the caller must not change, and the channel that is closed when
+// they change.
 func (p *portMap) now() (granted map[innerPort]netip.AddrPort, asking bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.granted, p.asking, p.changed
 }
 
-// poke makes MapPorts look at the ports again.
+// poke makes MapPorts check the ports now.
 func (p *portMap) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -99,22 +101,22 @@ func (p *portMap) poke() {
 	}
 }
 
-// outer returns where others reach an IPv4 address of this host by way of the router.
+// outer returns the external address of an address of this host; false if none is mapped.
 func (p *portMap) outer(protocol string, at netip.AddrPort) (netip.AddrPort, bool) {
 	granted, _, _ := p.now()
 	to := granted[innerPort{protocol, at.Port()}]
 	return to, to.IsValid() && isMappable(at)
 }
 
-// isMappable reports whether a router can pass on what comes to an address.
+// isMappable reports whether a router can forward to an address: it is IPv4 and not loopback.
 func isMappable(at netip.AddrPort) bool {
 	return at.Addr().Unmap().Is4() && !at.Addr().IsLoopback() && at.Port() != 0
 }
 
-// MapPorts asks the router of this host to pass on what comes from elsewhere to the ports at
-// which this host listens on the network, those of Open included, until ctx ends or the host
-// closes. The router's address then counts among Addrs, and members are told. told is called with
-// what has come of it, nil or an error of one line, whenever that is another than before.
+// MapPorts asks this host's router to forward ports to those at which the host listens on the
+// network, the ones of Open included, until ctx ends or the host closes. The external addresses are
+// then among Addrs, and members are told of them. told is called with the result, nil or an error
+// of one line, whenever it differs from the one before.
 func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -143,8 +145,8 @@ func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 	}
 }
 
-// keepMapped has the router map the ports until ctx ends, or some have lacked for so long that it
-// may be another router by now.
+// keepMapped renews the mappings until ctx ends, or until some have been missing for gatewayAgain:
+// then the router may be another one.
 func (h *Host) keepMapped(ctx context.Context, g gateway, tell func(error)) {
 	for whole := time.Now(); ctx.Err() == nil && time.Since(whole) < gatewayAgain; {
 		granted, lacks := make(map[innerPort]netip.AddrPort), false
@@ -169,7 +171,7 @@ func (h *Host) keepMapped(ctx context.Context, g gateway, tell func(error)) {
 	}
 }
 
-// closeWithin closes something that may take longer than anybody waits for.
+// closeWithin closes c, and returns after d at the latest; the call of Close may go on.
 func closeWithin(c io.Closer, d time.Duration) {
 	closed := make(chan struct{})
 	go func() {
@@ -179,7 +181,7 @@ func closeWithin(c io.Closer, d time.Duration) {
 	waitFor(context.Background(), d, closed)
 }
 
-// waitFor waits for a time, for wake, or for the end of ctx.
+// waitFor waits for d, for wake, or for the end of ctx, whichever is first.
 func waitFor(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -190,8 +192,8 @@ func waitFor(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// Mapped waits until the router, if MapPorts asks one, has answered for all ports at which this
-// host listens now, or until ctx ends.
+// Mapped waits until the router has answered for all ports at which this host listens now, or until
+// ctx ends. It returns at once if MapPorts does not run or finds no router.
 func (h *Host) Mapped(ctx context.Context) {
 	for {
 		granted, asking, changed := h.ports.now()
@@ -207,7 +209,7 @@ func (h *Host) Mapped(ctx context.Context) {
 	}
 }
 
-// mappable returns the ports at which this host listens on the network.
+// mappable returns the ports at which this host listens on the network, over IPv4.
 func (h *Host) mappable() []innerPort {
 	var all []innerPort
 	add := func(protocol string, at netip.AddrPort) {
@@ -228,7 +230,8 @@ func (h *Host) mappable() []innerPort {
 	return all
 }
 
-// listening returns protocol, address and port of an address at which libp2p listens.
+// listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
+// listens. It is false for addresses that may not be advertised.
 func (h *Host) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
 	if !h.isPlace(a) {
 		return "", at, false
@@ -238,13 +241,13 @@ func (h *Host) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrP
 		return "", at, false
 	}
 	at, err = netip.ParseAddrPort(n.String())
-	return n.Network()[:len("tcp")], at, err == nil // tcp4 is tcp
+	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
 }
 
-// firstTwo returns the address and the port of a multiaddr.
+// firstTwo returns the components of a multiaddr for the IP address and the port.
 func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a), 2)] }
 
-// mapped returns the addresses of libp2p by way of the router.
+// mapped returns the multiaddrs of libp2p at the router's external address.
 func (h *Host) mapped() []multiaddr.Multiaddr {
 	var out []multiaddr.Multiaddr
 	for _, a := range h.swarm.ListenAddresses() {
@@ -264,7 +267,7 @@ func (h *Host) mapped() []multiaddr.Multiaddr {
 	return out
 }
 
-// mappedDoors returns where others connect by way of the router.
+// mappedDoors returns the external addresses of those addresses of the direct port that are mapped.
 func (h *Host) mappedDoors(doors []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, door := range doors {

@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// ErrImpostor means that a peer answered as a member, but without a valid signature of a signer of
-// the ticket.
+// ErrImpostor means that a peer answered as a member, but its answer has no valid MAC: it does not
+// know the ticket's key.
 var ErrImpostor = errors.New("no member of this job: it could not prove that it knows the ticket")
 
 const (

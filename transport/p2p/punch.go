@@ -17,43 +17,44 @@ import (
 	"github.com/elrun/elrun/transport/internal/punch"
 )
 
-// Two members that reach each other by way of a third only look for a way through the routers
-// between them: package punch. Each learns from members where its socket is seen, and they tell
-// each other over the relayed connection. The connection that they make is QUIC's, and is
-// used like any other of libp2p. The socket is opened when it is needed first.
+// Two members that are connected only through a relay try UDP hole punching through their routers
+// (internal/punch; Ford, Srisuresh and Kegel, "Peer-to-Peer Communication Across NATs", 2005). Each
+// asks other members for the external address of its UDP socket, and they exchange these candidates
+// over the relayed connection. The new connection is QUIC's and is used like any other of libp2p.
+// The socket is opened when it is first needed.
 
 const (
-	// punchTime is how long an attempt may take, with all that belongs to it. Only the first one is
-	// waited for.
+	// punchTime is the timeout of a whole attempt. Streams wait only for the first attempt.
 	punchTime = 10 * time.Second
-	// searchTime is how long the two look for each other, on machines that have much else to do.
+	// searchTime is how long the two hosts send checks to each other, long enough for loaded hosts.
 	searchTime = 5 * time.Second
-	// punchAgain is after how long those who have failed may try again.
+	// punchAgain is the pause after a failed attempt.
 	punchAgain = time.Minute
-	// punchPause is how long to wait for a member that does not know this host yet.
+	// punchPause is the pause before a member that does not know this host yet is asked again.
 	punchPause = 100 * time.Millisecond
 	// punchedTime is how long libp2p may dial an address that was found.
 	punchedTime = 10 * time.Second
 )
 
-// puncher makes direct connections in place of relayed ones. All methods are safe for
-// concurrent use.
+// puncher replaces relayed connections by direct ones. All methods are safe for concurrent use. A
+// nil puncher, of a host that makes no such attempts, has the methods want, settled, why,
+// isPunched, reachedAs, disconnected and close.
 type puncher struct {
 	h        *Host
 	key      crypto.PrivKey
 	limits   network.ResourceManager
-	loopback bool          // also there, for tests
-	slowness time.Duration // all limits are so many times as long, for tests
+	loopback bool          // tests: loopback counts as a network
+	slowness time.Duration // tests: factor of all timeouts; otherwise 1
 
-	opening sync.Mutex // held by who opens the socket
+	opening sync.Mutex // held by the goroutine that opens the socket
 	socket  *punchSocket
 
 	mu    sync.Mutex
-	busy  map[peer.ID]chan struct{} // closed when the attempt has ended
-	tried map[peer.ID]trial         // attempts that failed
+	busy  map[peer.ID]chan struct{} // attempts in progress; closed at their end
+	tried map[peer.ID]trial         // the last failed attempt, until one succeeds
 }
 
-// trial is what is known of an attempt that failed.
+// trial is a failed attempt.
 type trial struct {
 	at  time.Time
 	why error
@@ -68,9 +69,9 @@ func newPuncher(h *Host, key crypto.PrivKey, limits network.ResourceManager, loo
 	return &puncher{h: h, key: key, limits: limits, loopback: loopback, slowness: slowness, busy: make(map[peer.ID]chan struct{}), tried: make(map[peer.ID]trial)}
 }
 
-// want begins an attempt with a member that is reached by way of others only, unless there is one
-// or one has failed a short time ago. Of the two the one with the lower ID leads; the other
-// waits for it.
+// want starts an attempt in the background with a member that is reached only through relays,
+// unless one is in progress or has failed in the last punchAgain. The side with the lower ID
+// initiates; the other side waits for its message.
 func (p *puncher) want(id peer.ID) {
 	if p == nil || !p.h.gate.has(id) || !p.h.onlyRelayed(id) || !p.h.begin() {
 		return
@@ -80,7 +81,7 @@ func (p *puncher) want(id peer.ID) {
 	if end == nil {
 		return
 	}
-	// An attempt may have succeeded since the look above: then nobody leads in another one.
+	// An attempt may have succeeded since the check above; then none is started.
 	if !p.h.onlyRelayed(id) || !p.h.begin() {
 		end(nil)
 		return
@@ -93,15 +94,17 @@ func (p *puncher) want(id peer.ID) {
 			end(p.lead(ctx, id))
 			return
 		}
-		<-ctx.Done() // unless the other one leads before
+		<-ctx.Done() // the initiator's message ends the attempt earlier
 		end(errNotLed)
 	}()
 }
 
+// errNotLed means that the initiator has sent no message.
 var errNotLed = errors.New("the other side has not looked for a way through the routers")
 
-// start marks an attempt as begun and returns what marks its end; nil if there is one, or there
-// was one a short time ago and this one is not asked for by the other side.
+// start marks an attempt as in progress and returns the function that marks its end with the
+// result. It returns nil if an attempt is in progress or has failed in the last punchAgain; not so
+// with asked, when the other side has started it.
 func (p *puncher) start(id peer.ID, asked bool) (end func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +133,8 @@ func (p *puncher) start(id peer.ID, asked bool) (end func(error)) {
 	}
 }
 
-// settled waits for the end of the first attempt with a peer, if that is under way, so that what
-// takes its time takes the better way.
+// settled waits for the end of the first attempt with a peer, if it is in progress, so that a
+// stream with much traffic begins on the direct connection.
 func (p *puncher) settled(ctx context.Context, id peer.ID) {
 	if p == nil {
 		return
@@ -150,7 +153,7 @@ func (p *puncher) settled(ctx context.Context, id peer.ID) {
 	}
 }
 
-// why returns why a peer is reached by way of others, if that is known.
+// why returns the error of the last failed attempt with a peer; nil if there is none.
 func (p *puncher) why(id peer.ID) error {
 	if p == nil {
 		return nil
@@ -160,7 +163,7 @@ func (p *puncher) why(id peer.ID) error {
 	return p.tried[id].why
 }
 
-// lead leads in an attempt, or tells the other side that it cannot.
+// lead is the initiator's side of an attempt. If it has no socket it tells the other side so.
 func (p *puncher) lead(ctx context.Context, id peer.ID) error {
 	s, err := p.open()
 	if err != nil {
@@ -179,7 +182,7 @@ func (p *puncher) lead(ctx context.Context, id peer.ID) error {
 	return p.dig(ctx, s, id, punch.Meeting{Credential: ask.Credential, Candidates: answer.Addrs}, own)
 }
 
-// askUntil asks a member that may not know this host yet, again and again.
+// askUntil repeats ask while the member does not know this host yet, until ctx ends.
 func (p *puncher) askUntil(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
 	for {
 		talk, answer, err := p.ask(ctx, id, q)
@@ -189,7 +192,8 @@ func (p *puncher) askUntil(ctx context.Context, id peer.ID, q punchAsk) (*punchT
 	}
 }
 
-// dig looks for a member and connects with it.
+// dig sends checks to the candidates in meeting, and connects with the one that answers. own is
+// added to the error.
 func (p *puncher) dig(ctx context.Context, s *punchSocket, id peer.ID, meeting punch.Meeting, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)
 	defer cancel()
@@ -203,7 +207,7 @@ func (p *puncher) dig(ctx context.Context, s *punchSocket, id peer.ID, meeting p
 	return p.connect(ctx, id, at)
 }
 
-// connect makes the connection at the address that was found.
+// connect makes the QUIC connection to the address that was found.
 func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) error {
 	a, err := quicAddr(at)
 	if err != nil {
@@ -215,7 +219,8 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	if _, err := p.h.swarm.DialPeer(network.WithForceDirectDial(ctx, "punched"), id); err != nil {
 		return fmt.Errorf("connect by UDP with %v: %w", at, err)
 	}
-	// The other side may not have its end yet; it closes the way when it is told that all is over.
+	// The other side may not have its end of the connection yet, and closes the path when it is
+	// told that the attempt is over. So wait until a stream has passed over the connection.
 	talk, _, err := p.ask(ctx, id, punchAsk{Here: true})
 	if err == nil {
 		talk.end()
@@ -223,17 +228,18 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	return err
 }
 
-// leave ends a search; packets pass only from where there is a connection.
+// leave ends a search. The socket goes on to accept packets only from addresses with a connection.
 func (p *puncher) leave(m *punch.Search, id peer.ID) {
 	m.Leave(func(a netip.AddrPort) bool { return p.isUsed(id, a) })
 }
 
-// isUsed reports whether there is a connection with a peer at an address.
+// isUsed reports whether a connection with the peer uses the address.
 func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.h.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }
 
-// disconnected closes the socket to where a connection was.
+// disconnected stops the socket from accepting packets from the other end of a connection that has
+// ended.
 func (p *puncher) disconnected(c network.Conn) {
 	if p == nil || !p.isPunched(c) {
 		return
@@ -246,17 +252,19 @@ func (p *puncher) disconnected(c network.Conn) {
 	}
 }
 
-// isPunched reports whether a connection was made by a puncher: beside it there is no way for
-// connections of their own.
+// isPunched reports whether hole punching made a connection. No direct connection is possible
+// beside such a connection.
 func (p *puncher) isPunched(c network.Conn) bool { return p != nil && punchedAt(c).IsValid() }
 
-// punchedAt returns the other end of a connection over UDP.
+// punchedAt returns the other end of a connection over UDP; the zero AddrPort for other
+// connections.
 func punchedAt(c network.Conn) netip.AddrPort { return udpOf(c.RemoteMultiaddr()) }
 
-// account bounds what QUIC reads of a member that is in no view, as the throttle does for TCP.
-// QUIC acknowledges for itself: what is sent pays for the packets that come for it.
+// account returns the function that charges QUIC's packets to a peer's token bucket, as meteredConn
+// does for TCP. QUIC sends its acknowledgements itself: the bytes sent earn the tokens for the
+// packets that acknowledge them.
 func (p *puncher) account(id peer.ID) punch.Account {
-	const earned = 10 // bytes sent for a token: a packet of QUIC earns what it costs to read one
+	const earned = 10 // bytes sent per token: a QUIC packet sent earns the cost of reading one
 	t := p.h.throttle
 	return func(read, sent int) bool {
 		if sent > 0 {
@@ -271,7 +279,7 @@ func (p *puncher) account(id peer.ID) punch.Account {
 	}
 }
 
-// close ends what the socket is made of; connections have been closed before.
+// close closes the socket. The connections were closed before.
 func (p *puncher) close() error {
 	if p == nil {
 		return nil
@@ -284,7 +292,7 @@ func (p *puncher) close() error {
 	return p.socket.manager.Close()
 }
 
-// reachedAs notes that there is a connection: a relayed one may make way for a better one.
+// reachedAs is called with each new connection, and starts an attempt for a relayed one.
 func (p *puncher) reachedAs(c network.Conn) {
 	if p != nil && isRelayed(c.RemoteMultiaddr()) {
 		p.want(c.RemotePeer())

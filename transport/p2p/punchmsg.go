@@ -15,53 +15,55 @@ import (
 	"github.com/elrun/elrun/transport/internal/punch"
 )
 
-// What members tell each other to make a way through routers, one question and answer on a stream:
+// Messages of hole punching: one question and one answer, in JSON, on a stream. A credential lets
+// its holder send checks to a socket.
 //
 //	asks                                            answers
-//	by this credential: where am I seen?       ->   takes requests of its holder
-//	                                           <-   its port of UDP
-//	by this credential: I am at one of these   ->   asks members where it is seen itself
-//	                                           <-   I am at one of these; looks for the other
-//	I cannot look for a way, because           ->   does not wait for it
+//	my credential: what is my address?         ->   accepts requests with the credential
+//	                                           <-   its UDP port
+//	my credential and candidates               ->   collects its own candidates
+//	                                           <-   its candidates; sends checks to the other's
+//	error: I cannot try                        ->   stops waiting
 //
-// It ends with the stream. Over the connection that was made the asking side makes sure that the other
-// has it, too.
+// Ending the stream ends the exchange. The initiator sends a last question (Here) over the new
+// connection to be sure that the other side has it, too.
 
 const (
-	// maxPunch is how many bytes a message may have.
+	// maxPunch is the longest message, in bytes.
 	maxPunch = 4 << 10
-	// maxPunchError is how many bytes of the other side's reason are told.
+	// maxPunchError is the number of bytes of the other side's error that are reported.
 	maxPunchError = 200
 )
 
-// punchAsk is a question; without addresses it is the first one.
+// punchAsk is a question. Without addresses it asks for this host's external address.
 type punchAsk struct {
-	Here       bool             `json:"here,omitempty"` // nothing but whether this arrives
+	Here       bool             `json:"here,omitempty"` // asks only for an answer
 	Error      string           `json:"error,omitempty"`
 	Credential punch.Credential `json:"credential"`
 	Addrs      []netip.AddrPort `json:"addrs,omitempty"`
 }
 
-// punchAnswer is the answer.
+// punchAnswer is the answer to a punchAsk.
 type punchAnswer struct {
 	Error string           `json:"error,omitempty"`
 	Port  uint16           `json:"port,omitempty"`
 	Addrs []netip.AddrPort `json:"addrs,omitempty"`
 }
 
-// punchTalk is a question in progress.
+// punchTalk is an exchange whose stream is still open.
 type punchTalk struct {
 	s    network.Stream
 	stop func() bool
 }
 
-// end tells the other side that it is not needed any more.
+// end tells the other side that the exchange is over.
 func (t *punchTalk) end() {
 	t.stop()
 	_ = t.s.Reset()
 }
 
-// ask asks a member on a stream of its own, over the connection that there is.
+// ask sends a question on a new stream, over an existing connection, and returns the answer. The
+// caller ends the talk. An error that the other side reports is final.
 func (p *puncher) ask(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
 	var a punchAnswer
 	raw, err := p.h.swarm.NewStream(network.WithNoDial(ctx, "punch"), id)
@@ -133,7 +135,7 @@ func (h *Host) acceptPunch(s network.Stream) {
 	}
 }
 
-// follow does its part in an attempt that the other side leads.
+// follow is the responder's side of an attempt.
 func (p *puncher) follow(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
 	ctx, cancel := context.WithTimeout(p.h.life, p.slowness*punchTime)
 	defer cancel()
@@ -147,7 +149,7 @@ func (p *puncher) follow(s network.Stream, id peer.ID, socket *punchSocket, q pu
 	go func() {
 		defer close(over)
 		defer cancel()
-		waitEnd(s) // at the latest at the deadline
+		waitEnd(s) // returns at the deadline at the latest
 	}()
 	_, err := m.Found(ctx)
 	<-over
@@ -160,5 +162,5 @@ func (p *puncher) follow(s network.Stream, id peer.ID, socket *punchSocket, q pu
 	return own.explain(err)
 }
 
-// waitEnd waits until the other side ends a stream.
+// waitEnd waits until the other side ends the stream.
 func waitEnd(s network.Stream) { _, _ = s.Read(make([]byte, 1)) }

@@ -22,38 +22,39 @@ import (
 )
 
 const (
-	// maxObservers is how many members are asked where this host is seen.
+	// maxObservers is the number of members that are asked for this host's external address.
 	maxObservers = 3
-	// observeTime is how long they may take.
+	// observeTime is how long they may take to answer.
 	observeTime = 2 * time.Second
-	// seenTime is how long their answers hold: routers forget who is silent after half a
-	// minute or later.
+	// seenTime is how long their answers are valid. Routers remove the mapping of an idle socket
+	// after half a minute or later.
 	seenTime = 15 * time.Second
 )
 
-// errNoIPv4: routers that translate addresses are those of IPv4.
+// errNoIPv4 means that this host has no IPv4 address to punch from. Only IPv4 routers translate
+// addresses.
 var errNoIPv4 = errors.New("this host does not listen over IPv4 on a network")
 
-// punchSocket is the one UDP socket of a host, which QUIC reads.
+// punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads.
 type punchSocket struct {
 	*punch.Socket
 	p       *puncher
 	manager *quicreuse.ConnManager
 	port    uint16
 
-	gathering sync.Mutex // held by who asks members
-	last      seen
+	gathering sync.Mutex // held by the goroutine that asks members
+	last      seen       // cached result of gather, and its time
 	lastAt    time.Time
 }
 
-// seen is where a host may be found.
+// seen has the candidates of a host: the addresses at which others may reach its UDP socket.
 type seen struct {
 	addrs  []netip.AddrPort
-	varies bool // members see it at different ports
-	nobody bool // no member has told
+	varies bool // members see different ports (symmetric NAT)
+	nobody bool // no member has answered
 }
 
-// explain adds to an error what is known of this host's router.
+// explain adds to err the known problem of this host's router.
 func (s seen) explain(err error) error {
 	switch {
 	case s.varies:
@@ -64,7 +65,7 @@ func (s seen) explain(err error) error {
 	return err
 }
 
-// open returns the socket, which it makes if there is none.
+// open returns the socket. The first call opens it.
 func (p *puncher) open() (*punchSocket, error) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -79,7 +80,7 @@ func (p *puncher) open() (*punchSocket, error) {
 	return s, nil
 }
 
-// make opens the socket, and lets libp2p listen there and dial from there.
+// make opens the socket and registers it with libp2p for listening and dialling.
 func (p *puncher) make() (*punchSocket, error) {
 	ip, port, ok := p.place()
 	if !ok {
@@ -100,7 +101,7 @@ func (p *puncher) make() (*punchSocket, error) {
 	return s, nil
 }
 
-// listen gives the socket to libp2p.
+// listen adds a QUIC transport to libp2p that uses the socket.
 func (s *punchSocket) listen(at netip.AddrPort) error {
 	var reset, token [32]byte
 	_, _ = rand.Read(reset[:]) // never fails
@@ -135,8 +136,8 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 	return nil
 }
 
-// place returns where to listen: where TCP does, at the same port if that is free, as firewalls
-// may know it.
+// place returns the address to listen at: the one at which TCP listens, as firewalls may know it.
+// The caller falls back to another port if this one is in use.
 func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 	for _, a := range p.h.swarm.ListenAddresses() {
 		addr, err := manet.ToNetAddr(withoutZone(a))
@@ -152,8 +153,8 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 	return ip, 0, false
 }
 
-// gather returns where this host may be found by a peer: at its own addresses, and where members
-// see it.
+// gather returns the candidates of this host for a peer: its own addresses, and its external
+// addresses as members see them. The result is cached for seenTime.
 func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	s.gathering.Lock()
 	defer s.gathering.Unlock()
@@ -180,7 +181,8 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	return all
 }
 
-// observe asks some members where they see this host.
+// observe asks some members, but not except, for the external address of the socket. It returns the
+// addresses sorted.
 func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
 	defer cancel()
@@ -190,7 +192,7 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)
 			if err != nil {
-				return // another one may tell
+				return // another one may answer
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -217,7 +219,7 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 	return s.Observe(ctx, ask.Credential, netip.AddrPortFrom(ip, answer.Port))
 }
 
-// quicAddr returns the multiaddr of QUIC at an address of UDP.
+// quicAddr returns the QUIC multiaddr of a UDP address.
 func quicAddr(at netip.AddrPort) (multiaddr.Multiaddr, error) {
 	a, err := manet.FromNetAddr(net.UDPAddrFromAddrPort(at))
 	if err != nil {
@@ -226,7 +228,8 @@ func quicAddr(at netip.AddrPort) (multiaddr.Multiaddr, error) {
 	return a.Encapsulate(multiaddr.StringCast("/quic-v1")), nil
 }
 
-// udpOf returns the address of UDP of a multiaddr that has one and is by way of nobody.
+// udpOf returns the UDP address in a multiaddr; the zero AddrPort if there is none, or if it is
+// relayed.
 func udpOf(a multiaddr.Multiaddr) netip.AddrPort {
 	if isRelayed(a) {
 		return netip.AddrPort{}
@@ -240,7 +243,7 @@ func udpOf(a multiaddr.Multiaddr) netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// withoutQUIC returns an address as far as its port.
+// withoutQUIC returns a multiaddr up to its port.
 func withoutQUIC(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	for i, c := range a {
 		if c.Code() == multiaddr.P_QUIC_V1 {

@@ -21,35 +21,39 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Two members that cannot connect, as both are behind routers that let nothing in, can reach
-// each other by way of a third that both have connected with, if all three allow it: libp2p's
-// circuits. What passes is encrypted between the two at the ends. Every host reserves places at
-// some members of other hosts with which it has direct connections; whoever looks for a member
-// tries the addresses of its own first, and then ways by some members. All choose them in one
-// order, so that those who have some in common meet.
+// Two members that cannot connect, as both are behind routers that block inbound connections, reach
+// each other through a third member with which both have a connection, if all three allow it. The
+// mechanism is libp2p's circuit relay v2, as TURN (RFC 8656) is for WebRTC. The two ends encrypt
+// the bytes; the relay cannot read them.
+//
+// Every host reserves slots at some members of other hosts with which it has direct connections. A
+// host that looks for a member dials the member's own addresses first, and then circuits through
+// some members. All hosts prefer relays in the same order, so that two hosts with common members
+// choose a common relay.
 
-// Names of Config.Relay, in the order of their codes.
+// relayNames returns the values of Config.Relay. The index of each is its code.
 func relayNames() []string { return []string{"never", "members"} }
 
 // neverRelay is the code of "never".
 const neverRelay = 0
 
 const (
-	// relayDelay is how much later than a member's own addresses the ways by others are
-	// tried; at once if the former have all failed.
+	// relayDelay is how much later than a member's own addresses circuits are dialled. If all own
+	// addresses have failed circuits are dialled at once.
 	relayDelay = 500 * time.Millisecond
-	// relayedTime is how long libp2p remembers ways by others, which are told anew for
-	// each attempt to reach a member.
+	// relayedTime is how long libp2p's peerstore keeps circuit addresses. They are added anew
+	// before each dial.
 	relayedTime = time.Minute
-	// reserveTime is how long a member may take to give a place.
+	// reserveTime is the timeout of a reservation.
 	reserveTime = 10 * time.Second
-	// straightTime is how long a direct connection in place of a relayed one may take.
+	// straightTime is the timeout of a direct dial that is to replace a relayed connection.
 	straightTime = 5 * time.Second
-	// maxRelays is at how many members a host has a place, and by how many it looks for others.
+	// maxRelays is the number of members at which a host has a reservation, and of those through
+	// which it dials others.
 	maxRelays = 8
 )
 
-// openRelay lets this host be reached by way of members, and be such a way itself.
+// openRelay lets this host be reached through members, and relay for them.
 func (h *Host) openRelay(up transport.Upgrader, loopback bool) error {
 	h.reserved.loopback, h.reserved.held = loopback, make(map[peer.ID]bool)
 	h.reserved.wide.Store(loopback)
@@ -63,26 +67,26 @@ func (h *Host) openRelay(up transport.Upgrader, loopback bool) error {
 	return nil
 }
 
-// circuits are limits for members, who have connections and memory for each other anyway. A
-// place is given up when the connection ends.
+// circuits returns the limits of the relay. They are wide, as members have connections and memory
+// for each other anyway. A reservation ends with its connection.
 func circuits() circuit.Resources {
 	const many, forever = 1024, 10 * 365 * 24 * time.Hour
 	return circuit.Resources{ReservationTTL: forever, MaxReservations: many, MaxReservationsPerIP: many,
 		MaxReservationsPerASN: many, MaxCircuits: many, BufferSize: 128 << 10}
 }
 
-// circuitBy is the address of whoever has reserved a place at a member.
+// circuitBy returns the address of a peer that has a reservation at id, without the peer's own ID.
 func circuitBy(id peer.ID) multiaddr.Multiaddr {
 	return multiaddr.StringCast("/p2p/" + id.String() + "/p2p-circuit")
 }
 
-// isRelayed reports whether an address is by way of another.
+// isRelayed reports whether an address leads through a relay.
 func isRelayed(a multiaddr.Multiaddr) bool {
 	_, err := a.ValueForProtocol(multiaddr.P_CIRCUIT)
 	return err == nil
 }
 
-// relayOf returns by way of whom an address is; false if it is by way of nobody.
+// relayOf returns the relay in an address; false if there is none.
 func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
 	if !isRelayed(a) {
 		return "", false
@@ -95,8 +99,8 @@ func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
 	return id, err == nil
 }
 
-// placeOf returns the IP address at which whoever has the address is itself, nil if it has
-// none or is reached by way of another, whose it would be.
+// placeOf returns the IP address of the peer itself in an address. It is nil if there is none, and
+// for a relayed address, in which the IP address is the relay's.
 func placeOf(a multiaddr.Multiaddr) net.IP {
 	if isRelayed(a) {
 		return nil
@@ -108,18 +112,18 @@ func placeOf(a multiaddr.Multiaddr) net.IP {
 	return ip
 }
 
-// reservations are the places that other members keep for this host, so that it can be reached by
-// way of them.
+// reservations has the members at which this host has reserved a slot, so that it can be reached
+// through them.
 type reservations struct {
-	loopback bool        // those on loopback count as others
-	wide     atomic.Bool // this host listens where others are
+	loopback bool        // tests: peers on loopback count as other hosts
+	wide     atomic.Bool // this host listens on an interface other than loopback
 
 	mu   sync.Mutex
-	held map[peer.ID]bool // whether it is on a local network; also those that are being asked
+	held map[peer.ID]bool // by member, also while it is asked; true if it is on a local network
 }
 
-// before is the order in which members are chosen: rather on the internet than on the local
-// network, and then by ID, so that all choose the same ones.
+// before compares two relays, a and b, by preference: members with public addresses come before
+// members on a local network, and then the ID decides, so that all hosts choose the same relays.
 func before(a, b peer.ID, localA, localB bool) int {
 	switch {
 	case localA == localB:
@@ -130,10 +134,11 @@ func before(a, b peer.ID, localA, localB bool) int {
 	return 1
 }
 
-// isLocal reports whether a connection is with somebody on a local network.
+// isLocal reports whether the other end of a connection has no public address.
 func isLocal(c network.Conn) bool { return !manet.IsPublicAddr(c.RemoteMultiaddr()) }
 
-// enough reports whether those that keep places come before the other end of a connection.
+// enough reports whether maxRelays of the held reservations are preferred to one at the other end
+// of c.
 func (p *reservations) enough(c network.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,13 +151,14 @@ func (p *reservations) enough(c network.Conn) bool {
 	return better >= maxRelays
 }
 
-// isFar reports whether a connection is a direct one with another host.
+// isFar reports whether a connection is a direct one with another host, and not made by hole
+// punching.
 func (h *Host) isFar(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
 	return placeOf(a) != nil && (h.reserved.loopback || !manet.IsIPLoopback(a)) && !h.punch.isPunched(c)
 }
 
-// take notes that a member is asked for a place, unless it was.
+// take records that a member is asked for a reservation; false if it was asked before.
 func (p *reservations) take(c network.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +169,7 @@ func (p *reservations) take(c network.Conn) bool {
 	return true
 }
 
-// leave notes that a member keeps no place, and reports whether it was asked for one.
+// leave removes the record of a member, and reports whether there was one.
 func (p *reservations) leave(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +178,8 @@ func (p *reservations) leave(id peer.ID) bool {
 	return had
 }
 
-// outside returns direct connections with members on other hosts, one for each of these, in the
-// order of before.
+// outside returns up to most direct connections with members on other hosts, in the order of
+// before, one for each host. It leaves out the member except.
 func (h *Host) outside(except peer.ID, most int) []network.Conn {
 	var all []network.Conn
 	for _, c := range h.swarm.Conns() {
@@ -195,14 +201,15 @@ func (h *Host) outside(except peer.ID, most int) []network.Conn {
 	})
 }
 
-// reserve asks for places when there may be a better one: at the other end of a connection.
+// reserve asks for reservations if the other end of c would be a preferred relay.
 func (h *Host) reserve(c network.Conn) {
 	if h.relay != nil && h.isFar(c) && !h.reserved.enough(c) {
 		h.reserveAll()
 	}
 }
 
-// reserveAll asks some members for a place, if they have not been asked.
+// reserveAll asks the preferred members for reservations, in the background, unless they were asked
+// before.
 func (h *Host) reserveAll() {
 	for _, c := range h.outside("", maxRelays) {
 		id := c.RemotePeer()
@@ -214,20 +221,20 @@ func (h *Host) reserveAll() {
 			ctx, cancel := context.WithTimeout(network.WithNoDial(h.life, "reserve"), reserveTime)
 			defer cancel()
 			if _, err := client.Reserve(ctx, h.host, peer.AddrInfo{ID: id}); err != nil {
-				h.reserved.leave(id) // who does not allow it, or does not know this host yet, is no way
+				h.reserved.leave(id) // a member that refuses, or does not know this host yet, is no relay
 			}
 		}()
 	}
 }
 
-// leavePlace looks for another place when the connection with a member that kept one has ended.
+// leavePlace replaces the reservation at a member whose last connection has ended.
 func (h *Host) leavePlace(id peer.ID) {
 	if h.relay != nil && h.swarm.Connectedness(id) != network.Connected && h.reserved.leave(id) {
 		h.reserveAll()
 	}
 }
 
-// tellWays tells libp2p by whom a peer may be reached with which there is no connection.
+// tellWays adds circuit addresses of a peer, through the preferred members, to libp2p's peerstore.
 func (h *Host) tellWays(id peer.ID) {
 	if h.relay == nil || !h.reserved.wide.Load() {
 		return
@@ -239,8 +246,8 @@ func (h *Host) tellWays(id peer.ID) {
 	h.host.Peerstore().AddAddrs(id, ways, relayedTime)
 }
 
-// straighten tries, in the background, to connect directly with the members of v that are
-// reached by way of others. The next view makes use of it.
+// straighten dials the members of v that are reached only through relays directly, in the
+// background. The next view uses the direct connections.
 func (h *Host) straighten(v elastic.View) {
 	if h.relay == nil {
 		return
@@ -263,8 +270,9 @@ func (h *Host) straighten(v elastic.View) {
 	}
 }
 
-// answers reports whether anybody answers at an address of a peer. While libp2p dials it
-// takes connections of that attempt for good that have ended, so it must not try for long.
+// answers reports whether a TCP address of a peer accepts connections. It spares swarm.DialPeer
+// long attempts: while libp2p dials a peer it may return connections of the attempt that have ended
+// meanwhile.
 func (h *Host) answers(ctx context.Context, id peer.ID) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup
@@ -292,8 +300,7 @@ func (h *Host) answers(ctx context.Context, id peer.ID) bool {
 	return false
 }
 
-// onlyRelayed reports whether all connections with a peer are by way of others, and there
-// are some.
+// onlyRelayed reports whether there are connections with a peer and all of them are relayed.
 func (h *Host) onlyRelayed(id peer.ID) bool {
 	all := h.swarm.ConnsToPeer(id)
 	for _, c := range all {

@@ -19,39 +19,40 @@ import (
 	"github.com/elrun/elrun/transport/internal/direct"
 )
 
-// A host may have several addresses at which another one reaches it: two network cards, Wi-Fi
-// beside a cable, IPv6 beside IPv4. Which of them is the fastest cannot be told from the
-// addresses, so the side that dials measures them (direct.Survey) and remembers the result for
-// the host: its peers on the same host have the same addresses. One address needs no measurement.
+// A host may be reachable at several addresses: two network cards, Wi-Fi beside a cable, IPv6
+// beside IPv4. The addresses do not show which one is the fastest, so the side that dials measures
+// them (direct.Survey). The result is cached for the host rather than for the peer, as the peers of
+// one host have the same addresses. A single address is not measured.
 const (
-	// routeTime is how long a result counts without a new measurement, and maxRoutes for how many
-	// hosts results are kept.
+	// routeTime is how long a result is valid, and maxRoutes the number of hosts with cached
+	// results.
 	routeTime = time.Minute
 	maxRoutes = 1024
-	// maxRouteAddrs is how many addresses of a host are compared.
+	// maxRouteAddrs is the number of addresses of a host that are compared.
 	maxRouteAddrs = 4
 )
 
-// route is the fastest of several addresses of a host.
+// route is the result of a measurement: the fastest of several addresses of a host.
 type route struct {
 	ip  netip.Addr
-	why string // for people: what all of them carry
-	at  time.Time
+	why string    // the rates of all addresses, for messages
+	at  time.Time // time of the measurement
 }
 
-// routes remembers, by the addresses of a host, which of them is the fastest.
+// routes caches the fastest address of each host, and the addresses to which long packets are lost.
+// All methods are safe for concurrent use.
 type routes struct {
 	mu      sync.Mutex
-	known   map[string]route
-	bounded map[netip.Addr]bool // long packets to these are lost
+	known   map[string]route    // by routeKey
+	bounded map[netip.Addr]bool // addresses to which long packets are lost
 }
 
-// newRoutes returns routes of which none is known.
+// newRoutes returns an empty cache.
 func newRoutes() *routes {
 	return &routes{known: make(map[string]route), bounded: make(map[netip.Addr]bool)}
 }
 
-// bound notes that long packets to an address are lost.
+// bound records that long packets to an address are lost, as behind a tunnel with a wrong MTU.
 func (r *routes) bound(ip netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +61,7 @@ func (r *routes) bound(ip netip.Addr) {
 	}
 }
 
-// why says that long packets to an address are lost; "" if they are not.
+// why returns a message if long packets to an address are lost, "" otherwise.
 func (r *routes) why(ip netip.Addr) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,8 @@ func (r *routes) why(ip netip.Addr) string {
 	return fmt.Sprintf("long packets to %s are lost (its MTU, or that of a tunnel, is too large): segments of %d bytes", ip, safeMSS)
 }
 
-// withBound returns a target at an address, with shorter segments where long ones are lost.
+// withBound returns a target at an address, with a maximum segment size (MSS) of safeMSS bytes if
+// long packets to it are lost.
 func (r *routes) withBound(to direct.Target, ip netip.Addr) direct.Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +82,7 @@ func (r *routes) withBound(to direct.Target, ip netip.Addr) direct.Target {
 	return to
 }
 
-// routeKey names a host by its addresses.
+// routeKey returns the cache key of a host: its addresses, sorted.
 func routeKey(ips []netip.Addr) string {
 	var names []string
 	for _, ip := range ips {
@@ -90,7 +92,7 @@ func routeKey(ips []netip.Addr) string {
 	return strings.Join(names, " ")
 }
 
-// find returns the route to a host, unless it is older than routeTime.
+// find returns the cached route of a host; false if there is none or it is older than routeTime.
 func (r *routes) find(key string, now time.Time) (route, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +100,7 @@ func (r *routes) find(key string, now time.Time) (route, bool) {
 	return found, ok && now.Sub(found.at) < routeTime
 }
 
-// note remembers a route. Those that count no more make room.
+// note caches a route, and removes those that have expired.
 func (r *routes) note(key string, found route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,16 +110,17 @@ func (r *routes) note(key string, found route) {
 	}
 }
 
-// forget makes the next dial to any host measure again: the network has changed.
+// forget empties the cache after a change of the network, so that the next dial to any host
+// measures again.
 func (r *routes) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.known)
 }
 
-// addrsOf lists the addresses at which a peer's connections of its own may be dialled: first
-// the one that libp2p has reached, then others that it told of, up to maxRouteAddrs. Those of
-// loopback, of one link and of this host itself are left out.
+// addrsOf returns the addresses at which direct connections with a peer may be dialled, at most
+// maxRouteAddrs: first reached, the one of libp2p's connection, then others that the peer has
+// announced. It leaves out loopback and link-local addresses, and those of this host.
 func (h *Host) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	ips := []netip.Addr{reached}
 	if reached.IsLoopback() || reached.IsLinkLocalUnicast() {
@@ -137,11 +140,11 @@ func (h *Host) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	return ips
 }
 
-// ownAddrs returns the addresses of this host's interfaces.
+// ownAddrs returns the addresses of this host's interfaces; nil if the system does not report them.
 func ownAddrs() []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // nothing is left out
+		return nil // addrsOf then leaves out none
 	}
 	var ips []netip.Addr
 	for _, a := range all {
@@ -154,22 +157,23 @@ func ownAddrs() []netip.Addr {
 	return ips
 }
 
-// byTCP lists where a connection of its own with a peer may be dialled, the fastest first, and
-// says how fast the others are where there is a choice.
+// byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
+// rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
+// targets.
 func (h *Host) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []direct.Target, why string) {
 	reached, ok := hostOf(s.RemoteMultiaddr())
 	if !ok {
 		return nil, ""
 	}
 	ips := h.addrsOf(s.RemotePeer(), reached)
-	var at []netip.Addr // by target
+	var at []netip.Addr // parallel to all
 	for _, ip := range ips {
 		to, ok := theirs.ByTCP(ip)
 		if to = h.routes.withBound(to, ip); ok && !h.isClosed(to) {
 			all, at = append(all, to), append(at, ip)
 		}
 	}
-	if len(all) == 0 { // all were silent a moment ago, as is said of the first
+	if len(all) == 0 { // all are unresponsive: the dial of the first one reports that
 		if to, ok := theirs.ByTCP(reached); ok {
 			all = append(all, h.routes.withBound(to, reached))
 		}
@@ -183,7 +187,7 @@ func (h *Host) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []
 	if !ok {
 		found = fastestOf(direct.Survey(ctx, all, theirs.Ticket), at)
 		if !found.ip.IsValid() {
-			return all, "" // none could be measured: in their order
+			return all, "" // no address could be measured: the order stays
 		}
 		h.routes.note(key, found)
 	}
@@ -193,8 +197,8 @@ func (h *Host) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []
 	return all, found.why
 }
 
-// fastestOf returns the route that a survey of the given addresses shows, the zero one if none
-// could be measured.
+// fastestOf returns the route of the fastest address in a survey; at is parallel to all. The route
+// is zero if no address could be measured.
 func fastestOf(all []direct.Surveyed, at []netip.Addr) route {
 	best := direct.Fastest(all)
 	if best < 0 {
@@ -203,7 +207,7 @@ func fastestOf(all []direct.Surveyed, at []netip.Addr) route {
 	return route{ip: at[best], why: compare(all, at, best), at: time.Now()}
 }
 
-// compare says how fast addresses are, the chosen one first.
+// compare formats the measured rates for a message, the chosen address first.
 func compare(all []direct.Surveyed, at []netip.Addr, best int) string {
 	order := []int{best}
 	for i := range all {
@@ -222,7 +226,8 @@ func compare(all []direct.Surveyed, at []netip.Addr, best int) string {
 	return "fastest of " + fmt.Sprint(len(all)) + " addresses (" + strings.Join(parts, ", ") + ")"
 }
 
-// dialer makes libp2p's own connections with short segments where long ones are lost.
+// dialer returns the dialer for libp2p's own TCP connections, with a shorter MSS where long packets
+// are lost.
 func (r *routes) dialer(to multiaddr.Multiaddr) (tcp.ContextDialer, error) {
 	ip, ok := hostOf(to)
 	if !ok {

@@ -18,65 +18,69 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// A connection of its own may stop being the best one while a view lasts. The watch notices when
+// A direct connection may stop being the best path while a view lasts. The watch detects that
 //
-//   - nothing of what is sent is acknowledged (direct.Progress), though the peer answers a ping:
-//     a cable was pulled, or long packets are lost where short ones pass;
-//   - the address at this end is gone;
+//   - nothing that is sent is acknowledged (direct.Progress), though the peer answers a ping: a cable was
+//     pulled, or long packets are lost where short ones pass;
+//   - the local address of the connection is gone;
 //   - another address of the peer is clearly faster, or answers again.
 //
-// Then it gives the connection up with mesh.ErrPath, which blames nobody: the members go on in a view
-// of the same members, whose connections take the better way. What was under way is done again.
+// The watch then gives the connection up with mesh.ErrPath, which blames no member. The members
+// form a view with the same members, whose new connections take the better path. Interrupted calls
+// are repeated.
 const (
-	// watchEvery is the time between two looks at the connections.
+	// watchEvery is the period of the checks.
 	watchEvery = 500 * time.Millisecond
-	// pingTime is how long a peer may take to show that it lives.
+	// pingTime is how long a peer may take to answer a ping.
 	pingTime = 1500 * time.Millisecond
-	// measureLimit bounds a comparison at both sides.
+	// measureLimit is the timeout of a comparison, at both sides.
 	measureLimit = 10 * time.Second
-	// compareFirst is the time between two comparisons of a peer's addresses, at first and while
-	// one of them does not answer. Each comparison that changes nothing doubles it, up to
-	// compareLast.
+	// compareFirst is the initial pause between two comparisons of a peer's addresses, and the
+	// pause while one of them does not answer. Each comparison that changes nothing doubles the
+	// pause, up to compareLast.
 	compareFirst = time.Second
 	compareLast  = 30 * time.Second
-	// retryFirst is the time until the first attempt to replace a libp2p stream by a connection of
-	// its own. Each one doubles it for the peer, up to retryLast, until there is a connection.
+	// retryFirst is the pause before the first attempt to replace a fallback stream by a direct
+	// connection. Each attempt doubles the pause for the peer, up to retryLast, until there is a
+	// direct connection.
 	retryFirst = 5 * time.Second
 	retryLast  = time.Minute
-	// inUse is how many bytes go over a connection between two comparisons that is worth them.
+	// inUse is the number of bytes that a connection must carry between two comparisons for the
+	// next one to be worth its cost.
 	inUse = 1 << 20
-	// fasterNow is by what factor another address is faster that is taken at once, and fasterTwice
-	// one that is taken if it is that fast two times in a row.
+	// fasterNow is the factor by which another address must be faster to be taken at once, and
+	// fasterTwice the factor at which it is taken after two comparisons in a row (hysteresis).
 	fasterNow   = 4
 	fasterTwice = 1.5
-	// safeMSS fits into the packets of 1,280 bytes that every path of IPv6 passes, with the
-	// headers of a tunnel to spare.
+	// safeMSS is the segment size in bytes that fits the packets of 1,280 bytes that every IPv6
+	// path carries (RFC 8200), with room for the headers of a tunnel.
 	safeMSS = 1160
 )
 
-// watch looks after the connections of a host.
+// watch monitors the direct connections and the fallback streams of a host. All methods are safe
+// for concurrent use.
 type watch struct {
-	wake chan struct{} // of one element: there are connections
+	wake chan struct{} // capacity 1: there are connections
 
 	mu       sync.Mutex
 	watched  map[*direct.Conn]*watched
-	standIns map[*stayed]time.Time     // when to look for something better
-	pauses   map[peer.ID]time.Duration // to the attempt after that, over all streams of a peer
+	standIns map[*stayed]time.Time     // fallback streams, and the time of the next attempt to replace each
+	pauses   map[peer.ID]time.Duration // next pause between such attempts, over all streams of a peer
 
-	comparing sync.Mutex // held by the one that measures: two would share the links
+	comparing sync.Mutex // held by the goroutine that measures: two measurements would share the links
 }
 
-// watched is a connection, and what is known of its use. Only the goroutine of the watch uses
-// what follows to.
+// watched is a monitored connection and its state. One goroutine at a time uses the fields from
+// arrived on: the watch's, or the one that it has started for this connection and waits for.
 type watched struct {
 	conn *direct.Conn
 	id   peer.ID
 
-	arrived uint64 // when its use was last looked at
-	busy    time.Duration
-	next    time.Time     // of the next comparison
-	pause   time.Duration // to the one after that
-	faster  bool          // another address was, last time
+	arrived uint64        // Progress.Arrived at the last comparison, in bytes
+	busy    time.Duration // Progress.Busy at the last comparison
+	next    time.Time     // time of the next comparison
+	pause   time.Duration // pause between that one and the next
+	faster  bool          // the last comparison found a faster address
 }
 
 // newWatch returns a watch without connections.
@@ -85,7 +89,7 @@ func newWatch() *watch {
 		standIns: make(map[*stayed]time.Time), pauses: make(map[peer.ID]time.Duration)}
 }
 
-// addStandIn looks for something better than a stream from now until it ends.
+// addStandIn adds a fallback stream, which the watch tries to replace until the stream ends.
 func (w *watch) addStandIn(s *stayed) {
 	w.mu.Lock()
 	w.standIns[s] = time.Now().Add(max(retryFirst, w.pauses[s.Conn().RemotePeer()]))
@@ -101,8 +105,8 @@ func (w *watch) start() {
 	}
 }
 
-// due returns the streams for which it is time to look for something better, and whether there are
-// others.
+// due returns the fallback streams whose next attempt is due, and doubles their pauses. more
+// reports whether there are others.
 func (w *watch) due(now time.Time) (due []*stayed, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,10 +123,10 @@ func (w *watch) due(now time.Time) (due []*stayed, more bool) {
 	return due, more
 }
 
-// add looks after a connection over TCP from now until it ends.
+// add monitors a direct TCP connection from now until it ends.
 func (w *watch) add(c *direct.Conn, id peer.ID) {
 	if local, _ := c.Ends(); !local.IsValid() {
-		return // within a host nothing changes
+		return // Unix sockets need no watch
 	}
 	w.mu.Lock()
 	delete(w.pauses, id)
@@ -132,21 +136,21 @@ func (w *watch) add(c *direct.Conn, id peer.ID) {
 	w.start()
 }
 
-// drop forgets a connection that ends.
+// drop removes a connection that ends.
 func (w *watch) drop(c *direct.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.watched, c)
 }
 
-// dropStandIn forgets a stream that ends.
+// dropStandIn removes a fallback stream that ends.
 func (w *watch) dropStandIn(s *stayed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.standIns, s)
 }
 
-// all returns the connections that have not ended.
+// all returns the monitored connections.
 func (w *watch) all() []*watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,9 +161,10 @@ func (w *watch) all() []*watched {
 	return all
 }
 
-// runWatch looks after the connections until the host closes. Without any it sleeps.
+// runWatch checks the connections every watchEvery until the host closes. It sleeps while there are
+// none.
 func (h *Host) runWatch() {
-	changes := make(<-chan struct{}) // never, where the system tells nothing
+	changes := make(<-chan struct{}) // never ready where the system does not report changes
 	if n, err := netwatch.Open(); err == nil {
 		defer n.Close()
 		changes = n.Changes()
@@ -197,9 +202,9 @@ func (h *Host) runWatch() {
 	}
 }
 
-// networkChanged takes in that addresses or interfaces of this host have changed: what was
-// measured counts no more, connections from addresses that are gone end, and the members are told
-// where this host listens now.
+// networkChanged handles a change of this host's addresses or interfaces. It drops all
+// measurements, ends the connections from addresses that are gone, and sends the members the
+// current listen addresses.
 func (h *Host) networkChanged() {
 	h.routes.forget()
 	h.mu.Lock()
@@ -207,7 +212,7 @@ func (h *Host) networkChanged() {
 	h.mu.Unlock()
 	own := ownAddrs()
 	gone := func(ip netip.Addr) bool {
-		return ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(own, ip.WithZone("")) // QUIC tells of no address
+		return ip.IsValid() && !ip.IsUnspecified() && !slices.Contains(own, ip.WithZone("")) // QUIC reports the unspecified address
 	}
 	for _, one := range h.watch.all() {
 		one.next, one.pause = time.Now(), compareFirst
@@ -228,8 +233,8 @@ func (h *Host) networkChanged() {
 	}
 }
 
-// tellAddrs tells all members where this host listens, and connects with them again where its own
-// address was what connected them.
+// tellAddrs sends all members the listen addresses of this host. The exchange also makes a new
+// connection with the members whose connection was from an address that is gone.
 func (h *Host) tellAddrs() {
 	ctx, cancel := context.WithTimeout(h.life, bookTime)
 	defer cancel()
@@ -239,13 +244,14 @@ func (h *Host) tellAddrs() {
 		asking.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			_, _ = h.Exchange(ctx, elastic.ID(id.String()), false) // they ask, too, when they look for it
+			_, _ = h.Exchange(ctx, elastic.ID(id.String()), false) // after an error: members ask, too, when they look for this host
 		})
 	}
 	asking.Wait()
 }
 
-// look looks after one connection.
+// look checks one connection: it gives up a stuck one, and compares the peer's addresses when that
+// is due and the connection was in use.
 func (h *Host) look(one *watched) {
 	p := one.conn.Progress()
 	if p.Stuck {
@@ -260,15 +266,15 @@ func (h *Host) look(one *watched) {
 	h.compare(one, rate)
 }
 
-// unstick gives up a connection on which nothing arrives, unless the peer does not answer either:
-// then the members find out whether it lives.
+// unstick gives up a connection on which nothing is acknowledged, if the peer answers a ping. A
+// peer that does not answer is left to the failure detection of the members.
 func (h *Host) unstick(one *watched) {
 	_, remote := one.conn.Ends()
 	at, err := h.ping(one.id, pingTime/4)
 	if err != nil {
 		for _, c := range h.swarm.ConnsToPeer(one.id) {
 			if ip, ok := hostOf(c.RemoteMultiaddr()); ok && ip == remote {
-				h.hangUp(c) // it goes the same way
+				h.hangUp(c) // it takes the same path
 			}
 		}
 		at, err = h.ping(one.id, pingTime)
@@ -287,8 +293,8 @@ func (h *Host) unstick(one *watched) {
 	one.conn.GiveUp(fmt.Errorf("%w: %s", mesh.ErrPath, why))
 }
 
-// compare measures the addresses of a peer, and gives the connection up if another than its own
-// is clearly faster. rate is what the connection has carried of late, in bytes per second.
+// compare measures the addresses of a peer, and gives the connection up if another address is
+// clearly faster. rate is the recent throughput of the connection in bytes per second.
 func (h *Host) compare(one *watched, rate float64) {
 	h.watch.comparing.Lock()
 	defer h.watch.comparing.Unlock()
@@ -306,7 +312,7 @@ func (h *Host) compare(one *watched, rate float64) {
 		one.next = time.Now().Add(compareFirst)
 		return
 	}
-	all[now].Speed.Rate = max(all[now].Speed.Rate, rate) // its own traffic was in the way
+	all[now].Speed.Rate = max(all[now].Speed.Rate, rate) // its own traffic has slowed the measurement
 	best := direct.Fastest(all)
 	if one.better(all, now, best) {
 		h.routes.note(routeKey(at), fastestOf(all, at))
@@ -314,7 +320,7 @@ func (h *Host) compare(one *watched, rate float64) {
 	}
 }
 
-// improve gives up a libp2p stream if the peer can be reached by a connection of its own by now.
+// improve gives up a fallback stream if the peer's direct port can be reached by now.
 func (h *Host) improve(s *stayed) {
 	h.watch.comparing.Lock()
 	defer h.watch.comparing.Unlock()
@@ -338,8 +344,8 @@ func (h *Host) improve(s *stayed) {
 	s.giveUp(fmt.Errorf("%w: %s answers again", mesh.ErrPath, at[best]))
 }
 
-// better decides after a comparison whether to change from address now to the best one, and when
-// the next one is.
+// better decides after a comparison whether to change from address now to address best, both
+// indices of all. It also sets the time of the next comparison.
 func (one *watched) better(all []direct.Surveyed, now, best int) bool {
 	failed := slices.ContainsFunc(all, func(s direct.Surveyed) bool { return s.Err != nil })
 	before := one.faster
@@ -353,8 +359,8 @@ func (one *watched) better(all []direct.Surveyed, now, best int) bool {
 	return one.faster && (before || all[best].Speed.Clearly(all[now].Speed, fasterNow))
 }
 
-// survey has a peer wait for measurements, and measures it at those of the addresses that it
-// listens at.
+// survey asks a peer to accept measurements, and measures those of the addresses at which the
+// peer's direct port listens. at has their addresses, parallel to all.
 func (h *Host) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []direct.Surveyed, at []netip.Addr, err error) {
 	s, err := h.open(ctx, id, surveyProtocol)
 	if err != nil {
@@ -376,7 +382,7 @@ func (h *Host) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []
 	return direct.Survey(ctx, targets, theirs.Ticket), at, nil
 }
 
-// acceptSurvey lets a member measure this host until it resets the stream.
+// acceptSurvey lets a member measure this host until the member resets the stream.
 func (h *Host) acceptSurvey(s network.Stream) {
 	defer s.Reset()
 	if h.port == nil || s.SetDeadline(time.Now().Add(measureLimit)) != nil {
@@ -390,7 +396,7 @@ func (h *Host) acceptSurvey(s network.Stream) {
 	}
 }
 
-// ping asks a member whether it lives, and returns the address at which it was asked.
+// ping checks that a member is alive. It returns the address of the connection that was used.
 func (h *Host) ping(id peer.ID, within time.Duration) (at netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(h.life, within)
 	defer cancel()
@@ -414,7 +420,7 @@ func (h *Host) ping(id peer.ID, within time.Duration) (at netip.Addr, err error)
 	return at, err
 }
 
-// acceptPing answers one.
+// acceptPing answers a ping.
 func (h *Host) acceptPing(s network.Stream) {
 	defer s.Reset()
 	var b [1]byte
@@ -423,7 +429,7 @@ func (h *Host) acceptPing(s network.Stream) {
 	}
 	if _, err := io.ReadFull(s, b[:]); err == nil {
 		if _, err = s.Write(b[:]); err == nil {
-			_, _ = s.Read(b[:]) // the other side resets it when it has the answer
+			_, _ = s.Read(b[:]) // the other side resets the stream when it has read the answer
 		}
 	}
 }

@@ -12,15 +12,16 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// Link-local addresses of IPv6 (fe80::/10) are unique on one link only, so each comes with a
-// zone: the interface of the link. A zone has a meaning on one host only (RFC 4007), so
-// a host that learns of such an address from another tries it on all its own links; who
-// answers has to prove to be the right one.
+// Link-local addresses of IPv6 (fe80::/10) are unique on one link only, so each needs a zone: the
+// interface of the link. A zone has a meaning on its own host only (RFC 4007). A host that receives
+// such an address from another host therefore dials it on each of its own links; the peer that
+// answers has to prove its ID.
 //
-// libp2p dials no link-local addresses. It looks past one zone to tell, so addresses that
-// are to be dialled have their zone twice, and scoped takes one away.
+// libp2p dials no link-local addresses, but its check skips one zone only. So addresses that are to
+// be dialled have their zone twice, as in /ip6zone/eth0/ip6zone/eth0/ip6/fe80::1/tcp/7000, and
+// scoped removes one of the two before the dial.
 
-// scoped is the TCP transport of libp2p, which also dials addresses with a zone.
+// scoped is libp2p's TCP transport that also dials addresses with a zone.
 type scoped struct{ *tcp.TcpTransport }
 
 // CanDial implements transport.Transport.
@@ -38,7 +39,7 @@ func (s scoped) DialWithUpdates(ctx context.Context, a multiaddr.Multiaddr, id p
 	return s.TcpTransport.DialWithUpdates(ctx, withOneZone(a), id, updates)
 }
 
-// withoutZone returns an address without the zones at its beginning.
+// withoutZone returns a without all zones at its beginning.
 func withoutZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	for len(a) > 0 && a[0].Code() == multiaddr.P_IP6ZONE {
 		a = a[1:]
@@ -46,7 +47,7 @@ func withoutZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	return a
 }
 
-// withOneZone returns an address without the first of two zones.
+// withOneZone returns a with one zone instead of two at its beginning.
 func withOneZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	for len(a) > 1 && a[0].Code() == multiaddr.P_IP6ZONE && a[1].Code() == multiaddr.P_IP6ZONE {
 		a = a[1:]
@@ -54,8 +55,8 @@ func withOneZone(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	return a
 }
 
-// onLinks returns the forms of another host's address that can be dialled from here: a
-// link-local one on each of the zones, any other as it is.
+// onLinks returns the forms of another host's address that this host can dial: a link-local address
+// on each of the zones, with the zone twice, and any other address as it is.
 func onLinks(a multiaddr.Multiaddr, zones func() []string) []multiaddr.Multiaddr {
 	if !manet.IsIP6LinkLocal(a) {
 		return []multiaddr.Multiaddr{a}
@@ -64,14 +65,14 @@ func onLinks(a multiaddr.Multiaddr, zones func() []string) []multiaddr.Multiaddr
 	for _, name := range zones() {
 		zone, err := multiaddr.NewComponent("ip6zone", name)
 		if err != nil {
-			continue // no name that an address can have
+			continue // the name is not valid in a multiaddr
 		}
 		all = append(all, append(multiaddr.Multiaddr{*zone, *zone}, withoutZone(a)...))
 	}
 	return all
 }
 
-// ownZones returns the names of the interfaces with link-local addresses of IPv6.
+// ownZones returns the names of the interfaces that are up and have link-local IPv6 addresses.
 func ownZones() []string {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -93,8 +94,8 @@ func ownZones() []string {
 	return names
 }
 
-// hostOf returns the IP address with the zone, if it has one, at which whoever has the
-// address is itself; false where placeOf has none.
+// hostOf returns the IP address of the peer itself in an address, with its zone if there is one. It
+// is false where placeOf returns nil.
 func hostOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
 	ip, ok := netip.AddrFromSlice(placeOf(a))
 	if !ok {
