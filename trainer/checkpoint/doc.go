@@ -1,14 +1,14 @@
-// Package checkpoint keeps the files of a training job: checkpoints, from which it
-// can go on, and the parameters as safetensors for other programs.
+// Package checkpoint reads and writes the files of a training job: checkpoints, from which the
+// job can resume, and parameters as safetensors for other programs.
 //
-// A checkpoint is one file, step-000000001200.elrun in the job's folder. It appears
-// under that name only when it is complete and on the disk, so a crash at any instant
-// leaves the ones before it:
+// A checkpoint is one file, step-000000001200.elrun in the job's folder. The file gets this name
+// only when it is complete and on the disk, so a crash at any instant leaves the older
+// checkpoints intact:
 //
 //	path, err := checkpoint.Write(dir, header, state.Save)
 //	err = checkpoint.Keep(dir, 3, header.Step)
 //
-// To go on, take the newest one that is whole and fits:
+// To resume, load the newest checkpoint that is undamaged and fits the job:
 //
 //	c, problems, err := checkpoint.Latest(dir, fits)  // problems: files passed over
 //	defer c.Close()
@@ -28,6 +28,6 @@
 //	uint64    checksum of the header's checksum and the state
 //	8 bytes   "elrunend"
 //
-// The state is written without knowing its length first, so it can be streamed; the
-// end of the file says whether it is complete. Checksums find damage, not forgery.
+// The length of the state follows the state, so that a writer can stream it. The end of the file
+// shows whether it is complete. Checksums detect damage, not forgery.
 package checkpoint

@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// Names of files: step-000000001200.elrun.
+// Parts of a checkpoint's file name, as in step-000000001200.elrun.
 const (
 	prefix = "step-"
 	suffix = ".elrun"
 	digits = 12
 )
 
-// fileName returns the name of the checkpoint of a step.
+// fileName returns the file name of the checkpoint of a step.
 func fileName(step int64) string { return fmt.Sprintf("%s%0*d%s", prefix, digits, step, suffix) }
 
-// stepOf is the inverse of fileName.
+// stepOf returns the step of a file name; ok is false for a name that fileName does not return.
 func stepOf(name string) (step int64, ok bool) {
 	number, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -33,18 +33,19 @@ func stepOf(name string) (step int64, ok bool) {
 	return step, ok && err == nil && step > 0 && fileName(step) == name
 }
 
-// Problem is a file that Latest has passed over, and why.
+// Problem is a file that Latest has skipped, with the reason.
 type Problem struct {
 	Path string
 	Err  error // wraps ErrDamaged, ErrVersion, the error of fits, or the file system's
 }
 
-// String returns path and reason, for people.
+// String returns path and reason for people to read.
 func (p Problem) String() string { return fmt.Sprintf("%s: %v", p.Path, p.Err) }
 
-// Latest opens the checkpoint of the latest step in dir that is whole and that fits,
-// unless it is nil, accepts. It reports what it passed over to get there, the newest
-// first, whether it succeeds or not. If there is none its error wraps ErrNone.
+// Latest opens the checkpoint of the latest step in dir that is undamaged and that fits accepts;
+// a nil fits accepts all. The problems are the later checkpoints that it skipped, newest first,
+// with and without an error. If no checkpoint is usable, the error wraps ErrNone. The caller
+// closes the checkpoint.
 func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -62,7 +63,7 @@ func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error)
 	return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s: %d passed over", ErrNone, dir, len(problems))
 }
 
-// stepsOf returns the steps that files are named for, the latest first.
+// stepsOf returns the steps of the checkpoints among the entries, latest first.
 func stepsOf(entries []fs.DirEntry) []int64 {
 	var steps []int64
 	for _, e := range entries {
@@ -74,7 +75,7 @@ func stepsOf(entries []fs.DirEntry) []int64 {
 	return steps
 }
 
-// openFitting opens a checkpoint that is of the step and that fits accepts.
+// openFitting opens a checkpoint, and fails unless it is of the given step and fits accepts it.
 func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint, error) {
 	c, err := open(path)
 	if err != nil {
@@ -92,9 +93,9 @@ func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint,
 	return c, nil
 }
 
-// Keep removes checkpoints from dir so that of those up to step the newest n remain.
-// Files of later steps are left alone: they belong to another run. n must be at least 1;
-// 2 or more guard against a file that is damaged later.
+// Keep deletes old checkpoints from dir: of those up to step the newest n stay. Checkpoints of
+// later steps belong to another run and stay too. n is at least 1; with 2 or more a checkpoint
+// that gets damaged on the disk has a predecessor.
 func Keep(dir string, n int, step int64) error {
 	if n < 1 {
 		return fmt.Errorf("checkpoint: keep %d in %s: want at least 1", n, dir)
@@ -114,7 +115,7 @@ func Keep(dir string, n int, step int64) error {
 	return nil
 }
 
-// remove removes a file, which another process may have done already.
+// remove deletes a file. It is no error if another process has deleted it.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

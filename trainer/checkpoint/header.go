@@ -5,42 +5,41 @@ import (
 	"fmt"
 )
 
-// Header says what a checkpoint is of. It is stored as JSON; fields that a reader
-// does not know are ignored, and those that are missing are zero.
+// Header describes a checkpoint. It is stored as JSON; unknown fields are ignored on reading, and
+// missing ones are zero.
 type Header struct {
-	// Step is the last committed step, from 1. It is part of the file's name.
+	// Step is the last committed step, from 1. It is also part of the file name.
 	Step int64 `json:"step"`
-	// Pass and Position say where the job is in the data: passes completed, and
-	// samples consumed of the present one.
+	// Pass is the number of completed passes over the data, Position the number of samples
+	// consumed in the current pass.
 	Pass     int64 `json:"pass"`
 	Position int64 `json:"position"`
-	// Seed selects the order of the samples.
+	// Seed determines the order of the samples.
 	Seed uint64 `json:"seed"`
-	// Samples is the size of the training set, GlobalBatch and Microbatch those of a
-	// step and of its parts.
+	// Samples is the size of the training set, GlobalBatch that of a step, Microbatch that of its
+	// smallest parts; all in samples.
 	Samples     int `json:"samples"`
 	GlobalBatch int `json:"global_batch"`
 	Microbatch  int `json:"microbatch"`
-	// Optimizer names the rule with its settings.
+	// Optimizer is the optimizer with its settings, as text.
 	Optimizer string `json:"optimizer"`
-	// Exponents is the scale of exact mode, one per parameter; empty without it.
+	// Exponents are the scales of exact mode, one per parameter; empty in other modes.
 	Exponents []int8 `json:"exponents,omitempty"`
-	// DataHash identifies the training set; it may be empty.
+	// DataHash identifies the training set; empty if unknown.
 	DataHash string `json:"data_hash,omitempty"`
-	// Params lists the parameters in declaration order.
+	// Params lists the parameters in the order of declaration.
 	Params []Param `json:"params"`
-	// Settings are further settings in which a job that goes on must agree, by name.
+	// Settings are further settings, by name, in which a resuming job must agree.
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// Param names a parameter and its shape.
+// Param is the name and the shape of a parameter.
 type Param struct {
 	Name  string `json:"name"`
 	Shape []int  `json:"shape"`
 }
 
-// check reports a header that no job can have. It is called on writing and on
-// reading.
+// check returns an error for a header that no job can have. Write and the readers call it.
 func (h Header) check() error {
 	switch {
 	case h.Step < 1 || h.Step > maxStep:
@@ -51,16 +50,15 @@ func (h Header) check() error {
 	return nil
 }
 
-// maxStep is the largest step that the names of files have room for, so that they
-// sort by step.
+// maxStep is the largest step that fits the digits of file names, so that names sort by step.
 const maxStep = 1e12 - 1
 
-// Errors that callers tell apart.
+// Errors for errors.Is.
 var (
-	// ErrNone: a folder holds no checkpoint that can be used.
+	// ErrNone says that a folder has no usable checkpoint.
 	ErrNone = errors.New("no usable checkpoint")
-	// ErrDamaged: a file is torn, corrupted or no checkpoint at all.
+	// ErrDamaged says that a file is incomplete, corrupted or no checkpoint at all.
 	ErrDamaged = errors.New("damaged")
-	// ErrVersion: a file has a version of the format that this program does not know.
+	// ErrVersion says that this program does not know a file's version of the format.
 	ErrVersion = errors.New("unknown version")
 )

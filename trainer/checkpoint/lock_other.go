@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// openLeft opens a file that somebody may have left.
+// openLeft opens a temporary file of another writer, dead or alive.
 func openLeft(path string) (*os.File, error) { return os.Open(path) }
 
-// lock does nothing: the age of a file tells.
+// lock does nothing: without locks the age of a file decides whether it is abandoned.
 func lock(*os.File, bool) error { return errors.ErrUnsupported }

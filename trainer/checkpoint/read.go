@@ -13,7 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Checkpoint is an open checkpoint whose checksums were right when it was opened.
+// Checkpoint is an open checkpoint. Its checksums were correct when it was opened.
 type Checkpoint struct {
 	Header
 	Path string
@@ -22,15 +22,15 @@ type Checkpoint struct {
 	state section
 }
 
-// section is where the state lies in a file.
+// section is the position of the state in a file, with the checksum that it must have.
 type section struct {
 	first, size int64
-	seed        [8]byte // the header's checksum, which the state's begins with
+	seed        [8]byte // the header's checksum; the state's checksum covers it too
 	sum         uint64
 }
 
-// Open opens one checkpoint and verifies it as a whole, which reads it once. The
-// errors wrap ErrDamaged, ErrVersion or what the file system says.
+// Open opens a checkpoint and verifies all of it, which reads the file once. Errors wrap
+// ErrDamaged, ErrVersion or the file system's error. The caller closes the checkpoint.
 func Open(path string) (*Checkpoint, error) {
 	c, err := open(path)
 	if err != nil {
@@ -39,7 +39,7 @@ func Open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// open is Open with errors that do not name the path.
+// open is Open, but its errors do not name the path.
 func open(path string) (*Checkpoint, error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -53,8 +53,8 @@ func open(path string) (*Checkpoint, error) {
 	return &Checkpoint{Header: h, Path: path, file: file, state: state}, nil
 }
 
-// openRegular opens a file for reading, but nothing that could block, such as a pipe.
-// The path is left out of its errors, as callers name it.
+// openRegular opens a regular file for reading and returns its size. It refuses other files, such
+// as pipes, which could block. Errors do not name the path; callers do.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func openRegular(path string) (*os.File, int64, error) {
 	return file, info.Size(), withoutPath(err)
 }
 
-// withoutPath returns the cause of an error of the file system.
+// withoutPath returns the cause of a file system's error, without operation and path.
 func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -75,7 +75,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// decode reads the header of a checkpoint of so many bytes, and verifies all of it.
+// decode reads the header of a checkpoint of size bytes, and verifies the checksums of all of it.
 func decode(r io.ReaderAt, size int64) (h Header, state section, err error) {
 	start, err := readStart(r, size)
 	if err != nil {
@@ -98,7 +98,7 @@ func decode(r io.ReaderAt, size int64) (h Header, state section, err error) {
 	})
 }
 
-// readStart reads what comes before the state: preamble, header and checksum.
+// readStart reads and verifies the part before the state: preamble, header and checksum.
 func readStart(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < preambleSize+8+endSize {
 		return nil, fmt.Errorf("%w: %d bytes are too few for a checkpoint", ErrDamaged, size)
@@ -128,8 +128,7 @@ func readStart(r io.ReaderAt, size int64) ([]byte, error) {
 	return start, nil
 }
 
-// readEnd reads what comes after a state of stateSize bytes, and returns its
-// checksum.
+// readEnd reads the part after a state of stateSize bytes, and returns the checksum in it.
 func readEnd(r io.ReaderAt, size, stateSize int64) (sum uint64, err error) {
 	end := make([]byte, endSize)
 	if _, err := r.ReadAt(end, size-endSize); err != nil {
@@ -144,7 +143,7 @@ func readEnd(r io.ReaderAt, size, stateSize int64) (sum uint64, err error) {
 	return binary.LittleEndian.Uint64(end[8:]), nil
 }
 
-// read lets load read the section and then compares the checksum.
+// read passes the section to load, and then compares the checksum.
 func (s section) read(r io.ReaderAt, load func(io.Reader) error) error {
 	hash := xxhash.New()
 	hash.Write(s.seed[:]) // never fails
@@ -162,21 +161,21 @@ func (s section) read(r io.ReaderAt, load func(io.Reader) error) error {
 	return nil
 }
 
-// counter counts the bytes that are read through it.
+// counter is a reader that counts the bytes read through it.
 type counter struct {
 	r io.Reader
 	n int64
 }
 
-// Read reads from the reader below.
+// Read implements io.Reader.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
-// Load lets load read the state, and verifies once more that it is what was written.
-// load must read all of it. If Load fails, what load has built must not be used.
+// Load passes the state to load, and verifies its checksum again. load must read all of the
+// state. After an error the result of load must not be used.
 func (c *Checkpoint) Load(load func(io.Reader) error) error {
 	if err := c.state.read(c.file, load); err != nil {
 		return fmt.Errorf("checkpoint: load %s: %w", c.Path, err)
@@ -184,5 +183,5 @@ func (c *Checkpoint) Load(load func(io.Reader) error) error {
 	return nil
 }
 
-// Close closes the file.
+// Close closes the file. Load must not be called afterwards.
 func (c *Checkpoint) Close() error { return c.file.Close() }

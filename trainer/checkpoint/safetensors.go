@@ -15,36 +15,36 @@ import (
 //
 //	uint64    length of the header, little-endian
 //	          the header: a JSON object that begins with "{" and may end in spaces;
-//	          for each tensor its dtype, shape and data_offsets, [first, end) in what
-//	          follows, without holes; "__metadata__" may map strings to strings
+//	          for each tensor its dtype, shape and data_offsets, [first, end) in the data,
+//	          without holes; "__metadata__" may map strings to strings
 //	          the data, row-major, little-endian
 const (
 	metadataKey = "__metadata__"
-	// maxTensorHeader is the limit of the reference implementation.
+	// maxTensorHeader is the reference implementation's limit of a header, in bytes.
 	maxTensorHeader = 100_000_000
-	// dataAlignment is a multiple of the size of every element: readers map files into
-	// memory and use the data where it lies.
+	// dataAlignment is the alignment of the data in the file, a multiple of each element size.
+	// Readers map files and use the data in place.
 	dataAlignment = 8
 )
 
 // Tensor is a named vector of float32 with a shape, row-major.
 type Tensor struct {
 	Name  string
-	Shape []int // its product is len(Data); empty for a single number
+	Shape []int // the product is len(Data); empty for a scalar
 	Data  []float32
 }
 
-// tensorInfo is what a header says of one tensor.
+// tensorInfo is the entry of one tensor in a header.
 type tensorInfo struct {
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// WriteSafetensors writes tensors to path in the format of safetensors, with
-// metadata, which may be nil. Names are UTF-8 and must differ. The file appears when it is
-// complete and on the disk, and replaces one of that name. Only the user may read it, also
-// where others could read the one before.
+// WriteSafetensors writes tensors, and metadata, which may be nil, to a file in the format of
+// safetensors. Names must be UTF-8 and unique. The file appears at path only when it is complete
+// and on the disk; it then replaces an older file. Only the user may read it, whatever the mode
+// of the older file was.
 func WriteSafetensors(path string, tensors []Tensor, metadata map[string]string) error {
 	err := replace(path, func(w io.Writer) error { return encodeTensors(w, tensors, metadata) })
 	if err != nil {
@@ -53,7 +53,7 @@ func WriteSafetensors(path string, tensors []Tensor, metadata map[string]string)
 	return nil
 }
 
-// encodeTensors writes a whole file to w.
+// encodeTensors writes a complete safetensors file to w.
 func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	header, err := tensorHeader(tensors, metadata)
 	if err != nil {
@@ -71,13 +71,13 @@ func encodeTensors(w io.Writer, tensors []Tensor, metadata map[string]string) er
 	return nil
 }
 
-// object is a JSON object under construction whose names keep their order.
+// object builds a JSON object whose names keep the order of add.
 type object struct {
 	text bytes.Buffer
 	seen map[string]bool
 }
 
-// add appends a name, which must be new, and its value.
+// add appends a name and its value. A name that is not unique or not UTF-8 is an error.
 func (o *object) add(name string, value any) error {
 	if o.seen[name] || !utf8.ValidString(name) {
 		return fmt.Errorf("name %q: it is taken or no valid text", name)
@@ -102,8 +102,8 @@ func (o *object) add(name string, value any) error {
 	return nil
 }
 
-// tensorHeader returns the header, padded so that the data is aligned. It lists the
-// tensors in the order in which they lie.
+// tensorHeader returns the header, padded with spaces to align the data. It lists the tensors in
+// the order of their data.
 func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	if metadata == nil {
 		metadata = map[string]string{}
@@ -133,11 +133,11 @@ func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 	return header.text.Bytes(), nil
 }
 
-// infoOf describes a tensor whose data begins at offset.
+// infoOf returns the header entry of a tensor whose data begins at offset.
 func infoOf(t Tensor, offset int64) (tensorInfo, error) {
 	info := tensorInfo{"F32", t.Shape, [2]int64{offset, offset + 4*int64(len(t.Data))}}
 	if info.Shape == nil {
-		info.Shape = []int{} // null is no shape
+		info.Shape = []int{} // null would not be a valid shape
 	}
 	if n, ok := elements(info.Shape); !ok || n != int64(len(t.Data)) {
 		return info, fmt.Errorf("tensor %q: %d elements in the shape %v", t.Name, len(t.Data), t.Shape)
@@ -145,8 +145,8 @@ func infoOf(t Tensor, offset int64) (tensorInfo, error) {
 	return info, nil
 }
 
-// elements returns the product of the sides, if none is negative and it is not too
-// large to be right.
+// elements returns the product of the dimensions; false if one is negative or the product exceeds
+// maxElements.
 func elements(shape []int) (int64, bool) {
 	n := int64(1)
 	for _, side := range shape {
@@ -158,5 +158,5 @@ func elements(shape []int) (int64, bool) {
 	return n, true
 }
 
-// maxElements bounds products of sides: their bytes fit an int64.
+// maxElements limits the elements of a tensor, so that their bytes fit an int64.
 const maxElements = 1 << 60

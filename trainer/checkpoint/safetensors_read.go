@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// ReadSafetensors reads a file of float32 tensors, and returns them in the order of
-// their data. Files with other types of elements are refused. Errors wrap ErrDamaged
-// where the file is not as the format wants it: it accepts nothing that the reference
-// implementation refuses, and no name twice, which that does not always notice.
+// ReadSafetensors reads a safetensors file of float32 tensors, and returns them in the order of
+// their data. Other element types are refused. Errors wrap ErrDamaged if the file violates the
+// format. Files that the reference implementation refuses are refused here too; in addition so
+// are duplicate names, which that does not always detect.
 func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string, err error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -27,7 +27,7 @@ func ReadSafetensors(path string) (tensors []Tensor, metadata map[string]string,
 	return tensors, metadata, nil
 }
 
-// decodeTensors reads a file of so many bytes.
+// decodeTensors reads a safetensors file of size bytes.
 func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, error) {
 	header, err := readTensorHeader(r, size)
 	if err != nil {
@@ -56,7 +56,7 @@ func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, erro
 	return tensors, metadata, err
 }
 
-// readTensorHeader returns the header of a file of so many bytes.
+// readTensorHeader returns the header of a file of size bytes, as checked text.
 func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("%w: %d bytes are too few for safetensors", ErrDamaged, size)
@@ -79,13 +79,14 @@ func readTensorHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	return header, nil
 }
 
-// entry is a tensor as the header describes it.
+// entry is a tensor's name and description in the header.
 type entry struct {
 	name string
 	info tensorInfo
 }
 
-// readTensors reads the data of all entries, which must cover it without holes.
+// readTensors reads the data of all entries. The entries must cover the data without holes or
+// overlap.
 func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
 	slices.SortStableFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.info.Offsets[0], b.info.Offsets[0]), cmp.Compare(a.info.Offsets[1], b.info.Offsets[1]))
@@ -100,7 +101,7 @@ func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
 	if end != data.Size() {
 		return nil, fmt.Errorf("%w: %d bytes of data, the header says %d", ErrDamaged, data.Size(), end)
 	}
-	// From here on the lengths are known to fit the file.
+	// The lengths are known to fit the file, so it is safe to allocate them.
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
 		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
@@ -112,7 +113,8 @@ func readTensors(data *io.SectionReader, entries []entry) ([]Tensor, error) {
 	return tensors, nil
 }
 
-// check wants an entry of float32 whose data begins at first and fits its shape.
+// check returns an error unless the entry is a float32 tensor whose data begins at first and has
+// the length of its shape.
 func (e entry) check(first int64) error {
 	if e.info.DType != "F32" {
 		return fmt.Errorf("elements of type %q, only F32 is read", e.info.DType)

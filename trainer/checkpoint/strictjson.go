@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// The usual decoding of JSON forgives what the reference implementation of safetensors
-// refuses: names in other letters, values that are null or missing, arrays that are too
-// long or too short, names that come twice, text that is not UTF-8. What two readers take
-// for different tensors is of no use to either, so headers are read by what follows.
+// Strict decoding of a safetensors header. encoding/json accepts much that the reference
+// implementation refuses: names in other letter case, null or missing values, arrays of the wrong
+// length, duplicate names, text that is not UTF-8. Readers that disagree on such a file would see
+// different tensors, so the header is decoded by the functions below.
 
-// checkText wants a header to be one JSON object in valid UTF-8, without anything before it.
+// checkText requires a header that is one JSON object in valid UTF-8, with nothing before it.
 func checkText(header []byte) error {
 	switch {
 	case !bytes.HasPrefix(header, []byte("{")):
@@ -29,8 +29,8 @@ func checkText(header []byte) error {
 	return nil
 }
 
-// halfCharacter reports whether a string of valid JSON has an escape that is half of a
-// character, such as \ud800 alone.
+// halfCharacter reports whether a string in valid JSON has an unpaired surrogate, such as \ud800
+// alone.
 func halfCharacter(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {
@@ -51,8 +51,8 @@ func halfCharacter(text []byte) bool {
 	return false
 }
 
-// escaped returns the number of an escape such as \u00e4 at the beginning of text, and -1
-// where there is none.
+// escaped returns the code unit of an escape such as \u00e4 at the beginning of text; -1 if there
+// is none.
 func escaped(text []byte) int64 {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return -1
@@ -64,13 +64,13 @@ func escaped(text []byte) int64 {
 	return n
 }
 
-// field is a name of an object and its value.
+// field is a name in a JSON object with its value.
 type field struct {
 	name  string
 	value json.RawMessage
 }
 
-// fieldsOf reads an object with its names in order; a name must not come twice.
+// fieldsOf decodes a JSON object into its fields, in order. A duplicate name is an error.
 func fieldsOf(object json.RawMessage) ([]field, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
@@ -83,7 +83,7 @@ func fieldsOf(object json.RawMessage) ([]field, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := field{name: token.(string)} // what else would a valid object have here
+		f := field{name: token.(string)} // valid objects have only strings here
 		if seen[f.name] {
 			return nil, fmt.Errorf("%q comes twice", f.name)
 		}
@@ -96,7 +96,7 @@ func fieldsOf(object json.RawMessage) ([]field, error) {
 	return fields, nil
 }
 
-// metadataOf reads an object of strings. null stands for none.
+// metadataOf decodes an object whose values are strings; null stands for no metadata.
 func metadataOf(value json.RawMessage) (map[string]string, error) {
 	if string(value) == "null" {
 		return nil, nil
@@ -114,8 +114,8 @@ func metadataOf(value json.RawMessage) (map[string]string, error) {
 	return metadata, nil
 }
 
-// tensorInfoOf reads what a header says of one tensor. Names that it does not know are
-// passed over, as the reference does.
+// tensorInfoOf decodes the header entry of one tensor. Unknown names are ignored, as by the
+// reference implementation.
 func tensorInfoOf(value json.RawMessage) (info tensorInfo, err error) {
 	fields, err := fieldsOf(value)
 	if err != nil {
@@ -144,7 +144,7 @@ func tensorInfoOf(value json.RawMessage) (info tensorInfo, err error) {
 	return info, nil
 }
 
-// offsetsOf reads two whole numbers.
+// offsetsOf decodes an array of two sizes.
 func offsetsOf(value json.RawMessage) (offsets [2]int64, err error) {
 	numbers, err := sizesOf(value)
 	if err != nil {
@@ -156,7 +156,7 @@ func offsetsOf(value json.RawMessage) (offsets [2]int64, err error) {
 	return [2]int64{int64(numbers[0]), int64(numbers[1])}, nil
 }
 
-// sizesOf reads an array of whole numbers from 0, written as such.
+// sizesOf decodes an array of integers from 0, without fraction or exponent.
 func sizesOf(value json.RawMessage) ([]int, error) {
 	d := json.NewDecoder(bytes.NewReader(value))
 	d.UseNumber()
@@ -179,7 +179,7 @@ func sizesOf(value json.RawMessage) ([]int, error) {
 	return sizes, nil
 }
 
-// stringOf reads a string.
+// stringOf decodes a string, and refuses null.
 func stringOf(value json.RawMessage) (text string, err error) {
 	if !bytes.HasPrefix(value, []byte(`"`)) {
 		return "", errors.New("want a string")

@@ -12,27 +12,29 @@ import (
 	"time"
 )
 
-// A file that is being written has another name beside its own, such as
-// step-000000001200.elrun.0123456789abcdef.tmp, with random digits, so that several writers
-// do not meet. Its writer holds a lock on it, which ends with the process: so the next
-// writer can tell what a killed one has left from what is still being written.
+// A writer first creates a temporary file beside the final one, such as
+// step-000000001200.elrun.0123456789abcdef.tmp. The random digits keep concurrent writers apart.
+// The writer holds a lock (flock) on it, which the kernel releases when the process dies. So the
+// next writer can distinguish files of killed writers, which it deletes, from files that are
+// still being written.
 const (
 	temporarySuffix = ".tmp"
 	temporaryDigits = 16
-	// temporaryTries is how often a writer begins with another name, as one that cleans up
-	// has taken its file for a left one before it was locked.
+	// temporaryTries limits the attempts to create a temporary file. An attempt fails if a
+	// cleaner deletes the file before its writer has locked it.
 	temporaryTries = 8
-	// abandoned is the age from which a file has no writer any more where locks do not tell:
-	// one that is alive changes it all the time.
+	// abandoned is the age from which a file counts as abandoned on file systems without locks: a
+	// living writer changes its file much more often.
 	abandoned = 10 * time.Minute
 )
 
-// temporaryName returns a name beside path that nobody else uses.
+// temporaryName returns a random temporary name beside path.
 func temporaryName(path string) string {
 	return fmt.Sprintf("%s.%0*x%s", path, temporaryDigits, rand.Uint64(), temporarySuffix)
 }
 
-// temporaryOf is the inverse of temporaryName.
+// temporaryOf returns the final name that belongs to a temporary name; ok is false for other
+// names.
 func temporaryOf(name string) (base string, ok bool) {
 	base, ok = strings.CutSuffix(name, temporarySuffix)
 	dot := len(base) - temporaryDigits - 1
@@ -43,8 +45,8 @@ func temporaryOf(name string) (base string, ok bool) {
 	return base[:dot], err == nil
 }
 
-// createTemporary makes a locked file beside path, for the user alone: it has what the
-// training data has taught.
+// createTemporary creates a locked temporary file beside path. Only the user may read it, because
+// parameters reveal something of the training data.
 func createTemporary(path string) (*os.File, error) {
 	for range temporaryTries {
 		f, err := os.OpenFile(temporaryName(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -61,7 +63,8 @@ func createTemporary(path string) (*os.File, error) {
 	return nil, fmt.Errorf("make a file beside %s: each one is removed at once", path)
 }
 
-// stillThere reports whether a file has the name with which it was opened.
+// stillThere reports whether the file still has the name with which it was opened: nobody has
+// deleted it.
 func stillThere(f *os.File) bool {
 	named, err := os.Lstat(f.Name())
 	if err != nil {
@@ -71,13 +74,13 @@ func stillThere(f *os.File) bool {
 	return err == nil && os.SameFile(named, info)
 }
 
-// sweep removes what writers of path, or of a checkpoint of another step beside it, have
-// left when they were killed. Files of other names are left alone, and so is what cannot be
-// removed: the next one may, and what is to be saved matters more.
+// sweep deletes the temporary files that killed writers of path have left, and of other steps'
+// checkpoints if path is a checkpoint. Other files stay. Errors are ignored: the next call tries
+// again, and the file to be written matters more.
 func sweep(path string) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
-		return // whoever writes there will say so
+		return // the write that follows will report it
 	}
 	for _, e := range entries {
 		base, ok := temporaryOf(e.Name())
@@ -87,14 +90,15 @@ func sweep(path string) {
 	}
 }
 
-// sameKind reports whether files of two names have the same writers.
+// sameKind reports whether sweep for file b also covers file a: the same name, or both
+// checkpoints.
 func sameKind(a, b string) bool {
 	_, first := stepOf(a)
 	_, second := stepOf(b)
 	return a == b || first && second
 }
 
-// removeAbandoned removes a temporary file whose writer has died.
+// removeAbandoned deletes a temporary file if its writer has died.
 func removeAbandoned(path string) (err error) {
 	f, err := openLeft(path)
 	if err != nil {
@@ -111,7 +115,7 @@ func removeAbandoned(path string) (err error) {
 	return remove(path)
 }
 
-// isOld reports whether nobody has written to a file for long, where locks do not tell.
+// isOld reports whether a file's last change is older than abandoned.
 func isOld(f fs.File) bool {
 	info, err := f.Stat()
 	return err == nil && time.Since(info.ModTime()) > abandoned

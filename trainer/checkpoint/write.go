@@ -15,24 +15,24 @@ import (
 	"github.com/elrun/elrun/internal/private"
 )
 
-// Parts of the format; see the package's documentation.
+// Constants of the format; see the package comment.
 const (
 	startMagic   = "elrun\x00ck"
 	endMagic     = "elrunend"
 	version      = 1
 	preambleSize = 16
 	endSize      = 24
-	// maxHeader bounds what a damaged length can make a reader allocate.
+	// maxHeader limits the memory that a reader allocates for a damaged length, in bytes.
 	maxHeader = 64 << 20
-	// bufferSize is what is read or written at once.
+	// bufferSize is the size of reads and writes, in bytes.
 	bufferSize = 256 << 10
 )
 
-// Write writes a checkpoint of what state writes into dir, which is created if it is
-// missing, and returns its path. Folder and file are for the user alone. It is on the disk when Write returns; before, no file
-// of its name appears. A checkpoint of the same step is replaced. Write may be called
-// from any goroutine, and by several processes for one folder. After an error nothing
-// new is left in dir.
+// Write writes a checkpoint with the state that the function state writes, and returns its path.
+// It creates dir if necessary. Only the user may read folder and file. The checkpoint is on the
+// disk when Write returns; no file has its name before. A checkpoint of the same step is
+// replaced. Write is safe for concurrent use, also by several processes in one folder. After an
+// error dir has no new file.
 func Write(dir string, h Header, state func(io.Writer) error) (path string, err error) {
 	path = filepath.Join(dir, fileName(h.Step))
 	if err := private.MkdirAll(dir); err != nil {
@@ -45,7 +45,7 @@ func Write(dir string, h Header, state func(io.Writer) error) (path string, err 
 	return path, nil
 }
 
-// encode writes a whole checkpoint to w.
+// encode writes a complete checkpoint to w.
 func encode(w io.Writer, h Header, state func(io.Writer) error) error {
 	start, err := encodeStart(h)
 	if err != nil {
@@ -65,7 +65,7 @@ func encode(w io.Writer, h Header, state func(io.Writer) error) error {
 	return err
 }
 
-// encodeStart returns preamble, header and their checksum.
+// encodeStart returns preamble and header, followed by their checksum.
 func encodeStart(h Header) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -83,14 +83,14 @@ func encodeStart(h Header) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(start, xxhash.Sum64(start)), nil
 }
 
-// summed counts and sums up what is written through it.
+// summed is a writer that counts the bytes written through it and computes their checksum.
 type summed struct {
 	w    io.Writer
 	hash *xxhash.Digest
 	n    int64
 }
 
-// Write writes to the writer below.
+// Write implements io.Writer.
 func (s *summed) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.hash.Write(p[:n]) // never fails
@@ -98,28 +98,28 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// replace makes a file with what write writes, and puts it in the place of path when
-// it is complete and on the disk. A crash leaves the old file or the new one, and
-// perhaps a temporary one, which the next call removes. Only the user may read the new
-// file, whatever the mode of the old one.
+// replace writes a file by means of write, and renames it to path when it is complete and on the
+// disk. After a crash path is the old file or the new one; a temporary file may be left, which
+// the next call deletes. Only the user may read the new file, whatever the mode of the old one
+// was.
 func replace(path string, write func(io.Writer) error) (err error) {
 	sweep(path)
 	temporary, err := createTemporary(path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, temporary.Close()) }() // not before: the lock ends with it
+	defer func() { err = errors.Join(err, temporary.Close()) }() // closing releases the lock
 	if err = fill(temporary, write); err == nil {
 		err = os.Rename(temporary.Name(), path)
 	}
 	if err != nil {
-		_ = remove(temporary.Name()) // or the next writer does
+		_ = remove(temporary.Name()) // if this fails, the next writer deletes it
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
 }
 
-// fill writes a file and waits until it is on the disk.
+// fill writes a file and flushes it to the disk (fsync).
 func fill(file *os.File, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(file, bufferSize)
 	err := write(buffered)
@@ -132,7 +132,7 @@ func fill(file *os.File, write func(io.Writer) error) error {
 	return err
 }
 
-// syncFolder makes a renamed file's name last.
+// syncFolder flushes a folder to the disk, which makes a rename in it durable.
 func syncFolder(dir string) error {
 	folder, err := os.Open(dir)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package idx reads the IDX files in which MNIST and its relatives are published:
-// a magic number, the dimensions as big-endian 32-bit integers, and unsigned bytes.
-// Files may be compressed with gzip, whatever their name.
+// Package idx reads IDX files, the format of MNIST and similar data sets: a magic number, the
+// dimensions as big-endian 32-bit integers, and unsigned bytes. Files may be compressed with
+// gzip; their content decides, not their name.
 //
 //	train, err := idx.Open("data/mnist", "train", 10) // or "t10k"
 //	defer train.Close()
@@ -8,16 +8,18 @@
 //
 // # Memory
 //
-// Open maps plain files: it copies nothing, all processes of a host share what they have
-// read, and the system takes the memory back when it is short. So a set may be larger than
-// the memory. A packed file cannot be mapped and is unpacked into memory: unpack large
-// ones, as "gzip -dk" does. Mapped files must be left alone while they are in use. If one
-// becomes shorter, Sample returns -1 and Err says why.
+// Open maps uncompressed files into memory. It copies nothing, all processes of a host share the
+// pages that they have read, and the kernel reclaims pages when memory is short. So a data set
+// may be larger than the memory. A compressed file is decompressed into memory instead;
+// decompress large ones beforehand with "gzip -dk". Mapped files must not change while they are
+// in use. If a file becomes shorter, Sample returns -1 and Err returns the cause.
 //
-// Every error names the file. What a header claims is checked before memory is taken:
-// against the size of a mapped file, and against limits for one that is decoded. A packed
-// file may claim to be a hundred times as large as it is, which no pictures are. So neither
-// a damaged file nor one that was made for it can ask for too much.
+// # Untrusted files
+//
+// Every error names the file. The size that a header claims is checked before memory is
+// allocated: against the size of the file if it is mapped, and against limits otherwise. A
+// compressed file may decompress to a hundred times its size, more than pictures ever do. So
+// neither damaged nor malicious files can exhaust the memory.
 package idx
 
 import (
@@ -31,48 +33,50 @@ import (
 	"os"
 )
 
-// The limits of what a header may claim. Those but MaxSide are for files that are decoded
-// into memory.
+// Limits of the sizes in a header. All but MaxSide apply only to files that are decoded into
+// memory.
 const (
 	MaxItems  = 1 << 26 // images or labels in a file
 	MaxSide   = 1 << 14 // rows or columns of an image
 	MaxPixels = 1 << 30 // bytes of all images together
 )
 
-// A packed file of images is a third to a tenth of what it holds. What claims to hold more
-// than maxRatio times its size was made to fill the memory. Up to freeBytes any is taken.
+// Limits against decompression bombs. Compressed images have a third to a tenth of their size.
+// Decompression fails when it exceeds both freeBytes and maxRatio times the compressed bytes
+// read.
 const (
 	maxRatio  = 100
 	freeBytes = 64 << 20
 )
 
-// The magic numbers: two zeros, the type (8 is unsigned bytes), the dimensions.
+// Magic numbers: two zero bytes, the element type (8 is unsigned bytes), the number of
+// dimensions.
 const (
 	magicLabels = 0x0801
 	magicImages = 0x0803
 )
 
-// ErrFormat says that a file is not what its place requires; errors.Is finds it
-// in the errors of this package that are not those of the file system.
+// ErrFormat says that a file violates the format or a limit. All errors of this package wrap it,
+// except those of the file system.
 var ErrFormat = errors.New("not a valid IDX file")
 
-// Images are grey images of one size, one after the other, row by row.
+// Images are greyscale images of one size, stored one after the other and row by row.
 type Images struct {
 	Count, Rows, Cols int
 	Pixels            []byte // Count * Rows * Cols
 }
 
-// ReadImages reads a file of images.
+// ReadImages reads a file of images into memory.
 func ReadImages(path string) (*Images, error) {
 	return readFile(path, DecodeImages)
 }
 
-// ReadLabels reads a file of labels, each of which must be below classes.
+// ReadLabels reads a file of labels into memory. Each label must be below classes.
 func ReadLabels(path string, classes int) ([]byte, error) {
 	return readFile(path, func(r io.Reader) ([]byte, error) { return DecodeLabels(r, classes) })
 }
 
-// DecodeImages reads images from r, compressed or not, up to its end.
+// DecodeImages reads images from r, compressed or not. r must end after them.
 func DecodeImages(r io.Reader) (*Images, error) {
 	dims, pixels, err := decode(r, imageFile())
 	if err != nil {
@@ -81,7 +85,8 @@ func DecodeImages(r io.Reader) (*Images, error) {
 	return &Images{Count: int(dims[0]), Rows: int(dims[1]), Cols: int(dims[2]), Pixels: pixels}, nil
 }
 
-// DecodeLabels reads labels from r, compressed or not, up to its end.
+// DecodeLabels reads labels, each below classes, from r, compressed or not. r must end after
+// them.
 func DecodeLabels(r io.Reader, classes int) ([]byte, error) {
 	_, labels, err := decode(r, labelFile())
 	if err == nil {
@@ -93,7 +98,7 @@ func DecodeLabels(r io.Reader, classes int) ([]byte, error) {
 	return labels, nil
 }
 
-// decode reads a file of one kind into memory.
+// decode reads a file of kind k into memory, and returns its dimensions and its data.
 func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	source := &counted{r: r}
 	r, unpacked, err := plain(source)
@@ -106,7 +111,7 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	if err := checkSides(dims, k); err != nil {
 		return nil, nil, err
 	}
-	// The sides are limited, so that the product is below 2^60.
+	// checkSides limits the sides, so the product is below 2^60.
 	if dims[0] > MaxItems || dims[0]*size(dims) > MaxPixels {
 		return nil, nil, badf("header claims %s, more than this reader takes into memory", k.describe(dims))
 	}
@@ -117,7 +122,7 @@ func decode(r io.Reader, k kind) (dims []uint64, body []byte, err error) {
 	return dims, body, nil
 }
 
-// checkSides wants images to have pixels, and not too many.
+// checkSides returns an error for sides of images that are zero or above MaxSide.
 func checkSides(dims []uint64, k kind) error {
 	for _, side := range dims[1:] {
 		if side > MaxSide {
@@ -130,7 +135,7 @@ func checkSides(dims []uint64, k kind) error {
 	return nil
 }
 
-// describe says what a header claims.
+// describe returns the claim of a header in words.
 func (k kind) describe(dims []uint64) string {
 	if len(dims) == 3 {
 		return fmt.Sprintf("%d images of %d x %d pixels", dims[0], dims[1], dims[2])
@@ -138,12 +143,12 @@ func (k kind) describe(dims []uint64) string {
 	return fmt.Sprintf("%d %s", dims[0], k.what)
 }
 
-// readFile opens path and decodes it, and puts the path into every error.
+// readFile decodes the file at path. Its errors name the path.
 func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) {
 	var zero V
 	f, err := os.Open(path)
 	if err != nil {
-		return zero, fmt.Errorf("idx: %w", err) // an *os.PathError: names operation and path
+		return zero, fmt.Errorf("idx: %w", err) // an *os.PathError has operation and path
 	}
 	defer f.Close()
 	v, err := decode(f)
@@ -153,7 +158,7 @@ func readFile[V any](path string, decode func(io.Reader) (V, error)) (V, error) 
 	return v, nil
 }
 
-// inFile puts the path into an error, and what to do about it.
+// inFile adds the path to an error, and advice to a violation of the format.
 func inFile(path string, err error) error {
 	if errors.Is(err, ErrFormat) {
 		return fmt.Errorf("idx: read %s: %w; put a whole file of this kind in its place", path, err)
@@ -161,11 +166,11 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("idx: read %s: %w", path, err)
 }
 
-// plain looks at the first two bytes and unpacks r if they are those of gzip.
+// plain returns r decompressed if it begins with gzip's magic number, else as it is.
 func plain(r io.Reader) (out io.Reader, unpacked bool, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
 	if head, _ := buffered.Peek(2); !packed(head) {
-		return buffered, false, nil // an error of Peek comes again with the first read
+		return buffered, false, nil // the first read returns an error of Peek again
 	}
 	packed, err := gzip.NewReader(buffered)
 	if err != nil {
@@ -174,7 +179,7 @@ func plain(r io.Reader) (out io.Reader, unpacked bool, err error) {
 	return packed, true, nil
 }
 
-// counted counts the bytes that are read of a file.
+// counted is a reader that counts the bytes read through it.
 type counted struct {
 	r io.Reader
 	n uint64
@@ -187,11 +192,11 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// packed reports whether a file that begins so is one of gzip.
+// packed reports whether head is the beginning of a gzip file.
 func packed(head []byte) bool { return bytes.Equal(head, []byte{0x1f, 0x8b}) }
 
-// readHeader reads the magic number and the dimensions. They are uint64 so that the
-// product of three checked ones cannot overflow.
+// readHeader reads the header of a file of kind k and returns its dimensions. They are uint64, so
+// the product of three checked ones does not overflow.
 func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	head := make([]byte, k.bytes())
 	if got, err := io.ReadFull(r, head); err != nil {
@@ -207,9 +212,9 @@ func readHeader(r io.Reader, k kind) ([]uint64, error) {
 	return dims, nil
 }
 
-// readBody reads exactly n bytes and makes sure that they are the last. The buffer grows
-// with what arrives, to n at most, and not with what the header claims; allowed is asked
-// whether so many bytes may have arrived.
+// readBody reads exactly n bytes, and fails if more follow. The buffer grows with the bytes that
+// arrive and not with the claim of the header. allowed reports whether got bytes may have arrived
+// by now.
 func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, error) {
 	body := make([]byte, 0, min(n, 1<<20))
 	for uint64(len(body)) < n {
@@ -236,7 +241,7 @@ func readBody(r io.Reader, n uint64, allowed func(got uint64) bool) ([]byte, err
 	return body, nil
 }
 
-// badf makes an error that is ErrFormat.
+// badf returns a formatted error that wraps ErrFormat.
 func badf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
 }

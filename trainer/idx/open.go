@@ -9,20 +9,21 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// kind is what a file holds.
+// kind is the type of a file: images or labels.
 type kind struct {
 	what  string
 	magic uint32
-	dims  int // of which the first counts the records
+	dims  int // the first dimension is the number of records
 }
 
+// imageFile and labelFile return the two kinds.
 func imageFile() kind { return kind{"images", magicImages, 3} }
 func labelFile() kind { return kind{"labels", magicLabels, 1} }
 
-// bytes is the length of the header.
+// bytes returns the length of the header.
 func (k kind) bytes() int { return 4 + 4*k.dims }
 
-// size is the product of all dimensions but the first.
+// size returns the product of all dimensions but the first: the bytes of a record.
 func size(dims []uint64) uint64 {
 	n := uint64(1)
 	for _, d := range dims[1:] {
@@ -31,8 +32,8 @@ func size(dims []uint64) uint64 {
 	return n
 }
 
-// openRecords maps the file at path if it is plain, and decodes it otherwise. It returns
-// the dimensions of its header.
+// openRecords maps the file at path, or decodes it into memory if it is compressed. It also
+// returns the dimensions in its header.
 func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	f, err := mmap.Open(path)
 	if err != nil {
@@ -53,11 +54,11 @@ func openRecords(path string, k kind) (*mmap.Records, []int, error) {
 	return f.Records(int64(k.bytes()), int(size(dims)), int(dims[0])), ints(dims), nil
 }
 
-// errPacked says that a file is compressed.
+// errPacked says that a file is compressed and cannot be mapped.
 var errPacked = errors.New("packed")
 
-// mappable reads the header of a plain file and makes sure that the file has the size
-// that it claims, so that memory is no concern.
+// mappable returns the dimensions in the header of an uncompressed file. It fails unless the file
+// has exactly the size that they require.
 func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	head := f.Section(0, int64(k.bytes()))
 	start := make([]byte, 2)
@@ -71,7 +72,7 @@ func mappable(f *mmap.File, k kind) ([]uint64, error) {
 	if err := checkSides(dims, k); err != nil {
 		return nil, err
 	}
-	// The sides are limited, so that this is below 2^60.
+	// checkSides limits the sides, so want is below 2^60.
 	got, want := uint64(f.Size())-uint64(k.bytes()), dims[0]*size(dims)
 	switch {
 	case got < want:
@@ -94,7 +95,7 @@ func decodeRecords(path string, k kind) (*mmap.Records, []int, error) {
 	return r, dims, err
 }
 
-// recordsFrom decodes a file of images or labels.
+// recordsFrom decodes a file of kind k into memory.
 func recordsFrom(from io.Reader, k kind) (*mmap.Records, []int, error) {
 	dims, body, err := decode(from, k)
 	if err != nil {
@@ -103,7 +104,7 @@ func recordsFrom(from io.Reader, k kind) (*mmap.Records, []int, error) {
 	return mmap.InMemory(body, int(size(dims))), ints(dims), nil
 }
 
-// ints converts dimensions that have been checked.
+// ints converts dimensions that are known to fit an int.
 func ints(dims []uint64) []int {
 	out := make([]int, len(dims))
 	for i, d := range dims {
@@ -112,7 +113,7 @@ func ints(dims []uint64) []int {
 	return out
 }
 
-// checkClasses wants every label to be below classes.
+// checkClasses returns an error unless every label is below classes.
 func checkClasses(labels io.Reader, classes int) error {
 	buf := make([]byte, 1<<16)
 	for at := 0; ; {

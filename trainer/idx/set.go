@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// Set is a data set of images with labels. It is safe for concurrent use.
+// Set is a data set of images with labels. It is safe for concurrent use until Close.
 type Set struct {
 	Count, Rows, Cols int
 
@@ -20,22 +20,22 @@ type Set struct {
 	failure        mmap.Failure
 }
 
-// Open opens name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir, or,
-// where one is not there, the same with .gz. MNIST calls its parts "train" and "t10k".
-// Plain files are mapped, packed ones are unpacked into memory. Each label must be below
-// classes. The caller has to close the set when nobody reads it any more.
+// Open opens the files name-images-idx3-ubyte and name-labels-idx1-ubyte in the folder dir; where
+// one is missing, the same with .gz. The parts of MNIST have the names "train" and "t10k".
+// Uncompressed files are mapped, compressed ones are decompressed into memory. Each label must be
+// below classes. The caller closes the set when its last user has finished.
 func Open(dir, name string, classes int) (*Set, error) { return load(dir, name, classes, openRecords) }
 
-// Load is Open into memory, whatever the files are. What happens to the files afterwards
-// is of no concern. It takes images of up to MaxPixels bytes together.
+// Load is Open, but it always reads the files into memory, so later changes of the files do no
+// harm. The images may have up to MaxPixels bytes.
 func Load(dir, name string, classes int) (*Set, error) {
 	return load(dir, name, classes, decodeRecords)
 }
 
-// source opens the file at path as records, and tells what its header says.
+// source opens the file at path as records, and returns the dimensions in its header.
 type source func(path string, k kind) (*mmap.Records, []int, error)
 
-// load makes a set of two files.
+// load returns the set of an image file and a label file, each opened by open.
 func load(dir, name string, classes int, open source) (*Set, error) {
 	imagePath, err := find(dir, name+"-images-idx3-ubyte")
 	if err != nil {
@@ -65,7 +65,7 @@ func load(dir, name string, classes int, open source) (*Set, error) {
 	return s, nil
 }
 
-// find returns the path of name in dir, plain or else with .gz.
+// find returns the path of the file name in dir, or of name.gz if there is no such file.
 func find(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
 	for _, p := range []string{path, path + ".gz"} {
@@ -83,12 +83,12 @@ func find(dir, name string) (string, error) {
 // Len returns the number of images.
 func (s *Set) Len() int { return s.Count }
 
-// block is how many pixels are read at a time: they are on the stack.
+// block is the number of pixels that are read at a time, into a buffer on the stack.
 const block = 1 << 10
 
-// Sample writes the pixels of image i, scaled to [0, 1], to dst, which has Rows *
-// Cols elements, and returns the label. It panics if there is no image i. If the file
-// cannot be read any more it returns -1, and Err says why.
+// Sample writes the pixels of image i, scaled to [0, 1], to dst, which has at least Rows * Cols
+// elements, and returns its label. It panics if there is no image i. If reading the file fails it
+// returns -1, and Err returns the cause.
 func (s *Set) Sample(dst []float32, i int) int {
 	var buf [block]byte
 	dst = dst[:s.images.Size()]
@@ -108,24 +108,25 @@ func (s *Set) Sample(dst []float32, i int) int {
 	return int(buf[0])
 }
 
-// failed takes note of why sample i cannot be read.
+// failed records the error of reading sample i for Err, and returns Sample's result.
 func (s *Set) failed(i int, err error) int {
 	s.failure.Note(fmt.Errorf("idx: image %d: %w", i, err))
 	return -1
 }
 
-// Err returns the first error of Sample, which names the file, or nil.
+// Err returns the first error of Sample, which names the file, or nil. It is safe for concurrent
+// use.
 func (s *Set) Err() error { return s.failure.Err() }
 
-// Prefetch has the given images read ahead, if their file is mapped; those that do not
-// exist are passed over. It waits for nothing but its turn at the disk, until ctx ends.
+// Prefetch starts reading the given images ahead if their file is mapped, and ignores indices out
+// of range. It blocks only for its turn at the disk, at most until ctx ends.
 func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.images.Prefetch(ctx, samples)
 	s.labels.Prefetch(ctx, samples)
 }
 
-// WriteTo writes all pixels and then all labels to w, and returns how many bytes these
-// were. It is the same for packed and plain files, and leaves mappings alone.
+// WriteTo writes all pixels and then all labels to w, and returns the number of bytes. They are
+// the same for compressed and uncompressed files. It does not read through the mappings.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.images.WriteTo(w)
 	if err == nil {
@@ -139,5 +140,5 @@ func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// Close ends the mappings. Samples cannot be read afterwards.
+// Close unmaps the files. The set must not be in use any more.
 func (s *Set) Close() error { return errors.Join(s.images.Close(), s.labels.Close()) }

@@ -8,13 +8,13 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// element is a type of elements.
+// element is the type of an array's elements.
 type element struct {
 	code byte // as in NumPy: b boolean, i signed, u unsigned, f floating-point
 	size int  // in bytes
 }
 
-// elementOf understands a type as headers have it.
+// elementOf parses the element type (descr) of a header.
 func elementOf(descr string) (element, error) {
 	switch descr {
 	case "|b1":
@@ -28,12 +28,12 @@ func elementOf(descr string) (element, error) {
 	return element{}, badf("its elements are of type %q; save a.astype('<f4'), or another type of integers or floats", descr)
 }
 
-// integers reports whether elements are integers.
+// integers reports whether the elements are integers; booleans are not.
 func (e element) integers() bool { return e.code == 'i' || e.code == 'u' }
 
-// floats writes the elements that src consists of to dst as float32, rounded to the
-// nearest, and returns how many there were. The loops are apart, as the type is the same
-// for millions of elements.
+// floats converts all elements in src to float32, rounded to nearest, writes them to dst, and
+// returns their number. The frequent types have loops of their own, without a switch for each
+// element.
 func (e element) floats(dst []float32, src []byte) int {
 	n := len(src) / e.size
 	dst = dst[:n]
@@ -54,7 +54,7 @@ func (e element) floats(dst []float32, src []byte) int {
 	return n
 }
 
-// float decodes the first element of src.
+// float converts the first element of src.
 func (e element) float(src []byte) float32 {
 	switch {
 	case e.code == 'f' && e.size == 2:
@@ -64,15 +64,14 @@ func (e element) float(src []byte) float32 {
 	case e.code == 'u':
 		return float32(unsigned(src[:e.size]))
 	case e.code == 'b' && src[0] != 0:
-		return 1 // NumPy writes no other byte, and takes any
+		return 1 // NumPy writes only 1 for true, but reads any nonzero byte
 	case e.code == 'b':
 		return 0
 	}
 	return float32(e.integer(src[:e.size]))
 }
 
-// integer decodes the only element of src, which is an integer. Those from 2^63 on come
-// out negative.
+// integer returns the integer that src consists of. Unsigned values from 2^63 on become negative.
 func (e element) integer(src []byte) int64 {
 	u := unsigned(src)
 	if e.code == 'u' {
@@ -82,7 +81,7 @@ func (e element) integer(src []byte) int64 {
 	return int64(u<<unused) >> unused
 }
 
-// unsigned reads all of src, up to 8 bytes, as one number.
+// unsigned returns the little-endian number that src consists of, of up to 8 bytes.
 func unsigned(src []byte) uint64 {
 	u := uint64(0)
 	for i, b := range src {

@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// header is what the dictionary at the beginning of a file says.
+// header has the values of the dictionary at the beginning of a file.
 type header struct {
 	descr   string
 	fortran bool
 	shape   []int
 }
 
-// maxDims is how many dimensions NumPy allows.
+// maxDims is NumPy's limit of the number of dimensions.
 const maxDims = 64
 
-// parseHeader reads the dictionary, which is Python's text of one with these three keys:
+// parseHeader parses the header, a Python dictionary literal with these three keys in any order:
 //
 //	{'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
 //
-// in any order, with blanks around it and a line's end after it.
+// Blanks may surround it, and a line feed may end it.
 func parseHeader(text string) (header, error) {
 	var h header
 	s := scanner{rest: strings.TrimRight(text, " \n")}
@@ -47,14 +47,14 @@ func parseHeader(text string) (header, error) {
 	return h, s.err
 }
 
-// scanner reads Python's text of values from left to right. After the first error it
-// reads nothing more.
+// scanner parses Python literals from left to right. After the first error its methods do
+// nothing.
 type scanner struct {
 	rest string
 	err  error
 }
 
-// value reads the value of a key into its field.
+// value parses the value of a key into its field of h.
 func (s *scanner) value(h *header, key string) {
 	switch key {
 	case "descr":
@@ -74,7 +74,7 @@ func (s *scanner) value(h *header, key string) {
 	}
 }
 
-// take steps over c, and blanks before it, if it is what comes next.
+// take skips blanks and then c, and reports whether c was there.
 func (s *scanner) take(c byte) bool {
 	if s.err != nil {
 		return false
@@ -87,14 +87,14 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// want is take of what has to be there.
+// want is take, but a missing c is an error.
 func (s *scanner) want(c byte) {
 	if !s.take(c) && s.err == nil {
 		s.fail("want %q before %q", c, shorten(s.rest))
 	}
 }
 
-// quoted reads a string in quotes of either kind. Those of headers have no escapes.
+// quoted parses a string in single or double quotes. Strings in headers have no escapes.
 func (s *scanner) quoted() string {
 	quote := byte('\'')
 	if s.take('"') {
@@ -115,7 +115,7 @@ func (s *scanner) quoted() string {
 	return text
 }
 
-// boolean reads True or False.
+// boolean parses True or False.
 func (s *scanner) boolean() bool {
 	if s.err != nil {
 		return false
@@ -133,7 +133,7 @@ func (s *scanner) boolean() bool {
 	return false
 }
 
-// tuple reads a tuple of sizes.
+// tuple parses a tuple of sizes.
 func (s *scanner) tuple() []int {
 	var sizes []int
 	s.want('(')
@@ -150,7 +150,7 @@ func (s *scanner) tuple() []int {
 	return sizes
 }
 
-// size reads a decimal number of at least 0, after which Python 2 wrote an L.
+// size parses a decimal integer of 0 or more. Python 2 wrote an L after it, which is skipped.
 func (s *scanner) size() int {
 	if s.err != nil {
 		return 0
@@ -173,10 +173,10 @@ func (s *scanner) size() int {
 	return n
 }
 
-// fail takes note of an error.
+// fail records an error, after which nothing more is parsed.
 func (s *scanner) fail(format string, args ...any) { s.err = badf(format, args...) }
 
-// shorten leaves so much of a text that an error stays readable.
+// shorten truncates a text for an error message.
 func shorten(text string) string {
 	const most = 20
 	if len(text) > most {

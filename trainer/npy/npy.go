@@ -1,19 +1,20 @@
-// Package npy reads data sets from the files that NumPy's save writes: an array of
-// inputs, whose first dimension counts the samples, and one of labels.
+// Package npy reads data sets from the files that numpy.save writes: an array of inputs, whose
+// first dimension is the number of samples, and an array of labels.
 //
 //	set, err := npy.Open(npy.Files{Inputs: "x.npy", Labels: "y.npy", Classes: 10, Scale: 1.0 / 255})
 //	defer set.Close()
 //	label := set.Sample(inputs, 0) // set.Size() inputs
 //
-// Files of format 1, 2 and 3 are read whose elements stand in C order and are booleans,
-// integers of 8 to 64 bits or floating-point numbers of 16 to 64 bits, little-endian.
-// They are mapped: opening copies nothing, all processes of a host share what they have
-// read, and the system takes the memory back when it is short. So a set may be larger than
-// the memory. The files must be left alone while they are in use; if one becomes shorter,
-// Sample returns -1 and Err says why.
+// It reads versions 1, 2 and 3 of the format, in C order, with little-endian elements: booleans,
+// integers of 8 to 64 bits, or floating-point numbers of 16 to 64 bits.
 //
-// Every error names the file, and what to do in Python if it is of a kind that is not
-// read here.
+// Files are mapped into memory. Opening copies nothing, all processes of a host share the pages
+// that they have read, and the kernel reclaims pages when memory is short. So a data set may be
+// larger than the memory. The files must not change while they are in use; if one becomes
+// shorter, Sample returns -1 and Err returns the cause.
+//
+// Every error names the file. For files of an unsupported kind it also says how to convert them
+// in Python.
 package npy
 
 import (
@@ -27,13 +28,14 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// ErrFormat says that a file is not what its place requires; errors.Is finds it in the
-// errors of this package that are not those of the file system.
+// ErrFormat says that a file violates the format, or is unsupported or unsuitable. All errors of
+// this package wrap it, except those of the file system.
 var ErrFormat = errors.New("not a usable npy file")
 
-// Array is a mapped file, as rows of its first dimension. It is safe for concurrent use.
+// Array is a mapped file, seen as rows along its first dimension. It is safe for concurrent use
+// until Close.
 type Array struct {
-	Type  string // of the elements, as NumPy writes it: <f4
+	Type  string // element type in NumPy's notation, as in <f4
 	Shape []int  // at least one dimension
 
 	path string
@@ -41,7 +43,7 @@ type Array struct {
 	rows *mmap.Records
 }
 
-// OpenArray maps the file at path. The caller has to close it.
+// OpenArray maps the file at path. The caller closes the array.
 func OpenArray(path string) (*Array, error) {
 	f, err := mmap.Open(path)
 	if err != nil {
@@ -54,7 +56,8 @@ func OpenArray(path string) (*Array, error) {
 	return a, nil
 }
 
-// arrayOf reads the header of a file and wants the rest of it to be what that says.
+// arrayOf returns the array in a file. It fails unless the file has exactly the size that its
+// header requires.
 func arrayOf(f *mmap.File) (*Array, error) {
 	h, start, err := readHeader(f.Section(0, f.Size()))
 	if err != nil {
@@ -77,7 +80,7 @@ func arrayOf(f *mmap.File) (*Array, error) {
 	return &Array{Type: h.descr, Shape: h.shape, path: f.Path(), kind: kind, rows: f.Records(start, row, h.shape[0])}, nil
 }
 
-// sizes returns the bytes of a row and of all rows.
+// sizes returns the bytes of a row and of all rows, for elements of element bytes.
 func sizes(shape []int, element int) (row int, all int64, err error) {
 	if len(shape) == 0 {
 		return 0, 0, badf("it is a single number; save an array of samples")
@@ -98,19 +101,18 @@ func sizes(shape []int, element int) (row int, all int64, err error) {
 	return int(n), int64(n) * int64(shape[0]), nil
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (a *Array) Len() int { return a.rows.Len() }
 
-// Size is the number of elements of a row.
+// Size returns the number of elements in a row.
 func (a *Array) Size() int { return a.rows.Size() / a.kind.size }
 
-// block is how many bytes are read at a time: they are on the stack. It is a multiple of
-// every element's size.
+// block is the number of bytes that are read at a time, into a buffer on the stack. It is a
+// multiple of all element sizes.
 const block = 1 << 10
 
-// Row writes the elements of row i to dst, which has room for Size of them, rounded to
-// float32. It panics if there is no row i. After an error, which names the file, dst is
-// undefined.
+// Row writes the elements of row i, rounded to float32, to dst, which has at least Size elements.
+// It panics if there is no row i. An error names the file and leaves dst undefined.
 func (a *Array) Row(dst []float32, i int) error {
 	var buf [block]byte
 	dst = dst[:a.Size()]
@@ -124,7 +126,7 @@ func (a *Array) Row(dst []float32, i int) error {
 	return nil
 }
 
-// integer returns the only element of row i of an array of integers.
+// integer returns the single element of row i in an array of integers.
 func (a *Array) integer(i int) (int64, error) {
 	var buf [8]byte
 	b := buf[:a.kind.size]
@@ -134,17 +136,17 @@ func (a *Array) integer(i int) (int64, error) {
 	return a.kind.integer(b), nil
 }
 
-// Close ends the mapping.
+// Close unmaps the file. The array must not be in use any more.
 func (a *Array) Close() error { return a.rows.Close() }
 
-// The beginning of a file: this, two bytes of version, and the length of a header of at
-// most maxHeader bytes.
+// A file begins with magic, two bytes of version, and the length of the header, which is limited
+// to maxHeader bytes.
 const (
 	magic     = "\x93NUMPY"
 	maxHeader = 1 << 20
 )
 
-// readHeader reads the beginning of a file and returns where the elements start.
+// readHeader reads the beginning of a file and returns its header and the offset of the elements.
 func readHeader(r io.Reader) (h header, start int64, err error) {
 	head := make([]byte, len(magic)+2)
 	got, err := io.ReadFull(r, head)
@@ -182,7 +184,7 @@ func readHeader(r io.Reader) (h header, start int64, err error) {
 	return h, start + int64(len(head)) + int64(n), nil
 }
 
-// checkMagic looks at the first bytes, and knows some of other files.
+// checkMagic checks the magic number. It recognises some other formats and gives advice for them.
 func checkMagic(head []byte) error {
 	switch {
 	case bytes.HasPrefix(head, []byte(magic)):
@@ -195,7 +197,7 @@ func checkMagic(head []byte) error {
 	return badf("it begins with %q, want %q; write it with numpy.save", head, magic)
 }
 
-// badf makes an error that is ErrFormat.
+// badf returns a formatted error that wraps ErrFormat.
 func badf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrFormat, fmt.Errorf(format, args...))
 }

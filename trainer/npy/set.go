@@ -9,25 +9,25 @@ import (
 	"github.com/elrun/elrun/trainer/internal/mmap"
 )
 
-// Files says where a data set is.
+// Files names the files of a data set.
 type Files struct {
-	Inputs  string // path of an array; each row is the inputs of a sample
-	Labels  string // path of an array of integers, one for each sample
+	Inputs  string // path of an array whose rows are the samples' inputs
+	Labels  string // path of an array of integers, one per sample
 	Classes int    // labels are 0 to Classes-1
-	// Scale is what inputs are multiplied with: 1.0/255 makes bytes numbers from 0 to 1.
-	// 0 means 1.
+	// Scale is a factor for all inputs; 0 stands for 1. With 1.0/255 bytes become numbers from 0
+	// to 1.
 	Scale float32
 }
 
-// Set is a data set of vectors with labels. It is safe for concurrent use.
+// Set is a data set of vectors with labels. It is safe for concurrent use until Close.
 type Set struct {
 	inputs, labels *Array
 	scale          float32
 	failure        mmap.Failure
 }
 
-// Open opens a data set. All labels are looked at, no inputs are. The caller has to close
-// the set when nobody reads it any more.
+// Open opens a data set. It checks all labels, but reads no inputs. The caller closes the set
+// when its last user has finished.
 func Open(files Files) (*Set, error) {
 	inputs, err := OpenArray(files.Inputs)
 	if err != nil {
@@ -47,7 +47,7 @@ func Open(files Files) (*Set, error) {
 	return s, nil
 }
 
-// check wants a label below classes for each sample.
+// check returns an error unless there is a label below classes for each sample.
 func (s *Set) check(classes int) error {
 	l := s.labels
 	switch {
@@ -58,7 +58,8 @@ func (s *Set) check(classes int) error {
 	case l.Len() != s.inputs.Len():
 		return fmt.Errorf("npy: %s has %d samples, %s %d labels: %w", s.inputs.path, s.inputs.Len(), l.path, l.Len(), ErrFormat)
 	}
-	// From the file, so that the labels do not become part of this process yet.
+	// Read from the file and not from the mapping, which would count the labels as this process's
+	// memory.
 	all, b := l.rows.All(), make([]byte, block)
 	for i := 0; i < l.Len(); {
 		n, err := io.ReadFull(all, b[:min(block, (l.Len()-i)*l.kind.size)])
@@ -81,12 +82,12 @@ func (s *Set) Len() int { return s.inputs.Len() }
 // Size returns the number of inputs of a sample.
 func (s *Set) Size() int { return s.inputs.Size() }
 
-// Shape returns the shape of the inputs of one sample; it is empty if that is a number.
+// Shape returns the shape of one sample's inputs; empty if each sample is a single number.
 func (s *Set) Shape() []int { return s.inputs.Shape[1:] }
 
-// Sample writes the inputs of sample i, scaled, to dst, which has Size elements, and
-// returns the label. It panics if there is no sample i. If a file cannot be read any more
-// it returns -1, and Err says why.
+// Sample writes the inputs of sample i, scaled, to dst, which has at least Size elements, and
+// returns its label. It panics if there is no sample i. If reading a file fails it returns -1,
+// and Err returns the cause.
 func (s *Set) Sample(dst []float32, i int) int {
 	if err := s.inputs.Row(dst, i); err != nil {
 		s.failure.Note(err)
@@ -105,18 +106,19 @@ func (s *Set) Sample(dst []float32, i int) int {
 	return int(label)
 }
 
-// Err returns the first error of Sample, which names the file, or nil.
+// Err returns the first error of Sample, which names the file, or nil. It is safe for concurrent
+// use.
 func (s *Set) Err() error { return s.failure.Err() }
 
-// Prefetch has the given samples read ahead; those that do not exist are passed over. It
-// waits for nothing but its turn at the disk, until ctx ends.
+// Prefetch starts reading the given samples ahead, and ignores indices out of range. It blocks
+// only for its turn at the disk, at most until ctx ends.
 func (s *Set) Prefetch(ctx context.Context, samples []int) {
 	s.inputs.rows.Prefetch(ctx, samples)
 	s.labels.rows.Prefetch(ctx, samples)
 }
 
-// WriteTo writes the bytes of all inputs and then of all labels to w, and returns how
-// many these were. It leaves the mappings alone.
+// WriteTo writes the bytes of all inputs and then of all labels to w, and returns their number.
+// It does not read through the mappings.
 func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.inputs.rows.WriteTo(w)
 	if err == nil {
@@ -130,5 +132,5 @@ func (s *Set) WriteTo(w io.Writer) (int64, error) {
 	return n, nil
 }
 
-// Close ends the mappings. Samples cannot be read afterwards.
+// Close unmaps the files. The set must not be in use any more.
 func (s *Set) Close() error { return errors.Join(s.inputs.Close(), s.labels.Close()) }
