@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// linkPeriod bounds the test of one transport, which takes some 20 ms.
+	// linkPeriod is the time limit of the test of one transport, which takes about 20 ms.
 	linkPeriod = 5 * time.Second
-	linkTrips  = 9 // messages there and back, of which the median is shown
+	linkTrips  = 9 // round trips of a test; their median is reported
 )
 
-// Doctor tries out what jobs use on this host. Checks do not depend on each other; one
-// that does not apply to this system is left out. The end of ctx makes those fail that
-// have not ended.
+// Doctor tests everything that jobs use on this host. The checks are independent of each other; a
+// check that does not apply to this system is left out. The end of ctx makes the unfinished checks
+// fail.
 func Doctor(ctx context.Context) []Check {
 	out := []Check{checkCores(runtime.NumCPU(), cores.Count(), os.Getenv("GOMAXPROCS"))}
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -43,7 +43,7 @@ func Doctor(ctx context.Context) []Check {
 		checkQUIC(tryLink(ctx, p2p.Config{Transport: "quic", ListenAddrs: []string{"/ip4/" + loopback + "/udp/0/quic-v1"}})))
 }
 
-// addresses returns those of the interfaces that are up. What cannot be read is missing.
+// addresses returns the addresses of the interfaces that are up. It leaves out unreadable ones.
 func addresses() []address {
 	interfaces, _ := net.Interfaces()
 	var out []address
@@ -61,7 +61,7 @@ func addresses() []address {
 	return out
 }
 
-// tryControl lists the jobs that run, and serves and asks a control socket of its own.
+// tryControl lists the running jobs, and tests a control socket of its own.
 func tryControl(ctx context.Context) (running []string, err error) {
 	jobs, err := Jobs(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func tryControl(ctx context.Context) (running []string, err error) {
 		running = append(running, j.Job)
 	}
 	at := socketName{jobName("doctor", strings.ToLower(rand.Text()[:5])), 0, os.Getpid()}
-	// Whoever wants to stop a job that is none does no harm.
+	// A client may stop this job, which does not exist: that has no effect.
 	c, err := serveControl(at, services{status: func() Status { return Status{Job: at.job} }, stop: func() {}})
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func tryControl(ctx context.Context) (running []string, err error) {
 	return running, errors.Join(err, c.Close())
 }
 
-// tryLink connects two hosts of this process and lets them exchange messages.
+// tryLink connects two libp2p hosts of this process and measures messages between them.
 func tryLink(ctx context.Context, cfg p2p.Config) link {
 	ctx, cancel := context.WithTimeoutCause(ctx, linkPeriod, fmt.Errorf("no answer within %v", linkPeriod))
 	defer cancel()
@@ -118,7 +118,7 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 	return l
 }
 
-// trip sends a message from a to b and one back, and returns how long that took.
+// trip sends a message from a to b and one back, and returns the time taken.
 func trip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
 	begin := time.Now()
 	for _, way := range [][2]*p2p.Host{{a, b}, {b, a}} {
@@ -132,7 +132,7 @@ func trip(ctx context.Context, a, b *p2p.Host) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// await waits for a message to h.
+// await waits for a message to h. A lost connection is an error.
 func await(ctx context.Context, h *p2p.Host) error {
 	for {
 		select {

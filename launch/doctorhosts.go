@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// doctorPeriod bounds the checks of one host.
+	// doctorPeriod is the time limit of the checks of one host.
 	doctorPeriod = 20 * time.Second
-	// clockSlack is how far the clock of a host may be off before event logs are hard to read
-	// and tickets may be refused.
+	// clockSlack is the largest accepted clock offset of a host. With a larger one event logs are
+	// hard to read and tickets may be refused.
 	clockSlack = 2 * time.Second
 )
 
-// DoctorHosts has elrun on each of o.Hosts try out what jobs use there, and tries whether each
-// can connect to each other. Of o it uses Hosts, SSH, ConnectTimeout and Copy. A host that
-// cannot be used is a failed check; the error is one of o.
+// DoctorHosts runs Doctor on each of o.Hosts and tests whether each host can connect to each
+// other. It uses Hosts, SSH, ConnectTimeout and Copy of o. An unusable host is a failed Check; an
+// error means wrong options.
 func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	if len(o.Hosts) == 0 {
 		return nil, fmt.Errorf("launch: %w: no hosts", ErrOptions)
@@ -31,7 +31,7 @@ func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan.begin.Copy = false // there is no program
+	plan.begin.Copy = false // no program to copy
 	l := &hostList{}
 	all := make([][]Check, len(o.Hosts))
 	hosts := make([]*remoteHost, len(o.Hosts))
@@ -56,7 +56,7 @@ func DoctorHosts(ctx context.Context, o Options) ([]Check, error) {
 	return slices.Concat(slices.Concat(all...), l.pairs()), err
 }
 
-// examine returns what Doctor finds on the host, and how far its clock is off.
+// examine returns the checks of Doctor on the host, and a check of its clock.
 func (h *remoteHost) examine() []Check {
 	named := func(c Check) Check {
 		c.Name = h.Name + ": " + c.Name
@@ -75,8 +75,8 @@ func (h *remoteHost) examine() []Check {
 	return out
 }
 
-// checkClock judges the clock of a host that showed there at some time between asked and
-// answered.
+// checkClock judges the clock of a host. Its time there was read between asked and answered by the
+// clock of this host.
 func checkClock(there, asked, answered time.Time) Check {
 	c := Check{Level: OK, Name: "clock", Found: "as here"}
 	off := time.Duration(0)
@@ -92,7 +92,7 @@ func checkClock(there, asked, answered time.Time) Check {
 	return c
 }
 
-// pairs returns which hosts cannot connect to which others.
+// pairs returns a check for each direction of each pair of hosts.
 func (l *hostList) pairs() []Check {
 	results, errs := l.tryAll()
 	var out []Check
@@ -117,8 +117,8 @@ func (l *hostList) pairs() []Check {
 	return out
 }
 
-// checkWay judges the way from one host to another, which failed or not, and so did the way
-// back.
+// checkWay judges the connection from one host to another. failed says whether it failed, with the
+// cause why, and back whether the opposite direction failed.
 func checkWay(from, to, why string, failed, back bool) Check {
 	c := Check{Level: OK, Name: from + " -> " + to, Found: "connects"}
 	switch {
@@ -130,11 +130,11 @@ func checkWay(from, to, why string, failed, back bool) Check {
 	return c
 }
 
-// leastMTU is the packet that every way must let pass (RFC 8200). On a smaller one more time goes
-// into headers than into data.
+// leastMTU is the packet size in bytes that every link must support (RFC 8200). Below it headers
+// take more time than data.
 const leastMTU = 1280
 
-// checkPath adds to a check what a way over which checked data has come is like.
+// checkPath adds the round-trip time and the MTU of a working connection to its check.
 func checkPath(c Check, w way) Check {
 	c.Found += fmt.Sprintf(", round trip %.2f ms", float64(w.Trip)/float64(time.Millisecond))
 	if w.MTU > 0 {

@@ -17,12 +17,12 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// greetPeriod bounds what one address of a member takes.
+// greetPeriod is the time limit of the test of one address of a member.
 const greetPeriod = 5 * time.Second
 
-// DoctorMember tries out the way from this host to a running job, without joining it. target is
-// HOST:PORT, as a member listens there, or a ticket, of which it tries all addresses. A member
-// that cannot be reached is a failed check; the error is one of target.
+// DoctorMember tests the connection from this host to a running job, without joining it. target is
+// the HOST:PORT of a listening member, or a ticket, whose addresses are all tested. An unreachable
+// member is a failed Check; an error means a wrong target.
 func DoctorMember(ctx context.Context, target string) ([]Check, error) {
 	if _, _, err := net.SplitHostPort(target); err == nil {
 		return doctorContact(ctx, "", []string{target}), nil
@@ -35,8 +35,8 @@ func DoctorMember(ctx context.Context, target string) ([]Check, error) {
 	return append(out, doctorContact(ctx, "", t.Addrs)...), nil
 }
 
-// doctorContact tries all addresses of a member at the same time. want is its ID, "" if that is not
-// known.
+// doctorContact tests all addresses of a member concurrently. want is the member's ID, "" if
+// unknown.
 func doctorContact(ctx context.Context, want elastic.ID, addrs []string) []Check {
 	out := make([]Check, len(addrs))
 	var work sync.WaitGroup
@@ -52,7 +52,7 @@ func doctorContact(ctx context.Context, want elastic.ID, addrs []string) []Check
 		})
 	}
 	work.Wait()
-	// One way to the job is enough.
+	// One working address is enough to join: other failures become warnings.
 	if slices.ContainsFunc(out, func(c Check) bool { return c.Level == OK }) {
 		for i := range out {
 			if out[i].Level == Fail {
@@ -63,7 +63,7 @@ func doctorContact(ctx context.Context, want elastic.ID, addrs []string) []Check
 	return out
 }
 
-// checkExpiry judges the job and the expiry of a ticket by the clock of this host.
+// checkExpiry judges the expiry of a ticket by the clock of this host.
 func checkExpiry(job string, expiry, now time.Time) Check {
 	c := Check{Level: OK, Name: "ticket", Found: fmt.Sprintf("for job %s, good for %v", job, expiry.Sub(now).Round(time.Second))}
 	if !now.Before(expiry) {
@@ -73,7 +73,7 @@ func checkExpiry(job string, expiry, now time.Time) Check {
 	return c
 }
 
-// checkGreeting judges what a greeting at an address has found, and the error that ended it.
+// checkGreeting judges the greeting g at an address; err is the error that ended it, if any.
 func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Check {
 	c := Check{Level: Fail, Name: addr}
 	if want != "" {
@@ -95,13 +95,13 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Chec
 	return c
 }
 
-// wordGreeting words how a member was reached.
+// wordGreeting describes the connection to a member.
 func wordGreeting(g p2p.Greeting) string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return fmt.Sprintf("connected in %.1f ms, TLS handshake in %.1f ms with peer %s", ms(g.Connect), ms(g.Handshake), g.ID.Short())
 }
 
-// adviseConnect says what to do about a connection that was not made.
+// adviseConnect returns the remedy for a failed connection.
 func adviseConnect(err error) string {
 	var dns *net.DNSError
 	switch {

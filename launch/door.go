@@ -10,35 +10,36 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// door decides who may join, for all identities of this process. Newcomers show by what right
-// they come when they connect (transport/p2p), and are looked at again when they ask to be let
-// in: a ticket may have been used up or revoked meanwhile. What holds stands in the view.
+// door admits newcomers to the job, for all identities of this process. A newcomer shows its
+// claims when it connects (transport/p2p). They are checked again when it asks to join, because a
+// ticket may have been used up or revoked since. The view holds the valid grants. A door is safe
+// for concurrent use.
 type door struct {
 	job string
 
 	mu    sync.Mutex
-	group *elastic.Group                // nil before there is one
-	shown map[elastic.ID]ticket.Request // by newcomers that were let as far as members' gates
+	group *elastic.Group                // nil before the group is started
+	shown map[elastic.ID]ticket.Request // claims of newcomers that passed the first check
 }
 
-// maxShown bounds the newcomers that are remembered.
+// maxShown bounds the newcomers whose claims are remembered.
 const maxShown = 4096
 
-// open lets newcomers be judged by the view of a group.
+// open makes the view of a group decide about newcomers.
 func (d *door) open(g *elastic.Group) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.group = g
 }
 
-// opened returns the group, or nil.
+// opened returns the group, or nil before open.
 func (d *door) opened() *elastic.Group {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.group
 }
 
-// answer is what a newcomer is told. It implements p2p.Door.
+// answer checks the claims of a newcomer that connects. It implements p2p.Door.
 func (d *door) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
 	a, _ := d.judge(newcomer, r)
 	if a.Verdict == ticket.In {
@@ -52,7 +53,7 @@ func (d *door) answer(newcomer elastic.ID, r ticket.Request) ticket.Answer {
 	return a
 }
 
-// entry says by what right a newcomer joins that asks to be let in. It implements
+// entry returns the grant by which a newcomer joins, when it asks to join. It implements
 // elastic.Config.Entry.
 func (d *door) entry(newcomer elastic.ID) (elastic.Entry, error) {
 	d.mu.Lock()
@@ -62,17 +63,18 @@ func (d *door) entry(newcomer elastic.ID) (elastic.Entry, error) {
 		return elastic.Entry{}, errNotShown
 	}
 	a, e := d.judge(newcomer, r)
-	if a.Verdict == ticket.NotYet || a.Verdict == ticket.Unknown { // of a grant that this member has not heard of
+	if a.Verdict == ticket.NotYet || a.Verdict == ticket.Unknown { // a grant that this member does not know yet
 		return elastic.Entry{}, errNotShown
 	}
 	a.Clock = time.Now().Unix()
 	return e, a.Err(time.Now())
 }
 
-// errNotShown: a newcomer has not shown by what right it comes, or this member cannot tell.
+// errNotShown reports that a newcomer has not shown a claim here, or that this member cannot check
+// the claim yet.
 var errNotShown = fmt.Errorf("it does not know by what right this peer comes: %w", elastic.ErrNotYet)
 
-// judge looks at what a newcomer shows.
+// judge checks the claims of a newcomer against the current view and returns the best answer.
 func (d *door) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elastic.Entry) {
 	g := d.opened()
 	v := elastic.View{}
@@ -96,14 +98,14 @@ func (d *door) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer, elas
 		switch {
 		case a.Verdict == ticket.In:
 			return a, e
-		case a.Verdict < best.Verdict: // says more
+		case a.Verdict < best.Verdict: // a more definite verdict
 			best = a
 		}
 	}
 	return best, elastic.Entry{}
 }
 
-// claim looks at one claim.
+// claim checks one claim of a newcomer against the grants of a view.
 func (d *door) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ticket.Claim) (ticket.Answer, elastic.Entry) {
 	names := func(id elastic.ID) bool { return c.Names(string(id)) }
 	if i := slices.IndexFunc(v.Grants, func(g elastic.Grant) bool { return names(g.Key) }); i >= 0 {
@@ -123,7 +125,7 @@ func (d *door) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID, c ti
 	return ticket.Answer{Verdict: ticket.In, Signer: string(e.Was)}, e
 }
 
-// grant says what a grant gives to who holds its key.
+// grant returns the answer to a holder of the grant's key: revoked, expired, used up or valid.
 func (d *door) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 	a := ticket.Answer{Verdict: ticket.In, Signer: string(g.Key)}
 	switch {
@@ -131,7 +133,7 @@ func (d *door) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 		a.Verdict = ticket.Revoked
 		return a
 	case g.Issuer == "":
-		return a // of the launcher that began the job
+		return a // the grant of the launcher that began the job
 	}
 	r, issuer, err := ticket.Open([]byte(g.Record))
 	if err != nil || issuer != string(g.Issuer) || r.Key != string(g.Key) || r.Job != d.job || r.Root != rootOf(v) || r.Uses != g.Uses {
@@ -141,7 +143,7 @@ func (d *door) grant(v elastic.View, g elastic.Grant) ticket.Answer {
 	return a
 }
 
-// rootOf returns the key of the launcher that began the job of a view, "" if there is none.
+// rootOf returns the key of the launcher that began the job, "" if the view has none.
 func rootOf(v elastic.View) string {
 	if len(v.Grants) > 0 && v.Grants[0].Issuer == "" {
 		return string(v.Grants[0].Key)

@@ -16,32 +16,32 @@ import (
 	"github.com/elrun/elrun/internal/private"
 )
 
-// How a job ended is kept in a file, which only this user may read, on the host of the launcher
-// and on those of the peers that it has started by ssh.
+// The end of a job is recorded in a file that only this user can read, on the host of the launcher
+// and on the hosts where it started peers by ssh.
 
 const (
-	// endedLife is how long the end of a job is kept.
+	// endedLife is how long the record of an ended job is kept.
 	endedLife = 24 * time.Hour
 	// maxEnded bounds the file of a job, in bytes.
 	maxEnded = 64 << 10
-	// endedSuffix ends the name of each file; before it is the name of the job.
+	// endedSuffix follows the name of the job in the name of its file.
 	endedSuffix = ".json"
 )
 
-// Ended says how a job ended, as a launcher has seen it.
+// Ended is the end of a job as its launcher has seen it.
 type Ended struct {
 	Began   time.Time `json:"began"`
 	At      time.Time `json:"at"`
 	Status  int       `json:"status"`           // exit status of the launcher, see Result.Status
 	Outcome string    `json:"outcome"`          // finished, failed, gave up, or interrupted by a signal
-	Reason  string    `json:"reason,omitempty"` // a line; "" where nobody failed
+	Reason  string    `json:"reason,omitempty"` // one line; "" if nobody failed
 	// Result is the job's last line; "" if its peers reported no result.
 	Result string `json:"result,omitempty"`
 }
 
-// LastStatus returns the status of a job of this user that has ended within a day, with how that
-// was in Status.Ended. The beginning of a name stands for the job, if there is only one that
-// begins so and none that is called so. Errors are ErrNoJob and ErrWhichJob.
+// LastStatus returns the last status of a job of this user that ended within the last 24 hours;
+// Status.Ended describes the end. The beginning of a name is enough if it is the beginning of
+// exactly one job's name and no job's full name. The errors are ErrNoJob and ErrWhichJob.
 func LastStatus(ctx context.Context, name string) (Status, error) {
 	if err := ctx.Err(); err != nil {
 		return Status{}, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
@@ -65,7 +65,7 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 	return s, nil
 }
 
-// endedDir is the folder of the files.
+// endedDir returns the folder of the records: below XDG_STATE_HOME, or ~/.local/state.
 func endedDir() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) {
@@ -78,7 +78,7 @@ func endedDir() (string, error) {
 	return filepath.Join(state, "elrun", "ended"), nil
 }
 
-// keepEnded writes the file of a job, and removes those of jobs that ended long ago.
+// keepEnded writes the record of a job, and removes expired records.
 func keepEnded(s Status) error {
 	dir, err := endedDir()
 	if err != nil {
@@ -109,10 +109,10 @@ func keepEnded(s Status) error {
 	return err
 }
 
-// sweepEnded returns the jobs in a folder, in order, after it has removed the files that are too
-// old.
+// sweepEnded removes the expired records in a folder and returns the names of the remaining jobs,
+// in order.
 func sweepEnded(dir string, now time.Time) (jobs []string) {
-	files, _ := os.ReadDir(dir) // none: no job has ended yet
+	files, _ := os.ReadDir(dir) // no folder: no job has ended yet
 	for _, f := range files {
 		info, err := f.Info()
 		if err != nil || !info.Mode().IsRegular() {
@@ -129,7 +129,7 @@ func sweepEnded(dir string, now time.Time) (jobs []string) {
 	return jobs
 }
 
-// readEnded reads the file of a job.
+// readEnded reads the record of a job, at most maxEnded bytes of it.
 func readEnded(path string) (Status, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,7 +143,7 @@ func readEnded(path string) (Status, error) {
 	return decodeEnded(text)
 }
 
-// decodeEnded decodes what keepEnded has written.
+// decodeEnded decodes the text of a record.
 func decodeEnded(text []byte) (Status, error) {
 	var s Status
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -156,7 +156,7 @@ func decodeEnded(text []byte) (Status, error) {
 	return s, nil
 }
 
-// wordOutcome words an exit status of a launcher.
+// wordOutcome describes the exit status of a launcher.
 func wordOutcome(status int, signal syscall.Signal) string {
 	switch {
 	case signal != 0:
@@ -169,9 +169,10 @@ func wordOutcome(status int, signal syscall.Signal) string {
 	return "failed"
 }
 
-// keep keeps how the job ended, here and on the hosts of its peers. reason is a line, or "".
+// keep records how the job ended, on this host and on the hosts of its peers. reason is one line,
+// or "".
 func (r *runner) keep(status int, done *event.Done, reason string) {
-	if !r.out.member { // nothing has begun
+	if !r.out.member { // no peer was ever a member
 		return
 	}
 	s := Status{Job: r.o.Job, Step: r.progress.step, Of: r.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
@@ -179,11 +180,11 @@ func (r *runner) keep(status int, done *event.Done, reason string) {
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
-	_ = keepEnded(s) // where there is no folder for it, as in a container, nobody asks for it
+	_ = keepEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
 	r.hosts.tell(frame{Ended: &s})
 }
 
-// tell sends a frame to all hosts.
+// tell sends a frame to all hosts. It accepts a nil list.
 func (l *hostList) tell(f frame) {
 	if l == nil {
 		return

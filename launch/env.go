@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of the environment variables; doc.go says what they mean.
+// Names of the environment variables. doc.go explains them.
 const (
 	envJob       = "ELRUN_JOB"
 	envIndex     = "ELRUN_INDEX"
@@ -19,17 +19,18 @@ const (
 	envEncrypt   = "ELRUN_ENCRYPT"
 	envRelay     = "ELRUN_RELAY"
 	envListen    = "ELRUN_LISTEN"
-	envNode      = "ELRUN_NODE" // of a service or a task of a Program
+	envNode      = "ELRUN_NODE" // set for services and tasks of a Program only
 	envSite      = "ELRUN_SITE"
 )
 
 const (
 	maxPeers   = 4096 // processes of one launcher
 	maxSite    = 32   // bytes of the name of a site
-	maxJobName = 40   // bytes; the name is part of a socket address of at most 104
+	maxJobName = 40   // bytes; the name is part of a socket address of at most 104 bytes
 )
 
-// environment is what a launcher tells a process that it starts.
+// environment is the information that a launcher passes to a process through environment
+// variables.
 type environment struct {
 	job       string
 	index     int
@@ -40,10 +41,10 @@ type environment struct {
 	relay     string
 	listen    string
 	node      string // "" for a peer
-	site      string // "" if it is not known
+	site      string // "" if unknown
 }
 
-// list returns the variables as os/exec wants them.
+// list returns the variables in the form NAME=VALUE, as os/exec takes them.
 func (e environment) list() []string {
 	list := []string{
 		envJob + "=" + e.job,
@@ -64,9 +65,9 @@ func (e environment) list() []string {
 	return list
 }
 
-// parseEnvironment reads what list wrote. It reports false where none of the
-// variables is set; a half-set or senseless environment is an error, because
-// to go on alone would train another model than the user asked for.
+// parseEnvironment is the inverse of list. It reports false if no variable is set. An incomplete
+// or invalid environment is an error: a peer that went on alone would train another model than the
+// user asked for.
 func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, error) {
 	values := map[string]string{}
 	var missing []string
@@ -103,7 +104,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	return e, true, nil
 }
 
-// parseInt reads the named value, which must lie in [lo, hi].
+// parseInt parses the named value, which must lie in [lo, hi].
 func parseInt(values map[string]string, name string, lo, hi int) (int, error) {
 	n, err := strconv.Atoi(values[name])
 	if err != nil || n < lo || n > hi {
@@ -112,8 +113,8 @@ func parseInt(values map[string]string, name string, lo, hi int) (int, error) {
 	return n, nil
 }
 
-// validJob reports a name that cannot be part of a socket address, a file name
-// and a shell word alike.
+// validJob returns an error for a name that is not valid as a part of a socket address, a file
+// name and a shell word.
 func validJob(name string) error {
 	if name == "" || len(name) > maxJobName {
 		return fmt.Errorf("job name %q: want 1 to %d characters", name, maxJobName)
@@ -126,7 +127,8 @@ func validJob(name string) error {
 	return nil
 }
 
-// validSite reports a name that does not fit into what members know of each other, "" being none.
+// validSite returns an error for an invalid or too long name of a site. The name "" is valid: no
+// site.
 func validSite(name string) error {
 	if len(name) > maxSite || strings.ContainsFunc(name, func(r rune) bool { return !nameRune(r) }) {
 		return fmt.Errorf("site %q: want up to %d letters, digits, '.', '_' and '-'", name[:min(len(name), maxSite)], maxSite)
@@ -134,13 +136,13 @@ func validSite(name string) error {
 	return nil
 }
 
-// nameRune reports whether r may stand in the name of a job or a site.
+// nameRune reports whether r is allowed in the name of a job or a site.
 func nameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
 }
 
-// jobName makes a job's name of the program's base name and a suffix, which
-// tells two jobs of the same program apart.
+// jobName returns the name of a job: the base name of the program and a suffix, which
+// distinguishes jobs of the same program.
 func jobName(program, suffix string) string {
 	base := strings.Map(func(r rune) rune {
 		if nameRune(r) {
@@ -155,9 +157,9 @@ func jobName(program, suffix string) string {
 	return base[:min(len(base), maxJobName-1-len(suffix))] + "-" + suffix
 }
 
-// Launched reports whether this process was started by a launcher, so that Init
-// will join a job and not return a group of one. A launcher prints the job's
-// last line itself; a program that runs alone may want to.
+// Launched reports whether a launcher started this process. Init then joins a job; otherwise it
+// returns a group of one. A launcher prints the job's last line; a program that runs alone may
+// want to print its own.
 func Launched() bool {
 	_, ok := os.LookupEnv(envJob)
 	return ok

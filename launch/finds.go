@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// maxFound is how many of those that are found on the local network are kept, and asked
-	// at a time.
+	// maxFound bounds the peers found on the local network that are kept, and that are contacted
+	// at the same time.
 	maxFound = 64
-	// maxFoundPerAddr is how many of them may name the same address first.
+	// maxFoundPerAddr bounds the finds whose first address is the same.
 	maxFoundPerAddr = 4
 )
 
-// finds are those that were found on the local network. Anybody there can make up any
-// number of them. So the oldest makes way for the newest, among those of one address
-// before all others; whoever has proved to belong to the job stays. It is not safe for
-// concurrent use; the zero value is empty.
+// finds holds peers that were found on the local network. Anybody there can announce any number of
+// false ones. So a new find evicts the oldest one, from the same address first, but never a peer
+// that has proved that it belongs to the job. The zero value is empty. It is not safe for
+// concurrent use.
 type finds struct {
 	all []find // oldest first
 }
 
-// find is one of them.
+// find is one found peer.
 type find struct {
 	elastic.Member
 	proved bool
 }
 
-// add notes a find, in place of an earlier one of the same ID.
+// add records a find. It replaces an earlier find with the same ID.
 func (f *finds) add(m elastic.Member) {
 	if i := f.index(m.ID); i >= 0 {
 		f.all[i].Member = m
@@ -53,21 +53,21 @@ func (f *finds) add(m elastic.Member) {
 	}
 }
 
-// drop forgets the oldest find that fits.
+// drop removes the oldest find for which fits is true.
 func (f *finds) drop(fits func(find) bool) {
 	if i := slices.IndexFunc(f.all, fits); i >= 0 {
 		f.all = slices.Delete(f.all, i, i+1)
 	}
 }
 
-// prove notes that a find belongs to the job.
+// prove records that a find belongs to the job.
 func (f *finds) prove(id elastic.ID) {
 	if i := f.index(id); i >= 0 {
 		f.all[i].proved = true
 	}
 }
 
-// index returns the place of an ID, -1 if it was not found.
+// index returns the index of the find with an ID, or -1.
 func (f *finds) index(id elastic.ID) int {
 	return slices.IndexFunc(f.all, func(o find) bool { return o.ID == id })
 }
@@ -81,7 +81,8 @@ func (f *finds) members() []elastic.Member {
 	return out
 }
 
-// firstAddr returns the host of the first address of a find, as in /ip4/192.0.2.1.
+// firstAddr returns the host part of a find's first address, as in /ip4/192.0.2.1, "" without an
+// address.
 func firstAddr(m elastic.Member) string {
 	if len(m.Addrs) == 0 {
 		return ""

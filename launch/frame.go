@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// frame is a line between a launcher and the agent of a host; Index is that of the peer that
-// it is about, and of the other fields exactly one is set. The order is
+// frame is a message between a launcher and the agent of a host, one line of JSON. Index is the
+// index of the peer concerned. Exactly one of the other fields is set (PID goes with Message or
+// Stopped). The order is
 //
 //	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... ended (end)
 //	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
@@ -20,55 +21,55 @@ type frame struct {
 	Index int `json:"i,omitempty"`
 
 	Begin   *beginOrder  `json:"begin,omitempty"`
-	Part    *filePart    `json:"part,omitempty"`   // of the program
-	Probe   []hostAddrs  `json:"probe,omitempty"`  // of the other hosts
-	Doctor  bool         `json:"doctor,omitempty"` // try out what jobs use there
+	Part    *filePart    `json:"part,omitempty"`   // part of the program file
+	Probe   []hostAddrs  `json:"probe,omitempty"`  // addresses of the other hosts
+	Doctor  bool         `json:"doctor,omitempty"` // run Doctor on the host
 	Spawn   *spawnOrder  `json:"spawn,omitempty"`
 	Signal  *signalOrder `json:"signal,omitempty"`
-	Suspect bool         `json:"suspect,omitempty"` // end the peer if it is stopped
+	Suspect bool         `json:"suspect,omitempty"` // kill the peer if it is stopped
 	Ask     *askOrder    `json:"ask,omitempty"`
-	Beat    bool         `json:"beat,omitempty"`  // the launcher lives
-	Ended   *Status      `json:"ended,omitempty"` // how the job ended, to be kept
+	Beat    bool         `json:"beat,omitempty"`  // heartbeat of the launcher
+	Ended   *Status      `json:"ended,omitempty"` // record of the job's end
 
-	// Message goes both ways: what the launcher and the peer say to each other. PID is that
-	// of the peer's process.
+	// Message is a message between launcher and peer, in both directions. PID is the process ID of
+	// the peer.
 	Message *message `json:"msg,omitempty"`
 	PID     int      `json:"pid,omitempty"`
 
 	Ready    *hostInfo    `json:"ready,omitempty"`
-	Need     bool         `json:"need,omitempty"` // the program is not here: send it
+	Need     bool         `json:"need,omitempty"` // the program is missing: send it
 	Prepared *preparation `json:"prepared,omitempty"`
-	Refused  string       `json:"refused,omitempty"` // why nothing can be started
+	Refused  string       `json:"refused,omitempty"` // why no peer can be started
 	Probed   *probeResult `json:"probed,omitempty"`
 	Findings *findings    `json:"findings,omitempty"`
 	Output   *outputPart  `json:"out,omitempty"`
 	Answer   *askAnswer   `json:"answer,omitempty"`
-	Mistake  string       `json:"mistake,omitempty"` // why the peer lost its connection
-	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was, and is being killed
-	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer but output
+	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
+	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was stopped and is being killed
+	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
 }
 
-// beginOrder tells an agent what it will start.
+// beginOrder describes to an agent the program of the job.
 type beginOrder struct {
 	Protocol int      `json:"protocol"`
 	Job      string   `json:"job"`
-	Program  string   `json:"program"` // "" if nothing is to be started
+	Program  string   `json:"program"` // "" if nothing will be started
 	Args     []string `json:"args"`
-	Env      []string `json:"env"` // NAME=VALUE, over those of the host
-	Dir      string   `json:"dir"` // working folder; "" for the home
-	// SHA256 is the hash of the program; "" if it is not compared.
+	Env      []string `json:"env"` // NAME=VALUE, in addition to the environment of the host
+	Dir      string   `json:"dir"` // working folder; "" for the home folder
+	// SHA256 is the hash of the program; "" if it is not checked.
 	SHA256 string `json:"sha256,omitempty"`
-	Copy   bool   `json:"copy,omitempty"` // the launcher sends the program where it is missing
-	Self   bool   `json:"self,omitempty"` // the program is the agent's
+	Copy   bool   `json:"copy,omitempty"` // the launcher sends the program if it is missing
+	Self   bool   `json:"self,omitempty"` // the program is the agent's own executable
 	Detach bool   `json:"detach,omitempty"`
 }
 
-// filePart is a part of a file; the last one is empty.
+// filePart is a part of a file. An empty part is the end of the file.
 type filePart struct {
 	Data []byte `json:"data"`
 }
 
-// hostInfo is the first word of an agent.
+// hostInfo is the first frame of an agent: it describes the host.
 type hostInfo struct {
 	Protocol int    `json:"protocol"`
 	Host     string `json:"host"`
@@ -76,55 +77,55 @@ type hostInfo struct {
 	Cores    int    `json:"cores"`
 }
 
-// preparation says that peers can be started.
+// preparation reports that peers can be started.
 type preparation struct {
-	Addrs []string `json:"addrs"` // at which the host takes a connection until the first spawn
+	Addrs []string `json:"addrs"` // probe addresses, open until the first spawn
 }
 
-// hostAddrs are the addresses of a host.
+// hostAddrs holds the probe addresses of a host.
 type hostAddrs struct {
 	Host  string   `json:"host"`
 	Addrs []string `json:"addrs"`
 }
 
-// probeResult says which hosts an agent cannot connect to, and why, and what the way to each of
-// the others is like.
+// probeResult has the hosts that an agent cannot connect to, with the cause, and the quality of
+// the connections to the other hosts. Keys are names of hosts.
 type probeResult struct {
 	Failed map[string]string `json:"failed"`
 	Ways   map[string]way    `json:"ways,omitempty"`
 }
 
-// way is what is known of the way from one host to another.
+// way describes the connection from one host to another.
 type way struct {
-	MTU  int           `json:"mtu,omitempty"` // bytes of the largest packet, as the system knows it; 0 if it does not tell
-	Trip time.Duration `json:"trip"`          // that a connection took, a round trip
+	MTU  int           `json:"mtu,omitempty"` // largest packet in bytes, as the kernel knows it; 0 if unknown
+	Trip time.Duration `json:"trip"`          // time to connect: one round trip
 }
 
-// findings are what Doctor has found on a host, at a time by its clock.
+// findings are the checks of Doctor on a host, and the time by the clock of that host.
 type findings struct {
 	Checks []Check   `json:"checks"`
 	Clock  time.Time `json:"clock"`
 }
 
-// spawnOrder has a peer started, one of Peers on its host.
+// spawnOrder starts a peer. Peers is the number of peers on its host.
 type spawnOrder struct {
 	Env   []string `json:"env"`
 	Peers int      `json:"peers"`
 }
 
-// signalOrder is a call of process.signal or process.ask.
+// signalOrder calls process.signal, or process.ask if Ask is set.
 type signalOrder struct {
 	Signal syscall.Signal `json:"signal"`
 	Ask    bool           `json:"ask,omitempty"`
 }
 
-// askOrder is a request to the control socket of a peer; askAnswer of the same Seq answers.
+// askOrder is a request to the control socket of a peer. The askAnswer has the same Seq.
 type askOrder struct {
 	Seq  int    `json:"seq"`
 	Line []byte `json:"line"`
 }
 
-// askAnswer is the answer to the askOrder of the same Seq.
+// askAnswer is the answer to the askOrder with the same Seq.
 type askAnswer struct {
 	Seq   int   `json:"seq"`
 	Reply reply `json:"reply"`
@@ -137,27 +138,28 @@ type outputPart struct {
 	End  bool   `json:"end,omitempty"`
 }
 
-// exitReport is an Exit on its way.
+// exitReport is the wire form of Exit.
 type exitReport struct {
 	PID    int            `json:"pid"`
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	// Asked is the signal to the agent by which it has asked the peer to leave.
+	// Asked is the signal to the agent that made it ask the peer to leave.
 	Asked syscall.Signal `json:"asked,omitempty"`
 }
 
 const (
-	// agentProtocol is the version of what launcher and agent say to each other.
+	// agentProtocol is the version of the protocol between launcher and agent.
 	agentProtocol = 1
-	// maxFrame bounds a line: a message or an answer, and the rest.
+	// maxFrame bounds a line in bytes: the longest answer and the rest of its frame.
 	maxFrame = maxReply + 1<<10
-	// maxPart bounds what a frame has of a file or a stream, in bytes.
+	// maxPart bounds the bytes of a file or a stream in one frame.
 	maxPart = 256 << 10
 )
 
+// errFrame reports a line that is no valid frame.
 var errFrame = errors.New("launch: bad frame between launcher and agent")
 
-// decodeFrame reads one line and checks all that a reader relies on.
+// decodeFrame decodes one line and checks everything that its reader relies on.
 func decodeFrame(line []byte) (frame, error) {
 	var f frame
 	if err := json.Unmarshal(line, &f); err != nil {
@@ -193,7 +195,7 @@ func decodeFrame(line []byte) (frame, error) {
 	return f, nil
 }
 
-// encodeFrame returns f as a line.
+// encodeFrame encodes f as one line.
 func encodeFrame(f frame) ([]byte, error) {
 	b, err := json.Marshal(f)
 	if err != nil {
@@ -202,9 +204,10 @@ func encodeFrame(f frame) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// frameReader reads frames.
+// frameReader reads frames. It is not safe for concurrent use.
 type frameReader struct{ scan *bufio.Scanner }
 
+// newFrameReader returns a frameReader on r. Lines are at most maxFrame bytes long.
 func newFrameReader(r io.Reader) *frameReader {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(nil, maxFrame)
@@ -212,7 +215,8 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{scan}
 }
 
-// line returns the next line, or an error; io.EOF is the other side's end.
+// line returns the next line, valid until the next call. The error is io.EOF after the other
+// side's end.
 func (r *frameReader) line() ([]byte, error) {
 	if r.scan.Scan() {
 		return r.scan.Bytes(), nil
@@ -223,7 +227,7 @@ func (r *frameReader) line() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// next returns the next frame.
+// next returns the next frame. The error is io.EOF after the other side's end.
 func (r *frameReader) next() (frame, error) {
 	line, err := r.line()
 	if err != nil {
@@ -232,14 +236,14 @@ func (r *frameReader) next() (frame, error) {
 	return decodeFrame(line)
 }
 
-// frameWriter writes frames, from any goroutine. After an error it writes nothing more.
+// frameWriter writes frames. It is safe for concurrent use. After an error it writes nothing more.
 type frameWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
 	err error
 }
 
-// write writes a frame. It waits for a reader that is slow.
+// write writes a frame. It blocks while the reader is slow.
 func (w *frameWriter) write(f frame) error {
 	line, err := encodeFrame(f)
 	if err != nil {
@@ -253,12 +257,12 @@ func (w *frameWriter) write(f frame) error {
 	return w.err
 }
 
-// report returns an Exit as a frame has it.
+// report returns the wire form of an Exit.
 func (e Exit) report() *exitReport {
 	return &exitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.by}
 }
 
-// exit returns the Exit of a peer that was told just now.
+// exit returns the Exit of a peer whose report has just arrived.
 func (x exitReport) exit(index int) Exit {
 	return Exit{Index: index, PID: x.PID, Code: x.Code, Signal: x.Signal, by: x.Asked, at: time.Now()}
 }

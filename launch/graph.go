@@ -24,22 +24,23 @@ import (
 //	})
 //	result, err := p.Run(ctx, launch.Processes(launch.Options{}))
 //
-// Run starts the same program as goroutines of this process, as processes of this host, or over
-// hosts. Every process builds the same graph, and runs one node of it: build it of constants and
-// the command line alone, before anything else is done. After Launchpad (Yang et al. 2021,
-// "Launchpad: A Programming Model for Distributed Machine Learning Research", arXiv 2106.04516).
+// Run runs the same program as goroutines of this process, as processes of this host, or on
+// several hosts. Every process builds the same graph and runs one node of it. So build the graph
+// from constants and the command line alone, before anything else. The design follows Launchpad
+// (Yang et al. 2021, "Launchpad: A Programming Model for Distributed Machine Learning Research",
+// arXiv 2106.04516).
 //
 // A Program is built by one goroutine, and run once.
 type Program struct {
 	name  string
 	nodes []*node
-	wrong []error // mistakes in declarations, in order
+	wrong []error // mistakes in declarations, in their order
 
 	mu    sync.Mutex
 	calls *callers // nil until the program runs
 }
 
-// node is one node, with the code that it runs.
+// node is a node of the graph and the functions that it runs.
 type node struct {
 	info    nodeInfo
 	peer    func(ctx context.Context, g *elastic.Group) error
@@ -47,46 +48,48 @@ type node struct {
 	methods []rpc.Method
 }
 
-// NewProgram returns a program without nodes. The name is for people.
+// NewProgram returns a program without nodes. The name appears in messages.
 func NewProgram(name string) *Program { return &Program{name: name} }
 
-// NodeOption says how a node runs.
+// NodeOption is an option of a node.
 type NodeOption struct{ apply func(*nodeInfo) }
 
-// Restart has a service or a task started again when it fails, at most so many times in all: at
-// once after a first failure, and after a pause when it fails again soon, which is backoff at first
-// (1 s for 0) and doubles up to a minute. A task fails when it returns an error or its process
-// dies, a service when it ends unasked. Without Restart neither is started again. Of peers, which
-// join the others again, times adds to Options.Restart.
+// Restart restarts a service or a task that fails, at most times times in all. The first restart
+// is immediate. After a further failure soon afterwards it waits for backoff (1 s for 0), and the
+// wait doubles up to a minute (exponential backoff). A task fails when it returns an error or its
+// process dies; a service fails when it ends before it was told to stop. Without Restart neither
+// is restarted. For peers, which join the others again, times adds to Options.Restart.
 func Restart(times int, backoff time.Duration) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.Restarts, n.Backoff = times, backoff }}
 }
 
-// Group has nodes with the same group run on one host: that of peer 0 if the peers have it, too.
-// Nodes without one go where there is room.
+// Group places nodes with the same group name on one host; if the peers have that group, it is the
+// host of peer 0. Nodes without a group go where there is room.
 func Group(name string) NodeOption { return NodeOption{func(n *nodeInfo) { n.Group = name }} }
 
-// StopAfter has a service stop after other services, which call it until they end. Without it the
-// services stop in the reverse order of their declaration, each when the one before has ended.
+// StopAfter stops a service only after other services, which call it until they end. Without
+// StopAfter the services stop in the reverse order of their declaration, each when the previous
+// one has ended.
 func StopAfter(services ...string) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.StopAfter = services }}
 }
 
-// Peers declares the group that trains: n peers that call f, each with its member of the group,
-// which is closed when f returns. Where elrun starts the program its -n is the number of peers. As
-// in any job peers come, go and die. A program has one such node.
+// Peers declares the group that trains: n peers that call f, each with its own member of the
+// group. The group is closed when f returns. If elrun starts the program, its flag -n gives the
+// number of peers. As in any job, peers may join, leave and die. A program has exactly one such
+// node.
 func (p *Program) Peers(name string, n int, f func(ctx context.Context, g *elastic.Group) error, options ...NodeOption) {
 	p.add(&node{info: nodeInfo{Name: name, Kind: kindPeers, Peers: n}, peer: f}, f == nil, options)
 }
 
-// Task declares a node that calls f once. A task is over when f returns; the program is over when
-// its peers and its tasks are. The context ends when the program is told to stop, or its peers have
-// failed.
+// Task declares a node that calls f once and ends when f returns. The program ends when its peers
+// and its tasks have ended. The context of f ends when the program is told to stop or its peers
+// have failed.
 func (p *Program) Task(name string, f func(ctx context.Context) error, options ...NodeOption) {
 	p.add(&node{info: nodeInfo{Name: name, Kind: kindTask}, task: f}, f == nil, options)
 }
 
-// add adds a node.
+// add adds a node. empty says that it has no function, which is a mistake.
 func (p *Program) add(n *node, empty bool, options []NodeOption) {
 	n.apply(options)
 	if empty {
@@ -95,7 +98,7 @@ func (p *Program) add(n *node, empty bool, options []NodeOption) {
 	p.nodes = append(p.nodes, n)
 }
 
-// apply takes over options.
+// apply applies options to the node.
 func (n *node) apply(options []NodeOption) {
 	for _, o := range options {
 		if o.apply != nil {
@@ -104,7 +107,7 @@ func (n *node) apply(options []NodeOption) {
 	}
 }
 
-// info describes the program, or returns its first mistake.
+// info returns the description of the program, or its first mistake as an error.
 func (p *Program) info() (programInfo, error) {
 	d := programInfo{Name: p.name}
 	for _, n := range p.nodes {
@@ -120,7 +123,7 @@ func (p *Program) info() (programInfo, error) {
 	return d, nil
 }
 
-// node returns a node by its name, nil if there is none.
+// node returns the node with a name, or nil.
 func (p *Program) node(name string) *node {
 	if i := slices.IndexFunc(p.nodes, func(n *node) bool { return n.info.Name == name }); i >= 0 {
 		return p.nodes[i]
@@ -128,17 +131,17 @@ func (p *Program) node(name string) *node {
 	return nil
 }
 
-// connect lets handles make calls.
+// connect gives the handles of the program the means to make calls.
 func (p *Program) connect(c *callers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = c
 }
 
-// errNotRun: a handle is used outside of a node.
+// errNotRun reports that a handle is used outside of a node.
 var errNotRun = errors.New("its program does not run: call handles in the functions of nodes")
 
-// caller returns what makes calls.
+// caller returns the callers of the running program, or errNotRun.
 func (p *Program) caller() (*callers, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// here is a program whose nodes are goroutines of this process.
+// here runs a program whose nodes are goroutines of this process.
 type here struct {
 	p       *Program
 	info    programInfo
@@ -25,7 +25,7 @@ type here struct {
 	dones []doneReport
 }
 
-// runHere runs the program in this process.
+// runHere runs the program in this process until all nodes have ended.
 func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -39,7 +39,7 @@ func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error)
 	p.connect(calls)
 	err := h.run(ctx, cancel)
 	calls.close()
-	order, _ := info.stopOrder() // it has been checked
+	order, _ := info.stopOrder() // no error: info.check has checked the order
 	for _, name := range order {
 		h.servers[name].Close()
 	}
@@ -47,7 +47,7 @@ func (p *Program) runHere(ctx context.Context, info programInfo) (Result, error)
 	return Result{Job: info.Name, Done: done}, errors.Join(err, disagree)
 }
 
-// dial connects to a service.
+// dial connects to a service through a pipe in memory.
 func (h *here) dial(_ context.Context, service string) (net.Conn, error) {
 	s := h.servers[service]
 	if s == nil {
@@ -58,8 +58,8 @@ func (h *here) dial(_ context.Context, service string) (net.Conn, error) {
 	return ours, nil
 }
 
-// run runs peers and tasks, and returns when all have ended. Without the peers' result the tasks
-// are told to stop.
+// run runs peers and tasks, and returns when all have ended. If the peers end without a result, it
+// cancels the tasks.
 func (h *here) run(ctx context.Context, stop context.CancelFunc) error {
 	var peers, tasks sync.WaitGroup
 	errs := make([]error, 1+len(h.p.nodes))
@@ -79,7 +79,8 @@ func (h *here) run(ctx context.Context, stop context.CancelFunc) error {
 	return errors.Join(errs...)
 }
 
-// again calls the function of a task until it succeeds or has no restarts left.
+// again calls the function of a task until it succeeds or has no restarts left. It returns the
+// last error, or nil once ctx has ended.
 func (n *node) again(ctx context.Context) error {
 	r := newRestarts(n.info.Restarts)
 	if n.info.Backoff > 0 {
@@ -105,10 +106,10 @@ func (n *node) again(ctx context.Context) error {
 	}
 }
 
-// peers runs the peers over a network in memory.
+// peers runs all peers, over a network in memory.
 func (h *here) peers(ctx context.Context) error {
 	n := h.p.node(h.info.peers().Name)
-	host, _ := os.Hostname() // only for people
+	host, _ := os.Hostname() // the host name appears in messages only
 	network := mem.NewNetwork()
 	members := make([]elastic.Member, n.info.Peers)
 	for i := range members {
@@ -135,11 +136,11 @@ func (h *here) peer(ctx context.Context, n *node, self elastic.Member, members [
 		return err
 	}
 	err = n.peer(ctx, g)
-	_ = g.Close() // changes nothing for a job that is finished
+	_ = g.Close() // an error changes nothing about a finished job
 	return err
 }
 
-// hereSink keeps the results of a peer.
+// hereSink keeps the results that a peer reports.
 type hereSink struct {
 	h     *here
 	index int

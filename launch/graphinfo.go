@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Kinds of nodes.
+// The kinds of nodes.
 const (
 	kindPeers   = "peers"
 	kindService = "service"
@@ -21,12 +21,12 @@ const (
 const (
 	maxNodes    = 256 // services and tasks of a program
 	maxNodeName = 32  // bytes
-	maxMethods  = 64  // of a service
+	maxMethods  = 64  // methods of a service
 	maxMethod   = 512 // bytes of a method's name and types
 )
 
-// programInfo describes a program to its launcher, which does not run its code. All processes of a
-// program make the same one, as they build the same graph.
+// programInfo describes a program to its launcher, which does not run the program's code. All
+// processes of a program build the same graph, and so send the same programInfo.
 type programInfo struct {
 	Name  string     `json:"name"`
 	Nodes []nodeInfo `json:"nodes"` // in the order of their declaration
@@ -44,7 +44,7 @@ type nodeInfo struct {
 	Methods   []string      `json:"methods,omitempty"`    // of a service: names and types
 }
 
-// check reports the first mistake in a program, in a line.
+// check returns the first mistake in a program as an error of one line.
 func (p programInfo) check() error {
 	if err := checkNodeName("program", p.Name); err != nil {
 		return err
@@ -72,7 +72,8 @@ func (p programInfo) check() error {
 	return p.checkStops(kinds)
 }
 
-// checkNodeName reports a name that cannot be part of a file name and of a line's prefix.
+// checkNodeName returns an error for a name that is not valid in a file name and in the prefix of
+// a line.
 func checkNodeName(what, name string) error {
 	plain := strings.IndexFunc(name, func(r rune) bool { return !nameRune(r) }) < 0
 	if name == "" || len(name) > maxNodeName || !plain || name[0] == '.' || name[0] == '-' {
@@ -81,7 +82,7 @@ func checkNodeName(what, name string) error {
 	return nil
 }
 
-// check reports what is wrong with a node by itself.
+// check returns an error for a mistake within a node.
 func (n nodeInfo) check() error {
 	if err := checkNodeName("node", n.Name); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (n nodeInfo) check() error {
 	return nil
 }
 
-// twice returns a name that two methods have, "" if there is none.
+// twice returns a name that two methods of the node share, "" if there is none.
 func (n nodeInfo) twice() string {
 	seen := make(map[string]bool)
 	for _, m := range n.Methods {
@@ -120,7 +121,7 @@ func (n nodeInfo) twice() string {
 	return ""
 }
 
-// checkStops reports services that are to stop after something else than a service, or in a circle.
+// checkStops returns an error for a service whose StopAfter names no service, or for a cycle.
 func (p programInfo) checkStops(kinds map[string]string) error {
 	for _, n := range p.Nodes {
 		for _, other := range n.StopAfter {
@@ -133,8 +134,8 @@ func (p programInfo) checkStops(kinds map[string]string) error {
 	return err
 }
 
-// stopOrder returns the services in the order in which they stop: the one declared last first, but
-// none before those that its StopAfter names.
+// stopOrder returns the services in the order in which they stop: the service declared last is
+// first, but no service stops before the services of its StopAfter. A cycle is an error.
 func (p programInfo) stopOrder() ([]string, error) {
 	var left []nodeInfo
 	for _, n := range p.Nodes {
@@ -162,11 +163,11 @@ func (p programInfo) stopOrder() ([]string, error) {
 	return order, nil
 }
 
-// digest tells programs apart.
+// digest returns a hash of the description, which distinguishes programs.
 func (p programInfo) digest() string {
 	b, err := json.Marshal(p)
 	if err != nil {
-		return "" // there are only strings and numbers in it
+		return "" // never happens: there are only strings and numbers
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -177,11 +178,11 @@ func (p programInfo) others() []nodeInfo {
 	return slices.DeleteFunc(slices.Clone(p.Nodes), func(n nodeInfo) bool { return n.Kind == kindPeers })
 }
 
-// peers returns the node of the peers, of a program that has been checked.
+// peers returns the node of the peers. The program must have passed check.
 func (p programInfo) peers() nodeInfo {
 	i := slices.IndexFunc(p.Nodes, func(n nodeInfo) bool { return n.Kind == kindPeers })
 	return p.Nodes[max(0, i)]
 }
 
-// ErrProgram: a program has a mistake, because of which nothing of it was started.
+// ErrProgram reports a mistake in a program. No node was started.
 var ErrProgram = errors.New("bad program")

@@ -16,27 +16,28 @@ import (
 	"github.com/elrun/elrun/launch/internal/rpc"
 )
 
-// Type is a way to run a program.
+// Type is a way to run the nodes of a program.
 type Type struct {
 	options *Options // nil for goroutines
 }
 
-// Goroutines runs all nodes in this process, the peers over a network in memory: in a test it also
-// works in a synctest bubble. What differs from processes: nodes share the memory of this process,
-// a panic ends all, and peers are not started again.
+// Goroutines runs all nodes in this process, the peers over a network in memory; this works in a
+// synctest bubble as well. Differences from Processes: nodes share the memory of this process, a
+// panic ends all of them, and peers are not restarted.
 func Goroutines() Type { return Type{} }
 
-// Processes runs each node as a process, as Run runs peers. Of the options Program, Args, Peers,
-// Stdout, Stderr and Signals need not be set: they are this program with its arguments, the number
-// of peers that it declares, its outputs, and SIGINT and SIGTERM. With Hosts the nodes run over these
-// hosts, to which Copy brings the program. In a process that was started in this way, or by elrun,
-// Run runs its node, whatever its options are.
+// Processes runs each node as a process, as Run runs peers. Five options have defaults here:
+// Program and Args are this program and its arguments, Peers is the number that the program
+// declares, Stdout and Stderr are the outputs of this process, and Signals receives SIGINT and
+// SIGTERM. With Hosts the nodes run on these hosts, and Copy copies the program there. In a
+// process that was started in this way, or by elrun, Program.Run runs its own node, whatever the
+// options are.
 func Processes(o Options) Type { return Type{options: &o} }
 
-// Run runs the program and returns when all its nodes have ended. Its result is that of the peers,
-// as for Run, with status 1 if a service or a task has failed for good. In a process that was
-// started for one node Run returns when this node has ended, with an error if it failed, and the
-// program should end: main is to do nothing besides that every node needs.
+// Run runs the program and returns when all its nodes have ended. The result is the result of the
+// peers, as for the function Run, but with status 1 if a service or a task has failed for good. In
+// a process that was started for one node, Run returns when this node has ended, with an error if
+// it failed, and the program should then end. So main should do only what every node needs.
 func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
 	info, err := p.info()
 	if err != nil {
@@ -60,8 +61,8 @@ func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
 	return Result{}, nil
 }
 
-// Main is Run for a main function that has nothing else to do: it writes an error to standard error
-// and returns the status for os.Exit.
+// Main is Run for a main function that does nothing else. It writes an error to standard error and
+// returns the status for os.Exit.
 func (p *Program) Main(ctx context.Context, o Options) int {
 	result, err := p.Run(ctx, Processes(o))
 	if err == nil {
@@ -77,7 +78,7 @@ func (p *Program) Main(ctx context.Context, o Options) int {
 	return 1
 }
 
-// launch is the launcher of the program's processes.
+// launch runs the launcher of the program's processes.
 func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Result, error) {
 	if o.Program == "" {
 		self, err := os.Executable()
@@ -103,7 +104,7 @@ func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Resu
 	return Run(ctx, o)
 }
 
-// runPeer runs this process as a peer.
+// runPeer runs this process as a peer of the program.
 func (p *Program) runPeer(ctx context.Context, info programInfo) error {
 	d := newDirectory()
 	g, err := initAs(ctx, func(ctx context.Context, a *agent) error {
@@ -113,7 +114,7 @@ func (p *Program) runPeer(ctx context.Context, info programInfo) error {
 	if err != nil {
 		return err
 	}
-	// What goes wrong on leaving changes nothing for a job that is finished.
+	// Errors on leaving change nothing about a finished job.
 	defer g.Close()
 	calls := newCallers(info.digest(), d.dial)
 	defer calls.close()
@@ -121,7 +122,7 @@ func (p *Program) runPeer(ctx context.Context, info programInfo) error {
 	return p.node(info.peers().Name).peer(ctx, g)
 }
 
-// runNode runs this process as a service or a task, until it is done or told to stop.
+// runNode runs this process as a service or a task, until it ends or is told to stop.
 func (p *Program) runNode(ctx context.Context, env environment, info programInfo) error {
 	n := p.node(env.node)
 	if n == nil || n.info.Kind == kindPeers {
@@ -149,12 +150,12 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	}
 	err = n.task(ctx)
 	if ctx.Err() != nil {
-		return nil // it was told to stop
+		return nil // the node was told to stop
 	}
 	return err
 }
 
-// serve takes calls until ctx ends.
+// serve serves the calls of a service until ctx ends. hello is the expected greeting.
 func (n *node) serve(ctx context.Context, a *agent, env environment, d *directory, hello string) error {
 	s := rpc.NewServer(hello, n.methods)
 	defer s.Close()
@@ -174,7 +175,7 @@ func (n *node) serve(ctx context.Context, a *agent, env environment, d *director
 	return nil
 }
 
-// serveHosts takes calls from other hosts, and returns the addresses for them.
+// serveHosts serves calls from other hosts over TLS, and returns the addresses.
 func serveHosts(s *rpc.Server, secret []byte) ([]string, error) {
 	config, err := programTLS(secret)
 	if err != nil {

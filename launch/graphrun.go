@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// graphRun is a launcher's part of a program: its services and tasks, which are started when the
-// first peer has told of them. The peers themselves are those of any job. The launcher's loop
-// alone uses it.
+// graphRun is a launcher's part of a program: its services and tasks. They are started when the
+// first peer has described the program. The peers themselves are the peers of any job. Only the
+// launcher's loop uses a graphRun.
 type graphRun struct {
 	info   programInfo
 	digest string
 	secret []byte
 	plan   *nodePlan
-	nodes  []nodeRun              // as in plan
-	hosts  map[string]*remoteHost // by group; nil for this one
+	nodes  []nodeRun              // same order as plan.nodes
+	hosts  map[string]*remoteHost // by group; nil for this host
 }
 
 // nodeRun is the process of a node.
 type nodeRun struct {
-	child *child // nil if it does not run
+	child *child // nil if it is not running
 	entry serviceEntry
 }
 
-// program takes the description of a program from one of its processes, and tells the process about
-// the services.
+// program handles the description of a program from one of its processes, and sends the process
+// the directory of services.
 func (r *runner) program(from int, info programInfo) {
 	c := r.process(from)
 	if c == nil {
@@ -55,12 +55,12 @@ func (r *runner) program(from int, info programInfo) {
 	c.program = true
 }
 
-// beginProgram starts the services and tasks of a program. A launcher whose peers join a job leaves
-// them to the one that began it.
+// beginProgram starts the services and tasks of a program. A launcher whose peers join a running
+// job starts none, because the launcher that began the job runs them.
 func (r *runner) beginProgram(info programInfo) {
 	g := &graphRun{info: info, digest: info.digest(), secret: make([]byte, secretSize), hosts: make(map[string]*remoteHost),
 		plan: newNodePlan(info, time.Now(), r.o.Grace)}
-	_, _ = rand.Read(g.secret) // it never fails
+	_, _ = rand.Read(g.secret) // never fails
 	r.graph = g
 	for _, n := range g.plan.nodes {
 		g.nodes = append(g.nodes, nodeRun{entry: serviceEntry{Name: n.info.Name}})
@@ -80,7 +80,7 @@ func (r *runner) beginProgram(info programInfo) {
 	r.advance(time.Now())
 }
 
-// process returns the child with an index, nil if it does not run.
+// process returns the running child with an index, or nil.
 func (r *runner) process(index int) *child {
 	if index < maxPeers {
 		return r.children[index]
@@ -91,7 +91,7 @@ func (r *runner) process(index int) *child {
 	return r.graph.nodes[index-maxPeers].child
 }
 
-// processes returns all children.
+// processes returns all running children: peers, services and tasks.
 func (r *runner) processes() iter.Seq[*child] {
 	return func(yield func(*child) bool) {
 		for _, c := range r.children {
@@ -110,13 +110,13 @@ func (r *runner) processes() iter.Seq[*child] {
 	}
 }
 
-// advance does with the nodes of a program what is to be done now.
+// advance carries out the actions for the nodes of a program that are due at now.
 func (r *runner) advance(now time.Time) {
 	if r.graph == nil {
 		return
 	}
 	s := situation{peers: r.peersGoOn(), stop: r.out.signal != 0}
-	if !s.peers && !s.stop { // without a result nobody knows when tasks are to end
+	if !s.peers && !s.stop { // without a result it is unknown when the tasks should end
 		done, err := agreeDone(r.out.dones)
 		s.stop = done == nil || r.out.status(done, err) != 0
 	}
@@ -125,7 +125,7 @@ func (r *runner) advance(now time.Time) {
 	}
 }
 
-// act does one thing with a node.
+// act carries out one action for a node.
 func (r *runner) act(a nodeAction, now time.Time) {
 	n := &r.graph.nodes[a.node]
 	name := n.entry.Name
@@ -145,7 +145,7 @@ func (r *runner) act(a nodeAction, now time.Time) {
 	}
 }
 
-// startNode starts the process of a node.
+// startNode starts the process of a node, on the host of its group if it has one.
 func (r *runner) startNode(i int) error {
 	g := r.graph
 	info := g.plan.nodes[i].info
@@ -166,7 +166,7 @@ func (r *runner) startNode(i int) error {
 	return nil
 }
 
-// nodeNotice handles what the process of a node reports.
+// nodeNotice handles a notice from the process of a node.
 func (r *runner) nodeNotice(n notice) {
 	i := n.from - maxPeers
 	name := r.graph.nodes[i].entry.Name
@@ -178,7 +178,7 @@ func (r *runner) nodeNotice(n notice) {
 		r.nodeEnded(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
 	case n.err != nil:
 		r.say("%s: %v", name, n.err)
-	case n.msg == nil: // nobody suspects a node
+	case n.msg == nil: // nodes are not suspected of being dead
 	case n.msg.Program != nil:
 		r.program(n.from, *n.msg.Program)
 	case n.msg.Serving != nil:
@@ -188,7 +188,7 @@ func (r *runner) nodeNotice(n notice) {
 	}
 }
 
-// nodeEnded notes the end of a node's process.
+// nodeEnded records the end of a node's process and tells the other processes.
 func (r *runner) nodeEnded(i int, how string, failed bool, now time.Time) {
 	g := r.graph
 	r.removeSocket(g.nodes[i].entry)
@@ -201,7 +201,8 @@ func (r *runner) nodeEnded(i int, how string, failed bool, now time.Time) {
 	r.advance(now)
 }
 
-// removeSocket removes the socket of a service on this host, which a killed one leaves.
+// removeSocket removes the socket file of a service on this host, which remains if the service was
+// killed.
 func (r *runner) removeSocket(e serviceEntry) {
 	if e.Socket == "" || e.Host != "" || !slices.Contains(socketDirs(), filepath.Dir(e.Socket)) {
 		return
@@ -212,7 +213,7 @@ func (r *runner) removeSocket(e serviceEntry) {
 	}
 }
 
-// tellService tells all processes of the program where a service is now.
+// tellService sends the new location of a service to all processes of the program.
 func (r *runner) tellService(i int) {
 	g := r.graph
 	if g.plan.nodes[i].info.Kind != kindService {
@@ -225,8 +226,8 @@ func (r *runner) tellService(i int) {
 	}
 }
 
-// failedNodes says which services and tasks have failed for good, though the peers have not; "" if
-// none has.
+// failedNodes describes the services and tasks that have failed for good although the peers
+// finished; "" if there are none.
 func (r *runner) failedNodes() string {
 	if r.graph == nil || len(r.graph.plan.failures()) == 0 {
 		return ""

@@ -11,34 +11,35 @@ import (
 )
 
 var (
-	// ErrHandler: the function of a service returned an error. Its text is in the error; what it
-	// wraps does not cross.
+	// ErrHandler reports that the function of a service returned an error. The text of that error
+	// is kept, but not the errors that it wraps.
 	ErrHandler = errors.New("the handler failed")
-	// ErrUnreachable: a call did not reach its service, or its answer was lost: the service has
-	// ended for good, did not come back before the end of the context, or died during the call,
-	// which may then have been carried out or not.
+	// ErrUnreachable reports that a call did not reach its service or that its answer was lost.
+	// The service has ended for good, did not come back before the end of the context, or died
+	// during the call. In the last case it is unknown whether the call was carried out.
 	ErrUnreachable = errors.New("the service cannot be reached")
 )
 
-// Handle calls a service of a program, from any node. It is a small value; copies are the same.
+// Handle calls a service of a program, from any node. It is a small value, and its copies are
+// equivalent.
 //
 // Requests and results are copied in all launch types, by CBOR (RFC 8949): exported fields of
-// structs travel, pointers become copies, and what has a binary form (encoding.BinaryMarshaler)
-// uses it. Both are at most 64 MiB long.
+// structs are copied, pointers become pointers to copies, and a type with a binary form
+// (encoding.BinaryMarshaler) uses this form. Both are at most 64 MiB long.
 type Handle[Req, Resp any] struct {
 	p      *Program
 	node   string
-	name   string // with the method
+	name   string // with the method, as in NODE/METHOD
 	method int
 	codec  rpc.Codec
 }
 
-// Serve declares a service and returns the handle to call it. f may be called by many goroutines
-// at once; its context ends with the caller's deadline, when the caller waits no more, and when the
-// service is told to stop. A panic in f ends the process of the service, as in any program.
+// Serve declares a service and returns the handle to call it. f must be safe for concurrent calls.
+// Its context ends with the caller's deadline, when the caller stops waiting, and when the service
+// is told to stop. A panic in f ends the process of the service, as in any program.
 //
-// A name NODE/METHOD declares one of several methods of a service. They run in one process, and so
-// share variables, which no other node may use. Options of all methods count.
+// A name NODE/METHOD declares one of several methods of a service. The methods run in one process
+// and may share variables, which no other node may use. The options of all methods apply.
 func Serve[Req, Resp any](p *Program, name string, f func(ctx context.Context, r Req) (Resp, error), options ...NodeOption) Handle[Req, Resp] {
 	h := Handle[Req, Resp]{p: p, name: name}
 	h.node, _, _ = strings.Cut(name, "/")
@@ -57,13 +58,14 @@ func Serve[Req, Resp any](p *Program, name string, f func(ctx context.Context, r
 	return h
 }
 
-// serve adds a method to a service, which it declares if it is the first, and returns its number.
+// serve adds a method to a service and returns the number of the method. The first method declares
+// the service.
 func (p *Program) serve(name, types string, m rpc.Method, empty bool, options []NodeOption) int {
 	service, _, several := strings.Cut(name, "/")
 	n := p.node(service)
 	if n == nil || !several || n.info.Kind != kindService {
 		n = &node{info: nodeInfo{Name: service, Kind: kindService}}
-		p.nodes = append(p.nodes, n) // check reports a second node of the name
+		p.nodes = append(p.nodes, n) // check reports a second node with this name
 	}
 	if empty {
 		p.wrong = append(p.wrong, fmt.Errorf("service %s has no function", name))
@@ -74,7 +76,7 @@ func (p *Program) serve(name, types string, m rpc.Method, empty bool, options []
 	return len(n.methods) - 1
 }
 
-// method makes a function of values one of payloads.
+// method turns a function of values into a function of payloads.
 func method[Req, Resp any](codec rpc.Codec, f func(ctx context.Context, r Req) (Resp, error)) rpc.Method {
 	return func(ctx context.Context, request []byte) ([]byte, error) {
 		var r Req
@@ -93,11 +95,12 @@ func method[Req, Resp any](codec rpc.Codec, f func(ctx context.Context, r Req) (
 	}
 }
 
-// Call has the service carry out a request and returns its result. While the service starts, or is
-// about to be started again, Call waits until ctx ends; when it has ended for good Call fails at
-// once. A request is sent at most once: one whose service dies meanwhile is ErrUnreachable, and the
-// caller knows whether it may be repeated. Errors are ErrHandler, ErrUnreachable, or the cause of
-// ctx's end, which the service is told as well.
+// Call sends a request to the service and returns the result. While the service starts, or is
+// about to be restarted, Call waits until ctx ends; if the service has ended for good, Call fails
+// at once. A request is sent at most once. If the service dies during the call, the error is
+// ErrUnreachable, and the caller decides whether the call can be repeated. Errors are ErrHandler,
+// ErrUnreachable, or the cause of ctx's end; the end of ctx cancels the call in the service as
+// well.
 func (h Handle[Req, Resp]) Call(ctx context.Context, r Req) (Resp, error) {
 	request, err := h.encode(r)
 	if err != nil {
@@ -107,8 +110,8 @@ func (h Handle[Req, Resp]) Call(ctx context.Context, r Req) (Resp, error) {
 	return h.call(ctx, request)
 }
 
-// Go is Call in the background. The request has been encoded when Go returns, so the caller may
-// change it.
+// Go is Call in the background. It encodes the request before it returns, so that the caller may
+// change the request afterwards.
 func (h Handle[Req, Resp]) Go(ctx context.Context, r Req) *Future[Resp] {
 	f := &Future[Resp]{done: make(chan struct{})}
 	request, err := h.encode(r)
@@ -124,23 +127,23 @@ func (h Handle[Req, Resp]) Go(ctx context.Context, r Req) *Future[Resp] {
 	return f
 }
 
-// Future is the result of a call in the background.
+// Future is the result of a call in the background. It is safe for concurrent use.
 type Future[Resp any] struct {
 	done   chan struct{}
 	result Resp
 	err    error
 }
 
-// Done is closed when the call is over.
+// Done returns a channel that is closed when the call is over.
 func (f *Future[Resp]) Done() <-chan struct{} { return f.done }
 
-// Result waits until the call is over and returns what Call would have returned.
+// Result waits until the call is over and returns the results of Call.
 func (f *Future[Resp]) Result() (Resp, error) {
 	<-f.done
 	return f.result, f.err
 }
 
-// encode returns a request as a payload.
+// encode encodes a request as a payload.
 func (h Handle[Req, Resp]) encode(r Req) ([]byte, error) {
 	if h.p == nil {
 		return nil, errors.New("launch: call: the handle is of no service: make it by Serve")
@@ -152,7 +155,7 @@ func (h Handle[Req, Resp]) encode(r Req) ([]byte, error) {
 	return b, nil
 }
 
-// call sends a payload and returns the result.
+// call sends a payload and decodes the answer.
 func (h Handle[Req, Resp]) call(ctx context.Context, request []byte) (result Resp, err error) {
 	calls, err := h.p.caller()
 	var answer []byte

@@ -23,26 +23,27 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// agentMark begins the lines that an agent, or the shell that is to start it, writes before
-// the first frame. What else comes before that is the shell's own (a greeting of .bashrc).
+// agentMark begins the lines that an agent, or the shell that starts it, writes before the first
+// frame. Other lines before it are output of the shell (a greeting of .bashrc).
 const agentMark = "elrun-agent "
 
-// agentReady is the last of these lines.
+// agentReady is the last of the lines with agentMark.
 const agentReady = agentMark + "ready"
 
-// ServeHost is the agent of a launcher on this host: it starts the peers that the launcher
-// wants here, whose end of the conversation are in and out, and passes on what they say. It
+// ServeHost is the agent of a launcher on this host: it starts the peers that the launcher orders,
+// and passes on their messages and output. in and out are the connection to the launcher. It
 // returns when the launcher has ended and no peer is left.
 //
-// The end of in is the launcher's death: the peers leave their group, and those that have not
-// ended after a while are killed, unless the launcher was told to detach. A signal is passed
-// on to the peers. When the launcher was silent for long a read of in may go on after the
-// return.
+// The end of in means the death of the launcher: the peers leave their group, and the agent kills
+// those that have not ended after a grace period, unless the launcher was told to detach. A signal
+// is passed on to the peers. If the launcher was silent for long, a read of in may continue after
+// the return.
 func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.Signal) error {
-	// The death signal of children comes when the thread ends that started them.
+	// The kernel sends the death signal of children when the thread ends that started them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// The launcher may die while the peers print; they are to end as usual.
+	// The launcher may die while the peers print: a broken pipe must not kill this process before
+	// the peers have ended.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	a := newHostAgent(in, out)
 	ctx, cancel := context.WithCancel(ctx)
@@ -50,7 +51,7 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 	go a.passOn(ctx, signals)
 	_, err := io.WriteString(out, agentReady+"\n")
 	if err == nil {
-		name, _ := os.Hostname() // only for people
+		name, _ := os.Hostname() // the host name appears in messages only
 		err = a.out.write(frame{Ready: &hostInfo{Protocol: agentProtocol, Host: name,
 			System: runtime.GOOS + "/" + runtime.GOARCH, Cores: cores.Count()}})
 	}
@@ -61,37 +62,37 @@ func ServeHost(ctx context.Context, in io.Reader, out io.Writer, signals <-chan 
 	return err
 }
 
-// hostAgent starts peers for a launcher elsewhere. The goroutine of ServeHost owns it, but for
-// what mu guards.
+// hostAgent starts peers for a launcher on another host. The goroutine of ServeHost owns it,
+// except for the fields that mu guards.
 type hostAgent struct {
 	in       *frameReader
-	incoming chan incoming // what read has read
+	incoming chan incoming // frames from the goroutine of read
 	out      frameWriter
 	order    beginOrder
-	path     string // of the program
+	path     string // path of the program
 	probe    *probe // nil before prepare and after the first spawn
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
-	peers map[int]*local // that run
-	asked syscall.Signal // a signal to this process has asked all peers to leave
+	peers map[int]*local // running peers
+	asked syscall.Signal // the signal to this process on which all peers were asked to leave
 }
 
 const (
-	// beatPeriod is how often a launcher tells its agents that it lives.
+	// beatPeriod is the interval of a launcher's heartbeats to its agents.
 	beatPeriod = 10 * time.Second
-	// silencePeriod is how long an agent without peers waits for a word of its launcher: the
-	// network between them may be gone for good, of which the system says nothing for hours.
+	// silencePeriod is the heartbeat timeout of an agent without peers. The network to the
+	// launcher may be gone for good, which the kernel reports only after hours.
 	silencePeriod = 6 * beatPeriod
 )
 
-// newHostAgent returns an agent that has not been told anything.
+// newHostAgent returns an agent that has received nothing yet.
 func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 	return &hostAgent{in: newFrameReader(in), incoming: make(chan incoming), out: frameWriter{w: out}, peers: make(map[int]*local)}
 }
 
-// serve carries out what the launcher says, until it says nothing more: it has ended, or
-// nothing has come for long and there is no peer whose end is to be told.
+// serve carries out the launcher's frames until the launcher has ended, or has been silent for
+// silencePeriod while there is no peer whose end has to be reported.
 func (a *hostAgent) serve() error {
 	done := make(chan struct{})
 	defer close(done)
@@ -110,8 +111,8 @@ func (a *hostAgent) serve() error {
 	}
 }
 
-// read hands frames to next until the launcher says nothing more, or done is closed and
-// another one comes.
+// read passes frames to next, until the launcher ends, or until the next frame after done is
+// closed.
 func (a *hostAgent) read(done <-chan struct{}) {
 	for {
 		f, err := a.in.next()
@@ -126,13 +127,13 @@ func (a *hostAgent) read(done <-chan struct{}) {
 	}
 }
 
-// incoming is a frame, or why there is none any more.
+// incoming is a frame, or the error that ended the frames.
 type incoming struct {
 	frame frame
 	err   error
 }
 
-// next returns the next frame. io.EOF is the launcher's end.
+// next returns the next frame. The error io.EOF means that the launcher has ended.
 func (a *hostAgent) next() (frame, error) {
 	silence := time.NewTicker(silencePeriod)
 	defer silence.Stop()
@@ -148,14 +149,14 @@ func (a *hostAgent) next() (frame, error) {
 	}
 }
 
-// idle reports whether no peer runs.
+// idle reports whether no peer is running.
 func (a *hostAgent) idle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.peers) == 0
 }
 
-// handle carries out one frame. An error ends the conversation.
+// handle carries out one frame. An error ends the connection.
 func (a *hostAgent) handle(f frame) error {
 	switch {
 	case f.Begin != nil:
@@ -169,7 +170,7 @@ func (a *hostAgent) handle(f frame) error {
 		checks := Doctor(ctx)
 		return a.out.write(frame{Findings: &findings{checks, time.Now()}})
 	case f.Ended != nil:
-		_ = keepEnded(*f.Ended) // as keep does
+		_ = keepEnded(*f.Ended) // errors are ignored, as in runner.keep
 		return nil
 	case f.Spawn != nil:
 		return a.spawn(f.Index, *f.Spawn)
@@ -180,7 +181,7 @@ func (a *hostAgent) handle(f frame) error {
 	switch {
 	case p == nil && f.Ask != nil:
 		return a.out.write(frame{Index: f.Index, Answer: &askAnswer{f.Ask.Seq, reply{Error: "the peer has ended"}}})
-	case p == nil: // it has ended meanwhile
+	case p == nil: // the peer has ended
 	case f.Ask != nil:
 		at := socketName{a.order.Job, f.Index, p.pid()}
 		a.work.Go(func() { a.consult(f.Index, at, *f.Ask) })
@@ -198,7 +199,7 @@ func (a *hostAgent) handle(f frame) error {
 	return nil
 }
 
-// consult asks a peer on its control socket, and tells the launcher the answer.
+// consult sends a request to the control socket of a peer, and the answer to the launcher.
 func (a *hostAgent) consult(index int, at socketName, o askOrder) {
 	var what request
 	err := json.Unmarshal(o.Line, &what)
@@ -211,10 +212,10 @@ func (a *hostAgent) consult(index int, at socketName, o askOrder) {
 	if err != nil {
 		r = reply{Error: err.Error()}
 	}
-	_ = a.out.write(frame{Index: index, Answer: &askAnswer{o.Seq, r}}) // the launcher may be gone
+	_ = a.out.write(frame{Index: index, Answer: &askAnswer{o.Seq, r}}) // an error means that the launcher is gone
 }
 
-// begin gets ready to start peers, and tells the launcher that it is, or why not.
+// begin prepares to start peers, and reports success or the cause of the failure to the launcher.
 func (a *hostAgent) begin(o beginOrder) error {
 	if o.Protocol != agentProtocol {
 		return fmt.Errorf("%w: protocol %d, this elrun has %d", errFrame, o.Protocol, agentProtocol)
@@ -230,8 +231,8 @@ func (a *hostAgent) begin(o beginOrder) error {
 	return a.out.write(frame{Prepared: &preparation{Addrs: a.probe.addrs}})
 }
 
-// prepare finds the working folder and the program. Its errors are for the user who typed the
-// command.
+// prepare finds the working folder and the program. Its errors are in words for the user who typed
+// the command.
 func (a *hostAgent) prepare() error {
 	if dir := a.order.Dir; dir != "" {
 		if err := os.Chdir(dir); err != nil {
@@ -265,7 +266,7 @@ func (a *hostAgent) prepare() error {
 	return nil
 }
 
-// fetch has the launcher send the program, unless it did so before.
+// fetch asks the launcher for the program, unless the cache has a copy.
 func (a *hostAgent) fetch() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -279,7 +280,7 @@ func (a *hostAgent) fetch() error {
 	a.path = filepath.Join(dir, filepath.Base(a.order.Program))
 	if sum, err := hashFile(a.path); err == nil && sum == a.order.SHA256 {
 		now := time.Now()
-		_ = os.Chtimes(dir, now, now) // it is in use
+		_ = os.Chtimes(dir, now, now) // marks the copy as used, for sweep
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -293,7 +294,7 @@ func (a *hostAgent) fetch() error {
 	if err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
-	defer os.Remove(f.Name()) // unless it was renamed
+	defer os.Remove(f.Name()) // fails if the file was renamed
 	err = a.receive(f)
 	if err = cmp.Or(err, f.Chmod(0o700), f.Close()); err != nil {
 		return fmt.Errorf("copy the program: %w", err)
@@ -304,7 +305,7 @@ func (a *hostAgent) fetch() error {
 	return os.Rename(f.Name(), a.path)
 }
 
-// receive writes the program to f. After an error it reads on to the end of it.
+// receive writes the program to f. After a write error it still reads the rest of the file.
 func (a *hostAgent) receive(f *os.File) error {
 	var failed error
 	for {
@@ -323,12 +324,12 @@ func (a *hostAgent) receive(f *os.File) error {
 	}
 }
 
-// copyLife is how long a copied program that nobody starts any more is kept.
+// copyLife is how long an unused copy of a program is kept.
 const copyLife = 30 * 24 * time.Hour
 
-// sweep removes copies of programs that were not used for long.
+// sweep removes copies of programs that were not used for copyLife.
 func sweep(all, keep string) {
-	dirs, _ := filepath.Glob(filepath.Join(all, "*")) // the pattern is valid
+	dirs, _ := filepath.Glob(filepath.Join(all, "*")) // no error: the pattern is valid
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && dir != keep && time.Since(info.ModTime()) > copyLife {
 			_ = os.RemoveAll(dir)
@@ -336,7 +337,7 @@ func sweep(all, keep string) {
 	}
 }
 
-// hashFile returns the SHA-256 of a file in hexadecimal digits.
+// hashFile returns the SHA-256 of a file in hexadecimal.
 func hashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -350,7 +351,7 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// spawn starts a peer, or tells the launcher why it cannot.
+// spawn starts a peer, or reports the cause of the failure to the launcher.
 func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.probe.close()
 	cmd := exec.Command(a.path, a.order.Args...)
@@ -370,12 +371,12 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	return nil
 }
 
-// relay is the receiver of a peer of an agent: it writes frames. That the launcher is gone
-// does not matter to it.
+// relay is the receiver of a peer in an agent: it writes frames. It ignores write errors: they
+// mean that the launcher is gone.
 type relay struct {
 	a     *hostAgent
 	index int
-	p     *local // set before it is watched
+	p     *local // set before watch is called
 }
 
 // output implements receiver.
@@ -405,14 +406,15 @@ func (r *relay) mistake(err error) {
 	_ = r.a.out.write(frame{Index: r.index, Mistake: err.Error()})
 }
 
-// halted implements receiver: a local process says it at once.
+// halted implements receiver. It does nothing: a local process reports this in the result of
+// suspect.
 func (r *relay) halted(int) {}
 
 // ended implements receiver.
 func (r *relay) ended(e Exit) {
 	r.a.mu.Lock()
 	if r.a.peers[r.index] == r.p {
-		delete(r.a.peers, r.index) // its process group's number may come to mean another
+		delete(r.a.peers, r.index) // its process group ID may be reused
 	}
 	e.PID, e.by = r.p.pid(), r.a.asked
 	r.a.mu.Unlock()
@@ -427,14 +429,14 @@ func (a *hostAgent) passOn(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				a.note(sig) // first: a peer may have got it, too, and end at once
+				a.note(sig) // before ask: a peer may have got the signal as well, and end at once
 				a.each(func(p *local) { p.ask(sig) })
 			}
 		}
 	}
 }
 
-// note notes that a signal has asked all peers to leave.
+// note records a signal that asks all peers to leave.
 func (a *hostAgent) note(sig syscall.Signal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -443,7 +445,7 @@ func (a *hostAgent) note(sig syscall.Signal) {
 	}
 }
 
-// each calls f for each peer that runs.
+// each calls f for each running peer, with mu held.
 func (a *hostAgent) each(f func(p *local)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -452,8 +454,8 @@ func (a *hostAgent) each(f func(p *local)) {
 	}
 }
 
-// end waits until no peer is left. The launcher is gone, which the peers learn, unless they
-// shall go on without it.
+// end waits until no peer is left. The launcher is gone: the peers are told so and killed after
+// defaultGrace, unless they shall go on without it (detach).
 func (a *hostAgent) end() {
 	a.probe.close()
 	if !a.order.Detach {
@@ -464,6 +466,6 @@ func (a *hostAgent) end() {
 	a.work.Wait()
 }
 
-// token returns a word that tells the probe of a host from whatever else listens at one of its
-// addresses.
+// token returns a random word that distinguishes the probe of a host from other servers at the
+// same address.
 func token() string { return rand.Text() }
