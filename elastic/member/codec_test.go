@@ -14,7 +14,7 @@ func drawID() *rapid.Generator[ID] {
 	return rapid.Map(rapid.StringN(1, 6, MaxID), func(s string) ID { return ID(s) })
 }
 
-// drawMembers returns up to n members with different IDs.
+// drawMembers draws up to n members with different IDs.
 func drawMembers(t *rapid.T, n int, label string) []Member {
 	ids := rapid.SliceOfNDistinct(drawID(), 0, n, rapid.ID[ID]).Draw(t, label)
 	var all []Member
@@ -80,7 +80,7 @@ func drawReport(t *rapid.T) *Report {
 	return r
 }
 
-// drawMessage draws a message whose parts are those of its kind.
+// drawMessage draws a message with the parts of its kind.
 func drawMessage(t *rapid.T) Message {
 	m := Message{Kind: Kind(rapid.Uint8Range(uint8(Status), uint8(Fence)).Draw(t, "kind")), Epoch: rapid.Uint64().Draw(t, "epoch"), View: drawHash(t)}
 	parts, _ := layout(m.Kind)
@@ -124,7 +124,8 @@ func drawChain(t *rapid.T, m *Message) {
 	}
 }
 
-// What is encoded is decoded to the same message, and to no other.
+// Decoding an encoded message returns the same message, and different messages have different
+// encodings.
 func TestEncodeDecode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMessage(t)
@@ -142,7 +143,7 @@ func TestEncodeDecode(t *testing.T) {
 	})
 }
 
-// Whatever is accepted is what Encode writes; nothing panics.
+// Any accepted input is the output of Encode, and no input causes a panic.
 func FuzzDecode(f *testing.F) {
 	change := Change{Lost: []ID{"a"}, Join: []Member{{ID: "d", Info: "x", By: "k", Was: "w"}}, Kick: []ID{"e"}, Revoke: []ID{"k"},
 		Grants: []Grant{{Key: "k", Issuer: "a", Expiry: 5, Uses: 1, Record: "r"}}}
@@ -170,7 +171,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// The bytes of a chain, which is the longest message, stay within the limit.
+// A Chain, the longest message, stays within the limit.
 func TestChainsFit(t *testing.T) {
 	var members []Member
 	info, key := string(make([]byte, MaxInfo)), ID(make([]byte, MaxKey))
@@ -184,7 +185,7 @@ func TestChainsFit(t *testing.T) {
 	if _, err := First(members, grants...); !errors.Is(err, ErrChange) {
 		t.Errorf("a view that fits into no message: %v", err)
 	}
-	// As many of the longest as there may be.
+	// The largest possible number of the longest members.
 	members = members[:(MaxView-spare)/len(appendMember(nil, members[0]))]
 	m, err := New(Config{Self: members[0], Grants: grants}, members)
 	if err != nil {
@@ -212,7 +213,7 @@ func TestChainsFit(t *testing.T) {
 	}
 }
 
-// A view whose encoding ends soon after the number of its voters can be read.
+// A view whose encoding ends soon after its number of voters can be decoded.
 func TestShortEndOfView(t *testing.T) {
 	var members []Member
 	for i := range 400 {

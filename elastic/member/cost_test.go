@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// calmWorld is a group of n without misfortunes.
+// calmWorld returns a group of n without faults.
 func calmWorld(n int) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(1, 1)), byID: make(map[member.ID]*node), cut: make(map[[2]*node]bool),
@@ -19,8 +19,8 @@ func calmWorld(n int) *world {
 	return w
 }
 
-// A change costs O(n) messages, beats apart, also if all report it, and is known in a
-// few ticks.
+// A change costs O(n) messages, apart from beats and even if all members report it, and is known
+// within a few ticks.
 func TestMessagesPerChange(t *testing.T) {
 	for _, n := range []int{2, 3, 10, 50} {
 		for name, change := range map[string]func(w *world){
@@ -42,8 +42,8 @@ func TestMessagesPerChange(t *testing.T) {
 			const ticks = 15
 			w.runUntil(w.now + ticks*tickUnits)
 			cost := w.messages - before - (w.beats - beats)
-			// Prepare, Promise, Accept, Accepted, Chain, Status; a joiner's questions, and
-			// reports of those who noticed before they were asked.
+			// Prepare, Promise, Accept, Accepted, Chain, Status; the requests of a newcomer; and
+			// reports of members that noticed the change before the Prepare.
 			if bound := 9*n + 8; cost > bound || w.failure != "" {
 				t.Errorf("%s in a group of %d: %d messages, at most %d; %s", name, n, cost, bound, w.failure)
 			}
@@ -54,13 +54,13 @@ func TestMessagesPerChange(t *testing.T) {
 	}
 }
 
-// A large group in which one member joins and another dies all the time decides every
-// change. The figures are logged, and plotted by scripts/scale; -scale sets the size.
+// A large group in which members join and die all the time decides every change. The figures are
+// logged, and scripts/scale plots them; -scale sets the size.
 func TestScale(t *testing.T) {
 	n := flagged[int]("scale")
 	w := calmWorld(n)
 	w.loss, w.watch = 0.01, 3
-	const every, rounds = 100, 10 // ticks of 10 ms: once a second
+	const every, rounds = 100, 10 // in ticks of 10 ms: once a second
 	var messages, beats, ticks []int
 	for range rounds {
 		victim := w.nodes[w.rng.IntN(len(w.nodes))]
@@ -89,8 +89,7 @@ func TestScale(t *testing.T) {
 	t.Logf("machine phase=change members=%d ms=%d messages=%d beats=%d", n, median(ticks)*10, median(messages), median(beats))
 }
 
-// allKnow reports whether every living member has a view with one peer and without
-// another.
+// allKnow reports whether every live member has a view with one peer and without another.
 func (w *world) allKnow(with, without *node) bool {
 	for _, n := range w.nodes {
 		if n.inside() && (n.view.Rank(with.id) < 0 || n.view.Rank(without.id) >= 0) {

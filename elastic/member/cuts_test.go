@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowLargest tries every subset: the largest without a cut pair and, of several, the
+// slowLargest tries every subset. It returns a largest one without a cut pair and, of several, the
 // one that keeps the lowest rank in which they differ.
 func slowLargest(pairs [][2]int, out []bool) []bool {
 	n := len(out)
@@ -32,7 +32,7 @@ func slowLargest(pairs [][2]int, out []bool) []bool {
 	return keep
 }
 
-// I13: the search finds what trying everything finds.
+// I13: the search agrees with its slow twin.
 func TestLargestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
@@ -48,8 +48,8 @@ func TestLargestSet(t *testing.T) {
 	})
 }
 
-// A large group that is cut in two, or has some dead, is no work at all; a wild pattern
-// ends, too, with a set that is valid.
+// A large group that is partitioned in two, or has some dead members, needs few steps. A wild
+// pattern ends, too, with a valid set.
 func TestLargestSetOfMany(t *testing.T) {
 	const n = 1000
 	var halves, stars, wild [][2]int

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever changes follow one another, no grant lets in more than it may, one that was revoked
-// lets in nobody, nobody who was kicked is in, and the grants of a kicked peer are revoked.
+// After any sequence of changes no grant has admitted more peers than its uses, revoked grants
+// admit nobody, kicked peers are in no view, and the grants of a kicked peer are revoked.
 func TestLedgerHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, err := First(membersOf("a", "b"), Grant{Key: "root"})
@@ -38,14 +38,15 @@ func TestLedgerHolds(t *testing.T) {
 				let[m.By]++
 			}
 			for _, g := range c.Grants {
-				let[g.Key] = min(let[g.Key], uint64(len(c.Join))) // an earlier one of that key had expired
+				let[g.Key] = min(let[g.Key], uint64(len(c.Join))) // an earlier grant of that key had expired
 			}
 			checkLedger(t, before, v, c, let)
 		}
 	})
 }
 
-// checkLedger compares a view with the one before and with those who were let in.
+// checkLedger compares a view with the view before, and with the number of peers admitted by each
+// grant.
 func checkLedger(t *rapid.T, before, v View, c Change, let map[ID]uint64) {
 	for _, g := range v.Grants {
 		if g.Uses != 0 && g.Used > g.Uses || g.Used != let[g.Key] {
@@ -66,7 +67,7 @@ func checkLedger(t *rapid.T, before, v View, c Change, let map[ID]uint64) {
 	}
 }
 
-// Changes that the ledger refuses.
+// The changes that the ledger refuses.
 func TestLedgerRefuses(t *testing.T) {
 	full := make([]Grant, MaxGrants)
 	for i := range full {
@@ -101,8 +102,8 @@ func TestLedgerRefuses(t *testing.T) {
 	}
 }
 
-// One that comes back under another ID uses up nothing, once; and grants that have expired when
-// another is made give way to it.
+// A peer that comes back under another ID counts no use, once. Grants that have expired make room
+// for a new one.
 func TestLedgerMakesRoom(t *testing.T) {
 	v, err := First(membersOf("a"), Grant{Key: "old", Issuer: "a", Expiry: 5, Uses: 1})
 	if err != nil {
@@ -124,7 +125,7 @@ func TestLedgerMakesRoom(t *testing.T) {
 	}
 }
 
-// Two members that want to kick each other do not leave the group empty.
+// Two members that kick each other do not leave the group empty.
 func TestKicksLeaveOne(t *testing.T) {
 	v := firstOf(t, "a", "b")
 	f := facts{view: v, here: []bool{true, true}, dead: make([]bool, 2), leaving: make([]bool, 2)}
@@ -136,8 +137,8 @@ func TestKicksLeaveOne(t *testing.T) {
 	}
 }
 
-// A peer whose grant was used up or revoked before its turn came is not waited for: a last
-// member that leaves would wait for ever.
+// A newcomer whose grant was used up or revoked before its admission is not waited for; otherwise a
+// last member that leaves would wait for ever.
 func TestLeavesWithoutTheRefused(t *testing.T) {
 	for name, end := range map[string]Change{
 		"used up": {Join: []Member{{ID: "p", By: "k"}}},

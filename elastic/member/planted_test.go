@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// plantedSeeds is how many seeds the simulator may need to find a planted bug.
+// plantedSeeds is the number of seeds within which the simulator must find a planted bug.
 const plantedSeeds = 50000
 
-// mutation is a bug to plant: a stretch of a file and what stands there instead.
+// mutation is a bug to plant: a piece of a file, and its replacement.
 type mutation struct{ name, file, before, after string }
 
-// mutations reads testdata/planted.txt: per bug a line "# name", a line with the file,
-// and the two stretches, separated by a line "=>".
+// mutations reads testdata/planted.txt: for each bug a line "# name", a line with the file, and the
+// two pieces of text, separated by a line "=>".
 func mutations(t *testing.T) []mutation {
 	text, err := os.ReadFile("testdata/planted.txt")
 	if err != nil {
@@ -37,8 +37,8 @@ func mutations(t *testing.T) []mutation {
 	return all
 }
 
-// plant returns the text of the file with the bug. The stretch must be there once, so
-// that the list keeps up with the code.
+// plant returns the text of the file with the bug. The original piece must occur exactly once, so
+// the list has to follow the code.
 func (m mutation) plant() (string, error) {
 	text, err := os.ReadFile(m.file)
 	if err != nil {
@@ -59,12 +59,12 @@ func TestPlantedListFits(t *testing.T) {
 	}
 }
 
-// Every planted bug is found by the simulator or by a script. It takes minutes:
+// The simulator or a script finds every planted bug. The test takes minutes:
 //
 //	go test ./elastic/member -run Planted -planted -v
 func TestPlanted(t *testing.T) {
 	if !flagged[bool]("planted") {
-		return // TestPlantedListFits keeps the list fresh meanwhile
+		return // TestPlantedListFits keeps the list up to date meanwhile
 	}
 	for _, m := range mutations(t) {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// overlayOf writes what makes the go command see the bug.
+// overlayOf writes the file for the -overlay flag of the go command, with the bug.
 func overlayOf(t *testing.T, m mutation) string {
 	text, err := m.plant()
 	if err != nil {
@@ -102,7 +102,7 @@ func overlayOf(t *testing.T, m mutation) string {
 	return overlay
 }
 
-// find returns which scripts and which seed see the bug, or "none".
+// find returns the scripts and the seed that find the bug, or "none".
 func find(t *testing.T, overlay string) (scripts, seed string) {
 	scripts, seed = "none", "none"
 	if out, failed := goTest(overlay, "-run=TestScripts"); failed {

@@ -2,7 +2,7 @@ package member
 
 import "testing"
 
-// flags turns bits into a slice.
+// flags returns the n lowest bits as a slice.
 func flags(n, bits int) []bool {
 	s := make([]bool, n)
 	for i := range s {
@@ -11,8 +11,8 @@ func flags(n, bits int) []bool {
 	return s
 }
 
-// I10: any two sets of votes that decide without force share a voter, or one of them
-// was counted when a voter of it, its proposer, was dead by the other's count.
+// I10: any two sets of votes that decide without force share a voter; or the proposer of one of
+// them, which is a voter of it, was dead by the other's count.
 func TestQuorumsMeet(t *testing.T) {
 	type quorum struct{ votes, dead int }
 	for n := 1; n <= 6; n++ {
@@ -27,7 +27,7 @@ func TestQuorumsMeet(t *testing.T) {
 		}
 		for _, first := range all {
 			for _, later := range all {
-				// The dead stay dead. The later proposer is one of its voters and alive.
+				// The dead stay dead. The later proposer is one of the later voters, and alive.
 				alive := later.votes &^ later.dead &^ first.dead
 				if first.dead&^later.dead == 0 && alive != 0 && first.votes&later.votes == 0 {
 					t.Fatalf("%d voters: %b with %b dead, then %b with %b dead", n, first.votes, first.dead, later.votes, later.dead)
@@ -37,7 +37,7 @@ func TestQuorumsMeet(t *testing.T) {
 	}
 }
 
-// The rules one by one.
+// Each rule by itself.
 func TestRules(t *testing.T) {
 	const a, b, c, d, e = 1, 2, 4, 8, 16
 	for _, test := range []struct {

@@ -12,27 +12,27 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// Every file in testdata/scripts is a scenario: blocks of commands, a line "----", and
-// what the machines did. -rewrite writes what they do now; read it before you commit
-// it. The commands:
+// Every file in testdata/scripts is a scenario: blocks of commands, a line "----", and the output
+// of the machines. -rewrite replaces the recorded output; read it before you commit it. The
+// commands:
 //
 //	first a b c            machines of a first view
 //	joiner d a b           a machine that wants to join and asks a and b
 //	any a                  before first: --quorum any for all that follow
 //	suspect a b c          a is refused at b and c;   trust a b, dead a b, met a b likewise
 //	silent a b             a does not hear b
-//	sole a                 a's launcher started everybody
+//	sole a                 a's launcher has started all peers
 //	leave a
 //	renew a 1              the session of a's view of epoch 1 broke
 //	stable a 7             a has 7 stable steps
 //	tick a 5
-//	deliver                all messages, and those that these cause, until there are none
-//	deliver a>b promise    the oldest such message under way; parts may be left out or *
+//	deliver                all messages, and the messages that they cause, until none are left
+//	deliver a>b promise    the oldest such message in flight; parts may be left out or *
 //	drop a>b promise 2     loses the two oldest such messages; 0 for all
-//	again a>b promise      delivers it and keeps it under way
-//	cut a b c              from now on nothing passes between a and b or c; heal ends that
-//	crash a                a does nothing more, and what is sent to it is lost
-//	list                   messages under way
+//	again a>b promise      delivers the message and keeps it in flight
+//	cut a b c              from now on no message passes between a and b or c; heal ends the cut
+//	crash a                a stops, and messages to it are lost
+//	list                   messages in flight
 //	views
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/scripts/*.txt")
@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, mistakes := runScript(string(text))
-			for _, m := range mistakes { // also with -rewrite: a script whose commands do nothing shows nothing
+			for _, m := range mistakes { // also with -rewrite, as a script whose commands fail checks nothing
 				t.Error(m)
 			}
 			if flagged[bool]("rewrite") {
@@ -60,20 +60,20 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// script is a scenario under way.
+// script is a scenario in progress.
 type script struct {
-	ids      []member.ID // in the order of their start
+	ids      []member.ID // in order of their start
 	machines map[member.ID]*member.Machine
 	dead     map[member.ID]bool
 	any      bool
 	cut      map[[2]member.ID]bool
-	way      []member.Message // under way, oldest first
+	way      []member.Message // in flight, oldest first
 	out      strings.Builder
 	mistakes []string // commands that could not be carried out
 }
 
-// runScript returns the script with the output that it has now, and its commands that
-// could not be carried out.
+// runScript returns the script with its present output, and the commands that could not be carried
+// out.
 func runScript(text string) (file string, mistakes []string) {
 	s := &script{machines: make(map[member.ID]*member.Machine), dead: make(map[member.ID]bool), cut: make(map[[2]member.ID]bool)}
 	var b strings.Builder
@@ -88,7 +88,7 @@ func runScript(text string) (file string, mistakes []string) {
 		case line == "":
 			output = false
 			b.WriteString("\n")
-		case output: // of the last time
+		case output: // recorded by an earlier run
 		default:
 			b.WriteString(line + "\n")
 			if words := strings.Fields(line); words[0] != "#" {
@@ -150,7 +150,7 @@ func (s *script) run(command string, words []string) {
 	}
 }
 
-// runMessages runs the commands about messages under way.
+// runMessages carries out the commands about messages in flight.
 func (s *script) runMessages(command string, arg func(int) string) {
 	switch command {
 	case "deliver":
@@ -192,7 +192,7 @@ func number(word string) int {
 	return n
 }
 
-// about returns the event of a command that is about a peer.
+// about returns the event of a command about a peer.
 func about(command string, id member.ID) member.Event {
 	switch command {
 	case "suspect":
@@ -211,7 +211,7 @@ func (s *script) print(format string, args ...any) {
 	fmt.Fprintf(&s.out, format+"\n", args...)
 }
 
-// mistake notes a command that could not be carried out.
+// mistake records a command that could not be carried out.
 func (s *script) mistake(format string, args ...any) {
 	s.mistakes = append(s.mistakes, fmt.Sprintf(format, args...))
 }
@@ -242,7 +242,8 @@ func (s *script) step(id member.ID, e member.Event) {
 	s.drain(id)
 }
 
-// drain puts messages on their way, prints the rest, and admits whoever asks.
+// drain queues the messages of a machine, prints its other output, and admits all newcomers that
+// ask.
 func (s *script) drain(id member.ID) {
 	r := s.machines[id].Ready()
 	for _, v := range r.Views {
@@ -262,7 +263,7 @@ func (s *script) drain(id member.ID) {
 // lost reports whether a message cannot pass.
 func (s *script) lost(m member.Message) bool { return s.cut[[2]member.ID{m.From, m.To}] }
 
-// find returns the index of the oldest message that fits, or -1.
+// find returns the index of the oldest message that matches, or -1.
 func (s *script) find(route, kind string) int {
 	return slices.IndexFunc(s.way, func(m member.Message) bool {
 		from, to, _ := strings.Cut(route, ">")
@@ -288,7 +289,7 @@ func (s *script) deliver(route, kind string, keep bool) {
 	s.step(m.To, member.Received{Message: m})
 }
 
-// drop loses n messages, or all if n is 0.
+// drop loses n matching messages, or all if n is 0.
 func (s *script) drop(route, kind string, n int) {
 	for dropped := 0; n == 0 || dropped < n; dropped++ {
 		i := s.find(route, kind)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// seal is the keys of a test: who has no seal of an ID cannot sign for it.
+// seal provides the keys of a test: only the holder of an ID's seal can sign for the ID.
 type seal ID
 
 func (s seal) Sign(text []byte) []byte {
@@ -31,7 +31,7 @@ func machineOf(t *testing.T, self ID, cfg Config, ids ...ID) *Machine {
 	return m
 }
 
-// decided makes the view that follows v by c, and the proof of those who sign.
+// decided returns the view that follows v by c, with a certificate of the signers.
 func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 	after, err := v.Apply(c)
 	if err != nil {
@@ -39,27 +39,27 @@ func decided(t *testing.T, v View, c Change, signers ...ID) (View, Decision) {
 	}
 	d := Decision{c, Certificate{Ballot: Ballot{3, 1}}}
 	for _, id := range signers {
-		rank := max(v.Rank(id), 0) // a stranger claims the first place
+		rank := max(v.Rank(id), 0) // a stranger claims the first rank
 		d.Proof.Votes = append(d.Proof.Votes, Vote{uint32(rank), seal(id).Sign(ballotText(d.Proof.Ballot, after.hash))})
 	}
 	return after, d
 }
 
-// lost is a change.
+// lost returns a change that loses members.
 func lost(ids ...ID) Change { return Change{Lost: ids} }
 
-// walkers are the members of a group of four of which d was put out, and those around it.
+// walkers returns a member of a group of four of which d was put out, and the first view.
 func walkers(t *testing.T) (m *Machine, first View) {
 	m = machineOf(t, "a", Config{}, "a", "b", "c", "d")
 	first = m.view
 	v, d := decided(t, first, lost("d"), "a", "b", "c")
 	m.move(d, v)
-	m.Step(Stable{1}) // what the new view made due is done
+	m.Step(Stable{1}) // carries out all that the new view made due
 	m.Ready()
 	return m, first
 }
 
-// forged are the messages of a kind that would do the most harm if they were believed.
+// forged returns the messages of a kind that would do the most harm if they were believed.
 func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 	all := []Message{{}}
 	ruin := lost("b", "c")
@@ -72,7 +72,7 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 	own.Epoch = 1 << 40
 	own.hash, own.size = own.contentHash()
 	same := own
-	same.hash = m.view.hash // not what the content says
+	same.hash = m.view.hash // not the hash of the content
 	high := Key{Stable: 1 << 60, Epoch: 1 << 40, ID: from}
 	switch k {
 	case Ask:
@@ -102,13 +102,13 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 	return all
 }
 
-// standing is all of a machine that messages may change, in words.
+// standing describes all fields of a machine that messages may change.
 func standing(m *Machine) string {
 	return fmt.Sprint(m.phase, m.view, m.acceptor, m.heard.reports, m.own, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
-// Whoever is in no view, and whoever was put out, changes nothing at a member, whatever
-// message it sends and however it forges it; it is answered at most.
+// A peer in no view, or one that was put out, changes nothing at a member, whatever message it
+// sends or forges. At most it gets an answer.
 func TestWhoIsBelieved(t *testing.T) {
 	classes := map[ID]sender{
 		"b":      ofView,
@@ -151,7 +151,7 @@ func TestWhoIsBelieved(t *testing.T) {
 	}
 }
 
-// A peer that joins believes only those whom it was told to ask.
+// A newcomer believes only its contacts.
 func TestWhomJoinersBelieve(t *testing.T) {
 	whole, err := First(membersOf("a", "new"))
 	if err != nil {
@@ -172,9 +172,9 @@ func TestWhomJoinersBelieve(t *testing.T) {
 	}
 }
 
-// What an outsider brings counts if the voters have signed it: half of them at least, all
-// under one ballot and one view, each once. One signature under a forced change does where
-// changes are forced.
+// An outsider's change counts if the voters have signed it: at least half of them, all under one
+// ballot and one view, each once. For a forced change one signature suffices, if changes can be
+// forced.
 func TestCertificates(t *testing.T) {
 	join := Change{Join: membersOf("e")}
 	forced := Change{Lost: []ID{"c", "d"}, Forced: true}
@@ -217,8 +217,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A member of another branch that is ahead fences this one if its branch is proved from a
-// view that both know, and only where branches can be.
+// A member of another branch that is ahead fences this one if its branch is proved from a common
+// view, and only where branches are possible.
 func TestProvedBranch(t *testing.T) {
 	for name, c := range map[string]struct {
 		any    bool
@@ -249,7 +249,7 @@ func TestProvedBranch(t *testing.T) {
 	}
 }
 
-// What is asked of outsiders leaves members their answers: a flood takes none of them.
+// A flood of messages from outsiders does not use up the requests to members.
 func TestFloodOfOutsiders(t *testing.T) {
 	m, _ := walkers(t)
 	for range 1000 {

@@ -11,29 +11,28 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The simulator runs a group of machines in one goroutine. All chance comes from one
-// seed, so a seed replays to the letter. It plays the network, the failure detectors
-// and the launchers; what it does to the group stands in simplan_test.go, what it
-// checks in simcheck_test.go.
+// The simulator runs a group of machines in one goroutine. All random choices come from one seed,
+// so a seed replays exactly. It plays the network, the failure detectors and the launchers. The
+// faults are in simplan_test.go, the checks in simcheck_test.go.
 
-// unit is the simulator's time; a tick has tickUnits of them.
+// unit is the simulator's unit of time; a tick has tickUnits of them.
 type unit int
 
 const tickUnits unit = 10
 
-// mode is under which rule a seed runs.
+// mode is the rule under which a seed runs.
 type mode int
 
 const (
-	majority mode = iota // nobody knows of certain deaths
-	certain              // launchers tell their own peers of deaths
-	sole                 // one launcher, which knows of every death
+	majority mode = iota // certain deaths are unknown
+	certain              // launchers report the deaths of their own peers
+	sole                 // one launcher reports every death
 	anyone               // --quorum any
 )
 
 func (m mode) String() string { return [...]string{"majority", "certain", "sole", "any"}[m] }
 
-// node is one peer as the simulator sees it.
+// node is one peer of the simulator.
 type node struct {
 	id       member.ID
 	index    int
@@ -41,15 +40,15 @@ type node struct {
 	m        *member.Machine
 	alive    bool
 	leaving  bool
-	lost     bool // it said QuorumLost last
-	out      bool // it said Left or Fenced
+	lost     bool // its last notice of the quorum was QuorumLost
+	out      bool // it gave the notice Left or Fenced
 	view     member.View
-	told     map[*node]bool // suspicions that were reported and not taken back
+	told     map[*node]bool // suspicions that were reported and not withdrawn
 }
 
 func (n *node) inside() bool { return n.alive && !n.out && n.view.Epoch > 0 }
 
-// fakeKeys are those of a peer that nobody in the simulator forges.
+// fakeKeys are keys of a peer; nobody in the simulator forges signatures.
 type fakeKeys member.ID
 
 func (k fakeKeys) Sign(text []byte) []byte {
@@ -63,10 +62,10 @@ func (k fakeKeys) Verify(id member.ID, text, signature []byte) bool {
 	return bytes.Equal(fakeKeys(id).Sign(text), signature)
 }
 
-// happening is something that is going to happen.
+// happening is a planned event.
 type happening struct {
 	at  unit
-	seq int // ties are broken by who was first, so that replays are exact
+	seq int // breaks ties by order of creation, so that replays are exact
 	do  func()
 }
 
@@ -97,28 +96,28 @@ type world struct {
 	byID   map[member.ID]*node
 
 	cut      map[[2]*node]bool // messages from the first to the second are lost
-	slander  map[[2]*node]bool // the first suspects the second for no reason
+	slander  map[[2]*node]bool // the first suspects the second without a reason
 	loss     float64
 	twice    float64 // share of messages that arrive twice
-	lag      unit    // longest time on the way, but for stragglers
+	lag      unit    // longest delay, except for stragglers
 	straggle float64 // share of messages that take ten times as long
-	codec    bool    // messages go through their encoding
-	direct   int     // Config.Direct and Config.Fan; 0 for those of the machines
+	codec    bool    // messages pass through their encoding
+	direct   int     // Config.Direct and Config.Fan; 0 for the defaults
 	fan      int
-	notice   unit // longest time until a change of reachability is noticed
+	notice   unit // longest time until a detector notices a change of reachability
 	quiet    bool // the faults have ended
 
 	messages int
-	most     int // messages that a run may have
+	most     int // largest number of messages of a run
 	ticking  bool
-	beats    int // Status messages sent by the clock
-	watch    int // detectors look only that many nodes to each side; 0 for all
+	beats    int // number of Status messages sent by the clock
+	watch    int // detectors watch only this many nodes to each side; 0 for all
 	checks   *checks
 	failure  string
-	trace    func(format string, args ...any) // nil for none
+	trace    func(format string, args ...any) // may be nil
 }
 
-// after plans something.
+// after plans an event.
 func (w *world) after(d unit, do func()) {
 	w.seq++
 	heap.Push(&w.agenda, happening{w.now + d, w.seq, do})
@@ -135,7 +134,7 @@ func (w *world) say(format string, args ...any) {
 	}
 }
 
-// fail ends the run with the first thing that is wrong.
+// fail ends the run with its first failure.
 func (w *world) fail(format string, args ...any) {
 	if w.failure == "" {
 		w.failure = fmt.Sprintf(format, args...)
@@ -143,7 +142,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// runUntil lets things happen until the time has come or a check failed.
+// runUntil runs the planned events until the time is reached or a check has failed.
 func (w *world) runUntil(end unit) {
 	for w.failure == "" && len(w.agenda) > 0 && w.agenda[0].at <= end {
 		h := heap.Pop(&w.agenda).(happening)
@@ -153,7 +152,7 @@ func (w *world) runUntil(end unit) {
 	w.now = max(w.now, end)
 }
 
-// add starts a node around a machine.
+// add starts a node with a machine.
 func (w *world) add(n *node) {
 	n.index, n.alive = len(w.nodes), true
 	n.told = make(map[*node]bool)
@@ -179,7 +178,7 @@ func (w *world) add(n *node) {
 	w.after(w.upTo(tickUnits), tick)
 }
 
-// step gives a node an event.
+// step passes an event to a node.
 func (w *world) step(n *node, e member.Event) {
 	if !n.alive {
 		return
@@ -195,7 +194,7 @@ func (w *world) step(n *node, e member.Event) {
 	w.drain(n)
 }
 
-// drain does what a machine wants done.
+// drain carries out the outputs of a machine.
 func (w *world) drain(n *node) {
 	r := n.m.Ready()
 	for _, v := range r.Views {
@@ -216,7 +215,7 @@ func (w *world) drain(n *node) {
 	}
 }
 
-// noticed acts on a notice as the owner of a machine would.
+// noticed handles a notice as the owner of a machine would.
 func (w *world) noticed(n *node, note member.Notice) {
 	switch note.Kind {
 	case member.Asked:
@@ -236,7 +235,7 @@ func (w *world) noticed(n *node, note member.Notice) {
 	}
 }
 
-// send puts a message on its way: once, twice or not at all.
+// send plans the arrivals of a message: one, two or none.
 func (w *world) send(n *node, msg member.Message) {
 	if w.messages++; w.messages > w.most {
 		w.fail("more than %d messages", w.most)
@@ -264,7 +263,7 @@ func (w *world) send(n *node, msg member.Message) {
 			d *= 10
 		}
 		w.after(d, func() {
-			// A cut link also loses what is under way.
+			// A cut link also loses messages in flight.
 			if !w.cut[[2]*node{n, to}] {
 				w.step(to, member.Received{Message: msg})
 			}
@@ -272,7 +271,7 @@ func (w *world) send(n *node, msg member.Message) {
 	}
 }
 
-// throughCodec returns what comes out of the encoding.
+// throughCodec encodes and decodes a message.
 func (w *world) throughCodec(msg member.Message) member.Message {
 	got, err := member.Decode(member.Encode(nil, msg))
 	got.From, got.To = msg.From, msg.To
@@ -284,7 +283,7 @@ func (w *world) throughCodec(msg member.Message) member.Message {
 	return got
 }
 
-// show is one line about a message.
+// show describes a message in one line.
 func show(m member.Message) string {
 	s := fmt.Sprintf("%s %v epoch %d/%.2x", m.From, m.Kind, m.Epoch, m.View)
 	switch m.Kind {
@@ -309,7 +308,7 @@ func show(m member.Message) string {
 	return s
 }
 
-// showReport lists what is in a report.
+// showReport lists the content of a report.
 func showReport(r member.Report) string {
 	s := ""
 	if len(r.Unreachable) > 0 {
@@ -330,13 +329,13 @@ func showReport(r member.Report) string {
 	return s
 }
 
-// reachable reports whether a can talk with b: detectors dial, so one lost direction
+// reachable reports whether a can exchange messages with b: detectors dial, so one lost direction
 // is enough to fail.
 func (w *world) reachable(a, b *node) bool {
 	return b.alive && !w.cut[[2]*node{a, b}] && !w.cut[[2]*node{b, a}] && !w.slander[[2]*node{a, b}]
 }
 
-// detectFor has a node's detector look at all others soon.
+// detectFor plans that a node's detector checks all others soon.
 func (w *world) detectFor(n *node) {
 	for _, o := range w.nodes {
 		if o != n {
@@ -345,7 +344,7 @@ func (w *world) detectFor(n *node) {
 	}
 }
 
-// detect has n's detector look at o soon, and tell the machine if it changed its mind.
+// detect plans that n's detector checks o soon, and reports a change to the machine.
 func (w *world) detect(n, o *node) {
 	if d := n.index - o.index; w.watch > 0 && (d > w.watch || d < -w.watch) {
 		return
@@ -364,7 +363,7 @@ func (w *world) detect(n, o *node) {
 	})
 }
 
-// detectAll has every detector look at every other node soon.
+// detectAll plans that every detector checks every other node soon.
 func (w *world) detectAll() {
 	for _, n := range w.nodes {
 		if n.alive {

@@ -7,32 +7,32 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// ballotOf names a ballot of a view.
+// ballotOf identifies a ballot of a view.
 type ballotOf struct {
 	view   member.Hash
 	ballot member.Ballot
 }
 
-// votesOf is what was seen of a ballot.
+// votesOf is the observed history of a ballot.
 type votesOf struct {
 	promised, accepted []member.ID
-	change             string // that was asked to be accepted
+	change             string // the proposed change
 }
 
-// checks is an observer that sees everything and knows the truth. It keeps its own
-// account of the rules and does not trust the machines'.
+// checks is an omniscient observer. It keeps its own account of the rules, independent of the
+// machines.
 type checks struct {
 	views    map[member.Hash]member.View
 	children map[member.Hash]member.Hash // of views that were not forced
 	epochs   map[uint64]member.Hash
-	first    map[member.ID]member.Hash // the view in which an ID first stood
+	first    map[member.ID]member.Hash // the first view of an ID
 	ballots  map[ballotOf]*votesOf
-	own      map[ballotOf]bool                 // an Accept went out
-	highest  map[*node]map[member.Hash]ballots // per node and view
+	own      map[ballotOf]bool                 // an Accept was sent
+	highest  map[*node]map[member.Hash]ballots // by node and view
 	last     map[*node]ballotOf                // of the last Accept sent
 }
 
-// ballots are the highest that a node has used as a proposer and promised as a voter.
+// ballots are the highest ballots that a node has used as a proposer and promised as a voter.
 type ballots struct{ proposed, promised member.Ballot }
 
 func newChecks() *checks {
@@ -44,7 +44,7 @@ func newChecks() *checks {
 	}
 }
 
-// entered checks a view that a node enters, against its parent and all others.
+// entered checks a view that a node enters, against its parent and all other views.
 func (c *checks) entered(w *world, n *node, v member.View) {
 	if v.Rank(n.id) < 0 {
 		w.fail("%s enters %v, in which it is not", n.id, v)
@@ -61,7 +61,7 @@ func (c *checks) entered(w *world, n *node, v member.View) {
 	}
 	parent, known := c.views[v.Parent]
 	if !known && v.Epoch > 1 {
-		return // decided, but its decider skipped a view: its parent is checked when seen
+		return // decided, but its decider skipped a view: the parent is checked when it is seen
 	}
 	if v.Epoch > 1 {
 		c.follows(w, parent, v)
@@ -83,8 +83,7 @@ func (c *checks) unique(w *world, v member.View) {
 	}
 }
 
-// follows checks the order of ranks and the votes (I3, I11), and that no ID is back
-// (I2).
+// follows checks the order of ranks and the votes (I3, I11), and that no ID comes back (I2).
 func (c *checks) follows(w *world, parent, v member.View) {
 	var survivors []member.ID
 	for _, id := range parent.IDs() {
@@ -107,7 +106,7 @@ func (c *checks) follows(w *world, parent, v member.View) {
 	}
 }
 
-// before reports whether the view of a hash is an ancestor of v.
+// before reports whether the view with a hash is an ancestor of v.
 func (c *checks) before(v member.View, hash member.Hash) bool {
 	for known := true; known; v, known = c.views[v.Parent] {
 		if v.Parent == hash {
@@ -117,7 +116,7 @@ func (c *checks) before(v member.View, hash member.Hash) bool {
 	return false
 }
 
-// sent checks a message against what its sender sent before.
+// sent checks a message against its sender's earlier messages.
 func (c *checks) sent(w *world, n *node, msg member.Message) {
 	key := ballotOf{msg.View, msg.Ballot}
 	switch msg.Kind {
@@ -184,7 +183,7 @@ func (c *checks) setHigh(n *node, view member.Hash, b ballots) {
 	c.highest[n][view] = b
 }
 
-// proposed checks that a proposer never goes back to an earlier ballot.
+// proposed checks that a proposer never returns to an earlier ballot.
 func (c *checks) proposed(w *world, n *node, key ballotOf) {
 	high := c.high(n, key.view)
 	if key.ballot.Less(high.proposed) {
@@ -207,8 +206,8 @@ func (c *checks) voted(w *world, n *node, key ballotOf) {
 	c.setHigh(n, key.view, high)
 }
 
-// accepting checks that enough promised before the first Accept of a ballot, and that
-// all of a ballot ask for the same change.
+// accepting checks that there were enough promises before the first Accept of a ballot, and that
+// all Accepts of a ballot propose the same change.
 func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) {
 	votes := c.votes(key)
 	change := fmt.Sprintf("%v %+v", *msg.Change, *msg.Change)
@@ -225,7 +224,7 @@ func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) 
 	c.last[n] = key
 }
 
-// decided checks that enough accepted. A decider that needed nobody else has sent
+// decided checks that there were enough acceptances. A decider that needed no other voter has sent
 // nothing.
 func (c *checks) decided(w *world, n *node) {
 	before := n.m.View().Parent
@@ -237,7 +236,7 @@ func (c *checks) decided(w *world, n *node) {
 	c.marked(w, n.m.View(), ids)
 }
 
-// marked checks that a view that fewer than a majority decided says so.
+// marked checks that a view decided by fewer than a majority is marked as forced.
 func (c *checks) marked(w *world, after member.View, ids []member.ID) {
 	before := c.views[after.Parent]
 	votes := 0
@@ -251,8 +250,8 @@ func (c *checks) marked(w *world, after member.View, ids []member.ID) {
 	}
 }
 
-// enough checks votes against the truth: more than half, or all but some that are
-// dead and fewer than that (I10). Who voted and then died has voted.
+// enough checks votes against the true state: more than half, or all voters except dead ones, which
+// are fewer than a majority (I10). The vote of a member that died later counts.
 func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string) {
 	if w.mode == sole || w.mode == anyone {
 		return
@@ -275,9 +274,9 @@ func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string
 	}
 }
 
-// atRest returns what keeps the group from being at rest: all members in one view
-// that has the living and no one else, all with a vote, and nobody waiting; or, if
-// no quorum can be had, everybody aware of that.
+// atRest returns the reason why the group is not at rest, or "". At rest all members are in one
+// view of exactly the live peers, all have a vote, and no newcomer waits; or, if there can be no
+// quorum, all members know it.
 func (c *checks) atRest(w *world) string {
 	var latest member.View
 	for _, n := range w.nodes {
@@ -304,7 +303,7 @@ func (c *checks) atRest(w *world) string {
 	return c.complete(w, latest)
 }
 
-// complete returns what is not as it should be with v, in which all members are.
+// complete returns what is wrong with v, the view of all members, or "".
 func (c *checks) complete(w *world, v member.View) string {
 	if v.Voters < len(v.Members) {
 		return fmt.Sprintf("%v has members without a vote", v)
@@ -350,7 +349,7 @@ func (c *checks) possible(w *world, v member.View) bool {
 	return present >= needed || present > 0 && known == dead && present+dead == v.Voters && dead < needed
 }
 
-// quiet checks that a group at rest says no more than its beats.
+// quiet checks that a group at rest sends only its beats.
 func (c *checks) quiet(w *world) {
 	inside, waiting := 0, 0
 	for _, n := range w.nodes {
@@ -365,11 +364,11 @@ func (c *checks) quiet(w *world) {
 		return
 	}
 	const ticks = 40
-	w.runUntil(w.now + 60*tickUnits) // what was under way, and its repeats
+	w.runUntil(w.now + 60*tickUnits) // messages in flight, and their repetitions
 	before := w.messages
 	w.runUntil(w.now + ticks*tickUnits)
-	// A beat each in 10 ticks, one more to a rival where views were forced, repeated
-	// reports, news for those who are gone, and a joiner's question with its answer.
+	// A beat of each member in 10 ticks; if views were forced one more to a rival; repeated
+	// reports; views for members that are gone; and the requests of newcomers with their answers.
 	bound := 4*len(w.nodes) + inside*2*(ticks/10+1) + waiting*2*ticks/8 + inside*ticks/4
 	if w.messages-before > bound {
 		w.fail("%d messages in %d ticks at rest, at most %d", w.messages-before, ticks, bound)

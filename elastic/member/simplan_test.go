@@ -8,14 +8,14 @@ import (
 
 // The bounds of a run, in ticks.
 const (
-	faultTicks  = 300  // in which faults happen
-	settleTicks = 1500 // within which the group must come to rest afterwards
-	lookTicks   = 25   // between two looks at whether it has
+	faultTicks  = 300  // duration of the faults
+	settleTicks = 1500 // time within which the group must be at rest afterwards
+	lookTicks   = 25   // period of the checks for rest
 
-	maxMessages = 20000 // of a run
+	maxMessages = 20000 // in a run
 )
 
-// newWorld makes the group and the plan of its misfortunes.
+// newWorld returns a group with a random plan of faults.
 func newWorld(seed uint64, trace func(string, ...any)) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 0)), byID: make(map[member.ID]*node), trace: trace,
@@ -28,13 +28,13 @@ func newWorld(seed uint64, trace func(string, ...any)) *world {
 	w.lag = []unit{1, tickUnits, 4 * tickUnits}[w.rng.IntN(3)]
 	w.notice = []unit{2, 2 * tickUnits, 10 * tickUnits}[w.rng.IntN(3)]
 	w.codec = w.rng.IntN(4) == 0
-	if other := rand.New(rand.NewPCG(seed, 1)); other.IntN(2) == 0 { // the rest of the plan stays
+	if other := rand.New(rand.NewPCG(seed, 1)); other.IntN(2) == 0 { // a generator of its own keeps the rest of the plan
 		w.direct, w.fan = 1+other.IntN(2), 2+other.IntN(2)
 	}
 	w.first(1 + w.rng.IntN(6))
 	actions := w.rng.IntN(12)
 	for range actions {
-		// Many come at about the same time: that is where the trouble is.
+		// Many faults are concentrated in time, where bugs are more likely.
 		at := unit(w.rng.IntN(faultTicks)) * tickUnits
 		if w.rng.IntN(2) == 0 {
 			at = unit(w.rng.IntN(4)) * 60 * tickUnits
@@ -60,7 +60,7 @@ func (w *world) first(n int) {
 	}
 }
 
-// name returns the ID of the i-th node: a, b, ..., z, and then aa, ab, ...
+// name returns the ID of the i-th node: a, b, ..., z, aa, ab, ...
 func name(i int) member.ID {
 	id := string(rune('a' + i%26))
 	for i /= 26; i > 0; i /= 26 {
@@ -81,7 +81,7 @@ func (w *world) launcher(i int) int {
 	return i % (1 + w.rng.IntN(2))
 }
 
-// misfortune is one thing that happens to the group.
+// misfortune causes one random fault.
 func (w *world) misfortune() {
 	if w.quiet {
 		return
@@ -104,7 +104,7 @@ func (w *world) misfortune() {
 	case 8:
 		w.cutOne()
 	case 9:
-		// A restart: the process dies and comes back as another.
+		// A restart: the process dies, and starts again under another ID.
 		if n := w.anyAlive(); n != nil {
 			w.crash(n)
 			w.join()
@@ -114,7 +114,7 @@ func (w *world) misfortune() {
 	}
 }
 
-// breakSession has some members of a view ask for another, as after a lost connection.
+// breakSession has some members of a view ask for another, as after a broken connection.
 func (w *world) breakSession() {
 	n := w.anyAlive()
 	for _, o := range w.nodes {
@@ -137,7 +137,7 @@ func (w *world) anyAlive() *node {
 	return alive[w.rng.IntN(len(alive))]
 }
 
-// join starts a peer that knows all others' addresses.
+// join starts a newcomer that knows the addresses of all others.
 func (w *world) join() {
 	c := w.config(member.Member{ID: name(len(w.nodes)), Info: "addr"})
 	for _, i := range w.rng.Perm(len(w.nodes)) {
@@ -147,7 +147,7 @@ func (w *world) join() {
 	w.add(&node{id: c.Self.ID, m: member.NewJoiner(c), launcher: w.launcher(len(w.nodes))})
 }
 
-// crash ends a process. Its launcher's peers learn of it for certain.
+// crash ends a process. The peers of its launcher learn of its death.
 func (w *world) crash(n *node) {
 	w.say("%s crashes", n.id)
 	n.alive = false
@@ -159,7 +159,7 @@ func (w *world) crash(n *node) {
 	}
 }
 
-// end stops a node that is out; one that was fenced off may come back as another.
+// end stops a node that is out. A fenced node may come back under another ID.
 func (w *world) end(n *node, back bool) {
 	if n.alive {
 		w.crash(n)
@@ -169,7 +169,7 @@ func (w *world) end(n *node, back bool) {
 	}
 }
 
-// toldOfDeath reports whether o's launcher tells it when n dies.
+// toldOfDeath reports whether o's launcher reports the death of n to o.
 func (w *world) toldOfDeath(o, n *node) bool {
 	return (w.mode == certain || w.mode == sole) && o.launcher == n.launcher
 }
@@ -194,7 +194,7 @@ func (w *world) leave() {
 	}
 }
 
-// slanderSome has nodes suspect others that are well, for a while.
+// slanderSome has nodes suspect healthy nodes for a while.
 func (w *world) slanderSome() {
 	for range 1 + w.rng.IntN(4) {
 		a, b := w.anyAlive(), w.anyAlive()
@@ -229,7 +229,7 @@ func (w *world) partition() {
 	w.after(w.upTo(120*tickUnits), w.heal)
 }
 
-// cutOne cuts one pair, which may both reach a third.
+// cutOne cuts one pair for a while; both may still reach a third node.
 func (w *world) cutOne() {
 	a, b := w.anyAlive(), w.anyAlive()
 	if a == nil || a == b {
@@ -253,7 +253,7 @@ func (w *world) heal() {
 	w.detectAll()
 }
 
-// calm ends all faults for good, but for the dead.
+// calm ends all faults for good, except for deaths.
 func (w *world) calm() {
 	w.say("calm")
 	w.quiet = true
@@ -263,8 +263,7 @@ func (w *world) calm() {
 	w.detectAll()
 }
 
-// introduce lets those who are not in one view find each other, as peers of a job do
-// in the long run.
+// introduce lets peers that are not in one view find each other, as peers of a job eventually do.
 func (w *world) introduce() {
 	for _, a := range w.nodes {
 		for _, b := range w.nodes {
@@ -275,7 +274,7 @@ func (w *world) introduce() {
 	}
 }
 
-// simulate runs one seed and returns what went wrong, or "".
+// simulate runs one seed, and returns the failure or "", and the number of messages.
 func simulate(seed uint64, trace func(string, ...any)) (failure string, messages int) {
 	w := newWorld(seed, trace)
 	w.say("seed %d: %v, %d members, loss %v, lag %d, notice %d", seed, w.mode, len(w.nodes), w.loss, w.lag, w.notice)

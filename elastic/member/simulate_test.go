@@ -31,7 +31,7 @@ func flagged[T any](name string) T {
 	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
 }
 
-// Every seed keeps the invariants at every instant and comes to rest.
+// Every seed keeps the invariants at all times and comes to rest.
 func TestSimulate(t *testing.T) {
 	if seed := flagged[uint64]("seed"); seed != 0 {
 		if failure := replay(t, seed); failure != "" {

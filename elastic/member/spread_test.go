@@ -9,7 +9,7 @@ import (
 // crowd is a group of machines whose messages arrive at once and in order, without ticks.
 type crowd struct {
 	machines []*Machine
-	sent     []int // messages, by rank
+	sent     []int // number of messages by rank
 	seen     func(msg Message)
 }
 
@@ -31,7 +31,7 @@ func newTestCrowd(t *testing.T, n int) *crowd {
 	return c
 }
 
-// settle delivers messages until there are none, each in its encoding.
+// settle delivers messages, through their encoding, until there are none.
 func (c *crowd) settle(t *testing.T) {
 	rank := make(map[ID]int)
 	for i, m := range c.machines {
@@ -57,9 +57,9 @@ func (c *crowd) settle(t *testing.T) {
 	}
 }
 
-// A change reaches all members of a large group and is known to be known, though nobody sends
-// more than a few messages, and nothing has to be sent twice. Long proofs stay with the member
-// that decided.
+// A change reaches all members of a large group, and its decider knows that it has, although no
+// member sends more than a few messages and no message is repeated. Long proofs stay with the
+// member that decided.
 func TestSpread(t *testing.T) {
 	const n = 300
 	c := newTestCrowd(t, n)
@@ -87,10 +87,10 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A member of which somebody says that it cannot be reached is no relay.
+// A member that some member reports as unreachable is no relay.
 func TestDoubtfulIsNoRelay(t *testing.T) {
 	c := newTestCrowd(t, 60)
-	// It would be the first relay: that of the first part, in the first spread.
+	// It would be the first relay: the first of the first part, in the first spread.
 	c.machines[2].Step(Suspect{Peer: "0002"})
 	c.machines[7].Step(Suspect{Peer: "0002"})
 	relays := 0
@@ -108,7 +108,7 @@ func TestDoubtfulIsNoRelay(t *testing.T) {
 	}
 }
 
-// Answers are one only if nothing but their authors tells them apart.
+// Answers are merged only if they differ in nothing but their authors.
 func TestAnswersStayApart(t *testing.T) {
 	b, o := Ballot{Round: 1}, Ballot{Round: 2}
 	change := &Change{Lost: []ID{"a"}}
@@ -129,7 +129,7 @@ func TestAnswersStayApart(t *testing.T) {
 		again := all[i]
 		g.add(Answer{[]uint32{uint32(20 + i)}, &again})
 	}
-	if len(g.answers) != len(all)+4 { // those with a change, a report or a signature
+	if len(g.answers) != len(all)+4 { // the answers with a change, a report or a signature
 		t.Errorf("all twice, they are %d", len(g.answers))
 	}
 	if !slices.Equal(g.answers[0].Ranks, []uint32{0, 20}) {
@@ -137,8 +137,8 @@ func TestAnswersStayApart(t *testing.T) {
 	}
 }
 
-// In a large group a member tells few others where it is, and everybody is told by some. One
-// that cannot be reached has another one told in its place.
+// In a large group a member sends its Status to few others, and every member receives some. An
+// unreachable member is replaced by another.
 func TestBeatsGoToFew(t *testing.T) {
 	const n = 300
 	c := newTestCrowd(t, n)
@@ -174,14 +174,14 @@ func TestBeatsGoToFew(t *testing.T) {
 	}
 }
 
-// Newcomers to a large group show themselves to the member that gives them votes, wherever they
-// stand on the ring.
+// Newcomers of a large group reach the member that proposes their votes, wherever they are on the
+// ring.
 func TestNewcomersOfLargeGroupVote(t *testing.T) {
 	c := newTestCrowd(t, 100)
 	for i := range 6 {
 		self := Member{ID: ID(fmt.Sprintf("new%d", i))}
 		c.machines[0].Step(Admit{Request{self, 1}})
-		// They ask another one than who decides.
+		// They ask another member than the decider.
 		c.machines = append(c.machines, NewJoiner(Config{Self: self, Direct: 4, Fan: 4, Views: c.machines[0].cfg.Views, Contacts: []ID{"0050"}}))
 		c.sent = append(c.sent, 0)
 	}

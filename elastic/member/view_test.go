@@ -25,7 +25,7 @@ func firstOf(t *testing.T, ids ...ID) View {
 	return v
 }
 
-// I3, I11: what Apply makes of changes.
+// I3, I11: the views that Apply returns.
 func TestApply(t *testing.T) {
 	v := firstOf(t, "a", "b", "c")
 	for _, step := range []struct {
@@ -53,7 +53,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Changes that fit no view.
+// The changes that fit no view.
 func TestApplyRefuses(t *testing.T) {
 	v := firstOf(t, "a", "b")
 	long := make([]byte, MaxID+1)
@@ -84,8 +84,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// A history that is longer than its log still knows where it is, and a chain from any
-// view that it remembers leads to the present one.
+// A history longer than its log has the right present view, and a chain from any view in the log
+// leads to it.
 func TestHistory(t *testing.T) {
 	v := firstOf(t, "m")
 	h := history{base: v}
@@ -124,8 +124,7 @@ func TestHistory(t *testing.T) {
 	if known < logDepth/2 {
 		t.Errorf("only %d views are known", known)
 	}
-	// I2: what was in, as far as it is remembered, is not fresh; who asked before
-	// that is refused.
+	// I2: IDs of members in the log are not fresh, and requests from before the log are refused.
 	last := ID(fmt.Sprintf("j%d", 3*logDepth-5))
 	for _, r := range []Request{{Member{ID: last}, v.Epoch - 9}, {Member{ID: "new"}, h.base.Epoch - 1}, {Member{ID: "m"}, v.Epoch}} {
 		if h.fresh(v, r) {
@@ -137,7 +136,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Of two keys one beats the other, and among those of forced branches there is an order.
+// Of two keys one beats the other, and the keys of forced branches are totally ordered.
 func TestKeyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.Custom(func(t *rapid.T) Key {

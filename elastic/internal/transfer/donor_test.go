@@ -20,7 +20,7 @@ func write(n int) func(io.Writer) error {
 	}
 }
 
-// ask has a donor answer, and returns the header and what follows it.
+// ask sends a request to a donor, and returns the header and the bytes of the answer.
 func ask(t testing.TB, d *Donor, r request) (header, []byte) {
 	t.Helper()
 	if r.Who == "" {
@@ -40,7 +40,7 @@ func ask(t testing.TB, d *Donor, r request) (header, []byte) {
 	return h, rest
 }
 
-// commit is what a member does after a step.
+// commit makes the donor's calls of a member after a step.
 func commit(t testing.TB, d *Donor, step int64) {
 	t.Helper()
 	if d.Wanted(step) {
@@ -55,7 +55,7 @@ func commit(t testing.TB, d *Donor, step int64) {
 	}
 }
 
-// readyDonor returns one that has a snapshot of a step, and the two updates after it.
+// readyDonor returns a donor with a snapshot of a step, and the two updates after it.
 func readyDonor(t testing.TB, step int64) *Donor {
 	d := NewDonor(step-1, Config{Chunk: 40, Replays: true})
 	ask(t, d, request{Do: opTake, Step: step})
@@ -150,7 +150,7 @@ func TestErrorsOfTheOwner(t *testing.T) {
 	}
 }
 
-// The owner skips a step, as a member does that took the state of another.
+// The owner skips a step, like a member that loaded the state of another.
 func TestStepsLeftOut(t *testing.T) {
 	d := NewDonor(3, Config{Replays: true})
 	defer d.Close()
@@ -191,7 +191,7 @@ func TestDonorIsFull(t *testing.T) {
 	}
 }
 
-// Members that are a little behind get what is kept.
+// Members that lag a little behind get the kept updates.
 func TestKept(t *testing.T) {
 	d := NewDonor(3, Config{Replays: true})
 	defer d.Close()
@@ -201,7 +201,7 @@ func TestKept(t *testing.T) {
 	d.Rest(true)
 	for step := int64(4); step <= 6; step++ {
 		commit(t, d, step)
-		commit(t, d, step) // putting it in again changes nothing
+		commit(t, d, step) // repeating it changes nothing
 	}
 	for after := int64(2); after <= 6; after++ {
 		want := int(6 - after)
@@ -225,7 +225,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// A joiner that is not heard of costs memory for the time of a lease.
+// A newcomer that sends no requests costs memory for the time of a lease.
 func TestLeasesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := readyDonor(t, 5)
@@ -256,7 +256,7 @@ func TestLeasesExpire(t *testing.T) {
 	})
 }
 
-// A joiner whose answer takes longer than a lease is heard of all the time.
+// A long answer renews the lease of its newcomer while it is sent.
 func TestLongAnswerKeepsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 40 << 10
@@ -277,7 +277,7 @@ func TestLongAnswerKeepsItsLease(t *testing.T) {
 	})
 }
 
-// A keep that was overtaken by a request for later updates does not set back.
+// A keep that was overtaken by a request for later updates does not move the newcomer back.
 func TestLateKeep(t *testing.T) {
 	d := readyDonor(t, 5)
 	defer d.Close()
@@ -298,7 +298,7 @@ func TestReset(t *testing.T) {
 	if !d.Wanted(9) {
 		t.Fatal("not wanted")
 	}
-	// The state is replaced while it is written: what comes of that is void.
+	// The state is replaced while it is written: the snapshot is void.
 	err := d.Snapshot(9, func(w io.Writer) error { d.Reset(20); return nil })
 	if h, _ := ask(t, d, request{Do: opWhere}); err != nil || h.At != 20 || len(h.Held) != 0 || d.Memory() != 0 || d.Logging() {
 		t.Errorf("after a reset: %+v, %v", h, err)
@@ -320,7 +320,7 @@ func TestManyLeases(t *testing.T) {
 	}
 }
 
-// All that a donor hands out together goes at its rate.
+// All answers of a donor together keep its rate.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, rate = 2 << 20, 1 << 20
@@ -357,7 +357,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// Donors get the memory for a snapshot before its step.
+// Donors prepare the memory of a snapshot before its step.
 func TestMemoryIsReady(t *testing.T) {
 	d := NewDonor(3, Config{Chunk: 1 << 10, StateBytes: 5000})
 	defer d.Close()
@@ -375,7 +375,7 @@ func TestMemoryIsReady(t *testing.T) {
 	}
 }
 
-// What a step pays when nobody joins.
+// The cost of a step without newcomers.
 func BenchmarkWanted(b *testing.B) {
 	d := NewDonor(0, Config{})
 	defer d.Close()
@@ -386,7 +386,7 @@ func BenchmarkWanted(b *testing.B) {
 	}
 }
 
-// What a step pays when a snapshot is taken.
+// The cost of a step with a snapshot.
 func BenchmarkSnapshot(b *testing.B) {
 	state := make([]byte, 64<<20)
 	d := NewDonor(0, Config{StateBytes: int64(len(state))})

@@ -10,13 +10,13 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
-// direct is a Source without a network: it calls the donors of this process.
+// direct is a Source without a network: it calls donors in this process.
 type direct map[string]*transfer.Donor
 
 func (d direct) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(ctx)
-	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) }) // the end of a stream unblocks both sides
+	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) }) // the end of the stream unblocks both sides
 	go func() { w.CloseWithError(d[donor].Serve(ctx, request, w)) }()
 	return stream{r, cancel}, nil
 }
@@ -28,7 +28,7 @@ type stream struct {
 
 func (s stream) Close() error { s.cancel(); return nil }
 
-// A job of two members adds up the numbers of its steps; a third peer joins.
+// A job of two members adds up the numbers of its steps, and a third peer joins.
 func Example() {
 	donors := direct{"ann": transfer.NewDonor(0, transfer.Config{Replays: true}), "bob": transfer.NewDonor(0, transfer.Config{Replays: true})}
 	over := make(chan struct{})
@@ -84,7 +84,7 @@ func Example() {
 	// Output: transfer: follow: context canceled
 }
 
-// member is what a member does after a step.
+// member makes the donor's calls of a member after a step.
 func member(d *transfer.Donor, step, sum int64) error {
 	if d.Wanted(step) {
 		if err := d.Snapshot(step, func(w io.Writer) error { _, err := fmt.Fprint(w, sum); return err }); err != nil {

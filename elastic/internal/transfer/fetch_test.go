@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-const linkRate = 1 << 20 // bytes a second
+const linkRate = 1 << 20 // in bytes a second
 
-// four is a job with four donors.
+// four returns a job with four donors.
 func four(t *testing.T) *world { return newWorld(t, 4, linkRate, Config{}) }
 
 func TestFetch(t *testing.T) {
@@ -35,7 +35,7 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// The speed must grow with the donors.
+// The speed grows with the number of donors.
 func TestFourDonorsAreFaster(t *testing.T) {
 	took := map[int]time.Duration{}
 	for _, n := range []int{1, 4} {
@@ -55,8 +55,7 @@ func TestFourDonorsAreFaster(t *testing.T) {
 	}
 }
 
-// Each fault is one of a donor; the copy must be exact, and take not much longer than
-// without that donor.
+// With any fault of one donor the copy is exact, and takes not much longer than without that donor.
 func TestFaultyDonor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -93,15 +92,15 @@ func TestFaultyDonor(t *testing.T) {
 	}
 }
 
-// damageChunks changes chunks, but no header.
+// damageChunks changes the bytes of chunks, but no header.
 func damageChunks(req, b []byte) {
 	if strings.Contains(string(req), string(opChunks)) && b[0] != '{' {
 		b[len(b)-1] ^= 0x10
 	}
 }
 
-// A minority of donors that forges the state, be it in chunks alone or in the hashes as well,
-// is refused and named, and nothing of it is kept.
+// A minority of donors that forges the state, in the chunks alone or in the hashes as well, is
+// refused and named, and none of its bytes are kept.
 func TestForgersAreNamed(t *testing.T) {
 	for _, c := range []struct{ donors, forgers int }{{3, 1}, {5, 2}} {
 		for _, hashes := range []bool{false, true} {
@@ -130,7 +129,7 @@ func TestForgersAreNamed(t *testing.T) {
 	}
 }
 
-// What dying donors have sent is kept: nearly nothing comes twice.
+// Chunks from donors that die are kept: almost no bytes arrive twice.
 func TestDeathsCostOnlyWhatWasNotSent(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		for i := range 3 {
@@ -165,7 +164,7 @@ func TestAllDonorsLoseTheSnapshot(t *testing.T) {
 	})
 }
 
-// Steps much shorter than a round trip make the joiner look further ahead.
+// If steps are much shorter than a round trip, the newcomer chooses a step further ahead.
 func TestShortSteps(t *testing.T) {
 	run(t, func(t *testing.T) *world {
 		w := four(t)
@@ -183,7 +182,7 @@ func TestShortSteps(t *testing.T) {
 	})
 }
 
-// Donors that become known while the copy goes on help, if they have the snapshot.
+// Donors that become known during the copy help, if they have the snapshot.
 func TestDonorsComeLater(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		all := w.options().Donors()
@@ -205,7 +204,7 @@ func TestDonorsComeLater(t *testing.T) {
 	})
 }
 
-// The joiners of one moment share snapshots, and none needs more than the donors allow.
+// Newcomers of one moment share snapshots, and do not need more than the donors allow.
 func TestManyJoiners(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		done := make(chan error)
@@ -229,8 +228,8 @@ func TestManyJoiners(t *testing.T) {
 	})
 }
 
-// While the state rests a joiner gets it as it is; one donor is enough, as the others commit
-// nothing without it.
+// While the state rests a newcomer gets a snapshot of the present step. One resting donor is
+// enough, as the others commit nothing without it.
 func TestFetchAtRest(t *testing.T) {
 	for _, resting := range []int{2, 1} {
 		synctest.Test(t, func(t *testing.T) { fetchAtRest(t, resting) })
@@ -268,7 +267,7 @@ func fetchAtRest(t *testing.T, resting int) {
 	synctest.Wait()
 }
 
-// A job that comes to rest before the promised step still gives a snapshot.
+// A job that comes to rest before the promised step still provides a snapshot.
 func TestRestBeforeTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, linkRate, Config{})
@@ -311,7 +310,7 @@ func TestFetchEndsWithContext(t *testing.T) {
 	})
 }
 
-// Whatever donors die, and when, the bytes are right as long as one lives.
+// Whichever donors die, and whenever, the bytes are right as long as one donor lives.
 func TestFetchProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		donors := rapid.IntRange(1, 6).Draw(rt, "donors")

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// copyOf is a joiner's state in tests.
+// copyOf is a newcomer's state.
 type copyOf struct {
 	w     *world
 	step  int64
 	state []byte
-	slow  time.Duration // that applying takes
+	slow  time.Duration // duration of applying an update
 	ctx   context.Context
 }
 
-// fetch loads a snapshot.
+// fetch returns a newcomer's state, loaded from a snapshot.
 func fetch(ctx context.Context, w *world) *copyOf {
 	w.t.Helper()
 	s, err := Fetch(ctx, w, w.options())
@@ -29,7 +29,7 @@ func fetch(ctx context.Context, w *world) *copyOf {
 	return &copyOf{w: w, step: s.Step, state: state, ctx: ctx}
 }
 
-// apply is Following.Apply: it insists on the order.
+// apply is Following.Apply. It checks the order.
 func (c *copyOf) apply(step int64, update []byte) error {
 	if step != c.step+1 {
 		c.w.t.Errorf("update of step %d after step %d", step, c.step)
@@ -42,7 +42,7 @@ func (c *copyOf) apply(step int64, update []byte) error {
 	return nil
 }
 
-// check compares the state with that of the job.
+// check compares the state with the job's.
 func (c *copyOf) check() {
 	c.w.t.Helper()
 	if !bytes.Equal(c.state, c.w.at(c.step)) {
@@ -50,7 +50,7 @@ func (c *copyOf) check() {
 	}
 }
 
-// committed returns the step of the job.
+// committed returns the last step of the job.
 func (w *world) committed() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *world) committed() int64 {
 func TestFollow(t *testing.T) {
 	run(t, four, func(ctx context.Context, w *world) {
 		c := fetch(ctx, w)
-		_ = pause(ctx, 3*time.Second) // loading takes a while
+		_ = pause(ctx, 3*time.Second) // duration of loading
 		why := errors.New("let in")
 		following, stop := context.WithTimeoutCause(ctx, 20*time.Second, why)
 		defer stop()
@@ -81,7 +81,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// Every two seconds the donor that serves dies, is reset, or falls silent.
+// Every two seconds the donor in use dies, is reset, or falls silent.
 func TestFollowChangesDonors(t *testing.T) {
 	faults := map[string]func(n *node){
 		"dies":         func(n *node) { n.kill() },
@@ -118,7 +118,7 @@ func TestFollowChangesDonors(t *testing.T) {
 	}
 }
 
-// Updates that are not what they say, or of another step, are not applied.
+// Updates with a false hash or of another step are not applied.
 func TestFollowRefusesWrongUpdates(t *testing.T) {
 	one := func(t *testing.T) *world { return newWorld(t, 1, 1<<20, Config{}) }
 	for name, damage := range map[string]func(w *world, b []byte){
@@ -129,7 +129,7 @@ func TestFollowRefusesWrongUpdates(t *testing.T) {
 		},
 		"step": func(_ *world, b []byte) {
 			if bytes.HasPrefix(b, []byte(`{"step":`)) {
-				b[bytes.IndexByte(b, ',')-1] ^= 1 // a digit becomes another one
+				b[bytes.IndexByte(b, ',')-1] ^= 1 // changes a digit
 			}
 		},
 	} {
@@ -151,8 +151,8 @@ func TestFollowRefusesWrongUpdates(t *testing.T) {
 	}
 }
 
-// Where steps are far shorter than a round trip a joiner is always some behind, and
-// still level.
+// If steps are far shorter than a round trip, a newcomer is always some steps behind, and still
+// counts as level.
 func TestFollowShortSteps(t *testing.T) {
 	run(t, func(t *testing.T) *world {
 		w := four(t)
@@ -212,7 +212,7 @@ func TestNeverLevel(t *testing.T) {
 	}
 }
 
-// A donor whose link is too slow is left for one that is fast enough.
+// A donor with a link that is too slow is replaced by a faster one.
 func TestFollowLeavesSlowDonor(t *testing.T) {
 	run(t, func(t *testing.T) *world {
 		w := four(t)
@@ -243,7 +243,7 @@ func TestFollowErrorOfApply(t *testing.T) {
 	})
 }
 
-// Keep holds the updates for as long as loading takes.
+// Keep holds the updates while loading takes its time.
 func TestKeep(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		run(t, four, func(ctx context.Context, w *world) {
@@ -265,7 +265,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A member that is one step behind while the state rests gets that step.
+// A member one step behind gets that step while the state rests.
 func TestFollowAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, linkRate, Config{})

@@ -11,14 +11,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slabsOf returns n bytes in slabs.
+// slabsOf returns slabs of n bytes.
 func slabsOf(n int) *slabs {
 	s := &slabs{size: 1 << 10, first: n}
 	_, _ = s.Write(bytes.Repeat([]byte{1}, n))
 	return s
 }
 
-// The twin of the log keeps every update ever put in.
+// The log agrees with a slow twin that keeps every update.
 func TestUpdateLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 1000
@@ -61,7 +61,7 @@ func TestUpdateLog(t *testing.T) {
 						t.Fatalf("%d bytes since %d, not %d", l.since(after), after, sum)
 					}
 				}
-				// What is kept are the newest that fit, since the last gap.
+				// The kept updates are the newest that fit, since the last gap.
 				var kept int64
 				for i := len(all) - 1; i >= 0 && kept+sizes[all[i]] <= most && all[i] > trimmed; i-- {
 					kept += sizes[all[i]]
@@ -97,7 +97,7 @@ func TestUpdateLogLimits(t *testing.T) {
 	}
 }
 
-// Whatever the pieces in which it is written, what is read is the same.
+// The bytes read are the bytes written, whatever the sizes of the writes.
 func TestSlabs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &slabs{size: rapid.IntRange(1, 50).Draw(t, "size"), first: rapid.IntRange(0, 50).Draw(t, "first")}
@@ -127,7 +127,7 @@ func TestSlabs(t *testing.T) {
 	})
 }
 
-// failing is a writer that takes half of what it is given.
+// failing is a writer that accepts half of each write.
 type failing struct{}
 
 func (failing) Write(b []byte) (int, error) { return len(b) / 2, io.ErrClosedPipe }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What joins cost does not grow with their number, nor with the steps meanwhile: most of these
-// joiners die when they have the snapshot, and hold their leases.
+// The memory for newcomers grows neither with their number nor with the steps meanwhile. Most
+// newcomers of the test die when they have the snapshot, and hold their leases.
 func TestMemoryOfManyJoins(t *testing.T) {
 	for state, updates := range map[int]int{31 << 10: 16 << 20, 2 << 20: 64 << 20} {
 		synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestMemoryOfManyJoins(t *testing.T) {
 	}
 }
 
-// The memory of a snapshot is about that of the state, though its pieces are larger.
+// The memory of a snapshot is close to the size of the state, even if its pieces are larger.
 func TestSnapshotOfSmallState(t *testing.T) {
 	for _, state := range []int{1, 31 << 10, 900 << 10, 3<<20 + 1} {
 		d := NewDonor(0, Config{StateBytes: int64(state)})

@@ -8,13 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowPlan is the twin of plan: it remembers who holds what, and counts when asked.
+// slowPlan is the slow twin of plan: it records which donors hold which chunks, and counts on
+// demand.
 type slowPlan struct {
 	done    map[int]bool
 	holders map[int]map[string]bool
 }
 
-// open returns the chunks that nobody has sent or fetches.
+// open returns the chunks that have neither arrived nor been requested.
 func (s *slowPlan) open(chunks int) []int {
 	var out []int
 	for i := range chunks {
@@ -25,7 +26,7 @@ func (s *slowPlan) open(chunks int) []int {
 	return out
 }
 
-// check fails unless a range is one that the twin would allow.
+// check fails unless the twin allows the range.
 func (s *slowPlan) check(t *rapid.T, chunks int, donor string, first, count int) {
 	open := s.open(chunks)
 	for i := first; i < first+count; i++ {

@@ -44,7 +44,7 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// A reader that is told of more than there is takes no more memory than came.
+// A length greater than the data costs no more memory than the data.
 func TestReadNTakesMemoryAsItComes(t *testing.T) {
 	allocated := testing.AllocsPerRun(1, func() {
 		if _, err := readN(strings.NewReader("abc"), nil, 1<<40); err != io.ErrUnexpectedEOF {
@@ -67,7 +67,7 @@ func TestReadN(t *testing.T) {
 	})
 }
 
-// encodeManifest writes the answer to a request for m.
+// encodeManifest returns the answer to a request for m.
 func encodeManifest(m *manifest) []byte {
 	var b bytes.Buffer
 	_ = writeLine(&b, header{Code: codeOK, Bytes: m.bytes, Chunk: m.chunk, Count: len(m.hashes), Sum: m.sum})
@@ -75,7 +75,7 @@ func encodeManifest(m *manifest) []byte {
 	return b.Bytes()
 }
 
-// decodeManifest reads it again.
+// decodeManifest is the inverse of encodeManifest.
 func decodeManifest(b []byte, step int64) (*manifest, error) {
 	r := newLines(bytes.NewReader(b))
 	h, err := readHeader(r, 1<<30)
@@ -166,7 +166,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Whatever is asked, a donor answers or fails, and does not panic.
+// For any request a donor answers or returns an error, and does not panic.
 func FuzzServe(f *testing.F) {
 	for _, do := range []op{opWhere, opTake, opManifest, opChunks, opKeep, opUpdates, opEnd, "?"} {
 		line, _ := json.Marshal(request{Do: do, Who: "a", Step: 3, First: 1, Count: 2})

@@ -18,11 +18,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errDead = errors.New("peer is dead")
 
-// world is a job whose donors commit steps together, and a network with a link to each.
-// It lives in a synctest bubble.
+// world is a job whose donors commit steps together, and a network with a link to each donor. It
+// lives in a synctest bubble.
 type world struct {
 	t     *testing.T
-	every time.Duration // between steps
+	every time.Duration // time between steps
 	size  int           // bytes of the state
 	upd   int           // bytes of an update
 
@@ -38,20 +38,21 @@ type node struct {
 	donor   *Donor
 	link    *bucket
 	latency time.Duration
-	spoil   bool // its state differs from that of the others
+	spoil   bool // its state differs from the others'
 
 	mu     sync.Mutex
-	budget int64                  // bytes until it dies; 0: it lives
-	limit  int64                  // bytes until it falls silent; 0: never
-	sent   int64                  // bytes
-	damage func(req, b []byte)    // changes the bytes that go out
-	reqs   []string               // requests that it got
-	dead   context.Context        // ends with its life
+	budget int64                  // bytes until it dies; 0 for never
+	limit  int64                  // bytes until it falls silent; 0 for never
+	sent   int64                  // number of bytes sent
+	damage func(req, b []byte)    // changes the bytes of answers
+	reqs   []string               // requests received
+	dead   context.Context        // ends when the node dies
 	kill   context.CancelFunc     //
 	filter func(req []byte) error // refuses requests
 }
 
-// newWorld returns a job of n donors with links of the given rate, after step 10.
+// newWorld returns a job of n donors, with links of the given rate in bytes a second, after step
+// 10.
 func newWorld(t *testing.T, n int, rate int64, cfg Config) *world {
 	w := &world{t: t, every: 100 * time.Millisecond, size: 1 << 20, upd: 1000, step: 10}
 	cfg.Replays = true
@@ -67,7 +68,7 @@ func newWorld(t *testing.T, n int, rate int64, cfg Config) *world {
 	return w
 }
 
-// at returns the state after a step, computed the slow way.
+// at returns the state after a step, computed from the start.
 func (w *world) at(step int64) []byte {
 	state := make([]byte, w.size)
 	for i := range state {
@@ -95,7 +96,7 @@ func fold(state, update []byte) {
 	}
 }
 
-// commit makes one step at all donors that live.
+// commit makes one step at all live donors.
 func (w *world) commit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +113,7 @@ func (w *world) commit() {
 	}
 }
 
-// tell lets one donor know of the step.
+// tell reports the step to one donor.
 func (w *world) tell(n *node, update []byte) {
 	if n.donor.Wanted(w.step) {
 		w.check(n.donor.Snapshot(w.step, w.save(n)))
@@ -125,7 +126,7 @@ func (w *world) tell(n *node, update []byte) {
 	}
 }
 
-// save returns what writes the state as a donor has it.
+// save returns a function that writes the node's state.
 func (w *world) save(n *node) func(io.Writer) error {
 	return func(out io.Writer) error {
 		state := bytes.Clone(w.state)
@@ -164,7 +165,7 @@ func run(t *testing.T, make func(t *testing.T) *world, f func(ctx context.Contex
 	})
 }
 
-// options returns those of a joiner that may ask all.
+// options returns the Options of a newcomer that may ask all donors.
 func (w *world) options() Options {
 	var names []string
 	for _, n := range w.nodes {
@@ -201,7 +202,7 @@ func (w *world) Request(ctx context.Context, donor string, req []byte) (io.ReadC
 	return &body{r, func() { stopDead(); stop(); r.Close(); cancel() }}, nil
 }
 
-// note remembers a request.
+// note records a request.
 func (n *node) note(req []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +220,7 @@ type body struct {
 
 func (b *body) Close() error { b.close(); return nil }
 
-// linkWriter is the way from a donor: as fast as its link, and as faulty.
+// linkWriter is a donor's link, with its rate and its faults.
 type linkWriter struct {
 	ctx  context.Context
 	n    *node
@@ -248,7 +249,7 @@ func (l *linkWriter) Write(b []byte) (int, error) {
 	return total, nil
 }
 
-// pass lets the node's faults happen.
+// pass carries out the node's faults.
 func (n *node) pass(ctx context.Context, req, part []byte) error {
 	n.mu.Lock()
 	n.sent += int64(len(part))
@@ -269,7 +270,7 @@ func (n *node) pass(ctx context.Context, req, part []byte) error {
 	return nil
 }
 
-// fetched fails the test unless the snapshot is what the job was at its step.
+// fetched fails the test unless the snapshot is the job's state at its step.
 func (w *world) fetched(s *Snapshot, err error) {
 	w.t.Helper()
 	if err != nil {
