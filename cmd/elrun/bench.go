@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// benchFlags say what is measured; bench passes them on to its peers.
+// benchFlags describe a measurement. bench passes them to its peers.
 type benchFlags struct {
 	Collective string `arg:"" help:"allreduce, reducescatter, allgather, broadcast, reduce, gather, scatter, alltoall, scan, exscan, barrier or sendrecv."`
 	Sizes      string `default:"4,1K,64K,1M,16M,64M" placeholder:"LIST" help:"Bytes, with K, M, G (${default})."`
@@ -34,13 +34,13 @@ type benchFlags struct {
 	Group      int    `placeholder:"N" help:"Wait until so many peers are there: they may have launchers of their own, which join one after the other."`
 }
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (f *benchFlags) Validate() error {
 	_, err := f.config()
 	return err
 }
 
-// config reads the flags.
+// config converts the flags.
 func (f *benchFlags) config() (bench.Config, error) {
 	cfg := bench.Config{Collective: f.Collective, Op: f.Op, Iters: f.Iters, InPlace: f.InPlace, Alloc: f.Alloc}
 	if f.Collective == "" {
@@ -63,7 +63,7 @@ func (f *benchFlags) config() (bench.Config, error) {
 	return cfg, err
 }
 
-// args writes the flags as the arguments of a peer.
+// args returns the flags as the arguments of a bench-peer.
 func (f *benchFlags) args() []string {
 	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
 		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
@@ -72,7 +72,7 @@ func (f *benchFlags) args() []string {
 		"--encrypt=" + f.Encrypt, f.Collective}
 }
 
-// benchCommand is elrun bench. It is a job like any other, whose program is elrun itself
+// benchCommand is the command elrun bench. It runs an ordinary job whose program is elrun itself,
 // with the hidden command bench-peer.
 type benchCommand struct {
 	benchFlags
@@ -83,7 +83,7 @@ type benchCommand struct {
 	Ticket string    `placeholder:"TICKET" help:"Measure together with the peers of another elrun bench, which has the same flags and waits for --group peers. - reads the ticket from standard input and @FILE from a file."`
 }
 
-// Run starts the peers, of which that of rank 0 shows the results.
+// Run starts the peers. The peer with rank 0 prints the results.
 func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -99,8 +99,8 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	switch {
 	case len(hosts) > 0:
 		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
-		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // elrun needs no working folder
-	case c.Ticket != "" || c.Group > 0: // peers elsewhere, too
+		o.Srun, o.Dir, o.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
+	case c.Ticket != "" || c.Group > 0: // peers of other launchers
 		o.Listen, c.Links = "auto", true
 	}
 	if c.Ticket != "" {
@@ -116,16 +116,16 @@ func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
 	return finish(launch.Run(ctx, o))
 }
 
-// benchPeerCommand is one peer of elrun bench.
+// benchPeerCommand is the hidden command bench-peer: one peer of elrun bench.
 type benchPeerCommand struct{ benchFlags }
 
-// Run measures together with the other peers.
+// Run joins the job and measures together with the other peers.
 func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	cfg, err := c.config()
 	if err != nil {
 		return err
 	}
-	ctx, release := t.interruptible(ctx) // a measurement has no boundary at which to leave
+	ctx, release := t.interruptible(ctx) // a peer cannot leave in the middle of a measurement
 	defer release()
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -143,16 +143,16 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	if err := measure(ctx, t, s, cfg); err != nil {
 		return err
 	}
-	// A peer that leaves early would be a loss for those still in the last call.
+	// Wait for the peers that are still in the last call: to them an early exit would be a loss.
 	if err := collective.Barrier(ctx, s.Comm); err != nil {
 		return err
 	}
 	return g.Close()
 }
 
-// meet returns the session in which to measure. While peers join one view follows the
-// other, and some peers may have left out the one in which others are: only a barrier
-// tells that all are in the same.
+// meet returns the session in which to measure. While peers join, views follow one another, and
+// not every member enters each of them. A barrier that succeeds proves that all are in the same
+// session.
 func (c *benchPeerCommand) meet(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
 	s, err := g.Next(ctx, 0)
 	for c.Group > 0 && err == nil {
@@ -164,7 +164,7 @@ func (c *benchPeerCommand) meet(ctx context.Context, g *elastic.Group) (*elastic
 	return s, err
 }
 
-// measure shows each size's result at rank 0.
+// measure measures all sizes. Rank 0 prints a result for each.
 func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
 	link, err := c.slowest(ctx, t, s)
 	if err != nil {
@@ -184,8 +184,8 @@ func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.
 	})
 }
 
-// slowest returns the speed of the slowest link, 0 if links are not measured, and shows all at
-// rank 0.
+// slowest returns the speed of the slowest link in 1e9 bytes/s; 0 if links are not measured, and
+// at other ranks than 0. Rank 0 prints the speeds of all links.
 func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.Session) (float64, error) {
 	if !c.Links {
 		return 0, nil
@@ -204,7 +204,8 @@ func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.
 	return slices.Min(links), err
 }
 
-// tune shows at rank 0 what auto reckons with, and how each algorithm does.
+// tune times all algorithms. Rank 0 prints the parameters of the cost model by which auto
+// chooses, and the times.
 func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
 	report := func(bench.Tuned) error { return nil }
 	if s.Rank == 0 {
@@ -226,7 +227,8 @@ func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Ses
 	return bench.Tune(ctx, s.Comm, cfg, report)
 }
 
-// reporter returns what shows each result.
+// reporter prints the header of the table for n peers, and returns the function that prints a
+// result.
 func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) error, error) {
 	transport := c.Transport
 	if c.JSON {

@@ -13,13 +13,13 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// dhtFlags say where a job is announced and looked for besides its ticket.
+// dhtFlags configure the distributed hash table (DHT) in which a job is announced and found.
 type dhtFlags struct {
 	DHT       bool     `name:"dht" help:"Announce the job, once it has a ticket, in the table (DHT) that the nodes of --bootstrap keep, and find its members there by the ticket."`
 	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"A node of your own for --dht, as elrun bootstrap prints it: /ip4/ADDRESS/tcp/PORT/p2p/ID; can be repeated. There are no public ones."`
 }
 
-// check returns usage errors.
+// check returns an error for flags that contradict each other or are invalid.
 func (f *dhtFlags) check() error {
 	switch {
 	case f.DHT && len(f.Bootstrap) == 0:
@@ -33,7 +33,7 @@ func (f *dhtFlags) check() error {
 	return usage("--bootstrap", err)
 }
 
-// usage words an error of a flag.
+// usage returns the error of a flag with the flag's name.
 func usage(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -41,27 +41,27 @@ func usage(flag string, err error) error {
 	return fmt.Errorf("%s: %s", flag, strings.TrimPrefix(err.Error(), "discovery: "))
 }
 
-// add sets the option of a job.
+// add sets the DHT in the options of a job.
 func (f *dhtFlags) add(o *launch.Options) {
 	if !f.DHT {
 		return
 	}
-	if d, err := discovery.New(f.Bootstrap...); err == nil { // check has had a look
+	if d, err := discovery.New(f.Bootstrap...); err == nil { // check has reported errors
 		o.Discovery = d
 	}
 }
 
-// bootstrapCommand is elrun bootstrap.
+// bootstrapCommand is the command elrun bootstrap: a node of the DHT.
 type bootstrapCommand struct {
 	Listen    string   `placeholder:"ADDRS" help:"IP addresses to listen at, separated by commas, with a port if need be, as in 192.0.2.1:7474 (default: all, port 7474)."`
 	Identity  string   `placeholder:"FILE" help:"File with the key of this node, from which its ID comes; made if there is none (default: elrun/bootstrap.key in the folder for settings)."`
 	Bootstrap []string `placeholder:"ADDR" sep:"none" help:"Another bootstrap node, with which this one shares what it knows; can be repeated."`
 }
 
-// bootstrapPort is the port of bootstrap nodes that are told no other.
+// bootstrapPort is the default TCP port of bootstrap nodes.
 const bootstrapPort = 7474
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (c *bootstrapCommand) Validate() error {
 	if len(c.Bootstrap) > 0 {
 		if _, err := discovery.New(c.Bootstrap...); err != nil {
@@ -72,7 +72,7 @@ func (c *bootstrapCommand) Validate() error {
 	return err
 }
 
-// parseListen reads --listen.
+// parseListen parses the flag --listen; empty stands for all interfaces.
 func parseListen(list string) ([]netip.AddrPort, error) {
 	if list == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), bootstrapPort), netip.AddrPortFrom(netip.IPv6Unspecified(), bootstrapPort)}, nil
@@ -91,7 +91,7 @@ func parseListen(list string) ([]netip.AddrPort, error) {
 	return out, nil
 }
 
-// Run serves until a signal.
+// Run serves until a signal ends it. It prints the node's addresses.
 func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()

@@ -13,7 +13,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// discoverFlags say how elruns that were started with one command line find each other.
+// discoverFlags configure the rendezvous of launchers that are started with one and the same
+// command line.
 type discoverFlags struct {
 	Discover        string        `placeholder:"dns:NAME[:PORT]" help:"Join job --name at the addresses that a DNS name has, or start it there: all elruns of the job get the same command line. NAME@SERVER[:PORT] asks another DNS server."`
 	KeyFile         string        `placeholder:"FILE" help:"File with the key that elruns with --discover share, of 32 characters or more."`
@@ -23,23 +24,25 @@ type discoverFlags struct {
 }
 
 const (
-	// discoverPatience is how long launchers wait for those that --start-with counts. DNS
-	// servers keep an answer for half of that.
+	// discoverPatience is how long launchers wait for the number of launchers in --start-with.
+	// DNS servers may cache an answer for half of that.
 	discoverPatience = time.Minute
-	// discoverGrace is how long peers may take to leave, less than the engine gives.
+	// discoverGrace is the time that peers have to leave. It is shorter than the engine's grace
+	// period.
 	discoverGrace = 50 * time.Second
-	// passTicket is how long a ticket holds that one launcher gives others, and passAgain for
-	// how long it gives the same one: a job has room for a bounded number of tickets.
+	// passTicket is the validity of a ticket that a launcher gives to others. It gives the same
+	// ticket again for passAgain, because the number of a job's tickets is limited.
 	passTicket = 10 * time.Minute
 	passAgain  = 5 * time.Minute
-	// finishPeriod is how long a launcher stays at the end to tell others of it.
+	// finishPeriod is how long a launcher stays after the end of its job, to inform others of the
+	// end.
 	finishPeriod = 30 * time.Second
 )
 
-// errDiscover is the cause when the job was not found in time.
+// errDiscover is the error when the job was not found within --discover-timeout.
 var errDiscover = errors.New("the job was not found in time")
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (f *discoverFlags) Validate() error {
 	switch {
 	case f.Discover == "" && f.KeyFile != "":
@@ -56,7 +59,7 @@ func (f *discoverFlags) Validate() error {
 	return nil
 }
 
-// discovered runs a job that is looked for first.
+// discovered finds the job by its rendezvous, then joins it, or starts it if there is none.
 func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*launch.Options)) error {
 	cfg, err := c.rendezvous(t)
 	if err != nil {
@@ -81,7 +84,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	err = c.run(ctx, t, func(o *launch.Options) {
 		change(o)
 		o.Join, o.Ticket = found.Ticket != "", found.Ticket
-		if o.Grace == 0 { // no notice of preemption gives less
+		if o.Grace == 0 { // a notice of preemption may set a shorter time
 			o.Grace = discoverGrace
 		}
 		if o.Listen == "auto" {
@@ -92,7 +95,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	return c.settle(ctx, t, p, err)
 }
 
-// rendezvous makes its configuration of the flags.
+// rendezvous returns the configuration of the rendezvous.
 func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 	name, err := rendezvous.ParseName(c.Discover)
 	if err != nil {
@@ -105,14 +108,14 @@ func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
 	if err != nil {
 		return rendezvous.Config{}, fmt.Errorf("--key-file: %w", err)
 	}
-	addr, _ := netip.ParseAddr(c.Listen) // in other forms it does not say where everything listens
+	addr, _ := netip.ParseAddr(c.Listen) // other forms of --listen do not name one address
 	return rendezvous.Config{Name: name, Key: string(key), Addr: addr, Need: c.StartWith, Patience: discoverPatience,
 		Say: func(text string) {
 			fmt.Fprintf(t.stderr, "elrun: looking for job %s: %s\n", c.Name, printable.Line(text))
 		}}, nil
 }
 
-// seek looks for the job until a signal or the end of time.
+// seek looks for the job until it is found, a signal comes or --discover-timeout has passed.
 func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point) (rendezvous.Found, error) {
 	seeking, release := t.interruptible(ctx)
 	defer release()
@@ -131,7 +134,7 @@ func (c *runCommand) seek(ctx context.Context, t *terminal, p *rendezvous.Point)
 	return found, err
 }
 
-// pass is the ticket that this launcher gives others.
+// pass caches the ticket that this launcher gives to others. It is safe for concurrent use.
 type pass struct {
 	job string
 
@@ -140,7 +143,7 @@ type pass struct {
 	made time.Time
 }
 
-// ticket returns a ticket for another launcher.
+// ticket returns a ticket for another launcher, or an error while no peer here is a member yet.
 func (p *pass) ticket(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +162,8 @@ func (p *pass) ticket(ctx context.Context) (string, error) {
 	return ticket.Text, err
 }
 
-// settle tells others of the job's end, and learns from them whether a job that could not be
-// joined any more has come to one.
+// settle informs other launchers of the job's end. If err says that this launcher could not join
+// any more, it asks them whether the job has finished, which is no failure.
 func (c *runCommand) settle(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
 	if err != nil && hopeless(err) {
 		return err

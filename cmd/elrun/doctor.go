@@ -8,14 +8,14 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// doctorCommand is elrun doctor.
+// doctorCommand is the command elrun doctor.
 type doctorCommand struct {
 	Member string `arg:"" optional:"" placeholder:"HOST:PORT|TICKET" help:"Try out the way from here to a peer of a running job, or to all that a ticket names, in place of this host. - reads the ticket from standard input and @FILE from a file."`
 	sshFlags
 }
 
-// Run shows what works here, or on hosts and between them, a line for each check, and fails if
-// one did.
+// Run checks this host, or hosts and the connections between them, or the path to a peer. It
+// prints a line for each check, and fails if a check has failed.
 func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	hosts, err := c.hosts()
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// firstPause is the pause between the first two attempts to join; it doubles with each that
-	// was of no use, up to longestPause.
+	// firstPause is the pause after the first failed attempt to join. It doubles with each
+	// further failure, up to longestPause (exponential backoff).
 	firstPause   = 5 * time.Second
 	longestPause = 5 * time.Minute
 )
 
-// forever makes attempts to join a job until a signal or the notice of preemption ends one, or
-// the pause after it, or an error shows that none can succeed.
+// forever repeats attempts to join a job. It returns on a signal, on a notice of preemption, and
+// on an error that further attempts cannot cure. An attempt that succeeds or lasts longer than
+// longestPause resets the pause.
 func forever(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
 	pause := firstPause
 	for {
@@ -39,8 +40,8 @@ func forever(ctx context.Context, t *terminal, attempt func(context.Context) err
 	}
 }
 
-// hopeless reports whether a further attempt would end as this one: it was interrupted, or
-// began with a mistake in the command line.
+// hopeless reports whether a further attempt would end in the same way: err is due to a signal or
+// to a mistake in the command line.
 func hopeless(err error) bool {
 	var s exitStatus
 	if errors.As(err, &s) {
@@ -49,12 +50,12 @@ func hopeless(err error) bool {
 	return errors.Is(err, launch.ErrOptions) || isBadTicket(err)
 }
 
-// isBadTicket reports whether an error is about a ticket that will never be good.
+// isBadTicket reports whether err says that a ticket is malformed or expired.
 func isBadTicket(err error) bool {
 	return errors.Is(err, ticket.ErrFormat) || errors.Is(err, ticket.ErrExpired)
 }
 
-// wait waits for some time; a signal or the end of ctx is an error.
+// wait sleeps for d. A signal or the end of ctx ends it with an error.
 func (t *terminal) wait(ctx context.Context, d time.Duration) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()

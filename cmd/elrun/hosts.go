@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// sshFlags say which hosts there are, and how they are reached.
+// sshFlags name the hosts of a job and the way to reach them.
 type sshFlags struct {
 	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, for peers with so many on each (one without a number)."`
 	Hostfile       *string       `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it, and site=NAME if need be."`
@@ -20,7 +20,7 @@ type sshFlags struct {
 	ConnectTimeout time.Duration `default:"10s" placeholder:"D" help:"How long a host may take until it is ready (${default})."`
 }
 
-// hostFlags say how peers run on other hosts.
+// hostFlags configure peers on other hosts.
 type hostFlags struct {
 	sshFlags
 	Export []string `name:"export" short:"x" sep:"none" placeholder:"VAR" help:"Give the peers an environment variable: NAME, as it is here, or NAME=VALUE. May be repeated."`
@@ -28,12 +28,12 @@ type hostFlags struct {
 	Detach bool     `help:"Let the peers on the hosts go on if this elrun dies."`
 }
 
-// hosts reads the list or the file; nil for this host.
+// hosts returns the hosts of -H or of --hostfile; nil if there is neither.
 func (f *sshFlags) hosts() ([]launch.Host, error) {
 	switch {
 	case f.Hosts != nil && f.Hostfile != nil:
 		return nil, errors.New("-H and --hostfile: name the hosts in one way")
-	case f.Hosts != nil: // an empty list, of a variable that is not set, is a mistake
+	case f.Hosts != nil: // -H "" is a mistake, as from an unset variable
 		return launch.ParseHosts(*f.Hosts)
 	case f.Hostfile == nil:
 		return nil, nil
@@ -50,7 +50,7 @@ func (f *sshFlags) hosts() ([]launch.Host, error) {
 	return hosts, nil
 }
 
-// exported returns the variables that the peers get, NAME=VALUE each.
+// exported returns the environment variables of --export, each as NAME=VALUE.
 func (f *hostFlags) exported() ([]string, error) {
 	var out []string
 	for _, v := range f.Export {
@@ -69,7 +69,8 @@ func (f *hostFlags) exported() ([]string, error) {
 	return out, nil
 }
 
-// add adds the flags to the options of a job of so many peers, 0 if they are not counted.
+// add sets the flags in the options of a job. peers is the number of peers over all hosts, 0 if
+// not given.
 func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
 	o.ConnectTimeout = f.ConnectTimeout
 	o.Copy, o.SSH, o.Dir, o.Detach, o.Hosts, o.Forward = f.Copy, f.SSH, f.Dir, f.Detach, hosts, env
@@ -78,14 +79,14 @@ func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, pe
 	}
 	o.Peers = peers
 	if o.Dir == "" {
-		o.Dir, _ = os.Getwd() // none: the home
+		o.Dir, _ = os.Getwd() // without it, the home folder on the host
 	}
 }
 
-// agentCommand is elrun agent.
+// agentCommand is the hidden command elrun agent, which a launcher starts on another host.
 type agentCommand struct{}
 
-// Run serves the elrun that has started this one.
+// Run serves the launcher, which speaks on standard input and output.
 func (c *agentCommand) Run(ctx context.Context, t *terminal) error {
 	return launch.ServeHost(ctx, t.stdin, t.stdout, t.signals)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// joinCommand is elrun join.
+// joinCommand is the command elrun join.
 type joinCommand struct {
 	Ticket      string        `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
 	Forever     bool          `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
@@ -18,7 +18,7 @@ type joinCommand struct {
 	jobFlags
 }
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (c *joinCommand) Validate() error {
 	if c.JoinTimeout <= 0 {
 		return fmt.Errorf("--join-timeout %v: want more than 0", c.JoinTimeout)
@@ -36,7 +36,7 @@ func (c *joinCommand) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
-// join joins once.
+// join makes one attempt to join, and waits for the end of the peers.
 func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	reading, release := t.interruptible(ctx)
 	ticket, err := readTicket(reading, c.Ticket, t.stdin)
@@ -56,8 +56,9 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 	})
 }
 
-// joinForever joins again and again. A ticket in a file is read each time, and may be a bad one
-// for now; standard input has only one.
+// joinForever joins again whenever the job ends or cannot be found. A ticket in a file is read
+// before each attempt, and a bad one may be replaced later. A ticket on standard input is read
+// once.
 func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	if c.Ticket == fromInput {
 		reading, release := t.interruptible(ctx)
@@ -78,11 +79,11 @@ func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
 	})
 }
 
-// ticketPrefix is how all tickets begin, in every version.
+// ticketPrefix is the beginning of tickets of all versions.
 const ticketPrefix = "elrun"
 
-// nameTicket gives a ticket that follows "join" its flag: kong would take all that comes
-// after it for the program's.
+// nameTicket inserts the flag --ticket before a ticket that follows "join" directly. Otherwise
+// kong would treat all flags after the ticket as arguments of the program.
 func nameTicket(args []string) []string {
 	if len(args) < 2 || args[0] != "join" {
 		return args
@@ -99,8 +100,8 @@ func nameTicket(args []string) []string {
 	return slices.Concat([]string{"join", "--ticket=" + first}, args[2:])
 }
 
-// isTicketForm reports whether a ticket may begin so, before its first dot: elrun and the
-// number of a version.
+// isTicketForm reports whether s may be the part of a ticket before its first dot: ticketPrefix
+// and the number of a version.
 func isTicketForm(s string) bool {
 	version, ok := strings.CutPrefix(s, ticketPrefix)
 	return ok && version != "" && strings.Trim(version, "0123456789") == ""

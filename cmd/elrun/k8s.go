@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// k8sCommand is elrun k8s.
+// k8sCommand is the command elrun k8s.
 type k8sCommand struct {
 	Name      string    `required:"" placeholder:"JOB" help:"Name of the job and of its objects."`
 	Image     string    `required:"" placeholder:"IMAGE" help:"Image with elrun and PROGRAM in its PATH."`
@@ -22,7 +22,7 @@ type k8sCommand struct {
 	Program   []string  `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
 }
 
-// Run prints the manifest.
+// Run prints the Kubernetes manifest of a job, with a new random key.
 func (c *k8sCommand) Run(t *terminal) error {
 	spec := k8s.Spec{Name: c.Name, Namespace: c.Namespace, Image: c.Image, Peers: int(c.Peers), MinPeers: c.MinPeers, MaxPeers: c.Max,
 		CPU: c.CPU, Memory: c.Memory, Queue: c.Queue, Program: c.Program}

@@ -8,13 +8,13 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// kickCommand is elrun kick [JOB] PEER.
+// kickCommand is the command elrun kick [JOB] PEER.
 type kickCommand struct {
 	Job  string `arg:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 	Peer string `arg:"" optional:"" help:"The peer: its ID, as elrun status shows it, or its index if no other peer has it."`
 }
 
-// Run puts a peer out of a job and says so.
+// Run evicts a peer from a job and prints the outcome.
 func (c *kickCommand) Run(ctx context.Context, t *terminal) error {
 	name, peer := c.Job, c.Peer
 	if peer == "" {

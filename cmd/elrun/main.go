@@ -1,11 +1,11 @@
-// Elrun starts the peers of a data-parallel training job on this host, connects them
-// and passes on what they say:
+// Elrun starts the peers of a data-parallel training job on this host, connects them and forwards
+// their output:
 //
 //	elrun -n 4 ./train --lr 0.1
 //
-// It lets peers join a running job (ticket, join), puts one out (kick) and changes their number (scale), looks
-// at jobs (ps, status), ends them (stop), measures collectives (bench) and tries out what
-// jobs need (doctor). elrun --help lists all commands and flags.
+// It also lets peers join a running job (ticket, join), evicts a peer (kick), changes the number
+// of peers (scale), shows jobs (ps, status), ends them (stop), measures collective calls (bench)
+// and checks the requirements of jobs (doctor). elrun --help lists all commands and flags.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// Exit statuses besides those of launch.Result.
+// Exit statuses of elrun itself; the other ones come from launch.Result.
 const (
 	statusFailed = 1
 	statusUsage  = 2
 )
 
-// commands are the flags and subcommands.
+// commands declares the subcommands and their flags for kong.
 type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
@@ -49,23 +49,23 @@ type commands struct {
 	Agent     agentCommand     `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
 }
 
-// exitStatus ends a command with a status whose reason has been shown already: peers
-// failed, or a signal came.
+// exitStatus is an error that ends a command with a status. Its reason has been printed already:
+// peers failed, or a signal came.
 type exitStatus int
 
-// Error is for errors.As only; nobody is shown it.
+// Error implements error for errors.As; its text is not printed.
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// terminal is where a command's output goes and its signals come from. Commands take
-// it as an argument, so that tests can run them in one process.
+// terminal has the output files of a command, its input and its signals. It is an argument of
+// commands, so that tests can run them in one process.
 type terminal struct {
 	stdout, stderr *os.File
-	stdin          *os.File // read only where a command is told to
+	stdin          *os.File // read only if an argument asks for it
 	signals        <-chan os.Signal
 }
 
-// interruptible returns a context that a signal ends, with the exit status for it as its
-// cause. Only release gives the signals back.
+// interruptible returns a context that a signal cancels, with the exit status for the signal as
+// the cause. It consumes all signals until release is called, which waits for its goroutine.
 func (t *terminal) interruptible(ctx context.Context) (_ context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var work sync.WaitGroup
@@ -84,7 +84,7 @@ func (t *terminal) interruptible(ctx context.Context) (_ context.Context, releas
 	}
 }
 
-// signalled ends a command, or stops this process as Ctrl-Z does.
+// signalled cancels a command, or stops this process for SIGTSTP (Ctrl-Z).
 func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
 	sig, ok := s.(syscall.Signal)
 	switch {
@@ -102,7 +102,7 @@ func main() {
 	os.Exit(run(os.Args[1:], &terminal{os.Stdout, os.Stderr, os.Stdin, watchSignals()}))
 }
 
-// newParser returns what reads a command line into c. exit is called after --help.
+// newParser returns the parser of command lines into c. kong calls exit after --help.
 func newParser(c *commands, t *terminal, exit func(code int)) (*kong.Kong, error) {
 	return kong.New(c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
 		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
@@ -110,9 +110,8 @@ func newParser(c *commands, t *terminal, exit func(code int)) (*kong.Kong, error
 		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
 }
 
-// run carries out one command line and returns the exit status. Kong only parses: what it
-// would print or exit with is decided here, so that the statuses are those that scripts
-// rely on.
+// run executes a command line and returns the exit status. kong only parses; printing errors and
+// choosing the status happens here, because scripts rely on the statuses.
 func run(args []string, t *terminal) int {
 	exited := -1
 	var c commands
@@ -131,7 +130,7 @@ func run(args []string, t *terminal) int {
 	return report(t.stderr, k.Run())
 }
 
-// report shows an error and returns the status that stands for it.
+// report prints an error and returns its exit status.
 func report(w io.Writer, err error) int {
 	var s exitStatus
 	switch {

@@ -13,18 +13,18 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// preemptGrace is how long peers may take to leave where a notice of preemption may come.
-// Clouds take a machine away 30 s after the notice or later.
+// preemptGrace is the time that peers have to leave after a notice of preemption. Clouds take a
+// machine away 30 s after the notice or later.
 const preemptGrace = 25 * time.Second
 
-// preemption is the cause of a context's end when the notice has come.
+// preemption is the cause of a context that a notice of preemption has cancelled.
 type preemption struct{ text string }
 
-// Error says where the notice comes from.
+// Error names the source of the notice.
 func (p preemption) Error() string { return printable.Line("notice of preemption (" + p.text + ")") }
 
-// preemptible runs a job under a context that the notice of preemption ends, if --preempt-notice
-// names a source of it.
+// preemptible runs a job with a context that the notice of preemption cancels, if
+// --preempt-notice names a source of notices.
 func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(context.Context) error) error {
 	if f.PreemptNotice == "" {
 		return job(ctx)
@@ -48,8 +48,8 @@ func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(contex
 	return preempted(ctx, t, job(ctx))
 }
 
-// preempted turns the error of a job that the notice kept from starting into the status that
-// one has which it ended.
+// preempted returns err, or the exit status of a job ended by SIGTERM if the notice has kept the
+// job from starting.
 func preempted(ctx context.Context, t *terminal, err error) error {
 	var p preemption
 	var s exitStatus

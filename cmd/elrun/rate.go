@@ -7,39 +7,39 @@ import (
 	"strings"
 )
 
-// byteRate is a flag with a number of bytes a second; 0 if it is not given.
+// byteRate is the value of a flag in bytes per second; 0 if it is not given.
 type byteRate int
 
-// UnmarshalText is called by kong; its errors are usage errors.
+// UnmarshalText implements encoding.TextUnmarshaler for kong: its errors are usage errors.
 func (r *byteRate) UnmarshalText(text []byte) error {
 	n, err := parseRate(string(text))
 	*r = byteRate(n)
 	return err
 }
 
-// parseRate reads a rate as in 10MB/s, 1.5GiB/s or 500k: a decimal number and a unit. The
-// "/s" may be left out, and so may the B.
+// parseRate parses a rate such as 10MB/s, 1.5GiB/s or 500k: a decimal number and a unit. The "/s"
+// and the B are optional.
 func parseRate(s string) (int, error) {
 	number := strings.TrimRight(strings.TrimSuffix(s, "/s"), "kKMGiB")
 	unit, ok := rateUnit(strings.TrimSuffix(s, "/s")[len(number):])
-	// Digits and a point only: ParseFloat knows other forms, which nobody means here.
+	// Only digits and a point: ParseFloat also accepts forms such as 0x1p4 and Inf.
 	plain := number != "" && strings.Trim(number, "0123456789.") == ""
 	v, err := strconv.ParseFloat(number, 64)
 	if !ok || !plain || err != nil {
 		return 0, fmt.Errorf("rate %q: want bytes a second, as in 10MB/s, 500kB/s or 1GiB/s", s)
 	}
 	v = math.Round(v * unit)
-	// The lower bound only guards against a slip: nobody could join at such a rate.
+	// The lower bound catches slips: nobody could join at such a rate.
 	if v < minRate || v > math.MaxInt/2 {
 		return 0, fmt.Errorf("rate %q: want at least %d bytes a second", s, minRate)
 	}
 	return int(v), nil
 }
 
-// minRate is the lowest rate, in bytes a second.
+// minRate is the lowest rate, in bytes per second.
 const minRate = 1000
 
-// rateUnit returns the bytes that a unit stands for, with or without its B.
+// rateUnit returns the number of bytes in a unit, with or without its B.
 func rateUnit(s string) (float64, bool) {
 	switch strings.TrimSuffix(s, "B") {
 	case "":

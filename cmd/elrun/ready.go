@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// readyPeriod is how often a launcher looks whether its peers are in the job.
+// readyPeriod is the period at which a launcher checks whether its peers are members.
 const readyPeriod = 500 * time.Millisecond
 
-// showReady accepts connections at --ready-port from the time when a ticket can be made, which
-// only members can, until ctx ends.
+// showReady accepts connections at --ready-port, as a readiness probe, until ctx ends. It begins
+// when a peer of this launcher is a member.
 func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *pass) {
 	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
@@ -38,14 +38,15 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 			_ = conn.Close()
 			continue
 		}
-		select { // too many open files
+		select { // as with too many open files: try again later
 		case <-tick.C:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// waitMember waits until a peer of this elrun is in the job, or for the end of ctx.
+// waitMember waits until a peer of this launcher is a member; false if ctx ends first. Only
+// members can make tickets, so a ticket is the proof.
 func waitMember(ctx context.Context, pass *pass) bool {
 	tick := time.NewTicker(readyPeriod)
 	defer tick.Stop()

@@ -18,8 +18,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// jobFlags say what elrun run and elrun join start, and how. Everything after the first
-// word that is no flag belongs to the program, flags included.
+// jobFlags configure the peers that elrun run and elrun join start. All words from the first one
+// that is no flag belong to the program, its flags included.
 type jobFlags struct {
 	Peers         peerCount     `name:"np" short:"n" placeholder:"N" help:"Peers on this host (default: number of cores)."`
 	Name          string        `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
@@ -44,7 +44,7 @@ type jobFlags struct {
 	Program []string `arg:"" passthrough:"all" help:"Program and its arguments."`
 }
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (f *jobFlags) Validate() error {
 	switch {
 	case f.MinPeers < 1:
@@ -59,7 +59,7 @@ func (f *jobFlags) Validate() error {
 	return f.dhtFlags.check()
 }
 
-// run starts the peers, after change has had a look at the options, and waits for the end.
+// run starts the peers, with options that change has completed, and waits for their end.
 func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Options)) error {
 	program := f.Program
 	if len(program) > 0 && program[0] == "--" {
@@ -91,7 +91,7 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	return finish(launch.Run(ctx, o))
 }
 
-// runCommand is elrun run.
+// runCommand is the command elrun run.
 type runCommand struct {
 	hostFlags
 	discoverFlags
@@ -99,7 +99,7 @@ type runCommand struct {
 	jobFlags
 }
 
-// Validate is called by kong; its errors are usage errors.
+// Validate implements kong's validation: its errors are usage errors.
 func (c *runCommand) Validate() error {
 	if c.Discover != "" && (c.Hosts != nil || c.Hostfile != nil) {
 		return errors.New("--discover and -H or --hostfile: find the hosts in one way")
@@ -107,12 +107,12 @@ func (c *runCommand) Validate() error {
 	return cmp.Or(c.jobFlags.Validate(), c.discoverFlags.Validate())
 }
 
-// Run starts the job and waits for its end.
+// Run starts the job, or its part of it, and waits for the end.
 func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	env, err := c.exported()
 	task, wrong := c.task()
 	if err = cmp.Or(err, wrong); c.Hosts != nil || c.Hostfile != nil || c.Discover != "" {
-		task = nil // the user knows better
+		task = nil // explicit flags precede the batch system
 	}
 	var hosts []launch.Host
 	var srun bool
@@ -138,13 +138,13 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
-// peerCount is a flag with a number of peers; 0 if it is not given.
+// peerCount is the value of a flag with a number of peers; 0 if it is not given.
 type peerCount int
 
-// Decode is called by kong; its errors are usage errors. PopValue would take a negative
-// number for a flag.
+// Decode implements kong's decoding: its errors are usage errors. It uses Pop because PopValue
+// takes a negative number for a flag.
 func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
-	text, _ := ctx.Scan.Pop().Value.(string) // "" if nothing follows
+	text, _ := ctx.Scan.Pop().Value.(string) // "" if the value is missing
 	v, err := strconv.Atoi(text)
 	switch {
 	case err != nil:
@@ -156,7 +156,7 @@ func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// orCores returns the number that was given, or that of the cores.
+// orCores returns the given number, or the number of cores.
 func (n peerCount) orCores() int {
 	if n == 0 {
 		return cores.Count()
@@ -164,7 +164,7 @@ func (n peerCount) orCores() int {
 	return int(n)
 }
 
-// finish turns the end of a job into that of the command.
+// finish returns the error of a command for the end of its job.
 func finish(r launch.Result, err error) error {
 	if err == nil && r.Status != 0 {
 		return exitStatus(r.Status)
@@ -172,8 +172,8 @@ func finish(r launch.Result, err error) error {
 	return err
 }
 
-// openEvents opens the event log that --events names, and returns what closes it. launch
-// reports a failed write itself and goes on.
+// openEvents opens the event log of --events, and returns the function that closes it. launch
+// reports failed writes and continues.
 func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	switch name {
 	case "":
@@ -188,11 +188,12 @@ func openEvents(name string, stderr io.Writer) (io.Writer, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("event log: %w", err)
 	}
-	return f, func() { _ = f.Close() }, nil // each event was written on its own, errors were reported
+	return f, func() { _ = f.Close() }, nil // launch has reported failed writes
 }
 
-// beginLog empties a file, unless it is the log of another elrun that runs: then both append
-// to it. A lock that all of them share says so.
+// beginLog truncates an event log, unless another running launcher writes to it: then both
+// append. Writers hold a shared lock (flock) on the file, so a free exclusive lock shows that
+// there is none.
 func beginLog(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -203,11 +204,11 @@ func beginLog(f *os.File) error {
 	if alone {
 		err = f.Truncate(0)
 	}
-	_ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) // where a file system has no locks, logs are not shared
+	_ = unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) // without locks in the file system, logs cannot be shared
 	return err
 }
 
-// isTerminal reports whether f is a terminal: it has a window size.
+// isTerminal reports whether f is a terminal: only terminals have a window size.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	return err == nil

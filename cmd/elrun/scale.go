@@ -9,15 +9,15 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// scaleCommand is elrun scale. Kong would end a list of arguments at the first flag after
-// it: these are two, so that flags may stand anywhere.
+// scaleCommand is the command elrun scale. The two arguments are separate fields, because after a
+// list of arguments kong would not accept flags.
 type scaleCommand struct {
 	Elrun int    `placeholder:"PID" help:"Process ID of the elrun, if several have peers of the job here."`
 	Job   string `arg:"" name:"job" help:"Name of the job, or its beginning; may be left out if there is only one."`
 	N     string `arg:"" optional:"" name:"n" help:"Number of peers that the elrun is to have, or HOST:N for those on a host of a job that was started with -H; a host that it does not have yet is added."`
 }
 
-// Run changes the number of peers and says what happens.
+// Run changes the number of peers and prints the outcome.
 func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 	name, h, err := c.parse()
 	if err != nil {
@@ -40,8 +40,8 @@ func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// parse reads "[JOB] N" or "[JOB] HOST:N": a single argument is the last of these. A host
-// without a name stands for all.
+// parse interprets the arguments "[JOB] N" or "[JOB] HOST:N"; a single argument is the last one.
+// A host without a name stands for all hosts.
 func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 	job, last := c.Job, c.N
 	if last == "" {

@@ -9,12 +9,12 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// schedulerFlags say what becomes of the job of a batch system in which elrun runs.
+// schedulerFlags configure the use of a batch system in whose job elrun runs.
 type schedulerFlags struct {
 	Scheduler string `enum:"auto,none" default:"auto" help:"Take hosts and places from the batch system (Slurm, PBS, LSF) in whose job this elrun runs: auto, or none."`
 }
 
-// environment is that of this process.
+// environment returns the environment of this process, for package scheduler.
 func environment() scheduler.Environment {
 	return scheduler.Environment{Get: os.Getenv, Read: func(path string) (string, error) {
 		b, err := os.ReadFile(path)
@@ -22,8 +22,7 @@ func environment() scheduler.Environment {
 	}}
 }
 
-// task returns the place of this elrun in a step of Slurm that has several tasks; nil if it is in
-// none.
+// task returns the task of this launcher in a Slurm step of several tasks; nil outside of one.
 func (f *schedulerFlags) task() (*scheduler.Task, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
@@ -35,7 +34,7 @@ func (f *schedulerFlags) task() (*scheduler.Task, error) {
 	return &task, nil
 }
 
-// allocation returns the hosts of the job in which this elrun runs; nil for none.
+// allocation returns the hosts of the batch job in which this launcher runs; nil outside of one.
 func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	if f.Scheduler == "none" {
 		return nil, nil
@@ -44,7 +43,7 @@ func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
 	return a, schedulerError(err)
 }
 
-// schedulerError words what a batch system has said that cannot be used.
+// schedulerError adds advice to an error in the data of a batch system.
 func schedulerError(err error) error {
 	if err == nil {
 		return nil
@@ -52,8 +51,9 @@ func schedulerError(err error) error {
 	return fmt.Errorf("%w; --scheduler none runs the peers on this host", err)
 }
 
-// place has the peers run on the hosts of the job of a batch system, if this elrun runs in one
-// and the user has named no hosts and no number of peers. It returns how srun reaches them.
+// place chooses the hosts of the peers: the named ones, or those of the batch job in which this
+// launcher runs, unless the user gives a number of peers. srun reports whether srun reaches the
+// hosts.
 func (f *schedulerFlags) place(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
@@ -78,7 +78,8 @@ func (f *schedulerFlags) place(t *terminal, named *sshFlags, peers *peerCount) (
 	return hosts, a.Slurm, nil
 }
 
-// inTask runs what belongs to a task of Slurm.
+// inTask runs the part of the job that belongs to one task of a Slurm step. Task 0 starts the
+// job, and the other tasks join it by its ticket file.
 func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Task, change func(*launch.Options)) error {
 	run := func(also func(*launch.Options)) error {
 		return c.run(ctx, t, func(o *launch.Options) {

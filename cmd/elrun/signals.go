@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchSignals returns the signals that end a job, stop it and let it go on. A signal that
-// elrun was started to ignore stays ignored, as users expect of nohup (SIGHUP) and of
-// commands that a script runs in the background (SIGINT). SIGTERM always counts.
+// watchSignals returns the channel of the signals that end, stop and continue a job. A signal
+// that is ignored at the start stays ignored, as users expect with nohup (SIGHUP) and with
+// commands that a script runs in the background (SIGINT). SIGTERM is always received.
 //
-// Peers must hear SIGINT and SIGTERM all the same when elrun passes them on: an ignored
-// signal stays ignored in children, a handled one does not. So SIGINT is taken and dropped.
+// An ignored SIGINT needs a handler that drops it. elrun forwards SIGINT to its peers, and
+// children inherit ignored signals but not handled ones.
 func watchSignals() <-chan os.Signal {
 	taken := make(chan os.Signal, 8)
-	dropped := make(chan os.Signal, 1)     // nobody reads it
-	toDrop := []os.Signal{syscall.SIGPIPE} // a reader that goes away must become a failed write
+	dropped := make(chan os.Signal, 1)     // never read
+	toDrop := []os.Signal{syscall.SIGPIPE} // writes to a closed pipe must fail with an error
 	toTake := []os.Signal{syscall.SIGTERM, syscall.SIGCONT}
 	if signal.Ignored(syscall.SIGINT) {
 		toDrop = append(toDrop, syscall.SIGINT)
@@ -37,18 +37,18 @@ func watchSignals() <-chan os.Signal {
 	return taken
 }
 
-// canBeContinued reports whether Ctrl-Z may stop this process: not where it is ignored, nor
-// where there is no shell to let it go on, as for the first process of a session or a container.
+// canBeContinued reports whether Ctrl-Z may stop this process: SIGTSTP is not ignored, and there
+// is a shell that can continue it, unlike for the first process of a session or of a container.
 func canBeContinued() bool {
 	session, err := unix.Getsid(0)
 	if err != nil || session == os.Getpid() || os.Getpid() == 1 {
 		return false
 	}
-	status, _ := os.ReadFile("/proc/self/status") // on Linux
+	status, _ := os.ReadFile("/proc/self/status") // exists on Linux only
 	return !ignores(status, syscall.SIGTSTP)
 }
 
-// ignores reads in /proc/PID/status whether a signal is ignored.
+// ignores reports whether the text of /proc/PID/status says that a signal is ignored.
 func ignores(status []byte, sig syscall.Signal) bool {
 	_, rest, found := bytes.Cut(status, []byte("\nSigIgn:\t"))
 	mask, _, _ := bytes.Cut(rest, []byte("\n"))

@@ -14,13 +14,13 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// psCommand is elrun ps.
+// psCommand is the command elrun ps.
 type psCommand struct {
 	Job  string `arg:"" optional:"" help:"Name of a job, or its beginning; default: all of them."`
 	JSON bool   `name:"json" help:"One JSON array."`
 }
 
-// Run lists the jobs.
+// Run prints the jobs of this user on this host.
 func (c *psCommand) Run(ctx context.Context, t *terminal) error {
 	jobs, err := c.jobs(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *psCommand) Run(ctx context.Context, t *terminal) error {
 	return writeJobs(t.stdout, jobs)
 }
 
-// jobs returns the one that is named, or all.
+// jobs returns the named job, or all jobs.
 func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 	if c.Job == "" {
 		return launch.Jobs(ctx)
@@ -41,7 +41,7 @@ func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 	return []launch.Status{s}, err
 }
 
-// writeJobs writes a table of jobs.
+// writeJobs writes a table with a row for each job.
 func writeJobs(to io.Writer, jobs []launch.Status) error {
 	return table(to, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR", func(w io.Writer) {
 		for _, j := range jobs {
@@ -50,7 +50,7 @@ func writeJobs(to io.Writer, jobs []launch.Status) error {
 	})
 }
 
-// statusCommand is elrun status.
+// statusCommand is the command elrun status.
 type statusCommand struct {
 	Job   string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. A job that has ended within a day tells how."`
 	JSON  bool   `name:"json" help:"One JSON object, with all peers."`
@@ -58,7 +58,7 @@ type statusCommand struct {
 	Paths bool   `help:"Show which path the data of each pair takes, by hosts, and why no better one; of the pairs with a peer on this host."`
 }
 
-// Run shows one job.
+// Run prints the status of one job, running or ended.
 func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 	s, err := lastStatusOf(ctx, c.Job, c.Paths)
 	switch {
@@ -79,7 +79,7 @@ func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
 	return writeStatus(t.stdout, s, write)
 }
 
-// statusOf returns the status of the named job, or of the only one.
+// statusOf returns the status of the named job, or of the only job if name is empty.
 func statusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
 	job, err := launch.Find(ctx, name)
 	switch {
@@ -91,8 +91,7 @@ func statusOf(ctx context.Context, name string, paths bool) (launch.Status, erro
 	return job.Status(ctx)
 }
 
-// lastStatusOf returns the status of the named job, or of the only one. A job that is named and
-// has ended tells how.
+// lastStatusOf is statusOf, but if the named job has ended it returns the job's last status.
 func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, error) {
 	s, err := statusOf(ctx, name, paths)
 	if name == "" || !errors.Is(err, launch.ErrNoJob) {
@@ -104,10 +103,10 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 	return s, err
 }
 
-// writeStatus writes what is known of a job: a line about it, one about the time of its last
-// step and one about its shares, as far as there is something to say, and a table that write
-// makes of its members. What is not known is a dash: a loop of a program's own reports no steps.
-// No line is longer than people read: --json has all.
+// writeStatus writes the status of a running job: a line about the job, lines about the time of
+// the last step and about the shares if they are known, and the table of members that write
+// writes. A dash stands for an unknown value; for example a program with its own training loop
+// reports no steps. Lines are truncated for reading; --json has everything.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &narrow{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, known(s.Epoch), wordStep(s), some(s.WaitingFor))
@@ -123,7 +122,7 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 	return write(to, s.Members)
 }
 
-// writePeers writes a table of all members.
+// writePeers writes a table with a row for each member.
 func writePeers(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "RANK\tINDEX\tID\tHOST\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tPRED MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, m := range members {
@@ -132,8 +131,8 @@ func writePeers(to io.Writer, members []launch.MemberStatus) error {
 	})
 }
 
-// writeEnded writes how a job ended: a line about it, and what is known of the reason and of the
-// result, a line each.
+// writeEnded writes the status of a job that has ended: a line about the job, then the reason and
+// the result, a line each, if they are known.
 func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
 	e := *s.Ended
 	lines := fmt.Sprintf("job %s  %s with status %d  step %s  after %v, %v ago (%s)\n", s.Job, text(e.Outcome), e.Status, wordStep(s),
@@ -147,7 +146,7 @@ func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
 	return err
 }
 
-// wordStep words the last step, of how many.
+// wordStep returns the last step, with the number of steps if it is known.
 func wordStep(s launch.Status) string {
 	if s.Step > 0 && s.Of > 0 {
 		return fmt.Sprintf("%d/%d", s.Step, s.Of)
@@ -155,17 +154,18 @@ func wordStep(s launch.Status) string {
 	return known(s.Step)
 }
 
-// writeMember writes the row of one member.
+// writeMember writes the table row of one member.
 func writeMember(w io.Writer, m launch.MemberStatus) {
 	share := known(m.Share)
-	if m.StepMS > 0 { // it took part in a step, if only to get the result
+	if m.StepMS > 0 { // it was in a step, so a share of 0 is known
 		share = fmt.Sprint(m.Share)
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", ordinal(m.Rank), ordinal(m.Index), text(m.ID), text(m.Host),
 		text(m.State), share, figure(m.Speed, 0), figure(m.ComputeMS, 1), figure(m.PredictedMS, 1), figure(m.CommMS, 1), text(m.Path), wordSeen(m.SeenMS))
 }
 
-// wordSeen words how long ago a member was heard.
+// wordSeen returns the time since the last heartbeat of a member, given in milliseconds; a
+// negative one is unknown.
 func wordSeen(ms float64) string {
 	switch {
 	case ms < 0:
@@ -176,7 +176,7 @@ func wordSeen(ms float64) string {
 	return fmt.Sprintf("%.1f s", ms/1000)
 }
 
-// wordStepTime compares the time of a step with what was predicted, 0 if nothing was.
+// wordStepTime returns the time of a step beside its prediction, both in ms; 0 for no prediction.
 func wordStepTime(measured, predicted float64) string {
 	if predicted <= 0 {
 		return fmt.Sprintf("%.1f ms, not predicted", measured)
@@ -184,7 +184,7 @@ func wordStepTime(measured, predicted float64) string {
 	return fmt.Sprintf("%.1f ms, predicted %.1f ms (%+.0f %%)", measured, predicted, 100*(measured/predicted-1))
 }
 
-// wordBalanced says how the shares changed last, and why.
+// wordBalanced returns the latest change of the shares and its reason.
 func wordBalanced(b launch.Balanced) string {
 	change := wordShares(b.Shares)
 	if len(b.Old) > 0 {
@@ -193,10 +193,11 @@ func wordBalanced(b launch.Balanced) string {
 	return fmt.Sprintf("%s since step %d: %s", change, b.Step, printable.Line(b.Reason))
 }
 
-// maxShares is how many shares are shown one by one; the table has those of more ranks.
+// maxShares is the number of ranks up to which each share is listed; for more ranks the table has
+// them.
 const maxShares = 16
 
-// wordShares lists the shares of the ranks, or what they lie between.
+// wordShares lists the shares of the ranks, or their range if there are more than maxShares.
 func wordShares(shares []int) string {
 	if len(shares) > maxShares {
 		least, most := shares[0], shares[0]
@@ -212,10 +213,10 @@ func wordShares(shares []int) string {
 	return strings.Join(words, " ")
 }
 
-// unknown stands for what is not known.
+// unknown stands for a value that is not known.
 const unknown = "-"
 
-// known words a count of which 0 says that nothing is known.
+// known returns a count as text; 0 means that it is not known.
 func known[T int | int64 | uint64](n T) string {
 	if n == 0 {
 		return unknown
@@ -223,7 +224,7 @@ func known[T int | int64 | uint64](n T) string {
 	return fmt.Sprint(n)
 }
 
-// ordinal words a rank or an index, of which -1 says that there is none.
+// ordinal returns a rank or an index as text; -1 means that there is none.
 func ordinal(n int) string {
 	if n < 0 {
 		return unknown
@@ -231,7 +232,7 @@ func ordinal(n int) string {
 	return fmt.Sprint(n)
 }
 
-// figure words a measured value, of which 0 says that it was not measured.
+// figure returns a measurement as text; 0 means that there is none.
 func figure(v float64, decimals int) string {
 	if v <= 0 {
 		return unknown
@@ -239,8 +240,8 @@ func figure(v float64, decimals int) string {
 	return fmt.Sprintf("%.*f", decimals, v)
 }
 
-// text is s, or the dash for none: an empty cell would hide to which column the next one
-// belongs. Names and reasons come from other hosts: they must not control the terminal.
+// text returns s without control characters, because names and reasons come from other hosts. For
+// an empty s it returns a dash, because an empty cell would make columns ambiguous.
 func text(s string) string {
 	if s == "" {
 		return unknown
@@ -248,10 +249,10 @@ func text(s string) string {
 	return printable.Line(s)
 }
 
-// list words a list that may be empty.
+// list returns names separated by commas; a dash for none.
 func list(names []string) string { return text(strings.Join(names, ",")) }
 
-// table aligns tab-separated rows under a header.
+// table writes a header and tab-separated rows with aligned columns.
 func table(to io.Writer, header string, rows func(io.Writer)) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, header)
@@ -259,6 +260,7 @@ func table(to io.Writer, header string, rows func(io.Writer)) error {
 	return w.Flush()
 }
 
+// writeJSON writes v as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

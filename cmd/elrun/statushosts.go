@@ -10,15 +10,15 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// hostStatus is what the members on one host are like together.
+// hostStatus is the members on one host.
 type hostStatus struct {
 	name, site string
 	machine    string
 	members    []launch.MemberStatus
 }
 
-// byHost puts members of one host together, hosts in the order of their first ranks. Hosts with
-// one name are told apart by the beginning of their machines' IDs.
+// byHost groups members by host, with hosts in the order of their first ranks. Hosts of equal
+// names get the beginning of their machine IDs as a suffix.
 func byHost(members []launch.MemberStatus) []hostStatus {
 	var hosts []hostStatus
 	for _, m := range members {
@@ -41,8 +41,8 @@ func byHost(members []launch.MemberStatus) []hostStatus {
 	return hosts
 }
 
-// writeHosts writes a table of the hosts: shares and speeds are sums over the members of a host,
-// times are the times of its slowest member.
+// writeHosts writes a table with a row for each host. Shares and speeds are sums over its
+// members; times are the slowest member's.
 func writeHosts(to io.Writer, members []launch.MemberStatus) error {
 	return table(to, "HOST\tSITE\tPEERS\tSTATE\tSHARE\tSAMPLES/S\tCOMP MS\tCOMM MS\tPATH\tSEEN", func(w io.Writer) {
 		for _, h := range byHost(members) {
@@ -51,7 +51,7 @@ func writeHosts(to io.Writer, members []launch.MemberStatus) error {
 	})
 }
 
-// writeHost writes the row of a host.
+// writeHost writes the table row of one host.
 func writeHost(w io.Writer, h hostStatus) {
 	var share, steps int
 	var speed, compute, comm, seen float64
@@ -84,8 +84,8 @@ func writeHost(w io.Writer, h hostStatus) {
 		figure(speed, 0), figure(compute, 1), figure(comm, 1), list(paths), wordSeen(seen))
 }
 
-// wordStates counts states, in the order in which they come first: running, or 7 running,
-// 1 waiting.
+// wordStates returns the states with their counts, in the order of first occurrence: "running",
+// or "7 running, 1 waiting".
 func wordStates(states []string) string {
 	var kinds []string
 	count := make(map[string]int)
@@ -104,16 +104,16 @@ func wordStates(states []string) string {
 	return strings.Join(words, ", ")
 }
 
-// widest is how many bytes a line has that people read.
+// widest is the maximum length of a line for people, in bytes.
 const widest = 200
 
-// narrow passes lines on, and cuts off what is too long in them.
+// narrow is a writer that truncates lines longer than widest.
 type narrow struct {
 	to   io.Writer
 	line []byte
 }
 
-// Write takes whole lines and parts of them; what ends without a line end is kept.
+// Write implements io.Writer. It buffers an incomplete line until its end is written.
 func (n *narrow) Write(b []byte) (int, error) {
 	for _, c := range b {
 		if n.line = append(n.line, c); c != '\n' {
@@ -135,10 +135,10 @@ func (n *narrow) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// shownPeers is how many peers a line names.
+// shownPeers is the number of peers that a line names.
 const shownPeers = 3
 
-// some words a list of peers that may be long.
+// some returns a list of peers as text, shortened to shownPeers.
 func some(ids []string) string {
 	if more := len(ids) - shownPeers; more > 1 {
 		return fmt.Sprintf("%s and %d more", list(ids[:shownPeers]), more)

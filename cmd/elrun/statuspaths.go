@@ -8,16 +8,17 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// pathGroup is pairs of members between two hosts that use the same path, for the same reason.
+// pathGroup identifies the pairs of members on two hosts that use the same path for the same
+// reason.
 type pathGroup struct {
 	a, b, kind, why string
 	encrypted       bool
 }
 
-// groupPaths counts pairs by hosts and path, in the order in which they come first. Of two
-// members that both tell of their path the first counts.
+// groupPaths counts the pairs of members by group, and returns the groups in the order of first
+// occurrence. If both members of a pair report their path, the first report counts.
 func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pathGroup]int) {
-	host := make(map[string]string) // by ID
+	host := make(map[string]string) // host name by peer ID
 	for _, h := range byHost(members) {
 		for _, m := range h.members {
 			host[m.ID] = h.name
@@ -44,7 +45,8 @@ func groupPaths(members []launch.MemberStatus) (groups []pathGroup, pairs map[pa
 	return groups, pairs
 }
 
-// writePaths writes which pairs use which path, by hosts, and why none of these is better.
+// writePaths writes a table of the paths between hosts: the number of pairs, and why they use no
+// better path.
 func writePaths(to io.Writer, members []launch.MemberStatus) error {
 	groups, pairs := groupPaths(members)
 	if len(groups) == 0 {

@@ -8,12 +8,12 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// stopCommand is elrun stop.
+// stopCommand is the command elrun stop.
 type stopCommand struct {
 	Job string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one."`
 }
 
-// Run ends a job, waits for its end and says what it did.
+// Run ends a job, waits for its end and prints the outcome.
 func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -29,7 +29,8 @@ func (c *stopCommand) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// wordStopped says which job was stopped, how many peers that were, and how long it took.
+// wordStopped returns the outcome: the job, the number of its peers, and the time until they had
+// exited.
 func wordStopped(s launch.Stopped) string {
 	peers, were := "1 peer", "was"
 	if s.Peers != 1 {

@@ -14,8 +14,9 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// ticketCommand is elrun ticket [JOB], and elrun ticket revoke [JOB] [TICKET]. Kong would end a
-// list of arguments at the first flag after it: these are three.
+// ticketCommand is the commands elrun ticket [JOB] and elrun ticket revoke [JOB] [TICKET]. The
+// three arguments are separate fields, because after a list of arguments kong would not accept
+// flags.
 type ticketCommand struct {
 	Job    string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. The word revoke calls back a ticket of a job: elrun ticket revoke [JOB] [TICKET]."`
 	First  string        `arg:"" optional:"" hidden:""`
@@ -25,7 +26,7 @@ type ticketCommand struct {
 	Follow string        `placeholder:"FILE" help:"Keep a ticket in FILE that names live members, with a new one before it expires, until the job ends."`
 }
 
-// wordRevoke is what stands in place of a job's name to revoke a ticket.
+// wordRevoke in place of a job's name revokes a ticket.
 const wordRevoke = "revoke"
 
 // Run prints a ticket, keeps one in a file, or revokes one.
@@ -36,7 +37,7 @@ func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	case c.First != "":
 		fmt.Fprintf(t.stderr, "elrun: unexpected argument %s\nusage: elrun ticket [JOB] [flags], or elrun ticket revoke [JOB] [TICKET]\n", printable.Line(c.First))
 		return exitStatus(statusUsage)
-	case c.Valid <= 0: // a mistake whether or not there is such a job
+	case c.Valid <= 0: // checked first: a mistake even if there is no such job
 		return fmt.Errorf("%w: ticket valid for %v, want more than 0", launch.ErrOptions, c.Valid)
 	case c.Uses < 0:
 		return fmt.Errorf("%w: ticket for %d peers, want 0 (any number) or more", launch.ErrOptions, c.Uses)
@@ -56,7 +57,7 @@ func (c *ticketCommand) Run(ctx context.Context, t *terminal) error {
 	return err
 }
 
-// issue asks for a ticket and tells people about it.
+// issue gets a new ticket from the job, and prints the note that comes with it.
 func (c *ticketCommand) issue(ctx context.Context, t *terminal, job *launch.Job) (launch.Ticket, error) {
 	k, err := job.Invite(ctx, launch.Invitation{Valid: c.Valid, Uses: c.Uses})
 	if err == nil && k.Note != "" {
@@ -65,7 +66,7 @@ func (c *ticketCommand) issue(ctx context.Context, t *terminal, job *launch.Job)
 	return k, err
 }
 
-// revoke calls back the ticket that is named by its text or ID, or all of a job.
+// revoke revokes the ticket with a given text or ID, or all tickets of a job.
 func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
 	name, which := c.First, c.Second
 	if which == "" {
@@ -75,7 +76,7 @@ func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
 	}
 	job, err := launch.Find(ctx, name)
 	if errors.Is(err, launch.ErrNoJob) && which == "" && name != "" {
-		job, err = launch.Find(ctx, "") // it may be the ID of a ticket of the only job
+		job, err = launch.Find(ctx, "") // name may be a ticket ID of the only job
 		which = name
 	}
 	if err != nil {
@@ -90,13 +91,13 @@ func (c *ticketCommand) revoke(ctx context.Context, t *terminal) error {
 }
 
 const (
-	// followPeriod is the time between two looks at the members of a followed job.
+	// followPeriod is the period at which follow updates the members in the ticket.
 	followPeriod = 2 * time.Second
-	// renewPart is the part of a ticket's life that is left when it is replaced.
+	// renewPart: a ticket is replaced when 1/renewPart of its validity is left.
 	renewPart = 4
 )
 
-// follow keeps a ticket in the file until the job ends or a signal comes.
+// follow keeps a valid ticket in the file of --follow until the job ends or a signal comes.
 func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -128,8 +129,8 @@ func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job
 	}
 }
 
-// fresh returns the ticket with the members of now, or a new one if that is about to lapse. On
-// an error it returns the ticket as it is.
+// fresh returns the ticket k with the current members, or a new ticket if k is about to expire.
+// With an error it returns k unchanged.
 func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job, k launch.Ticket) (launch.Ticket, error) {
 	if time.Until(k.Expires) > c.Valid/renewPart {
 		now, err := job.Refresh(ctx, k.Text)
@@ -147,7 +148,8 @@ func (c *ticketCommand) fresh(ctx context.Context, t *terminal, job *launch.Job,
 	return now, nil
 }
 
-// replaceFile writes a file for this user alone. Readers see the old text or the new one.
+// replaceFile replaces a file atomically: readers see the old text or the new one. Only the user
+// may read it.
 func replaceFile(name, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".new") // with private.File
 	if err != nil {

@@ -21,14 +21,13 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// ticketFile is a file by which the tasks of a step of Slurm find each other, in a folder that
-// their hosts share. Only its user may read it. The task of rank 0 writes it:
+// ticketFile is the rendezvous of the tasks of a Slurm step: a file in a folder that their hosts
+// share. Only its user may read it. The task of rank 0 writes it:
 //
-//	a ticket     when the job has begun, for the others to join with
-//	ended STATUS when its elrun has ended, for those who are late
+//	a ticket     after the start of the job, for the other tasks to join
+//	ended STATUS after the end of its launcher, for late tasks
 //
-// The file stays for them, without anything that is secret, and a later job in the folder removes
-// it.
+// The file stays after the end, without secrets, and a later job in the folder deletes it.
 type ticketFile struct {
 	path string
 	task *scheduler.Task
@@ -37,22 +36,23 @@ type ticketFile struct {
 const (
 	ticketFilePrefix = ".elrun-"
 	taskEnded        = "ended "
-	// ticketFilePeriod is the time between two looks, at the file or for the job.
+	// ticketFilePeriod is the period of polling the file or the job.
 	ticketFilePeriod = 100 * time.Millisecond
-	// ticketFileNews is how long a task waits before people are told.
+	// ticketFileNews is the time after which a waiting task prints a message.
 	ticketFileNews = 10 * time.Second
-	// taskTicket is how long the ticket holds; who reads it uses it at once.
+	// taskTicket is the validity of the ticket; tasks use it as soon as they read it.
 	taskTicket = time.Hour
-	// ticketFileLife is how long the file stays at least after the end.
+	// ticketFileLife is the least time that the file stays after the end.
 	ticketFileLife = 24 * time.Hour
 )
 
-// newTicketFile returns the rendezvous of a task in a folder, "" for the working folder.
+// newTicketFile returns the rendezvous of a task in the folder dir; "" is the working folder.
 func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
 	return &ticketFile{filepath.Join(dir, ticketFilePrefix+task.Step), task}
 }
 
-// form runs the job that the others join.
+// form starts and runs the job that the other tasks join, with a name from the flags or from the
+// step.
 func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func(job string) error) error {
 	job := f.Name
 	if job == "" {
@@ -64,7 +64,7 @@ func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func
 		}, r.task.Step)
 	}
 	r.sweep(time.Now())
-	// So that nobody takes the file of an earlier job for that of this one, or waits in vain.
+	// Overwrite a file of an earlier job, and fail early if the folder is not writable.
 	if err := r.write("wait"); err != nil {
 		return fmt.Errorf("rendezvous of the tasks: %w; --rendezvous DIR names a folder that all hosts share", err)
 	}
@@ -85,7 +85,7 @@ func (r *ticketFile) form(ctx context.Context, t *terminal, f jobFlags, run func
 	return err
 }
 
-// invite writes the ticket of a job as soon as there is one.
+// invite writes the job's ticket as soon as the job can make one.
 func (r *ticketFile) invite(ctx context.Context, name string) error {
 	for {
 		job, err := launch.Find(ctx, name)
@@ -101,8 +101,8 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 	}
 }
 
-// join waits for the ticket and runs with it. A job that has ended before is no failure of
-// this task.
+// join waits for the ticket, for at most patience, and calls run with it. It is no failure of
+// this task if the job has ended with success before.
 func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
 	ticket, err := r.await(ctx, t, patience)
 	if err != nil {
@@ -119,7 +119,8 @@ func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Durati
 	return err
 }
 
-// await returns the ticket.
+// await waits for the ticket and returns it. Its error is the outcome of the task if the job has
+// ended.
 func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
 	ctx, release := t.interruptible(ctx)
 	defer release()
@@ -146,10 +147,10 @@ func (r *ticketFile) await(ctx context.Context, t *terminal, patience time.Durat
 	}
 }
 
-// errShared: the file may be on another host.
+// errShared is advice for a missing ticket file: it may be on another host.
 var errShared = errors.New("if the hosts do not share this folder, name one by --rendezvous DIR")
 
-// late returns how a task ends that comes when the job has ended.
+// late returns the outcome of a task that starts after the end of the job.
 func (r *ticketFile) late(t *terminal, status string) error {
 	fmt.Fprintf(t.stderr, "elrun: task %d: the job had ended before these peers were started (task 0: status %s)\n", r.task.Rank, printable.Line(status))
 	if n, err := strconv.Atoi(status); err != nil || n != 0 {
@@ -158,7 +159,7 @@ func (r *ticketFile) late(t *terminal, status string) error {
 	return nil
 }
 
-// ended returns the status with which the elrun of rank 0 has ended, if it has.
+// ended returns the exit status of task 0's launcher; ok is false if it has not ended.
 func (r *ticketFile) ended() (status int, ok bool) {
 	text, err := r.read()
 	if err != nil {
@@ -169,13 +170,14 @@ func (r *ticketFile) ended() (status int, ok bool) {
 	return status, ok && err == nil
 }
 
-// isTicket reports whether a text may be a ticket.
+// isTicket reports whether a text has the form of a ticket.
 func isTicket(text string) bool {
 	form, _, dotted := strings.Cut(text, ".")
 	return dotted && isTicketForm(form)
 }
 
-// write replaces the file, for the user alone. Readers see one text or the other.
+// write replaces the file atomically: readers see the old text or the new one. Only the user may
+// read it.
 func (r *ticketFile) write(text string) error {
 	f, err := os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".new") // with private.File
 	if err != nil {
@@ -191,11 +193,11 @@ func (r *ticketFile) write(text string) error {
 	return nil
 }
 
-// read returns what the file says, "" if there is none yet. A file of somebody else, or that
-// others may change, is an error.
+// read returns the text in the file, "" if there is no file. It is an error if the file belongs
+// to another user or if others have access to it.
 func (r *ticketFile) read() (string, error) {
-	// A file system of several hosts remembers for a while that a file was missing, unless its
-	// folder is opened.
+	// Network file systems cache for a while that a file is missing. Opening its folder makes
+	// them look again.
 	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
 		_ = dir.Close()
 	}
@@ -217,7 +219,8 @@ func (r *ticketFile) read() (string, error) {
 	return string(bytes.TrimSpace(b)), nil
 }
 
-// checkPrivate reports a file that others may read or have made.
+// checkPrivate returns an error unless f is a regular file of this user, without access for
+// others.
 func checkPrivate(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -230,17 +233,17 @@ func checkPrivate(f *os.File) error {
 	return nil
 }
 
-// sweep removes what earlier jobs have left in the folder.
+// sweep deletes the old files of earlier jobs in the folder.
 func (r *ticketFile) sweep(now time.Time) {
-	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // brackets in the folder's name only leave files
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // errs only for brackets in the folder's name
 	for _, path := range old {
 		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > ticketFileLife {
-			_ = os.Remove(path) // another user's stays
+			_ = os.Remove(path) // fails for another user's file, which stays
 		}
 	}
 }
 
-// endStatus returns the exit status that stands for the end of a job.
+// endStatus returns the exit status for the outcome of a job.
 func endStatus(err error) int {
 	var s exitStatus
 	switch {
@@ -252,7 +255,7 @@ func endStatus(err error) int {
 	return statusFailed
 }
 
-// pause waits for some time, or returns why ctx has ended.
+// pause sleeps for d. If ctx ends first it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// fromInput is the ticket that stands for the one on standard input.
+	// fromInput is the argument that stands for a ticket on standard input.
 	fromInput = "-"
-	// fromFile begins the name of a file that has the ticket.
+	// fromFile is the prefix of an argument that names a file with a ticket.
 	fromFile = "@"
-	// maxTicket is the longest text that is read for a ticket, in bytes. Those that elrun
-	// makes have about a thousand.
+	// maxTicket is the maximum length of a ticket, in bytes. elrun's own tickets have about a
+	// thousand.
 	maxTicket = 64 << 10
-	// pollPeriod is how often, in milliseconds, a wait for input looks whether it was
-	// interrupted.
+	// pollPeriod is the period, in milliseconds, at which a wait for input checks for
+	// interruption.
 	pollPeriod = 100
 )
 
-// readTicket returns the ticket that an argument stands for: "-" for standard input, "@FILE"
-// for the content of a file, and otherwise the argument itself. On the command line a
-// ticket is visible to all users of the host, and it is all that one needs to join.
+// readTicket returns the ticket that an argument stands for: "-" is standard input, "@FILE" the
+// content of a file, and any other argument the ticket itself. The former two hide the ticket
+// from other users of the host, who could join with it.
 func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error) {
 	name, inFile := strings.CutPrefix(arg, fromFile)
 	var b []byte
@@ -42,7 +42,7 @@ func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error)
 	}
 	var op *os.PathError
 	if errors.As(err, &op) {
-		err = op.Err // without the name, which is told anyway
+		err = op.Err // the message below has the name
 	}
 	text := strings.TrimSpace(string(b))
 	if err == nil && text == "" {
@@ -54,7 +54,7 @@ func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error)
 	return text, nil
 }
 
-// readFile reads a file that has a ticket.
+// readFile reads a file with a ticket.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -64,7 +64,7 @@ func readFile(name string) ([]byte, error) {
 	return readLimited(f)
 }
 
-// readLimited reads what may be a ticket, to the end.
+// readLimited reads r to its end, up to maxTicket bytes.
 func readLimited(r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxTicket+1))
 	if err == nil && len(b) > maxTicket {
@@ -73,20 +73,20 @@ func readLimited(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// patient reads from a terminal or pipe, until ctx ends: a read that has begun could not
-// be broken off.
+// patient is a reader of a terminal or a pipe whose wait ends with ctx. A blocking read could not
+// be interrupted.
 type patient struct {
 	ctx  context.Context
 	file *os.File
 }
 
-// Read waits for input and reads what there is of it.
+// Read implements io.Reader. It waits for input, its end, or the end of ctx.
 func (p *patient) Read(b []byte) (int, error) {
 	for p.ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)
 		switch {
-		case n > 0: // input, its end, or an error, which Read will tell
+		case n > 0: // input, its end, or an error, which Read returns
 			return p.file.Read(b)
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return 0, fmt.Errorf("wait for input: %w", err)

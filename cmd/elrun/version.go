@@ -7,17 +7,17 @@ import (
 	"runtime/debug"
 )
 
-// versionCommand is elrun version.
+// versionCommand is the command elrun version.
 type versionCommand struct{}
 
-// Run prints one line.
+// Run prints the version as one line.
 func (c *versionCommand) Run(t *terminal) error {
 	info, _ := debug.ReadBuildInfo()
 	_, err := fmt.Fprintln(t.stdout, versionLine(info))
 	return err
 }
 
-// versionLine says which version of elrun was built, and by which Go for which system: a
+// versionLine returns the version of elrun, of Go and of the system. The version of elrun is the
 // released version, else the revision, else "devel". info may be nil.
 func versionLine(info *debug.BuildInfo) string {
 	var version, revision, changed string
