@@ -112,6 +112,7 @@ func (k *keeper) judge(o offer, e Entry, judge Judge) error {
 // judged together with the first. A newcomer without which the job cannot go on is not judged.
 func (k *keeper) weigh(o offer, judge Judge) error {
 	a := Application{Candidate: o.Candidate, Near: true}
+	// Expired approvals are dropped on the way.
 	for id, other := range k.approved {
 		switch {
 		case !k.isApproved(id):
@@ -129,6 +130,7 @@ func (k *keeper) weigh(o offer, judge Judge) error {
 			return err
 		}
 	}
+	// A group below MinPeers needs every newcomer.
 	if judge == nil || k.lacking || k.staying()+len(a.Coming) < k.cfg.MinPeers {
 		return nil
 	}

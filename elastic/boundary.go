@@ -30,6 +30,7 @@ type record struct {
 // recordWords is the number of int64 of an encoded record.
 const recordWords = 8
 
+// words returns the encoded record: one int64 per field, and the flags as bits of the last.
 func (r record) words() []int64 {
 	flags := int64(0)
 	for i, set := range []bool{r.stale, r.stop, r.cheap} {
@@ -40,6 +41,7 @@ func (r record) words() []int64 {
 	return []int64{int64(r.loop), r.until, r.step, r.samples, r.micros, r.speed, int64(r.digest), flags}
 }
 
+// recordsOf is the inverse of words, for the records of all ranks.
 func recordsOf(words []int64) []record {
 	var all []record
 	for w := range slices.Chunk(words, recordWords) {
@@ -168,6 +170,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
 		cheap: g.loops.digests.cheap(time.Now())}
+	// All members have agreed on due, and are over at the same step, so all compare digests.
 	if d.due || l.over() {
 		if err := l.digest(&mine); err != nil {
 			return l.mistake(t, "%w", err)
@@ -179,8 +182,10 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return l.failed(t.step, fmt.Errorf("boundary: %w", err), s.Comm.Err())
 	}
 	g.loops.peers = len(all)
+	// The records of all show that all have committed the step.
 	g.Stable(t.step)
 	d.learn(all)
+	// A comparison needs the digests of all members.
 	d.due = !slices.ContainsFunc(all, func(r record) bool { return !r.cheap })
 	l.report(t)
 	if slices.ContainsFunc(all, func(r record) bool { return r.stop }) {

@@ -57,6 +57,7 @@ func (d *division) divide(n int) {
 	}
 	if d.unit == 0 || ceilDiv(n, d.unit) > 2*maxPieces {
 		d.unit = max(1, ceilDiv(n, min(piecesPerMember*len(d.speeds), maxPieces)))
+		// The policy counts in pieces, so speeds are in pieces a second, too.
 		speeds := make([]int64, len(d.speeds))
 		for rank, v := range d.speeds {
 			speeds[rank] = v / int64(d.unit)

@@ -49,6 +49,7 @@ func (g *Group) joinIn(ctx context.Context, k *keeper) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	// Copying ends as soon as the membership changes: in a view, fenced or closed.
 	inView, stop := k.while(ctx, func(s standing) bool { return s.phase == outside })
 	defer stop()
 	moved, err := j.apply(inView)
@@ -99,6 +100,7 @@ func (j *joiner) lookOut(ctx context.Context) error {
 		if round.accepted {
 			pause = offerPeriod
 		}
+		// The job is over when all known members are certainly gone for long enough.
 		patience := desertedAfter
 		if s, _ := j.k.now(); s.ended {
 			patience = endedAfter

@@ -198,6 +198,7 @@ func (k *keeper) do(f func()) {
 // tick handles a tick: it detects lateness of this process, drives the machine, and sends
 // heartbeats.
 func (k *keeper) tick(now time.Time) {
+	// A late tick shows that this process did not run: the others' messages may be waiting.
 	if late := now.Sub(k.ticked) - tickPeriod; late > lateTick {
 		k.health.worse(now)
 		for _, p := range k.peers {

@@ -32,12 +32,14 @@ type account struct {
 // accountWords is the number of int64 of an encoded account.
 const accountWords = 9
 
+// words returns the encoded account: one int64 per field.
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
 	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest),
 		int64(a.loop), a.until, number[a.stopped]}
 }
 
+// accountsOf is the inverse of words, for the accounts of all ranks.
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
@@ -74,6 +76,7 @@ func copies(all []account) ([]copying, error) {
 	if high < 0 {
 		return nil, fmt.Errorf("no member has a state")
 	}
+	// Only members that hold the most common state may send it.
 	ahead = sameStates(all, ahead)
 	var out []copying
 	for rank, a := range all {
@@ -211,6 +214,7 @@ func (g *Group) give(ctx context.Context, s *Session, c copying, has int64) erro
 		}
 		return sendBlob(ctx, s, c.to, b.Bytes())
 	}
+	// Without kept updates the receiver lacks only the last step, see copies.
 	updates := g.donor.Kept(has)
 	if updates == nil {
 		if err := g.state.(Replayer).Update(&b); err != nil {
@@ -264,6 +268,7 @@ func (g *Group) install(r io.Reader, update bool) error {
 		}
 		return g.apply(g.state.(Replayer), b)
 	}
+	// A loaded state has no update of its last step to pass on.
 	g.updates = -1
 	if err := g.state.Load(r); err != nil {
 		g.void, g.torn = true, true

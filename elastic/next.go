@@ -67,6 +67,7 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		g.pending = nil
 		return s, nil
 	}
+	// A session that is newer than epoch and not revoked is still valid.
 	if s := g.using(); s != nil && epoch < s.View.Epoch && s.Comm.Err() == nil {
 		return s, nil
 	}

@@ -137,6 +137,7 @@ func (j *joiner) offerTo(ctx context.Context, m Member, o offer) (reply, error) 
 	took := time.Since(begun)
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	// A refused connection or a timeout counts as unreachable; other errors come from a member.
 	j.cutOff[m.ID] = err != nil && (errors.Is(err, ErrGone) || errors.Is(ctx.Err(), context.DeadlineExceeded))
 	if err == nil && (j.shortest == 0 || took < j.shortest) {
 		j.shortest = took

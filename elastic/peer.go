@@ -236,6 +236,7 @@ func (k *keeper) judgeAll(now time.Time) {
 // look judges one member.
 func (k *keeper) look(id ID, p *peer, now time.Time) {
 	factor, state := k.health.factor(now), func() ProcessState { return k.stateOf(id) }
+	// Silence does not count while the first session is entered, except for absent members.
 	if k.entering() && !(k.ticks%slowTicks == 0 && p.absent(now, state)) {
 		return
 	}
@@ -243,6 +244,7 @@ func (k *keeper) look(id ID, p *peer, now time.Time) {
 	case probe:
 		k.askFor(id, p)
 	case suspected:
+		// Before a suspicion a helper must show that this member is heard, unless none can be relied on.
 		if !k.wellHelped(p) && !k.health.worst() {
 			k.health.worse(now) // the fault may be this member's own; its limits grow
 			return

@@ -53,6 +53,7 @@ func (g *Group) tellDone() {
 	if done == nil {
 		return
 	}
+	// The result of the last Report before Close counts.
 	done.Accuracy, done.Loss = result.Accuracy, result.Loss
 	g.Emit(epoch, done.Steps, *done)
 }

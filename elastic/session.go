@@ -101,7 +101,8 @@ func (g *Group) enter(ctx context.Context, k *keeper, v View) (*Session, error) 
 	}
 	k.enter(s)
 	if now, _ := k.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.short != nil {
-		// Those who saw this before they were connected have not entered. // members that saw this before they connected have not entered, and would be waited for
+		// Members that saw this before they connected have not entered, and the others would wait
+		// for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
@@ -208,6 +209,7 @@ func (k *keeper) reportStall(v View, s collective.Stall) {
 		if len(s.Culprits) > 1 {
 			continue
 		}
+		// A leave that follows counts as making way, see peer.leaves.
 		p.blamed = time.Now()
 		if s.Quiet >= makeWayAfter {
 			k.out.send(id, yield{Epoch: v.Epoch}.append(nil))

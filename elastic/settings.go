@@ -182,6 +182,7 @@ func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error)
 	if err := collective.AllGather(ctx, s.Comm, lengths, []int64{int64(len(mine))}); err != nil {
 		return nil, err
 	}
+	// All ranks see the same lengths, so all come to the same decision.
 	most := slices.Max(lengths)
 	if slices.Min(lengths) < 0 || most > maxSettings {
 		return nil, abort(s, fmt.Errorf("a member tells %d bytes of settings, at most %d are allowed", most, maxSettings))

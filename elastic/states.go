@@ -256,13 +256,16 @@ func stateKind(s State) string {
 // vector is a slice of numbers as bytes; it shares the slice's memory.
 type vector struct{ b []byte }
 
+// encode returns the bytes themselves, without a copy.
 func (v vector) encode() ([]byte, error) { return v.b, nil }
 
+// decode copies b, which has the length of the slice, into the slice.
 func (v vector) decode(b []byte) error {
 	copy(v.b, b)
 	return nil
 }
 
+// hash writes the bytes.
 func (v vector) hash(w io.Writer) error {
 	_, err := w.Write(v.b)
 	return err
@@ -307,8 +310,10 @@ func view[T dtype.Number](v []T) (b []byte, name string) {
 // marshaled is a value that marshals itself.
 type marshaled struct{ v BinaryValue }
 
+// encode returns the bytes that the value marshals itself to.
 func (m marshaled) encode() ([]byte, error) { return m.v.MarshalBinary() }
 
+// decode resets the value, if it has the method, and unmarshals b into it.
 func (m marshaled) decode(b []byte) error {
 	if r, ok := m.v.(interface{ Reset() }); ok {
 		r.Reset()
@@ -316,6 +321,7 @@ func (m marshaled) decode(b []byte) error {
 	return m.v.UnmarshalBinary(b)
 }
 
+// hash writes the bytes that the value marshals itself to.
 func (m marshaled) hash(w io.Writer) error {
 	b, err := m.v.MarshalBinary()
 	if err == nil {
@@ -327,6 +333,7 @@ func (m marshaled) hash(w io.Writer) error {
 // gobbed is a variable that gob encodes.
 type gobbed struct{ v reflect.Value }
 
+// encode returns the output of a gob encoder of its own, with the descriptions of the types.
 func (g gobbed) encode() ([]byte, error) {
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).EncodeValue(g.v)
@@ -344,4 +351,5 @@ func (g gobbed) decode(b []byte) error {
 	return nil
 }
 
+// hash writes a canonical encoding, as the output of gob is none.
 func (g gobbed) hash(w io.Writer) error { return hashValue(w, g.v) }

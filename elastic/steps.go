@@ -162,6 +162,7 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 		s, err := l.session(first)
 		l.stopped = l.stopped || l.group.loops.stopped
 		if err != nil {
+			// All steps are done here, so the lack of a further view is the normal end.
 			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && l.over() && l.ctx.Err() == nil && !l.group.void {
 				return nil
 			}

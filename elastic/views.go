@@ -39,6 +39,7 @@ func (k *keeper) entered(mv member.View) {
 		s.former = s.former[:min(len(s.former), maxFormer)]
 	})
 	switch v.Reason {
+	// The members stay, so the session must be replaced even though no member of it is lost.
 	case "renew":
 		k.revoke(fmt.Errorf("epoch %d follows as the session broke", v.Epoch))
 	case "forced", "lost", "kick":
@@ -72,6 +73,7 @@ func (k *keeper) welcome(came []Member, later bool) {
 	for _, id := range watched {
 		k.peerOf(id)
 	}
+	// In a large group only records that matter are kept, so memory does not grow with the group.
 	if len(k.view.Members) > greetedAll {
 		maps.DeleteFunc(k.peers, func(id ID, p *peer) bool { return p.unremarkable() && !slices.Contains(watched, id) })
 	}

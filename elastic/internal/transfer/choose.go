@@ -49,6 +49,7 @@ func (c *chooser) choose(ctx context.Context) (promise, error) {
 func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	names := slices.DeleteFunc(slices.Clone(c.o.Donors()), func(n string) bool { return c.odd[n] })
 	names = names[:min(len(names), c.o.MaxDonors)]
+	// First round trip: the steps of the donors, and the snapshots that they hold.
 	where := c.gather(ctx, names, request{Do: opWhere})
 	names = slices.DeleteFunc(names, func(n string) bool { _, ok := where[n]; return !ok })
 	if len(names) == 0 {
@@ -56,6 +57,7 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 	}
 	ahead := false
 	p.step, p.donors, ahead = c.target(names, where)
+	// Second round trip: order the snapshot at the chosen donors.
 	took := c.gather(ctx, p.donors, request{Do: opTake, Step: p.step})
 	c.missed, c.full = false, false
 	p.donors = slices.DeleteFunc(p.donors, func(n string) bool {

@@ -107,6 +107,7 @@ func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
 		return false, fmt.Errorf("%w: chunk %d of %s has a wrong hash", errWire, i, h.name)
 	}
 	h.fails = 0
+	// Another donor has sent the chunk first, after work stealing.
 	if !c.plan.finish(i) {
 		c.wasted += int64(len(data))
 		return false, nil
@@ -184,6 +185,7 @@ func (c *copying) electLocked() {
 			waiting++
 		}
 	}
+	// The order of ranks makes the choice among equals deterministic.
 	var best *manifest
 	for _, h := range slices.SortedFunc(maps.Values(c.hands), func(a, b *hand) int { return a.rank - b.rank }) {
 		if h.vote != nil && (best == nil || votes[h.vote.sum] > votes[best.sum]) {

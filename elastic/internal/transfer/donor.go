@@ -134,6 +134,7 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.refreshLocked()
 	d.mu.Unlock()
 
+	// The lock is free meanwhile: requests for other data go on while the state is written.
 	err := save(&s.data)
 
 	s.data.fit()
@@ -162,6 +163,7 @@ func (d *Donor) Logging() bool { return d.logging.Load() }
 // state rests. It returns the error of write.
 func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
+	// The first piece has the size of the last update, so small updates take little memory.
 	first := max(d.logSize, 4<<10)
 	wanted := d.logging.Load() && !d.closed && step > max(d.floorLocked(), d.log.last())
 	d.mu.Unlock()

@@ -85,6 +85,7 @@ func (f *feed) read(ctx context.Context) {
 			goneRounds, wait = 0, firstPause
 			continue
 		}
+		// Only rounds in which a donor lacks the updates count; unreachable donors may come back.
 		if goneRounds++; !gone {
 			goneRounds = 0
 		}
@@ -141,6 +142,7 @@ func (f *feed) batch(ctx context.Context, donor string) (header, error) {
 		return a.header, err
 	}
 	for i := range a.Count {
+		// Follow asks for another donor when this one is too slow.
 		if f.tired.Swap(false) {
 			return a.header, errOther
 		}

@@ -78,6 +78,7 @@ func (c *copying) run(ctx context.Context) error {
 		if done {
 			return nil
 		}
+		// All donors have failed: only a new donor can help.
 		if working == 0 && !c.hire(ctx, c.o.Donors()) {
 			return errLost
 		}
@@ -166,6 +167,7 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 
 // fetchRange requests chunks. It stops early when other donors have sent the rest.
 func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) error {
+	// Chunks that this donor does not send become available to others.
 	defer c.giveBack(h, first, count)
 	a, err := c.ask(ctx, h.name, request{Do: opChunks, Step: c.promise.step, First: first, Count: count})
 	if err != nil {

@@ -101,6 +101,7 @@ func (f *follower) take(it item) error {
 		f.fd.recycle(*it.data)
 	default:
 		f.at, f.behind, f.begun = it.at, it.at-f.applied, time.Now()
+		// After one bad window another donor is tried; after two the newcomer gives up.
 		switch f.gauge.strike(it.at, f.applied, f.level) {
 		case 1:
 			f.fd.tired.Store(true)

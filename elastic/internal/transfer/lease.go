@@ -100,6 +100,7 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	s := d.snapshots[step]
 	if s == nil {
 		at := d.at.Load()
+		// The state has passed the step, or may leave it at any moment.
 		if step < at || step == at && !d.resting {
 			return nil, codePast
 		}

@@ -34,6 +34,7 @@ func (p *plan) next(donor string, donors int) (first, count int) {
 	for !p.chunks[p.cursor].open() {
 		p.cursor++
 	}
+	// Half of a fair part of the open chunks, rounded up, so ranges shrink towards the end.
 	most := min(maxRange, (p.open+2*donors-1)/(2*donors))
 	first = p.cursor
 	for i := first; i < len(p.chunks) && count < most && p.chunks[i].open(); i++ {

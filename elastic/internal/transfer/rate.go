@@ -46,6 +46,7 @@ func (b *bucket) reserve(n int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
+	// An idle bucket saves up at most burst of sending time.
 	if earliest := now.Add(-burst); b.next.Before(earliest) {
 		b.next = earliest
 	}

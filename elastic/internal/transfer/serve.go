@@ -110,6 +110,7 @@ func (d *Donor) prepare(s *snapshot, bytes int64) {
 	if !due {
 		return
 	}
+	// The allocation takes long, so it happens without the lock; the state may change meanwhile.
 	spare := touched(bytes, d.cfg.Chunk)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,6 +168,7 @@ func (d *Donor) serveChunks(r request, w io.Writer) error {
 	if s == nil {
 		return writeLine(w, d.headerOf(codePast))
 	}
+	// A ready snapshot is immutable, so it is read without the lock.
 	pieces := s.data.pieces
 	if r.First+r.Count > len(pieces) {
 		return fmt.Errorf("%w: chunks %d+%d of %d", errWire, r.First, r.Count, len(pieces))

@@ -100,6 +100,7 @@ func (c client) ask(ctx context.Context, donor string, r request) (*answer, erro
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	inner, cancel := context.WithCancelCause(ctx)
+	// The alarm runs while the request is sent, and later during each read, see watched.
 	alarm := time.AfterFunc(c.o.Patience, func() { cancel(errSilent) })
 	stop := func() { alarm.Stop(); cancel(nil) }
 	body, err := c.src.Request(inner, donor, line)

@@ -185,6 +185,7 @@ func readN(r io.Reader, buf []byte, n int64) ([]byte, error) {
 	buf = buf[:0]
 	for int64(len(buf)) < n {
 		if len(buf) == cap(buf) {
+			// The buffer at most doubles, so its size stays in proportion to the received bytes.
 			more := min(n-int64(len(buf)), int64(max(len(buf), step)))
 			buf = append(make([]byte, 0, int64(len(buf))+more), buf...)
 		}
