@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// hostList are the hosts of a job and which peers they get. A nil list has none: peers run
-// here.
+// hostList holds the hosts of a job and the assignment of peers to them. A nil list means that
+// peers run on this host.
 type hostList struct {
-	hosts []*remoteHost // that are connected, or were
-	seats []*remoteHost // by index of the peer; nil for one that has no fixed place
-	next  time.Time     // of the beats
+	hosts []*remoteHost // connected hosts and hosts whose connection was lost
+	seats []*remoteHost // by index of the peer; nil for a peer without a fixed host
+	next  time.Time     // time of the next heartbeat
 	added *additions
 }
 
-// connect gets all hosts ready at the same time. One that does not work is told of, and the
-// job runs on the others if they have room for the fewest peers that it wants.
+// connect connects to all hosts at the same time. It reports hosts that fail; the job runs on the
+// others if they have room for MinPeers peers.
 func (r *runner) connect(ctx context.Context) error {
 	if len(r.o.Hosts) == 0 {
 		return nil
@@ -68,10 +68,10 @@ func (r *runner) connect(ctx context.Context) error {
 	return nil
 }
 
-// wide reports whether peers listen at all addresses of their hosts, as probes do.
+// wide reports whether peers listen at all addresses of their hosts, as the probes do.
 func wide(listen string) bool { return listen == listenAuto || listen == listenAll }
 
-// joinErrors words all errors in a line.
+// joinErrors returns all errors in one line.
 func joinErrors(errs []error) string {
 	var words []string
 	for _, err := range errs {
@@ -80,9 +80,9 @@ func joinErrors(errs []error) string {
 	return strings.Join(words, "; ")
 }
 
-// part leaves out hosts, as few as it finds, until each of the rest can connect to each other
-// in one direction at least, or with relays by way of one of the others, and returns why. It does
-// nothing where peers listen elsewhere.
+// part leaves out hosts, as few as it finds, until each pair of the remaining hosts can connect in
+// at least one direction, or with relays through a third host. It returns the causes. With others
+// set, peers listen elsewhere than the probes, and it does nothing.
 func (l *hostList) part(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
@@ -119,8 +119,8 @@ func (l *hostList) part(others, relays bool) (failed []error) {
 	return failed
 }
 
-// tryAll has each host try to connect to each other. It returns what each has found, and the
-// errors of hosts that could not try.
+// tryAll makes each host try to connect to each other host. It returns the result of each host,
+// and the errors of hosts that could not try.
 func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	results, errs = make([]probeResult, len(l.hosts)), make([]error, len(l.hosts))
 	if len(l.hosts) < 2 {
@@ -140,7 +140,8 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	return results, errs
 }
 
-// worst returns the host that has no way to the most others, the last of equals, and these.
+// worst returns the host that cannot connect to the most other hosts, and these hosts. Of equals
+// it returns the last one.
 func (l *hostList) worst(results []probeResult, out map[int]bool, relays bool) (worst int, with []int) {
 	connects := func(i, k int) bool {
 		_, there := results[i].Failed[l.hosts[k].Name]
@@ -165,7 +166,7 @@ func (l *hostList) worst(results []probeResult, out map[int]bool, relays bool) (
 	return worst, with
 }
 
-// anyOf reports whether ok holds for one of the first n numbers.
+// anyOf reports whether ok holds for a number in [0, n).
 func anyOf(n int, ok func(int) bool) bool {
 	for i := range n {
 		if ok(i) {
@@ -175,7 +176,8 @@ func anyOf(n int, ok func(int) bool) bool {
 	return false
 }
 
-// seat gives the hosts their peers, in order, at most so many in all; 0 for no bound.
+// seat assigns peers to the slots of the hosts, in order, at most most peers in all; 0 means no
+// bound.
 func (l *hostList) seat(most int) {
 	for _, h := range l.hosts {
 		if h.Slots == 0 {
@@ -189,7 +191,8 @@ func (l *hostList) seat(most int) {
 	}
 }
 
-// place returns the host for a peer: its seat, or that with the fewest peers for its slots.
+// place returns the host for a peer: its assigned host or, if there is none or it was lost, the
+// host with the fewest peers per slot.
 func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 	if l == nil {
 		return nil
@@ -220,7 +223,7 @@ func (l *hostList) place(index int, running map[int]*child) *remoteHost {
 	})
 }
 
-// seatOf returns the host on which a peer has its place, nil if it has none.
+// seatOf returns the assigned host of a peer, or nil.
 func (l *hostList) seatOf(index int) *remoteHost {
 	if index >= len(l.seats) {
 		return nil
@@ -228,7 +231,7 @@ func (l *hostList) seatOf(index int) *remoteHost {
 	return l.seats[index]
 }
 
-// take gives a peer its place on a host.
+// take assigns a peer to a host.
 func (l *hostList) take(index int, h *remoteHost) {
 	for len(l.seats) <= index {
 		l.seats = append(l.seats, nil)
@@ -236,7 +239,7 @@ func (l *hostList) take(index int, h *remoteHost) {
 	l.seats[index] = h
 }
 
-// find returns the host of that name that is connected, nil if there is none.
+// find returns the connected host with a name, or nil.
 func (l *hostList) find(name string) *remoteHost {
 	for _, h := range l.hosts {
 		if h.Name == name && !h.lostNow() {
@@ -246,10 +249,10 @@ func (l *hostList) find(name string) *remoteHost {
 	return nil
 }
 
-// add begins to connect a host that a user has asked for by way of a peer.
+// add begins to connect to a host that a user asked for through the peer with index from.
 func (l *hostList) add(o scaleOrder, from int) error { return l.added.add(o, from) }
 
-// arrivals is where hosts arrive that have been added; nil if there are none.
+// arrivals returns the channel of added hosts that have connected or failed; nil for a nil list.
 func (l *hostList) arrivals() <-chan addition {
 	if l == nil {
 		return nil
@@ -257,8 +260,8 @@ func (l *hostList) arrivals() <-chan addition {
 	return l.added.arrival
 }
 
-// came takes an arrival into the list, in place of a lost host of that name, and reports
-// whether its order still waits for an answer.
+// came adds a host that has connected to the list, in place of a lost host with the same name. It
+// reports whether the order still waits for an answer.
 func (l *hostList) came(a addition) (waits bool) {
 	waits = !l.added.pending[a.order.Host].answered
 	delete(l.added.pending, a.order.Host)
@@ -275,7 +278,7 @@ func (l *hostList) came(a addition) (waits bool) {
 	return waits
 }
 
-// late returns the orders for hosts that take long.
+// late returns the orders whose hosts take long to connect.
 func (l *hostList) late(now time.Time) []addition {
 	if l == nil {
 		return nil
@@ -283,7 +286,7 @@ func (l *hostList) late(now time.Time) []addition {
 	return l.added.late(now)
 }
 
-// share is how many of n peers a host is to have.
+// share returns the number of peers that a host has when n peers run, at least 1.
 func (l *hostList) share(h *remoteHost, n int) int {
 	here := 0
 	for i, s := range l.seats {
@@ -294,7 +297,7 @@ func (l *hostList) share(h *remoteHost, n int) int {
 	return max(1, here)
 }
 
-// beat tells the agents that this launcher lives, if it is time.
+// beat sends the heartbeat to the agents if it is due.
 func (l *hostList) beat(now time.Time) {
 	if l == nil || now.Before(l.next) {
 		return
@@ -305,8 +308,8 @@ func (l *hostList) beat(now time.Time) {
 	}
 }
 
-// cutOff ends the connections soon, if they have not ended: a host that does not answer holds
-// up nobody.
+// cutOff ends the connections soon if they have not ended by themselves, so that an unresponsive
+// host delays nobody.
 func (l *hostList) cutOff() {
 	if l == nil {
 		return
@@ -316,7 +319,7 @@ func (l *hostList) cutOff() {
 	}
 }
 
-// hangUp ends the agents.
+// hangUp ends the agents on all hosts and waits for them.
 func (l *hostList) hangUp() {
 	if l == nil {
 		return

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Host is a host on which peers are started, by way of ssh.
+// Host is a host on which peers are started through ssh.
 type Host struct {
-	// Name is what ssh connects to: a name, USER@NAME, or an alias of ~/.ssh/config. The name
-	// localhost stands for this host, without ssh.
+	// Name is the destination for ssh: a name, USER@NAME, or an alias of ~/.ssh/config. The name
+	// localhost means this host, without ssh.
 	Name string
-	// Slots is how many peers it gets; 0 for as many as it has cores.
+	// Slots is the number of peers on the host; 0 means one for each core.
 	Slots int
-	// Site names the place where it is; "" for Options.Site.
+	// Site is the name of the host's site; "" means Options.Site.
 	Site string
 }
 
-// ParseHosts reads a list of hosts as mpirun has it: "a:2,b" gives host a two peers and host b
-// one. A host that is named twice gets the sum.
+// ParseHosts parses a list of hosts in the syntax of mpirun: "a:2,b" gives host a two peers and
+// host b one. The slots of a host that is named twice are added.
 func ParseHosts(list string) ([]Host, error) {
 	var hosts []Host
 	for _, word := range strings.Split(list, ",") {
@@ -41,9 +41,9 @@ func ParseHosts(list string) ([]Host, error) {
 	return hosts, nil
 }
 
-// ReadHostfile reads a file of hosts as mpirun has it: a line for each, with slots=N behind the
-// name, or as many peers as the host has cores; # begins a comment. Besides, site=NAME says where
-// the host is.
+// ReadHostfile reads a host file in the syntax of mpirun: a line for each host, with slots=N after
+// the name; without it the host gets one peer for each core. # begins a comment. In addition to
+// mpirun's syntax, site=NAME gives the site of the host.
 func ReadHostfile(r io.Reader) ([]Host, error) {
 	var hosts []Host
 	scan := bufio.NewScanner(r)
@@ -80,7 +80,7 @@ func ReadHostfile(r io.Reader) ([]Host, error) {
 	return hosts, nil
 }
 
-// set takes in a word behind the name of a host.
+// set applies a word after the name of a host.
 func (h *Host) set(word string) (err error) {
 	switch key, value, _ := strings.Cut(word, "="); key {
 	case "slots":
@@ -95,7 +95,7 @@ func (h *Host) set(word string) (err error) {
 	return fmt.Errorf("%q: want slots=N or site=NAME, or nothing, behind a host", word)
 }
 
-// parseSlots reads a number of peers.
+// parseSlots parses a number of peers.
 func parseSlots(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxPeers {
@@ -104,7 +104,7 @@ func parseSlots(text string) (int, error) {
 	return n, nil
 }
 
-// addHost adds a host to a list, or its peers to one that is there.
+// addHost adds a host to a list, or adds its slots to the entry with the same name.
 func addHost(hosts []Host, h Host) ([]Host, error) {
 	if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
 		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)

@@ -12,7 +12,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// network is what identity needs of a host besides an elastic.Endpoint: p2p.Host.
+// network is the interface of p2p.Host that identity needs in addition to an elastic.Endpoint.
 type network interface {
 	Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error
 	Identify(ctx context.Context, addr string) (elastic.Member, error)
@@ -22,49 +22,49 @@ type network interface {
 	Contacts(ctx context.Context, of elastic.ID) ([]elastic.Member, error)
 }
 
-// identity is one ID of this process on the network: the endpoint of a host, and what a
-// newcomer has to do before members talk to it. It is the elastic.Network of the
-// group's endpoint.
+// identity is one ID of this process on the network: the endpoint of a host, and the proofs that a
+// newcomer owes the members before they accept its messages. It is the elastic.Network of the
+// group's endpoint, and safe for concurrent use.
 //
-// A member of the first view is known to all others from the start. A newcomer proves
-// itself to each member that it hears of before it sends the first message there; once
-// it is in a view all members have been told of it.
+// All members know a member of the first view from the start. A newcomer proves itself to each
+// member that it learns of before it sends the first message there. Once it is in a view, all
+// members know it.
 type identity struct {
-	elastic.Network // of the endpoint: it does what is not done below
+	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
 	net             network
-	entered         func(elastic.View) // is told of each view before it is connected
+	entered         func(elastic.View) // called with each view before the view is connected
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // proofs and discovery
 
 	mu         sync.Mutex
-	credential ticket.Credential            // shown to members
-	barred     map[elastic.ID]bool          // forgotten, or about to be
+	credential ticket.Credential            // the claims that are shown to members
+	barred     map[elastic.ID]bool          // peers whose connections are dropped or about to be
 	inside     bool                         // all members know this ID
-	shown      map[elastic.ID]chan struct{} // closed when the proof was shown, or could not be
-	provenTo   elastic.ID                   // the last to whom the proof was shown
-	public     bool                         // it is advertised on the local network
+	shown      map[elastic.ID]chan struct{} // closed when the proof to the member has succeeded or failed
+	provenTo   elastic.ID                   // the last member that received the proof
+	public     bool                         // it is announced on the local network
 	closed     bool
 }
 
-// provePeriod is how long one member may take to be reached by a newcomer.
+// provePeriod is the time limit of a newcomer's proof to one member.
 const provePeriod = 10 * time.Second
 
-// newIdentity takes over ep.
+// newIdentity returns an identity that owns ep.
 func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
 	i := &identity{Network: ep.Network, ep: ep, net: n, entered: entered, shown: make(map[elastic.ID]chan struct{})}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
 
-// endpoint returns the identity as what elastic needs of a network.
+// endpoint returns the identity as an elastic.Endpoint.
 func (i *identity) endpoint() elastic.Endpoint {
 	return elastic.Endpoint{Self: i.ep.Self, Network: i, Keys: i.ep.Keys, Close: i.Close}
 }
 
-// belong makes this identity one that all members know from the start.
+// belong records that all members know this identity from the start, and introduces them.
 func (i *identity) belong(members []elastic.Member) error {
 	i.mu.Lock()
 	i.inside = true
@@ -72,8 +72,9 @@ func (i *identity) belong(members []elastic.Member) error {
 	return i.Network.Introduce(members)
 }
 
-// discover advertises this identity on the local network, once, and lets found know of
-// others that do the same for the job, who may be anybody. failed is told why that ends early.
+// discover announces this identity on the local network, once, and calls found for others that
+// announce the same job; they are not authenticated. If the announcement ends early, failed is
+// called with the cause.
 func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -92,23 +93,23 @@ func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	})
 }
 
-// mapPorts has the router pass on what comes for this identity. told is told what has come of it.
+// mapPorts asks the router to forward ports to this identity. told is called with the result.
 func (i *identity) mapPorts(told func(error)) {
 	i.work.Go(func() { i.net.MapPorts(i.ctx, told) })
 }
 
-// equip sets what the identity shows to members from now on.
+// equip sets the claims that the identity shows to members from now on.
 func (i *identity) equip(c ticket.Credential) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.credential = c
 }
 
-// forgetAfter is how long peers that were kicked keep their connections, so that they can be
-// told.
+// forgetAfter is how long kicked peers keep their connections, so that the notification still
+// reaches them.
 const forgetAfter = time.Second
 
-// bar takes the connections of peers that were kicked, in a while, and refuses them.
+// bar closes the connections of kicked peers after forgetAfter and refuses new ones.
 func (i *identity) bar(ids []elastic.ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -132,8 +133,8 @@ func (i *identity) bar(ids []elastic.ID) {
 	}
 }
 
-// Introduce implements elastic.Network. Members to whom this identity has to prove itself
-// are introduced when it has.
+// Introduce implements elastic.Network. Members that need a proof of this identity are introduced
+// once they have it.
 func (i *identity) Introduce(members []elastic.Member) error {
 	var known []elastic.Member
 	i.mu.Lock()
@@ -156,8 +157,8 @@ func (i *identity) Introduce(members []elastic.Member) error {
 	return i.Network.Introduce(known)
 }
 
-// show proves this identity to a member. If that fails nothing is known of the member,
-// which whoever sends to it will find, and the next Introduce tries again.
+// show proves this identity to a member. After a failure the member stays unknown, so that sends
+// to it fail, and the next Introduce tries again.
 func (i *identity) show(m elastic.Member, c ticket.Credential) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
@@ -175,15 +176,15 @@ func (i *identity) show(m elastic.Member, c ticket.Credential) {
 	}
 }
 
-// askFor asks a member where the others listen now: a host may have got another address since
-// the view that names it.
+// askFor asks member by for the current addresses of the others: the address of a host may have
+// changed since the view that names it.
 func (i *identity) askFor(by elastic.ID) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
-	_, _ = i.net.Contacts(ctx, by) // the next proof fails as this one, if it has not helped
+	_, _ = i.net.Contacts(ctx, by) // without new addresses the next proof fails as this one
 }
 
-// wait returns when a proof to the member is over, or with ctx's end.
+// wait waits until the proof to the member is over, or ctx ends.
 func (i *identity) wait(ctx context.Context, to elastic.ID) error {
 	i.mu.Lock()
 	done := i.shown[to]
@@ -199,7 +200,7 @@ func (i *identity) wait(ctx context.Context, to elastic.ID) error {
 	}
 }
 
-// Send implements elastic.Network.
+// Send implements elastic.Network. It waits for the proof to the receiver.
 func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if err := i.wait(ctx, to); err != nil {
 		return err
@@ -207,7 +208,7 @@ func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	return i.Network.Send(ctx, to, msg)
 }
 
-// Connect implements elastic.Network.
+// Connect implements elastic.Network. From then on all members know this identity.
 func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	if err := i.belong(v.Members); err != nil {
 		return nil, err
@@ -216,7 +217,7 @@ func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (trans
 	return i.Network.Connect(ctx, v, self)
 }
 
-// Request implements elastic.Network.
+// Request implements elastic.Network. It waits for the proof to the receiver.
 func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
 	if err := i.wait(ctx, to); err != nil {
 		return nil, err
@@ -224,7 +225,7 @@ func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (
 	return i.Network.Request(ctx, to, request)
 }
 
-// Close takes the identity off the network.
+// Close removes the identity from the network and waits for its goroutines.
 func (i *identity) Close() error {
 	i.mu.Lock()
 	i.closed = true

@@ -12,26 +12,26 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Init makes this process a member of its job: the one of the launcher that started it,
-// or a group of one. In a job that starts it returns when all peers are there; a peer
-// that joins a running job is let in by the first Next of its group, which also waits for
-// those who join a job that starts with fewer peers than it wants. ctx bounds only
-// Init; the group lives until its Close, which also flushes its events to the launcher.
-// Call it once, early: the launcher notices no earlier that the program takes part.
+// Init makes this process a member of the job of the launcher that started it, or without a
+// launcher a group of one. At the start of a job it returns when all peers are there. A peer that
+// joins a running job is admitted by the first Next of its group; that Next also waits for missing
+// peers if a job starts with fewer peers than its minimum. ctx bounds only Init. The group lives
+// until its Close, which also flushes its events to the launcher. Call Init once, and early: only
+// then does the launcher learn that the program takes part.
 //
-// Under a launcher SIGTERM makes the group leave: Next returns elastic.ErrLeft at the
-// next boundary between two steps, and the program ends by itself. A second SIGTERM, a
-// second later or more, has its usual effect. A program that handles the signal itself (signal.Notify) gets it as
-// well.
+// Under a launcher, SIGTERM makes the group leave: Next returns elastic.ErrLeft at the next
+// boundary between two steps, and the program ends by itself. A second SIGTERM, at least one
+// second later, has its usual effect. A program that handles the signal itself (signal.Notify)
+// receives it as well.
 //
-// When the launcher dies the group leaves in the same way, and the process exits 1.5 s
-// later at the latest. Errors that are ErrLauncher say that the launcher gave up, for
-// example because another peer's program ended before it joined.
+// When the launcher dies, the group leaves in the same way, and the process exits at most 1.5 s
+// later. An error that wraps ErrLauncher means that the launcher gave up, for example because
+// another peer's program ended before it joined.
 func Init(ctx context.Context) (*elastic.Group, error) {
 	return initAs(ctx, func(context.Context, *agent) error { return nil })
 }
 
-// initAs is Init, and calls first when there is a launcher.
+// initAs is Init with a function that is called first if there is a launcher.
 func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error) (*elastic.Group, error) {
 	env, launched, err := parseEnvironment(os.LookupEnv)
 	if err != nil {
@@ -63,16 +63,16 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	return g, nil
 }
 
-// join finds the other peers and joins the group, which then owns all that it opens:
+// join finds the other peers and joins the group. The group then owns everything that join opens:
 //
 //  1. listen, under a fresh identity
-//  2. open the control socket, so that a peer that waits for others can be seen
-//  3. say hello, and wait to be told how to join
-//  4. show by what right it comes, or let in the first members
-//  5. agree on the first view and connect, or have the group ask to be let in
+//  2. open the control socket, so that the status of a waiting peer can be read
+//  3. say hello, and wait for the order how to join
+//  4. get the right to join (signature or ticket), or admit the peers of the first view
+//  5. agree on the first view and connect, or let the group ask to join
 //
-// The group closes the parts in the order network, discovery, control socket, launcher:
-// the events of the end still reach the launcher.
+// The group closes its parts in the order network, discovery, control socket, launcher, so that
+// the last events still reach the launcher.
 func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.a.Close())
@@ -94,7 +94,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.a.post(message{Note: noteOf(noControl)}, history)
 	}
 	cfg.Closers = closers
-	cfg.Started = func(g *elastic.Group) { // also before all are there
+	cfg.Started = func(g *elastic.Group) { // called before all peers are there
 		p.door.open(g)
 		p.mu.Lock()
 		p.group = g
@@ -105,20 +105,20 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
-		return nil, err // Join has closed the endpoint and the closers
+		return nil, err // Join has closed the endpoint and the closers on its error
 	}
 	signals.leave(g.Leave)
 	context.AfterFunc(p.a.gone, g.Leave)
 	return g, nil
 }
 
-// noteOf says that this peer goes on without a control socket.
+// noteOf returns the note that this peer goes on without a control socket.
 func noteOf(err error) string {
 	why, _, _ := strings.Cut(err.Error(), "\n")
 	return clipNote("elrun status, stop, scale and ticket cannot ask this peer: " + why)
 }
 
-// configure says hello and makes the group's configuration of the answer.
+// configure says hello and returns the group's configuration from the answer.
 func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	order, err := p.a.hello(ctx, p.env.job, p.id.ep.Self)
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err
 	}
-	p.host.UseHostKey(order.HostKey) // now that those who may have come already are let in
+	p.host.UseHostKey(order.HostKey) // not before the peers that may have connected by now are admitted
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Reopen: p.reopen,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
 		OnSuspect: p.a.suspect, Inspect: inspect, Sink: p.a, Entry: p.door.entry}
@@ -142,7 +142,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	return cfg, nil
 }
 
-// closeAll closes in order and returns all that went wrong.
+// closeAll closes in order and returns all errors.
 func closeAll(closers []io.Closer) error {
 	var errs []error
 	for _, c := range closers {

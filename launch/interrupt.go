@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// repeatPeriod is how long further signals count as the first one. timeout, sudo and
-// supervisors signal a process and its group; when a launcher is killed Linux may send its
-// children one SIGTERM for each of its threads.
+// repeatPeriod is the time in which further signals count as repetitions of the first. The
+// programs timeout and sudo, and supervisors, signal a process and its group; when a launcher is
+// killed, Linux may send its children one SIGTERM for each of its threads.
 const repeatPeriod = time.Second
 
 // signalled handles a signal to the launcher.
@@ -24,8 +24,8 @@ func (r *runner) signalled(s os.Signal, now time.Time) {
 	}
 }
 
-// interrupt passes the first signal on and lets the second kill. The result of the job is
-// then that it was interrupted, even if the peers make the best of it and end with 0.
+// interrupt passes the first signal on to the peers; the second one kills them. The job then
+// counts as interrupted, even if the peers end with status 0.
 func (r *runner) interrupt(s os.Signal, now time.Time) {
 	sig, ok := s.(syscall.Signal)
 	if !ok {
@@ -43,8 +43,8 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 	}
 }
 
-// cancel asks the peers to leave, as SIGTERM does, when the context of Run has ended. A
-// machine that announces its end sends SIGTERM later, so a first signal after it kills nobody.
+// cancel asks the peers to leave, as SIGTERM does, when the context of Run has ended. On a
+// preempted machine SIGTERM follows later, so the first signal after it kills no peer.
 func (r *runner) cancel(cause error, now time.Time) {
 	if r.out.signal != 0 {
 		return
@@ -53,7 +53,7 @@ func (r *runner) cancel(cause error, now time.Time) {
 	r.pass(syscall.SIGTERM, fmt.Sprintf("%v: asking %s to leave", cause, plural(len(r.children), "peer", "peers")), now)
 }
 
-// pass passes the first signal on, and says so in a line.
+// pass passes the first signal on to the peers and prints line.
 func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	r.out.signal, r.interrupted, r.comebacks = sig, now, nil
 	r.resume()
@@ -64,7 +64,8 @@ func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	r.killing = time.After(r.o.Grace)
 	r.console.say(line)
 	if sig == syscall.SIGPIPE || r.meet.strangers() {
-		// Theirs are not broken, or others go on, which are spared a loss if these leave.
+		// SIGPIPE: the peers' own output is not broken. Other launchers: their peers go on, and
+		// lose nobody if these peers leave.
 		sig = syscall.SIGTERM
 	}
 	for _, c := range r.children {
@@ -72,8 +73,9 @@ func (r *runner) pass(sig syscall.Signal, line string, now time.Time) {
 	}
 }
 
-// suspend stops the peers, which a terminal's Ctrl-Z does not reach in their own process
-// groups, and then this process. The shell's fg or bg continues it, and it continues them.
+// suspend stops the peers and then this process. A terminal's Ctrl-Z does not reach the peers,
+// because each has its own process group. The shell's fg or bg continues this process, and resume
+// continues the peers.
 func (r *runner) suspend() {
 	r.suspended = true
 	for c := range r.processes() {
@@ -82,7 +84,7 @@ func (r *runner) suspend() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// resume lets stopped peers go on.
+// resume continues stopped peers.
 func (r *runner) resume() {
 	if !r.suspended {
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// errNoMember: this peer cannot speak for the job yet.
+// errNoMember reports that this peer is not a member yet and so cannot act for the job.
 var errNoMember = errors.New("this peer is no member yet")
 
-// issue makes a ticket. Unless only this host uses it the job is opened first; one for this
-// host is made once and then given again.
+// issue makes a ticket. A ticket for other hosts opens the job first. A ticket for this host alone
+// is made once and then reused.
 func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	g := p.door.opened()
 	if g == nil || g.View().Epoch == 0 || g.View().Rank(g.Self().ID) < 0 {
@@ -54,7 +54,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	return p.shown(t, note), nil
 }
 
-// grant has the members agree on a ticket.
+// grant makes the members agree to admit peers by a ticket.
 func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, uses uint64) error {
 	p.mu.Lock()
 	host := p.host
@@ -75,7 +75,7 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	return nil
 }
 
-// shown is a ticket as people see it.
+// shown returns a ticket in the form for people.
 func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *peer) shown(t ticket.Ticket, note string) Ticket {
 		Open: !onlyLoopback(p.host.Addrs())}
 }
 
-// ticketAddrs are the addresses that a ticket of this job names now.
+// ticketAddrs returns the addresses for a ticket of this job.
 func (p *peer) ticketAddrs() []string {
 	p.mu.Lock()
 	k, self, host := p.latest, p.id.ep.Self, p.host
@@ -92,7 +92,7 @@ func (p *peer) ticketAddrs() []string {
 	return ticketAddrs(ticketContacts(host.Complete(k.Members), self))
 }
 
-// refresh returns a ticket with the addresses of members that live now.
+// refresh returns the ticket with the addresses of the present members.
 func (p *peer) refresh(text string) (Ticket, error) {
 	t, err := ticket.Parse(text)
 	if err != nil {
@@ -110,8 +110,8 @@ func (p *peer) refresh(text string) (Ticket, error) {
 	return p.shown(t, ""), nil
 }
 
-// revoke calls back a ticket, named by its text or ID, or all that members have issued. It
-// says what it did.
+// revoke revokes a ticket, named by its text or ID, or with "" all tickets that members have
+// issued. It returns a description of the effect.
 func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 	g := p.door.opened()
 	if g == nil {
@@ -146,8 +146,8 @@ func (p *peer) revoke(ctx context.Context, name string) (string, error) {
 	return "", errors.New("the job has no tickets")
 }
 
-// kick puts a peer out for good, named by its ID or, if no other has it, its index. It says
-// what it did.
+// kick puts a peer out for good. The peer is named by its ID or, if the index is unique, by its
+// index. It returns a description of the effect.
 func (p *peer) kick(ctx context.Context, name string) (string, error) {
 	g := p.door.opened()
 	if g == nil {
@@ -165,7 +165,7 @@ func (p *peer) kick(ctx context.Context, name string) (string, error) {
 		time.Since(begun).Round(time.Millisecond)), nil
 }
 
-// choosePeer returns the member of a view that a user means.
+// choosePeer returns the member of a view with a name: an ID, a short ID or an index.
 func choosePeer(v elastic.View, name string) (elastic.Member, error) {
 	var fit []elastic.Member
 	for _, m := range v.Members {

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// Errors of Find and of the methods of a Job, for errors.Is.
+// Errors of Find and of the methods of a Job. Compare them with errors.Is.
 var (
-	// ErrNoJob: there is no job of that name, or none at all, or it has ended.
+	// ErrNoJob reports that there is no job of the name, no job at all, or that the job has ended.
 	ErrNoJob = errors.New("no such job")
-	// ErrWhichJob: the name does not say which of several.
+	// ErrWhichJob reports that a name fits several jobs.
 	ErrWhichJob = errors.New("several jobs could be meant")
 )
 
-// Job is a job of this user that has peers on this host. Its methods ask these peers, on their
-// control sockets; no launcher needs to run, but for Scale. A Job is a name and holds nothing
-// open: it needs no end, its methods may be called at the same time, and after the end of the
-// job they return ErrNoJob.
+// Job is a job of this user that has peers on this host. Its methods send requests to the control
+// sockets of these peers. No launcher needs to run, except for Scale. A Job is only a name and
+// holds no resources, so it needs no Close. Its methods are safe for concurrent use; after the end
+// of the job they return ErrNoJob.
 type Job struct{ name string }
 
-// Find returns the named job, or the only one if name is empty. The beginning of a name stands
-// for the job, if there is only one that begins so and none that is called so. Errors are
-// ErrNoJob and ErrWhichJob. Find asks no peer: one that does not answer is a reason to stop
-// its job.
+// Find returns the job with a name, or the only job if name is empty. The beginning of a name is
+// enough if it is the beginning of exactly one job's name and no job's full name. The errors are
+// ErrNoJob and ErrWhichJob. Find sends no request to a peer, so that an unresponsive job can still
+// be found and stopped.
 func Find(ctx context.Context, name string) (*Job, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
@@ -48,15 +48,16 @@ func Find(ctx context.Context, name string) (*Job, error) {
 	return &Job{name: name}, nil
 }
 
-// Name returns the whole name of the job.
+// Name returns the full name of the job.
 func (j *Job) Name() string { return j.name }
 
-// Status returns the state of the job as those of its peers tell it that answer within 2 s.
+// Status returns the state of the job, from the reports of its peers that answer within 2 s.
 func (j *Job) Status(ctx context.Context) (Status, error) { return j.status(ctx, false) }
 
-// Paths is Status with the paths that data takes from each peer on this host to the others.
+// Paths is Status with the paths of the data from each peer on this host to the other peers.
 func (j *Job) Paths(ctx context.Context) (Status, error) { return j.status(ctx, true) }
 
+// status is Status or, with paths set, Paths.
 func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	peers, err := j.peers()
 	if err != nil {
@@ -69,9 +70,10 @@ func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	return mergeStatus(reports), nil
 }
 
-// Scale asks the elrun that runs the job on this host to make its local peers n: it starts
-// others or asks some to leave. It returns what happens, for people. Where the peers of several
-// elruns are in one job, launcher chooses one by its process ID; otherwise it is 0.
+// Scale asks the elrun process that started the job's peers on this host to change their number to
+// n: it starts peers or asks some to leave. It returns a description of the action for people. If
+// several elrun processes have peers in the job, launcher chooses one of them by its process ID;
+// otherwise launcher is 0.
 func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
 	if n < 1 || n > maxPeers {
 		return "", fmt.Errorf("launch: %w: %d peers, want 1 to %d", ErrOptions, n, maxPeers)
@@ -79,9 +81,9 @@ func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
 	return j.scale(ctx, request{Request: "scale", Peers: n}, launcher)
 }
 
-// ScaleHost is Scale for the peers on one host of a job that was started on hosts: there are
-// to be h.Slots of them, or none. A host that the job does not have yet is connected as those
-// of Options.Hosts are.
+// ScaleHost is Scale for the peers on one host of a job that was started on hosts: it changes
+// their number to h.Slots, which may be 0. A new host is connected in the same way as the hosts of
+// Options.Hosts.
 func (j *Job) ScaleHost(ctx context.Context, h Host, launcher int) (string, error) {
 	if h.Slots < 0 || h.Slots > maxPeers {
 		return "", fmt.Errorf("launch: %w: %d peers on host %s, want 0 to %d", ErrOptions, h.Slots, h.Name, maxPeers)
@@ -92,7 +94,7 @@ func (j *Job) ScaleHost(ctx context.Context, h Host, launcher int) (string, erro
 	return j.scale(ctx, request{Request: "scale", Peers: h.Slots, Host: h.Name}, launcher)
 }
 
-// scale makes a request to a launcher for another number of peers.
+// scale sends a scale request to a launcher.
 func (j *Job) scale(ctx context.Context, what request, launcher int) (string, error) {
 	s, err := j.Status(ctx)
 	if err != nil {
@@ -114,19 +116,19 @@ func (j *Job) scale(ctx context.Context, what request, launcher int) (string, er
 	return answer.Scaling, nil
 }
 
-// Ticket asks for a ticket that holds for that long, 1 s to 10 years. It opens the job: from
-// then on its peers listen on the network, but for those that were told not to.
+// Ticket returns a new ticket with a validity of 1 s to 10 years. It opens the job: from then on
+// its peers listen on the network, except for peers with Listen set to local.
 func (j *Job) Ticket(ctx context.Context, valid time.Duration) (Ticket, error) {
 	return j.Invite(ctx, Invitation{Valid: valid})
 }
 
-// Invitation says what a ticket is good for.
+// Invitation describes the limits of a ticket.
 type Invitation struct {
 	Valid time.Duration // 1 s to 10 years
-	Uses  int           // peers that it lets in, 0 for any number
+	Uses  int           // number of peers that it admits, 0 for any number
 }
 
-// Invite is Ticket for one that lets in so many peers.
+// Invite is Ticket with a limit on the number of peers.
 func (j *Job) Invite(ctx context.Context, i Invitation) (Ticket, error) {
 	switch {
 	case i.Valid < minValid || i.Valid > maxValid:
@@ -137,28 +139,29 @@ func (j *Job) Invite(ctx context.Context, i Invitation) (Ticket, error) {
 	return j.askTicket(ctx, request{Request: "ticket", ValidMS: i.Valid.Milliseconds(), Uses: uint64(i.Uses)})
 }
 
-// Refresh returns a ticket of the job with the addresses of members that live now. It lets in
-// as many peers, and as long, as before.
+// Refresh returns a ticket of the job with the addresses of the present members. Validity and
+// number of peers stay the same.
 func (j *Job) Refresh(ctx context.Context, ticket string) (Ticket, error) {
 	return j.askTicket(ctx, request{Request: "refresh", Ticket: ticket})
 }
 
-// Revoke calls back a ticket, named by its text or ID, or with "" all of the job: it lets in
-// nobody from then on. Peers that have come by it stay. Revoke returns what it did, for people.
+// Revoke revokes a ticket, named by its text or ID, or with "" all tickets of the job: from then
+// on they admit nobody. Peers that have joined by them stay. Revoke returns a description of the
+// effect for people.
 func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
 	answer, err := j.ask(ctx, request{Request: "revoke", Ticket: ticket}, func(socketName) bool { return true })
 	return answer.Done, err
 }
 
-// Kick puts a peer out of the job, named by its ID as Status shows it or by its index if only
-// one has it. It is never let in again, nor is anybody by its ticket. Kick returns what it did,
-// for people.
+// Kick puts a peer out of the job. The peer is named by its ID, as Status shows it, or by its
+// index if the index is unique. Neither the peer nor any holder of its ticket is admitted again.
+// Kick returns a description of the effect for people.
 func (j *Job) Kick(ctx context.Context, peer string) (string, error) {
 	answer, err := j.ask(ctx, request{Request: "kick", Peer: peer}, func(socketName) bool { return true })
 	return answer.Done, err
 }
 
-// askTicket makes a request for a ticket.
+// askTicket sends a request whose answer is a ticket.
 func (j *Job) askTicket(ctx context.Context, r request) (Ticket, error) {
 	answer, err := j.ask(ctx, r, func(socketName) bool { return true })
 	if err != nil {
@@ -170,7 +173,8 @@ func (j *Job) askTicket(ctx context.Context, r request) (Ticket, error) {
 	return *answer.Ticket, nil
 }
 
-// ask asks those peers that fit, one after the other, until one answers without an error.
+// ask sends a request to the peers for which fits is true, one after the other, until one answers
+// without an error. It returns the last error.
 func (j *Job) ask(ctx context.Context, r request, fits func(socketName) bool) (reply, error) {
 	peers, err := j.peers()
 	if err != nil {
@@ -203,12 +207,12 @@ func (j *Job) peers() ([]socketName, error) {
 	return all, nil
 }
 
-// ended is the error of a job that has no peers here any more.
+// ended returns the error for a job that has no peers on this host any more.
 func (j *Job) ended() error { return fmt.Errorf("launch: %w: %s has no peer left", ErrNoJob, j.name) }
 
-// Jobs returns the status of every job of this user that has peers on this host, by name.
-// Peers that do not answer in time are left out. No launcher needs to run: it is the peers
-// that are asked, all at once.
+// Jobs returns the status of every job of this user that has peers on this host, sorted by name.
+// It asks all peers at once; no launcher needs to run. Peers that do not answer in time are left
+// out.
 func Jobs(ctx context.Context) ([]Status, error) {
 	peers, err := listControls()
 	if err != nil {
@@ -227,8 +231,8 @@ func Jobs(ctx context.Context) ([]Status, error) {
 	return out, nil
 }
 
-// askStatus asks peers for their reports, all at once. It returns those that came, and the first
-// error of the others.
+// askStatus asks all peers at once for their reports. It returns the reports, and the first error
+// of the other peers.
 func askStatus(ctx context.Context, peers []socketName, paths bool) ([]Status, error) {
 	replies, errs := make([]reply, len(peers)), make([]error, len(peers))
 	var work sync.WaitGroup
@@ -244,15 +248,15 @@ func askStatus(ctx context.Context, peers []socketName, paths bool) ([]Status, e
 	var reports []Status
 	for i, r := range replies {
 		if errs[i] == nil {
-			r.Status.Job = peers[i].job // by which it was found
+			r.Status.Job = peers[i].job // the name in the socket's address counts
 			reports = append(reports, *r.Status)
 		}
 	}
 	return reports, cmp.Or(errs...)
 }
 
-// chooseJob returns job if it is one of those that run, or the only one of them that
-// begins so: any, if job is empty.
+// chooseJob returns the job with the name job in running, or else the only one whose name begins
+// with job. An empty job is the beginning of every name.
 func chooseJob(job string, running []string) (string, error) {
 	var fit []string
 	for _, name := range running {
@@ -277,7 +281,8 @@ func chooseJob(job string, running []string) (string, error) {
 	return "", fmt.Errorf("%w: %s; running: %s", ErrNoJob, job, strings.Join(running, ", "))
 }
 
-// chooseLauncher returns the process ID of the elrun that is meant.
+// chooseLauncher returns the process ID of the launcher to use: want, or the only one if want is
+// 0.
 func chooseLauncher(s Status, want int) (int, error) {
 	var all []int
 	for _, m := range s.Members {

@@ -7,18 +7,19 @@ import (
 	"syscall"
 )
 
-// lastBytes bounds what is read of a stream after its deadline: more than a pipe or a socket
-// holds by default, and an end for one that somebody keeps filling.
+// lastBytes bounds the bytes that are read from a stream after its deadline. It is more than a
+// pipe or a socket buffers by default, and ends the reading of a stream that is filled again and
+// again.
 const lastBytes = 1 << 20
 
-// leftovers reads a stream, and after its deadline what is there already: who was slow to
-// read must not lose what was sent in time.
+// leftovers reads a stream, and after its deadline the data that is buffered already: a slow
+// reader must not lose data that was sent in time.
 type leftovers struct {
 	stream io.Reader
-	read   int // after the deadline
+	read   int // bytes read after the deadline
 }
 
-// Read implements io.Reader. It ends with os.ErrDeadlineExceeded.
+// Read implements io.Reader. Its final error is os.ErrDeadlineExceeded.
 func (l *leftovers) Read(b []byte) (int, error) {
 	if l.read == 0 {
 		n, err := l.stream.Read(b)
@@ -34,7 +35,7 @@ func (l *leftovers) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readNow reads from a file or socket what is there, whatever its deadline.
+// readNow reads the buffered data of a file or socket without waiting, whatever its deadline.
 func readNow(stream io.Reader, b []byte) (n int, err error) {
 	conn, ok := stream.(syscall.Conn)
 	if !ok {
@@ -56,7 +57,7 @@ func readNow(stream io.Reader, b []byte) (n int, err error) {
 		return 0, controlErr
 	case err == syscall.EAGAIN:
 		return 0, os.ErrDeadlineExceeded
-	case n == 0 || err == syscall.ECONNRESET: // the other end had not read all that it was sent
+	case n == 0 || err == syscall.ECONNRESET: // ECONNRESET: the other end closed with unread data
 		return 0, io.EOF
 	case err != nil:
 		return 0, err

@@ -2,21 +2,19 @@ package launch
 
 import "bytes"
 
-// maxLine is the longest line of output that stays whole, in bytes. Longer ones
-// are cut into lines of this length, so that a program which never ends a line
-// costs no more memory than others.
+// maxLine is the longest line of output that stays whole, in bytes. Longer lines are cut into
+// lines of this length. This bounds the memory for a program that never ends a line.
 const maxLine = 64 << 10
 
-// splitter turns a stream into whole lines with a prefix. It holds at most one
-// line of max bytes.
+// splitter splits a stream into whole lines with a prefix. It holds at most one line of max bytes.
 type splitter struct {
 	prefix string
 	max    int
-	line   []byte // begun and not yet ended
+	line   []byte // an unfinished line
 }
 
-// feed takes the next part of the stream and returns the lines that it completes,
-// each with prefix and line end, or nil. The result belongs to the caller.
+// feed adds the next part of the stream and returns the lines that it completes, each with prefix
+// and line end, or nil. The caller owns the result.
 func (s *splitter) feed(part []byte) []byte {
 	var out []byte
 	for len(part) > 0 {
@@ -39,7 +37,7 @@ func (s *splitter) feed(part []byte) []byte {
 	return out
 }
 
-// flush returns the line that the end of the stream left open, or nil.
+// flush returns the unfinished line at the end of the stream, or nil.
 func (s *splitter) flush() []byte {
 	if len(s.line) == 0 {
 		return nil

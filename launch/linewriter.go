@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// lineWriter writes whole lines only: what a failed write has left of a line, as on a full
-// disk, is taken back, or ended before the next line where that is impossible. Safe for
-// concurrent use.
+// lineWriter writes whole lines only. If a write fails within a line, for example on a full disk,
+// the partial line is removed; if that is impossible, it is ended before the next line. It is safe
+// for concurrent use.
 type lineWriter struct {
 	w io.Writer
 
 	mu   sync.Mutex
-	torn bool // the last line was not ended
+	torn bool // the last line is unfinished
 }
 
-// Write writes b, which holds whole lines. On an error n counts the bytes of the lines that
-// were written whole.
+// Write writes b, which must hold whole lines. On an error n is the length of the lines that were
+// written completely.
 func (l *lineWriter) Write(b []byte) (n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *lineWriter) Write(b []byte) (n int, err error) {
 	return whole, err
 }
 
-// takeBack removes the last n bytes from a regular file at whose end they are.
+// takeBack truncates a regular file by its last n bytes. It returns false if it cannot.
 func takeBack(w io.Writer, n int64) bool {
 	f, ok := w.(*os.File)
 	if !ok {

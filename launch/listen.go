@@ -9,15 +9,15 @@ import (
 	"github.com/elrun/elrun/transport/p2p"
 )
 
-// Values of Options.Listen besides lists of addresses.
+// Values of Options.Listen other than lists of addresses.
 const (
 	listenAuto  = "auto"  // loopback, until the job is opened
 	listenLocal = "local" // loopback for good
 	listenAll   = "all"   // all interfaces, from the start
 )
 
-// listenAddrs returns the multiaddrs that a peer listens at first. Those of the words are
-// made for this host.
+// listenAddrs returns the multiaddrs at which a peer first listens. The words auto, local and all
+// stand for addresses of this host.
 func listenAddrs(listen string) ([]string, error) {
 	switch listen {
 	case listenAuto, listenLocal:
@@ -28,9 +28,10 @@ func listenAddrs(listen string) ([]string, error) {
 	return parseListen(listen)
 }
 
-// parseListen returns the multiaddrs of a list of addresses, separated by commas; none for
-// one of the words. Each is a multiaddr, or an IP address with a port or a range of ports,
-// if any: 192.0.2.1, 192.0.2.1:7000-7019, 2001:db8::1, [2001:db8::1]:7000-7019.
+// parseListen returns the multiaddrs of a list of addresses that are separated by commas, or none
+// for the words auto, local and all. Each address is a multiaddr, or an IP address with an
+// optional port or range of ports: 192.0.2.1, 192.0.2.1:7000-7019, 2001:db8::1,
+// [2001:db8::1]:7000-7019.
 func parseListen(list string) ([]string, error) {
 	if list == listenAuto || list == listenLocal || list == listenAll {
 		return nil, nil
@@ -59,7 +60,7 @@ func parseListen(list string) ([]string, error) {
 	return out, nil
 }
 
-// splitListen splits an address and its ports, "" if there are none.
+// splitListen splits an address into IP address and ports. Without a port, ports is "".
 func splitListen(text string) (ip netip.Addr, ports string, err error) {
 	if ip, err = netip.ParseAddr(text); err == nil {
 		return ip, "", nil
@@ -79,7 +80,7 @@ func splitListen(text string) (ip netip.Addr, ports string, err error) {
 	return ip, ports, err
 }
 
-// ipVersion returns 4 or 6.
+// ipVersion returns the IP version of an address, 4 or 6.
 func ipVersion(ip netip.Addr) int {
 	if ip.Is4() {
 		return 4
@@ -87,7 +88,7 @@ func ipVersion(ip netip.Addr) int {
 	return 6
 }
 
-// onlyLoopback reports whether all multiaddrs are of this host alone.
+// onlyLoopback reports whether all multiaddrs are loopback addresses.
 func onlyLoopback(addrs []string) bool {
 	for _, a := range addrs {
 		if !strings.HasPrefix(a, "/ip4/127.") && !strings.HasPrefix(a, "/ip6/::1/") {

@@ -10,23 +10,24 @@ import (
 )
 
 const (
-	// overloadedFrom is how many threads there are to run for each core where a host is called
-	// overloaded: each then waits longer than it runs, many times over.
+	// overloadedFrom is the number of runnable threads per core above which a host counts as
+	// overloaded (oversubscribed): each thread then waits several times as long as it runs.
 	overloadedFrom = 4
-	// overloadedWait is the part of ten seconds, in percent, in which some thread waited for a
-	// core where that is all that is known. One that is busy has less.
+	// overloadedWait is the same limit where only the pressure stall information is known: the
+	// percentage of the last ten seconds in which some thread waited for a core. A merely busy
+	// host stays below it.
 	overloadedWait = 90
 )
 
-// hostOverload says that this host has far more to do than it can, and how much, or "".
+// hostOverload describes the overload of this host, or returns "".
 func hostOverload() string {
-	load, _ := os.ReadFile("/proc/loadavg") // where there is none nothing is known
+	load, _ := os.ReadFile("/proc/loadavg") // an error leaves load empty: nothing is known
 	pressure, _ := os.ReadFile("/proc/pressure/cpu")
 	return overloadOf(string(load), string(pressure), cores.Count())
 }
 
-// overloadOf is hostOverload of a host with so many cores, in the words of /proc/loadavg and of
-// /proc/pressure/cpu.
+// overloadOf is hostOverload for a host with this number of cores, given the texts of
+// /proc/loadavg and /proc/pressure/cpu.
 func overloadOf(load, pressure string, cores int) string {
 	if fields := strings.Fields(load); len(fields) > 3 {
 		running, _, _ := strings.Cut(fields[3], "/")

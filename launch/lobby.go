@@ -9,32 +9,31 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// lobby keeps account of the local peers that want to join a running group and are not
-// in yet, so that people who wait for them are told. It is pure and not safe for
-// concurrent use.
+// lobby tracks the local peers that wait to join a running group, so that people are told about
+// long waits. It does no I/O, reads no clock, and is not safe for concurrent use.
 //
-//	hello to a group that runs --enter--> waits --a view that has it, end of its process--> gone
+//	hello to a running group --enter--> waits --a view with the peer, or end of its process--> gone
 type lobby struct {
 	waiting map[int]waiter // by local index
-	tellAt  time.Time      // of the next line, while there is anybody
-	pause   time.Duration  // before the one after it
+	tellAt  time.Time      // time of the next line, while a peer waits
+	pause   time.Duration  // pause before the line after the next
 }
 
-// waiter is one of them.
+// waiter is a waiting peer.
 type waiter struct {
-	id     string // short, of its present identity
+	id     string // short form of its present ID
 	since  time.Time
-	reason string // why it is not let in, "" if nobody has said
+	reason string // the reason for the wait, "" if unknown
 }
 
 const (
-	// lobbyPause is how long peers have waited before people are told; a wait twice as
-	// long passes before the next line, and so on up to lobbyMost.
+	// lobbyPause is the wait of a peer before the first line. The pause before each further line
+	// doubles, up to lobbyMost.
 	lobbyPause = 10 * time.Second
 	lobbyMost  = time.Minute
 )
 
-// enter notes that a peer begins to wait, under a new ID.
+// enter records that a peer begins to wait, under a new ID.
 func (l *lobby) enter(index int, id string, now time.Time) {
 	if l.waiting == nil {
 		l.waiting = make(map[int]waiter)
@@ -45,10 +44,10 @@ func (l *lobby) enter(index int, id string, now time.Time) {
 	l.waiting[index] = waiter{id: id, since: now}
 }
 
-// leave notes that a peer does not wait any more.
+// leave records that a peer does not wait any more.
 func (l *lobby) leave(index int) { delete(l.waiting, index) }
 
-// event takes an event of any peer.
+// event updates the waiting peers from an event of any peer.
 func (l *lobby) event(body event.Body) {
 	switch b := body.(type) {
 	case event.View:
@@ -63,8 +62,8 @@ func (l *lobby) event(body event.Body) {
 	}
 }
 
-// due returns the line whose time has come, or nil: who waits, how long, and why. Of
-// several reasons it tells that of the peer that has waited the longest.
+// due returns the line that is due at now, or nil: the waiting peers, the time and the reason. If
+// reasons differ, it gives the reason of the peer that has waited longest.
 func (l *lobby) due(now time.Time) []string {
 	if len(l.waiting) == 0 || now.Before(l.tellAt) {
 		return nil
@@ -76,7 +75,7 @@ func (l *lobby) due(now time.Time) []string {
 	if len(indices) > 1 {
 		reason = "no member has let them in yet"
 	}
-	given := now // since when the peer waits whose reason it is
+	given := now // start of the wait of the peer whose reason is given
 	for _, i := range indices {
 		w := l.waiting[i]
 		if w.since.Before(since) {

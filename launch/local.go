@@ -12,46 +12,45 @@ import (
 	"time"
 )
 
-// local is a process on this host, of a peer of this launcher or agent. Its life:
+// local is the process of a peer on this host. Its life:
 //
 //	startLocal  makes two pipes and a socket pair, and starts the process in a process
 //	            group of its own
-//	watch       passes on output and messages, waits
-//	            1. for the process,
-//	            2. for the messages that are in the socket then,
-//	            3. tells of the end,
-//	            4. and goes on with the output until the streams end, which they do at
-//	               once, unless somebody outside the process group holds them open
+//	watch       passes on output and messages, and
+//	            1. waits for the process,
+//	            2. reads the messages that are in the socket then,
+//	            3. reports the end,
+//	            4. and continues with the output until the streams end. They end at once,
+//	               unless a process outside the process group holds them open
 //
-// So when the receiver hears of the end, all that the peer said has been passed on, and no
-// process that keeps the output open delays it.
+// So the end is reported after all messages of the peer, and a process that keeps the output open
+// does not delay it.
 //
-// The kernel names the sender of each message (SCM_CREDENTIALS), so that the peer itself is
-// asked to leave, and a wrapper around it has its turn after it. One goroutine calls the
-// methods but watch.
+// The kernel gives the sender of each message (SCM_CREDENTIALS). So a request to leave goes to the
+// peer itself, and a wrapper around the peer can go on after it. All methods except watch are
+// called by one goroutine.
 type local struct {
 	index   int
 	to      receiver
 	cmd     *exec.Cmd
 	pipe    *pipe
 	senders *senders
-	out     *outbox     // messages for the peer, which may be stopped
-	files   [2]*os.File // our ends of its output, by target
-	orphans *orphanage  // knows which processes are children of this one; may be nil
-	peer    *os.Process // that said hello; nil if it is not known
+	out     *outbox     // messages to the peer, which may be stopped
+	files   [2]*os.File // read ends of its output, by target
+	orphans *orphanage  // knows the children of this process; may be nil
+	peer    *os.Process // the process that said hello; nil if unknown
 }
 
 const (
-	// childFD is the first descriptor after the standard ones.
+	// childFD is the descriptor of the socket in the child: the first after the standard ones.
 	childFD = 3
-	// leftover is how long a child's output stays open for processes that left its
+	// leftover is how long the output of an ended child is still read, for processes that left its
 	// group and outlive it.
 	leftover = time.Second
 )
 
-// startLocal starts cmd, which has everything but descriptors and attributes. The
-// child's ends of pipes and socket are closed here once it has them: a launcher that
-// kept them would never see the streams end.
+// startLocal starts cmd, whose descriptors and attributes it sets. After the start it closes the
+// child's ends of pipes and socket in this process; otherwise the streams would never end.
 func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *orphanage) (*local, error) {
 	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
 	theirs, err := c.open()
@@ -70,7 +69,7 @@ func startLocal(index int, cmd *exec.Cmd, to receiver, orphans *orphanage) (*loc
 	return c, nil
 }
 
-// open makes the pipes and the socket; it returns the child's ends, also on an error.
+// open makes the pipes and the socket. It returns the child's ends, also with an error.
 func (c *local) open() (theirs []*os.File, err error) {
 	for i := range c.files {
 		r, w, err := os.Pipe()
@@ -90,9 +89,9 @@ func (c *local) open() (theirs []*os.File, err error) {
 	return theirs, err
 }
 
-// socketPair returns two connected stream sockets, one of them for a child.
+// socketPair returns two connected stream sockets; the file is for a child.
 func socketPair() (*net.UnixConn, *os.File, error) {
-	syscall.ForkLock.RLock() // nobody may fork until both are close-on-exec
+	syscall.ForkLock.RLock() // a fork must not happen before both are close-on-exec
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(fds[0])
@@ -102,8 +101,8 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	// The child's end stays in blocking mode, as any program expects it that gets it;
-	// FileConn puts only ours into the poller, which deadlines need.
+	// The child's end stays in blocking mode, as programs expect. FileConn registers only the
+	// launcher's end with the poller, which deadlines need.
 	ours := os.NewFile(uintptr(fds[0]), "launcher")
 	defer ours.Close() // FileConn duplicates it
 	theirs := os.NewFile(uintptr(fds[1]), "peer")
@@ -115,7 +114,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// close gives back our ends.
+// close closes the launcher's ends.
 func (c *local) close() {
 	for _, f := range c.files {
 		if f != nil {
@@ -133,7 +132,7 @@ func (c *local) signal(sig syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid
 // met implements process.
 func (c *local) met(pid int) {
 	if pid > 0 && pid != c.cmd.Process.Pid {
-		c.peer, _ = os.FindProcess(pid) // none if it has ended meanwhile
+		c.peer, _ = os.FindProcess(pid) // nil if it has ended
 	}
 }
 
@@ -162,7 +161,7 @@ func (c *local) suspect() (pid int, halted bool) {
 	return pid, halted
 }
 
-// send implements process.
+// send implements process. The message is dropped if too many are queued.
 func (c *local) send(m message) {
 	if line, err := m.encode(); err == nil {
 		c.out.add(line, history)
@@ -178,8 +177,8 @@ func (c *local) watch() {
 	messages.Go(func() { c.readMessages() })
 	writer.Go(func() { c.out.run(c.pipe.write) })
 	exit := c.wait()
-	// What the program started and left behind ends with it. A process group keeps its
-	// number from being used again as long as it has members.
+	// Processes that the program left in its process group end with it. The ID of a process group
+	// is not reused while the group has members.
 	c.signal(syscall.SIGKILL)
 	_ = c.pipe.conn.SetReadDeadline(exit.at)
 	messages.Wait()
@@ -195,12 +194,12 @@ func (c *local) watch() {
 	c.close()
 }
 
-// abandon closes the socket: the peer takes its launcher for dead.
+// abandon closes the socket, so that the peer takes its launcher for dead.
 func (c *local) abandon() { _ = c.pipe.conn.Close() }
 
-// wait returns how the process ended.
+// wait waits for the end of the process and returns it.
 func (c *local) wait() Exit {
-	_ = c.cmd.Wait() // an error only repeats what the state says
+	_ = c.cmd.Wait() // the process state says the same
 	c.orphans.ended(c.cmd.Process.Pid)
 	e := Exit{Index: c.index, PID: c.cmd.Process.Pid, Code: -1, at: time.Now()}
 	if s := c.cmd.ProcessState; s != nil {
@@ -212,8 +211,8 @@ func (c *local) wait() Exit {
 	return e
 }
 
-// readMessages passes on what the peer sends. One that sends something else loses its
-// connection and so believes that the launcher died.
+// readMessages passes on the peer's messages. A peer that violates the protocol loses its
+// connection, and so takes the launcher for dead.
 func (c *local) readMessages() {
 	for {
 		m, err := c.pipe.receive()
@@ -229,7 +228,7 @@ func (c *local) readMessages() {
 	}
 }
 
-// readOutput passes on one output stream to its end.
+// readOutput passes on one output stream up to its end.
 func readOutput(f *os.File, t target, to receiver) {
 	in := &leftovers{stream: f}
 	buf := make([]byte, 32<<10)

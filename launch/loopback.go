@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// errLoopback: peers of one host reach each other over the loopback interface, whatever
-// address they use, and would wait in vain.
+// errLoopback reports that the loopback interface is down. Peers of one host reach each other only
+// through it, whatever address they use, and would wait for ever.
 var errLoopback = errors.New("launch: the loopback interface is down, by which the peers of this host reach each other: bring it up (ip link set lo up)")
 
-// checkLoopback reports a loopback interface that is down. A system that shows none is left
-// alone: perhaps it only hides it.
+// checkLoopback returns errLoopback if the loopback interface is down. A system that lists no
+// loopback interface passes, because it may only hide it.
 func checkLoopback(all []net.Interface) error {
 	up := func(i net.Interface) bool { return i.Flags&net.FlagUp != 0 }
 	loopbacks := slices.DeleteFunc(slices.Clone(all), func(i net.Interface) bool { return i.Flags&net.FlagLoopback == 0 })

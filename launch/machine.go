@@ -5,12 +5,12 @@ import (
 	"encoding/base64"
 )
 
-// machineID tells this host from others within a job, whatever they are called. It is a hash with
-// the job's name, so that it says nothing about the host, nor that two jobs are on the same one.
-// It is "" where nothing is known: then the host's name counts.
+// machineID distinguishes this host from other hosts of a job, independent of their names. It is a
+// hash that includes the job's name, so that it does not reveal the host, nor that two jobs run on
+// the same host. If no ID is known it is "", and the host's name is used.
 func machineID(job string) string { return hashMachine(kernelID(), job) }
 
-// hashMachine is machineID of a host with a known ID.
+// hashMachine returns machineID for a kernelID.
 func hashMachine(kernel, job string) string {
 	if kernel == "" {
 		return ""

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// kernelID names the running system and the network namespace of this process in it; "" where
-// that is not known. The boot ID goes before /etc/machine-id: copies of a virtual machine, and
-// containers of one image, often share the latter, and then two hosts would be taken for one.
-// Containers with networks of their own count as hosts of their own, since between them everything
-// goes over a network.
+// kernelID identifies the running kernel and the network namespace of this process; it is "" if
+// unknown. The boot ID comes before /etc/machine-id, because copies of a virtual machine and
+// containers of one image often share the latter, and two hosts would be taken for one. Containers
+// with their own network namespaces count as separate hosts, because all data between them crosses
+// a network.
 func kernelID() string {
 	space, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package launch
 
-// kernelID is known on Linux only.
+// kernelID returns "": it is known on Linux only.
 func kernelID() string { return "" }

@@ -9,54 +9,54 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// meeting collects the hellos of the peers and decides what they are told. It is
-// pure and not safe for concurrent use.
+// meeting collects the hellos of the peers and decides the answers (rendezvous). It does no I/O
+// and is not safe for concurrent use.
 //
 //	waiting --all said hello--> started: all get the first view
-//	   |                           late peers, and all of a launcher that joins a running
-//	   |                           job, get contacts; every end is told to all as certain
-//	   |                        no member lives (anew.go): those that wait begin anew
-//	   +--one ended--> broken: all who said or say hello are told to give up
+//	   |                           late peers, and all peers of a launcher that joins a
+//	   |                           running job, get contacts; every death is reported to all
+//	   |                           no member lives (anew.go): waiting peers begin anew
+//	   +--one ended--> broken: all that have said hello, or say it later, have to give up
 //
-// A program that never says hello is no peer, and needs no answer: if none does, the
-// meeting stays in waiting and the programs simply run to their ends.
+// A program that never says hello is not a peer and needs no answer. If no program says hello, the
+// meeting stays in waiting, and the programs run to their ends.
 type meeting struct {
-	order   startOrder // what all are told alike
+	order   startOrder // the part of the answer that is the same for all
 	guests  map[int]*guest
 	started bool
 	broken  string // why the group cannot be formed
-	latest  known  // what the peers have told of their group
+	latest  known  // the latest reported state of the group
 
-	// What anew.go needs.
+	// Fields for anew.go.
 	foreign  bool // a peer of another launcher has been a member
-	finished bool // a member has ended well
-	gather   bool // no member lives, and not all that run have said hello
+	finished bool // a member has ended with status 0
+	gather   bool // no member lives, and some running peers have not said hello
 
-	dead  []elastic.ID                     // of guests that ended after the start
-	signs func(newcomer elastic.ID) []byte // makes passes; nil where another launcher began the job
-	names map[string]int                   // local index by short ID, of processes that have ended, too
+	dead  []elastic.ID                     // IDs of guests that ended after the start
+	signs func(newcomer elastic.ID) []byte // makes passes; nil if another launcher began the job
+	names map[string]int                   // local index by short ID, ended processes included
 }
 
-// guest is one process, by its local index.
+// guest is one local process.
 type guest struct {
-	ids   []elastic.ID // that it said hello with; the last one holds
+	ids   []elastic.ID // IDs of its hellos; the last one is the present ID
 	self  elastic.Member
-	told  bool // it has its answer
+	told  bool // it has got its answer
 	ended bool
 
-	member   bool // it was in a view under its last ID
-	further  bool // its program is not the first one in its process
+	member   bool // it was in a view under its present ID
+	further  bool // its program is not the first in its process
 	released bool // it was told that the job is finished
 }
 
-// letter is a message for one peer.
+// letter is a message to one peer.
 type letter struct {
 	to  int
 	msg message
 }
 
-// newMeeting expects n peers. Those of a launcher that joins a running job (late) need
-// not wait for each other.
+// newMeeting returns a meeting of n peers. With late, for a launcher that joins a running job, the
+// peers do not wait for each other.
 func newMeeting(n int, order startOrder, late bool) *meeting {
 	m := &meeting{order: order, guests: make(map[int]*guest), started: late, names: make(map[string]int)}
 	m.latest.Members, m.order.Contacts = order.Contacts, nil
@@ -74,11 +74,11 @@ func newMeeting(n int, order startOrder, late bool) *meeting {
 	return m
 }
 
-// expect notes that a process is started, late or again, as peer i.
+// expect records that a process is started as peer i, also for a restart.
 func (m *meeting) expect(i int) { m.guests[i] = &guest{} }
 
-// hello notes that peer i wants to join as self, or has become self, and returns what
-// to send now.
+// hello records that peer i wants to join as self, or has the new identity self. It returns the
+// messages to send now.
 func (m *meeting) hello(i int, self elastic.Member) []letter {
 	g := m.guests[i]
 	if len(g.ids) > 0 && !(g.told && m.started) {
@@ -95,7 +95,7 @@ func (m *meeting) hello(i int, self elastic.Member) []letter {
 	case m.started && g.told:
 		return nil
 	case m.gather:
-		return nil // anew answers
+		return nil // anew will answer
 	case m.started:
 		g.told = true
 		return m.late(i)
@@ -103,7 +103,7 @@ func (m *meeting) hello(i int, self elastic.Member) []letter {
 	return m.tryStart()
 }
 
-// tryStart begins the first view when all are there.
+// tryStart starts the group with the first view if all peers have said hello.
 func (m *meeting) tryStart() []letter {
 	order := m.order
 	order.Sole = true
@@ -120,7 +120,7 @@ func (m *meeting) tryStart() []letter {
 	return m.tell(message{Start: &order})
 }
 
-// late tells peer i how to join the running group, and which deaths are certain.
+// late answers peer i with the way into the running group and the certain deaths.
 func (m *meeting) late(i int) []letter {
 	order := m.order
 	order.Sole = len(m.order.Secret) > 0 && !m.strangers()
@@ -136,8 +136,8 @@ func (m *meeting) late(i int) []letter {
 	return out
 }
 
-// contacts returns the members that are not known to be dead, and local peers that
-// may have become members since, but for peer i.
+// contacts returns the members that are not known to be dead, and the local peers that may have
+// become members since, except for peer i.
 func (m *meeting) contacts(i int) []elastic.Member {
 	var out []elastic.Member
 	there := map[elastic.ID]bool{m.guests[i].self.ID: true}
@@ -158,17 +158,17 @@ func (m *meeting) contacts(i int) []elastic.Member {
 	return out
 }
 
-// learn takes what a peer knows of the group.
+// learn records the state of the group that a peer has reported, unless it is older.
 func (m *meeting) learn(k known) {
-	k.Open = k.Open || m.latest.Open // no job is closed again
+	k.Open = k.Open || m.latest.Open // an open job is never closed again
 	if k.Epoch >= m.latest.Epoch {
 		m.latest = k
 	}
 	m.latest.Open = k.Open
 }
 
-// exit notes that peer i ended, how as in "exited with status 3", and returns what
-// to send now. Its death is certain, or else the connection to its host was lost.
+// exit records that peer i ended, with how in the form "exited with status 3", and returns the
+// messages to send now. certain is false if only the connection to its host was lost.
 func (m *meeting) exit(i int, how string, certain bool) []letter {
 	g := m.guests[i]
 	g.ended = true
@@ -184,7 +184,7 @@ func (m *meeting) exit(i int, how string, certain bool) []letter {
 	return m.tell(message{Abort: m.broken})
 }
 
-// tellDead tells all members that every ID of g is dead.
+// tellDead reports the deaths of all IDs of g to all peers that have their answer.
 func (m *meeting) tellDead(g *guest) []letter {
 	m.dead = append(m.dead, g.ids...)
 	var out []letter
@@ -198,7 +198,7 @@ func (m *meeting) tellDead(g *guest) []letter {
 	return out
 }
 
-// tell addresses msg to all that said hello, still run and have no answer yet.
+// tell addresses msg to all running peers that have said hello and have no answer yet.
 func (m *meeting) tell(msg message) []letter {
 	var out []letter
 	for _, i := range m.indices() {
@@ -210,13 +210,13 @@ func (m *meeting) tell(msg message) []letter {
 	return out
 }
 
-// indices returns the local indices in order.
+// indices returns the local indices in ascending order.
 func (m *meeting) indices() []int { return slices.Sorted(maps.Keys(m.guests)) }
 
-// joined reports whether peer i has said hello to a group that started.
+// joined reports whether peer i has said hello and the group has started.
 func (m *meeting) joined(i int) bool { return m.started && len(m.guests[i].ids) > 0 }
 
-// index returns the local index of the peer that has or had this short ID, or -1.
+// index returns the local index of the peer that has or had a short ID, or -1.
 func (m *meeting) index(short string) int {
 	if i, ok := m.names[short]; ok {
 		return i
@@ -224,7 +224,7 @@ func (m *meeting) index(short string) int {
 	return -1
 }
 
-// host returns the host of a member by its short ID, "" if it is not known.
+// host returns the host of a member by its short ID, "" if unknown.
 func (m *meeting) host(short string) string {
 	for _, p := range m.latest.Members {
 		if p.ID.Short() == short {
@@ -237,7 +237,7 @@ func (m *meeting) host(short string) string {
 // leads reports whether a peer of this launcher has rank 0, as far as is known.
 func (m *meeting) leads() bool {
 	if len(m.latest.Members) == 0 {
-		return len(m.order.Secret) > 0 // else others have formed the group
+		return len(m.order.Secret) > 0 // otherwise others have formed the group
 	}
 	return m.latest.Members[0].Launcher == m.order.Launcher
 }

@@ -18,59 +18,60 @@ import (
 )
 
 const (
-	maxMessage = 8 << 20      // bytes of a line; a list of maxMembers peers fits
-	maxMembers = 2 * maxPeers // members of a group, peers of several launchers
+	maxMessage = 8 << 20      // bytes of a line; enough for a list of maxMembers peers
+	maxMembers = 2 * maxPeers // members of a group, which may have several launchers
 	maxAddrs   = 64           // addresses of a peer
 	secretSize = 32           // bytes of a launcher's secret
-	passSize   = 64           // bytes of a signature under a newcomer's ID
+	passSize   = 64           // bytes of the signature of a newcomer's ID
 )
 
-// message is a line between launcher and peer; exactly one field is set. The order is
+// message is a line of JSON between launcher and peer. Exactly one field is set. The order is
 //
 //	peer        hello ................ any of event, suspect, scale, known, renew ......... (end)
 //	launcher          ... start or abort ... any of dead, scaled, finished, pass, found, start again ......................... (end: it died)
 //
-// New fields may be added. A line with none that the reader knows is an error.
+// New fields may be added. A line without any field that the reader knows is an error.
 type message struct {
-	// Hello comes first from a peer that wants to join. A second one comes from a further
-	// program in the same process group, after the end of the one before.
+	// Hello is the first message of a peer that wants to join. A second hello comes from a further
+	// program in the same process group, after the end of the previous program.
 	Hello *elastic.Member `json:"hello,omitempty"`
-	// Renew comes when the peer has a new ID: the group has put out the one before.
+	// Renew reports a new ID of the peer: the group has put out the previous one.
 	Renew *elastic.Member `json:"renew,omitempty"`
-	// Event is an event of the peer, kept as text so that logs show what was sent.
+	// Event is an event of the peer, kept as text so that logs show exactly the text sent.
 	Event json.RawMessage `json:"event,omitempty"`
 	// Suspect names a member that has been silent for long.
 	Suspect elastic.ID `json:"suspect,omitempty"`
-	// Scale asks for another number of local peers; Scaled answers.
+	// Scale asks for another number of local peers. Scaled is the answer.
 	Scale *scaleOrder `json:"scale,omitempty"`
-	// Note is a sentence for the people at the launcher, which says it once.
+	// Note is a sentence for the people at the launcher, which prints it once.
 	Note string `json:"note,omitempty"`
-	// Known is what peers that are started later need to find the group.
+	// Known is the information that later peers need to find the group.
 	Known *known `json:"known,omitempty"`
 
-	// Program comes first from a process of a Program, Directory answers it and tells of changes.
+	// Program is the first message of a process of a Program. Directory is the answer, and reports
+	// changes.
 	Program   *programInfo     `json:"program,omitempty"`
 	Directory *directoryUpdate `json:"directory,omitempty"`
-	// Serving comes from a service that takes calls.
+	// Serving reports that a service accepts calls.
 	Serving *servingNode `json:"serving,omitempty"`
 
-	// Start is the launcher's answer to hello.
+	// Start is the launcher's answer to hello: the order how to join.
 	Start *startOrder `json:"start,omitempty"`
-	// Finished says that the job was finished before the peer was let in.
+	// Finished reports that the job finished before the peer was admitted.
 	Finished bool `json:"finished,omitempty"`
-	// Abort is the launcher's other answer: why the group cannot be formed.
+	// Abort is the negative answer to hello: the reason why the group cannot be formed.
 	Abort string `json:"abort,omitempty"`
 	// Dead names a member whose process has ended for certain.
 	Dead elastic.ID `json:"dead,omitempty"`
-	// Scaled answers Scale.
+	// Scaled is the answer to Scale.
 	Scaled *scaleResult `json:"scaled,omitempty"`
-	// Pass answers Renew, if this launcher began the job.
+	// Pass is the answer to Renew, if this launcher began the job.
 	Pass *pass `json:"pass,omitempty"`
-	// Found are those who were announced under the ticket's key, and may be anybody.
+	// Found has the peers that were announced under the ticket's key. They are not authenticated.
 	Found []elastic.Member `json:"found,omitempty"`
 }
 
-// pass is the launcher's signature under the ID of one of its peers: the right to join.
+// pass is the launcher's signature of the ID of one of its peers, which gives the right to join.
 type pass struct {
 	ID        elastic.ID `json:"id"`
 	Signature []byte     `json:"signature"`
@@ -78,72 +79,76 @@ type pass struct {
 
 // startOrder tells a peer how to become a member.
 type startOrder struct {
-	// Peers are the members of the first view in rank order; none for a peer that joins
-	// a group which runs.
+	// Peers are the members of the first view in rank order; empty for a peer that joins a running
+	// group.
 	Peers []elastic.Member `json:"peers,omitempty"`
-	// Contacts are members of the running group that such a peer may ask.
+	// Contacts are members of the running group that such a peer can ask to join.
 	Contacts []elastic.Member `json:"contacts,omitempty"`
-	// Secret makes the key of the launcher that began the job. It never leaves the launcher.
+	// Secret is the seed of the key of the launcher that began the job. It never leaves the
+	// launcher.
 	Secret []byte `json:"-"`
-	// HostKey is what the peers of this launcher share: those of one host prove it to each other.
+	// HostKey is a secret shared by the peers of this launcher: peers of one host authenticate
+	// each other with it.
 	HostKey []byte `json:"host_key,omitempty"`
-	// Root is the public key of the launcher that began the job, if this one did.
+	// Root is the public key of the launcher that began the job, set if this is that launcher.
 	Root string `json:"root,omitempty"`
-	// Pass is by what right the peer joins; one without has a ticket, or is of the first view.
+	// Pass gives the peer the right to join. A peer without it has a ticket, or is in the first
+	// view.
 	Pass   []byte `json:"pass,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
-	// Own: peers of this launcher have been let in, by whom those that come later may be, too,
-	// when the ticket is not good any more.
+	// Own reports that peers of this launcher have been admitted. They can admit later peers when
+	// the ticket is not valid any more.
 	Own bool `json:"own,omitempty"`
-	// JoinTimeout is how long a peer looks for a member that lets it in.
+	// JoinTimeout is how long a peer looks for a member that admits it.
 	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
 
-	// LAN: the job may be found on the local network.
+	// LAN allows discovery of the job on the local network.
 	LAN bool `json:"lan,omitempty"`
-	// PortMap: the router is asked to pass on what comes for the peer.
+	// PortMap asks the router to forward ports to the peer.
 	PortMap bool `json:"port_map,omitempty"`
-	// DHT: the launcher looks for the job's members, too.
+	// DHT reports that the launcher looks for the job's members as well.
 	DHT bool `json:"dht,omitempty"`
 
-	Launcher string `json:"launcher"` // Member.Launcher of all that this launcher starts
-	PID      int    `json:"pid"`      // of the launcher
+	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher
+	PID      int    `json:"pid"`      // process ID of the launcher
 
-	// Sole: this launcher has started all members of the job, as far as it knows.
+	// Sole reports that this launcher has started all members of the job, as far as it knows.
 	Sole          bool          `json:"sole,omitempty"`
 	Any           bool          `json:"any,omitempty"` // --quorum any
 	MinPeers      int           `json:"min_peers,omitempty"`
 	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
-	StateRate     int           `json:"state_rate,omitempty"` // bytes a second that each hands out at most
+	StateRate     int           `json:"state_rate,omitempty"` // largest rate at which each member sends state, in bytes per second
 }
 
-// known is what a member knows of its group.
+// known is a member's knowledge of its group.
 type known struct {
 	Epoch   uint64           `json:"epoch"`
 	Members []elastic.Member `json:"members"` // in rank order
-	// Open: the job was opened to the network, on which later peers listen from the start.
+	// Open reports that the job was opened to the network. Later peers then listen there from the
+	// start.
 	Open bool `json:"open,omitempty"`
-	// Tickets are those by which peers may join.
+	// Tickets are the tickets by which peers may join.
 	Tickets []openTicket `json:"tickets,omitempty"`
 }
 
-// scaleOrder asks the launcher for Peers peers in all, or on a host. Seq tells orders of one
-// peer apart.
+// scaleOrder asks the launcher for Peers peers in all, or on Host. Seq distinguishes the orders of
+// one peer.
 type scaleOrder struct {
 	Seq   int    `json:"seq"`
 	Peers int    `json:"peers"`
 	Host  string `json:"host,omitempty"`
 }
 
-// scaleResult answers the scaleOrder of the same Seq; one of the texts is set.
+// scaleResult is the answer to the scaleOrder with the same Seq. Exactly one of the texts is set.
 type scaleResult struct {
 	Seq   int    `json:"seq"`
-	Text  string `json:"text,omitempty"` // what happens now
+	Text  string `json:"text,omitempty"` // description of the action
 	Error string `json:"error,omitempty"`
 }
 
-// decodeMessage reads one line and checks all that a reader relies on. The line comes from
-// a program that may be anything, so nothing in it is trusted: lengths are bounded
-// here and by the longest line, and strings are only ever compared, dialled or shown.
+// decodeMessage decodes a line and checks everything that its reader relies on. The line may come
+// from any program, so it is not trusted: lengths are bounded here and by the longest line, and
+// strings are only compared, dialled or printed.
 func decodeMessage(line []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -155,7 +160,7 @@ func decodeMessage(line []byte) (message, error) {
 	return m, nil
 }
 
-// check reports what decodeMessage refuses.
+// check returns the error with which decodeMessage refuses m.
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
@@ -184,7 +189,7 @@ func (m message) check() error {
 	return m.checkProgram()
 }
 
-// checkProgram is check for what is said about a Program.
+// checkProgram is check for the messages of a Program.
 func (m message) checkProgram() (err error) {
 	switch {
 	case m.Program != nil:
@@ -200,10 +205,10 @@ func (m message) checkProgram() (err error) {
 	return nil
 }
 
-// maxNote is the longest note, in bytes.
+// maxNote is the maximum length of a note, in bytes.
 const maxNote = 180
 
-// clipNote makes one printable line of a text.
+// clipNote turns a text into one printable line of at most maxNote bytes.
 func clipNote(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -214,7 +219,7 @@ func clipNote(text string) string {
 	return clip(text, maxNote)
 }
 
-// clip returns a text of up to most bytes, at whose end dots stand for the rest.
+// clip cuts a text to at most most bytes and marks a cut with dots.
 func clip(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most-3], "") + "..."
@@ -222,7 +227,7 @@ func clip(text string, most int) string {
 	return text
 }
 
-// members returns the lists of members in m.
+// members returns all lists of members in m.
 func (m message) members() [][]elastic.Member {
 	switch {
 	case m.Hello != nil:
@@ -239,7 +244,7 @@ func (m message) members() [][]elastic.Member {
 	return nil
 }
 
-// checkMembers refuses what no peer would send.
+// checkMembers returns an error for a list beyond the limits, which no correct peer sends.
 func checkMembers(members []elastic.Member) error {
 	if len(members) > maxMembers {
 		return fmt.Errorf("%d peers, at most %d", len(members), maxMembers)
@@ -252,13 +257,13 @@ func checkMembers(members []elastic.Member) error {
 	return nil
 }
 
-// pipe exchanges messages over a stream. One goroutine may send while another
-// receives.
+// pipe exchanges messages over a stream. One goroutine may send while another receives.
 type pipe struct {
 	conn net.Conn
 	scan *bufio.Scanner
 }
 
+// newPipe returns a pipe on conn.
 func newPipe(conn net.Conn) *pipe {
 	scan := bufio.NewScanner(&leftovers{stream: conn})
 	scan.Buffer(nil, maxMessage)
@@ -266,7 +271,7 @@ func newPipe(conn net.Conn) *pipe {
 	return &pipe{conn: conn, scan: scan}
 }
 
-// wholeLine is bufio.ScanLines without a last line that was not ended.
+// wholeLine is bufio.ScanLines, except that it drops an unfinished last line.
 func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -274,7 +279,7 @@ func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// encode returns m as a line.
+// encode encodes m as one line. A line of maxMessage bytes or more is an error.
 func (m message) encode() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -286,8 +291,8 @@ func (m message) encode() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// write writes a line. It waits for a reader that is slow or stopped, and fails when there
-// is none any more.
+// write writes a line. It blocks while the reader is slow or stopped, and fails when the reader
+// has gone.
 func (p *pipe) write(line []byte) error {
 	if _, err := p.conn.Write(line); err != nil {
 		return fmt.Errorf("launch: send message: %w", err)
@@ -295,8 +300,8 @@ func (p *pipe) write(line []byte) error {
 	return nil
 }
 
-// receive returns the next message; io.EOF says that the other side has ended. A line
-// that was begun but not ended counts as nothing: its writer died.
+// receive returns the next message. The error is io.EOF after the other side's end. An unfinished
+// line is dropped: its writer died.
 func (p *pipe) receive() (message, error) {
 	if p.scan.Scan() {
 		return decodeMessage(bytes.Clone(p.scan.Bytes()))
@@ -308,8 +313,8 @@ func (p *pipe) receive() (message, error) {
 	return message{}, fmt.Errorf("launch: receive message: %w", err)
 }
 
-// isReset reports the errors by which a stream ends whose other end is gone: a reset
-// where the other end had not read all that we sent, or our own Close.
+// isReset reports whether err means that the other end has gone or that this end was closed. The
+// kernel reports a reset if the other end closed with unread data.
 func isReset(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && !op.Timeout() || errors.Is(err, syscall.ECONNRESET)

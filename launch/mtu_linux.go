@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathMTU returns the largest packet that the system takes for possible on the way of a
-// connection, in bytes; 0 if that is not known.
+// pathMTU returns the path MTU of a connection as the kernel knows it, in bytes; 0 if unknown.
 func pathMTU(conn net.Conn) int {
 	level, option := unix.IPPROTO_IPV6, unix.IPV6_MTU
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && a.IP.To4() != nil {

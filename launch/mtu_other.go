@@ -4,5 +4,5 @@ package launch
 
 import "net"
 
-// pathMTU returns 0: the system does not tell.
+// pathMTU returns 0: it is known on Linux only.
 func pathMTU(net.Conn) int { return 0 }

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// nodePlan decides when services and tasks of a program start, start again and stop. It is pure
-// and not safe for concurrent use.
+// nodePlan decides when services and tasks of a program start, restart and stop. It does no I/O,
+// reads no clock, and is not safe for concurrent use.
 //
 //	due --start--> running --failed, restarts left--> due
 //	                  |------failed for good, or a task is done--> ended
 //	                  +--asked to stop--> ended
 //
-// Tasks are asked when the program is stopped early. Services are asked when neither peers nor
-// tasks are left, one after the other.
+// Tasks are asked to stop when the program is stopped early. Services are asked to stop one after
+// the other, when neither peers nor tasks are left.
 type nodePlan struct {
 	nodes []nodeState // services and tasks, in the order of their declaration
-	order []int       // of services, in which they stop
+	order []int       // services in the order in which they stop
 	grace time.Duration
 }
 
@@ -27,34 +27,35 @@ type nodeState struct {
 	restarts *restarts
 	running  bool
 	begun    time.Time
-	due      time.Time // when it is to be started; zero if it is not
-	asked    time.Time // when it was asked to stop; zero if it was not
+	due      time.Time // time of its next start; zero without one
+	asked    time.Time // time of the request to stop; zero without one
 	ended    string    // why it will not come back; "" if it may
-	failed   bool      // that is a failure
+	failed   bool      // ended is a failure
 }
 
-// situation is what decides about nodes besides themselves.
+// situation is the state of the program beside the nodes of the plan.
 type situation struct {
-	peers bool // some run, or will
-	stop  bool // the program is to end early
+	peers bool // some peers are running or will be started
+	stop  bool // the program has to end early
 }
 
-// nodeAction is what is to be done with a node.
+// nodeAction is an action for a node.
 type nodeAction struct {
 	node int
 	what actionKind
 }
 
+// actionKind is the kind of a nodeAction.
 type actionKind int
 
 const (
 	actStart actionKind = iota
 	actStop             // ask it to end
-	actKill             // it has not ended in time
-	actEnd              // it will not come back: tell who calls it
+	actKill             // kill it: it has not ended in time
+	actEnd              // report to its callers that it will not come back
 )
 
-// newNodePlan begins with all nodes due. The program has been checked.
+// newNodePlan returns a plan in which all nodes are due. The program must have passed check.
 func newNodePlan(p programInfo, now time.Time, grace time.Duration) *nodePlan {
 	plan := &nodePlan{grace: grace}
 	for _, n := range p.others() {
@@ -71,13 +72,13 @@ func newNodePlan(p programInfo, now time.Time, grace time.Duration) *nodePlan {
 	return plan
 }
 
-// active reports whether a node runs or will.
+// active reports whether the node is running or due.
 func (s nodeState) active() bool { return s.running || !s.due.IsZero() }
 
-// goesOn reports whether a node runs or will.
+// goesOn reports whether any node is running or due.
 func (p *nodePlan) goesOn() bool { return slices.ContainsFunc(p.nodes, nodeState.active) }
 
-// advance returns what is to be done now.
+// advance returns the actions that are due at now.
 func (p *nodePlan) advance(now time.Time, s situation) []nodeAction {
 	var out []nodeAction
 	if s.stop {
@@ -112,7 +113,7 @@ func (p *nodePlan) stopTasks(now time.Time) []nodeAction {
 	return out
 }
 
-// stopServices stops the next service in order, if the one before has ended.
+// stopServices stops the next service in order, once the previous one has ended.
 func (p *nodePlan) stopServices(now time.Time) []nodeAction {
 	var out []nodeAction
 	for _, i := range p.order {
@@ -124,7 +125,7 @@ func (p *nodePlan) stopServices(now time.Time) []nodeAction {
 	return out
 }
 
-// stop stops a node, or takes back that it is due.
+// stop asks a running node to stop, and cancels the start of a node that is due.
 func (p *nodePlan) stop(i int, now time.Time) []nodeAction {
 	n := &p.nodes[i]
 	switch {
@@ -138,8 +139,8 @@ func (p *nodePlan) stop(i int, now time.Time) []nodeAction {
 	return nil
 }
 
-// exited takes the end of a node, how as in "exited with status 3", and returns a line about it for
-// people, "" for what was expected.
+// exited records the end of a node, with how in the form "exited with status 3". It returns a line
+// about it for people, "" for an expected end.
 func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string {
 	n := &p.nodes[i]
 	n.running = false
@@ -167,7 +168,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 	return fmt.Sprintf("%s %s %s; it is started again%s (restart %d of %d)", n.info.Kind, n.info.Name, how, in, n.info.Restarts-n.restarts.left, n.info.Restarts)
 }
 
-// failures returns the names of nodes that have failed for good.
+// failures returns the names of the nodes that have failed for good.
 func (p *nodePlan) failures() []string {
 	var out []string
 	for _, n := range p.nodes {

@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// other returns the line for an event that is no change of membership by itself, once
-// for all peers that report it.
+// other returns the line for an event that is no membership change by itself. It returns the line
+// only once if several peers report the event.
 func (c *changes) other(e event.Event, now time.Time) []string {
 	line, pause := c.wordOther(e), time.Duration(0)
 	if line == "" {
@@ -18,16 +18,16 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 	}
 	key := fmt.Sprint(e.Epoch, line)
 	if r, ok := e.Body.(event.Resync); ok && r.Began {
-		key = fmt.Sprint(e.Epoch, "began") // one line for all of them
+		key = fmt.Sprint(e.Epoch, "began") // one line for all peers that begin
 	}
 	if q, ok := e.Body.(event.Quorum); ok {
-		key = fmt.Sprint(e.Epoch, q.State) // members come and go meanwhile
+		key = fmt.Sprint(e.Epoch, q.State) // not the counts, which change as members come and go
 		switch q.State {
 		case "waiting":
 			pause, c.waiting = waitingPause, true
 		case "back":
 			if !c.waiting {
-				return nil // before anybody was told that they wait
+				return nil // people were not told that the peers wait
 			}
 			c.waiting = false
 		}
@@ -42,7 +42,7 @@ func (c *changes) other(e event.Event, now time.Time) []string {
 	return c.gather(e, line, now)
 }
 
-// wordOther words one event, "" if people need not be told.
+// wordOther describes one event, "" if people need not know about it.
 func (c *changes) wordOther(e event.Event) string {
 	switch b := e.Body.(type) {
 	case event.Parked:
@@ -52,7 +52,7 @@ func (c *changes) wordOther(e event.Event) string {
 			c.who(b.Who), inBrackets(b.Reason))
 	case event.Resync:
 		if !slices.Contains(c.members, b.Who) || c.newcomers[b.Who] {
-			return "" // it is joining, or has just joined: a step to catch up with is no news
+			return "" // it is joining or has just joined, when catching up is expected
 		}
 		if b.Began {
 			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",
@@ -73,7 +73,7 @@ func (c *changes) wordOther(e event.Event) string {
 	return ""
 }
 
-// wordAudit says what came of the audit of a step.
+// wordAudit describes the result of the audit of a step.
 func (c *changes) wordAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {
@@ -92,7 +92,7 @@ func (c *changes) wordAudit(a event.Audit, step int64) string {
 		step, a.Reason)
 }
 
-// wordQuorum says how a group stands that is too small.
+// wordQuorum describes the state of a group that is or was below its quorum.
 func wordQuorum(q event.Quorum) string {
 	count := fmt.Sprintf("%d present, %d needed", q.Present, q.Needed)
 	switch q.State {

@@ -13,22 +13,23 @@ import (
 
 // A job is closed at first: its peers listen on loopback only. A ticket opens it:
 //
-//  1. the peer that is asked for the ticket begins to listen on the network (widen),
-//  2. asks all members to do the same, and so learns their new addresses (openJob),
-//  3. asks them once more, so that they learn each other's from it, if any are new,
-//  4. and tells its launcher, whose later peers listen on the network from the start.
+//   1. the peer that makes the ticket begins to listen on the network (widen),
+//   2. asks all members to do the same, and so learns their new addresses (openJob),
+//   3. asks them once more if there are new addresses, so that they learn each other's,
+//   4. and tells its launcher, whose later peers listen on the network from the start.
 //
-// Who comes while that goes on is asked by the first member of the next view.
+// The first member of the next view asks the peers that joined in the meantime.
 
-// errLocal: the user wants this peer to listen on loopback only.
+// errLocal reports that the user restricted this peer to the loopback interface.
 var errLocal = errors.New("they listen on the loopback interface only, as --listen says")
 
 const (
-	// openPeriod is how long all members may take together to begin to listen.
+	// openPeriod is the time limit for all members together to begin to listen.
 	openPeriod = 4 * time.Second
-	// mapPeriod is how long the router may take to map ports before a ticket is made without them.
+	// mapPeriod is the time limit for the router's port mapping; after it a ticket is made without
+	// mapped ports.
 	mapPeriod = 2 * time.Second
-	// openAtOnce is how many are asked at the same time.
+	// openAtOnce bounds the members that are asked at the same time.
 	openAtOnce = 16
 )
 
@@ -39,8 +40,8 @@ func (p *peer) isWide() bool {
 	return p.wide
 }
 
-// widen makes this peer listen on the network, if the user has left that open, and its
-// later identities as well. It is an error if nobody else can reach it then.
+// widen makes this peer and its later identities listen on the network, unless the user has
+// restricted them. It is an error if no other host can reach the peer afterwards.
 func (p *peer) widen() error {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -69,8 +70,8 @@ func (p *peer) widen() error {
 	return nil
 }
 
-// openJob makes this peer and all members listen on the network, and returns what people
-// are to know about a ticket of the job: which of them cannot, or "".
+// openJob makes this peer and all members listen on the network. It returns a note for people that
+// names the members that cannot, or "".
 func (p *peer) openJob(ctx context.Context) (note string) {
 	if err := p.widen(); err != nil {
 		return fmt.Sprintf("the ticket works on this host alone, for its peers cannot be reached from others: %v", err)
@@ -83,7 +84,7 @@ func (p *peer) openJob(ctx context.Context) (note string) {
 	return fmt.Sprintf("%d members cannot be reached from other hosts; newcomers from there are not let in: %s", len(failed), failed[0])
 }
 
-// awaitMapped gives the router the time to answer, so that a ticket names its address.
+// awaitMapped waits for the router's port mapping, so that a ticket contains the mapped address.
 func (p *peer) awaitMapped(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mapPeriod)
 	defer cancel()
@@ -93,7 +94,7 @@ func (p *peer) awaitMapped(ctx context.Context) {
 	host.Mapped(ctx)
 }
 
-// openLater asks those members that were not asked yet, in the background.
+// openLater asks the members that were not asked yet, in the background.
 func (p *peer) openLater() {
 	p.mu.Lock()
 	id := p.id
@@ -104,23 +105,23 @@ func (p *peer) openLater() {
 		}
 	}
 	p.mu.Unlock()
-	id.work.Go(func() { _ = p.openMembers(id.ctx, fresh) }) // a ticket tells of those who cannot
+	id.work.Go(func() { _ = p.openMembers(id.ctx, fresh) }) // failures appear in the note of the next ticket
 }
 
-// openMembers makes members listen on the network, and lets all know the new addresses. It
-// returns who does not listen there, and why.
+// openMembers makes members listen on the network, and spreads their new addresses. It returns the
+// members that do not listen there, with the causes.
 func (p *peer) openMembers(ctx context.Context, members []elastic.Member) (failed []string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openPeriod, fmt.Errorf("within %v", openPeriod))
 	defer cancel()
 	changed, failed := p.askAll(ctx, members)
 	if changed {
-		_, _ = p.askAll(ctx, p.known().Members) // who does not listen was told of already
+		_, _ = p.askAll(ctx, p.known().Members) // the first round has reported failures
 	}
 	return failed
 }
 
-// askAll asks members to listen on the network. It reports whether any has new addresses,
-// and which do not listen there.
+// askAll asks members to listen on the network. It reports whether any address is new, and the
+// members that do not listen there.
 func (p *peer) askAll(ctx context.Context, members []elastic.Member) (changed bool, failed []string) {
 	p.mu.Lock()
 	host, self := p.host, p.id.ep.Self.ID

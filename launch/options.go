@@ -14,123 +14,125 @@ import (
 	"github.com/elrun/elrun/internal/private"
 )
 
-// Options say what Run starts and where its output goes.
+// Options describe the peers that Run starts and the destination of their output.
 type Options struct {
-	Program string   // a path, or a name to be found in PATH
+	Program string   // a path, or a name that is looked up in PATH
 	Args    []string // without the program's name
-	// Self says that the program is this one, and on each of Hosts the elrun that serves there.
-	// Program must be its path here.
+	// Self reports that the program is elrun itself: on each of Hosts its copy of elrun is used.
+	// Program must be its path on this host.
 	Self      bool
-	Peers     int    // processes, at least 1; with Hosts 0 for one in each of their slots
-	Job       string // name of the job; "" makes one from Program
+	Peers     int    // number of processes, at least 1; with Hosts 0 means one for each of their slots
+	Job       string // name of the job; "" derives one from Program
 	Transport string // auto (also ""), shm, unix, direct or p2p
-	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted.
-	// What stays within one host never is, and streams of libp2p always are.
+	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted. Data
+	// within one host never is, and streams of libp2p always are.
 	Encrypt string
-	// Relay is members (also "") or never: whether two peers that cannot connect reach each
-	// other by way of a third, and look from there for a direct way through the routers between
-	// them; and whether these peers may be such a way. All three must allow it.
+	// Relay is members (also "") or never: whether two peers that cannot connect may use a third
+	// member as a relay, and through it try to open a direct connection through the routers
+	// between them (hole punching). It also decides whether these peers may be relays. All three
+	// peers must allow it.
 	Relay string
-	// Listen is where peers listen: auto (also "") on the loopback interface until the job
-	// is opened by a ticket, or from the start on all interfaces if they join by one; local
-	// on the loopback interface for good; all on all interfaces; or at a list of addresses,
-	// separated by commas: IP addresses, with a port or a range of them if need be
-	// (192.0.2.1:7000-7019, of which each peer takes two free ones), or multiaddrs.
+	// Listen is the place where peers listen. auto (also "") means the loopback interface until a
+	// ticket opens the job, or all interfaces from the start if the peers join by a ticket. local
+	// means the loopback interface for good, and all means all interfaces. Otherwise it is a list
+	// of addresses, separated by commas: multiaddrs, or IP addresses with an optional port or
+	// range of ports (192.0.2.1:7000-7019, of which each peer uses two free ones).
 	Listen string
-	// LAN lets the job be found on the local network (multicast DNS) once it has a ticket,
-	// and looks for others of it there.
+	// LAN announces the job on the local network (multicast DNS) once it has a ticket, and looks
+	// there for other peers of the job.
 	LAN bool
-	// PortMap has the peers ask the router of this host, by NAT-PMP or UPnP, to pass on what comes
-	// from elsewhere to the ports at which they listen on the network.
+	// PortMap makes the peers ask the router of this host, by NAT-PMP or UPnP, to forward ports to
+	// the ports at which they listen on the network.
 	PortMap bool
-	// Discovery is where the job is announced once it has a ticket, and where its members are
-	// looked for by the key of Ticket; nil for nowhere.
+	// Discovery announces the job once it has a ticket, and looks up members by the key of Ticket;
+	// nil for none.
 	Discovery Discovery
 
-	// Site names the place where these peers are, but for those of Hosts that name their own, as
-	// in "berlin": within one the network is faster than between two. When all peers of a job
-	// have one, and there are several, gradients are summed up at each site first, and cross
-	// between sites once. "" if it is not known.
+	// Site is the name of the peers' site, as in "berlin", except for Hosts with their own; "" if
+	// unknown. The network within a site is faster than between sites. If all peers of a job have
+	// a site, and there are several, gradients are first reduced within each site and cross
+	// between sites only once (hierarchical allreduce).
 	Site string
 
-	// Hosts are where the peers run, each host gets as many as it has slots, up to Peers in
-	// all; none for this host alone.
+	// Hosts are the hosts of the peers. Each host gets as many peers as it has slots, up to Peers
+	// in all. Without Hosts all peers run on this host.
 	Hosts []Host
-	// SSH is the command, with its first arguments, by which hosts are reached: "" for ssh.
+	// SSH is the command, with its first arguments, that connects to hosts; "" means ssh.
 	SSH string
-	// Srun has hosts reached by srun in place of ssh: they belong to the job of Slurm in which
-	// this process runs.
+	// Srun connects to hosts by srun in place of ssh: they belong to the Slurm job in which this
+	// process runs.
 	Srun bool
-	// ConnectTimeout is how long a host may take until it is ready to start peers, without the
-	// time to copy a program; 0 means 10 s.
+	// ConnectTimeout is the time limit for a host to become ready to start peers, without the time
+	// to copy a program; 0 means 10 s.
 	ConnectTimeout time.Duration
-	// Copy has elrun and the program copied to hosts that lack them. Otherwise elrun is found
-	// there in PATH, or at the path that it has here, and the program as its name says.
+	// Copy copies elrun and the program to hosts that lack them. Without Copy, elrun must be in
+	// PATH on the host, or have the same path as on this host, and the program is found by its
+	// name.
 	Copy bool
-	// Dir is the working folder of peers on Hosts; "" for their home.
+	// Dir is the working folder of peers on Hosts; "" for the home folder.
 	Dir string
-	// Forward are environment variables for the peers, NAME=VALUE each. Peers on Hosts get no
-	// others of this process.
+	// Forward has environment variables for the peers, NAME=VALUE each. Peers on Hosts get no
+	// other variables of this process.
 	Forward []string
-	// Detach lets peers on Hosts go on when this launcher has died.
+	// Detach lets peers on Hosts continue after the death of this launcher.
 	Detach bool
 
-	// Join makes the peers join the running job Job (or the only one of this user on this
-	// host), or the one that Ticket is for.
+	// Join makes the peers join the running job Job (or the only job of this user on this host),
+	// or the job of Ticket.
 	Join   bool
 	Ticket string
-	// JoinTimeout is how long a peer looks for a member that lets it in, without an answer from
-	// one; 0 means 1 min.
+	// JoinTimeout is how long a peer looks for a member that admits it, without an answer from
+	// any; 0 means 1 min.
 	JoinTimeout time.Duration
 
-	MinPeers      int           // the group waits when fewer are left; 0 means 1
-	Quorum        string        // majority (also "") or any: who may go on after a loss
+	MinPeers      int           // members below which the group waits; 0 means 1
+	Quorum        string        // majority (also "") or any: which part may go on after a loss
 	RejoinTimeout time.Duration // how long the group waits when too few are left; 0 means 10 min
-	Restart       int           // crashed peers are started again, so many times in all
-	// StateRate is how many bytes a second each peer hands out at most of the state that
-	// those who join copy; 0 means no limit.
+	Restart       int           // number of restarts of crashed peers, in all
+	// StateRate is the largest rate at which each peer sends state to newcomers, in bytes per
+	// second; 0 means no limit.
 	StateRate int
 
 	Stdout, Stderr io.Writer // nil discards
-	Live           bool      // Stderr is a terminal: show a progress line there
+	Live           bool      // Stderr is a terminal that shows a progress line
 	Plain          bool      // no prefix on lines of output
 	// Label names this launcher in the prefix of lines of output, as in [0@Label]; "" for none.
 	Label string
-	// Shared: several launchers of the job share the output. The one whose peer has rank 0 tells
-	// how the job fares, and prints its last line.
+	// Shared means that several launchers of the job share the output. The launcher whose peer has
+	// rank 0 reports the progress and prints the job's last line.
 	Shared bool
-	Events io.Writer // takes the events of all peers, one JSON object a line; nil for none
-	LogDir string    // gets a file INDEX.log for each peer, besides the output; "" for none
+	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
+	LogDir string    // gets a file INDEX.log for each peer in addition to the output; "" for none
 
-	// Signals are passed on to the peers; a second one, a second later or more, kills them.
-	// SIGTSTP stops the peers and this process, SIGCONT lets the peers go on.
+	// Signals are passed on to the peers; a second one, at least one second later, kills them.
+	// SIGTSTP stops the peers and this process, SIGCONT continues the peers.
 	Signals <-chan os.Signal
-	// Grace is how long the peers may take to end after a signal; 0 means 10 s.
+	// Grace is the time limit for the peers to end after a signal; 0 means 10 s.
 	Grace time.Duration
 }
 
-// ErrOptions: an option has a value that cannot be used.
+// ErrOptions reports an option with an invalid value.
 var ErrOptions = errors.New("bad option")
 
 const (
-	// defaultGrace is the Grace of Options that name none.
+	// defaultGrace is the default of Options.Grace.
 	defaultGrace = 10 * time.Second
-	// defaultConnect is the ConnectTimeout of Options that name none.
+	// defaultConnect is the default of Options.ConnectTimeout.
 	defaultConnect = 10 * time.Second
-	// defaultJoin is the JoinTimeout of Options that name none.
+	// defaultJoin is the default of Options.JoinTimeout.
 	defaultJoin = time.Minute
-	// defaultRejoin is the RejoinTimeout of Options that name none.
+	// defaultRejoin is the default of Options.RejoinTimeout.
 	defaultRejoin = 10 * time.Minute
 )
 
-// complete checks the options, fills in defaults and finds the program.
+// complete checks the options, sets defaults and returns the path of the program.
 func (o *Options) complete(ctx context.Context) (path string, err error) {
 	if err := o.check(); err != nil {
 		return "", fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
 	path, err = findProgram(o.Program)
 	if err != nil && (len(o.Hosts) == 0 || o.Copy) {
-		return "", err // elsewhere the program may be there
+		return "", err // on other hosts the program may exist
 	}
 	if o.Join {
 		err = o.find(ctx)
@@ -149,7 +151,7 @@ func (o *Options) complete(ctx context.Context) (path string, err error) {
 	return path, nil
 }
 
-// check reports values that cannot be used.
+// check returns an error for invalid values.
 func (o *Options) check() error {
 	choices := []error{
 		validTransport(o.Transport), validEncrypt(o.Encrypt), validRelay(o.Relay),
@@ -182,21 +184,21 @@ func (o *Options) check() error {
 	return errors.Join(choices...)
 }
 
-// validTransport reports a transport that there is not.
+// validTransport returns an error for an unknown transport.
 func validTransport(name string) error {
 	return oneOf("transport", name, "", "auto", "shm", "unix", "direct", "p2p")
 }
 
-// validEncrypt reports a choice of encryption that there is not.
+// validEncrypt returns an error for an unknown choice of encryption.
 func validEncrypt(name string) error {
 	return oneOf("encryption", name, "", "auto", "always", "never")
 }
 
-// validRelay reports a choice of relays that there is not.
+// validRelay returns an error for an unknown choice of relays.
 func validRelay(name string) error { return oneOf("relay", name, "", "never", "members") }
 
-// oneOf reports a value that is none of the choices, the first of which is "" for the
-// second.
+// oneOf returns an error for a value that is none of the choices. The first choice is "", which
+// means the second.
 func oneOf(what, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
@@ -204,7 +206,7 @@ func oneOf(what, value string, choices ...string) error {
 	return fmt.Errorf("unknown %s %q (%s)", what, value, strings.Join(choices[1:], " or "))
 }
 
-// defaults fills in what was left open.
+// defaults sets the options that have no value.
 func (o *Options) defaults() {
 	for _, w := range []*io.Writer{&o.Stdout, &o.Stderr} {
 		if *w == nil {
@@ -217,7 +219,7 @@ func (o *Options) defaults() {
 		}
 	}
 	if len(o.Hosts) > 1 && o.Listen == listenAuto {
-		o.Listen = listenAll // the others are elsewhere
+		o.Listen = listenAll // the other members are on other hosts
 	}
 	if o.Relay == "" {
 		o.Relay = "members"
@@ -237,7 +239,7 @@ func (o *Options) defaults() {
 	o.MinPeers = max(1, o.MinPeers)
 }
 
-// name makes the job's name, or checks that the given one is free.
+// name makes a name for the job, or checks that the given name is free.
 func (o *Options) name() error {
 	if o.Job == "" {
 		o.Job = jobName(o.Program, strings.ToLower(rand.Text()[:5]))
@@ -246,8 +248,8 @@ func (o *Options) name() error {
 	if err := validJob(o.Job); err != nil {
 		return fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
-	// Two jobs that start under one name at the same time are not noticed, nor is any
-	// where the list cannot be read: then status mixes them, and nothing worse.
+	// Two jobs that start under one name at the same time are not detected, nor is any if the list
+	// cannot be read. The only effect is that their status is mixed.
 	used, _ := listControls()
 	if slices.ContainsFunc(used, func(n socketName) bool { return n.job == o.Job }) {
 		return fmt.Errorf("launch: %w: a job named %s is running already", ErrOptions, o.Job)

@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// orphanage tells the children of this process from orphans that the kernel gave to it, as it
-// does if this is the first process of a container. Nobody else waits for those, and each
-// would stay as a zombie. A nil orphanage does nothing.
+// orphanage distinguishes the children of this process from orphans that the kernel has reparented
+// to it, as it does for the first process of a container. Only this process can wait for orphans,
+// which would otherwise stay as zombies. A nil orphanage does nothing. It is safe for concurrent
+// use.
 type orphanage struct {
 	mu  sync.Mutex
 	own map[int]bool // children that have not been waited for
 }
 
-// start starts a command as a child. No process is taken for an orphan meanwhile.
+// start starts a command as a child. With mu held, reap cannot take the new process for an orphan.
 func (o *orphanage) start(cmd *exec.Cmd) error {
 	if o == nil {
 		return cmd.Start()
@@ -27,7 +28,7 @@ func (o *orphanage) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// ended notes that a child has been waited for.
+// ended records that a child has been waited for.
 func (o *orphanage) ended(pid int) {
 	if o == nil {
 		return

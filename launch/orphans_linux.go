@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans waits for the orphans that this process is given, if it is the first of its
-// container, until the returned function is called.
+// adoptOrphans waits for the orphans of this process, if it is the first process of its container,
+// until stop is called.
 func adoptOrphans() (o *orphanage, stop func()) {
 	if os.Getpid() != 1 {
 		return nil, func() {}
@@ -47,14 +47,14 @@ func (o *orphanage) reap() {
 	defer o.mu.Unlock()
 	for _, pid := range zombies(os.Getpid()) {
 		if !o.own[pid] {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // somebody else may have done it
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that the process has been waited for already
 		}
 	}
 }
 
-// zombies returns the children of a process that have ended and were not waited for.
+// zombies returns the children of a process that have ended and have not been waited for.
 func zombies(parent int) []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // no error: the pattern is valid
 	var out []int
 	for _, f := range files {
 		stat, err := os.ReadFile(f)
@@ -68,8 +68,8 @@ func zombies(parent int) []int {
 	return out
 }
 
-// zombieOf reads /proc/PID/stat: "pid (name) state ppid ...", where the name may have
-// brackets itself.
+// zombieOf reports whether the text of /proc/PID/stat describes a zombie child of parent. The text
+// is "pid (name) state ppid ...", where the name may contain brackets.
 func zombieOf(stat []byte, parent int) bool {
 	end := bytes.LastIndexByte(stat, ')')
 	return end >= 0 && bytes.HasPrefix(stat[end:], []byte(") Z "+strconv.Itoa(parent)+" "))

@@ -2,5 +2,5 @@
 
 package launch
 
-// adoptOrphans is needed in the containers of Linux only.
+// adoptOrphans does nothing: only containers on Linux need it.
 func adoptOrphans() (o *orphanage, stop func()) { return nil, func() {} }

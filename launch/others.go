@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// status is what the control socket reports: the peer's own figures, and of the other members what
-// it knows of them. Those of this host tell more themselves when they are asked.
+// status returns the Status for the control socket: the figures of this peer and its knowledge of
+// the other members. Other peers of this host report more when they are asked themselves.
 func (p *peer) status() Status {
 	p.mu.Lock()
 	members, g := p.latest.Members, p.group
@@ -20,7 +20,8 @@ func (p *peer) status() Status {
 	return describeOthers(p.a.status(), members, heard)
 }
 
-// describeOthers fills in what members and heard tell of those that have not reported themselves.
+// describeOthers adds the information in members and heard about members without a report of their
+// own.
 func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]time.Duration) Status {
 	for i := range s.Members {
 		m := &s.Members[i]
@@ -28,7 +29,7 @@ func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]tim
 			continue
 		}
 		if b := s.Balanced; b != nil && len(b.Shares) == len(s.Members) {
-			m.Share = b.Shares[i] // in rank order, as all are in the view
+			m.Share = b.Shares[i] // shares and members are both in rank order
 		}
 		k := slices.IndexFunc(members, func(e elastic.Member) bool { return e.ID.Short() == m.ID })
 		if k < 0 {

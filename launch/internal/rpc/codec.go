@@ -8,17 +8,17 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// maxNested bounds how deep values are nested.
+// maxNested bounds the nesting depth of values.
 const maxNested = 64
 
-// Codec makes payloads of values and values of payloads. It may be used by several goroutines.
+// Codec encodes values as payloads and decodes payloads. It is safe for concurrent use.
 type Codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
 }
 
-// NewCodec returns a codec. A payload is bounded by its frame, and lengths in it are checked
-// against it before memory is taken.
+// NewCodec returns a codec. A frame bounds the size of a payload, and lengths in a payload are
+// checked against its size before memory is allocated.
 func NewCodec() (Codec, error) {
 	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode()
 	if err != nil {
@@ -28,16 +28,17 @@ func NewCodec() (Codec, error) {
 	return Codec{enc, dec}, err
 }
 
-// Marshal returns a value as a payload.
+// Marshal encodes a value as a payload.
 func (c Codec) Marshal(v any) ([]byte, error) { return c.enc.Marshal(v) }
 
-// Unmarshal reads a payload into what v points to.
+// Unmarshal decodes a payload into the value that v points to.
 func (c Codec) Unmarshal(payload []byte, v any) error { return c.dec.Unmarshal(payload, v) }
 
-// CheckType reports why values of a type would not come through a call as they are: channels,
-// functions and complex numbers do not, nor do structs that have nothing but unexported fields.
+// CheckType returns an error for a type whose values would not survive a call unchanged: channels,
+// functions, complex numbers, and structs with unexported fields only.
 func CheckType(t reflect.Type) error { return checkType(t, map[reflect.Type]bool{}) }
 
+// checkType is CheckType with the set of types that are being checked, which ends recursion.
 func checkType(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] || encodesItself(t) {
 		return nil
@@ -61,7 +62,7 @@ func checkType(t reflect.Type, seen map[reflect.Type]bool) error {
 	return nil
 }
 
-// checkStruct is checkType for a struct.
+// checkStruct is checkType for a struct type.
 func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 	sent := 0
 	for f := range t.Fields() {
@@ -79,7 +80,7 @@ func checkStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 	return nil
 }
 
-// encodesItself reports whether a type has its own binary form, as time.Time has.
+// encodesItself reports whether a type has its own binary encoding, as time.Time has.
 func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[cbor.Unmarshaler]()) && p.Implements(reflect.TypeFor[cbor.Marshaler]()) ||

@@ -12,29 +12,30 @@ import (
 )
 
 var (
-	// ErrLost: the stream ended before the answer came. The call may have been carried out.
+	// ErrLost reports that the stream ended before the answer. The call may have been carried out.
 	ErrLost = errors.New("the connection ended during the call")
-	// ErrRefused: the server is of another program.
+	// ErrRefused reports that the server serves another program.
 	ErrRefused = errors.New("refused")
 )
 
-// Failure is the error of a method, as the caller gets it.
+// Failure is the error of a method, as its caller receives it.
 type Failure struct{ Text string }
 
 // Error returns the text of the method's error.
 func (f *Failure) Error() string { return f.Text }
 
 const (
-	// readBuffer is the size of a stream's buffer, in bytes.
+	// readBuffer is the size of a stream's read buffer, in bytes.
 	readBuffer = 64 << 10
-	// helloPeriod is how long the other side may take to say hello.
+	// helloPeriod is the time limit for the hello of the other side.
 	helloPeriod = 10 * time.Second
 )
 
-// Conn is the caller's end of a stream. Two goroutines own its sides:
+// Conn is the caller's end of a stream. It is safe for concurrent use. Two goroutines use the
+// stream:
 //
-//	write  the frames of calls, one after the other
-//	read   answers, to whoever waits for them
+//	write  sends the frames of calls, one after the other
+//	read   passes each answer to the call that waits for it
 //
 // Both end with the stream.
 type Conn struct {
@@ -43,13 +44,13 @@ type Conn struct {
 	ended  chan struct{} // closed when the stream has ended
 	once   sync.Once
 	work   sync.WaitGroup
-	last   atomic.Uint64 // id of the latest call
+	last   atomic.Uint64 // ID of the latest call
 
 	mu      sync.Mutex
-	waiting map[uint64]chan frame // calls without an answer; nil after the end
+	waiting map[uint64]chan frame // calls without an answer, by ID; nil after the end
 }
 
-// Dial says hello to a server of a program on a stream, which it takes over.
+// Dial exchanges hellos with the server of a program on a stream, which the Conn then owns.
 func Dial(ctx context.Context, stream net.Conn, program string) (*Conn, error) {
 	in := bufio.NewReaderSize(stream, readBuffer)
 	_ = stream.SetDeadline(time.Now().Add(helloPeriod))
@@ -71,7 +72,7 @@ func Dial(ctx context.Context, stream net.Conn, program string) (*Conn, error) {
 	return c, nil
 }
 
-// greet exchanges hellos.
+// greet exchanges hellos with the server.
 func greet(stream net.Conn, in *bufio.Reader, program string) error {
 	hello, err := frame{kind: kindHello, payload: []byte(program)}.encode()
 	if err != nil {
@@ -92,7 +93,7 @@ func greet(stream net.Conn, in *bufio.Reader, program string) error {
 	return nil
 }
 
-// write writes frames until the stream ends.
+// write sends frames until the stream ends.
 func (c *Conn) write() {
 	for {
 		select {
@@ -107,7 +108,7 @@ func (c *Conn) write() {
 	}
 }
 
-// read hands out answers until the stream ends.
+// read receives answers until the stream ends. Any other frame ends the stream.
 func (c *Conn) read(in *bufio.Reader) {
 	defer c.end()
 	for {
@@ -125,7 +126,7 @@ func (c *Conn) read(in *bufio.Reader) {
 	}
 }
 
-// end ends the stream and all calls.
+// end closes the stream, which ends all calls with ErrLost.
 func (c *Conn) end() {
 	c.once.Do(func() {
 		_ = c.stream.Close()
@@ -136,8 +137,9 @@ func (c *Conn) end() {
 	})
 }
 
-// Call has a method carried out and returns its result. Its error is a *Failure if the method
-// returned one, ErrLost, or the cause of ctx's end, of which the method is told.
+// Call calls a method and returns its result. The error is a *Failure if the method returned an
+// error, ErrLost, or the cause of ctx's end; the end of ctx also cancels the context of the
+// method.
 func (c *Conn) Call(ctx context.Context, method int, request []byte) ([]byte, error) {
 	f := frame{kind: kindCall, method: uint16(method), id: c.last.Add(1), payload: request}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -174,7 +176,7 @@ func (c *Conn) Call(ctx context.Context, method int, request []byte) ([]byte, er
 	}
 }
 
-// result returns what an answer or a failure says.
+// result returns the result of an answer frame, or the error of a failure frame.
 func result(f frame) ([]byte, error) {
 	if f.kind == kindFailure {
 		return nil, &Failure{string(f.payload)}
@@ -182,15 +184,15 @@ func result(f frame) ([]byte, error) {
 	return f.payload, nil
 }
 
-// forget gives up an answer.
+// forget drops the entry of a call whose answer is not needed any more.
 func (c *Conn) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, id)
 }
 
-// cancel tells the server that nobody waits any more, if the stream takes it at once: a method
-// that has a deadline ends by that.
+// cancel tells the server that the caller has stopped waiting, if the stream accepts the frame
+// within cancelPeriod. Otherwise the method ends at its deadline, if it has one.
 func (c *Conn) cancel(id uint64) {
 	b, err := frame{kind: kindCancel, id: id}.encode()
 	if err != nil {
@@ -205,13 +207,13 @@ func (c *Conn) cancel(id uint64) {
 	}
 }
 
-// cancelPeriod is how long a call that was given up waits to say so.
+// cancelPeriod is how long a cancelled call waits to send its cancel frame.
 const cancelPeriod = 10 * time.Millisecond
 
-// Ended is closed when the stream has ended.
+// Ended returns a channel that is closed when the stream has ended.
 func (c *Conn) Ended() <-chan struct{} { return c.ended }
 
-// Close ends the stream and all calls.
+// Close closes the stream, ends all calls and waits for the goroutines.
 func (c *Conn) Close() {
 	c.end()
 	c.work.Wait()

@@ -7,30 +7,30 @@ import (
 	"io"
 )
 
-// kind says what a frame is.
+// kind is the type of a frame.
 type kind uint8
 
 const (
-	kindHello   kind = iota + 1 // the first one in each direction
+	kindHello   kind = iota + 1 // the first frame in each direction
 	kindCall                    // caller to server
 	kindAnswer                  // server to caller: the result
-	kindFailure                 // server to caller: an error's text
-	kindCancel                  // caller to server: nobody waits any more
-	kindEnd                     // there are no kinds from here on
+	kindFailure                 // server to caller: the text of an error
+	kindCancel                  // caller to server: the caller has stopped waiting
+	kindEnd                     // the first invalid kind
 )
 
 const (
 	headerSize = 24
-	// MaxPayload bounds a payload, in bytes.
+	// MaxPayload bounds the size of a payload, in bytes.
 	MaxPayload = 64 << 20
-	// chunk is how much memory a payload gets before more of it has come.
+	// chunk is the step in bytes by which memory for a payload grows while it arrives.
 	chunk = 1 << 20
 )
 
-// errFrame: the other side does not keep to the protocol.
+// errFrame reports a violation of the protocol by the other side.
 var errFrame = errors.New("bad frame")
 
-// frame is a header and what follows it.
+// frame is a header with its payload.
 type frame struct {
 	kind    kind
 	method  uint16
@@ -39,7 +39,7 @@ type frame struct {
 	payload []byte
 }
 
-// encode returns f as bytes.
+// encode returns the encoded frame. A payload longer than MaxPayload is an error.
 func (f frame) encode() ([]byte, error) {
 	if len(f.payload) > MaxPayload {
 		return nil, fmt.Errorf("%d bytes, at most %d fit in a call", len(f.payload), MaxPayload)
@@ -53,8 +53,9 @@ func (f frame) encode() ([]byte, error) {
 	return append(b, f.payload...), nil
 }
 
-// readFrame reads the next frame. Nothing in it is trusted: memory grows with what has come, not
-// with what a header says. io.EOF is the end of a stream between two frames.
+// readFrame reads the next frame. It does not trust the header: memory grows with the bytes
+// received, not with the announced size. The error is io.EOF at the end of a stream between two
+// frames.
 func readFrame(r io.Reader) (frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -77,7 +78,7 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, err
 }
 
-// readPayload reads so many bytes.
+// readPayload reads size bytes.
 func readPayload(r io.Reader, size int) ([]byte, error) {
 	var b []byte
 	for len(b) < size {
@@ -90,7 +91,7 @@ func readPayload(r io.Reader, size int) ([]byte, error) {
 	return b, nil
 }
 
-// unexpected turns the end of a stream into one in the middle of a frame.
+// unexpected turns io.EOF into io.ErrUnexpectedEOF, for a stream that ends within a frame.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

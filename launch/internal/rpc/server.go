@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Method answers a call. Its context ends with the caller's, with the stream, and with the server.
+// Method answers a call. Its context ends with the caller's context, the stream or the server.
 type Method func(ctx context.Context, request []byte) ([]byte, error)
 
-// mostCalls bounds the calls of a stream that are carried out at the same time. Further ones wait
-// at the caller, for whom writing then takes longer.
+// mostCalls bounds the concurrent calls of a stream. Further calls wait in the stream, so that the
+// caller's writes block (backpressure).
 const mostCalls = 256
 
-// Server answers calls on streams.
+// Server answers calls on streams. It is safe for concurrent use.
 type Server struct {
 	program string
 	methods []Method
@@ -27,19 +27,19 @@ type Server struct {
 	work    sync.WaitGroup
 
 	mu     sync.Mutex
-	open   map[io.Closer]bool // listeners and streams
+	open   map[io.Closer]bool // listeners and streams, closed by Close
 	closed bool
 }
 
-// NewServer returns a server of a program's methods.
+// NewServer returns a server for the methods of a program.
 func NewServer(program string, methods []Method) *Server {
 	s := &Server{program: program, methods: methods, open: make(map[io.Closer]bool)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// Serve takes streams from a listener, which it closes in the end. Each goes through secure, which
-// checks who is there, and may put something around it.
+// Serve accepts streams from a listener, which the server owns. Each stream passes through secure,
+// which authenticates the other end and may wrap the stream, as TLS does.
 func (s *Server) Serve(l net.Listener, secure func(net.Conn) (net.Conn, error)) {
 	if !s.keep(l) {
 		return
@@ -55,12 +55,12 @@ func (s *Server) Serve(l net.Listener, secure func(net.Conn) (net.Conn, error)) 
 	})
 }
 
-// ServeConn takes a stream.
+// ServeConn serves a stream, which the server owns. Its other end is trusted.
 func (s *Server) ServeConn(stream net.Conn) {
 	s.start(stream, func(c net.Conn) (net.Conn, error) { return c, nil })
 }
 
-// start serves one stream.
+// start serves one stream in a goroutine.
 func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error)) {
 	if !s.keep(stream) {
 		return
@@ -74,7 +74,7 @@ func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error))
 	})
 }
 
-// keep notes something to be closed in the end; false after that.
+// keep records a listener or stream for Close. After Close it closes c and returns false.
 func (s *Server) keep(c io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Server) keep(c io.Closer) bool {
 	return true
 }
 
-// drop closes a stream.
+// drop closes a stream and forgets it.
 func (s *Server) drop(c io.Closer) {
 	_ = c.Close()
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Server) drop(c io.Closer) {
 	delete(s.open, c)
 }
 
-// serve reads calls until the stream ends.
+// serve reads and handles the frames of a stream until it ends.
 func (s *Server) serve(stream net.Conn) {
 	in := bufio.NewReaderSize(stream, readBuffer)
 	if err := s.greeted(stream, in); err != nil {
@@ -112,7 +112,7 @@ func (s *Server) serve(stream net.Conn) {
 	}
 }
 
-// greeted exchanges hellos.
+// greeted exchanges hellos with the caller.
 func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 	f, err := readFrame(in)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 type caller struct {
 	server *Server
 	ctx    context.Context
-	room   chan struct{} // holds a token for each call that runs
+	room   chan struct{} // a semaphore with a token for each running call
 	work   sync.WaitGroup
 
 	writing sync.Mutex
@@ -152,7 +152,7 @@ type caller struct {
 	running map[uint64]context.CancelFunc
 }
 
-// take handles a frame; false ends the stream.
+// take handles one frame. It returns false if the stream has to end.
 func (c *caller) take(f frame) bool {
 	switch {
 	case f.kind == kindCancel:
@@ -190,7 +190,7 @@ func (c *caller) take(f frame) bool {
 	return true
 }
 
-// answer carries out a call.
+// answer carries out a call and sends its answer or failure.
 func (c *caller) answer(ctx context.Context, f frame) {
 	result, err := c.server.methods[f.method](ctx, f.payload)
 	reply := frame{kind: kindAnswer, id: f.id, payload: result}
@@ -211,10 +211,10 @@ func (c *caller) answer(ctx context.Context, f frame) {
 // maxText bounds the text of an error, in bytes.
 const maxText = 4 << 10
 
-// clip bounds an error's text.
+// clip cuts the text of an error to maxText bytes.
 func clip(text string) []byte { return []byte(text[:min(maxText, len(text))]) }
 
-// Close ends all calls and streams, and returns when all methods have.
+// Close ends all calls, streams and listeners, and returns when all methods have returned.
 func (s *Server) Close() {
 	s.cancel()
 	s.mu.Lock()
