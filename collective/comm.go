@@ -78,9 +78,9 @@ type world struct {
 	shared *memory // memory of the ranks of this host; nil if there is none
 
 	mu      sync.Mutex
-	lanes   int   // number of used lanes of the shared memory
-	leaders []int // leader of the host of each rank, by rank of the transport; nil before divide
-	closed  bool
+	lanes   int                     // number of used lanes of the shared memory
+	leaders []int                   // leader of the host of each rank, by rank of the transport; nil before divide
+	closed  bool                    // by Close of the communicator from New
 	cause   error                   // the first cause of a revocation at this rank
 	calls   map[*operation]struct{} // tracked calls in progress
 	brief   *operation              // untracked call in progress; see operation.brief
@@ -89,7 +89,7 @@ type world struct {
 	seqs    map[uint64]*sequence    // by ID of the communicator
 	limit   stall.Limit             // adaptive timeout of calls
 
-	// The following fields belong to the goroutine of the watch.
+	// The next two fields belong to the goroutine of the watch.
 	chase stall.Chase
 	said  said // the last report
 
