@@ -15,31 +15,32 @@ import (
 
 // Sentinels, for errors.Is.
 var (
-	// ErrFormat: the line is no ticket.
+	// ErrFormat means that the line is no ticket.
 	ErrFormat = errors.New("not a ticket")
-	// ErrUnknown: no member has issued this ticket.
+	// ErrUnknown means that no member has a record of this ticket.
 	ErrUnknown = errors.New("no member knows this ticket: it was altered, or made up")
-	// ErrOtherJob: the ticket is of a job of another name.
+	// ErrOtherJob means that the ticket is of a job with another name.
 	ErrOtherJob = errors.New("the ticket is of another job")
-	// ErrEnded: the job of the ticket is gone.
+	// ErrEnded means that the job of the ticket does not run any more.
 	ErrEnded = errors.New("the job of the ticket has ended")
-	// ErrExpired: the ticket was right, but its time is over.
+	// ErrExpired means that the ticket is genuine, but has expired.
 	ErrExpired = errors.New("ticket expired")
-	// ErrUsedUp: it has let in as many as it may.
+	// ErrUsedUp means that the ticket has admitted as many peers as it may.
 	ErrUsedUp = errors.New("ticket used up")
-	// ErrRevoked: it was called back.
+	// ErrRevoked means that the ticket was revoked.
 	ErrRevoked = errors.New("ticket revoked")
-	// ErrKicked: the peer was put out for good.
+	// ErrKicked means that the peer was put out for good.
 	ErrKicked = errors.New("kicked out of the job")
 )
 
-// Signer signs for newcomers: a ticket, a launcher, or an identity that comes back as another.
+// Signer signs the claims of newcomers. It is the key of a ticket, the key of a launcher, or the
+// old identity of a peer that comes back under a new one.
 type Signer struct {
-	ID   string // its public key, in the form of an ID of libp2p
+	ID   string // public key, in the form of a libp2p peer ID
 	Sign func(text []byte) []byte
 }
 
-// SignerOf returns the signer that a seed makes, which nobody may be able to guess.
+// SignerOf returns the signer whose Ed25519 key is derived from seed. The seed is a secret.
 func SignerOf(seed []byte) Signer {
 	sum := sha256.Sum256(append([]byte("elrun key\n"), seed...))
 	private := ed25519.NewKeyFromSeed(sum[:])
@@ -49,35 +50,36 @@ func SignerOf(seed []byte) Signer {
 	}
 	id, err := peer.IDFromPublicKey(public)
 	if err != nil {
-		panic(err) // it is in the ID
+		panic(err) // an Ed25519 key is part of its ID
 	}
 	return Signer{ID: id.String(), Sign: func(text []byte) []byte { return ed25519.Sign(private, text) }}
 }
 
-// Claim says by what right a newcomer joins. It names its signer by a hash, so that nobody
-// learns the public key who does not know it.
+// Claim is a signature for a newcomer, which proves its right to join. It names its signer by a
+// hash, so that the public key is revealed to nobody who does not know it.
 type Claim struct {
 	Signer    [sha256.Size]byte
 	Signature [ed25519.SignatureSize]byte
 }
 
-// Claim signs for a newcomer.
+// Claim signs for the newcomer with that ID.
 func (s Signer) Claim(newcomer string) Claim {
 	c := Claim{Signer: hashOf(s.ID)}
 	copy(c.Signature[:], s.Sign(claimText(newcomer)))
 	return c
 }
 
+// hashOf returns the hash by which a claim names its signer.
 func hashOf(id string) [sha256.Size]byte { return sha256.Sum256([]byte("elrun signer\n" + id)) }
 
-// claimText is what a signer signs. libp2p puts prefixes of its own before what it signs, and
-// members sign texts that begin otherwise.
+// claimText returns the text that a signer signs. Its beginning separates domains: libp2p puts
+// prefixes of its own before its texts, and members sign texts that begin otherwise.
 func claimText(newcomer string) []byte { return []byte("elrun newcomer\n" + newcomer) }
 
-// Names reports whether the claim says that it is of that signer.
+// Names reports whether the claim names that signer.
 func (c Claim) Names(signer string) bool { return c.Signer == hashOf(signer) }
 
-// Proves reports whether the signer of an ID has signed for the newcomer.
+// Proves reports whether the claim has a valid signature of that signer for the newcomer.
 func (c Claim) Proves(signer, newcomer string) bool {
 	id, err := peer.Decode(signer)
 	if err != nil || !c.Names(signer) {
@@ -91,38 +93,39 @@ func (c Claim) Proves(signer, newcomer string) bool {
 	return ok && err == nil
 }
 
-// NameOf is the hash of a job's name by which a request says for which job it is.
+// NameOf returns the hash of a job's name by which a request names its job.
 func NameOf(job string) [8]byte {
 	sum := sha256.Sum256([]byte("elrun name\n" + job))
 	return [8]byte(sum[:])
 }
 
-// Request is what a newcomer says to a member. The connection has proven both IDs.
+// Request is the message of a newcomer to a member. The connection has proven both IDs.
 type Request struct {
-	Name     [8]byte  // of the job
-	Identity Identity // of the job; zero if the newcomer does not know it
-	Claims   []Claim  // the first that holds counts; at most MaxClaims
+	Name     [8]byte  // NameOf the job
+	Identity Identity // of the job; zero if unknown to the newcomer
+	Claims   []Claim  // the first valid one counts; at most MaxClaims
 }
 
-// Credential is what a newcomer holds: what it says, and the IDs of the signers of its claims.
+// Credential is the request of a newcomer, with the IDs of the signers of its claims. The newcomer
+// needs them to check the answer.
 type Credential struct {
 	Request
 	Signers []string
 }
 
-// Credential returns what signers make of a newcomer that joins a job.
+// Credential returns the credential of a newcomer to a job, with a claim of s.
 func (s Signer) Credential(job string, identity Identity, newcomer string) Credential {
 	return Credential{Request{NameOf(job), identity, []Claim{s.Claim(newcomer)}}, []string{s.ID}}
 }
 
-// With adds a further claim.
+// With returns c with a further claim. It does not change c.
 func (c Credential) With(claim Claim, signer string) Credential {
 	c.Claims = append(c.Claims[:len(c.Claims):len(c.Claims)], claim)
 	c.Signers = append(c.Signers[:len(c.Signers):len(c.Signers)], signer)
 	return c
 }
 
-// Admit is the answer of a job in which only this signer has a say.
+// Admit returns the answer of a job with s as its only signer.
 func (s Signer) Admit(newcomer string, r Request) Answer {
 	for i, c := range r.Claims {
 		if c.Proves(s.ID, newcomer) {
@@ -132,14 +135,14 @@ func (s Signer) Admit(newcomer string, r Request) Answer {
 	return Answer{Verdict: Unknown}
 }
 
-// ClaimOf is a claim whose signature was made elsewhere.
+// ClaimOf returns the claim with a signature that was made elsewhere.
 func ClaimOf(signer string, signature []byte) Claim {
 	c := Claim{Signer: hashOf(signer)}
 	copy(c.Signature[:], signature)
 	return c
 }
 
-// Sizes of an encoded Request and Answer in bytes, whatever they say.
+// Sizes of an encoded Request and an encoded Answer in bytes. Both are fixed.
 const (
 	MaxClaims   = 2
 	claimSize   = sha256.Size + ed25519.SignatureSize
@@ -147,7 +150,7 @@ const (
 	AnswerSize  = 1 + 1 + 8 + 8 + sha256.Size
 )
 
-// Encode writes the request.
+// Encode returns the encoded request: 0 name, 8 identity, 16 number of claims, 17 claims.
 func (r Request) Encode() (b [RequestSize]byte) {
 	copy(b[:], r.Name[:])
 	copy(b[8:], r.Identity[:])
@@ -161,7 +164,7 @@ func (r Request) Encode() (b [RequestSize]byte) {
 	return b
 }
 
-// DecodeRequest reads what Encode wrote. Any bytes are a request.
+// DecodeRequest decodes a request. All bytes are valid.
 func DecodeRequest(b [RequestSize]byte) Request {
 	r := Request{Name: [8]byte(b[:]), Identity: Identity(b[8:])}
 	for i := range min(int(b[16]), MaxClaims) {
@@ -171,10 +174,10 @@ func DecodeRequest(b [RequestSize]byte) Request {
 	return r
 }
 
-// Verdict is what a member makes of a request.
+// Verdict is a member's decision on a request.
 type Verdict byte
 
-// The verdicts. Those up to Revoked come with a proof that the member is one.
+// The verdicts. Those up to Revoked come with a proof that the sender is a member.
 const (
 	In Verdict = iota + 1
 	Expired
@@ -184,23 +187,24 @@ const (
 	OtherJob
 	Ended
 	Unknown
-	NotYet // the member cannot tell: it is about to join itself
+	NotYet // the member cannot decide: it is about to join itself
 )
 
-// Answer is what a member says to a newcomer.
+// Answer is the message of a member to a newcomer.
 type Answer struct {
 	Verdict Verdict
-	Claim   int    // index of the claim that it is about
+	Claim   int    // index of the claim in question
 	Signer  string // ID of its signer, "" if unknown; not encoded
-	Clock   int64  // of the member, Unix seconds
-	Expiry  int64  // of the ticket, Unix seconds, if that is why
+	Clock   int64  // the member's time, in Unix seconds
+	Expiry  int64  // the ticket's expiry, in Unix seconds, with Expired
 	proof   [sha256.Size]byte
 }
 
-// proved reports whether the member must show that it is one.
+// proved reports whether an answer with this verdict needs a proof.
 func (v Verdict) proved() bool { return v >= In && v <= Revoked }
 
-// Encode writes the answer of a member to a newcomer.
+// Encode returns the encoded answer of a member to a newcomer: 0 verdict, 1 claim, 2 clock, 10
+// expiry, 18 proof.
 func (a Answer) Encode(member, newcomer string) (b [AnswerSize]byte) {
 	b[0], b[1] = byte(a.Verdict), byte(a.Claim)
 	binary.LittleEndian.PutUint64(b[2:], uint64(a.Clock))
@@ -212,14 +216,14 @@ func (a Answer) Encode(member, newcomer string) (b [AnswerSize]byte) {
 	return b
 }
 
-// DecodeAnswer reads what Encode wrote. Any bytes are an answer.
+// DecodeAnswer decodes an answer. All bytes are valid.
 func DecodeAnswer(b [AnswerSize]byte) Answer {
 	return Answer{Verdict: Verdict(b[0]), Claim: int(b[1]), Clock: int64(binary.LittleEndian.Uint64(b[2:])),
 		Expiry: int64(binary.LittleEndian.Uint64(b[10:])), proof: [sha256.Size]byte(b[18:])}
 }
 
-// Of reports whether the answer comes from a member, which knows the keys of the signers of
-// this newcomer's claims, and was made for this newcomer. Verdicts that say nothing of a
+// Of reports whether a member has made the answer for this newcomer: the proof is valid for the
+// signer of the newcomer's claim, whose public key only members know. Verdicts that are not about a
 // claim need no proof, and prove nothing.
 func (a Answer) Of(signers []string, member, newcomer string) bool {
 	if !a.Verdict.proved() {
@@ -232,19 +236,19 @@ func (a Answer) Of(signers []string, member, newcomer string) bool {
 	return hmac.Equal(want[18:], a.proof[:])
 }
 
-// proofOf is a MAC by the public key of a signer, which is no secret but known to members and
-// its owner only.
+// proofOf returns a MAC with a signer's public key as the key. The public key is no secret, but
+// only members and the holder of the ticket know it.
 func proofOf(signer, member, newcomer string, says []byte) [sha256.Size]byte {
 	h := hmac.New(sha256.New, []byte("elrun member\n"+signer))
 	for _, w := range []string{member, newcomer, string(says)} {
-		_ = binary.Write(h, binary.LittleEndian, uint32(len(w))) // a hash takes everything
+		_ = binary.Write(h, binary.LittleEndian, uint32(len(w))) // a hash accepts everything
 		_, _ = h.Write([]byte(w))
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Err returns why the newcomer is not in, for people, with what to do; nil if it is in. now is
-// the newcomer's clock.
+// Err returns nil for In, and otherwise a message for the user, with the reason and what to do. now
+// is the newcomer's clock.
 func (a Answer) Err(now time.Time) error {
 	switch a.Verdict {
 	case In:
@@ -266,5 +270,5 @@ func (a Answer) Err(now time.Time) error {
 	return fmt.Errorf(`%w; ask for a new one with "elrun ticket JOB"`, ErrUnknown)
 }
 
-// stamp writes a time as people compare it.
+// stamp formats a time as RFC 3339 in UTC, so that two can be compared.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

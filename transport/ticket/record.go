@@ -10,20 +10,21 @@ import (
 	"github.com/libp2p/go-libp2p/core/record"
 )
 
-// Record says what a ticket is good for. Members keep it, signed by the one that issued it.
+// Record has the conditions of a ticket. The member that issues the ticket signs it, and all
+// members keep it.
 type Record struct {
 	Root   string `json:"r,omitempty"` // key of the launcher that began the job
-	Key    string `json:"k"`           // of the ticket
+	Key    string `json:"k"`           // key of the ticket
 	Job    string `json:"j"`
 	Made   int64  `json:"m"`           // Unix seconds
-	Expiry int64  `json:"e"`           // Unix seconds
-	Uses   uint64 `json:"u,omitempty"` // 0: any number
+	Expiry int64  `json:"e"`           // Unix seconds; 0: never
+	Uses   uint64 `json:"u,omitempty"` // number of peers; 0: any
 }
 
-// Domain implements record.Record: no other signature is taken for that of a ticket.
+// Domain implements record.Record. It separates this signature from all others.
 func (*Record) Domain() string { return "elrun-ticket" }
 
-// Codec implements record.Record: from the range of private use.
+// Codec implements record.Record. The value is from the range of private use.
 func (*Record) Codec() []byte { return []byte{0x80, 0x80, 0xc0, 0x01} }
 
 // MarshalRecord implements record.Record.
@@ -32,7 +33,7 @@ func (r *Record) MarshalRecord() ([]byte, error) { return json.Marshal(r) }
 // UnmarshalRecord implements record.Record.
 func (r *Record) UnmarshalRecord(b []byte) error { return json.Unmarshal(b, r) }
 
-// Seal signs the record.
+// Seal returns the record in a signed envelope.
 func (r Record) Seal(key crypto.PrivKey) ([]byte, error) {
 	envelope, err := record.Seal(&r, key)
 	if err != nil {
@@ -45,7 +46,7 @@ func (r Record) Seal(key crypto.PrivKey) ([]byte, error) {
 	return b, nil
 }
 
-// Open checks the signature of a record, and returns it with the ID of who signed it.
+// Open checks the signature of a sealed record. It returns the record and the ID of the signer.
 func Open(b []byte) (r Record, issuer string, err error) {
 	envelope, err := record.ConsumeTypedEnvelope(b, &r)
 	if err != nil {
@@ -58,8 +59,8 @@ func Open(b []byte) (r Record, issuer string, err error) {
 	return r, id.String(), nil
 }
 
-// Check returns what the ticket of a record, of which so many uses are gone, gives at a time:
-// In, Expired or UsedUp.
+// Check returns the verdict on the ticket of a record at a time, after used uses: In, Expired or
+// UsedUp.
 func (r Record) Check(used uint64, now time.Time) Verdict {
 	switch {
 	case r.Expiry != 0 && now.Unix() > r.Expiry:

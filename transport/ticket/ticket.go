@@ -1,5 +1,5 @@
-// Package ticket makes and reads tickets, with which a peer joins a running job, and what a
-// newcomer and a member say to each other. It is pure: no network, no clock.
+// Package ticket makes and parses tickets, with which a peer joins a running job, and the messages
+// between a newcomer and a member. It is pure: no network, no clock.
 //
 //	t, err := ticket.New("mnist", root, expiry, addrs)     // at a member
 //	record := ticket.Record{Key: t.Signer().ID, ...}       // signed by the member, kept by all members
@@ -9,29 +9,29 @@
 //
 // # Design
 //
-// A ticket is the right to join, and nothing else. Its line has a seed of 16 random bytes, from
-// which its holder makes a key (Signer). What the ticket is good for, job, expiry and number of
-// uses, stands in a Record that the member who issues it signs, in a signed envelope of libp2p
-// (core/record), and that the members keep with their view, as they keep who is in. So
+// A ticket is a bearer token: the right to join, and nothing else. Its line has a seed of 16 random
+// bytes, from which its holder derives a key pair (Signer). The conditions of the ticket, which are
+// job, expiry and number of uses, are in a Record. The member that issues the ticket signs the
+// record in a signed envelope of libp2p (core/record), and all members keep it with their view. So
 //
-//   - the holder can sign for newcomers with the key, and can neither mint another ticket nor
-//     speak as a member: members believe records that their view has, and nobody's word;
-//   - members count uses and revoke tickets by agreement, whoever is asked;
+//   - the holder can sign for newcomers with the key, but can neither make another ticket nor speak as a
+//     member: members believe only the records of their view;
+//   - members count uses and revoke tickets by agreement, whichever member is asked;
 //   - a ticket outlives the member that has issued it, as all members keep its record;
-//   - a member knows the public keys of tickets and not their seeds, so that one that is
-//     kicked cannot come back by a ticket of another.
+//   - a member knows the public keys of tickets and not their seeds, so that a member that is kicked cannot
+//     come back with a ticket of another.
 //
-// The price is that members must agree when a ticket is made: without a quorum there is none.
-// It buys short lines: a signature alone would take 86 characters of a line, and whoever copied
-// it could not be counted. A line has about 80 characters with two IPv4 addresses.
+// The price is that members must agree when a ticket is made: without a quorum no ticket can be
+// made. In return lines are short: a signature alone would take 86 characters of a line, and its
+// uses could not be counted. A line has about 80 characters with two IPv4 addresses.
 //
-// A newcomer signs its own ID, which the connection has proven, so that a claim that somebody
-// has seen is of no use to others. The member answers with a MAC by the ticket's public key,
-// which only members know besides the holder: an impostor cannot make it.
+// A newcomer signs its own ID, which the connection has proven, so that a claim that was overheard
+// is of no use to others. The member answers with a MAC by the ticket's public key, which only
+// members and the holder know: an impostor cannot make it.
 //
-// There is no secret that members share. A peer that a launcher starts later has a claim signed
-// by the launcher's key, whose public half is in the first view. A member that was put out by
-// mistake comes back under a new ID by a claim that its old ID has signed.
+// Members share no secret. A peer that a launcher starts later has a claim signed by the launcher's
+// key, whose public half is in the first view. A member that was put out by mistake comes back
+// under a new ID, with a claim that its old ID has signed.
 package ticket
 
 import (
@@ -50,7 +50,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// Limits of what Parse accepts and New makes.
+// Limits of Parse and New.
 const (
 	MaxLine  = 4 << 10 // bytes of a line
 	MaxAddrs = 32
@@ -59,29 +59,30 @@ const (
 	sumSize  = 4
 )
 
-// prefix names the version: a later format will have another.
+// prefix begins each line and names the version of the format.
 const prefix = "elrun2."
 
-// Identity tells jobs apart, also those of one name.
+// Identity identifies a job; jobs with the same name have different ones.
 type Identity [8]byte
 
-// IdentityOf returns the identity of a job by its name and the key of the launcher that began it.
+// IdentityOf returns the identity of a job, from its name and the key of the launcher that began
+// it.
 func IdentityOf(job, root string) Identity {
 	sum := sha256.Sum256([]byte("elrun job\n" + job + "\n" + root))
 	return Identity(sum[:])
 }
 
-// Ticket lets its holder into a job.
+// Ticket admits its holder to a job.
 type Ticket struct {
 	Job      string
 	Identity Identity
 	Expiry   time.Time // whole seconds, UTC
 	Seed     [SeedSize]byte
-	Addrs    []string // multiaddrs at which members listen; without /p2p/ID the ID is for them to tell
+	Addrs    []string // multiaddrs of members; Host.Identify finds the ID where /p2p/ID is missing
 }
 
-// New makes a ticket with a seed, which has to be random. expiry is cut to whole seconds, and
-// addresses beyond MaxAddrs are left out.
+// New makes a ticket with a seed, which must be random. It cuts expiry to whole seconds, and drops
+// addresses beyond MaxAddrs.
 func New(job string, identity Identity, seed [SeedSize]byte, expiry time.Time, addrs []string) (Ticket, error) {
 	t := Ticket{Job: job, Identity: identity, Expiry: time.Unix(expiry.Unix(), 0).UTC(), Seed: seed,
 		Addrs: addrs[:min(len(addrs), MaxAddrs)]}
@@ -91,15 +92,15 @@ func New(job string, identity Identity, seed [SeedSize]byte, expiry time.Time, a
 	return t, nil
 }
 
-// Signer returns the key of the ticket.
+// Signer returns the signer with the key of the ticket.
 func (t Ticket) Signer() Signer { return SignerOf(t.Seed[:]) }
 
-// Credential returns what a newcomer shows to members.
+// Credential returns the credential that the newcomer with that ID sends to members.
 func (t Ticket) Credential(newcomer string) Credential {
 	return t.Signer().Credential(t.Job, t.Identity, newcomer)
 }
 
-// check refuses what no member would make.
+// check returns an error for values that New must not accept.
 func (t Ticket) check() error {
 	switch {
 	case len(t.Job) == 0 || len(t.Job) > maxText:
@@ -118,13 +119,13 @@ func (t Ticket) String() string {
 	b := binary.AppendUvarint(nil, uint64(t.Expiry.Unix()))
 	b = append(append(b, t.Seed[:]...), t.Identity[:]...)
 	b = append(append(b, byte(len(t.Job))), t.Job...)
-	b, _ = appendAddrs(b, t.Addrs) // were checked
+	b, _ = appendAddrs(b, t.Addrs) // check has accepted them
 	sum := sha256.Sum256(b)
 	return prefix + base64.RawURLEncoding.EncodeToString(append(b, sum[:sumSize]...))
 }
 
-// Parse reads what String wrote; white space around it and line breaks in it are
-// allowed. It does not look at a clock: the member that is asked does.
+// Parse parses the result of String. White space around the line and line breaks in it are allowed.
+// Parse does not check the expiry; the member does.
 func Parse(line string) (Ticket, error) {
 	t, err := parse(strings.TrimSpace(line))
 	if err != nil {
@@ -133,8 +134,10 @@ func Parse(line string) (Ticket, error) {
 	return t, nil
 }
 
+// errCut means that bytes of the line are missing or changed.
 var errCut = errors.New("was it copied whole?")
 
+// parse checks the prefix and the checksum, and decodes the line.
 func parse(line string) (Ticket, error) {
 	if len(line) > MaxLine {
 		return Ticket{}, fmt.Errorf("%d bytes, at most %d", len(line), MaxLine)
@@ -161,7 +164,7 @@ func parse(line string) (Ticket, error) {
 	return t, t.check()
 }
 
-// decode reads the fields.
+// decode decodes the fields of a ticket. Each ticket has one encoding only.
 func decode(b []byte) (Ticket, error) {
 	expiry, n := binary.Uvarint(b)
 	if n <= 0 || n > 1 && b[n-1] == 0 || expiry > 1<<60 {
@@ -184,8 +187,8 @@ func decode(b []byte) (Ticket, error) {
 	return t, err
 }
 
-// The forms of an address: IP address and TCP port, the IP address of an earlier one, whose
-// number is added to the form, and another port, or any multiaddr behind its length.
+// Forms of an encoded address: an IP address with a TCP port; the IP address of an earlier one,
+// whose index is added to the form, with another port; or any multiaddr, after its length.
 const (
 	addrIP4   = 4
 	addrIP6   = 6
@@ -193,7 +196,7 @@ const (
 	addrOther = 0
 )
 
-// appendAddrs writes addresses in the shortest form.
+// appendAddrs appends the addresses, each in its shortest form.
 func appendAddrs(b []byte, addrs []string) ([]byte, error) {
 	ips := make([]netip.Addr, 0, len(addrs))
 	for _, text := range addrs {
@@ -222,7 +225,7 @@ func appendAddrs(b []byte, addrs []string) ([]byte, error) {
 	return b, nil
 }
 
-// appendOther writes an address that is no IP address with a TCP port.
+// appendOther appends an address that is not an IP address with a TCP port.
 func appendOther(b []byte, a multiaddr.Multiaddr, text string) ([]byte, error) {
 	raw := a.Bytes()
 	if len(raw) > maxText || a.String() != text {
@@ -231,7 +234,7 @@ func appendOther(b []byte, a multiaddr.Multiaddr, text string) ([]byte, error) {
 	return append(append(b, addrOther, byte(len(raw))), raw...), nil
 }
 
-// splitTCP returns the parts of an address that is an IP address and a TCP port.
+// splitTCP returns the IP address and the port of an address; false if it has other parts.
 func splitTCP(a multiaddr.Multiaddr) (netip.Addr, uint16, bool) {
 	if len(a) != 2 || a[1].Code() != multiaddr.P_TCP || a[0].Code() != multiaddr.P_IP4 && a[0].Code() != multiaddr.P_IP6 {
 		return netip.Addr{}, 0, false
@@ -241,7 +244,7 @@ func splitTCP(a multiaddr.Multiaddr) (netip.Addr, uint16, bool) {
 	return ip, uint16(port), ok && err == nil && tcpAddr(ip, uint16(port)) == a.String()
 }
 
-// tcpAddr is the multiaddr of an IP address and a TCP port.
+// tcpAddr returns the multiaddr of an IP address and a TCP port.
 func tcpAddr(ip netip.Addr, port uint16) string {
 	family := "ip4"
 	if ip.Is6() {
@@ -250,7 +253,7 @@ func tcpAddr(ip netip.Addr, port uint16) string {
 	return fmt.Sprintf("/%s/%s/tcp/%d", family, ip, port)
 }
 
-// readAddrs reads what appendAddrs wrote.
+// readAddrs decodes the result of appendAddrs.
 func readAddrs(b []byte) (addrs []string, err error) {
 	var ips []netip.Addr
 	for len(b) > 0 {
@@ -287,7 +290,7 @@ func readAddrs(b []byte) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// readOther reads what appendOther wrote.
+// readOther decodes the result of appendOther.
 func readOther(b []byte) (text string, rest []byte, err error) {
 	if len(b) < 1 || len(b) < 1+int(b[0]) {
 		return "", nil, errCut
