@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// AppendFrame appends a frame of one of the kinds without an envelope to b.
+// AppendFrame appends a frame to b; its kind is not Data, so that Seq, Comm and Call are zero.
 func AppendFrame(b []byte, kind Kind, body []byte) []byte {
 	var head [HeaderSize]byte
 	h := Header{Kind: kind, Length: uint64(len(body))}
@@ -14,7 +14,7 @@ func AppendFrame(b []byte, kind Kind, body []byte) []byte {
 	return append(append(b, head[:]...), body...)
 }
 
-// ReadFrame reads a frame that must be of one of the given kinds, and returns which.
+// ReadFrame reads a frame, whose kind must be one of kinds. It returns the kind and the payload.
 func ReadFrame(r io.Reader, kinds ...Kind) (Kind, []byte, error) {
 	var head [HeaderSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

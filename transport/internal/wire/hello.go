@@ -8,18 +8,18 @@ import (
 // MaxJob is the longest job name, in bytes.
 const MaxJob = 255
 
-// Greeting is the payload of a Hello frame: who opens the stream, and into what. Two
-// processes exchange data only if they agree on epoch, lineage and job.
+// Greeting is the payload of a Hello frame: the identity of the sender's endpoint in a view. Two
+// processes exchange data only if epoch, lineage and job are equal on both sides.
 type Greeting struct {
 	Epoch   uint64
 	Lineage [32]byte // hash of the view
-	Rank    uint32   // of the sender
-	Path    uint8    // how its data may travel
-	Site    [32]byte // where it is, if that can be told
+	Rank    uint32   // the sender's
+	Path    uint8    // the sender's mesh.Path
+	Site    [32]byte // equal on processes that share a kernel; zero if unknown
 	Job     string   // at most MaxJob bytes
 }
 
-// greetingFixed is the length of an encoded Greeting without its job name.
+// greetingFixed is the length in bytes of an encoded Greeting without its job name.
 const greetingFixed = 8 + 32 + 4 + 1 + 32 + 1
 
 // Append appends the encoded greeting to b:
@@ -36,7 +36,7 @@ func (g *Greeting) Append(b []byte) ([]byte, error) {
 	return append(append(b, byte(len(g.Job))), g.Job...), nil
 }
 
-// DecodeGreeting reads what Append wrote; b is the whole payload.
+// DecodeGreeting decodes the result of Append; b is the whole payload.
 func DecodeGreeting(b []byte) (Greeting, error) {
 	if len(b) < greetingFixed || len(b) != greetingFixed+int(b[greetingFixed-1]) {
 		return Greeting{}, fmt.Errorf("wire: decode hello: %d bytes: %w", len(b), ErrFormat)

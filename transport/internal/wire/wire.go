@@ -1,14 +1,14 @@
-// Package wire defines the bytes of the data plane: frames of a fixed header and a
-// payload, all integers little-endian. It is pure and allocates nothing but the job
-// name of a Hello.
+// Package wire defines the bytes of the data plane: frames of a fixed header and a payload. All
+// integers are little-endian. The package is pure, and allocates nothing but the job name of a
+// Hello.
 //
-// A reader takes HeaderSize bytes, decodes them, and only then, with the length known
-// to be within MaxPayload, makes room for the payload:
+// A reader reads HeaderSize bytes and decodes them. Only then, when the length is known to be
+// within MaxPayload, it allocates the payload:
 //
 //	var b [wire.HeaderSize]byte
 //	if _, err := io.ReadFull(r, b[:]); err != nil { ... }
 //	h, err := wire.DecodeHeader(&b)
-//	if err != nil { ... }              // not a frame of ours: give up the stream
+//	if err != nil { ... }              // not a frame of this protocol: give up the stream
 //	payload := make([]byte, h.Length)  // h.Length <= wire.MaxPayload(h.Kind)
 package wire
 
@@ -18,26 +18,26 @@ import (
 	"fmt"
 )
 
-// Sentinels, for errors.Is: why bytes are refused.
+// Sentinels, for errors.Is: the reasons why bytes are refused.
 var (
-	// ErrMagic: the bytes are no frame of this protocol at all.
+	// ErrMagic means that the bytes are no frame of this protocol.
 	ErrMagic = errors.New("not an elrun frame")
-	// ErrVersion: a frame of another version of the protocol.
+	// ErrVersion means that the frame is of another version of the protocol.
 	ErrVersion = errors.New("unknown protocol version")
-	// ErrFormat: a field has a value that no encoder writes.
+	// ErrFormat means that a field has a value that no encoder writes.
 	ErrFormat = errors.New("malformed frame")
-	// ErrLimit: a length is above its limit.
+	// ErrLimit means that a length is above its limit.
 	ErrLimit = errors.New("length above limit")
 )
 
-// Kind says what a frame carries.
+// Kind is the type of a frame.
 type Kind uint8
 
-// The kinds of frames. The values are part of the wire format.
+// Kinds of frames. The values are part of the wire format.
 const (
-	// Hello opens a stream, in both directions; its payload is an encoded Hello.
+	// Hello opens a stream, in both directions. Its payload is an encoded Greeting.
 	Hello Kind = iota + 1
-	// Data is a message; Comm, Seq and Call belong to it alone.
+	// Data is a message. Only Data frames use Comm, Seq and Call.
 	Data
 	// Signal is an advisory message.
 	Signal
@@ -45,25 +45,25 @@ const (
 	Revoke
 	// Bye says that its sender sends no more Data. It has no payload.
 	Bye
-	// Ack answers Bye and Revoke: they, and all that came before, were taken in. It has
-	// no payload.
+	// Ack answers Bye and Revoke: its sender has processed them and all frames before. It has no
+	// payload.
 	Ack
-	// Probe has a payload that means nothing: its receiver takes the time of it.
+	// Probe measures a link. Its payload has no meaning; the receiver takes the time.
 	Probe
-	// Offer follows a Hello: where its sender can be reached in other ways.
+	// Offer follows a Hello. Its payload has the sender's addresses for direct connections.
 	Offer
-	// Choice says which of these ways was taken, or has the other side try one.
+	// Choice reports which address was taken, or asks the other side to dial.
 	Choice
-	// Share is about memory that the ranks of one host share.
+	// Share sets up the memory that the ranks of one host share.
 	Share
-	// Refuse answers a Hello that is not wanted; its payload says why.
+	// Refuse rejects a Hello. Its payload is the reason.
 	Refuse
-	// End is the last frame of its sender in a view: what follows is a Hello for another one.
-	// It has no payload.
+	// End is the last frame of its sender in a view. The next frame is a Hello for another view. It
+	// has no payload.
 	End
 )
 
-// String returns the name used in errors.
+// String returns the name of the kind, for errors.
 func (k Kind) String() string {
 	names := [...]string{"none", "hello", "data", "signal", "revoke", "bye", "ack", "probe", "offer", "choice", "share", "refuse", "end"}
 	if int(k) < len(names) {
@@ -72,19 +72,19 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// MaxData is the longest payload of a Data frame, in bytes. The collectives send nothing
-// longer than their largest segment, which is a quarter of it.
+// MaxData is the longest payload of a Data frame, in bytes. The longest message of the collectives
+// is their largest segment, a quarter of it.
 const MaxData = 64 << 20
 
-// maxSmall limits signals and causes. It equals transport.MaxSignal, which this
-// package is too low to import.
+// maxSmall limits signals and causes, in bytes. It equals transport.MaxSignal, which this package
+// cannot import, as transport is above it.
 const maxSmall = 512
 
-// maxProbe equals transport.MaxProbe, as maxSmall does MaxSignal.
+// maxProbe equals transport.MaxProbe.
 const maxProbe = 1 << 20
 
-// MaxPayload returns the longest payload of a frame of kind k, in bytes; 0 for kinds
-// without payload and for unknown ones.
+// MaxPayload returns the longest payload of a frame of kind k, in bytes. It is 0 for kinds without
+// a payload and for unknown ones.
 func MaxPayload(k Kind) uint64 {
 	switch k {
 	case Data:
@@ -99,19 +99,20 @@ func MaxPayload(k Kind) uint64 {
 	return 0
 }
 
-// CallSize is the length of the opaque description of a call, in bytes.
+// CallSize is the length in bytes of the description of a call, which is opaque here.
 const CallSize = 40
 
-// HeaderSize is the length of every header in bytes. It is a cache line: the 64 bytes
-// cost nothing next to a system call.
+// HeaderSize is the length of every header in bytes. It is a cache line; the cost of 64 bytes is
+// nothing beside a system call.
 const HeaderSize = 64
 
+// Values at the beginning of each header.
 const (
 	magic0, magic1 = 'e', 'l'
 	version        = 1
 )
 
-// Header precedes every payload. Comm, Seq and Call are zero in all but Data frames.
+// Header precedes every payload. Comm, Seq and Call are zero except in Data frames.
 type Header struct {
 	Kind   Kind
 	Seq    uint32
@@ -124,7 +125,7 @@ type Header struct {
 //
 //	0 magic "el"   2 version   3 kind   4 seq   8 comm   16 length   24 call
 //
-// It checks nothing; what DecodeHeader refuses is the caller's mistake.
+// It checks nothing: the caller must not pass a header that DecodeHeader refuses.
 func (h *Header) Encode(b *[HeaderSize]byte) {
 	b[0], b[1], b[2], b[3] = magic0, magic1, version, byte(h.Kind)
 	binary.LittleEndian.PutUint32(b[4:], h.Seq)
@@ -133,9 +134,8 @@ func (h *Header) Encode(b *[HeaderSize]byte) {
 	copy(b[24:], h.Call[:])
 }
 
-// DecodeHeader reads what Encode wrote. A nil error says that Length is within
-// MaxPayload(Kind). Otherwise the error is one of the sentinels, wrapped, and the
-// stream cannot be read any further.
+// DecodeHeader decodes the result of Encode. With a nil error Length is within MaxPayload(Kind).
+// Otherwise the error wraps one of the sentinels, and the rest of the stream cannot be read.
 func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 	if b[0] != magic0 || b[1] != magic1 {
 		return Header{}, fmt.Errorf("wire: decode header: starts with %x: %w", b[:2], ErrMagic)
@@ -153,7 +153,7 @@ func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 	return h, h.check()
 }
 
-// check refuses what no encoder writes, so that each frame has one encoding.
+// check refuses values that no encoder writes, so that each frame has one encoding.
 func (h *Header) check() error {
 	if h.Kind < Hello || h.Kind > End {
 		return fmt.Errorf("wire: decode header: %v: %w", h.Kind, ErrFormat)
