@@ -7,11 +7,11 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Keyring makes keys for a network without identities: a signature is a MAC with a secret
-// that only the network has.
+// Keyring makes the keys of a network without identities. It is a secret that only the network has,
+// and a signature is a MAC with it.
 type Keyring string
 
-// keys are those of one member.
+// keys are the keys of one member.
 type keys struct {
 	ring Keyring
 	self elastic.ID
@@ -20,7 +20,7 @@ type keys struct {
 // Keys returns the keys of a member.
 func (r Keyring) Keys(self elastic.ID) elastic.Keys { return keys{r, self} }
 
-// Sign implements elastic.Keys.
+// Sign implements elastic.Keys: it returns an HMAC with the secret and the member's ID as the key.
 func (k keys) Sign(text []byte) []byte {
 	h := hmac.New(sha256.New, []byte(string(k.ring)+string(k.self)))
 	h.Write(text)

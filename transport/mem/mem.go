@@ -1,5 +1,5 @@
-// Package mem is the network between goroutines of one process, for tests and groups of
-// one. It works in synctest bubbles.
+// Package mem is the network between goroutines of one process, for tests and for groups of one
+// member. It works in synctest bubbles.
 //
 // Network is a carrier of package mesh, for the members of elastic groups in one process:
 //
@@ -7,7 +7,7 @@
 //	defer network.Close()
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), ...})
 //
-// New returns transports without a network, for those who only want the calls:
+// New returns transports without a network, where only the calls are needed:
 //
 //	ts := mem.New(2)
 //	go ts[0].Send(ctx, 1, envelope, data)
@@ -23,14 +23,14 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// Transport is the endpoint of one rank; it implements transport.Transport. A Send
-// copies into the receive that waits for it, or into memory of the receiver's mailbox
-// while that has room.
+// Transport is the endpoint of one rank. It implements transport.Transport. Send copies into the
+// buffer of the receive that waits for it, or else into memory of the receiver's mailbox while the
+// mailbox has room.
 type Transport struct {
 	self int
 	all  []*Transport // by rank
 	box  *mailbox.Box
-	left atomic.Pointer[transport.PeerError] // why others do not reach it any more
+	left atomic.Pointer[transport.PeerError] // why others cannot reach it any more; nil before Close or Kill
 }
 
 // New returns the endpoints of ranks 0..n-1 of one epoch.
@@ -56,8 +56,8 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 	return nil
 }
 
-// send hands buf to the mailbox of to. The error is for a revocation: where the mailbox
-// has failed, the cause is what this rank would be told of that.
+// send copies buf into the mailbox of to. The error is the cause of the revocation that follows. If
+// to's mailbox has failed it is the cause that to would send to this rank.
 func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
@@ -80,7 +80,7 @@ func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelop
 	return nil
 }
 
-// gone returns what other ranks see when they find the box of t failed.
+// gone returns the error that other ranks get when the mailbox of t has failed.
 func (t *Transport) gone() error {
 	if left := t.left.Load(); left != nil {
 		return left
@@ -98,7 +98,7 @@ func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.P
 	return t.box.Post(from, e, buf)
 }
 
-// Signal implements transport.Transport. A signal that is too long is lost.
+// Signal implements transport.Transport. A signal longer than transport.MaxSignal is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= transport.MaxSignal {
 		t.all[to].box.Signal(t.self, msg)
@@ -108,7 +108,8 @@ func (t *Transport) Signal(to int, msg []byte) {
 // Signals implements transport.Transport.
 func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
 
-// Revoke implements transport.Transport. The others have failed when it returns.
+// Revoke implements transport.Transport. When it returns the mailboxes of all other ranks have
+// failed.
 func (t *Transport) Revoke(cause error) {
 	if cause == nil {
 		cause = transport.ErrRevoked
@@ -134,8 +135,8 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// Kill ends this rank as a crash does: its own calls fail with ErrClosed, and every
-// other rank is revoked with a *transport.PeerError that names it.
+// Kill ends this rank as a crash would: its own calls fail with ErrClosed, and every other rank is
+// revoked with a *transport.PeerError that names it.
 func (t *Transport) Kill() {
 	why := &transport.PeerError{Rank: t.self, Cause: "killed"}
 	if !t.leave(why, fmt.Errorf("rank %d was killed: %w", t.self, transport.ErrClosed)) {
@@ -146,8 +147,8 @@ func (t *Transport) Kill() {
 	}
 }
 
-// leave fails the box with cause, and reports false if it had failed before. why is
-// there for the others before they can find the box failed.
+// leave makes the mailbox fail with cause; false if it had failed before. It sets t.left to why
+// first, so that ranks that find the failed mailbox get it.
 func (t *Transport) leave(why *transport.PeerError, cause error) bool {
 	t.left.CompareAndSwap(nil, why)
 	return t.box.Fail(cause)

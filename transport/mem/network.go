@@ -14,11 +14,12 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// Network joins members of elastic groups that live in one process. A member is on
-// it from the first call of Member or Endpoint with its ID; until then the others wait for it.
+// Network connects members of elastic groups in one process. A member is connected from the first
+// call of Member or Endpoint with its ID; until then calls of other members to it fail and are
+// retried.
 type Network struct {
 	ring    Keyring
-	killing sync.WaitGroup // Kills that wait for goroutines of the dead
+	killing sync.WaitGroup // calls of Kill whose members still close
 
 	mu      sync.Mutex
 	members map[elastic.ID]*Member
@@ -29,8 +30,7 @@ func NewNetwork() *Network {
 	return &Network{ring: Keyring(rand.Text()), members: make(map[elastic.ID]*Member)}
 }
 
-// Member returns the member of that ID, always the same one for an ID. Closing it takes
-// it off the network.
+// Member returns the member with that ID, the same one on each call. Closing it disconnects it.
 func (w *Network) Member(id elastic.ID) *Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,23 +43,22 @@ func (w *Network) Member(id elastic.ID) *Member {
 	return m
 }
 
-// Endpoint returns all that member self needs of a network. Closing it is closing the
-// member.
+// Endpoint returns the elastic.Endpoint of member self. Closing it closes the member.
 func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 	m := w.Member(self.ID)
 	return elastic.Endpoint{Self: self, Network: m, Keys: w.ring.Keys(self.ID), Close: m.Close}
 }
 
-// Kill ends member id as a crash does: its calls fail with ErrClosed, its peers see
-// a PeerDown, and every transport of which it is a member is revoked with a
-// *transport.PeerError that names it. The ID cannot come back.
+// Kill ends member id as a crash would: its calls fail with ErrClosed, its peers see a PeerDown,
+// and every transport with it is revoked with a *transport.PeerError that names it. The ID cannot
+// come back.
 func (w *Network) Kill(id elastic.ID) {
 	m := w.Member(id)
-	w.killing.Go(func() { _ = m.Close() }) // it waits for the goroutines, one of which may be the caller's
+	w.killing.Go(func() { _ = m.Close() }) // Close waits for goroutines, one of which may be the caller's
 	<-m.carrier.gone
 }
 
-// Close closes every member's Events and waits for the network's goroutines.
+// Close closes all members, and waits for the network's goroutines.
 func (w *Network) Close() error {
 	w.mu.Lock()
 	var all []*Member
@@ -87,7 +86,7 @@ func (m *Member) Close() error {
 	return m.Mesh.Close()
 }
 
-// carrier is what carries the streams of a member.
+// carrier carries the streams of one member. It implements mesh.Carrier.
 type carrier struct {
 	network *Network
 	id      elastic.ID
@@ -100,7 +99,7 @@ type carrier struct {
 	open map[*stream]bool
 }
 
-// wire is what the two ends of a stream have in common.
+// wire has what the two ends of a stream share.
 type wire struct {
 	ends [2]*carrier
 	kind mesh.Kind
@@ -109,13 +108,13 @@ type wire struct {
 // ID implements mesh.Carrier.
 func (c *carrier) ID() elastic.ID { return c.id }
 
-// Introduce implements mesh.Carrier. In one process everybody is known.
+// Introduce implements mesh.Carrier. In one process all members know each other.
 func (c *carrier) Introduce([]elastic.Member) error { return nil }
 
 // Handle implements mesh.Carrier.
 func (c *carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.take = take }
 
-// HangUp implements mesh.Carrier. Nothing gets stuck here.
+// HangUp implements mesh.Carrier. It does nothing, as no stream gets stuck within a process.
 func (c *carrier) HangUp(elastic.ID) {}
 
 // Open implements mesh.Carrier.
@@ -142,18 +141,18 @@ func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.St
 	near := &stream{in: back, out: there, wire: between, self: 0}
 	far := &stream{in: there, out: back, wire: between, self: 1}
 	c.open[near], other.open[far] = true, true
-	other.taking.Go(func() { other.take(k, far) }) // it has not left: Close does not wait yet
+	other.taking.Go(func() { other.take(k, far) }) // other has not left, so its Close does not wait yet
 	return near, nil
 }
 
-// leave takes the member off the network: there are no new streams.
+// leave disconnects the member: no new streams are opened from or to it.
 func (c *carrier) leave() {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
 	c.left = true
 }
 
-// streams returns the streams that have not ended.
+// streams returns a copy of the set of open streams.
 func (c *carrier) streams() map[*stream]bool {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *stream) Peer() elastic.ID { return s.ends[1-s.self].id }
 // Path implements mesh.Stream.
 func (s *stream) Path() event.Path { return event.Path{Kind: "mem"} }
 
-// forget takes a stream that has ended off its member, and reports whether that has left.
+// forget removes a stream that has ended from its member, and reports whether the member has left.
 func (s *stream) forget() (left bool) {
 	c := s.ends[s.self]
 	c.network.mu.Lock()

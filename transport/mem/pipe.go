@@ -12,35 +12,36 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// pipeSize is how many bytes a pipe holds before who writes waits.
+// pipeSize is the number of bytes that a pipe buffers before a writer waits (backpressure).
 const pipeSize = 64 << 10
 
-// pipe carries bytes one way. It has no goroutine.
+// pipe carries bytes in one direction. It has no goroutine, one reader and one writer.
 type pipe struct {
 	mu    sync.Mutex
-	moved *sync.Cond // something below has changed
-	buf   []byte     // what nobody has read yet begins at first
+	moved *sync.Cond // broadcast after each change of the fields below
+	buf   []byte     // buf[first:] is unread
 	first int
-	end   error // what who reads gets behind buf
-	stuck error // what who writes gets
+	end   error // error of reads after the bytes in buf; nil while open
+	stuck error // error of writes; nil while open
 
 	reading, writing deadline
 }
 
-// deadline is until when one side may wait.
+// deadline limits how long one side may wait.
 type deadline struct {
 	over  bool
 	timer *time.Timer
-	turn  int // counts settings, so that a timer that is late changes nothing
+	turn  int // counts calls of set, so that a late timer of an earlier one has no effect
 }
 
+// newPipe returns an empty pipe without deadlines.
 func newPipe() *pipe {
 	p := &pipe{}
 	p.moved = sync.NewCond(&p.mu)
 	return p
 }
 
-// read is io.Reader's.
+// read implements io.Reader.
 func (p *pipe) read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +65,7 @@ func (p *pipe) read(b []byte) (int, error) {
 	}
 }
 
-// write writes two slices one after the other.
+// write writes head and then body. It returns the number of bytes written of both.
 func (p *pipe) write(head, body []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,7 @@ func (p *pipe) write(head, body []byte) (int, error) {
 	}
 }
 
-// takeLocked adds what there is room for.
+// takeLocked appends as much of b as the pipe has room for, and returns the number of bytes.
 func (p *pipe) takeLocked(b []byte) int {
 	n := min(len(b), pipeSize-(len(p.buf)-p.first))
 	if p.first > 0 && len(p.buf)+n > cap(p.buf) {
@@ -104,7 +105,7 @@ func (p *pipe) takeLocked(b []byte) int {
 	return n
 }
 
-// change changes the state under the lock and wakes who waits.
+// change calls f under the lock and wakes the waiting reader and writer.
 func (p *pipe) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +113,7 @@ func (p *pipe) change(f func()) {
 	p.moved.Broadcast()
 }
 
-// set sets a deadline of the pipe.
+// set sets a deadline of the pipe; the zero time removes it.
 func (p *pipe) set(d *deadline, t time.Time) {
 	p.change(func() {
 		if d.timer != nil {
@@ -130,8 +131,8 @@ func (p *pipe) set(d *deadline, t time.Time) {
 	})
 }
 
-// close ends a pipe for who reads, behind what is in it, and for who writes. An end that is none
-// in good order stays.
+// close makes reads fail with end, after the bytes in buf, and writes with stuck. An earlier error
+// stays, except that end replaces io.EOF.
 func (p *pipe) close(end, stuck error) {
 	p.change(func() {
 		if p.end == nil || p.end == io.EOF {
@@ -146,17 +147,17 @@ func (p *pipe) close(end, stuck error) {
 	})
 }
 
-// drop throws away what nobody has read.
+// drop discards the unread bytes.
 func (p *pipe) drop() { p.change(func() { p.buf, p.first = nil, 0 }) }
 
-// errPipe: the other side of the stream does not read any more.
+// errPipe means that the other side of the stream does not read any more.
 var errPipe = errors.New("the other side has closed the stream")
 
 // stream is one end of two pipes. It implements mesh.Stream.
 type stream struct {
 	in, out *pipe
 	*wire
-	self int // which end of the wire this is
+	self int // index of this end in wire.ends
 }
 
 // Read implements io.Reader.
@@ -186,8 +187,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// Reset implements mesh.Stream. At a member that has left it is as the end of a process: what was
-// written before can be read.
+// Reset implements mesh.Stream. At a member that has left it acts as the end of a process would:
+// the bytes written before can still be read.
 func (s *stream) Reset() error {
 	s.out.close(mesh.ErrReset, net.ErrClosed)
 	s.in.close(net.ErrClosed, mesh.ErrReset)

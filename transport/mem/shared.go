@@ -8,12 +8,13 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// arenaSize is the address space of a rank's arena; pages come as they are allocated.
+// arenaSize is the address space of a rank's arena in bytes. Pages are reserved as they are
+// allocated.
 const arenaSize = 1 << 30
 
-// NewShared returns endpoints as New does, on hosts with so many ranks each, at most
-// shm.MaxRanks. Those of one host share memory, one alone has none. That polls and sleeps in real time: it is
-// not for synctest bubbles.
+// NewShared returns endpoints as New does, on simulated hosts: perHost has the number of ranks of
+// each, at most shm.MaxRanks. The ranks of a host share memory; a host with one rank has none.
+// Shared memory polls and sleeps in real time, so it is not for synctest bubbles.
 func NewShared(perHost ...int) ([]*Transport, error) {
 	n := 0
 	for _, ranks := range perHost {
@@ -32,7 +33,7 @@ func NewShared(perHost ...int) ([]*Transport, error) {
 	return all, nil
 }
 
-// share gives a host's ranks memory.
+// share sets up the shared memory of one host's ranks.
 func share(ranks []*Transport) error {
 	n := len(ranks)
 	h := &host{arenas: make([]*shm.Arena, n)}
@@ -40,7 +41,7 @@ func share(ranks []*Transport) error {
 	members := make([]int, n)
 	for i, t := range ranks {
 		members[i] = t.self
-		if a, err := shm.NewArena(arenaSize); err == nil { // else it allocates ordinary memory
+		if a, err := shm.NewArena(arenaSize); err == nil { // else the rank allocates ordinary memory
 			h.arenas[i] = a
 		}
 	}
@@ -59,17 +60,17 @@ func share(ranks []*Transport) error {
 	return nil
 }
 
-// host is what ranks that share memory have in common. Mappings stay until the last has
-// released them.
+// host is the shared memory of the ranks of one host. It stays mapped until the last rank has
+// released it.
 type host struct {
-	arenas []*shm.Arena
-	views  []*shm.Memory // of the arenas, by others than their ranks
-	users  atomic.Int64
+	arenas []*shm.Arena  // by rank within the host; nil if there is none
+	views  []*shm.Memory // mappings of arenas for other ranks than their owners
+	users  atomic.Int64  // ranks that have not released it
 }
 
-// mapFor maps the arenas of all for rank i: each rank has views of its own of those of others,
-// as processes have. One that is late writes there then, and not into what an owner that gave
-// memory up has in its place.
+// mapFor maps all arenas for rank i. Each rank has mappings of its own of the others' arenas, as
+// separate processes have. A late rank therefore writes to its mapping, and not to the memory that
+// an owner has after it abandoned its pages.
 func (h *host) mapFor(i int) ([][]byte, error) {
 	bytes := make([][]byte, len(h.arenas))
 	for j, a := range h.arenas {
@@ -89,6 +90,7 @@ func (h *host) mapFor(i int) ([][]byte, error) {
 	return bytes, nil
 }
 
+// release ends the use by one rank, and closes the host after the last one.
 func (h *host) release() error {
 	if h.users.Add(-1) > 0 {
 		return nil
@@ -96,6 +98,7 @@ func (h *host) release() error {
 	return h.close()
 }
 
+// close unmaps and frees all memory.
 func (h *host) close() error {
 	var err error
 	for _, v := range h.views {
