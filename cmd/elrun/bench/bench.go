@@ -14,50 +14,51 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Config says what is measured. All ranks pass equal ones.
+// Config describes a measurement. All ranks pass equal ones.
 type Config struct {
 	Collective string               // one of Collectives
-	Bytes      []int                // lengths of the caller's vector; see Result.Bytes
-	Type       dtype.Type           // of the elements
+	Bytes      []int                // sizes to measure; see Result.Bytes
+	Type       dtype.Type           // element type
 	Op         string               // sum, prod, min, max, average, and, or, xor, bitand, bitor, bitxor
-	Algorithm  collective.Algorithm // Auto chooses
+	Algorithm  collective.Algorithm // algorithm of the timed calls; Auto chooses one by size
 	Iters      int                  // timed calls of each size; 0 chooses by size
-	InPlace    bool                 // let destination and source be one vector
-	Alloc      bool                 // take the vectors of reductions from collective.Alloc
+	InPlace    bool                 // use one vector as destination and source
+	Alloc      bool                 // allocate the vectors of reductions by collective.Alloc
 }
 
-// Result is the measurement of one size.
+// Result is the measurement of one size. Times are in microseconds.
 type Result struct {
 	Collective string `json:"collective"`
 	N          int    `json:"n"` // ranks
-	// Bytes is the length of the caller's vector at each rank; where parts of several
-	// ranks make up one vector, the length of that. Rounded to what n ranks can share.
+	// Bytes is the length of the caller's vector at each rank, rounded to a length that n ranks
+	// can share. For calls in which the ranks have parts of one vector, it is the length of that
+	// vector.
 	Bytes     int     `json:"bytes"`
 	Type      string  `json:"dtype"`
 	Op        string  `json:"op"`
-	Transport string  `json:"transport"` // for the caller to fill in
-	Algorithm string  `json:"algorithm"` // as chosen
+	Transport string  `json:"transport"` // set by the caller
+	Algorithm string  `json:"algorithm"` // the algorithm that was used
 	Iters     int     `json:"iters"`
 	Min       float64 `json:"us_min"`
 	P50       float64 `json:"us_p50"`
 	Mean      float64 `json:"us_mean"`
 	P99       float64 `json:"us_p99"`
 	AlgBW     float64 `json:"algbw_gbs"` // Bytes / mean time, in 1e9 bytes/s
-	BusBW     float64 `json:"busbw_gbs"` // with the factor of nccl-tests
-	// Link is the speed of the slowest link from a rank to the next, as Links measures it,
-	// for the caller to fill in, and OfBound is BusBW / Link: no ring is faster than 1.
+	BusBW     float64 `json:"busbw_gbs"` // bus bandwidth: AlgBW times the factor of nccl-tests
+	// Link is the speed of the slowest link between successive ranks, as measured by Links, in
+	// 1e9 bytes/s. OfBound is BusBW / Link, at most 1 for a ring. The caller sets both.
 	Link    float64 `json:"link_gbs,omitempty"`
 	OfBound float64 `json:"of_bound,omitempty"`
-	Wrong   int64   `json:"wrong"` // elements that differ from the closed form, over all ranks and iterations
-	// RSSAnon is what the largest rank had of memory of its own, the vectors included.
-	RSSAnon int64 `json:"rss_anon"` // bytes; 0 where the system does not tell
+	Wrong   int64   `json:"wrong"` // wrong elements, over all ranks and iterations
+	// RSSAnon is the anonymous resident memory of the rank with the most, including its vectors.
+	RSSAnon int64 `json:"rss_anon"` // in bytes; 0 if the system does not report it
 }
 
-// warmup is the number of calls before the first timed one.
+// warmup is the number of iterations before the timed ones.
 const warmup = 3
 
-// Run measures each size in turn and hands its result to report, at every rank. An
-// error of report ends it at this rank only.
+// Run measures the sizes one after the other and passes each result to report, at every rank. An
+// error of report ends Run at this rank only.
 func Run(ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	switch cfg.Type {
 	case dtype.Int8:
@@ -84,6 +85,7 @@ func Run(ctx context.Context, c *collective.Comm, cfg Config, report func(Result
 	return fmt.Errorf("bench: unknown element type %v", cfg.Type)
 }
 
+// runInteger is run for a type that also has the bitwise operations.
 func runInteger[T dtype.Integer](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := bitOp[T](cfg.Op)
 	if !ok {
@@ -92,6 +94,7 @@ func runInteger[T dtype.Integer](ctx context.Context, c *collective.Comm, cfg Co
 	return run(ctx, c, cfg, op, report)
 }
 
+// runNumber is run for a type with the operations of all numbers.
 func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, report func(Result) error) error {
 	op, ok := numberOp[T](cfg.Op)
 	if !ok {
@@ -100,10 +103,9 @@ func runNumber[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Conf
 	return run(ctx, c, cfg, op, report)
 }
 
-// run measures all sizes for one element type.
+// run measures all sizes with one element type.
 func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op collective.Op[T], report func(Result) error) error {
-	// The figures of a size are exchanged with an algorithm of their own choosing, on
-	// the same communicator.
+	// The exchange of figures has its own choice of algorithm, on the same communicator.
 	timed := c.With(collective.CallOptions{Algorithm: cfg.Algorithm})
 	for i, bytes := range cfg.Bytes {
 		if i > 0 && cfg.Bytes[i-1] >= 1<<20 {
@@ -121,7 +123,7 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 		if err != nil {
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
-		// Every rank has left the last call, as it has exchanged figures since.
+		// Every rank has left the last call, because figures have been exchanged since.
 		if err := k.free(c); err != nil {
 			return fmt.Errorf("bench: %s of %d bytes: %w", cfg.Collective, bytes, err)
 		}
@@ -139,14 +141,14 @@ func run[T dtype.Number](ctx context.Context, c *collective.Comm, cfg Config, op
 	return nil
 }
 
-// forget gives back the memory of the size before, so that RSSAnon is of the one that comes.
-// What is pooled, as scratch vectors are, stays through one collection.
+// forget releases the memory of the previous size, so that RSSAnon covers only the next one.
+// Pooled memory, such as scratch vectors, survives one collection.
 func forget() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// chosen returns the name of the algorithm that carries out the calls of a size.
+// chosen returns the name of the algorithm for calls of a size.
 func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
 	kind := transport.KindPoint // sendrecv
 	for k := transport.KindAllReduce; k < transport.KindPoint; k++ {
@@ -158,8 +160,7 @@ func chosen(c *collective.Comm, cfg Config, bytes int) (string, error) {
 	return a.String(), err
 }
 
-// Iterations returns asked, or where that is 0 a number that keeps a size's time
-// within seconds.
+// Iterations returns asked; if that is 0, a number by which a size takes a few seconds at most.
 func Iterations(asked, bytes int) int {
 	switch {
 	case asked > 0:
@@ -172,7 +173,7 @@ func Iterations(asked, bytes int) int {
 	return 10
 }
 
-// measurement is the work of one size. All ranks make the same calls in the same order.
+// measurement is the measurement of one size. All ranks make the same calls in the same order.
 type measurement[T dtype.Number] struct {
 	call   kase[T]
 	values values[T]
@@ -180,7 +181,7 @@ type measurement[T dtype.Number] struct {
 	iters  int
 }
 
-// run makes all calls and combines the figures of all ranks.
+// run makes all iterations and combines the figures of all ranks.
 func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	times := make([]float64, 0, m.iters)
 	wrong, memory := []int64{0}, []int64{0}
@@ -194,8 +195,8 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 			times = append(times, float64(took)/float64(time.Microsecond))
 		}
 	}
-	// A call is as slow as its slowest rank; only now, so that nothing is exchanged
-	// between two timed calls but the barrier.
+	// The time of a call is its slowest rank's. Times are exchanged only at the end, so that
+	// between two timed calls there are only barriers.
 	if err := collective.AllReduce(ctx, m.comm, times, times, collective.Max[float64]); err != nil {
 		return Result{}, err
 	}
@@ -211,13 +212,12 @@ func (m *measurement[T]) run(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// iterate makes iteration t: change the input, meet, call, meet, check. Ranks leave the
-// first barrier at different times; one that left early waits for others inside the call,
-// and this is part of its time. The checks of others are not: ranks that share a core would
-// wait for them if these began before all have left the call.
+// iterate makes iteration t. A rank that leaves the first barrier early waits for the others
+// inside the call, and that wait is a part of its time. The second barrier excludes the others'
+// checks: ranks that share a core would wait for checks that begin before all have left the call.
 func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration, wrong int64, err error) {
 	k := &m.call
-	m.values.spoil(k.dst) // first: src may be part of it
+	m.values.spoil(k.dst) // before fill, because src may be a part of dst
 	m.values.fill(k.src, m.values.start(m.comm.Rank(), 0, t))
 	if err := collective.Barrier(ctx, m.comm); err != nil {
 		return 0, 0, err
@@ -236,7 +236,7 @@ func (m *measurement[T]) iterate(ctx context.Context, t int) (took time.Duration
 	return took, wrong, nil
 }
 
-// summarise fills in the figures that follow from the times, in microseconds.
+// summarise sets the figures that follow from the times, in microseconds. It sorts times.
 func (r *Result) summarise(times []float64, factor float64) {
 	slices.Sort(times)
 	sum := 0.0
@@ -251,8 +251,8 @@ func (r *Result) summarise(times []float64, factor float64) {
 	r.BusBW = r.AlgBW * factor
 }
 
-// quantile returns the smallest of the sorted times that at least q of them do not
-// exceed.
+// quantile returns the q-quantile of sorted times: the smallest one that at least a fraction q
+// does not exceed.
 func quantile(times []float64, q float64) float64 {
 	i := int(q*float64(len(times))+0.999999) - 1
 	return times[min(max(i, 0), len(times)-1)]

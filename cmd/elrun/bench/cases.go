@@ -11,26 +11,26 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Collectives lists the calls that can be measured.
+// Collectives returns the names of the calls that can be measured.
 func Collectives() []string {
 	return []string{"allreduce", "reducescatter", "allgather", "broadcast", "reduce", "gather", "scatter",
 		"alltoall", "scan", "exscan", "barrier", "sendrecv"}
 }
 
-// root is the rank that sends or receives in rooted calls.
+// root is the root of rooted calls.
 const root = 0
 
-// kase is one call with its buffers at this rank and what it must compute.
+// kase is a call with its buffers at this rank and its expected result.
 type kase[T dtype.Number] struct {
-	dst, src []T // may overlap
+	dst, src []T // may overlap if in place
 	spans    []span
-	whole    int     // elements of the vector that Result.Bytes speaks of
-	factor   float64 // bus bandwidth by algorithm bandwidth, as in nccl-tests
+	whole    int     // elements of the vector that Result.Bytes counts
+	factor   float64 // bus bandwidth / algorithm bandwidth, as in nccl-tests
 	do       func(ctx context.Context, dst, src []T) error
-	shared   [][]T // from collective.Alloc, for free
+	shared   [][]T // allocated by collective.Alloc; freed by free
 }
 
-// free gives back what newCase has taken. No call may be under way at any rank.
+// free frees the shared vectors. No rank may be in a call with them.
 func (k *kase[T]) free(c *collective.Comm) error {
 	for _, v := range k.shared {
 		if err := collective.Free(c, v); err != nil {
@@ -41,21 +41,21 @@ func (k *kase[T]) free(c *collective.Comm) error {
 	return nil
 }
 
-// caser builds cases of one communicator and size.
+// caser builds the cases of one communicator and size.
 type caser[T dtype.Number] struct {
 	c       *collective.Comm
 	op      collective.Op[T]
 	n, rank int
-	count   int // elements asked for
+	count   int // requested elements
 	inPlace bool
-	alloc   bool  // take vectors of reductions from collective.Alloc
-	shared  [][]T // those
-	err     error // of collective.Alloc
+	alloc   bool  // allocate the vectors of reductions by collective.Alloc
+	shared  [][]T // the vectors allocated so
+	err     error // error of collective.Alloc
 }
 
-// newCase builds the call that cfg names, for vectors of about the given bytes. Every rank
-// must get the same lengths, so vectors that are divided among the ranks are rounded
-// down, to one element each at least.
+// newCase returns the call of cfg for vectors of about the given bytes. All ranks need equal
+// lengths, so vectors that are divided among the ranks are rounded down, to at least one element
+// for each.
 func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op collective.Op[T]) (kase[T], error) {
 	if !slices.Contains(Collectives(), cfg.Collective) {
 		return kase[T]{}, fmt.Errorf("bench: unknown collective %q (one of %v)", cfg.Collective, Collectives())
@@ -79,11 +79,11 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 	return k, nil
 }
 
-// share is what a rank leaves to the others of a vector it has a part of.
+// share returns the fraction of a vector that the other ranks have.
 func (b *caser[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
 
-// pair returns vectors of the given lengths, dst not longer than src; in place, one is
-// the beginning of the other.
+// pair returns vectors of the given lengths, with dst <= src. In place the first is the beginning
+// of the second.
 func (b *caser[T]) pair(dst, src int) (d, s []T) {
 	s = make([]T, src)
 	if b.inPlace {
@@ -92,7 +92,7 @@ func (b *caser[T]) pair(dst, src int) (d, s []T) {
 	return make([]T, dst), s
 }
 
-// vector returns one for a reduction.
+// vector returns a vector for a reduction. It records an error in b.err.
 func (b *caser[T]) vector(n int) []T {
 	if !b.alloc {
 		return make([]T, n)
@@ -106,7 +106,7 @@ func (b *caser[T]) vector(n int) []T {
 	return v
 }
 
-// reduction builds the calls with an operation.
+// reduction builds the calls that reduce.
 func (b *caser[T]) reduction(name string) kase[T] {
 	k := kase[T]{whole: b.count, factor: 1}
 	k.src = b.vector(b.count)
@@ -147,8 +147,8 @@ func (b *caser[T]) reduction(name string) kase[T] {
 	return k
 }
 
-// parts builds the calls in which each rank has an equal part of a vector, and of
-// which the n parts together are what Result.Bytes counts, as in nccl-tests.
+// parts builds the calls in which each rank has an equal part of a vector. Result.Bytes counts
+// all parts together, as in nccl-tests.
 func (b *caser[T]) parts(name string) kase[T] {
 	part := max(1, b.count/b.n)
 	whole := part * b.n
@@ -173,7 +173,7 @@ func (b *caser[T]) parts(name string) kase[T] {
 	case "scatter":
 		k.dst, k.src = b.pair(part, whole)
 		k.spans = []span{{end: part, offset: b.rank * part, from: root}}
-		if b.inPlace && b.rank != root { // only root has its part in the vector
+		if b.inPlace && b.rank != root { // only root has the vector
 			k.dst = make([]T, part)
 		}
 		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scatter(ctx, b.c, dst, src, root) }
@@ -190,7 +190,7 @@ func (b *caser[T]) parts(name string) kase[T] {
 	return k
 }
 
-// others builds the calls without an operation whose vectors are whole.
+// others builds the calls without reduction on undivided vectors.
 func (b *caser[T]) others(name string) kase[T] {
 	k := kase[T]{whole: b.count, factor: 1}
 	switch name {
@@ -215,14 +215,14 @@ func (b *caser[T]) others(name string) kase[T] {
 	return k
 }
 
-// sendRecv passes a vector to the right neighbour and takes one from the left.
+// sendRecv sends a vector to the right neighbour and receives one from the left.
 func (b *caser[T]) sendRecv(ctx context.Context, dst, src []T) error {
 	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
 	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)
 	return errors.Join(err, h.Wait(ctx))
 }
 
-// numberOp returns the named operation for any element type.
+// numberOp returns the named operation, if all element types have it.
 func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 	switch name {
 	case "sum":
@@ -245,7 +245,7 @@ func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 	return nil, false
 }
 
-// bitOp returns the named operation that only integers have.
+// bitOp returns the named operation, if it is a bitwise one of integers.
 func bitOp[T dtype.Integer](name string) (collective.Op[T], bool) {
 	switch name {
 	case "bitand":

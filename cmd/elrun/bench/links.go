@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	linkLeast  = 256 << 10              // bytes of the first transfer over a link
-	linkMost   = 64 << 20               // bytes of the longest
-	linkTime   = 200 * time.Millisecond // that a transfer takes at least, if it is not the longest
-	linkRounds = 3                      // transfers of the last length, of which the fastest counts
+	linkLeast  = 256 << 10              // bytes of the first transfer
+	linkMost   = 64 << 20               // bytes of the longest transfer
+	linkTime   = 200 * time.Millisecond // least duration of a transfer that counts, unless it is the longest
+	linkRounds = 3                      // transfers of the final length; the fastest counts
 )
 
-// Links measures the link from each rank to the next, by data that is checked, one link after
-// the other. It returns the speed of each at all ranks, in 1e9 bytes/s; none for a single rank.
+// Links measures the link from each rank to the next, one after the other, and checks the data.
+// It returns the speed of each link, in 1e9 bytes/s, at all ranks; nil for a single rank.
 func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 	n := c.Size()
 	if n == 1 {
@@ -45,15 +45,15 @@ func Links(ctx context.Context, c *collective.Comm) ([]float64, error) {
 	return speeds, nil
 }
 
-// linkTest is one rank's part in the measurement of links. The receiver asks for each transfer,
-// and so knows when it begins.
+// linkTest is one rank's part of the measurement. The receiver requests each transfer, so it
+// knows the start time.
 type linkTest struct {
 	comm   *collective.Comm
 	values values[int32]
 	data   []int32
 }
 
-// send sends what the next rank asks for, until it asks for nothing.
+// send answers the receiver's requests, each a number of elements, until the request is 0.
 func (l *linkTest) send(ctx context.Context, to int) error {
 	l.values.fill(l.data, l.values.start(l.comm.Rank(), 0, 0))
 	asked := make([]int64, 1)
@@ -70,8 +70,8 @@ func (l *linkTest) send(ctx context.Context, to int) error {
 	}
 }
 
-// receive asks for longer and longer transfers, until one takes long enough to tell the speed
-// of the link, and returns the best of those of the last length, in 1e9 bytes/s.
+// receive requests transfers of growing length until one takes linkTime, and then linkRounds of
+// that length. It returns the best speed of those, in 1e9 bytes/s.
 func (l *linkTest) receive(ctx context.Context, from int) (best float64, err error) {
 	for length, rounds := linkLeast/4, 0; rounds < linkRounds; {
 		got := l.data[:length]

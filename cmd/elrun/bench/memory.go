@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// anonymous returns the bytes of resident memory that are this process's own: neither
-// files nor memory that it shares. Where the system does not tell, it is 0.
+// anonymous returns the bytes of anonymous resident memory of this process, which excludes files
+// and shared memory; 0 if the system does not report it.
 func anonymous() int64 {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -16,7 +16,7 @@ func anonymous() int64 {
 	return parseAnonymous(string(text))
 }
 
-// parseAnonymous finds RssAnon in the text of /proc/PID/status; see proc(5).
+// parseAnonymous returns RssAnon from the text of /proc/PID/status (proc(5)), in bytes.
 func parseAnonymous(status string) int64 {
 	_, rest, _ := strings.Cut(status, "\nRssAnon:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// maxBytes bounds a size: 16 GiB.
+// maxBytes is the largest size: 16 GiB.
 const maxBytes = 16 << 30
 
-// ParseSizes reads a list as in "4,1K,64M": bytes, with K, M and G for powers of
-// 1024.
+// ParseSizes parses a list such as "4,1K,64M" of bytes; K, M and G are powers of 1024.
 func ParseSizes(list string) ([]int, error) {
 	var out []int
 	for s := range strings.SplitSeq(list, ",") {
@@ -24,6 +23,7 @@ func ParseSizes(list string) ([]int, error) {
 	return out, nil
 }
 
+// parseSize parses one size of a list.
 func parseSize(s string) (int, error) {
 	digits, shift := s, 0
 	if s != "" {
@@ -45,7 +45,7 @@ func WriteHeader(w io.Writer) error {
 	return err
 }
 
-// WriteRow writes r as a line of a table; bandwidths are in 1e9 bytes/s.
+// WriteRow writes r as a line of a table. Times are in microseconds, bandwidths in 1e9 bytes/s.
 func (r Result) WriteRow(w io.Writer) error {
 	ofBound := "-"
 	if r.OfBound > 0 {

@@ -10,31 +10,30 @@ import (
 	"github.com/elrun/elrun/collective"
 )
 
-// Tuned compares the algorithms of one size.
+// Tuned is a comparison of the algorithms for one size.
 type Tuned struct {
 	Collective string  `json:"collective"`
 	N          int     `json:"n"`
 	Bytes      int     `json:"bytes"`
 	Times      []Taken `json:"times"`
-	Auto       string  `json:"auto"`  // what Auto chooses
-	Best       string  `json:"best"`  // what took the least time
-	Ratio      float64 `json:"ratio"` // time of Auto's choice over that of the best, 1 or more
-	Wrong      int64   `json:"wrong"` // elements, over all ranks, calls and algorithms
+	Auto       string  `json:"auto"`  // the choice of Auto
+	Best       string  `json:"best"`  // the fastest algorithm
+	Ratio      float64 `json:"ratio"` // time of Auto / time of Best; 1 or more
+	Wrong      int64   `json:"wrong"` // wrong elements, over all ranks, calls and algorithms
 }
 
 // Taken is the time of one algorithm.
 type Taken struct {
 	Algorithm string  `json:"algorithm"`
-	P50       float64 `json:"us_p50"` // median over the rounds of their medians, microseconds
+	P50       float64 `json:"us_p50"` // median over the rounds of the medians in a round, in microseconds
 }
 
-// tuneRounds is how often each algorithm has its turn, so that a noisy moment of the
-// machine does not count for one of them alone.
+// tuneRounds is the number of rounds, in each of which all algorithms take turns. So a
+// disturbance of the machine does not affect only one of them.
 const tuneRounds = 5
 
-// Tune measures every algorithm that can do the call, one after the other in several
-// rounds, and hands what came out for each size to report, at every rank. Config's
-// own algorithm does not matter.
+// Tune measures every algorithm that can do the call, in turns and several rounds. It passes the
+// comparison for each size to report, at every rank. cfg.Algorithm is ignored.
 func Tune(ctx context.Context, c *collective.Comm, cfg Config, report func(Tuned) error) error {
 	for _, bytes := range cfg.Bytes {
 		t, err := tune(ctx, c, cfg, bytes)
@@ -48,7 +47,7 @@ func Tune(ctx context.Context, c *collective.Comm, cfg Config, report func(Tuned
 	return nil
 }
 
-// tune measures one size.
+// tune compares the algorithms for one size.
 func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned, error) {
 	auto, err := chosen(c, cfg, bytes)
 	if err != nil {
@@ -79,7 +78,7 @@ func tune(ctx context.Context, c *collective.Comm, cfg Config, bytes int) (Tuned
 	return t, nil
 }
 
-// able lists the algorithms that can do a call of cfg; all ranks find the same ones.
+// able returns the algorithms that can do the call, the same at all ranks.
 func able(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	var out []collective.Algorithm
 	for a := collective.Ring; a <= collective.TwoLevel; a++ {
@@ -90,7 +89,7 @@ func able(c *collective.Comm, cfg Config, bytes int) []collective.Algorithm {
 	return out
 }
 
-// compare fills in what follows from the times.
+// compare sets the fields that follow from the times.
 func (t *Tuned) compare() {
 	best, auto := t.Times[0], t.Times[0]
 	for _, taken := range t.Times {
@@ -107,7 +106,7 @@ func (t *Tuned) compare() {
 	}
 }
 
-// WriteRow writes t as a line; what Auto chooses has a star.
+// WriteRow writes t as a line; the choice of Auto has a star.
 func (t Tuned) WriteRow(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%12d", t.Bytes)
@@ -123,7 +122,7 @@ func (t Tuned) WriteRow(w io.Writer) error {
 	return err
 }
 
-// Crossovers says in words what Auto chooses by size, up to 1 GiB.
+// Crossovers describes Auto's choices by size, up to 1 GiB, for people.
 func Crossovers(c *collective.Comm, name string) (string, error) {
 	var out []string
 	last := ""

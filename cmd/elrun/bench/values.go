@@ -5,25 +5,25 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// values makes inputs and knows results; see the package comment.
+// values computes inputs and expected results; see the package comment.
 type values[T dtype.Number] struct {
 	op     string
 	n      int // ranks
 	period int
-	input  []T         // by (7r + 3i + 5t) mod period
-	tables map[int][]T // results of reduced
+	input  []T         // indexed by (7r + 3i + 5t) mod period
+	tables map[int][]T // cache of reduced, by number of ranks
 }
 
-// span is a part of a result: elements [first, end) of the destination are what one
-// rank gave, or what several gave, reduced.
+// span describes a part of a result: elements [first, end) of the destination are the input of
+// one rank, or the reduction of several ranks' inputs.
 type span struct {
 	first, end int
-	offset     int // index of the first element in the vectors it comes from
-	from       int // rank whose input it is, where it is not reduced
-	ranks      int // reduced over ranks [0, ranks), 0 if not
+	offset     int // index of the first element in the source vectors
+	from       int // source rank, if not a reduction
+	ranks      int // reduction over the ranks [0, ranks); 0 if not a reduction
 }
 
-// newValues prepares inputs for op over n ranks.
+// newValues returns the inputs and results of op over n ranks.
 func newValues[T dtype.Number](op string, n int) values[T] {
 	v := values[T]{op: op, n: n, period: period(dtype.TypeOf[T]()), tables: map[int][]T{}}
 	v.input = make([]T, v.period)
@@ -33,7 +33,7 @@ func newValues[T dtype.Number](op string, n int) values[T] {
 	return v
 }
 
-// period returns P: 16 numbers below it have an exact sum, or one that wraps.
+// period returns the prime P for a type: a sum of 16 smaller numbers is exact, or wraps around.
 func period(t dtype.Type) int {
 	switch t {
 	case dtype.BF16:
@@ -44,7 +44,7 @@ func period(t dtype.Type) int {
 	return 1021
 }
 
-// integer returns the input at x = 7r + 3i + 5t as a whole number.
+// integer returns the input at x = 7r + 3i + 5t as an integer.
 func (v *values[T]) integer(x int) int64 {
 	x %= v.period
 	if v.op == "prod" {
@@ -53,12 +53,12 @@ func (v *values[T]) integer(x int) int64 {
 	return int64(x)
 }
 
-// start returns x for element i of rank r in iteration t.
+// start returns x mod period for element i of rank r in iteration t.
 func (v *values[T]) start(r, i, t int) int {
 	return (7*r + 3*(i%v.period) + 5*(t%v.period)) % v.period
 }
 
-// fill sets dst to the inputs from x on.
+// fill sets dst to the inputs that begin at x.
 func (v *values[T]) fill(dst []T, x int) {
 	for i := range dst {
 		dst[i] = v.input[x]
@@ -68,7 +68,8 @@ func (v *values[T]) fill(dst []T, x int) {
 	}
 }
 
-// spoil sets dst to something that no result is, as far as T allows.
+// spoil sets dst to a value that is no result, as far as T allows, so that elements that are not
+// written are detected.
 func (v *values[T]) spoil(dst []T) {
 	bad := fromInt[T](113)
 	for i := range dst {
@@ -76,7 +77,8 @@ func (v *values[T]) spoil(dst []T) {
 	}
 }
 
-// check counts the elements of got that differ from s in iteration t.
+// check returns the number of elements of got that differ from the expected part s in iteration
+// t.
 func (v *values[T]) check(got []T, s span, t int) (wrong int64) {
 	table := v.input
 	x := v.start(s.from, s.offset, t)
@@ -95,7 +97,8 @@ func (v *values[T]) check(got []T, s span, t int) (wrong int64) {
 	return wrong
 }
 
-// reduced returns the results of reducing ranks [0, ranks), by 3i + 5t mod period.
+// reduced returns the results of the reduction over the ranks [0, ranks), indexed by 3i + 5t mod
+// period.
 func (v *values[T]) reduced(ranks int) []T {
 	if table, ok := v.tables[ranks]; ok {
 		return table
@@ -115,8 +118,8 @@ func (v *values[T]) reduced(ranks int) []T {
 	return table
 }
 
-// foldInt is the operation on whole numbers. Wrapping can wait until the end:
-// the inputs never are negative, and low bits depend on low bits only.
+// foldInt computes the operation on integers. Wrap-around can wait until the final conversion:
+// inputs are never negative, and low bits of results depend only on low bits.
 func foldInt(op string, a, b int64) int64 {
 	switch op {
 	case "sum", "average":
@@ -141,6 +144,7 @@ func foldInt(op string, a, b int64) int64 {
 	return a ^ b
 }
 
+// truth returns 1 for true and 0 for false.
 func truth(b bool) int64 {
 	if b {
 		return 1
@@ -148,7 +152,7 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// fromInt converts, wrapping where T is too small an integer.
+// fromInt converts x to T, and wraps around if T is a smaller integer type.
 func fromInt[T dtype.Number](x int64) T {
 	var z T
 	switch p := any(&z).(type) {
@@ -170,8 +174,8 @@ func fromInt[T dtype.Number](x int64) T {
 	return z
 }
 
-// divide returns x / n in T: truncated towards zero for integers, rounded once for
-// floating point.
+// divide returns x / n in T: truncated towards zero for integers, rounded once for floating-point
+// types.
 func divide[T dtype.Number](x T, n int) T {
 	switch v := any(x).(type) {
 	case int64:

@@ -1,17 +1,17 @@
-// Package k8s makes the Kubernetes manifest of a job:
+// Package k8s generates the Kubernetes manifest of a job:
 //
 //	spec := k8s.Spec{Name: "mnist", Image: "registry.example/mnist:1", Peers: 4, Program: []string{"mnist"}}
 //	text, err := spec.Manifest(k8s.NewKey())
 //
-// It is a pure function of the spec and the key. The manifest has four objects, which all
-// have the name of the job:
+// The manifest is a pure function of the spec and the key. It has up to four objects, all with
+// the name of the job:
 //
-//   - a Secret with the key, which lets a pod into the job,
-//   - a headless Service, whose DNS name has the addresses of all pods,
+//   - a Secret with the key that admits a pod to the job,
+//   - a headless Service, whose DNS name resolves to the addresses of all pods,
 //   - a PodDisruptionBudget, for jobs of two pods or more,
-//   - an Indexed Job with one pod for each peer; each runs the same command, which joins the
-//     job, or starts it where no pod has.
+//   - an Indexed Job with one pod for each peer. All pods run the same command, which joins the job,
+//     or starts it if no pod has done so.
 //
-// The pods fit the Pod Security Standard "restricted". The number of peers is changed by a
-// patch of the Job's parallelism and completions, both to the same number.
+// The pods conform to the Pod Security Standard "restricted". To change the number of peers,
+// patch the Job's parallelism and completions to the same number.
 package k8s

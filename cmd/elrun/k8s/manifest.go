@@ -11,29 +11,30 @@ import (
 )
 
 const (
-	// Port is where the pods of a job ask each other who is in it.
+	// Port is the TCP port at which the pods of a job find each other (rendezvous).
 	Port = 7473
-	// ReadyPort is where a pod accepts connections while its peer is in the job: only such pods
-	// count for the budget.
+	// ReadyPort is the port of the readiness probe: a pod accepts connections while its peer is a
+	// member. Only ready pods count for the disruption budget.
 	ReadyPort = 7474
-	// user runs the pods: a number that no image gives a name.
+	// user is the user and group ID of the pods, to which images give no name.
 	user = 65532
-	// grace is how many seconds a pod has to leave, more than elrun gives its peers.
+	// grace is the time that a pod has to terminate, in seconds; longer than elrun's own grace
+	// period.
 	grace = 60
-	// retries is how often a pod of one index is replaced that has failed by itself or was
-	// deleted. Evictions do not count.
+	// retries is the number of replacements of each pod after failures or deletions. Evictions do
+	// not count.
 	retries = 10
 
-	peerName   = "peer" // of the container and of the port
+	peerName   = "peer" // name of the container and of the port
 	keyFolder  = "/etc/elrun"
 	keyName    = "key"
 	scratch    = "/tmp"
-	jobLabel   = "batch.kubernetes.io/job-name" // each pod of a Job has it
+	jobLabel   = "batch.kubernetes.io/job-name" // label that Kubernetes gives to each pod of a Job
 	addressEnv = "POD_IP"
 )
 
-// Manifest returns the manifest as YAML. key is what lets a pod into the job; it stands in
-// the Secret alone.
+// Manifest returns the manifest as YAML. The key admits pods to the job; it is only in the
+// Secret. An error names the field of the spec that is invalid.
 func (s *Spec) Manifest(key string) ([]byte, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -54,17 +55,18 @@ func (s *Spec) Manifest(key string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// objects returns them in the order in which they are to be made.
+// objects returns the objects in the order of their creation.
 func (s *Spec) objects(key string) []object {
 	all := []object{
 		{APIVersion: "v1", Kind: "Secret", Metadata: s.metadata(), Type: "Opaque", StringData: labels{keyName: key}},
 		{APIVersion: "v1", Kind: "Service", Metadata: s.metadata(), Spec: serviceSpec{ClusterIP: "None",
-			PublishNotReadyAddresses: true, // a pod that starts has to find those that do the same
+			PublishNotReadyAddresses: true, // starting pods have to find each other
 			Selector:                 s.pods(), Ports: []port{{Name: peerName, Port: Port, Protocol: "TCP"}}}},
 	}
 	if s.Peers > 1 {
-		// A number: Kubernetes refuses every eviction of a Job's pods for other forms. Below the
-		// number of pods, or else no node could be drained.
+		// The budget must be an absolute number: with other forms Kubernetes refuses all
+		// evictions of a Job's pods. It must be below the number of pods, or no node could be
+		// drained.
 		all = append(all, object{APIVersion: "policy/v1", Kind: "PodDisruptionBudget", Metadata: s.metadata(),
 			Spec: budgetSpec{MinAvailable: s.Peers / 2, UnhealthyPodEvictionPolicy: "AlwaysAllow", Selector: selector{s.pods()}}})
 	}
@@ -73,21 +75,21 @@ func (s *Spec) objects(key string) []object {
 	return append(all, job)
 }
 
-// metadata is what all objects have.
+// metadata returns the metadata that all objects share.
 func (s *Spec) metadata() metadata {
 	return metadata{Name: s.Name, Namespace: s.Namespace, Labels: s.labels()}
 }
 
-// labels are those that Kubernetes recommends.
+// labels returns the labels that Kubernetes recommends.
 func (s *Spec) labels() labels {
 	return labels{"app.kubernetes.io/name": "elrun", "app.kubernetes.io/instance": s.Name}
 }
 
-// pods selects the job's pods.
+// pods returns the labels that select the job's pods.
 func (s *Spec) pods() labels { return labels{jobLabel: s.Name} }
 
-// addQueue hands the Job to Kueue. It can then change size while it runs, or else begin
-// with fewer pods than wanted.
+// addQueue assigns the Job to a queue of Kueue. The Job may then change its size while it runs,
+// or else start with fewer pods than requested.
 func (s *Spec) addQueue(m *metadata) {
 	if s.Queue == "" {
 		return
@@ -103,8 +105,8 @@ func (s *Spec) addQueue(m *metadata) {
 	}
 }
 
-// job is the Job. A pod that ends with status 0 has seen the job's end, and with it the Job
-// is complete. A wrong command line (2) is as wrong in the next pod.
+// job returns the Job. A pod that ends with status 0 has seen the end of the training, which
+// completes the Job. Status 2 is a wrong command line, which a new pod would not cure.
 func (s *Spec) job() jobSpec {
 	return jobSpec{CompletionMode: "Indexed", Completions: s.Peers, Parallelism: s.Peers,
 		BackoffLimitPerIndex: retries, PodReplacementPolicy: "Failed",
@@ -116,7 +118,7 @@ func (s *Spec) job() jobSpec {
 		Template: podTemplate{Metadata: metadata{Labels: s.labels()}, Spec: s.pod()}}
 }
 
-// pod is what all pods are.
+// pod returns the template of the pods.
 func (s *Spec) pod() podSpec {
 	return podSpec{Subdomain: s.Name, RestartPolicy: "Never", TerminationGracePeriodSeconds: grace,
 		SecurityContext: podSecurity{RunAsNonRoot: true, RunAsUser: user, RunAsGroup: user, FSGroup: user,
@@ -130,7 +132,8 @@ func (s *Spec) pod() podSpec {
 		}}
 }
 
-// container runs elrun with one peer. Sockets and temporary files are in the scratch folder.
+// container returns the container, which runs elrun with one peer. Sockets and temporary files
+// are in the scratch folder.
 func (s *Spec) container() container {
 	return container{Name: peerName, Image: s.Image, Command: s.command(),
 		Env: []variable{
@@ -149,14 +152,14 @@ func (s *Spec) container() container {
 		}}
 }
 
-// command is the same for all indexes.
+// command returns the command of the container, the same for all pods.
 func (s *Spec) command() []string {
 	command := []string{"elrun", "run", "--name", s.Name, "-n", "1",
 		"--discover", fmt.Sprintf("dns:%s:%d", s.Name, Port), "--key-file", keyFolder + "/" + keyName, "--start-with", strconv.Itoa(s.Peers/2 + 1),
 		"--ready-port", strconv.Itoa(ReadyPort),
 		"--listen", "$(" + addressEnv + ")", "--min-peers", strconv.Itoa(cmp.Or(s.MinPeers, 1)), "--"}
 	for _, word := range s.Program {
-		command = append(command, strings.ReplaceAll(word, "$", "$$")) // or Kubernetes would look for $(NAME)
+		command = append(command, strings.ReplaceAll(word, "$", "$$")) // Kubernetes would expand $(NAME)
 	}
 	return command
 }

@@ -1,6 +1,7 @@
 package k8s
 
-// The parts of the API's objects that a manifest has, under the API's names.
+// Parts of the Kubernetes API's objects, with the API's names: only fields that the manifest
+// uses.
 
 type labels map[string]string
 

@@ -11,35 +11,35 @@ import (
 	"unicode/utf8"
 )
 
-// Spec says which job a manifest is for.
+// Spec describes the job of a manifest.
 type Spec struct {
-	Name      string // of the job and of all objects
-	Namespace string // "" for the one that kubectl uses
-	Image     string // has elrun and the program in its PATH
+	Name      string // name of the job and of all objects
+	Namespace string // "" for kubectl's current namespace
+	Image     string // image with elrun and the program in its PATH
 	Peers     int
 	MinPeers  int // fewest peers to train with; 0 means 1
-	MaxPeers  int // most that the Job will be patched to; 0 means Peers
+	MaxPeers  int // most peers that the Job is patched to; 0 means Peers
 
-	CPU, Memory string // of one pod, as quantities of Kubernetes
+	CPU, Memory string // resources of one pod, as Kubernetes quantities
 	Queue       string // Kueue's LocalQueue; "" without Kueue
 
-	Program []string // and its arguments
+	Program []string // the program and its arguments
 }
 
-// mostPeers is how many pods one job may have.
+// mostPeers is the maximum number of pods of a job.
 const mostPeers = 4096
 
-// Longest names. A pod's host name is the Job's name, a dash and an index, and elrun's job
-// names are shorter than those of Kubernetes.
+// Limits of names, in bytes. The host name of a pod is the Job's name, a dash and an index; and
+// elrun limits job names more than Kubernetes does.
 const (
 	longestName  = 40
 	longestLabel = 63
 )
 
-// NewKey makes the key of a job, for Manifest: 128 random bits or more, as text.
+// NewKey returns a random key for Manifest, as text with at least 128 random bits.
 func NewKey() string { return rand.Text() + rand.Text() }
 
-// Check reports what cannot be used, in one line.
+// Check returns an error of one line for the first field that is invalid.
 func (s *Spec) Check() error {
 	least, most := cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
 	switch {
@@ -63,19 +63,19 @@ func (s *Spec) Check() error {
 		checkQuantity("cpu", s.CPU), checkQuantity("memory", s.Memory))
 }
 
-// nameForm is a DNS label that begins with a letter, as Services want it (RFC 1035).
+// nameForm matches a DNS label that begins with a letter, as Services require (RFC 1035).
 func nameForm() *regexp.Regexp { return regexp.MustCompile(`^[a-z]([a-z0-9-]*[a-z0-9])?$`) }
 
-// labelForm is a DNS label (RFC 1123).
+// labelForm matches a DNS label (RFC 1123).
 func labelForm() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`) }
 
-// imageForm is a reference: registry and its port, path, tag, digest. All but the path may
-// be missing.
+// imageForm matches an image reference: registry with port, path, tag, digest. All but the path
+// are optional.
 func imageForm() *regexp.Regexp {
 	return regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 }
 
-// checkName reports a name that is not of a form.
+// checkName returns an error for a name that does not match form or is too long.
 func checkName(what, name string, form *regexp.Regexp, longest int) error {
 	if name == "" || len(name) > longest || !form.MatchString(name) {
 		return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first a letter, the last no '-'", what, name, longest)
@@ -83,7 +83,7 @@ func checkName(what, name string, form *regexp.Regexp, longest int) error {
 	return nil
 }
 
-// checkOptional reports a name that is neither empty nor a label.
+// checkOptional returns an error for a name that is neither empty nor a DNS label.
 func checkOptional(what, name string) error {
 	if name == "" || len(name) <= longestLabel && labelForm().MatchString(name) {
 		return nil
@@ -91,7 +91,8 @@ func checkOptional(what, name string) error {
 	return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first and the last no '-'", what, name, longestLabel)
 }
 
-// checkQuantity reports an amount of a resource that Kubernetes would refuse, or that is 0.
+// checkQuantity returns an error for a resource quantity that Kubernetes would refuse, or that is
+// 0.
 func checkQuantity(what, text string) error {
 	m := regexp.MustCompile(`^([0-9]{1,15}(?:\.[0-9]{1,9})?)(m|[kMGTP]|[KMGTP]i)?$`).FindStringSubmatch(text)
 	if m == nil {
