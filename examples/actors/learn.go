@@ -9,20 +9,20 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// machines is how many slot machines there are.
+// machines is the number of slot machines.
 const machines = 4
 
-// payout is what machine i pays on average. Nobody but the machines knows it.
+// payout returns the mean payout of machine i. Actors and learners do not know it.
 func payout(i int) float64 { return [machines]float64{0.2, 0.5, 0.8, 0.4}[i] }
 
-// Policy is how to choose a machine: by the softmax of the weights.
+// Policy chooses a machine with probabilities softmax(Weights).
 type Policy struct {
 	Step    int64
 	Weights [machines]float64
 	Final   bool // the learners have finished
 }
 
-// chances returns the probability of each machine.
+// chances returns the probabilities of the machines.
 func (p Policy) chances() (c [machines]float64) {
 	sum := 0.0
 	for i, w := range p.Weights {
@@ -45,10 +45,10 @@ func (p Policy) best() (machine int, chance float64) {
 	return machine, chance
 }
 
-// round is how many games an actor plays with one policy.
+// round is the number of games that an actor plays with one policy.
 const round = 16
 
-// play plays until the learners have finished.
+// play is an actor: it plays until the learners have finished.
 func (h handles) play(ctx context.Context, seed uint64) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for more := true; more; {
@@ -68,7 +68,7 @@ func (h handles) play(ctx context.Context, seed uint64) error {
 	return nil
 }
 
-// playOnce plays one game.
+// playOnce plays one game with the given probabilities of the machines.
 func playOnce(random *rand.Rand, chances [machines]float64) Play {
 	x, machine := random.Float64(), 0
 	for machine < machines-1 && x >= chances[machine] {
@@ -79,13 +79,13 @@ func playOnce(random *rand.Rand, chances [machines]float64) Play {
 }
 
 const (
-	batch = 64  // games of a step, over all learners
-	rate  = 0.5 // of learning
-	usual = 0.5 // what a game is compared with
+	batch = 64  // games in a step, over all learners
+	rate  = 0.5 // learning rate
+	usual = 0.5 // baseline of the payout
 )
 
-// learn learns from games until so many steps are done, and returns the policy. The games of a step
-// that fails count in none.
+// learn is a learner: it trains until the given number of steps is done and returns the policy.
+// The games of a failed step do not count.
 func (h handles) learn(ctx context.Context, g *elastic.Group, steps int64) (Policy, error) {
 	var p Policy
 	for t := range g.Steps(ctx, elastic.Vectors(&p.Step, p.Weights[:]), steps) {
@@ -104,7 +104,7 @@ func (h handles) learn(ctx context.Context, g *elastic.Group, steps int64) (Poli
 		}
 		p.Step++
 		if t.Rank == 0 {
-			h.learnt.Go(ctx, p) // actors may play by an older one
+			h.learnt.Go(ctx, p) // no wait: actors may use an older policy
 		}
 	}
 	if err := g.Err(); err != nil || p.Step < steps {
@@ -115,7 +115,7 @@ func (h handles) learn(ctx context.Context, g *elastic.Group, steps int64) (Poli
 	return p, err
 }
 
-// gradient returns the sum over games of how the weights should change (REINFORCE, Williams 1992).
+// gradient returns the sum of the policy gradients over games (REINFORCE, Williams 1992).
 func gradient(games []Play) []float64 {
 	sum := make([]float64, machines)
 	for _, g := range games {

@@ -1,6 +1,6 @@
-// Actors learns which of some slot machines pays best. Actors play, each a task; what they have seen
-// goes through a queue, a service, to the peers, which learn from it and give the actors the next
-// policy:
+// Actors is reinforcement learning as a program of services, tasks and peers: it learns which
+// slot machine pays best. Actors are tasks that play. A queue, which is a service, passes their
+// games to the learners, which are peers, and the learners' latest policy to the actors:
 //
 //	actors                         2 learners, 3 actors and the queue on this host
 //	elrun -n 2 actors              the same
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(program(o, os.Stdout.WriteString).Main(context.Background(), launch.Options{}))
 }
 
-// program is the graph. say takes the line of the result.
+// program returns the graph of services, tasks and peers. say prints the result.
 func program(o options, say func(string) (int, error)) *launch.Program {
 	p := launch.NewProgram("actors")
 	q := newQueue()
@@ -59,7 +59,7 @@ func program(o options, say func(string) (int, error)) *launch.Program {
 	return p
 }
 
-// handles are the methods of the queue.
+// handles call the methods of the queue.
 type handles struct {
 	put    launch.Handle[Plays, bool]
 	take   launch.Handle[int, Plays]

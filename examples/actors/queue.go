@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// Play is one game: which machine was played, with which probabilities, and what it paid.
+// Play is one game: the machine, the probabilities with which it was chosen, and its payout.
 type Play struct {
 	Machine int
 	Chances [machines]float64
 	Paid    float64
 }
 
-// Plays are some games. Over says that no more are wanted.
+// Plays is a message with games. Over says that no more are wanted.
 type Plays struct {
 	Games []Play
 	Over  bool
 }
 
-// queue is what the service has: games on their way to learners, and the latest policy. Only the
-// process of the service uses it.
+// queue is the state of the service: games for the learners, and the latest policy. It lives in
+// the process of the service.
 type queue struct {
 	games chan Play
 
@@ -28,14 +28,16 @@ type queue struct {
 	over   chan struct{} // closed when the learners have finished
 }
 
-// queueLength is how many games wait at most: then actors wait, too.
+// queueLength is the maximum number of waiting games; a full queue makes actors wait
+// (backpressure).
 const queueLength = 4096
 
+// newQueue returns an empty queue.
 func newQueue() *queue {
 	return &queue{games: make(chan Play, queueLength), over: make(chan struct{})}
 }
 
-// put takes games of an actor, and returns whether more are wanted.
+// put enqueues an actor's games and returns whether more are wanted.
 func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	for _, g := range p.Games {
 		select {
@@ -49,7 +51,7 @@ func (q *queue) put(ctx context.Context, p Plays) (bool, error) {
 	return true, nil
 }
 
-// take gives so many games to a learner. It waits until they are there.
+// take returns n games to a learner. It waits until they are there.
 func (q *queue) take(ctx context.Context, n int) (Plays, error) {
 	var p Plays
 	for range min(n, queueLength) {
@@ -63,14 +65,14 @@ func (q *queue) take(ctx context.Context, n int) (Plays, error) {
 	return p, nil
 }
 
-// latest returns the policy.
+// latest returns the latest policy.
 func (q *queue) latest(context.Context, int64) (Policy, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.policy, nil
 }
 
-// learnt takes a policy from the learners, unless it knows a later one.
+// learnt stores the learners' policy, unless the queue has a later one.
 func (q *queue) learnt(_ context.Context, p Policy) (bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,11 +1,11 @@
-// Evaluator trains a classifier, and has a service of its own score the model on a test set
-// meanwhile, off the critical path: no step waits for it, and it may die.
+// Evaluator trains a classifier while a service evaluates the model on a test set, off the
+// critical path: no step waits for the service, and training survives its death.
 //
 //	evaluator                              3 peers and the evaluator on this host
 //	elrun -n 3 evaluator                   the same
 //	elrun -H a:2,b:2 evaluator             over hosts
 //
-// The images are made up, of ten kinds.
+// The images are synthetic, of ten kinds.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	os.Exit(program(o).Main(context.Background(), launch.Options{}))
 }
 
-// program is the graph: peers that train, and a service that evaluates.
+// program returns the graph: peers that train, and a service that evaluates.
 func program(o options) *launch.Program {
 	p := launch.NewProgram("evaluator")
 	evaluate := launch.Serve(p, "eval", new(evaluator).score, launch.Restart(100, 10*time.Millisecond))

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/trainer/nn"
 )
 
-// The data: images of side x side pixels, of so many kinds.
+// Sizes of the data: images of side x side pixels, of the given number of kinds.
 const (
 	side        = 14
 	kinds       = 10
@@ -21,7 +21,7 @@ const (
 	testSeed    = 2
 )
 
-// images makes up images: each is the pattern of its kind under noise.
+// images generates n labelled images: each is the pattern of its kind with noise.
 func images(seed uint64, n int) nn.Table {
 	patterns := rand.New(rand.NewPCG(7, 7))
 	var pattern [kinds][side * side]float32
@@ -42,25 +42,26 @@ func images(seed uint64, n int) nn.Table {
 	return t
 }
 
-// newNetwork returns the model.
+// newNetwork returns the model, with the same parameters in every process.
 func newNetwork(data nn.Data) (*nn.Network, error) {
 	return nn.Softmax(data, nn.Shape{C: 1, H: side, W: side}, kinds, 1)
 }
 
-// Weights are the parameters of the model after a step.
+// Weights is a message with the parameters of the model after a step.
 type Weights struct {
 	Step   int64
 	Params [][]float32
 }
 
-// Score is how good they are.
+// Score is the accuracy on the test set of the parameters after a step.
 type Score struct {
 	Step     int64
 	Accuracy float64
 	Images   int
 }
 
-// weightsOf returns the parameters as they are now: a call copies them.
+// weightsOf returns the current parameters as a message. It shares their memory: a call copies
+// them.
 func weightsOf(step int64, params []trainer.Param) Weights {
 	w := Weights{Step: step}
 	for _, p := range params {
@@ -69,14 +70,14 @@ func weightsOf(step int64, params []trainer.Param) Weights {
 	return w
 }
 
-// evaluator is what the service has. Only its own process uses it.
+// evaluator is the state of the service. It lives in the service's process.
 type evaluator struct {
-	mu      sync.Mutex // a network computes one thing at a time
+	mu      sync.Mutex // a network is not safe for concurrent use
 	network *nn.Network
 	data    nn.Table
 }
 
-// score scores the model with these weights on the test set.
+// score evaluates the model with the given weights on the test set.
 func (e *evaluator) score(ctx context.Context, w Weights) (Score, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +100,7 @@ func (e *evaluator) score(ctx context.Context, w Weights) (Score, error) {
 	return Score{Step: w.Step, Accuracy: s.Accuracy(), Images: s.Samples}, err
 }
 
-// load makes the data and the network.
+// load generates the data and creates the network.
 func (e *evaluator) load() (err error) {
 	say("evaluator in process %d", os.Getpid())
 	e.data = images(testSeed, testImages)

@@ -10,14 +10,14 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// learner is what peers do.
+// learner is the program of a peer.
 type learner struct {
 	options
 	evaluate launch.Handle[Weights, Score]
 }
 
-// train trains until all steps are done. Every so many of them the peer with rank 0 sends the model
-// to the evaluator, unless that is still busy with the one before.
+// train trains until all steps are done. At regular intervals the peer with rank 0 sends the
+// model to the evaluator, unless the previous call is still pending.
 func (l learner) train(ctx context.Context, g *elastic.Group) error {
 	data := images(trainSeed, trainImages)
 	network, err := newNetwork(data)
@@ -34,7 +34,7 @@ func (l learner) train(ctx context.Context, g *elastic.Group) error {
 		},
 	})
 	calls, cancel := context.WithCancel(ctx)
-	defer cancel() // who is not there in the end is not waited for
+	defer cancel() // do not wait for an evaluator that is missing at the end
 	var asked *launch.Future[Score]
 	for p := range run.Points(ctx, trainer.Interval(l.every)) {
 		asked = tell(asked)
@@ -45,8 +45,8 @@ func (l learner) train(ctx context.Context, g *elastic.Group) error {
 	return run.Err()
 }
 
-// tell prints a score that has come, and returns the call that is still under way, nil if there is
-// none.
+// tell prints the score if the call has returned, and returns the call if it is still pending,
+// else nil.
 func tell(asked *launch.Future[Score]) *launch.Future[Score] {
 	if asked == nil {
 		return nil

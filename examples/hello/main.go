@@ -1,4 +1,5 @@
-// Hello is the smallest program for elrun: it joins, adds up the ranks, and ends.
+// Hello is the smallest program for elrun: it joins the job, sums the ranks over all peers, and
+// ends.
 //
 //	elrun -n 8 bin/hello
 package main

@@ -1,17 +1,14 @@
-// Command mnist trains a model on MNIST, alone or as one of the peers that elrun
-// starts:
+// Command mnist trains a model on MNIST, alone or as one of the peers that elrun starts:
 //
 //	mnist --model cnn
 //	elrun -n 4 mnist --model mlp --passes 5
 //
-// All peers train one model together: the same command with another number of peers
-// gives the same losses but for rounding, and with --exact the same weights to the bit.
-// At the end the accuracy on the test set is reported in the job's last line, which
-// elrun prints, or mnist itself if it is alone.
+// All peers train one model together. With another number of peers the same command has the same
+// losses except for rounding, and with --exact the same weights to the bit. At the end elrun, or
+// mnist itself if it runs alone, prints the accuracy on the test set as the last line.
 //
-// The exit status is 0 on success and for a peer that has left the job by its own wish
-// (SIGTERM), 1 on a failure, 2 for a wrong command line, and 75 if too few peers were
-// left to go on.
+// The exit status is 0 on success and for a peer that has left the job on request (SIGTERM), 1 on
+// a failure, 2 for a wrong command line, and 75 if too few peers were left to go on.
 package main
 
 import (
@@ -29,7 +26,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// The exit statuses other than 0.
+// Exit statuses other than 0.
 const (
 	statusFailed = 1
 	statusUsage  = 2
@@ -39,7 +36,8 @@ const (
 func main() {
 	signals := []os.Signal{os.Interrupt}
 	if !launch.Launched() {
-		// Under elrun SIGTERM makes the group leave; there is nobody else here.
+		// Under elrun the group handles SIGTERM and leaves. Without elrun SIGTERM ends the
+		// training.
 		signals = append(signals, syscall.SIGTERM)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
@@ -48,7 +46,7 @@ func main() {
 	os.Exit(status)
 }
 
-// run carries out one command line and returns the exit status.
+// run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	exited := -1
@@ -89,7 +87,7 @@ func statusOf(err error) int {
 	return statusFailed
 }
 
-// reason is one line that says why the training failed.
+// reason returns one line with the cause of a failed training.
 func reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return "interrupted"

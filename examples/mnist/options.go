@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// options is the command line.
+// options declares the flags of the command line.
 type options struct {
 	Data        string  `default:"data/mnist" placeholder:"DIR" help:"Folder with the four files of MNIST. Plain ones are mapped, gzipped ones unpacked into memory (default ${default})."`
 	Model       string  `default:"mlp" enum:"softmax,mlp,cnn" help:"softmax, mlp or cnn (default ${default})."`
@@ -50,10 +50,11 @@ type options struct {
 	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`
 }
 
-// defaultCheckpointEvery is about one pass over MNIST.
+// defaultCheckpointEvery is the default distance of checkpoints in steps, about one pass over
+// MNIST.
 const defaultCheckpointEvery = 100
 
-// check reports values that no run can have.
+// check returns an error for values that no training can have.
 func (o options) check() error {
 	switch {
 	case o.Passes < 0:
@@ -106,10 +107,10 @@ func (o options) check() error {
 	return nil
 }
 
-// MNIST has ten digits.
+// classes is the number of digits in MNIST.
 const classes = 10
 
-// network builds the model for the training set.
+// network creates the model for a training set.
 func (o options) network(set *idx.Set) (*nn.Network, error) {
 	in := nn.Shape{C: 1, H: set.Rows, W: set.Cols}
 	switch o.Model {
@@ -121,9 +122,9 @@ func (o options) network(set *idx.Set) (*nn.Network, error) {
 	return nn.MLP(set, in, []int{o.Hidden}, classes, o.Seed)
 }
 
-// config makes the part of the trainer's configuration that the command line
-// decides. The learning rate warms up over a few steps, as the first
-// gradients are large, and falls to nothing at the end.
+// config returns the part of the trainer's configuration that depends on the command line. The
+// learning rate rises during a few steps, because the first gradients are large (warm-up), and
+// falls to zero at the end.
 func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
@@ -139,8 +140,8 @@ func (o options) config(samples int) trainer.Config {
 	return c
 }
 
-// settings are the flags in which all peers must agree, with the values that hold where
-// none was given, and the hash of the data, of which messages show the folder.
+// settings returns the settings in which all peers must agree: flags, with their effective
+// defaults, and the hash of the data, for which messages show the folder.
 func (o options) settings(c trainer.Config) []elastic.Setting {
 	rule := strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c.Optimizer), "optim."))
 	s := []elastic.Setting{
@@ -169,7 +170,7 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 	return append(s, elastic.Setting{Name: "--passes", Value: fmt.Sprint(c.Passes)})
 }
 
-// checkpoint says where checkpoints go and come from.
+// checkpoint returns the configuration of checkpoints.
 func (o options) checkpoint() trainer.Checkpoint {
 	c := trainer.Checkpoint{Dir: o.Checkpoint, EverySteps: o.CheckpointEvery, Resume: o.Resume}
 	if c.Dir != "" && c.EverySteps == 0 {
@@ -178,9 +179,8 @@ func (o options) checkpoint() trainer.Checkpoint {
 	return c
 }
 
-// optimizer returns the rule. Adam learns fastest, but makes much of the smallest
-// differences between gradients. With SGD the rounding that depends on the number of
-// peers stays rounding.
+// optimizer returns the optimizer. Adam learns fastest, but amplifies the smallest differences
+// between gradients. With SGD, differences in rounding between numbers of peers stay small.
 func (o options) optimizer() optim.Optimizer {
 	switch o.Optimizer {
 	case "adam":
@@ -195,8 +195,8 @@ func (o options) optimizer() optim.Optimizer {
 	return optim.SGD{Momentum: 0.9, Nesterov: true}
 }
 
-// defaultPasses is a compromise between accuracy and patience: more passes still
-// help each model a little.
+// defaultPasses returns the default number of passes, a compromise between accuracy and time:
+// each model still improves a little with more.
 func (o options) defaultPasses() int {
 	if o.Model == "cnn" {
 		return 3
@@ -204,8 +204,8 @@ func (o options) defaultPasses() int {
 	return 10
 }
 
-// rate is the largest learning rate. The default suits batches of 512; local steps have a
-// microbatch each, for which that is too much of SGD. SGD needs larger rates than Adam.
+// rate returns the maximum learning rate. The default suits batches of 512. Local steps use
+// batches of one microbatch, for which SGD needs a lower rate. SGD needs a higher rate than Adam.
 func (o options) rate() float64 {
 	if o.LR != 0 {
 		return o.LR

@@ -10,10 +10,10 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// outer is the value of --outer: how a round of local steps is applied.
+// outer is the value of --outer: the optimizer that applies a round of local steps.
 type outer struct{ rate, momentum float64 }
 
-// UnmarshalText reads RATE,MOMENTUM, as in "0.7,0.9".
+// UnmarshalText parses RATE,MOMENTUM, as in "0.7,0.9".
 func (u *outer) UnmarshalText(text []byte) error {
 	rate, momentum, ok := strings.Cut(string(text), ",")
 	if !ok {
@@ -32,7 +32,7 @@ func (u *outer) UnmarshalText(text []byte) error {
 // String is the inverse of UnmarshalText.
 func (u outer) String() string { return fmt.Sprintf("%v,%v", u.rate, u.momentum) }
 
-// outer returns the value that holds: by default that of DiLoCo's authors.
+// outer returns the effective value; the default is that of DiLoCo (arXiv 2311.08105).
 func (o options) outer() outer {
 	if o.Outer == nil {
 		return outer{rate: 0.7, momentum: 0.9}
@@ -40,7 +40,7 @@ func (o options) outer() outer {
 	return *o.Outer
 }
 
-// wrap makes a model and a configuration those of local steps, if that is wanted.
+// wrap converts a model and a configuration to local steps, if these are requested.
 func (o options) wrap(m trainer.Model, cfg trainer.Config) (trainer.Model, trainer.Config, error) {
 	if o.Local == 0 {
 		return m, cfg, nil

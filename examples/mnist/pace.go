@@ -10,26 +10,25 @@ import (
 	"github.com/elrun/elrun/trainer"
 )
 
-// pacer makes a model take its time, so that tests find steps of a known length
-// and peers of known speeds. It is not safe for concurrent use.
+// pacer slows a model down, so that tests have steps of a known length and peers of known speeds.
+// It is not safe for concurrent use.
 type pacer struct {
-	ctx    context.Context // ends the waiting
-	sample time.Duration   // that a sample takes at least
+	ctx    context.Context // its end interrupts the waiting
+	sample time.Duration   // least time of a sample
 	slow   slowdowns
-	index  int   // of this peer
-	step   int64 // under way
-	// due is when the microbatch before should have ended; zero before the first of a
-	// step. It ends later, as a timer does, and what that is shall not add up.
+	index  int   // index of this peer
+	step   int64 // the current step
+	// due is the time at which the previous microbatch should have ended; zero before a step's
+	// first one. Timers end late; waiting relative to due keeps the delays from accumulating.
 	due time.Time
 }
 
-// newPacer returns a pacer as the options say. Config.OnBegin and
-// OnTrial have to be its begin.
+// newPacer returns a pacer for the options. Config.OnBegin and OnTrial must call its begin.
 func newPacer(ctx context.Context, o options) *pacer {
 	return &pacer{ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
 }
 
-// localIndex is the number that elrun gave this peer; alone it is 0.
+// localIndex returns the index that elrun gave this peer; 0 without elrun.
 func localIndex() int {
 	index, err := strconv.Atoi(os.Getenv("ELRUN_INDEX"))
 	if err != nil {
@@ -38,12 +37,12 @@ func localIndex() int {
 	return index
 }
 
-// begin takes note of the step that is computed next.
+// begin records the step that is computed next.
 func (p *pacer) begin(step int64) { p.step, p.due = step, time.Time{} }
 
-// slowed returns a model that computes as m does and then waits. Gradients are handed on when the
-// time is over, as a slow model would. It has the time of each microbatch to itself: a call has
-// one, and waits for nothing else.
+// slowed returns a model that computes as m does and then waits. Gradients are passed on after
+// the wait, as by a slow model. Each call has one microbatch and does not wait for parameters, so
+// its time is only that of the microbatch.
 func (p *pacer) slowed(m trainer.Model) trainer.Model {
 	gradient := m.Gradient
 	m.MaxSamples, m.Waits = 0, false
@@ -62,14 +61,14 @@ func (p *pacer) slowed(m trainer.Model) trainer.Model {
 	return m
 }
 
-// length returns how long a microbatch takes that was computed in a given time.
+// length returns the time that a microbatch has to take, given the time that it took to compute.
 func (p *pacer) length(samples int, computed time.Duration) time.Duration {
 	least := time.Duration(samples) * p.sample
 	length := float64(max(least, computed)) * p.slow.factor(p.index, p.step)
 	return time.Duration(min(length, math.MaxInt64/2))
 }
 
-// wait waits for d, if that is above 0, but no longer than the program lives.
+// wait sleeps for d if that is positive. The end of ctx interrupts it with an error.
 func (p *pacer) wait(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

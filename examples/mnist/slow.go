@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// slowdown makes one local peer take longer to compute during some steps.
+// slowdown multiplies the computing time of one local peer during a range of steps.
 type slowdown struct {
-	index       int     // the peer's, as elrun counts its local peers
-	factor      float64 // of the time, at least 1
-	first, last int64   // steps, both included
+	index       int     // elrun's index of the local peer
+	factor      float64 // factor of the time, 1 or more
+	first, last int64   // first and last step, inclusive
 }
 
 // slowdowns is the value of --slow.
 type slowdowns []slowdown
 
-// UnmarshalText reads I:F[@S[-E]][,...], as in "0:4,2:1.5@100-200".
+// UnmarshalText parses I:F[@S[-E]][,...], as in "0:4,2:1.5@100-200".
 func (s *slowdowns) UnmarshalText(text []byte) error {
 	var all slowdowns
 	for _, part := range strings.Split(string(text), ",") {
@@ -32,7 +32,7 @@ func (s *slowdowns) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseSlowdown reads I:F[@S[-E]].
+// parseSlowdown parses I:F[@S[-E]].
 func parseSlowdown(text string) (slowdown, error) {
 	what, when, limited := strings.Cut(text, "@")
 	index, factor, ok := strings.Cut(what, ":")
@@ -72,8 +72,7 @@ func (s slowdown) String() string {
 	return text
 }
 
-// factor returns how much longer a peer takes in a step: the product, if several
-// slowdowns apply.
+// factor returns the factor of a peer's time in a step: the product of all slowdowns that apply.
 func (s slowdowns) factor(index int, step int64) float64 {
 	f := 1.0
 	for _, one := range s {

@@ -15,22 +15,20 @@ import (
 	"github.com/elrun/elrun/trainer/idx"
 )
 
-// train joins the job, trains and leaves. Where elrun is not there to show progress
-// and the result, they go to out. What a person should know while training goes on
-// goes to errs.
+// train joins the job, trains and leaves. Without elrun, which shows progress and the result,
+// these are written to out. Messages for people during training are written to errs.
 func train(ctx context.Context, o options, out, errs io.Writer) error {
 	group, err := launch.Init(ctx)
 	if err != nil {
 		return err
 	}
-	// What goes wrong on leaving changes nothing for a job that is finished, and is
-	// only a consequence where it is not.
+	// An error of leaving is irrelevant: the job is finished, or an earlier error is the cause.
 	defer group.Close()
 	trainSet, testSet, err := open(o.Data)
 	if err != nil {
 		return err
 	}
-	defer trainSet.Close() // they have only been read: nothing can be lost
+	defer trainSet.Close() // only read, so nothing can be lost
 	defer testSet.Close()
 	network, err := o.network(trainSet)
 	if err != nil {
@@ -69,7 +67,7 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 	return save(o.Save, network.Params())
 }
 
-// evaluating trains, and shows the score on the test set after every so many steps.
+// evaluating trains, and prints the score on the test set at regular intervals of steps.
 func evaluating(ctx context.Context, run *trainer.Training, every int64, evaluate evaluation, out io.Writer) error {
 	for p := range run.Points(ctx, trainer.Interval(every)) {
 		rank, ranks := p.Rank()
@@ -86,10 +84,10 @@ func evaluating(ctx context.Context, run *trainer.Training, every int64, evaluat
 	return run.Err()
 }
 
-// evaluation returns the score on one of so many parts of the test set.
+// evaluation returns the score on one of several parts of the test set.
 type evaluation = func(ctx context.Context, part, parts int) (trainer.Score, error)
 
-// hashOf identifies the data by what is in it, as the files may be compressed or not.
+// hashOf returns a hash of the data's content, the same for compressed and uncompressed files.
 func hashOf(sets ...*idx.Set) (string, error) {
 	h := xxhash.New()
 	for _, s := range sets {
@@ -101,7 +99,7 @@ func hashOf(sets ...*idx.Set) (string, error) {
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-// logTo returns a function that writes lines to errs, one at a time.
+// logTo returns a function that writes lines to errs. It is safe for concurrent use.
 func logTo(errs io.Writer) func(line string) {
 	var mu sync.Mutex
 	return func(line string) {
@@ -111,9 +109,8 @@ func logTo(errs io.Writer) func(line string) {
 	}
 }
 
-// save writes the parameters to path, if there is one. Every peer that has finished
-// does, as others may be elsewhere: on one host the files replace each other, and are
-// equal.
+// save writes the parameters to path, unless that is empty. Each finished peer does, as they may
+// be on different hosts. On one host the files replace each other; they are equal.
 func save(path string, params []trainer.Param) error {
 	if path == "" {
 		return nil
@@ -125,7 +122,8 @@ func save(path string, params []trainer.Param) error {
 	return checkpoint.WriteSafetensors(path, tensors, map[string]string{"format": "elrun"})
 }
 
-// open opens both parts of MNIST, or says how to get them. The caller closes them.
+// open opens both parts of MNIST. Its error says how to get missing files. The caller closes the
+// sets.
 func open(dir string) (trainSet, testSet *idx.Set, err error) {
 	trainSet, err = idx.Open(dir, "train", classes)
 	if err == nil {
@@ -149,7 +147,7 @@ func open(dir string) (trainSet, testSet *idx.Set, err error) {
 	return nil, nil, err
 }
 
-// showStep writes a line for every tenth of the job.
+// showStep writes a line after each tenth of the job.
 func showStep(out io.Writer, r trainer.StepReport) {
 	if r.Step*10/r.Of != (r.Step-1)*10/r.Of {
 		fmt.Fprintf(out, "step %d/%d loss=%.4f\n", r.Step, r.Of, r.Loss)

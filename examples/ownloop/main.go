@@ -1,16 +1,15 @@
-// Ownloop is a training loop of its own, without elrun's trainer, that goes on while
-// peers come, go and die. It fits a line to generated samples:
+// Ownloop is an elastic training loop without elrun's trainer: it continues while peers join,
+// leave and die. It fits a linear function to generated samples:
 //
 //	ownloop
 //	elrun -n 3 --name own ownloop     and from another terminal, besides kill -9 PID:
 //	elrun scale own 4
 //	elrun join --name own -n 2 ownloop
 //
-// Every sample counts exactly once. A step is committed when AllReduce returns nil,
-// which it does at no rank before all have contributed. A step that fails because a peer
-// died has counted nowhere: it is tried again without that peer, from the state
-// that was committed last. The trainer saves even that, as it keeps what the survivors
-// have computed; a loop of one's own can do without.
+// Each sample counts exactly once. A step is committed when AllReduce returns nil; it does so at
+// no rank before all ranks have contributed. A step that fails because a peer died has no effect:
+// it is tried again without that peer, from the last committed state. The trainer also keeps the
+// work that survivors have done in a failed step; a simple loop can do without that.
 package main
 
 import (
@@ -45,7 +44,7 @@ func main() {
 	}
 }
 
-// run joins the job, trains, tells the result and leaves.
+// run joins the job, trains, reports the result and leaves.
 func run(ctx context.Context, steps int64, pace time.Duration) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func run(ctx context.Context, steps int64, pace time.Duration) error {
 	return g.Report(elastic.Result{Loss: new(m.Loss())})
 }
 
-// Train takes part in training m until so many steps are committed. A step takes at least
-// pace.
+// Train takes part in training m until the given number of steps is committed. A step takes at
+// least pace, so that people can watch.
 func (m *Model) Train(ctx context.Context, g *elastic.Group, steps int64, pace time.Duration) error {
 	for t := range g.Steps(ctx, elastic.Vectors(&m.Steps, m.Weights[:]), steps) {
 		lo, hi := t.Part(Batch)
@@ -82,7 +81,7 @@ func (m *Model) Train(ctx context.Context, g *elastic.Group, steps int64, pace t
 	return g.Err()
 }
 
-// wait makes a step long enough to be watched.
+// wait sleeps for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

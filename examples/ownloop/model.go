@@ -9,19 +9,19 @@ const (
 	rate     = 0.05
 )
 
-// Sums is what a step adds up over samples: the gradient, and last how many samples
-// are in it.
+// Sums is the vector that peers sum in a step: the gradient, and as the last element the number
+// of samples.
 type Sums [features + 1]float64
 
-// Model predicts the scalar product of Weights and a sample. Its zero value is where
-// training begins.
+// Model is a linear model: it predicts the scalar product of Weights and a sample. Its zero value
+// is the start of training.
 type Model struct {
-	Steps   int64 // committed
+	Steps   int64 // committed steps
 	Weights [features]float64
 }
 
-// Gradient returns the sums over the samples lo to hi of the next step. Which samples a step
-// has depends on nothing but its number.
+// Gradient returns the sums over the samples [lo, hi) of the next step. The samples depend only
+// on the number of the step.
 func (m *Model) Gradient(lo, hi int) Sums {
 	var sum Sums
 	for i := lo; i < hi; i++ {
@@ -35,7 +35,7 @@ func (m *Model) Gradient(lo, hi int) Sums {
 	return sum
 }
 
-// Commit takes the step that all peers have added up.
+// Commit applies the sum over all peers and completes the step.
 func (m *Model) Commit(sum Sums) {
 	for k := range m.Weights {
 		m.Weights[k] -= rate * sum[k] / sum[features]
@@ -43,7 +43,7 @@ func (m *Model) Commit(sum Sums) {
 	m.Steps++
 }
 
-// Loss is the mean square error on samples that no step has.
+// Loss returns the mean squared error on samples that are in no step.
 func (m *Model) Loss() float64 {
 	const n = 1000
 	loss := 0.0
@@ -62,8 +62,7 @@ func (m *Model) predict(x [features]float64) (y float64) {
 	return y
 }
 
-// sample generates the sample with that number: its target is x[0] - 2 x[1] + 3 x[2],
-// and some noise.
+// sample generates sample number i: its target is x[0] - 2 x[1] + 3 x[2] and some noise.
 func sample(i int64) (x [features]float64, target float64) {
 	r := rand.New(rand.NewPCG(1, uint64(i)))
 	for k := range x {

@@ -1,12 +1,12 @@
-// Command tensors trains a model whose parameters and data are tensors of
-// gorgonia.org/tensor, alone or as one of the peers that elrun starts:
+// Command tensors trains a model whose parameters and data are tensors of gorgonia.org/tensor,
+// alone or as one of the peers that elrun starts:
 //
 //	tensors
 //	elrun -n 4 tensors --passes 10
 //
-// It tells in which of three rings around the origin a point lies. model.go has the
-// model: matrix products of the tensor library in both directions. Package
-// trainer/tensors makes parameters of its tensors, which then are trained in place.
+// The model classifies points by which of three rings around the origin they are in. model.go has
+// the model: the tensor library's matrix products, forward and backward. Package trainer/tensors
+// makes parameters of tensors, which training then updates in place.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run(ctx context.Context, passes int) error {
 	})
 }
 
-// Train takes part in training a new model, and tells done the result.
+// Train takes part in training a new model, and passes the result to done.
 func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.Result)) error {
 	m, err := NewModel(points(trainingSet))
 	if err != nil {

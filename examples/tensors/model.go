@@ -11,7 +11,7 @@ import (
 
 // Sizes of the data and of the model.
 const (
-	trainingSet, testSet = 3000, 1000 // samples
+	trainingSet, testSet = 3000, 1000 // numbers of samples
 	rings                = 3
 	hidden               = 24
 )
@@ -19,10 +19,10 @@ const (
 // Data is a set of points in the plane, each in one of the rings.
 type Data struct {
 	Points *tensor.Dense // samples x 2
-	Rings  []int         // by sample, from the innermost one
+	Rings  []int         // ring of each sample; 0 is the innermost
 }
 
-// points generates n points. Other n give other points.
+// points generates n points. They are different for different n.
 func points(n int) Data {
 	r := rand.New(rand.NewPCG(7, uint64(n)))
 	d := Data{Points: tensor.New(tensor.WithShape(n, 2), tensor.Of(tensor.Float32)), Rings: make([]int, n)}
@@ -36,16 +36,16 @@ func points(n int) Data {
 	return d
 }
 
-// Model is a network with one hidden layer. Params and Gradient are those of a trainer.Model.
+// Model is a network with one hidden layer. Params and Gradient are for a trainer.Model.
 type Model struct {
 	data   Data
 	params []trainer.Param
-	// w1, b1: 2 x hidden, 1 x hidden; w2, b2: hidden x rings, 1 x rings. They share the
-	// memory of params, in this order.
+	// w1, b1, w2 and b2 have the shapes 2 x hidden, 1 x hidden, hidden x rings and 1 x rings.
+	// They share the memory of params, in this order.
 	w1, b1, w2, b2 *tensor.Dense
 }
 
-// NewModel returns a model of data, with the same parameters at every peer.
+// NewModel returns a model for data, with the same parameters at every peer.
 func NewModel(data Data) (*Model, error) {
 	m := &Model{
 		data: data,
@@ -75,7 +75,7 @@ func NewModel(data Data) (*Model, error) {
 // Params returns the parameters, which share the memory of the tensors.
 func (m *Model) Params() []trainer.Param { return m.params }
 
-// Gradient adds the gradients of a batch and returns the sum of its losses.
+// Gradient adds the gradients of a batch to the trainer's, and returns the sum of its losses.
 func (m *Model) Gradient(b *trainer.Batch) (loss float64, err error) {
 	views := make([]*tensor.Dense, len(m.params))
 	for i, p := range m.params {
@@ -93,7 +93,7 @@ func (m *Model) Gradient(b *trainer.Batch) (loss float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	loss = deviate(y, m.data.Rings, b.Samples()) // y is d loss / d y from here on
+	loss = deviate(y, m.data.Rings, b.Samples()) // from here on y is d loss / d y
 	if err := accumulate(w2, b2, h, y); err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func (m *Model) Gradient(b *trainer.Batch) (loss float64, err error) {
 	return loss, accumulate(w1, b1, x, d)
 }
 
-// Score counts how many of the samples from lo to hi the model puts into the right ring.
+// Score returns the score on the samples [lo, hi) of data.
 func (m *Model) Score(data Data, lo, hi int) (s trainer.Score, err error) {
 	if lo == hi {
 		return s, nil
@@ -136,7 +136,7 @@ func (m *Model) Score(data Data, lo, hi int) (s trainer.Score, err error) {
 	return s, nil
 }
 
-// rows copies the rows of samples.
+// rows returns a copy of the rows with the given indices.
 func rows(t *tensor.Dense, samples []int) (*tensor.Dense, error) {
 	picked, err := tensor.ByIndices(t, tensor.New(tensor.WithBacking(samples)), 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func rows(t *tensor.Dense, samples []int) (*tensor.Dense, error) {
 	return picked.(*tensor.Dense), nil
 }
 
-// forward returns what the hidden layer makes of rows of points, and the outputs.
+// forward returns the outputs of the hidden layer and of the last layer for rows of points.
 func (m *Model) forward(x *tensor.Dense) (h, y *tensor.Dense, err error) {
 	if h, err = affine(x, m.w1, m.b1); err != nil {
 		return nil, nil, err
@@ -157,7 +157,7 @@ func (m *Model) forward(x *tensor.Dense) (h, y *tensor.Dense, err error) {
 	return h, y, err
 }
 
-// affine returns x w + b, b added to every row.
+// affine returns x w + b, with b added to each row.
 func affine(x, w, b *tensor.Dense) (*tensor.Dense, error) {
 	z, err := tensor.MatMul(tensor.Ones(tensor.Float32, x.Shape()[0], 1), b)
 	if err != nil {
@@ -167,7 +167,7 @@ func affine(x, w, b *tensor.Dense) (*tensor.Dense, error) {
 	return z.(*tensor.Dense), err
 }
 
-// deviate puts d loss / d y into y, the softmax of each row less 1 at its ring, and
+// deviate replaces y by d loss / d y, which is the softmax of each row minus 1 at its ring, and
 // returns the sum of the losses.
 func deviate(y *tensor.Dense, ring []int, samples []int) (loss float64) {
 	all := y.Data().([]float32)
@@ -188,7 +188,8 @@ func deviate(y *tensor.Dense, ring []int, samples []int) (loss float64) {
 	return loss
 }
 
-// backward returns d loss / d (input of the hidden layer) of d, that of the outputs.
+// backward returns the gradient of the hidden layer's inputs, given the gradient d of the
+// outputs.
 func (m *Model) backward(h, d *tensor.Dense) (*tensor.Dense, error) {
 	w, err := m.w2.SafeT()
 	if err != nil {
@@ -206,8 +207,8 @@ func (m *Model) backward(h, d *tensor.Dense) (*tensor.Dense, error) {
 	return into, nil
 }
 
-// accumulate adds the gradients of an affine layer with inputs x, of which d is d loss /
-// d output: those of its weights are xᵀ d, of its bias 1ᵀ d.
+// accumulate adds the gradients of an affine layer with inputs x, given the gradient d of its
+// outputs: xᵀ d for the weights, 1ᵀ d for the bias.
 func accumulate(weights, bias, x, d *tensor.Dense) error {
 	t, err := x.SafeT()
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Limits of what Recorded reads.
+// Limits of a trace that Recorded reads.
 const (
 	mostPeers = 1024
 	mostSteps = 1 << 16
 	longest   = 1_000_000_000 // microseconds
 )
 
-// Recorded reads a trace of times that were measured: a line for each step with the
-// microseconds that a fixed piece of work took each peer, separated by spaces. The
-// piece is taken to be an equal share. The noise is in the times: none is added.
+// Recorded reads a trace of measured times: a line for each step, with the microseconds that each
+// peer took for a fixed piece of work, separated by spaces. The piece of work stands for an equal
+// share. The times include noise, so the simulation adds none.
 func Recorded(name, about string, r io.Reader) (*Trace, error) {
 	t := &Trace{Name: name, About: about}
 	lines := bufio.NewScanner(r)
@@ -42,7 +42,7 @@ func Recorded(name, about string, r io.Reader) (*Trace, error) {
 	return t, nil
 }
 
-// recordedStep turns the times of a step into paces.
+// recordedStep converts the times of one step to times per microbatch.
 func recordedStep(fields []string) ([]int64, error) {
 	if len(fields) == 0 || len(fields) > mostPeers {
 		return nil, fmt.Errorf("%d peers, and not 1 to %d", len(fields), mostPeers)

@@ -6,21 +6,21 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// Run is what happened in a simulation. All is by step, Shares and Times by peer as
-// well; times are in nanoseconds.
+// Run is the record of a simulation. All slices are indexed by step; Shares, Times and Forecast
+// also by peer. Times are in nanoseconds.
 type Run struct {
 	Shares   [][]int
 	Times    [][]int64
-	Took     []int64 // of the slowest peer
-	Best     []int64 // what Took would have been with the shares of foresight
+	Took     []int64 // time of the slowest peer
+	Best     []int64 // what Took would be with the shares of Foresight
 	Forecast [][]int64
 	Whys     []string
 }
 
-// Simulate lets a policy share out all steps of a trace, telling it only the times that
-// were. Beside it, it computes what foresight would have reached: a policy that knows
-// each peer's costs in the step to come, and has for these the best whole shares. That
-// policy does not know the noise, which disturbs it in the same way.
+// Simulate lets a policy assign the shares of all steps of a trace. The policy only gets the
+// times of past steps. For comparison it also computes the times with foresight: an oracle that
+// knows each peer's costs in the next step and chooses the best whole shares. The oracle does not
+// know the noise, which affects it in the same way.
 func Simulate(t *Trace, policy loadbal.Policy) *Run {
 	run := new(Run)
 	policy.Begin(make([]int64, t.Peers()))
@@ -41,7 +41,7 @@ func Simulate(t *Trace, policy loadbal.Policy) *Run {
 	return run
 }
 
-// times is what shares take in a step. noise is that of the peers, nil for none.
+// times returns the peers' times for shares in a step. noise is the peers' noise; nil for none.
 func (t *Trace) times(step int, shares []int, noise []int64) []int64 {
 	times, costs := make([]int64, len(shares)), t.costs(step)
 	for p, b := range shares {
@@ -57,7 +57,7 @@ func (t *Trace) times(step int, shares []int, noise []int64) []int64 {
 	return times
 }
 
-// noise is by how much each peer's time is disturbed in a step, in parts of a million.
+// noise returns the disturbance of each peer's time in a step, in parts per million.
 func (t *Trace) noise(step int) []int64 {
 	if t.Noise == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (t *Trace) noise(step int) []int64 {
 	return all
 }
 
-// costs are the true costs of a step.
+// costs returns the true costs of a step.
 func (t *Trace) costs(step int) []loadbal.Cost {
 	costs := make([]loadbal.Cost, t.Peers())
 	for p, pace := range t.Pace[step] {
@@ -81,12 +81,12 @@ func (t *Trace) costs(step int) []loadbal.Cost {
 	return costs
 }
 
-// Foresight returns the best shares for a step. That below Tau more costs nothing does
-// not make others better: the step takes as long as the longest Tau in any case.
+// Foresight returns the best shares for a step. More microbatches are free up to Tau, but that
+// does not make other shares better: the step takes at least the largest Tau in any case.
 func (t *Trace) Foresight(step int) []int { return loadbal.Optimum(t.costs(step), t.Microbatches) }
 
-// Efficiency is how much of the speed that foresight reaches the policy reached over the
-// whole run, in parts of a thousand.
+// Efficiency returns the speed over the whole run in relation to the speed with foresight, in
+// thousandths.
 func (r *Run) Efficiency() int64 {
 	var took, best int64
 	for s := range r.Took {
@@ -95,7 +95,8 @@ func (r *Run) Efficiency() int64 {
 	return best * 1000 / took
 }
 
-// Changes is the number of steps after from that had other shares than the step before.
+// Changes returns the number of steps, from step from on, whose shares differ from the step
+// before.
 func (r *Run) Changes(from int) int {
 	n := 0
 	for s := max(1, from); s < len(r.Shares); s++ {
@@ -106,7 +107,7 @@ func (r *Run) Changes(from int) int {
 	return n
 }
 
-// Spread is (longest - shortest) / mean of times, in parts of a thousand.
+// Spread returns (longest - shortest) / mean of times, in thousandths.
 func Spread(times []int64) int64 {
 	var sum int64
 	for _, t := range times {
@@ -115,14 +116,14 @@ func Spread(times []int64) int64 {
 	return (slices.Max(times) - slices.Min(times)) * 1000 * int64(len(times)) / sum
 }
 
-// Excess is by how much the Spread of what shares would take in a step without noise is
-// above that of the best shares, in parts of a thousand.
+// Excess returns how much larger the Spread of the noise-free times is with shares than with the
+// best shares, in thousandths.
 func (t *Trace) Excess(step int, shares []int) int64 {
 	return Spread(t.times(step, shares, nil)) - Spread(t.times(step, t.Foresight(step), nil))
 }
 
-// Miss is how far forecasts of a rank's time were from the time itself, relative to it,
-// in the mean over all ranks and the steps after from, in parts of a thousand.
+// Miss returns the mean relative error of the forecasts, over all ranks and the steps from from
+// on, in thousandths.
 func (r *Run) Miss(from int) int64 {
 	var sum, n int64
 	for s := from; s < len(r.Times); s++ {

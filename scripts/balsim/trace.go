@@ -1,42 +1,42 @@
-// Package balsim simulates how policies of loadbal share out the microbatches of a step
-// among peers whose speeds change, for hundreds of peers and steps in a moment:
+// Package balsim simulates load balancing: how policies of package loadbal assign the
+// microbatches of a step to peers whose speeds change. Hundreds of peers and steps take a moment:
 //
 //	trace := balsim.Periodic(64, 400)
 //	policy, err := loadbal.New("lbbsp-cpu")
 //	...
 //	run := balsim.Simulate(trace, policy)
-//	fmt.Println(run.Efficiency()) // parts in a thousand of what foresight reaches
+//	fmt.Println(run.Efficiency()) // thousandths of the speed with foresight
 //
-// Everything is integer arithmetic on numbers that come from a hash, so that a run gives
-// the same figures on every machine.
+// All computation is in integers, and random numbers come from a hash, so that a run has the same
+// figures on every machine.
 package balsim
 
 import "fmt"
 
-// Trace says what each peer can do in each step: b microbatches take it
-// max(Tau, Fixed + b*Pace), disturbed by noise.
+// Trace has the costs of each peer in each step: b microbatches take max(Tau, Fixed + b*Pace),
+// plus noise.
 type Trace struct {
 	Name         string
-	About        string // what happens, in a sentence
+	About        string // description, a sentence
 	Microbatches int
-	Pace         [][]int64 // of [step][peer], in nanoseconds a microbatch
+	Pace         [][]int64 // by step and peer: nanoseconds per microbatch
 	Fixed, Tau   []int64   // by peer, in nanoseconds; nil for none
-	Noise        int64     // standard deviation of the times, parts in a thousand
-	Seed         int       // of the noise
+	Noise        int64     // standard deviation of the times, in thousandths
+	Seed         int       // seed of the noise
 }
 
 // Peers returns the number of peers.
 func (t *Trace) Peers() int { return len(t.Pace[0]) }
 
-// perPeer is how many microbatches there are for each peer in the traces below, and
-// base the pace of an undisturbed peer of speed 1: a step takes some 32 ms.
+// perPeer is the number of microbatches for each peer in the traces below, base the time of an
+// undisturbed peer of speed 1 for a microbatch, in nanoseconds: a step takes about 32 ms.
 const (
 	perPeer = 32
 	base    = 1_000_000
-	noise   = 20 // of a busy machine: 2 %
+	noise   = 20 // 2 %, as on a busy machine
 )
 
-// steady is a trace of equal peers.
+// steady returns a trace of equal peers of constant speed.
 func steady(name, about string, peers, steps int) *Trace {
 	t := &Trace{Name: name, About: about, Microbatches: perPeer * peers, Noise: noise}
 	for range steps {
@@ -49,19 +49,19 @@ func steady(name, about string, peers, steps int) *Trace {
 	return t
 }
 
-// slow multiplies the pace of a peer from a step up to before another by num/den.
+// slow multiplies the pace of a peer in the steps [from, to) by num/den.
 func (t *Trace) slow(peer, from, to int, num, den int64) {
 	for s := max(0, from); s < min(to, len(t.Pace)); s++ {
 		t.Pace[s][peer] = t.Pace[s][peer] * num / den
 	}
 }
 
-// Homogeneous is a trace where nothing happens.
+// Homogeneous returns a trace of equal peers without disturbances.
 func Homogeneous(peers, steps int) *Trace {
 	return steady("homogeneous", "equal peers, nothing happens", peers, steps)
 }
 
-// Constant is a trace of peers of different speeds that stay as they are.
+// Constant returns a trace of peers of different speeds, which do not change.
 func Constant(peers, steps int) *Trace {
 	t := steady("constant", "speeds between 1 and 1/4 that stay", peers, steps)
 	for p := range peers {
@@ -70,7 +70,7 @@ func Constant(peers, steps int) *Trace {
 	return t
 }
 
-// Step is a trace where one peer in four is slower by 4 between two steps.
+// Step returns a trace in which every fourth peer is 4 times slower in the steps [from, to).
 func Step(peers, steps, from, to int) *Trace {
 	t := steady("step", fmt.Sprintf("every fourth peer is 4 times slower in steps %d to %d", from, to-1), peers, steps)
 	for p := 3; p < peers; p += 4 {
@@ -79,8 +79,9 @@ func Step(peers, steps, from, to int) *Trace {
 	return t
 }
 
-// Periodic is a trace where one peer in four has another job beside it, which takes half
-// of its speed for a third of its own period of 24 to 60 steps.
+// Periodic returns a trace in which every fourth peer shares its processor with another job,
+// which takes half of its speed for a third of a period of 24 to 60 steps, different for each
+// peer.
 func Periodic(peers, steps int) *Trace {
 	t := steady("periodic", "every fourth peer has half its speed for a third of its own period of 24 to 60 steps", peers, steps)
 	for p := 3; p < peers; p += 4 {
@@ -92,7 +93,8 @@ func Periodic(peers, steps int) *Trace {
 	return t
 }
 
-// Wave is a trace where speeds of all peers rise and fall smoothly, by up to 2.
+// Wave returns a trace in which the speeds of all peers rise and fall smoothly, by a factor of up
+// to 2.
 func Wave(peers, steps int) *Trace {
 	t := steady("wave", "all speeds rise and fall by up to 2, each with its own period of 40 to 100 steps", peers, steps)
 	for p := range peers {
@@ -105,8 +107,8 @@ func Wave(peers, steps int) *Trace {
 	return t
 }
 
-// Walk is a trace where the speed of each peer changes by about 2 % in each step, at
-// random and between 1 and 1/4.
+// Walk returns a trace in which the speed of each peer changes by about 2 % in each step, at
+// random between 1 and 1/4 (random walk).
 func Walk(peers, steps int) *Trace {
 	t := steady("random walk", "all speeds change by about 2 % in each step, between 1 and 1/4", peers, steps)
 	for p := range peers {
@@ -119,8 +121,8 @@ func Walk(peers, steps int) *Trace {
 	return t
 }
 
-// Bursts is a trace where each peer is slower by 3 for 1 to 8 steps, once in about a
-// thousand steps: with 64 peers every sixteenth step is the first of a burst.
+// Bursts returns a trace in which each peer is 3 times slower for 1 to 8 steps, about once in a
+// thousand steps: with 64 peers a burst begins in every sixteenth step.
 func Bursts(peers, steps int) *Trace {
 	t := steady("bursts", "each peer is 3 times slower for 1 to 8 steps, about once in 1,000 steps", peers, steps)
 	for p := range peers {
@@ -135,8 +137,8 @@ func Bursts(peers, steps int) *Trace {
 	return t
 }
 
-// FixedCost is a trace where most of the time does not depend on the share, and differs
-// between peers as their speeds do.
+// FixedCost returns a trace in which most of the time does not depend on the share. The fixed
+// part differs between peers, and so do their speeds.
 func FixedCost(peers, steps int) *Trace {
 	t := steady("fixed cost", "a part of the time of 20 to 80 microbatches does not depend on the share; speeds between 1 and 1/2", peers, steps)
 	t.Fixed = make([]int64, peers)
@@ -147,8 +149,8 @@ func FixedCost(peers, steps int) *Trace {
 	return t
 }
 
-// Saturated is a trace of accelerators: the fast ones take the same time for an equal
-// share as for somewhat more, so that they seem to be slow.
+// Saturated returns a trace of accelerators: fast ones need the same time for an equal share and
+// for a somewhat larger one, so that they look slow.
 func Saturated(peers, steps int) *Trace {
 	t := Constant(peers, steps)
 	t.Name, t.About = "saturated", "speeds between 1 and 1/4, and up to 40 to 60 microbatches take a peer of speed 1 the same time"
@@ -159,7 +161,7 @@ func Saturated(peers, steps int) *Trace {
 	return t
 }
 
-// All returns every trace of this package.
+// All returns all traces of this package.
 func All(peers, steps int) []*Trace {
 	return []*Trace{
 		Homogeneous(peers, steps), Constant(peers, steps), Step(peers, steps, steps/4, steps/2),
@@ -168,7 +170,7 @@ func All(peers, steps int) []*Trace {
 	}
 }
 
-// hash mixes numbers into one that looks random (splitmix64).
+// hash returns a pseudorandom number that depends on all numbers (SplitMix64).
 func hash(numbers ...int) uint64 {
 	h := uint64(0)
 	for _, n := range numbers {
@@ -180,10 +182,10 @@ func hash(numbers ...int) uint64 {
 	return h
 }
 
-// normal is about normally distributed, with a standard deviation of 1000.
+// normal returns an approximately normally distributed number with a standard deviation of 1000.
 func normal(numbers ...int) int64 {
-	// The sum of 12 numbers, even between 0 and 999, has a deviation of 1000. A hash has
-	// 6 of them.
+	// The sum of 12 numbers that are uniform over 0 to 999 has a standard deviation of 1000. A
+	// hash has 6 such numbers.
 	sum := int64(-6 * 999)
 	for _, h := range []uint64{hash(numbers...), hash(append(numbers, 1)...)} {
 		for range 6 {

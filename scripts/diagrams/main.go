@@ -1,5 +1,5 @@
-// Diagrams draws the walks through the code of docs/architecture.md: what happens to a vector, a
-// gradient, a member that dies and a peer that joins, function by function.
+// Diagrams draws the walks through the code in docs/architecture.md: the functions that handle a
+// vector, a gradient, the death of a member and the join of a peer, in order.
 //
 //	go run ./scripts/diagrams docs/architecture
 //
@@ -41,7 +41,7 @@ const (
 	margin    = 12
 )
 
-// draw returns a walk as an SVG document: one box a stop, from top to bottom.
+// draw returns a walk as an SVG document: one box for each stop, from top to bottom.
 func (w walk) draw() []byte {
 	var b strings.Builder
 	height := 2*margin + len(w.stops)*(boxHeight+gap) - gap
@@ -60,7 +60,7 @@ func (w walk) draw() []byte {
 	return []byte(b.String())
 }
 
-// escape writes text for XML.
+// escape returns text with XML's special characters escaped.
 func escape(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }

@@ -1,21 +1,21 @@
 package main
 
-// walk is what happens to one thing, in the order of time.
+// walk is a sequence of functions that handle one thing, in the order of time.
 type walk struct {
-	name  string // of the file, without .svg
+	name  string // file name without .svg
 	title string
 	stops []stop
 }
 
-// stop is one function on the way.
+// stop is one function of a walk.
 type stop struct {
-	pkg  string // folder below the module's root
-	recv string // type of the receiver; "" for a function
+	pkg  string // folder of the package below the module's root
+	recv string // type of the receiver; "" if there is none
 	name string
 	does string
 }
 
-// function returns the stop's function as a reader looks for it.
+// function returns the name of the stop's function, in a form that readers can search for.
 func (s stop) function() string {
 	if s.recv == "" {
 		return s.pkg + " " + s.name

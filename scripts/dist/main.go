@@ -1,10 +1,10 @@
-// Command dist writes a tarball whose bytes depend on its entries alone: sorted, of owner 0,
-// with a fixed time.
+// Command dist writes a reproducible tarball: its bytes depend only on the names, contents and
+// execute permissions of its files. Entries are sorted and have owner 0 and a fixed time.
 //
 //	go run ./scripts/dist OUT.tar.gz FOLDER FILE...
 //
-// The entries are FOLDER and in it the files, by their base names. Files that may be executed
-// have mode 0755, others 0644.
+// The entries are FOLDER, and in it the files by their base names. Executable files have the mode
+// 0755, others 0644.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// run writes the tarball, and leaves none behind that is not whole.
+// run writes the tarball. After an error it leaves no incomplete file.
 func run(args []string) error {
 	if len(args) < 3 {
 		return errors.New("usage: dist OUT.tar.gz FOLDER FILE, with one FILE or more")
@@ -45,7 +45,7 @@ func run(args []string) error {
 	return errors.Join(err, os.Remove(part))
 }
 
-// write writes the compressed archive.
+// write writes the compressed archive to out.
 func write(out io.Writer, folder string, files []string) error {
 	files = slices.SortedFunc(slices.Values(files), func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
 	z, err := gzip.NewWriterLevel(out, gzip.BestCompression)
@@ -70,7 +70,7 @@ func write(out io.Writer, folder string, files []string) error {
 	return z.Close()
 }
 
-// add writes a file as an entry of the folder.
+// add writes a file as an entry in the folder.
 func add(t *tar.Writer, folder, name string) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -93,5 +93,5 @@ func add(t *tar.Writer, folder, name string) error {
 	return err
 }
 
-// epoch is the time of all entries. Some tools take 1970 for a mistake.
+// epoch returns the modification time of all entries. Some tools treat 1970 as an error.
 func epoch() time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }

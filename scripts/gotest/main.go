@@ -1,17 +1,15 @@
-// Command gotest runs "go test -json" with its arguments and makes the outcome
-// readable: the closing line of each package as it ends, the whole output of what
-// failed and of nothing else, and a summary that names each skipped test with its
-// reason, which plain "go test" hides.
+// Command gotest runs "go test -json" with its arguments and prints a readable report: the
+// closing line of each package as it ends, the complete output of failed tests only, and a
+// summary that lists each skipped test with its reason, which plain "go test" hides.
 //
 //	go run ./scripts/gotest ./...
 //	go run ./scripts/gotest ./... -C scripts/figures ./...
 //
-// Each -C begins the arguments of another run of the go command, in that folder, as a
-// module that is nested in this one needs. There is one summary of all runs.
+// Each -C begins the arguments of a further run of the go command, in that folder, for a nested
+// module. One summary covers all runs.
 //
-// With ELRUN_CI set a skipped test counts as a failure: there everything that a test
-// needs is installed, and a test that never runs proves nothing. The exit status is
-// 0 when all is well and 1 otherwise.
+// With ELRUN_CI set a skipped test counts as a failure: CI has everything that tests need, and a
+// test that never runs proves nothing. The exit status is 0 on success and 1 otherwise.
 package main
 
 import (
@@ -40,7 +38,7 @@ func main() {
 	}
 }
 
-// parts cuts arguments before each -C. Without arguments there is one part, of none.
+// parts splits the arguments before each -C. Without arguments there is one empty part.
 func parts(args []string) [][]string {
 	all := [][]string{nil}
 	for i, arg := range args {
@@ -52,7 +50,7 @@ func parts(args []string) [][]string {
 	return all
 }
 
-// command prepares a run of the go command, which takes -C as its first flag only.
+// command returns a run of the go command, which accepts -C only as its first flag.
 func command(args []string) *exec.Cmd {
 	where := 0
 	if len(args) > 1 && args[0] == "-C" {
@@ -61,8 +59,8 @@ func command(args []string) *exec.Cmd {
 	return exec.Command("go", slices.Concat([]string{"test"}, args[:where], []string{"-json"}, args[where:])...)
 }
 
-// run starts the go command and feeds its events to s. The command's own failure is
-// an error even where no test failed, as with a package that does not compile.
+// run runs the go command and passes its events to s. A failure of the command is an error even
+// if no test has failed, as when a package does not compile.
 func run(s *summary, args []string) error {
 	cmd := command(args)
 	cmd.Stderr = os.Stderr
@@ -80,8 +78,8 @@ func run(s *summary, args []string) error {
 	return readErr
 }
 
-// read feeds one event per line of r to s. A line that is no event is passed on: the
-// go command prints some of its own complaints as plain text.
+// read passes an event per line of r to s. Other lines are printed: the go command reports some
+// problems as plain text.
 func read(s *summary, r io.Reader) error {
 	in := bufio.NewReader(r)
 	for {

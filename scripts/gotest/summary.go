@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// event is a line of "go test -json", as far as it is used here (see "go doc
-// test2json"). Test is empty in the events of a whole package.
+// event is a line of "go test -json", with the fields that are used here (see "go doc
+// test2json"). Test is empty in events of a whole package.
 type event struct {
 	Action  string
 	Package string
@@ -15,19 +15,19 @@ type event struct {
 	Output  string
 }
 
-// test names one test of one package.
+// test identifies a test in a package.
 type test struct{ pkg, name string }
 
 // summary collects events. It is not safe for concurrent use.
 type summary struct {
 	out     io.Writer
-	pending map[test][]string // output of tests that have not ended
+	pending map[test][]string // output of running tests
 	passed  int
 	failed  []test
 	skipped []skip
 }
 
-// skip is a test that did not run, and its reason.
+// skip is a skipped test with its reason.
 type skip struct {
 	test
 	reason string
@@ -40,7 +40,7 @@ func newSummary(out io.Writer) *summary {
 
 func (s *summary) print(text string) { io.WriteString(s.out, text) }
 
-// add takes the next event.
+// add processes the next event.
 func (s *summary) add(e event) {
 	t := test{e.Package, e.Test}
 	switch e.Action {
@@ -63,8 +63,8 @@ func (s *summary) add(e event) {
 	}
 }
 
-// output keeps what a test prints until it is known whether anybody wants to see it.
-// What a package prints is its closing line, or something that went badly wrong.
+// output keeps the output of a test until its result is known. Output of a package is its closing
+// line, or a severe problem, and is printed at once.
 func (s *summary) output(t test, text string) {
 	switch {
 	case t.name != "":
@@ -74,8 +74,8 @@ func (s *summary) output(t test, text string) {
 	}
 }
 
-// fail shows the output of a failed test. When a package fails, that of its tests
-// which never came to an end is shown: one of them took the process with it.
+// fail prints the output of a failed test. For a failed package it prints the output of the tests
+// that never ended: one of them has ended the process.
 func (s *summary) fail(t test) {
 	if t.name != "" {
 		s.failed = append(s.failed, t)
@@ -97,8 +97,8 @@ func (s *summary) show(t test) {
 	delete(s.pending, t)
 }
 
-// reason finds the reason of a skip in the output of the test: its last line that
-// is not one of the frame, "=== RUN" or "--- SKIP".
+// reason returns the reason of a skip from the test's output: the last line that is neither "===
+// RUN" nor "--- SKIP".
 func reason(output []string) string {
 	for i := len(output) - 1; i >= 0; i-- {
 		text := strings.TrimSpace(output[i])
@@ -109,8 +109,8 @@ func reason(output []string) string {
 	return "no reason given"
 }
 
-// close prints the summary and reports whether all is well. With strict a skipped
-// test is not.
+// close prints the summary and reports whether all is well. If strict is set, skipped tests count
+// as failures.
 func (s *summary) close(strict bool) bool {
 	for _, k := range s.skipped {
 		s.print(fmt.Sprintf("skipped: %s %s: %s\n", k.pkg, k.name, k.reason))

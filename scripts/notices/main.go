@@ -1,10 +1,10 @@
-// Command notices writes the licences that a distribution of a program must carry: those of
-// Go and of each module that is linked into it.
+// Command notices writes the licences that a distribution of a program must contain: those of Go
+// and of each module that is linked into it.
 //
 //	go run ./scripts/notices PROGRAM >OUT
 //
-// It reads the modules from the program's build information, and their files from the module
-// cache. A module without such a file is an error.
+// The modules come from the program's build information, their licence files from the module
+// cache. A module without a licence file is an error.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// run writes the notices of one program.
+// run writes the notices of one program to to.
 func run(args []string, to io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("usage: notices PROGRAM")
@@ -58,10 +58,10 @@ func run(args []string, to io.Writer) error {
 	return err
 }
 
-// folder has the files of a module.
+// folder is the folder of a module's files.
 type folder struct{ name, path string }
 
-// folders finds the modules, in order of their paths.
+// folders returns the folders of modules, in the order of their paths.
 func folders(deps []*debug.Module) ([]folder, error) {
 	args := []string{"mod", "download", "-json"}
 	for _, m := range deps {
@@ -88,9 +88,9 @@ func folders(deps []*debug.Module) ([]folder, error) {
 	return out, nil
 }
 
-// write writes the licences and notices of a module, under its name.
+// write writes the licences and notices of a module, below its name.
 func (f folder) write(to *bytes.Buffer) error {
-	files, err := os.ReadDir(f.path) // in order
+	files, err := os.ReadDir(f.path) // sorted by name
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (f folder) write(to *bytes.Buffer) error {
 	return nil
 }
 
-// command runs the go command and returns its output.
+// command runs the go command and returns its standard output.
 func command(args ...string) ([]byte, error) {
 	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), args...)
 	cmd.Stderr = os.Stderr

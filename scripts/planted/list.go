@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// bug is one small change for the worse, and the test that must notice.
+// bug is a small harmful change of the source, and the test that must detect it (mutation
+// testing).
 type bug struct {
 	name     string
-	file     string // below the module's root, with slashes
-	old, new string // whole lines, each with its line end
-	pkg      string // of the test, as in ./collective
+	file     string // path below the module's root, with slashes
+	old, new string // whole lines with their line ends
+	pkg      string // package of the test, as in ./collective
 	test     string // name of the test function
 }
 
-// parse reads the list: after a heading of level 3 with the name follow a line
+// parse parses the list of bugs. An entry is a heading of level 3 with the name, then a line
 //
 //	`file` found by `Test` in `./package`
 //
-// and a block ```diff whose lines begin with - (as it is) or + (as it is planted).
+// and a block ```diff. Its lines begin with - (the source) or + (the source with the bug).
 func parse(text string) ([]bug, error) {
 	var all []bug
 	for i, section := range strings.Split("\n"+text, "\n### ")[1:] {
@@ -58,7 +59,7 @@ func parseSection(section string) (bug, error) {
 	return b, nil
 }
 
-// apply returns source with the bug. The lines must stand in it exactly once.
+// apply returns source with the bug. The old lines must occur in it exactly once.
 func (b bug) apply(source string) (string, error) {
 	source, at := "\n"+source, "\n"+b.old
 	i := strings.Index(source, at)

@@ -1,11 +1,11 @@
-// Planted shows that the tests find bugs: it applies each change of
-// docs/planted-bugs.md to a copy of the source, alone, and runs the test that has to
-// fail then.
+// Planted shows that the tests find bugs (mutation testing). It applies each change in
+// docs/planted-bugs.md, one at a time, to a copy of the source, and runs the test that must then
+// fail.
 //
 //	go run ./scripts/planted [-run REGEXP]     from the module's root
 //
-// Its exit status is 1 if a bug was not found, or if the list does not fit the source: then
-// it goes on with the other bugs and tells of the misfits at the end.
+// The exit status is 1 if a bug was not found, or if an entry of the list does not fit the
+// source. Such entries are reported at the end, after all other bugs.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// limit bounds one test. A hang is a finding, too.
+// limit is the time limit of one test. A hang counts as found.
 const limit = 90 * time.Second
 
 func main() {
@@ -73,7 +73,7 @@ func run(pattern string) (err error) {
 	return misfits
 }
 
-// copySource copies what the go command needs from the current directory into root.
+// copySource copies the files that the go command needs from the current directory to root.
 func copySource(root string) error {
 	return filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
 		switch {
@@ -94,7 +94,7 @@ func copySource(root string) error {
 	})
 }
 
-// try plants the bug in the copy, runs its test, and removes the bug again.
+// try applies the bug to the copy, runs its test, and restores the copy.
 func (b bug) try(root string) (found bool, err error) {
 	path := filepath.Join(root, filepath.FromSlash(b.file))
 	source, err := os.ReadFile(path)
@@ -125,9 +125,9 @@ func (b bug) try(root string) (found bool, err error) {
 	return failed != nil, nil
 }
 
-// goTest runs the bug's test in the copy and returns what it wrote.
+// goTest runs the bug's test in the copy and returns its output.
 func goTest(root string, b bug) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // the go command itself, which compiles
+	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // 5 min more for the go command, which compiles
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-timeout", limit.String(), "-run", "^"+b.test+"$", b.pkg)
 	cmd.Dir = root

@@ -1,13 +1,13 @@
-// Command scale measures how the cost of a group grows with its members, in virtual time, and
-// plots it:
+// Command scale measures and plots the cost of a group by the number of its members, in virtual
+// time:
 //
 //	go run ./scripts/scale docs            measures and draws
-//	go run ./scripts/scale --log FILE docs draws what an earlier run has kept there
+//	go run ./scripts/scale --log FILE docs draws the figures of an earlier run in FILE
 //
-// It runs TestScale of elastic/member (machines alone, one member joins and another dies every
-// second), TestGroupOfMany of elastic (members with all but a data plane, 1 % come and go in a
-// minute), and TestManyMembers of testing/simnet (members that sum, with all that elrun has).
-// docs/scale.md tells what the figures mean.
+// It runs TestScale of elastic/member (state machines alone; each second a member joins and
+// another dies), TestGroupOfMany of elastic (members with everything but a data plane; 1 % of
+// them come and go in a minute), and TestManyMembers of testing/simnet (complete members that sum
+// vectors). docs/scale.md explains the figures.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"text/tabwriter"
 )
 
-// runs are the commands that measure, each with the sizes of its groups.
+// runs returns the arguments of the measurements, each with the sizes of its groups.
 func runs() [][]string {
 	var all [][]string
 	for _, n := range []string{"10", "100", "1000"} {
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// run measures, or reads what was measured, prints a table and writes the plots.
+// run measures, or reads an earlier measurement, prints a table and writes the plots.
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
 	kept := flags.String("log", "", "what was measured: read, or written where there is no such file")
@@ -82,7 +82,7 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// measure runs all and returns their logs.
+// measure runs all measurements and returns their logs.
 func measure(out io.Writer) ([]byte, error) {
 	var all []byte
 	for _, args := range runs() {
@@ -97,18 +97,19 @@ func measure(out io.Writer) ([]byte, error) {
 	return all, nil
 }
 
-// figure is a line of a log: what was measured of a phase of one group.
+// figure is a line of a log: the values that were measured for one group in one phase.
 type figure struct {
-	phase   string // of the suite: machine, many or full
+	phase   string // machine, many or full, and the phase
 	members int
 	values  map[string]float64
 }
 
-// parse finds the lines of the figures, as "many phase=idle members=100 letters=38.0".
+// parse returns the figures in a log, from lines such as "many phase=idle members=100
+// letters=38.0".
 func parse(log []byte) (all []figure) {
 	for _, m := range regexp.MustCompile(`go:\d+: (\w+ phase=\w+) members=(\d+) (.*)`).FindAllSubmatch(log, -1) {
 		f := figure{phase: strings.Replace(string(m[1]), " phase=", " ", 1), values: make(map[string]float64)}
-		f.members, _ = strconv.Atoi(string(m[2])) // digits
+		f.members, _ = strconv.Atoi(string(m[2])) // only digits
 		for _, field := range strings.Fields(string(m[3])) {
 			key, value, _ := strings.Cut(field, "=")
 			if v, err := strconv.ParseFloat(value, 64); err == nil {
@@ -120,7 +121,7 @@ func parse(log []byte) (all []figure) {
 	return all
 }
 
-// table prints the figures.
+// table prints the figures as a table.
 func table(out io.Writer, all []figure) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, f := range all {
@@ -132,10 +133,10 @@ func table(out io.Writer, all []figure) {
 		}
 		fmt.Fprintln(w)
 	}
-	_ = w.Flush() // as the printing before
+	_ = w.Flush() // as for all printing here
 }
 
-// plots are the panels of each file.
+// plots returns the panels of each file.
 func plots() map[string][]panel {
 	return map[string][]panel{
 		"membership-scale.svg": {
@@ -151,7 +152,7 @@ func plots() map[string][]panel {
 	}
 }
 
-// draw makes the SVG of some panels.
+// draw returns an SVG document of panels.
 func draw(panels []panel, all []figure) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",

@@ -6,23 +6,23 @@ import (
 	"math"
 )
 
-// Sizes of a panel, and of what surrounds it.
+// Sizes of a panel and of its margins, in pixels.
 const (
 	side, down = 200, 200
 	left, top  = 70, 40
 	gap        = 110
 )
 
-// curve is one value of a phase over the members.
+// curve is a value in a phase, plotted over the number of members.
 type curve struct{ phase, value, name string }
 
-// panel is a plot with logarithmic axes, a power of ten as long as another.
+// panel is a plot with two logarithmic axes, on which powers of ten have equal lengths.
 type panel struct {
 	title  string
 	curves []curve
 }
 
-// points returns the values of a curve by members, none of them below 1.
+// points returns the values of a curve by members. Values below 1 are raised to 1.
 func (c curve) points(all []figure) (points [][2]float64) {
 	for _, f := range all {
 		if v, ok := f.values[c.value]; ok && f.phase == c.phase {
@@ -32,7 +32,7 @@ func (c curve) points(all []figure) (points [][2]float64) {
 	return points
 }
 
-// decades returns the powers of ten between which the values of all curves are, on one axis.
+// decades returns the powers of ten that enclose the values of all curves on one axis.
 func (p panel) decades(all []figure, axis int) (low, high int) {
 	low, high = math.MaxInt, math.MinInt
 	for _, c := range p.curves {
@@ -43,7 +43,7 @@ func (p panel) decades(all []figure, axis int) (low, high int) {
 	return low, max(high, low+1)
 }
 
-// draw draws the panel at x.
+// draw draws the panel with its left side at x.
 func (p panel) draw(b *bytes.Buffer, x int, all []figure) error {
 	xLow, xHigh := p.decades(all, 0)
 	yLow, yHigh := p.decades(all, 1)
@@ -82,7 +82,7 @@ func (c curve) draw(b *bytes.Buffer, colour string, px, py func(float64) int, po
 	}
 }
 
-// short names a power of ten.
+// short returns a label for the power of ten with exponent d.
 func short(d int) string {
 	names := []string{"1", "10", "100", "1 k", "10 k", "100 k", "1 M", "10 M", "100 M"}
 	if d < 0 || d >= len(names) {

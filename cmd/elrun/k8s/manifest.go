@@ -159,7 +159,7 @@ func (s *Spec) command() []string {
 		"--ready-port", strconv.Itoa(ReadyPort),
 		"--listen", "$(" + addressEnv + ")", "--min-peers", strconv.Itoa(cmp.Or(s.MinPeers, 1)), "--"}
 	for _, word := range s.Program {
-		command = append(command, strings.ReplaceAll(word, "$", "$$")) // Kubernetes would expand $(NAME)
+		command = append(command, strings.ReplaceAll(word, "$", "$$")) // or Kubernetes would look for $(NAME)
 	}
 	return command
 }
