@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func (r *runner) rescale(n int) (string, error) {
 	}
 	leaving := r.leaving()
 	before := len(r.children) - len(leaving)
-	plan, err := planScale(r.running(), leaving, nil, n)
+	plan, err := planScale(r.running(), leaving, r.waiting(), nil, n)
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +115,7 @@ func (r *runner) rescaleHost(h *remoteHost, n int) (string, error) {
 	if all < 1 || all > maxPeers {
 		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, maxPeers)
 	}
-	plan, err := planScale(here, leaving, r.running(), n)
+	plan, err := planScale(here, leaving, r.waiting(), r.running(), n)
 	if err != nil {
 		return "", err
 	}
@@ -155,13 +156,22 @@ func (r *runner) leaving() []int {
 	return out
 }
 
+// waiting returns the indices of peers that run and are in no view yet.
+func (r *runner) waiting() []int {
+	return slices.DeleteFunc(r.running(), func(i int) bool {
+		_, waits := r.lobby.waiting[i]
+		return !waits && r.meet.shortID(i) != ""
+	})
+}
+
 // scalePlan says which local peers are started, and which are asked to leave.
 type scalePlan struct{ start, leave []int }
 
-// planScale brings the number of peers that run and stay to n: new ones take the lowest
-// free indices, and the highest ones leave. Of the running, some (leaving) have been
-// asked to leave already; others that run elsewhere have indices, too (taken). It is pure.
-func planScale(running, leaving, taken []int, n int) (scalePlan, error) {
+// planScale brings the number of peers that run and stay to n. New peers take the lowest free
+// indices. Peers that still wait to join (waiting) are the first to leave, as the state of the job is
+// with the members; of the others the highest indices leave. Some of the running have been asked to leave
+// already (leaving), and peers that run elsewhere have indices, too (taken). It is pure.
+func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error) {
 	if n < 0 || n > maxPeers {
 		return scalePlan{}, fmt.Errorf("%d peers: want at most %d", n, maxPeers)
 	}
@@ -172,6 +182,9 @@ func planScale(running, leaving, taken []int, n int) (scalePlan, error) {
 		}
 	}
 	slices.Sort(stay)
+	slices.SortStableFunc(stay, func(a, b int) int {
+		return cmp.Compare(rank(waiting, a), rank(waiting, b))
+	})
 	var p scalePlan
 	for i := 0; len(stay)+len(p.start) < n; i++ {
 		if !slices.Contains(running, i) && !slices.Contains(taken, i) {
@@ -184,6 +197,14 @@ func planScale(running, leaving, taken []int, n int) (scalePlan, error) {
 		stay = stay[:last]
 	}
 	return p, nil
+}
+
+// rank orders peers by when they leave: 1 for those that wait to join, which leave first.
+func rank(waiting []int, index int) int {
+	if slices.Contains(waiting, index) {
+		return 1
+	}
+	return 0
 }
 
 // String says what happens, as in "starting peers 2, 3".
